@@ -99,7 +99,7 @@ func installAdmission(chain *options.AdmissionOptions, plugins []AdmissionPlugin
 	for _, plugin := range plugins {
 		chain.Plugins.Register(plugin.Name, plugin.New)
 		at := slices.IndexFunc(order, func(name string) bool { return slices.Contains(plugin.Replaces, name) })
-		// A plugin without Replaces precedes the first one that calls out of the process.
+		// A plugin without Replaces precedes the first plugin that calls out of the process.
 		if at < 0 {
 			at = slices.Index(order, "MutatingAdmissionPolicy")
 		}

@@ -123,7 +123,7 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 		return nil, err
 	}
 	c.onStop(func() {
-		if !c.left { // a server that finds its listener closed while nobody stops it takes the process with it
+		if !c.left { // a server whose listener closes unexpectedly takes the process with it
 			listener.Close()
 		}
 	})

@@ -32,8 +32,8 @@ import (
 // therefore needs no port and no certificates, and other processes on the machine cannot reach it.
 // Offline, its directory is an ordinary one for etcdutl.
 type etcd struct {
-	fail     context.CancelCauseFunc // told when etcd gives up
-	gaveUp   chan error              // the same, for start, told afterwards; at most one
+	fail     context.CancelCauseFunc // called when etcd gives up
+	gaveUp   chan error              // the same, for start, called afterwards; at most one
 	once     sync.Once               // of both
 	over     atomic.Bool             // it gave up
 	listener *bufconn.Listener
@@ -79,7 +79,7 @@ func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 	}
 	if err := e.startMember(e.memberConfig(dir, log)); err != nil {
 		advice := "restore the directory or name an empty one with --data-dir"
-		if strings.Contains(err.Error(), syscall.ENOSPC.Error()) { // etcd tells by its words only
+		if strings.Contains(err.Error(), syscall.ENOSPC.Error()) { // etcd reports it only in its log
 			advice = "make room on its disk and start again; what was acknowledged is there"
 		}
 		return fmt.Errorf("%s: etcd cannot start: %w: %s", dir, err, advice)
@@ -104,9 +104,9 @@ func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 // wait forever for the other members of an empty cluster.
 const unfinished = ".unfinished"
 
-// prepareEtcdDir creates the directory, replacing one that never became ready and thus holds no
-// acknowledged state. The mark is written before the directory is created; finishEtcdDir removes
-// it.
+// prepareEtcdDir creates the directory, replacing a directory that never became ready and thus
+// holds no acknowledged state. The mark is written before the directory is created; finishEtcdDir
+// removes it.
 func prepareEtcdDir(dir string) error {
 	if _, err := os.Lstat(dir + unfinished); err == nil {
 		if err := os.RemoveAll(dir); err != nil {

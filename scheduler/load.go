@@ -31,7 +31,7 @@ type loaded struct {
 	config   *config.Config
 	profiles []cycle.Profile
 	set      *outoftree.Set
-	told     *config.InUse // to whoever asks
+	told     *config.InUse // to any client
 }
 
 // closePlugins stops the plugins once the last pod has finished with them.

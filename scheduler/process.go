@@ -244,7 +244,7 @@ func (p *process) runLeading(ctx context.Context, leads chan struct{}) error {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- p.scheduler.Run(scheduling, p.flags.Binders)
-		cancel() // the scheduler has ended by itself: do not go on standing by
+		cancel() // the scheduler has ended by itself: leave standby
 	}()
 	var led atomic.Bool
 	err := p.elector.Load().Run(failed, func(leading context.Context) error {

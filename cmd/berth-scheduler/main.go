@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command berth-scheduler is `berth scheduler` alone: for images and manifests
-// of the scheduler, where the rest of berth (kubectl, say) would only take
-// memory. `berth up` runs it when it lies beside berth.
+// of the scheduler, where the rest of berth (kubectl, for example) would only take memory. `berth
+// up` runs it if it is in the folder of berth.
 package main
 
 import (

@@ -141,7 +141,7 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 			c.meter.Clear()
 			if a.Plan != nil {
 				plan = a.Plan
-				_ = plan.Write(cmd.OutOrStdout(), o.Nodes) // whoever cannot read it still wants the drain
+				_ = plan.Write(cmd.OutOrStdout(), o.Nodes) // users without access still want the drain
 			} else {
 				print.Told(cmd.OutOrStdout(), a.Line())
 			}

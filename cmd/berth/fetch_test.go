@@ -24,7 +24,7 @@ func TestAFolderThatWasHandedOverReachesNoHost(t *testing.T) {
 	}))
 	defer server.Close()
 	called := filepath.Join(t.TempDir(), "called")
-	programs := t.TempDir() // a git that says that it was called
+	programs := t.TempDir() // a git that reports its calls
 	if err := os.WriteFile(filepath.Join(programs, "git"), []byte("#!/bin/sh\n: > "+called+"\nexit 1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -117,7 +117,7 @@ var ofEveryComponent = func() *pflag.FlagSet {
 	set := pflag.NewFlagSet("every component", pflag.ContinueOnError)
 	logsapi.AddFlags(logs.NewOptions(), set)
 	metrics.NewOptions().AddFlags(set)
-	set.Lookup("v").Hidden = true // klog's, which other commands have, too
+	set.Lookup("v").Hidden = true // klog's, which other commands also have
 	return set
 }()
 

@@ -106,7 +106,7 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	}
 	options.DrainOptions = d.options
 
-	progress := cmd.OutOrStdout() // beside a document it goes to the other stream
+	progress := cmd.OutOrStdout() // with a document it goes to the other stream
 	if d.Output != "" {
 		progress = cmd.ErrOrStderr()
 	}
@@ -123,7 +123,7 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 				}
 				plan = a.Plan.Answer()
 				if d.Output == "" {
-					_ = plan.Write(progress, "") // whoever cannot read it still wants the roll
+					_ = plan.Write(progress, "") // users without access still want the roll
 				}
 			}, func(a execute.RollDone) { ended = &a; c.end() })
 	})

@@ -48,7 +48,7 @@ work on any cluster: they only read it, and install nothing.
 			}
 		},
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
-		Version:     currentVersion().Version, // for --version; "berth version" says more
+		Version:     currentVersion().Version, // for --version; "berth version" prints more
 	}
 	root.SetVersionTemplate("Berth {{.Version}}\n")
 	root.AddGroup(
@@ -162,7 +162,7 @@ func noteHelp(root *cobra.Command) (failed func() error) {
 		out.Writer = c.OutOrStdout()
 		errs := c.ErrOrStderr()
 		c.SetOut(&out)
-		c.SetErr(io.Discard) // where cobra tells of it
+		c.SetErr(io.Discard) // where cobra reports it
 		help(c, args)
 		c.SetOut(out.Writer)
 		c.SetErr(errs)

@@ -141,7 +141,7 @@ func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*
 	return func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
 		var told *config.InUse
 		if p.recording == "" {
-			told, _ = address.InUse(ctx) // if nobody answers, the answer says what was assumed
+			told, _ = address.InUse(ctx) // without a response, the answer names the assumption
 		}
 		return config.RunningOf(told, leases, lead.Trusted(p.schedulerLeases...), at)
 	}, nil

@@ -72,7 +72,7 @@ func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interfa
 	deployments, err := client.AppsV1().Deployments("").List(ctx, surged)
 	sets, err2 := client.AppsV1().ReplicaSets("").List(ctx, surged)
 	if err != nil || err2 != nil || len(deployments.Items)+len(sets.Items) == 0 {
-		return nil // whoever may open nodes only could not have begun a surge
+		return nil // a user who may only open nodes could not have begun a surge
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -64,7 +64,7 @@ starts over.`,
 	flags.IntVar(&c.UIPort, "ui-port", localcluster.AnyPagePort,
 		"port of the dashboard on 127.0.0.1; 0 takes a free one, -1 leaves it out (default: "+strconv.Itoa(uiPort)+
 			", or if it is taken, a free one)")
-	flags.Lookup("ui-port").DefValue = "0" // said in words
+	flags.Lookup("ui-port").DefValue = "0" // in words
 	c.Own.AddFlags(flags)
 	flags.BoolVar(&c.Fresh, "fresh", false, "start over: delete the content of the data directory, without asking")
 	flags.StringVar(&c.Controlplane, "controlplane", "", "the berth-controlplane to run (default: beside this executable, then in PATH)")

@@ -73,7 +73,7 @@ func withoutHelms(t *testing.T, objects []object) []object {
 			}
 			delete(labels, label)
 		}
-		if o["kind"] == "Deployment" { // it is what Kubernetes takes by itself
+		if o["kind"] == "Deployment" { // Kubernetes' own default
 			pod := o["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 			for _, container := range pod["containers"].([]any) {
 				if container := container.(map[string]any); container["imagePullPolicy"] == "IfNotPresent" {

@@ -57,7 +57,7 @@ type Refusal struct {
 // Error returns the message without the field: API servers add the rest.
 func (r *Refusal) Error() string { return r.Message }
 
-// newRefusal returns a refusal that forbids the pod, as opposed to one that marks it invalid.
+// newRefusal returns a refusal that forbids the pod, rather than marking it invalid.
 func newRefusal(field, format string, args ...any) error {
 	return &Refusal{Field: field, Message: fmt.Sprintf(format, args...)}
 }
@@ -98,7 +98,7 @@ type rule func(*request) error
 
 var (
 	// The order is part of the result: a later rule sees the additions of earlier ones, such as
-	// tolerations of the namespace covering one that memoryPressure would add.
+	// tolerations of the namespace that cover the toleration memoryPressure would add.
 	changes = []rule{startAnew, resolvePriority, lostNodes, namespaceTolerations, memoryPressure, extendedResources,
 		dedicatedNodes, runtimeClass}
 	verdicts = []rule{allowedTolerations, checkOverhead, onlyDedicatedNodes}

@@ -35,8 +35,8 @@ func extendedResources(r *request) error {
 	return nil
 }
 
-// setTolerations adds a toleration for each of the keys, or replaces existing ones that differ only
-// in seconds. It does not modify the given list.
+// setTolerations adds a toleration for each of the keys, or replaces existing tolerations that
+// differ only in seconds. It does not modify the given list.
 func setTolerations(list []v1.Toleration, keys []string) []v1.Toleration {
 	same, without := map[string][]int{}, map[string]bool{} // existing tolerations of the form to be added
 	for i := range list {

@@ -61,8 +61,8 @@ type coverage struct {
 	effect     v1.TaintEffect
 }
 
-// widest holds the toleration with the longest time for a coverage, and the next one that differs
-// from it.
+// widest holds the toleration with the longest time for a coverage, and the next toleration that
+// differs from it.
 type widest struct{ first, second timed }
 
 // timed is a toleration with its effective seconds for covering others.

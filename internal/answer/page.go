@@ -115,9 +115,9 @@ func (p *Page) styledLine(style, text string) {
 	p.out.WriteByte('\n')
 }
 
-// Visible escapes control characters, including those that reverse the direction of text, in the
-// syntax of Go string literals: text from a cluster must neither control the terminal nor appear as
-// different text. Names of schedulers and messages of conditions are arbitrary text.
+// Visible escapes control characters, including characters that reverse the direction of text, in
+// the syntax of Go string literals: text from a cluster must neither control the terminal nor
+// appear as different text. Names of schedulers and messages of conditions are arbitrary text.
 func Visible(text string) string {
 	steers := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	if strings.IndexFunc(text, steers) < 0 {

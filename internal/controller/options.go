@@ -191,8 +191,9 @@ func (o *Options) Validate() error {
 // isEnabled follows kube-controller-manager: a controller's own name takes precedence over "*",
 // which means the controllers on by default. Of several mentions the first counts.
 //
-// For example, --controllers=*,-node-lifecycle-controller enables the defaults without that one,
-// *,rebalance adds one that is off, and rebalance enables only that one.
+// For example, --controllers=*,-node-lifecycle-controller enables the defaults without
+// node-lifecycle-controller, *,rebalance also enables rebalance, and rebalance enables only
+// rebalance.
 func (o *Options) isEnabled(name string) bool {
 	for _, listed := range o.Controllers {
 		bare, off := strings.CutPrefix(listed, "-")

@@ -42,7 +42,7 @@ func (c *Controller) newShadow() error {
 		return fmt.Errorf("client for the shadow: %w", err)
 	}
 	health := c.options.NodeHealth
-	health.ReadsLeases = false // nobody answers the core of a shadow
+	health.ReadsLeases = false // the core of a shadow has no responder
 	c.follower = controllershadow.NewFollower(client, c.options.isEnabled(evictioncontroller.Name), c.options.isEnabled(nodecontroller.Name), health)
 	return nil
 }

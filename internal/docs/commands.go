@@ -12,7 +12,7 @@ import (
 // block, or within a sentence.
 type Command struct {
 	Line int    // from 1
-	Text string // without the prompt; lines that go on are one
+	Text string // without the prompt; continued lines are one
 }
 
 // typed matches the beginning of an indented line with a command, as opposed to output.

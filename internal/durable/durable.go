@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durable writes files that have to be whole after a kill of the process or a crash of the
+// Package durable writes files that must be whole after a kill of the process or a crash of the
 // machine.
 //
 // What is not finished yet has a name that is derived from the file's. So what a kill leaves is
@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 )
 
-// Unfinished is how the names of files begin that are being written.
+// Unfinished is the prefix of the names of files being written.
 const Unfinished = ".new-"
 
 // Replace replaces a file, or creates it. After a crash of the machine it is the old one or the new

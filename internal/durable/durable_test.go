@@ -34,7 +34,7 @@ func TestLeftoversDoNotPileUp(t *testing.T) {
 	}
 }
 
-// A write that fails leaves the old file, and nothing beside it.
+// A failed write leaves the old file, and nothing next to it.
 func TestAFailureLeavesTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state")

@@ -20,7 +20,7 @@ import (
 var updateEnglish = flag.Bool("english", false, "write the densities of testdata/english.txt")
 
 // constructions are rare in client-go, Pebble and the standard library, and make a reader stop:
-// relative clauses in place of nouns, programs that speak, and words of translations.
+// relative clauses instead of nouns, programs that speak, and words of translations.
 // CONTRIBUTING.md, "Comments", shows what to write instead.
 var constructions = []*regexp.Regexp{
 	regexp.MustCompile(`\bwhat (is|was|are|were|has|have|had|it|its|they|their|a|an|the|no|one)\b`),
@@ -44,7 +44,7 @@ const (
 	mostDense = 130
 	fewLines  = 50
 	noise     = 5  // a few lines more or fewer
-	improved  = 40 // from which on the list has to follow
+	improved  = 40 // above which the list must follow
 )
 
 // TestCommentsAreIdiomatic counts constructions in the comments of each folder.

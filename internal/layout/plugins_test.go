@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// pluginsFolder is where plugins may know each other.
+// pluginsFolder is the folder where plugins may know each other.
 const pluginsFolder = "internal/engine/plugins"
 
 // namesPlugins are the folders and files that may name a plugin or its type, and why.
@@ -35,8 +35,8 @@ var namesPlugins = map[string]string{
 	"internal/controller/rebalance/policy/status.go": "the reason for which a kubelet rejects a pod, named as the plugin is",
 }
 
-// What the engine, the queue and explain have to know of a plugin stands in the plugin's file,
-// behind the interfaces of package plugins. Nobody else asks which plugin it is.
+// The plugin's file holds all that the engine, the queue and explain must know of a plugin, behind
+// the interfaces of package plugins. No other package distinguishes plugins.
 func TestNobodyAsksWhichPluginItIs(t *testing.T) {
 	names := map[string]bool{}
 	for _, entry := range plugins.Catalog() {

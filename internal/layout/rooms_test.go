@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// rooms are the folders of the root module, from the ground up. A room may import those that come
-// before it in this list, and none that come after it: so no arrow runs back up, and no two rooms
-// import each other. A folder that is listed inside of another one is a room of its own.
+// rooms are the folders of the root module, from the ground up. A room may import rooms before it
+// in this list, and none after it: so no arrow runs back up, and no two rooms import each other. A
+// folder that is listed inside of another one is a separate room.
 var rooms = []string{
 	"deploy", "internal/pacing", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/quantity", "internal/kube",
 	"internal/engine", "internal/engine/gang", "internal/engine/cycle", "internal/engine/journal", "internal/admission", "internal/world", "internal/controller", "internal/node",
@@ -20,7 +20,7 @@ var rooms = []string{
 }
 
 // public are the packages that others may import: what is kept stable for them. Everything else is
-// internal or a program. The embedded cluster is public, too, and a module of its own
+// internal or a program. The embedded cluster is also public, and a separate module
 // (controlplane/).
 var public = []string{"deploy", "scheduler", "scheduler/plugintest"}
 

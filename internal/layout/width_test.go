@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// commentWidth is how wide comments on lines of their own are, a tab counted as four. Preformatted
-// ones, and directives, are as wide as they have to be.
+// commentWidth is the maximum width of comments on their own lines, a tab counted as four.
+// Preformatted comments, and directives, may be wider.
 const commentWidth = 100
 
 func TestCommentsKeepToOneWidth(t *testing.T) {

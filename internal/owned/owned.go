@@ -3,9 +3,9 @@
 
 //go:build unix
 
-// Package owned says whether a file or folder may be trusted because of whose it is: it belongs to
-// the user of this process, and nobody else may write it. What lies in the current folder has to
-// be: a folder that others may write, or an archive of somebody's, can hold anything.
+// Package owned checks whether a file or folder may be trusted because of its owner: it belongs to
+// the user of this process, and no other user may write it. Files in the current folder must be: a
+// folder writable by others, or a foreign archive, can hold anything.
 package owned
 
 import (
@@ -18,8 +18,8 @@ import (
 const (
 	// Writable are the bits that let others change something.
 	Writable fs.FileMode = 0o022
-	// Accessible are the bits that let others read it, too. A secret has none of them, and what a
-	// version control system has checked out always has some.
+	// Accessible holds the bits that also permit reading by others. A secret has none of them, and
+	// files checked out by a version control system always have some.
 	Accessible fs.FileMode = 0o077
 )
 

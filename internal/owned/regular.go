@@ -13,10 +13,10 @@ import (
 	"syscall"
 )
 
-// Open opens a file of a folder that somebody else may have made: a recording, a folder of
+// Open opens a file of a folder that another user may have made: a recording, a folder of
 // manifests, an archive. It may be a link; what is not a regular file in the end, as a device or a
-// FIFO, is refused, since it might be read for ever; so is one that is nearly all hole, of which a
-// few bytes on disk are terabytes of zeros.
+// FIFO, is refused, since it might be read for ever; so is a file that is nearly all hole, of which
+// a few bytes on disk are terabytes of zeros.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {

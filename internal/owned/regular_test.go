@@ -42,7 +42,7 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 }
 
 // TestHolesAreNotRead: a file of a terabyte of zeros takes no room on disk, and would be read for
-// hours. One that is written is read, however long it is.
+// hours. A file with contents is read, however long it is.
 func TestHolesAreNotRead(t *testing.T) {
 	dir := t.TempDir()
 	hole, full := filepath.Join(dir, "hole"), filepath.Join(dir, "full")

@@ -39,7 +39,7 @@ func (b Backoff) of(attempts int) time.Duration {
 // Pace spaces the requests about one object. A core calls Sent with each request and sends the next
 // one only when Ready. The zero value is ready.
 //
-// Responses play no part: requests that succeed without effect are spaced like those that fail.
+// Responses play no part: requests that succeed without effect are spaced like failed requests.
 type Pace struct {
 	// Attempts counts the requests since the last reset.
 	Attempts int `json:"attempts,omitempty"`

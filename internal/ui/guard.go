@@ -34,7 +34,7 @@ type guard struct {
 	token  string
 	cookie string   // name of the cookie
 	secure bool     // over HTTPS
-	names  []string // beside localhost and addresses
+	names  []string // in addition to localhost and addresses
 	// patience is the time for a body to arrive.
 	patience time.Duration
 }

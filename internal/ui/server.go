@@ -214,7 +214,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // newHandler routes requests: the page's files, the state, explanations and forecasts. All of it is
-// behind guard. Paths are those used by the page; none of them writes.
+// behind guard. Paths lists the paths used by the page; none of them writes.
 func (s *Server) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { serveFile(w, "index.html", http.StatusOK) })

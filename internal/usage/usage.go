@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage tells errors of a command line apart from those of what the command does.
+// Package usage distinguishes errors of a command line from errors of the command's work.
 package usage
 
 import (
@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// ExitCode is what a command ends with after an [Error].
+// ExitCode is the exit code of a command after an [Error].
 const ExitCode = 2
 
 // Error is an error of the command line: a wrong flag, argument or command, or a file named there
@@ -30,5 +30,5 @@ func Of(err error) error {
 // Errorf is Of of fmt.Errorf.
 func Errorf(format string, args ...any) error { return Error{fmt.Errorf(format, args...)} }
 
-// Is tells whether err is, or wraps, an Error.
+// Is reports whether err is, or wraps, an Error.
 func Is(err error) bool { return errors.As(err, new(Error)) }

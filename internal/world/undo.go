@@ -17,9 +17,9 @@ func (w *World) Mark() Mark {
 	return m
 }
 
-// Undo undoes the changes since the mark, the last one first. Its cost is that of the changes.
+// Undo undoes the changes since the mark, the last one first. It costs as much as the changes.
 func (w *World) Undo(m Mark) {
-	w.noting = false // what undoes a change is none itself
+	w.noting = false // the inverse of a change is no change itself
 	for len(w.notes) > m.notes {
 		last := len(w.notes) - 1
 		undo := w.notes[last]

@@ -7,6 +7,6 @@
 // profiles with the same plugins in the same order at every extension point, the same weights and
 // the same arguments.
 //
-// The files are those of internal/engine/config/testdata, which has the examples of the
-// documentation, every legacy translation, and as many made at random as the flag -files says.
+// The files are those in internal/engine/config/testdata, with the examples of the documentation
+// and every legacy translation, and -files random ones.
 package configparity

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// compare reads a file both ways. It tells whether the file was read.
+// compare reads a file both ways. It reports whether the file was read.
 func compare(t *testing.T, file string) (read bool) {
 	t.Helper()
 	want, refused := readUpstream(t.Context(), file)
@@ -52,9 +52,8 @@ func compare(t *testing.T, file string) (read bool) {
 	return true
 }
 
-// withDefaultArgs adds the arguments that upstream adds to a profile for plugins of which the file
-// says nothing; that they are the ones Berth's plugins start from is what the file
-// all-arguments-empty.yaml shows.
+// withDefaultArgs adds the arguments that upstream adds to a profile for plugins absent from the
+// file; the file all-arguments-empty.yaml shows that Berth's plugins start from the same ones.
 func withDefaultArgs(want, got map[string]Profile) map[string]Profile {
 	for name, p := range got {
 		for plugin, args := range want[name].Args {

@@ -25,12 +25,11 @@ import (
 
 func init() { metrics.Register() }
 
-// Profile is what a file comes to for one scheduler name, in a form that both sides can be brought
-// to.
+// Profile is the compiled configuration of one scheduler name, in a form common to both sides.
 type Profile struct {
 	// At lists the plugins at each extension point, by the point's name in files.
 	At map[string][]string
-	// Weights are those at score.
+	// Weights holds the weights at score.
 	Weights map[string]int64
 	// Args are the arguments with their defaults of each plugin that has some, as JSON of v1.
 	Args map[string]string
@@ -120,7 +119,7 @@ func argsJSON(object any) (string, error) {
 	return string(sorted), err
 }
 
-// outsideUpstream has the plugins that the files use beside the scheduler's own; they do nothing.
+// outsideUpstream holds the files' plugins that are not the scheduler's own; they do nothing.
 func outsideUpstream() frameworkruntime.Registry {
 	made := func(p fwk.Plugin) frameworkruntime.PluginFactory {
 		return func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return p, nil }

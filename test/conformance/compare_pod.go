@@ -33,7 +33,7 @@ func (c *comparison) comparePod(ctx context.Context, pod *v1.Pod) (node string, 
 	want := c.upstream.attemptPod(ctx, pod)
 	waiting := c.berth.cluster.Pending(pod)
 	got := c.berth.evaluatePod(waiting)
-	if want.all.inFlight() { // whatever Berth says, upstream has not looked any further
+	if want.all.inFlight() { // whatever Berth returns, upstream has not looked any further
 		c.totals.onPurpose(allocatedAtOnce, 1)
 		return "", nil
 	}

@@ -17,7 +17,7 @@ func (g *storageGenerator) podVolumes(pod *v1.Pod) {
 	for g.hasLeaning("volumes") && len(pod.Spec.Volumes) < 4 {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, g.podVolume(pod, fmt.Sprintf("v%d", len(pod.Spec.Volumes))))
 	}
-	if g.withChance(0.2) { // these matter to nobody
+	if g.withChance(0.2) { // these matter to no pod
 		pod.Spec.Volumes = append(pod.Spec.Volumes,
 			v1.Volume{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
 			v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})

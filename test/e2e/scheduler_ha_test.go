@@ -34,7 +34,7 @@ type pair struct {
 	flags    []string // more of them
 	replicas []*replica
 	lost     int
-	refused  float64 // bindings, by those that are gone
+	refused  float64 // bindings, by ended processes
 }
 
 func (p *pair) keep(t *testing.T) {
@@ -128,7 +128,7 @@ profiles: [{schedulerName: ha}]
 		awake := leads.strike(t, round >= *haKills)
 		eventually(t, *haLease*3+startWithin, func() error {
 			p.keep(t)
-			at, ok := seen.firstBoundAfter(gone.Add(*haLease / 2)) // what was under way may still arrive
+			at, ok := seen.firstBoundAfter(gone.Add(*haLease / 2)) // earlier requests may still arrive
 			if ok {
 				takeovers = append(takeovers, at.Sub(gone).Round(100*time.Millisecond))
 				return nil

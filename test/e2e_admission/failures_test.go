@@ -118,7 +118,7 @@ func (c *cluster) rolesSuffice(t *testing.T) {
 	if err := c.api.CoreV1().Secrets(system).Delete(t.Context(), options.Service, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(ctx context.Context) error { // noticed by a watch, and made anew
+	eventually(t, func(ctx context.Context) error { // noticed by a watch, and made again
 		_, err := c.api.CoreV1().Secrets(system).Get(ctx, options.Service, metav1.GetOptions{})
 		return err
 	})
@@ -280,7 +280,7 @@ func (c *cluster) twoReplicas(t *testing.T) {
 	}
 	c.getsRules(t)
 	stop()
-	c.getsRules(t) // the configurations name the one that came last
+	c.getsRules(t) // the configurations name the last one
 }
 
 // TestNoPodSlipsByWhileTheAPIServerStarts creates pods from the API server's first response on,

@@ -46,7 +46,7 @@ type way struct {
 //	node    a node that registers; prints its taints
 //	class   a priority class; prints the refusal
 //	create  a pod; prints the fields of its spec named by show=, or the refusal.
-//	        "berth": upstream has no such rule. "better": Berth's words say more than
+//	        "berth": upstream has no such rule. "better": Berth's message explains more than
 //	        upstream's, which are part of them
 func TestAllWaysInAreOne(t *testing.T) {
 	w := newWorld(t)

@@ -150,7 +150,7 @@ func namespaceHasItsOwnNodes(t *testing.T, c *cluster, k kubectl) {
 	k.run("label", "nodes", "node-2", "dedicated=groupName")
 	c.makeNamespace(t, &v1.Namespace{ObjectMeta: named("group")})
 	k.run("annotate", "namespace", "group", "berth.dev/dedicated-nodes=dedicated=groupName")
-	eventually(t, func(ctx context.Context) error { // the annotation has to reach the caches first
+	eventually(t, func(ctx context.Context) error { // the annotation must reach the caches first
 		out, err := k.try(ctx, pod("probe", ""), "apply", "-n", "group", "--dry-run=server", "-o", "jsonpath={.spec.affinity}", "-f", "-")
 		if err == nil && out == "" {
 			err = fmt.Errorf("no affinity yet")

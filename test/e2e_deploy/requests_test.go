@@ -35,7 +35,7 @@ func TestEvictionRequests(t *testing.T) {
 	c.install("eviction-requests")
 	c.checkSays("ok", "answers them")
 	c.checkSays("ok", "berth-controller may do all that it needs")
-	c.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0") // they run beside the cluster
+	c.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0") // they run next to the cluster
 	c.checkSays("note", "no pod that answers them is to be seen")
 	granted, err := deploy.EvictionRequestRights()
 	if err != nil {

@@ -31,7 +31,7 @@ type part struct {
 	granted []deploy.Right
 	seen    *recorder
 	out     *text
-	kill    func() // at once
+	kill    func() // immediately
 	// interrupt acts like Ctrl-C.
 	interrupt func()
 }
@@ -150,8 +150,8 @@ func (c *cluster) schedulerUsesItsRights() {
 		return &fault{verb: verb, resource: resource, name: name, status: 409, reason: metav1.StatusReasonConflict, times: 1}
 	}
 	seen := record(c.T, c.Config,
-		conflict("patch", "pods/status", "nowhere"),     // reads the pod anew
-		conflict("update", "resourceclaims/status", ""), // reads the claim anew
+		conflict("patch", "pods/status", "nowhere"),     // reads the pod again
+		conflict("update", "resourceclaims/status", ""), // reads the claim again
 		conflict("create", "pods/binding", "claims"),    // gives its devices back
 		conflict("create", "pods/binding", "extended"),  // and the claim that was made for it
 	)

@@ -22,7 +22,7 @@ type diary struct {
 	mu    sync.Mutex         // guards what follows
 	there map[types.UID]bool // pods that have not left; false: not seen in the present list
 	left  map[types.UID]time.Time
-	news  chan struct{} // closed and made anew at each
+	news  chan struct{} // closed and made again at each
 }
 
 func newDiary(t testing.TB, client kubernetes.Interface) *diary {

@@ -122,7 +122,7 @@ func threeTaints(c *cluster) {
 func boundByHand(c *cluster) {
 	c.node("hand", nil)
 	c.kubectl("taint", "nodes", "hand", "a=x:NoSchedule")
-	c.pod("hand", "hand") // NoSchedule is the scheduler's, and asks nobody to go
+	c.pod("hand", "hand") // NoSchedule is the scheduler's, and evicts no pod
 	c.kubectl("taint", "nodes", "hand", "b=x:NoExecute")
 	c.within(time.Minute, "evicted", func() bool { return c.leaves("hand") })
 	c.pod("hand-2", "hand")

@@ -50,7 +50,7 @@ type life struct {
 type stage struct {
 	*cluster
 	*diary
-	excuse time.Time     // until then nothing has to be punctual
+	excuse time.Time     // until then nothing must be punctual
 	late   time.Duration // by which anything may be late
 	slow   atomic.Int64  // the longest that a request of the test itself took
 }

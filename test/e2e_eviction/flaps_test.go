@@ -27,8 +27,8 @@ var (
 type trouble struct {
 	name   string
 	begin  func(p *proxy, flaps []*flap)
-	during func(ctx context.Context, p *proxy) // goes on until the context ends
-	excuse time.Duration                       // from its beginning: until then nothing has to be punctual
+	during func(ctx context.Context, p *proxy) // continues until the context ends
+	excuse time.Duration                       // from its beginning: until then nothing must be punctual
 	late   time.Duration                       // by which it may delay a pod at any time
 }
 
@@ -103,7 +103,7 @@ func podPath(name string) string { return "/api/v1/namespaces/default/pods/" + n
 // trouble, and compared with upstream's controller:
 //
 //	go test ./e2e_eviction -run 'TestFlaps$' -flaps 500 -beside -v -timeout 20m
-func TestFlaps(t *testing.T) { // not beside others: they keep a processor busy
+func TestFlaps(t *testing.T) { // not in parallel with others: they keep a processor busy
 	play := campaign{flaps: 60, steps: 13, over: time.Second, patience: 2 * time.Second}
 	with := troubles[:1]
 	if *flaps > 0 {
@@ -141,7 +141,7 @@ type campaign struct {
 	flaps    int
 	steps    int           // of spacings
 	over     time.Duration // in which they begin, one after the other
-	patience time.Duration // for pods that have to go
+	patience time.Duration // for pods that must leave
 }
 
 // share returns the campaign, or a fifth of it for all parts after the first.

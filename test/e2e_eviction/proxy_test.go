@@ -28,7 +28,7 @@ import (
 type fault struct {
 	method, path string        // both must be the request's; "" is any
 	times        int           // how many requests it hits, 0: all
-	status       int           // answered in place of the API server, which is not asked; 0: it is
+	status       int           // answered instead of the API server, which is not asked; 0: it is
 	unanswered   bool          // the connection breaks instead of the answer, or, without wait, of the request
 	delay        time.Duration // before the request is passed on
 	wait         time.Duration // before the answer that came is passed on
@@ -45,7 +45,7 @@ type proxy struct {
 	watches map[string]map[int]context.CancelFunc // that run, by resource
 	count   int
 	late    map[string]time.Duration // by how much what the watches of a resource show is late
-	forget  map[string]bool          // the next watch of the resource is told that its version is forgotten
+	forget  map[string]bool          // the next watch of the resource receives an expired version
 	held    map[string]bool          // the resource can be neither listed nor watched
 	down    bool
 }
@@ -155,14 +155,14 @@ func (p *proxy) spoil(w http.ResponseWriter, r *http.Request, f *fault) {
 	}
 	<-time.After(f.delay)
 	answer := httptest.NewRecorder()
-	p.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // it has arrived, whoever waits for the answer
+	p.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // it has arrived, whether or not the client waits for the answer
 	<-time.After(f.wait)
 	if f.unanswered {
 		panic(http.ErrAbortHandler)
 	}
 	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
-	_, _ = w.Write(answer.Body.Bytes()) // whoever asked may have gone
+	_, _ = w.Write(answer.Body.Bytes()) // the client may have left
 }
 
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {

@@ -38,7 +38,7 @@ func TestCountdownSurvivesKills(t *testing.T) {
 	}
 	for i := range 6 {
 		p.kill()
-		if i == 1 { // an edit that nobody is there to see
+		if i == 1 { // an edit without an observer
 			stageOf(c).tolerate("stays", 3600)
 		}
 		<-time.After(200 * time.Millisecond)

@@ -149,7 +149,7 @@ func (c *cluster) disturbSurge(name string, d disturbance, nodes []string, sched
 	cmd := exec.CommandContext(c.Context(), program(c, "berth"), append(args, d.flags...)...)
 	drained := make(chan string, 1)
 	go func() {
-		out, _ := cmd.CombinedOutput() // what it says tells how it ended
+		out, _ := cmd.CombinedOutput() // its output shows how it ended
 		drained <- string(out)
 	}()
 	c.within(time.Minute, "a successor is made", func() bool {

@@ -48,7 +48,7 @@ func (f *foretold) any(prefixes ...string) bool {
 func (f *foretold) disagreements() (list []string) {
 	for _, pod := range f.on() {
 		planned, foreseen, kubectl := f.planned[pod.Name], f.foreseen[pod.Name], f.kubectl[pod.Name]
-		refuses := f.any("refused: ") // then kubectl and what-if say nothing of the pods that would leave
+		refuses := f.any("refused: ") // then kubectl and what-if do not mention the pods that would leave
 		if !asKubectl(planned, kubectl) || kubectl == "" && !refuses && !strings.HasPrefix(planned, "ignored: ") {
 			list = append(list, pod.Name+": the plan is not as kubectl")
 		}
@@ -163,7 +163,7 @@ func (f *foretold) carryOut() (problems []string) {
 // group holds pods that share a budget, or a pod without one.
 type group struct {
 	returns          string // whether their controller makes them again
-	mixed            bool   // how many leave depends on their order, or on when controllers go on
+	mixed            bool   // how many leave depends on their order, or on when controllers continue
 	foreseen, stayed int
 }
 

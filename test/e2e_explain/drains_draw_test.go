@@ -70,7 +70,7 @@ func (p *pool) draw(seed uint64) error {
 	if err = errors.Join(err, p.settle()); err != nil {
 		return err
 	}
-	p.least = 0 // those that have ended may go at once
+	p.least = 0 // ended pods may leave immediately
 	return errors.Join(p.disturb(), p.settle())
 }
 

@@ -192,7 +192,7 @@ func (f *foretold) ask() (err error) {
 	if err := json.Unmarshal(out, forecast); err != nil {
 		return err
 	}
-	for _, pod := range f.on() { // of the others, those that have ended are not spoken of
+	for _, pod := range f.on() { // of the others, ended ones are not mentioned
 		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 			f.foreseen[pod.Name] = "leaves"
 		}
@@ -320,7 +320,7 @@ func (f *foretold) goesOn(pods []v1.Pod) bool {
 // plan parses the printed plan of berth drain.
 func (f *foretold) plan(said string) (sayings, error) {
 	plan, column := sayings{}, 0
-	written, _, _ := strings.Cut(said, "\nnode/") // what follows is how it goes
+	written, _, _ := strings.Cut(said, "\nnode/") // the expected progress
 	for line := range strings.Lines(written) {
 		line = strings.TrimSpace(line)
 		why, names, listed := strings.Cut(line, ": ")

@@ -62,7 +62,7 @@ func (f *fortune) quiet() {
 
 // look returns the pods' places, and a component's outstanding work, or "": the workloads have the
 // wanted number of pods, cordons have become taints, every pod due to leave has left, all others
-// run or have been refused, and the scheduler has none to try, now or later.
+// run or have been refused, and the scheduler has no pod to try, now or later.
 func (f *fortune) look() (picture, busy string) {
 	f.Helper()
 	pods, nodes := f.pods(), f.nodes()

@@ -196,7 +196,7 @@ func (f *fortune) operation() operation {
 		return op("kubectl taint --overwrite nodes "+node+" soon=x:NoExecute off:NoSchedule", simulate.Operation{Taint: &simulate.Tainting{Nodes: nodes, Taints: []string{"soon=x:NoExecute", "off:NoSchedule"}}})
 	case 2:
 		line := "kubectl drain " + node + " --force --ignore-daemonsets --timeout=2m"
-		if f.trouble != nil && node == f.trouble.silent { // kubectl would wait for pods that nobody ends
+		if f.trouble != nil && node == f.trouble.silent { // kubectl would wait for pods that never end
 			line = fmt.Sprintf("kubectl drain %s --force --ignore-daemonsets --timeout=%s >/dev/null 2>&1 || true", node, f.stretch(2*time.Second))
 		}
 		return op(line, simulate.Operation{Drain: &simulate.Drain{Nodes: nodes, Force: true, IgnoreDaemonSets: true}})
@@ -239,7 +239,7 @@ func (f *fortune) one(number int) {
 			f.foretell(t, steps, limit)
 		}
 	}
-	t.forecast.Leaving = append(t.forecast.Leaving, t.forecast.Anyway...) // reality does not tell them apart
+	t.forecast.Leaving = append(t.forecast.Leaving, t.forecast.Anyway...) // reality does not distinguish them
 	t.began = time.Now()
 	sh(f.T, o.line)
 	t.done = time.Now()

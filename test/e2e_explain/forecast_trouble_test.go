@@ -85,7 +85,7 @@ func (f *fortune) disturb() {
 	case 3:
 		kind = "drain under way"
 		node := fmt.Sprintf("node-%d", 1+f.random.IntN(6))
-		sh(f.T, "kubectl drain "+node+" --force --ignore-daemonsets --timeout=1s >/dev/null 2>&1 || true") // kubectl is gone; the pods it evicted are on their way out
+		sh(f.T, "kubectl drain "+node+" --force --ignore-daemonsets --timeout=1s >/dev/null 2>&1 || true") // kubectl has ended; the pods it evicted are on their way out
 	}
 	if kind != "" {
 		f.trouble.counts[kind]++

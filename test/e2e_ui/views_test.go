@@ -132,8 +132,8 @@ func TestNodesAsATable(t *testing.T) {
 	p.wait(`document.querySelector('#nodes [role=columnheader]').getAttribute('aria-sort') === 'descending'`)
 }
 
-// TestAClickOpensTheNodeUnderIt verifies that cells are where the pointer finds them, in any shape
-// of the screen, and also after scrolling the map.
+// TestAClickOpensTheNodeUnderIt verifies that the pointer hits cells in any shape of the screen,
+// and also after scrolling the map.
 func TestAClickOpensTheNodeUnderIt(t *testing.T) {
 	for _, v := range []stage.View{desk, {Width: 1280, Height: 1700}, {Width: 420, Height: 620}} {
 		p := ofCluster(t, "", v)

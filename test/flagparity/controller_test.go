@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller"
 )
 
-// values are what each flag of the two controllers is given, one after the other.
+// values holds the tested values of each flag of the two controllers.
 var values = map[string][]string{
 	"controllers": {
 		"*", "*,-node-lifecycle-controller", "node-lifecycle-controller", "*,-nodelifecycle", "nodelifecycle", "*,-taint-eviction-controller",

@@ -27,7 +27,7 @@ var sources = map[string][]string{
 	"k8s.io/component-base":              {"metrics/prometheus/*", "metrics/prometheus/clientgo/*"},
 }
 
-// declared is what the code of these packages declares.
+// declared lists the declarations in the code of these packages.
 func declared(t *testing.T) (all []documented) {
 	t.Helper()
 	for module, folders := range sources {

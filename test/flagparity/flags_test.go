@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/scheduler"
 )
 
-// TestEveryFlagOfKubeSchedulerIsTaken: a manifest of kube-scheduler's starts Berth's scheduler,
-// too.
+// TestEveryFlagOfKubeSchedulerIsTaken: a manifest of kube-scheduler's also starts Berth's
+// scheduler.
 func TestEveryFlagOfKubeSchedulerIsTaken(t *testing.T) {
 	berth := scheduler.NewCommand().Flags()
 	differ := map[string]bool{ // on purpose: see docs/tasks/scheduler.md

@@ -19,11 +19,11 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
-// consulted is how upstream's code asks for a feature gate.
+// consulted matches queries of a feature gate in upstream's code.
 var consulted = regexp.MustCompile(`\.Enabled\(\w+\.([A-Z]\w+)\)`)
 
-// TestEveryGateOfKubeSchedulerIsKnown: the feature gates that kube-scheduler's code asks for are
-// those that Berth honours or refuses, with the same defaults.
+// TestEveryGateOfKubeSchedulerIsKnown: Berth honours or refuses exactly the feature gates that
+// kube-scheduler's code asks for, with the same defaults.
 func TestEveryGateOfKubeSchedulerIsKnown(t *testing.T) {
 	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {

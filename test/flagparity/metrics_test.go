@@ -17,8 +17,8 @@ import (
 var update = flag.Bool("update", false, "write docs/reference/metrics-parity.md anew")
 
 // absent are metrics of kube-scheduler and of the two controllers that Berth does not have, by how
-// their names begin, with the reason. "served" are those of the libraries that Berth shares with
-// upstream's components.
+// their names begin, with the reason. "served" marks the metrics of libraries that Berth shares
+// with upstream's components.
 var absent = []struct{ begins, why string }{
 	{"scheduler_async_api_call_", "of a queue of API calls that Berth does not have"},
 	{"scheduler_pending_async_api_calls", "of a queue of API calls that Berth does not have"},
@@ -39,8 +39,8 @@ var absent = []struct{ begins, why string }{
 
 const served = "served, by the same library"
 
-// libraries are what Berth's components register from Kubernetes' libraries, by how the names
-// begin.
+// libraries lists, by prefix, the metrics that Berth's components register from Kubernetes'
+// libraries.
 var libraries = []string{
 	"rest_client_", "leader_election_", "kubernetes_build_info", "kubernetes_healthcheck", "kubernetes_feature_enabled",
 	"disabled_metrics_total", "hidden_metrics_total", "registered_metrics_total",
@@ -58,8 +58,8 @@ func (d *documented) fullName() string {
 var metricRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]*) \\| (\\w*) \\|")
 
 // TestEveryMetricIsThereOrAccountedFor: a dashboard for kube-scheduler, or for the controllers that
-// Berth replaces, shows Berth, or the page says why not. docs/reference/metrics.md, which is made
-// from the code, says what Berth has.
+// Berth replaces, shows Berth, or the page gives the reason. docs/reference/metrics.md, which is
+// made from the code, lists Berth's metrics.
 func TestEveryMetricIsThereOrAccountedFor(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
@@ -128,7 +128,7 @@ func keepPage(t *testing.T, page []byte) {
 	}
 }
 
-// kind is a metric's type as a scrape says it.
+// kind is a metric's type in a scrape.
 func kind(theirs string) string {
 	switch theirs {
 	case "TimingRatioHistogram":

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/serve"
 )
 
-// accepts are what clients may ask /flagz and /statusz for; %s is the kind.
+// accepts lists the media types that clients may request from /flagz and /statusz; %s is the kind.
 var accepts = []string{
 	"", " ", "*/*", "text/*", "application/*", "text/html", "text/html, */*;q=0.1", "text/plain", "text/plain;q=0.5, application/json",
 	"application/json", "application/yaml", "application/cbor", "application/vnd.kubernetes.protobuf", "nonsense", "application/json;", ";;",

@@ -165,10 +165,10 @@ func (m *made) schedule(ctx context.Context) error {
 
 func on(gate featuregate.Feature) bool { return utilfeature.DefaultFeatureGate.Enabled(gate) }
 
-// orInstant keeps a back-off of nothing from being taken for none said.
+// orInstant distinguishes a back-off of zero from an unset one.
 func orInstant(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
 
-// argsOf are those that a test gives its plugin, which can be of a kind that no file has.
+// argsOf returns a test's arguments for its plugin, which can have a type absent from files.
 func argsOf(profiles []upstream.KubeSchedulerProfile, profile, plugin string) runtime.Object {
 	for _, p := range profiles {
 		for _, c := range p.PluginConfig {
@@ -206,8 +206,8 @@ func fileOf(with hook.Scheduler) ([]byte, error) {
 	return runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, configv1.SchemeGroupVersion), &c)
 }
 
-// sortAlike says in each profile how pods are sorted if one says it: in a file all have to say the
-// same. Upstream makes no scheduler of profiles that mean different ways.
+// sortAlike copies the queue sort of one profile to all: in a file all must be the same. Upstream
+// makes no scheduler of profiles that mean different ways.
 func sortAlike(profiles []upstream.KubeSchedulerProfile) {
 	var silent []*upstream.PluginSet
 	var said []upstream.Plugin

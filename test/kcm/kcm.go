@@ -12,7 +12,7 @@ import (
 
 const command = "k8s.io/kubernetes/cmd/kube-controller-manager"
 
-// Build compiles kube-controller-manager into the folder and returns its path. It has to be called
+// Build compiles kube-controller-manager into the folder and returns its path. It must be called
 // within this module, as tests and "go run" are.
 func Build(dir string) (string, error) {
 	path := filepath.Join(dir, "kube-controller-manager")
@@ -25,8 +25,8 @@ func Build(dir string) (string, error) {
 // never is a grace period that no run outlasts: objects that stand for nodes send no heartbeats.
 const never = 24 * time.Hour
 
-// Args run the taint-eviction controller. The node-lifecycle controller runs beside it because
-// without that one it lacks an index and evicts nothing; it is given no reason to do anything.
+// Args run the taint-eviction controller. The node-lifecycle controller also runs because without
+// it taint eviction lacks an index and evicts nothing; it is given no reason to do anything.
 func Args(kubeconfig string) []string {
 	return []string{
 		"--kubeconfig=" + kubeconfig,

@@ -55,7 +55,7 @@ func play(s *script, server *fakeapi.Server) {
 		if next.at > s.ends {
 			return
 		}
-		time.Sleep(time.Until(p.began.Add(next.at))) // in virtual time: the script says when
+		time.Sleep(time.Until(p.began.Add(next.at))) // in virtual time: the script sets it
 		next.do()
 	}
 }
@@ -219,7 +219,7 @@ func (p *player) do(d deed) {
 	p.after(p.now()+d.for_, func() { change(-1) })
 }
 
-// getReady makes a pod's kubelet report it ready, unless the node is gone or silent.
+// getReady makes a pod's kubelet report it ready, unless the node was deleted or is silent.
 func (p *player) getReady(pod *v1.Pod) {
 	if m := p.nodes[pod.Spec.NodeName]; m == nil || m.gone || m.silent > 0 || m.neverReports {
 		return

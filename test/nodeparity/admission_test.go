@@ -16,7 +16,7 @@ import (
 )
 
 // A simulated node admits the pods that a kubelet admits, and refuses the others with its reason
-// and its message. (For a critical pod the kubelet would preempt others; here it has nobody to do
+// and its message. (For a critical pod the kubelet would preempt others; here no kubelet can do
 // it.)
 func TestAdmission(t *testing.T) {
 	reasons := map[string]int{}

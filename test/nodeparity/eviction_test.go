@@ -33,11 +33,11 @@ var resources = map[pressure.Signal]v1.ResourceName{
 	pressure.NodeFs: v1.ResourceEphemeralStorage, pressure.NodeFsInodes: "inodes", pressure.ImageFs: v1.ResourceEphemeralStorage, pressure.ImageFsInodes: "inodes",
 }
 
-// thresholdText is what the message says of the threshold; the kubelet's comes without, as it is
-// given none.
+// thresholdText is the part of the message about the threshold; the kubelet's comes without, as it
+// is given none.
 var thresholdText = regexp.MustCompile(`Threshold quantity: \S+, available: \S+\. `)
 
-// What the kubelet has put in order is in order for Berth, too, and the message is the kubelet's.
+// Berth also accepts the kubelet's order, and the message is the kubelet's.
 func TestEvictionOrder(t *testing.T) {
 	byUse := 0
 	each(t, func(d dice) string {

@@ -97,7 +97,7 @@ func TestPluginsFareTheSame(t *testing.T) {
 
 type totals struct{ pods, verdicts, rejections, scores, preemptions int }
 
-// electrify puts the nodes into racks and says what pods draw.
+// electrify puts the nodes into racks and sets the pods' watts.
 func electrify(w *conformance.World) {
 	rng := rand.New(rand.NewPCG(w.Seed, 1))
 	for _, n := range w.Nodes {
@@ -172,7 +172,7 @@ func (b *berth) begin(pod *v1.Pod) *cluster.Pod {
 
 func (b *berth) judge(pod *v1.Pod, total *totals) string {
 	p := b.begin(pod)
-	// What is decided is asked first, as live; what all nodes say, after it.
+	// What is decided is asked first, as live; the results of all nodes, after it.
 	decision := b.decider.Decide(p)
 	e := b.decider.Plain().Evaluate(p)
 	switch {
@@ -212,8 +212,8 @@ func (b *berth) judge(pod *v1.Pod, total *totals) string {
 	return inOrder(said)
 }
 
-// preempts compares preemption: the victims on the node that Berth picks are those that upstream
-// would remove there, and where Berth finds no node upstream finds none.
+// preempts compares preemption: on Berth's node, the victims are the ones that upstream would
+// remove there, and where Berth finds no node upstream also finds none.
 func (b *berth) preempts(ctx context.Context, u *upstream, pod *v1.Pod, total *totals) string {
 	p := b.begin(pod)
 	if d := b.decider.Decide(p); d.Node != nil || d.Err != nil {

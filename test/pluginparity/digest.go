@@ -31,8 +31,8 @@ type moved map[string]int
 
 func (m moved) Clone() fwk.StateData { return maps.Clone(m) }
 
-// fits tells whether pods are supposed to have come or gone, and fails if the node does not show
-// it.
+// fits reports whether pods were added or removed hypothetically, and fails if the node does not
+// show it.
 func (m moved) fits(node fwk.NodeInfo) (supposed bool, err error) {
 	there := map[string]bool{}
 	for _, p := range node.GetPods() {
@@ -74,9 +74,9 @@ func move(state fwk.CycleState, p fwk.PodInfo, by int) *fwk.Status {
 	return nil
 }
 
-// Filter rejects every fifth node with its digest for a reason. Where pods are supposed to have
-// come or gone it only sees to it that the node shows what the state was told: rejecting at random
-// there would make the choice of victims depend on the order of equals.
+// Filter rejects every fifth node with its digest for a reason. After hypothetical changes it only
+// verifies that the node shows the state's pods: rejecting at random there would make the choice of
+// victims depend on the order of equals.
 func (digest) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	data, err := state.Read(digestName)
 	if err != nil {
@@ -106,7 +106,7 @@ func sum(words string) uint32 {
 	return h.Sum32()
 }
 
-// describe tells all of a NodeInfo, and of the pods in it.
+// describe formats all of a NodeInfo, and of the pods in it.
 func describe(pod *v1.Pod, node fwk.NodeInfo, m moved) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s: ", pod.Name, node.Node().Name)
@@ -132,7 +132,7 @@ func describe(pod *v1.Pod, node fwk.NodeInfo, m moved) string {
 	return b.String()
 }
 
-// amounts are the resources beside CPU, memory and storage of which there is any.
+// amounts lists the nonzero resources other than CPU, memory and storage.
 func amounts(r fwk.Resource) map[v1.ResourceName]int64 {
 	some := map[v1.ResourceName]int64{}
 	for name, n := range r.GetScalarResources() {

@@ -24,7 +24,7 @@ import (
 
 const root = "../.."
 
-// trial is a running cluster of `berth up`, and what is started beside it.
+// trial is a running cluster of `berth up`, with the processes started for it.
 type trial struct {
 	*testing.T
 	bin, dir string
@@ -108,7 +108,7 @@ func (c *trial) kubectl(args ...string) string {
 	return string(out)
 }
 
-// becomes waits until pods are where they are to be, or say why not.
+// becomes waits until pods are on the expected nodes, or report why not.
 func (c *trial) becomes(pods map[string]string) {
 	c.Helper()
 	const state = `{.spec.nodeName}{.status.conditions[?(@.reason=="Unschedulable")].message}`
@@ -144,8 +144,8 @@ func (c *trial) until(what string, is func() bool) {
 	}
 }
 
-// TestTheExamples: the plugin and the extender of examples/, as their READMEs have them, each in a
-// scheduler of its own on one live cluster.
+// TestTheExamples: the plugin and the extender of examples/, configured as in their READMEs, each
+// in a separate scheduler on one live cluster.
 func TestTheExamples(t *testing.T) {
 	c := start(t)
 	t.Run("plugin", func(t *testing.T) { (&trial{t, c.bin, c.dir}).plugin() })

@@ -97,7 +97,7 @@ func (nominator) AddNominatedPod(klog.Logger, fwk.PodInfo, *fwk.NominatingInfo) 
 func (nominator) DeleteNominatedPodIfExists(*v1.Pod)                            {}
 func (nominator) UpdateNominatedPod(klog.Logger, *v1.Pod, fwk.PodInfo)          {}
 
-// judge says of every node what comes of the pod there.
+// judge returns the pod's outcome on every node.
 func (u *upstream) judge(ctx context.Context, pod *v1.Pod) string {
 	state, said, feasible, err := u.filter(ctx, pod)
 	if err != "" {

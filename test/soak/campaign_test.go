@@ -20,7 +20,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Unsetenv("GOGC") // the memory of processes is watched, as it is for those who set nothing
+	os.Unsetenv("GOGC") // the memory of processes is watched, with default settings
 	os.Exit(m.Run())
 }
 

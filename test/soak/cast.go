@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// schedulerConfig serves two names: one like upstream's, and one that respects budgets in
-// preemption.
+// schedulerConfig serves two names: one like upstream's, and one with preemption that respects
+// budgets.
 func (c *campaign) schedulerConfig() []byte {
 	return fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -29,7 +29,7 @@ type churn struct {
 	nodes  int
 	counts *counts
 	jobs   int
-	mends  int // how often what was done to nodes is taken back, in place of once
+	mends  int // how often changes of nodes are reverted, instead of once
 }
 
 // deed is an occasional action.

@@ -58,7 +58,7 @@ func (n *nodeSeen) recordTaints(now time.Time, gap *span) {
 	if len(n.history) > 0 {
 		before = n.history[len(n.history)-1].taints
 	}
-	since := now // nobody can have seen it much earlier
+	since := now // no watch can have seen it much earlier
 	if gap != nil {
 		since = gap.from
 	}
@@ -124,7 +124,7 @@ func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since
 // in the window.
 func (w *witness) checkJust(p *podSeen, now time.Time) {
 	if at, sent := w.deleted[podKey(p.pod)]; !sent || now.Sub(at) > 2*window {
-		return // marked once, and deleted by somebody else
+		return // marked once, and deleted by another client
 	}
 	if !w.sawAll(now.Add(-window), "nodes", "pods") {
 		w.checks.addOne(evictionJust + " (not judged: changes may have been missed)")
@@ -171,8 +171,8 @@ const (
 	// tardy is the maximum delay of an eviction and of the detection of a silent node, counting
 	// only times without hindrance of the controllers.
 	tardy = 40 * time.Second
-	// recovers is how long controllers count as hindered after trouble: a Lease expires, lists are
-	// read, back-offs end.
+	// recovers is the time for which controllers count as hindered after trouble: a Lease expires,
+	// lists are read, back-offs end.
 	recovers = 20 * time.Second
 )
 

@@ -27,7 +27,7 @@ type journal struct {
 	lines   []line // a ring
 	next    int
 	partial []byte
-	address string // of the part's endpoints, as it last said
+	address string // of the part's endpoints, as last reported
 }
 
 type line struct {

@@ -28,7 +28,7 @@ import (
 
 // weather holds the probabilities of the kinds of failures of a request.
 type weather struct {
-	refused    float64 // answered with an error in place of the API server
+	refused    float64 // answered with an error instead of the API server
 	lost       float64 // the connection breaks before the request has arrived
 	unanswered float64 // it is carried out, and the connection breaks before the answer
 	slow       float64 // it, or its answer, takes up to longestDelay
@@ -43,14 +43,14 @@ type network struct {
 	server   *httptest.Server
 	wire     *wire
 	forward  *httputil.ReverseProxy
-	deletion func(pod string) // told of each deletion of a pod that reaches the API server, by namespace/name
+	deletion func(pod string) // called for each deletion of a pod that reaches the API server, with namespace/name
 
 	mu      sync.Mutex // guards what follows
 	rng     *rand.Rand
 	weather weather
 	watches map[int]*watching
 	number  int
-	forget  map[string]bool // the next watch of the resource is told that its version is forgotten
+	forget  map[string]bool // the next watch of the resource receives an expired version
 }
 
 // watching is a running watch.
@@ -212,7 +212,7 @@ func (n *network) serveRequest(w http.ResponseWriter, r *http.Request, f fate) {
 		return
 	}
 	answer := httptest.NewRecorder()
-	n.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // it has arrived, whoever waits for the answer
+	n.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // it has arrived, whether or not the client waits for the answer
 	sleepFor(r.Context(), f.after)
 	if f.unanswered {
 		n.counts.addOne("answer lost")
@@ -223,7 +223,7 @@ func (n *network) serveRequest(w http.ResponseWriter, r *http.Request, f fate) {
 		w.Header()[key] = values
 	}
 	w.WriteHeader(answer.Code)
-	_, _ = io.Copy(w, bytes.NewReader(answer.Body.Bytes())) // whoever asked may have gone
+	_, _ = io.Copy(w, bytes.NewReader(answer.Body.Bytes())) // the client may have left
 }
 
 // deletedPod returns the pod deleted or evicted by the request.

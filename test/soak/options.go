@@ -69,7 +69,7 @@ var (
 	usual = election{15 * time.Second, 10 * time.Second, 2 * time.Second}
 )
 
-// lostFor is how many seconds pods stay on lost nodes, so that a round takes minutes.
+// lostFor is the number of seconds that pods stay on lost nodes, so that a round takes minutes.
 const lostFor = 8
 
 // Maximum durations of faults of a part. Faults longer than the Lease change the leader.

@@ -24,7 +24,7 @@ type Report struct {
 	Faults     map[string]int
 	Requests   map[string]int
 	Deeds      map[string]int
-	Ends       map[string]int // of parts that nobody asked to end
+	Ends       map[string]int // of parts that ended unexpectedly
 	Checks     map[string]int
 	Sizes      map[string]string
 	Rests      []time.Duration // from the end of all trouble to rest

@@ -86,7 +86,7 @@ func RunUpgrade(ctx context.Context, o UpgradeOptions) (*UpgradeReport, error) {
 	if err := c.startAll(ctx); err != nil {
 		return nil, err
 	}
-	c.churn.mends = 3 // nobody mends everything between two steps
+	c.churn.mends = 3 // no repair happens between two steps
 	u.flow, u.leases = newFlow(c.client), &leases{}
 	watching, stop := context.WithCancel(ctx)
 	var witnesses sync.WaitGroup
@@ -200,7 +200,7 @@ func (u *upgrade) replacePart(ctx context.Context, p *part, to, folder string) {
 		u.addViolation(comesToRest, fmt.Sprintf("%s was replaced by that of %s, and runs %q", p.name, folder, runs), p.name)
 	}
 	ready := time.Now()
-	sleepFor(ctx, 3*time.Second) // what comes late belongs to it, too
+	sleepFor(ctx, 3*time.Second) // late ones also belong to it
 	s := step{part: p.name, to: to, stopped: ended.Sub(began), ready: ready.Sub(ended),
 		leaderless: u.leases.longest(began), unbound: u.flow.longestGap(began)}
 	u.mu.Lock()

@@ -70,7 +70,7 @@ func (l *leases) noteHolder(name, holder string, now time.Time) {
 	}
 	switch {
 	case holder == before.holder && holder == "":
-		return // nobody leads still
+		return // there is no leader yet
 	case holder != before.holder && holder != "":
 		l.changes = append(l.changes, leaseChange{name, now, now.Sub(before.until), before.holder == ""})
 	}

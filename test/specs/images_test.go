@@ -182,7 +182,7 @@ func program(from, name string, mode fs.FileMode) (layer, error) {
 	}
 	f := newFiles()
 	f.add(name, mode, content)
-	if name == "agnhost" { // specs tell by it which of the two was run
+	if name == "agnhost" { // specs recognize by it which of the two was run
 		f.link("agnhost-2", "agnhost")
 	}
 	return f.layer()

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
-// patience with what takes a moment, and with a cluster that starts, on a machine that does other
-// things, too.
+// patience with short operations, and with a starting cluster, on a machine that also does other
+// things.
 const patience = 3 * time.Minute
 
 const workload = `apiVersion: apps/v1
@@ -50,7 +50,7 @@ func TestUpgradeKeepsDataFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig") // whoever has it can go on
+	u.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig") // its holder can continue
 	if err := os.WriteFile(u.kubeconfig, first, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestUpgradeKeepsDataFolder(t *testing.T) {
 	u.awaits("deployment/web", "{.status.readyReplicas}", "3")
 	u.awaits("pod/patient", "{.status.phase}", "Running")
 	u.kubectl("", "taint", "nodes", "--all", "leave=now:NoExecute")
-	u.awaits("pods", `{.items[?(@.spec.nodeName!="")].metadata.name}`, "patient") // all others have to leave
+	u.awaits("pods", `{.items[?(@.spec.nodeName!="")].metadata.name}`, "patient") // all others must leave
 	u.kubectl("", "taint", "nodes", "-l", "topology.kubernetes.io/zone=z2", "leave-")
 	u.awaits("deployment/web", "{.status.readyReplicas}", "3")
 	before := u.remembered()
@@ -155,8 +155,8 @@ func (u *up) try(input string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// remembered is what has to stay as it was: who the objects are, where pods are, since when what is
-// counted down is.
+// remembered holds the state that must survive: the identities of objects, the places of pods, the
+// start times of countdowns.
 func (u *up) remembered() map[string]string {
 	u.Helper()
 	all := map[string]string{}

@@ -3,8 +3,7 @@
 
 // Package upgrade tests that what one version of Berth has written is read by another: flags,
 // configuration files, recordings, and the data folder of `berth up`, from the old version to this
-// one and back. That parts of two versions run beside each other under load is tested in package
-// soak.
+// one and back. Package soak tests that components of two versions run together under load.
 //
 // The other version is built: the tests are skipped unless it is named. `make upgrade OLD=REVISION`
 // names it.

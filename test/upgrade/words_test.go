@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestUpgradeKeepsCommandsAndFlags: whatever could be said to the old version can be said to this
-// one. What is deprecated is still taken.
+// TestUpgradeKeepsCommandsAndFlags: this version accepts all commands and flags of the old one.
+// What is deprecated is still taken.
 func TestUpgradeKeepsCommandsAndFlags(t *testing.T) {
 	t.Parallel()
 	v := both(t)

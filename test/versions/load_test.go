@@ -23,7 +23,7 @@ import (
 // load is work for schedulers and controllers: pods created at a constant rate that run for a while
 // and end; flapping taints; nodes that fail in groups, and recover.
 type load struct {
-	*cluster   // with a namespace of its own
+	*cluster   // with its own namespace
 	nodes      int
 	placements int
 	rate       int // pods a second

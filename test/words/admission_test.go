@@ -93,7 +93,7 @@ func admit(plugins []apiserver.Interface, pod *core.Pod) error {
 	return nil
 }
 
-// world is what random pods name: some classes exist, some do not.
+// world holds the objects that random pods name: some classes exist, some do not.
 func (s source) world() (*v1.Namespace, []*schedulingv1.PriorityClass, []*nodev1.RuntimeClass) {
 	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: map[string]string{}}}
 	set := func(annotation string, list []v1.Toleration) {

@@ -43,7 +43,7 @@ func TestLimitRangesRefuseWhatUpstreamRefuses(t *testing.T) {
 		want := upstreamsLimits(t, limits, pod)
 		got, valid := berthsLimits(t, limits, pod)
 		if !valid {
-			continue // a default above the container's own limit: validation refuses it before LimitRanger has its say
+			continue // a default above the container's own limit: validation refuses it before LimitRanger
 		}
 		if got != want {
 			text, _ := yaml.Marshal([]any{limits, pod})

@@ -17,9 +17,8 @@ import (
 // follows from the seed, which a failure prints.
 type source struct {
 	*rand.Rand
-	// bad is how many draws in a hundred are taken from the broken values:
-	// none, a few or many, so that there are sound objects, objects with one
-	// fault and objects with faults on top of faults.
+	// bad is the percentage of draws taken from the broken values: none, a few or many, so that
+	// there are sound objects, objects with one fault and objects with faults on top of faults.
 	bad int
 }
 

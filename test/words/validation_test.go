@@ -43,8 +43,8 @@ const trials = 3000
 // type there, with fields that no user knows; Berth prints the API's.
 var object = regexp.MustCompile(`value: \{.*\}`)
 
-// words are the errors as a user reads them, in an order of their own: the
-// order in which Kubernetes reports is that of a map.
+// words lists the errors as a user reads them, in a separate order: Kubernetes reports in the order
+// of a map.
 func words(errs field.ErrorList) []string {
 	list := []string{}
 	for _, err := range errs {
@@ -61,8 +61,7 @@ func internal(t *testing.T, object, into runtime.Object) {
 	}
 }
 
-// compare fails with the object if the two do not say the same, and returns
-// how many errors there were.
+// compare fails with the object if the two results differ, and returns the number of errors.
 func compare(t *testing.T, seed uint64, object any, ours, theirs []string) int {
 	t.Helper()
 	if slices.Equal(ours, theirs) {

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox is a plugin as those of Berth are written: all that the engine, the queue and
-// `berth explain` have to know of it stands in this file, and one line of a catalog enables it.
+// Package sandbox is a plugin written like Berth's own: this file holds all that the engine, the
+// queue and `berth explain` must know of it, and one line of a catalog enables it.
 package sandbox
 
 import (

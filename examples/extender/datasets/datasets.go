@@ -1,9 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package datasets is an HTTP extender of a scheduler, as one would write it for kube-scheduler: it
-// keeps pods on nodes that have the dataset that they need, and prefers those that have more of it
-// in their local cache.
+// Package datasets is an HTTP extender as for kube-scheduler: it keeps pods on nodes with the
+// needed dataset, and prefers nodes with more of it in their local cache.
 //
 // A pod names its dataset in the annotation example.com/dataset. Which node has how much of what
 // stands in an [Inventory], which in real life would be kept by an agent on the nodes.
@@ -22,15 +21,15 @@ import (
 
 const annotation = "example.com/dataset"
 
-// Inventory says how much of a dataset a node has in its cache, 0 to 10, by dataset and node. A
-// node that is not listed cannot reach the dataset at all.
+// Inventory holds the share of a dataset in a node's cache, 0 to 10, by dataset and node. A node
+// that is not listed cannot reach the dataset at all.
 type Inventory map[string]map[string]int64
 
 // A question has one pod and the names of nodes.
 const mostAsked = 16 << 20
 
-// Serve answers on the listener. A scheduler sends and takes all at once: who takes longer is none,
-// and does not hold a connection.
+// Serve answers on the listener. A scheduler sends and takes everything in one request: a slow
+// client is not a scheduler, and does not hold a connection.
 func (in Inventory) Serve(l net.Listener) error {
 	server := &http.Server{
 		Handler:     http.MaxBytesHandler(in.Handler(), mostAsked),
@@ -39,7 +38,7 @@ func (in Inventory) Serve(l net.Listener) error {
 	return server.Serve(l)
 }
 
-// Handler serves the verbs "filter" and "prioritize". It is told the names of nodes only
+// Handler serves the verbs "filter" and "prioritize". It receives only the names of nodes
 // (nodeCacheCapable).
 func (in Inventory) Handler() http.Handler {
 	mux := http.NewServeMux()

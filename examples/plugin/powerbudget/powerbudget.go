@@ -4,11 +4,11 @@
 // Package powerbudget is a scheduler plugin as one would write it for kube-scheduler: it imports
 // nothing of Berth.
 //
-// Nodes stand in racks (label example.com/rack), a rack can draw so many watts (the plugin's
-// arguments), and pods say how many they draw (annotation example.com/watts). The plugin keeps pods
-// out of racks that have no power left for them, and prefers the rack with the most left. A pod of
-// higher priority may preempt others for their power: AddPod and RemovePod keep count of what is
-// supposed.
+// Nodes are in racks (label example.com/rack), a rack supplies a limited number of watts (the
+// plugin's arguments), and pods declare the watts they draw (annotation example.com/watts). The
+// plugin keeps pods out of racks that have no power left for them, and prefers the rack with the
+// most left. A pod of higher priority may preempt others for their power: AddPod and RemovePod keep
+// count of what is supposed.
 package powerbudget
 
 import (
@@ -24,7 +24,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Name is what configuration files call the plugin.
+// Name is the plugin's name in configuration files.
 const Name = "PowerBudget"
 
 const (
@@ -34,7 +34,7 @@ const (
 
 // Args are the plugin's arguments.
 type Args struct {
-	// Racks says how many watts each rack can draw. Racks that are not listed can draw any amount.
+	// Racks holds the watts available in each rack. Racks that are not listed can draw any amount.
 	Racks map[string]int64 `json:"racks"`
 }
 
@@ -65,7 +65,7 @@ func New(_ context.Context, args runtime.Object, _ fwk.Handle) (fwk.Plugin, erro
 // Name implements fwk.Plugin.
 func (*PowerBudget) Name() string { return Name }
 
-// watts is what a pod says that it draws.
+// watts returns the watts declared by a pod.
 func watts(pod *v1.Pod) (int64, error) {
 	text, ok := pod.Annotations[wattsAnnotation]
 	if !ok {
@@ -78,7 +78,7 @@ func watts(pod *v1.Pod) (int64, error) {
 	return n, nil
 }
 
-// PreEnqueue keeps pods out that do not say in numbers what they draw.
+// PreEnqueue rejects pods that do not declare their watts as a number.
 func (*PowerBudget) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if _, err := watts(pod); err != nil {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
@@ -88,7 +88,7 @@ func (*PowerBudget) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 
 const stateKey fwk.StateKey = Name
 
-// state is what the pod draws, and what every rack draws without it.
+// state holds the watts of the pod, and the watts drawn by every rack without it.
 type state struct {
 	wants int64
 	drawn map[string]int64
@@ -105,8 +105,7 @@ func stateOf(cycle fwk.CycleState) (*state, error) {
 	return data.(*state), nil
 }
 
-// PreFilter adds up what every rack draws. A pod that draws nothing is none of the plugin's
-// business.
+// PreFilter adds up what every rack draws. The plugin ignores pods that draw nothing.
 func (p *PowerBudget) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod,
 	nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	wants, err := watts(pod)
@@ -127,11 +126,11 @@ func (p *PowerBudget) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1
 }
 
 func (s *state) count(node fwk.NodeInfo, pod fwk.PodInfo, sign int64) {
-	n, _ := watts(pod.GetPod()) // one that says nonsense draws nothing
+	n, _ := watts(pod.GetPod()) // a malformed value draws nothing
 	s.drawn[node.Node().Labels[rackLabel]] += sign * n
 }
 
-// PreFilterExtensions says that the plugin keeps count of pods that are supposed to come and go.
+// PreFilterExtensions declares that the plugin accounts for pods added and removed hypothetically.
 func (p *PowerBudget) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 
 // AddPod implements fwk.PreFilterExtensions.
@@ -170,7 +169,7 @@ func (p *PowerBudget) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod,
 	return fwk.NewStatus(fwk.Unschedulable, "rack(s) had not enough power left")
 }
 
-// Score is the share of the rack's power that is left, in percent.
+// Score is the share of the rack's remaining power, in percent.
 func (p *PowerBudget) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	s, err := stateOf(cycle)
 	if err != nil {
@@ -187,7 +186,7 @@ func (p *PowerBudget) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, 
 // ScoreExtensions is nil: scores are within 0 to 100 already.
 func (*PowerBudget) ScoreExtensions() fwk.ScoreExtensions { return nil }
 
-// SignPod says that pods which draw the same are judged alike.
+// SignPod groups pods that draw the same.
 func (*PowerBudget) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	n, err := watts(pod)
 	if err != nil {
@@ -196,8 +195,8 @@ func (*PowerBudget) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment,
 	return []fwk.SignFragment{{Key: Name + ".watts", Value: n}}, nil
 }
 
-// EventsToRegister says what can help a pod that the plugin rejected: a pod that drew power has
-// gone, a node comes or moves to another rack, or the pod itself asks for less.
+// EventsToRegister lists the events that can help a rejected pod: a pod that drew power was
+// deleted, a node was added or moved to another rack, or the pod itself now draws less.
 func (p *PowerBudget) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}, QueueingHintFn: afterDeletion},

@@ -112,7 +112,7 @@ func (c certificates) withPresent(names []string, now time.Time) []string {
 }
 
 // servesNames reports whether the serving certificate remains usable for the names: more than a
-// third of its life is left, and one of the authorities has signed it.
+// third of its life remains, and one of the authorities has signed it.
 func (c certificates) servesNames(names []string, now time.Time) bool {
 	cert := c.serving.cert
 	if cert == nil || now.Before(cert.NotBefore) || isOld(cert, now) {

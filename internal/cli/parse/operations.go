@@ -175,7 +175,7 @@ func (p *parts) drainFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&p.drain.DisableEviction, "disable-eviction", false, "")
 	flags.StringVar(&p.drain.PodSelector, "pod-selector", "", "")
 	flags.DurationVar(&p.timeout, "timeout", 0, "")
-	flags.Int("grace-period", -1, "") // pods leave at once in a forecast
+	flags.Int("grace-period", -1, "") // pods leave together in a forecast
 	flags.Int64("chunk-size", 0, "")
 	flags.Int("skip-wait-for-delete-timeout", 0, "")
 }

@@ -55,7 +55,7 @@ func ShellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// Formats are those of the answers about a cluster.
+// Formats lists the formats of answers about a cluster.
 var Formats = append(slices.Clone(answer.Formats), "name", "wide")
 
 // CheckFormat checks --output.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// MeterAfter is how long a command is silent. MeterEvery is how often the line of a terminal then
-// changes, and LinesEvery how often another line is written elsewhere. Tests set them.
+// MeterAfter is the time before a command shows progress. MeterEvery is the interval between
+// updates on a terminal, and LinesEvery the interval between lines elsewhere. Tests set them.
 var (
 	MeterAfter = 2 * time.Second
 	MeterEvery = 200 * time.Millisecond
@@ -30,7 +30,7 @@ type Meter struct {
 	done, ended chan struct{} // done is nil while nothing can be shown
 }
 
-// Begin begins the next step. After a while it is shown on a terminal at once.
+// Begin begins the next step. After a while it is shown on a terminal immediately.
 func (m *Meter) Begin(stderr io.Writer, words string) {
 	m.Words(words)
 	if m.since.IsZero() {

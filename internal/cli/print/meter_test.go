@@ -44,7 +44,7 @@ func TestProgressInLines(t *testing.T) {
 	}
 }
 
-// For two seconds a command says nothing.
+// A command is silent for two seconds.
 func TestProgressWaits(t *testing.T) {
 	var shown bytes.Buffer
 	var m Meter

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Progress shows what is under way: on a terminal in one line that is overwritten, elsewhere line
-// by line.
+// Progress shows the current work: on a terminal in one line that is overwritten, elsewhere line by
+// line.
 type Progress struct {
 	Out      io.Writer
 	Terminal bool // a person reads it

@@ -63,7 +63,7 @@ func (q *Question) Ask(cmd *cobra.Command, view func(*simulate.World, simulate.S
 		var stop context.CancelFunc
 		ctx, stop = signals.Until(ctx)
 		defer stop()
-		cmd.SetContext(ctx) // Ctrl-C also ends a question under way
+		cmd.SetContext(ctx) // Ctrl-C also ends a question in progress
 	}
 	for before, first := "", true; ; first = false {
 		said, err := q.askOnce(cmd, view)

@@ -28,10 +28,10 @@ type Story struct {
 
 	on     string            // the pod's node
 	uid    types.UID         // of the pod that has the name now
-	due    string            // its deadline, as told last
+	due    string            // its deadline, as last recorded
 	leaves bool              // the pod terminates
-	taints string            // of the node, as told last
-	state  string            // of the node's conditions, as told last
+	taints string            // of the node, as last recorded
+	state  string            // of the node's conditions, as last recorded
 	asked  map[uint64]string // requests without an answer yet, by ticket
 }
 

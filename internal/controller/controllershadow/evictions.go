@@ -20,7 +20,7 @@ import (
 type Evictions struct {
 	core   *eviction.Core
 	ledger *Ledger
-	pods   map[types.UID]*watched // those that are to be evicted, or have left
+	pods   map[types.UID]*watched // pods that must be evicted, or have left
 }
 
 // watched is a pod that at least one side means to evict.

@@ -120,7 +120,7 @@ func (f *Follower) podSink(ctx context.Context) feed.Sink {
 		Seen:    func(o runtime.Object) { pod(eviction.PodSeen{Pod: eviction.PodOf(o.(*v1.Pod))}) },
 		Gone: func(o runtime.Object) {
 			last := eviction.PodOf(o.(*v1.Pod))
-			last.Terminating = true // also one that was deleted without grace
+			last.Terminating = true // also a pod that was deleted without grace
 			pod(eviction.PodSeen{Pod: last})
 			pod(eviction.PodGone{Name: last.Name, UID: last.UID})
 		},

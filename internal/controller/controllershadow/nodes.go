@@ -33,7 +33,7 @@ type Nodes struct {
 type node struct {
 	real     nodehealth.Node
 	reported []v1.NodeCondition // as the kubelet wrote them last
-	unknown  []v1.NodeCondition // those that Berth has written since, nil: none
+	unknown  []v1.NodeCondition // Berth's own writes since, nil: none
 	taints   []v1.Taint         // node health's own taints, as Berth has written them
 	labels   map[string]string  // that Berth has set
 }

@@ -136,7 +136,7 @@ func TestEvictionsOfBothAreCompared(t *testing.T) {
 	w.run(21 * time.Second)
 	w.evicted(inTime, true)
 	w.evicted(early, true)
-	w.evicted(cancelled, true) // its taint is gone
+	w.evicted(cancelled, true) // its taint was removed
 	w.run(25 * time.Second)
 	w.evicted(late, true)
 	w.run(2 * time.Minute)

@@ -36,7 +36,7 @@ type step int
 
 const (
 	readingNode   step = iota
-	markingUnread      // marks the pod only if it is still the one that the watch showed
+	markingUnread      // marks the pod only if it is still the watched one
 	readingPod
 	marking
 	deleting
@@ -53,12 +53,12 @@ type attempt struct {
 	evicts  bool       // through the Eviction API
 	readAt  time.Time  // when the reading of the node, or of the devices, began
 	rereads int
-	held    []Held   // the node's taints as read, none if it is gone
+	held    []Held   // the node's taints as read, none if it no longer exists
 	found   devices  // as read
 	seeks   bool     // devices were read, or are
 	rules   []string // that asked the pod to go when its delete was sent
 	live    Pod      // the pod as last known
-	unread  bool     // live is what a watch showed
+	unread  bool     // as shown by a watch
 	asked   bool     // the mark was requested: whatever the answer, the delete goes on
 }
 

@@ -16,9 +16,9 @@ import (
 // taint without one (kubectl writes none) was added when the list of taints was first written with
 // it. Managed fields contain the last write of the list; the node's note has the earlier time if
 // another taint has been written since. A note is valid only for the list it was made for. The
-// Core's memory is valid as long as it has not missed an event. Otherwise its knowledge is that of
-// a freshly started Core: if the list was rewritten, a taint may have been removed and added again,
-// and counts as new. So a pod may be evicted late after such a coincidence, but never early.
+// Core's memory is valid as long as it has not missed an event. Otherwise its knowledge equals that
+// of a freshly started Core: if the list was rewritten, a taint may have been removed and added
+// again, and counts as new. So a pod may be evicted late after such a coincidence, but never early.
 type dating struct {
 	clock clock
 	broke *safeguards

@@ -20,9 +20,9 @@ type Held struct {
 	// did. Since is then the start of the earlier taint.
 	Turned time.Time
 
-	written    time.Time // Since by the clock of those who write times into objects
-	said       time.Time // what an object said of it, zero if none did
-	saidTurned time.Time // what an object said of Turned
+	written    time.Time // Since by the clock of the clients that write times into objects
+	said       time.Time // as recorded in an object, zero if absent
+	saidTurned time.Time // Turned as recorded in an object
 }
 
 // ID identifies the taint on its node: key=value:NoExecute.

@@ -89,7 +89,7 @@ type notes struct {
 	out   *outbox
 	broke *safeguards
 
-	late    []*node          // nodes whose note has to be written, in the order in which that was found
+	late    []*node          // nodes whose note must be written, in the order in which that was found
 	written map[Ticket]*node // notes that wait for an answer
 }
 

@@ -24,8 +24,8 @@ type pod struct {
 	tries    int       // attempts for this deadline that failed
 	notYet   time.Time // no attempt before: back-off
 	marked   bool      // the event of its eviction has been recorded
-	cancels  bool      // the event of the cancellation is to be recorded once the attempt is over
-	accepted bool      // the API took the delete, or says that the pod is gone
+	cancels  bool      // the event of the cancellation must be recorded once the attempt is over
+	accepted bool      // the API took the delete, or reports that the pod does not exist
 }
 
 // nextAttempt returns the start of the pod's next attempt.

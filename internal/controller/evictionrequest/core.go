@@ -21,7 +21,7 @@ const (
 	DefaultInFlight = 16
 	// Delays between refused evictions of a pod.
 	firstRetry, lastRetry = time.Second, 5 * time.Second
-	// assumedFor is how long an accepted eviction is trusted before a watch confirms it.
+	// assumedFor is the time for which an accepted eviction is trusted before a watch confirms it.
 	assumedFor = 30 * time.Second
 	// perRefused is added to the delay for each currently refused pod, so that thousands of them
 	// cause 50 evictions per second in total.

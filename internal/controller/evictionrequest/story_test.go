@@ -18,13 +18,13 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
 )
 
-// TestStories runs testdata/*.txt against an API in virtual time. What a story may say:
+// TestStories runs testdata/*.txt against an API in virtual time. The lines of a story:
 //
 //	story [grace=DURATION]         a new cluster and its controller
 //	pod NAME [grouped]             a pod comes, with the responders given, each "NAME PRIORITY"
-//	end-pod NAME                   its containers end; "terminate NAME": somebody deletes it;
-//	replace NAME                   it is gone at once, and another one has its name
-//	request NAME REQUESTER POD     somebody requests its eviction; uid=UID: of another pod of that name
+//	end-pod NAME its containers end; "terminate NAME": a client deletes it;
+//	replace NAME it is replaced by another one of its name
+//	request NAME REQUESTER POD a client requests its eviction; uid=UID: of another pod of that name
 //	withdraw NAME; again NAME      the requester changes its mind; "delete NAME": it deletes the request
 //	budget POD MESSAGE             a disruption budget refuses; without a message it allows
 //	respond POD NAME MESSAGE [completes]   another responder reports

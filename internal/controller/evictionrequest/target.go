@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/pacing"
 )
 
-// keptFor is how long an ended Eviction is kept after its last request.
+// keptFor is the time for which an ended Eviction is kept after its last request.
 const keptFor = time.Minute
 
 // targetKey identifies a pod. The API server does not check that a request's name and UID belong

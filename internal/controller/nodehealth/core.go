@@ -120,7 +120,7 @@ type node struct {
 	known  bool      // included in an earlier pass
 	asked  bool      // in Core.suspects, or with a Lease read in flight
 	evict  bool      // admitted to the evicting taint by the rate of its zone
-	mark   bool      // its pods are to be marked NotReady
+	mark   bool      // its pods must be marked NotReady
 	gone   bool
 
 	queued  bool // in Core.dirty

@@ -36,7 +36,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		c.noteAlive(n, now)
 	}
 	if n.evict && n.hasEvicting() && !seen.hasEvicting() {
-		n.evict = false // someone removed it: the node has to queue again
+		n.evict = false // another client removed it: the node must queue again
 	}
 	n.Node, n.list = seen, c.nodeList
 	c.adoptTaint(n)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestWatchBehindOwnWriteIsIgnored completes the write of an evicting taint before the watch
-// delivers the previous state: the node must not look like one that has lost the taint.
+// delivers the previous state: the node must not look like a node that has lost the taint.
 func TestWatchBehindOwnWriteIsIgnored(t *testing.T) {
 	core, now := nodehealth.New(nodehealth.Defaults()), begin
 	core.Step(now, nodehealth.NodesListing{})

@@ -10,8 +10,8 @@ import "time"
 // new suspects wait for the next pass.
 //
 // Without the read, a watch lagging by more than the grace period would make all nodes of a cluster
-// look silent at once. With it, the first Lease read reveals the lag, and judgement is suspended
-// until the watch has caught up.
+// look silent simultaneously. With it, the first Lease read reveals the lag, and judgement is
+// suspended until the watch has caught up.
 func (c *Core) suspectNode(n *node) {
 	if !n.asked && !c.recount {
 		n.asked = true

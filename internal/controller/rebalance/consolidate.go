@@ -220,7 +220,7 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 		case len(chosen) == wanted || out[n]:
 			continue
 		case cost[n] >= costly:
-			s.emptyNode(st, n, Emptying) // says why not
+			s.emptyNode(st, n, Emptying) // gives the reason
 			continue
 		case !all.isWorth(n, len(movablePods(n, st.w))):
 			s.stayNode(st, n, NoBetterNode,
@@ -247,7 +247,7 @@ const costly = 1_000_000
 // shares is the total capacity of a cluster.
 type shares struct {
 	cpu, memory float64
-	pods        int // those that can run elsewhere
+	pods        int // pods that can run elsewhere
 }
 
 // clusterShares sums up the cluster in its current state.

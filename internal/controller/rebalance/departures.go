@@ -62,7 +62,7 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.object.Spec.NodeName,
 			Lost: w.successionOf(p) == workload.None, Grace: leaving.graceOf(p.object),
 		}
-		// The API server removes a terminal pod, and one without a grace period, at once.
+		// The API server removes a terminal pod, or a pod without a grace period, immediately.
 		d.Held = d.Grace > 0 && !rules.IsTerminal(p.object) && w.holdsPods(d.From)
 		d.Waits, d.Surge, d.NoSurge = waits[p], p.surge, p.noSurge
 		if budgets := w.protections.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {

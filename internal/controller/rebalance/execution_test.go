@@ -175,7 +175,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		s.faults.unscalable = strings.TrimSpace(d.Input)
 	case "never-ready":
 		s.faults.unready = true
-	case "rescaled": // by somebody else, once a surge has begun, or once its pod is marked
+	case "rescaled": // by another client, once a surge has begun, or once its pod is marked
 		n, err := strconv.Atoi(word(0))
 		if err != nil {
 			t.Fatal(err)

@@ -47,7 +47,7 @@ type stage struct {
 	profiles []*plugins.Profile
 	options  execute.Options
 	core     core // nil: no process runs
-	life     int  // of the core; answers to one before are nobody's
+	life     int  // of the core; answers to an earlier one have no receiver
 	journal  execute.Journal
 	version  int
 

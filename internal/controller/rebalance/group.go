@@ -42,13 +42,13 @@ type group struct {
 	// counts omits domains without pods: most domains of a constraint by host name are empty.
 	// levels includes them, under 0.
 	*layer
-	counts map[int32]domain // of those that have a pod
+	counts map[int32]domain // of groups with a pod
 	excess int64
 
 	// Sums over all domains.
 	held, counted int64
 	meeting       int64   // of anti-affinity: the pairs that meet
-	unmet, alone  int64   // of affinity: pods that find nobody, domains where one finds itself alone
+	unmet, alone  int64   // of affinity: pods that find no other pod, domains where a pod finds only itself
 	levels        []level // of spread, the lowest first
 }
 
@@ -204,7 +204,7 @@ func (g *group) measureExcess() int64 {
 	// The scheduler lets the first pod of a self-affine group start anywhere, so the only such pod
 	// in the whole cluster violates nothing. With more of them elsewhere, its solitude in the
 	// domain is a violation.
-	case g.counted > 1: // one that asks for itself alone is wrong where there are others elsewhere
+	case g.counted > 1: // a group that only matches itself is wrong where others run elsewhere
 		return g.unmet + g.alone
 	}
 	return g.unmet

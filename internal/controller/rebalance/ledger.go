@@ -161,7 +161,7 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	for i := range constraints {
 		one := constraints[i]
 		c := &one
-		if byDefault { // nobody asked for a skew: to the scheduler, the more even node is the better one
+		if byDefault { // no pod asked for a skew: to the scheduler, the more even node is the better one
 			c.MaxSkew = 1
 		}
 		// Two constraints share a group if they count the same pods in the same domains.

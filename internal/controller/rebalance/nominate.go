@@ -18,7 +18,7 @@ type candidate struct {
 	// first.
 	depth int64
 	avoid bool
-	cost  *Cost // nil: nobody has asked for it yet
+	cost  *Cost // nil: not requested yet
 }
 
 // nominations holds the candidates of a goal in a heap: goals that choose again after every move

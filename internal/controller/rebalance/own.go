@@ -50,7 +50,7 @@ func OwnGoal(name string, number int) *Goal {
 // heal. Pods without a namespace are in the given one.
 //
 //	heal                        violated hard constraints
-//	consolidate=2               two nodes are to be empty
+//	consolidate=2 two nodes must be empty
 //	defragment=trainer-0        room for one pending pod
 //	defragment=ml/trainer-0     one of another namespace
 //

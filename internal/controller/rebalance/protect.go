@@ -90,7 +90,7 @@ type protections struct {
 	budgets  []*budget
 	covering map[int32][]*budget // by class; those of all pods of a class are the same
 	costs    map[*pod]*Cost      // but for the budget; the rest does not change
-	pinned   map[types.UID]bool  // would have to move twice
+	pinned   map[types.UID]bool  // would move twice
 	// unsettled records that something was skipped only because a pod had already been moved or
 	// placed. The next plan may move it.
 	unsettled bool
@@ -310,7 +310,7 @@ func (pt *protections) whyBusy(p *pod) string {
 }
 
 // whyRolling returns why a rollout of a workload, or of its Deployment, is incomplete. The rules
-// are those of kubectl rollout status.
+// follow kubectl rollout status.
 func (pt *protections) whyRolling(l *workload.Workload) string {
 	if top := pt.w.Workloads().DeploymentOf(l); top != nil {
 		l = top

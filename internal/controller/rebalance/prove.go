@@ -36,7 +36,7 @@ func refuseMove(code Code, format string, args ...any) proof {
 
 // requirements are a strategy's conditions for a move.
 type requirements struct {
-	gauge int // the index in world.gauges of the one that has to go down
+	gauge int // the index in world.gauges of the gauge that must go down
 	// within is set if the move is part of an attempt, which is measured at its end. Until then the
 	// gauge merely must not go up.
 	within bool

@@ -155,7 +155,7 @@ func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) 
 		}
 	}
 	if slices.ContainsFunc(plan.Arrivals, func(a rebalance.Arrival) bool { return a.After > 0 }) {
-		return list // pods that waited count, too, where they arrive
+		return list // pods that waited also count, where they arrive
 	}
 	if len(plan.Moves) > 0 {
 		for _, m := range plan.Measures {

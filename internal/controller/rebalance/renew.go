@@ -16,7 +16,7 @@ import (
 type renewal struct {
 	tally
 	ended []*pod
-	left  map[*pod]bool // of those that have ended
+	left  map[*pod]bool // of ended pods
 }
 
 // currentValue implements gauge: both kinds of pods count alike.

@@ -87,8 +87,7 @@ func (r *Roll) Refused() (list []Kept) {
 // for them, starting with the last turns. In a cluster without spare nodes these are the pods of
 // the first turn. Therefore the nodes with the fewest pods are rolled first, zone by zone.
 //
-// The state is not changed. The cost is that of a drain for each turn, and of some more where nodes
-// must be opened.
+// The state is not changed. A turn costs as much as a drain, and more where nodes must be opened.
 func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 	r := &roll{Rolling: *rolling, options: options, now: state}
 	// Nodes with a later turn may still be cordoned by an interrupted roll. They are planned as
@@ -144,7 +143,7 @@ func PlanTurn(state *State, rolling *Rolling, options Options) *Turn {
 
 // roll is a roll during planning. now is the cluster after the turns so far.
 type roll struct {
-	Rolling // Nodes are those that are left
+	Rolling // Nodes are the remaining nodes
 	options Options
 	now     *State
 	zone    string // of the last turn

@@ -80,7 +80,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 		}
 	}
 	for p, stay := range s.stays {
-		if stay.strategy == st && !rules.IsTerminal(p.object) { // removeEnded says why those stay
+		if stay.strategy == st && !rules.IsTerminal(p.object) { // removeEnded gives the reason
 			delete(s.stays, p)
 		}
 	}

@@ -86,7 +86,7 @@ func (g *losses) currentValue() int64 {
 	if g.plugin == nil {
 		return 0
 	}
-	if len(g.nodes) < g.w.c.Len() { // empty nodes have free capacity, too
+	if len(g.nodes) < g.w.c.Len() { // empty nodes also have free capacity
 		for _, n := range g.w.c.SortedNodes() {
 			if g.nodes[n.Index] == nil {
 				of := g.lossOf(n)

@@ -39,7 +39,7 @@ type fullness struct {
 	n *cluster.Node
 	// requests are by resource, and so is used, in millionths.
 	requests, used []int64
-	pods           int64 // those that can run elsewhere
+	pods           int64 // pods that can run elsewhere
 	amount         int64 // what the node adds to the gauge
 }
 

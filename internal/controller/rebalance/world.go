@@ -100,7 +100,7 @@ type pod struct {
 	// staying caches the result of staysOnNode; nil before the first call.
 	staying *bool
 	quality *int // of service, once that was asked; see qosRank
-	orphan  bool // nobody makes it again, although it has a controller
+	orphan  bool // no controller makes it again, although it has one
 	// surge is the way to start one more replica before the pod leaves; nil: there is none, for the
 	// reason noSurge. later marks a reason that passes by itself, cramped a mere lack of room.
 	surge   *Surge
@@ -293,8 +293,8 @@ func (w *world) placePod(p *pod, n *cluster.Node) {
 	w.Note(func() { w.uncountPlaced(p) })
 }
 
-// removePod removes a pod and releases its claims. The order is that of a real cluster: the pod
-// first, then its claims.
+// removePod removes a pod and releases its claims. The order follows a real cluster: the pod first,
+// then its claims.
 func (w *world) removePod(p *pod) {
 	w.uncountPlaced(p)
 	w.Note(func() { w.countPlaced(p) })

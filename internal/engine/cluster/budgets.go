@@ -30,7 +30,7 @@ type budgetSpace struct {
 	byName   map[string]*Budget
 	covering map[*PodClass][]*Budget // of classes that were asked about since a selector changed
 	bulk     int                     // of these classes
-	kept     int                     // how many classes were left when some were last dropped
+	kept     int                     // the number of classes after the last cleanup
 }
 
 // mostCovered bounds the number of classes of a namespace with cached budgets.
@@ -109,7 +109,7 @@ func (x *budgetIndex) coveringClass(table *Table[*policyv1.PodDisruptionBudget],
 		s.covering[class] = covering
 		s.bulk += bulkOfCovered(class, covering)
 	}
-	return covering, looks + 2*len(covering) // whoever asks looks at each of them
+	return covering, looks + 2*len(covering) // the reader looks at each of them
 }
 
 // follow catches up with the table, or rescans it. It is called for every query, and costs little

@@ -122,7 +122,7 @@ func (s *shares) ownerOf(pod *v1.Pod) *metav1.OwnerReference {
 	return owner
 }
 
-var yes = true // nobody changes what a class refers to
+var yes = true // what a class refers to never changes
 
 // lookOf computes PodClass.Look.
 func lookOf(c *PodClass) [2]uint64 { return c.lookBy(c.Labels.All()) }
@@ -191,7 +191,7 @@ func targetOf(spec *Spec) string {
 }
 
 // WithoutTarget returns a copy of the class without its target. The copy is in no table; its
-// digests are those of the class.
+// digests are the class's.
 func (c *PodClass) WithoutTarget() *PodClass {
 	if c.Target == "" {
 		return c

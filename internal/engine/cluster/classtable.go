@@ -18,8 +18,8 @@ import (
 type classTable struct {
 	byKey  Set[PodClass]
 	next   int32 // the ID of the next class; IDs are never reused
-	kept   int   // how many were left when classes were last dropped
-	bulk   int   // of those that came since
+	kept   int   // the number of classes after the last cleanup
+	bulk   int   // of those added since
 	left   int   // how many lost their last pod since
 	shares shares
 }

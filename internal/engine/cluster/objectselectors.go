@@ -18,7 +18,7 @@ import (
 // unchanged.
 type objectSelectors struct {
 	read map[Name]objectSelector
-	kept int // how many were left when those of objects that are gone were last dropped
+	kept int // the number after selectors of deleted objects were last dropped
 }
 
 // objectSelector is the result of parsing a spec: a selector or an error.

@@ -32,7 +32,7 @@ func newPartTable() partTable {
 type interned[T any] struct {
 	values map[digest]*T
 	next   int32
-	kept   int // how many were left when values were last dropped
+	kept   int // the number of values after the last cleanup
 }
 
 func newInterned[T any]() interned[T] { return interned[T]{values: map[digest]*T{}} }

@@ -18,8 +18,8 @@ type Pod struct {
 
 	Generation       int64 // of the spec, as last seen
 	Created, Started Time  // Started is zero while no kubelet has seen the pod
-	Terminating      bool  // deletion is under way
-	Preempted        bool  // deletion is under way, because the scheduler preempted the pod
+	Terminating      bool  // deletion is in progress
+	Preempted        bool  // deletion is in progress, because the scheduler preempted the pod
 
 	place int32 // index in Node.Pods
 }

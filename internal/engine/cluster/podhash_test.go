@@ -54,7 +54,7 @@ var podSpecFields = map[string]func(*v1.Pod){
 	"Priority":                      func(p *v1.Pod) { p.Spec.Priority = new(int32); *p.Spec.Priority = 7 },
 	"DNSConfig":                     without,
 	"ReadinessGates":                without,
-	"RuntimeClassName":              func(p *v1.Pod) { p.Spec.RuntimeClassName = new(string) }, // read by plugins that tell nodes by their runtimes
+	"RuntimeClassName":              func(p *v1.Pod) { p.Spec.RuntimeClassName = new(string) }, // read by plugins that distinguish nodes by their runtimes
 	"EnableServiceLinks":            without,
 	"PreemptionPolicy":              func(p *v1.Pod) { never := v1.PreemptNever; p.Spec.PreemptionPolicy = &never },
 	"Overhead":                      func(p *v1.Pod) { p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")} },

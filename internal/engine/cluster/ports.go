@@ -35,7 +35,7 @@ type Ports struct {
 	keys []uint64
 }
 
-var portSeed = maphash.MakeSeed() // nobody can make up addresses with equal hashes
+var portSeed = maphash.MakeSeed() // an attacker cannot make up addresses with equal hashes
 
 // sortKey orders ports by number, then by protocol, then by address; see Ports.keys. Only anyIP has
 // 0 in the low 32 bits.

@@ -51,7 +51,7 @@ func NewResources(list v1.ResourceList) Resources {
 	return r
 }
 
-// Amount returns the amount of one resource by name, or 0 for one that is not counted.
+// Amount returns the amount of one resource by name, or 0 for an uncounted one.
 func (r *Resources) Amount(name v1.ResourceName) int64 {
 	switch name {
 	case v1.ResourceCPU:

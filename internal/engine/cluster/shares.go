@@ -169,7 +169,7 @@ func (s *shares) spreadOf(from []v1.TopologySpreadConstraint, read *selectorRead
 
 	h := hasher{}
 	h.addSpread(list)
-	for i := range list { // of what is not said and what is the default, the digest makes no difference
+	for i := range list { // the digest does not distinguish defaults from absent fields
 		h.addBool(list[i].NodeAffinityPolicy != nil)
 		h.addBool(list[i].NodeTaintsPolicy != nil)
 	}

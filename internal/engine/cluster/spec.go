@@ -53,7 +53,7 @@ type Extras struct {
 	InitContainers  []Container
 	Overhead        v1.ResourceList
 	Resources       *v1.ResourceRequirements
-	Volumes         []v1.Volume // those that not every node can provide
+	Volumes         []v1.Volume // resources that not every node can provide
 	ResourceClaims  []v1.PodResourceClaim
 	SchedulingGates []v1.PodSchedulingGate
 	SchedulingGroup *v1.PodSchedulingGroup

@@ -115,7 +115,7 @@ func names(list []*v1.Service) (names []string) {
 	return names
 }
 
-// TestBudgetsOfAClass: the budgets of a class are those with matching selectors, whatever has
+// TestBudgetsOfAClass: the budgets of a class are the budgets with matching selectors, whatever has
 // changed since the last query; and a status update does not reparse the budget.
 func TestBudgetsOfAClass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

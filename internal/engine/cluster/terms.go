@@ -164,7 +164,7 @@ type termReader struct {
 	namespace string
 	err       error // why terms cannot be parsed
 
-	said              bool // what was read says all that is written
+	said              bool // the read part covers all that is written
 	selectsNamespaces bool
 }
 

@@ -10,7 +10,7 @@ func (c *Cluster) DropUnused() {
 	c.classes.dropLarge()
 	c.Log.dropOld()
 	c.claimSelectors.dropGone(c.Claims.hasObject)
-	if c.budgets.spaces != nil { // nobody asks where there are no budgets any more
+	if c.budgets.spaces != nil { // there are no budgets any more, and no queries
 		c.budgets.follow(&c.Budgets)
 	}
 	c.budgets.selectors.dropGone(c.Budgets.hasObject)

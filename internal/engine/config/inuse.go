@@ -189,7 +189,7 @@ func ReadInUse(text []byte) *InUse {
 	return u
 }
 
-// names returns the scheduler names of the profiles, including those that this version of Berth
+// names returns the scheduler names of the profiles, including profiles that this version of Berth
 // cannot compile.
 func (u *InUse) names() (names []string) {
 	var profiles []struct{ SchedulerName string }

@@ -86,8 +86,8 @@ type policyExtender struct {
 	HTTPTimeout       time.Duration `json:"httpTimeout"`
 }
 
-// maxPriorityWeight is the limit of kube-scheduler at that time: with a score of 100 each, the sum
-// had to be less than 2^63. addScore reduces weights above the current limit of a plugin.
+// maxPriorityWeight was the limit of kube-scheduler: with a score of 100 each, the sum stayed below
+// 2^63. addScore reduces weights above the current limit of a plugin.
 const maxPriorityWeight = math.MaxInt64 / 100
 
 // readPolicy reads a policy and checks it, with the original messages.

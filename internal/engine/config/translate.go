@@ -77,8 +77,8 @@ var withoutEquivalent = map[string]string{
 }
 
 // filterOrder is the evaluation order of predicates, whatever the order in the file; the last ones
-// are newer than policies. Plugins not named by a policy are off, except for the mandatory ones and
-// those that are always on.
+// are newer than policies. Plugins not named by a policy are off, except for the mandatory and the
+// permanent ones.
 var (
 	// Used for sorting; it contains every plugin that replaces a predicate.
 	filterOrder = []string{

@@ -143,7 +143,7 @@ func (ps *placements) confirmBound(b *placement) {
 	switch b.stage {
 	case preparing:
 		ps.letGo(b, errBoundElsewhere)
-	case binding: // the outstanding answer tells who bound it
+	case binding: // the outstanding answer names its binder
 		b.confirmed = true
 		ps.cancelBind(b, errBoundElsewhere)
 	}

@@ -25,9 +25,9 @@ type budgets struct {
 	shown    map[string]*policyv1.PodDisruptionBudget // to the core
 	chosen   map[types.UID]bool                       // victims that the budgets shown do not know of
 	binds    map[Ticket]types.UID
-	binding  map[types.UID]bool // a Bind is under way
+	binding  map[types.UID]bool // a Bind is in progress
 	removals map[Ticket]types.UID
-	leaving  map[types.UID]bool // of chosen, those that the core was shown leaving
+	leaving  map[types.UID]bool // of chosen, the victims that the core was shown leaving
 	bound    map[types.UID]bool // victims that were being bound when they were chosen: no budget counts on them yet
 }
 

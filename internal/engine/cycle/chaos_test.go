@@ -167,7 +167,7 @@ func (c *chaos) something() {
 		if p := c.anyPod(); p != nil {
 			c.remove(p)
 		}
-	case n == 10: // deleted and made anew under its name
+	case n == 10: // deleted and created again under its name
 		if p := c.anyPod(); p != nil {
 			c.remove(p)
 			c.addPod(p.Name)
@@ -189,7 +189,7 @@ func (c *chaos) something() {
 		if p := c.anyPod(); p != nil && p.DeletionTimestamp == nil {
 			c.change(p, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: c.now} })
 		}
-	case n == 16: // somebody else's word on where it should go
+	case n == 16: // another client's nomination
 		if p := c.anyPod(); p != nil && p.Spec.NodeName == "" {
 			c.change(p, func(p *v1.Pod) { p.Status.NominatedNodeName = fmt.Sprintf("n%d", c.rng.IntN(10)) })
 		}
@@ -209,7 +209,7 @@ func (c *chaos) something() {
 		c.deliver(MoveLeases)
 	case n == 37:
 		c.changeNode()
-	case n == 38: // resized in place, never up: nobody could decide right about that unseen
+	case n == 38: // resized in place, never up: an unseen increase could not be decided correctly
 		if p := c.anyPod(); p != nil && p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() > 200 {
 			c.change(p, func(p *v1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("200m")
@@ -311,7 +311,7 @@ func (c *chaos) judge() {
 			truth.SetPod(p)
 		}
 	}
-	for _, uid := range sorted(c.pods) { // one that may not preempt keeps the room where somebody has nominated it
+	for _, uid := range sorted(c.pods) { // a pod that may not preempt keeps the room where another client has nominated it
 		if p := c.core.View().Cluster.Nominated(uid); p != nil && p.Class.Spec.PreemptionPolicy != nil {
 			truth.Nominate(truth.Pending(c.pods[uid]), c.pods[uid].Status.NominatedNodeName)
 		}

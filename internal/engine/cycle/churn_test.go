@@ -76,7 +76,7 @@ func (c *churn) twin() *churn {
 
 // begin starts a core on the current objects.
 func (c *churn) begin() {
-	waits := Disabled{PopFromBackoff: true} // those that fit nowhere are not all that is decided
+	waits := Disabled{PopFromBackoff: true} // pods that fit nowhere are not all that is decided
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1, Disabled: waits})
 	if err != nil {
 		panic(err)
@@ -404,7 +404,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		}
 	}
 	twin := c.twin()
-	c.rng = rand.New(rand.NewPCG(2, 5)) // both are told the same from now on
+	c.rng = rand.New(rand.NewPCG(2, 5)) // both receive the same events from now on
 	const pods, turns = 2000, 25
 	old, young := time.Hour, time.Hour
 	for range turns {
@@ -418,7 +418,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	if oldSize > youngSize+youngSize/10 {
 		t.Errorf("the old core takes %d bytes, a new one %d", oldSize, youngSize)
 	}
-	if *churnEvents > 1_000_000 && old > young*3/2 { // in a short life the clock says little
+	if *churnEvents > 1_000_000 && old > young*3/2 { // a short life has few clock readings
 		t.Errorf("the old core takes %v a pod, a new one %v", old, young)
 	}
 }

@@ -117,7 +117,7 @@ func (as *attempts) handleNoFit(b *placement) {
 	var messages, more []string
 	// As upstream, PostFilter is not run in an empty cluster.
 	if failure.Nodes > 0 {
-		as.events.inPostFilter = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
+		as.events.inPostFilter = true // an unbound victim leaves immediately; its event must be noted before this pod waits
 		nominate, messages, more, _ = as.runPostFilters(b, b.profile.rescue)
 		as.events.inPostFilter = false
 		if as.suspendAttempt(b, b.unasked) {

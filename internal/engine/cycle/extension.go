@@ -139,7 +139,7 @@ type Interested interface {
 type Objects interface {
 	Pod(pod *v1.Pod) // seen or changed, pending or placed
 	PodGone(uid types.UID)
-	Node(node *v1.Node) // every update, including those that do not affect decisions
+	Node(node *v1.Node) // every update, including updates that do not affect decisions
 	NodeGone(name string)
 	Group(object *groups.PodGroup)
 	GroupGone(name cluster.Name)

@@ -60,7 +60,7 @@ func TestAnotherCoreKeepsTheDelay(t *testing.T) {
 // preemptor has been unschedulable for long enough, nor while the room of terminating pods
 // suffices, nor if the victim's replacement would wait with at least the preemptor's priority.
 type gentle struct {
-	unfit    map[types.UID]time.Time // when the core first said of a pod that it is unschedulable
+	unfit    map[types.UID]time.Time // when the core first reported a pod as unschedulable
 	removals int                     // that were looked at
 }
 

@@ -36,7 +36,7 @@ type groupAttempt struct {
 	evaluated time.Time     // the placement that is evaluated now: since when
 	shown     *GroupAttempt // to out-of-tree plugins; nil without any, and once it is over for them
 	rejectors []string      // of all members; see noteRejectors
-	unhelped  string        // what members that fit say of plugins that did not help the group
+	unhelped  string        // reports of fitting members on plugins that did not help the group
 	tree      *treeAttempt  // that it is part of; nil if the group is in no tree
 }
 
@@ -85,7 +85,7 @@ type groupPostFilterOutcome struct {
 	// toMembers is the message for fitting members, including DefaultPreemption's message if it
 	// does not help. The group's own condition is more detailed.
 	toMembers string
-	alone     bool // upstream asks no further plugin, and tells members of no other
+	alone     bool // upstream asks no further plugin, and members learn of no other
 	// final: no further plugin is called, because this one helped or because no plugin can.
 	final bool
 	// err: the plugin failed, and with it the attempt.

@@ -186,7 +186,7 @@ func TestNodesWithOtherDevicesAreNotAlike(t *testing.T) {
 				{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count}}}}},
 		}})
 	}
-	astray := map[string]string{"p0": "m", "p2": "n"} // where nothing fits any more beside them
+	astray := map[string]string{"p0": "m", "p2": "n"} // where nothing fits any more next to them
 	on, _, said := gangIn(t, Options{Prefer: func(p *cluster.Pod) string { return astray[p.Name] }}, gangOf("g", 3), objects, members)
 	if on["p0"] != "n" || on["p1"] != "m" || on["p2"] != "m" {
 		t.Errorf("they are on %v: %s", on, said)

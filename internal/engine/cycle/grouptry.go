@@ -167,7 +167,7 @@ func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan,
 	}
 }
 
-// describePlace describes a member's node, or the reason why it has none.
+// describePlace returns a member's node, or the reason for having no node.
 func (a *groupAttempt) describePlace(m *member, node string) decision.GroupPlace {
 	p := decision.GroupPlace{Name: m.Pod.Name, Node: node}
 	switch failure := m.asked.Failure; {

@@ -22,7 +22,7 @@ func (gs *podGroups) couldPreempt(item *queue.Item, victim *cluster.Pod, gentle 
 	}
 
 	switch g := gs.groups.GroupOf(victim.UID); {
-	case g == nil: // it is gone, and how it counted is not known
+	case g == nil: // it was deleted, and how it counted is unknown
 		return false
 	case g.Object == nil:
 		return lower

@@ -41,7 +41,7 @@ func (c *chaos) showRoom() {
 		Begun: c.now.Format(time.RFC3339Nano),
 	})
 	if c.rng.IntN(3) == 0 {
-		return // whoever moves pods has died, or the eviction is refused
+		return // the mover has died, or the eviction is refused
 	}
 	if victim.DeletionTimestamp == nil {
 		c.change(victim, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: c.now} })

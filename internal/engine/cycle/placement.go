@@ -33,7 +33,7 @@ type placement struct {
 	unasked   error // a PostFilter plugin's error; it may be a query to run asynchronously
 
 	undo    []func()        // gives back what Berth's own plugins reserved, in reverse order
-	asked   bool            // out-of-tree Reserve plugins were called, so Unreserve must be, too
+	asked   bool            // out-of-tree Reserve plugins were called, so Unreserve must also be
 	victims []decision.Name // pods preempted for it
 
 	stage   stage
@@ -53,7 +53,7 @@ type placement struct {
 	// the group losing a member.
 	sibling bool
 
-	own     []ownWork // what Berth's own plugins have reserved and is to be written
+	own     []ownWork // reservations of Berth's own plugins, still to be written
 	volumes plugins.PodVolumes
 	devices deviceWork
 }
@@ -66,9 +66,9 @@ const (
 	// everything is undone immediately, in preparing a Cancel is issued for each outstanding
 	// action, in binding cancellation succeeds only if the Bind has not begun, in bound it is
 	// impossible.
-	reserving stage = iota // decided in this step, reservations under way
-	preparing              // held at Permit, or PreBind is under way
-	binding                // a Bind action is under way
+	reserving stage = iota // decided in this step, reservations in progress
+	preparing              // held at Permit, or PreBind is in progress
+	binding                // a Bind action is in progress
 	bound                  // the binding is over; a watch has yet to confirm it
 )
 

@@ -336,7 +336,7 @@ func (pr *preemptions) unmarkLeaving(victim, preemptor types.UID) {
 // replaceAs replaces a pod in the cluster by a copy that is, or is not, leaving. The pod is removed
 // and placed again, so that readers of the log see the change.
 func (pr *preemptions) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
-	if p.Node == nil { // its node is gone, and may come back under the same name
+	if p.Node == nil { // its node was deleted, and may come back under the same name
 		p.Terminating, p.Preempted = leaving, leaving
 		pr.noteLeaver(p.UID, p)
 		return p

@@ -86,7 +86,7 @@ type delay struct {
 // victim stays.
 type usedBudget struct {
 	shown   *policyv1.PodDisruptionBudget // as the API last showed it
-	victims map[types.UID]usedVictim      // without those that the API already counts
+	victims map[types.UID]usedVictim      // without pods already counted by the API
 }
 
 // usedVictim is a victim not counted by the API's budget yet.

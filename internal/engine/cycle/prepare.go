@@ -116,7 +116,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	part()
 	b.prepare.groups = groups
 	expected := (b.permit != nil || b.takesLong()) && b.Pod.Status.NominatedNodeName != b.Node
-	if expected && !ps.options.Disabled.Expectation { // tells autoscalers to keep the node
+	if expected && !ps.options.Disabled.Expectation { // makes autoscalers keep the node
 		node := b.Node
 		ticket := ps.issueHandled(nominateHandler{ps, b})
 		b.prepare.running[ticket] = nominateStep
@@ -253,7 +253,7 @@ func (ps *placements) finishStopped(b *placement) {
 	if !b.prepare.began.IsZero() {
 		ps.observer().Ran(b.Profile, plugins.PreBind, false, ps.now.Sub(b.prepare.began))
 	}
-	b.stage = bound // nothing is left to be cancelled
+	b.stage = bound // nothing remains to be cancelled
 	if b.dropped {
 		ps.dropPlacement(b)
 		return

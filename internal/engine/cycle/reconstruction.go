@@ -49,7 +49,7 @@ type reconstruction struct {
 	coming   map[types.UID]struct{} // the pods of held events that are pending
 	foreseen map[types.UID]*v1.Pod  // the pods of held events that are bound
 	bound    []boundItem            // the pods that were judged, as long as they count; see forget
-	most     int                    // of bound, before those that do not count any more are forgotten
+	most     int                    // of bound, before pods that no longer count are forgotten
 	rejected map[types.UID]struct{} // pending pods that were found unschedulable at least once
 	// generations holds the generations of objects other than pods and nodes, if they have one.
 	generations map[types.UID]int64
@@ -107,7 +107,7 @@ func (h *reconstruction) delayEvent(e Event, take func(Event)) {
 // foresee records the implications of a held pod event for earlier pods.
 func (h *reconstruction) foresee(pod *v1.Pod) {
 	switch {
-	case pod.Spec.NodeName != "": // as it was bound: one that leaves does not count where pods are spread
+	case pod.Spec.NodeName != "": // as bound: a leaving pod does not count where pods are spread
 		if h.foreseen[pod.UID] == nil {
 			h.foreseen[pod.UID] = pod
 		}
@@ -141,7 +141,7 @@ func (h *reconstruction) takeLate(e heldEvent, take func(Event)) {
 	if judged {
 		return
 	}
-	if h.queue.Len(queue.Active) < pending { // the scheduler may have decided it, and not found that it is gone
+	if h.queue.Len(queue.Active) < pending { // the scheduler may have decided it before it noticed the deletion
 		h.lost = h.now
 	}
 	if _, ofNode := seen.Object.(*v1.Node); !ofPod && !ofNode {
@@ -174,7 +174,7 @@ func isSame(changes []cluster.Change) bool {
 // relevant to placements: for a workload its selector, which never changes.
 func (h *reconstruction) sameSpec(object metav1.Object) bool {
 	if object == nil {
-		return false // something is gone, or listed anew
+		return false // an object was deleted, or listed again
 	}
 	generation := object.GetGeneration()
 	switch object.(type) {

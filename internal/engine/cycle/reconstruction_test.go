@@ -139,7 +139,7 @@ func TestAShadowOfItselfFindsNoDifference(t *testing.T) {
 	}
 }
 
-// TestADifferenceThatIsOneInAllStatesIsTold: a difference in all possible states is reported; one
+// TestADifferenceThatIsOneInAllStatesIsTold: a difference in all possible states is reported; a pod
 // that depends on an unknown order is not.
 func TestADifferenceThatIsOneInAllStatesIsTold(t *testing.T) {
 	nodes := []*v1.Node{aNode("small", "8"), aNode("large", "32")}

@@ -41,7 +41,7 @@ type shadowed struct {
 	writes   []write
 	leaving  map[types.UID]time.Time // when the kubelet is done with a terminating pod
 	judge    map[string]int          // best, worse, unclear
-	describe []string                // of those that were worse
+	describe []string                // of worse placements
 }
 
 // life describes the behavior of a shadowed cluster.
@@ -352,7 +352,7 @@ func TestAShadowOfItselfFindsNoDifferenceInAnyLife(t *testing.T) {
 func TestAWrongSchedulerIsFoundOutInAnyLife(t *testing.T) {
 	for name, row := range map[string]struct {
 		life
-		least float64 // of all placements that are to be found
+		least float64 // of all existing placements
 	}{
 		"bursts":                             {life{nodes: 6, burst: 60, slowest: 2 * time.Second}, 0.95},
 		"bindings that are late, in order":   {life{nodes: 6, burst: 60, slowest: 2 * time.Minute, inOrder: true}, 0.95},

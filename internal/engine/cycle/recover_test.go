@@ -324,7 +324,7 @@ func (s strikesFilter) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 
 // TestAPanicAtAnyMomentLeavesDecisionsRight: a panic in any plugin call, in the middle of any
 // computation or cache update, leaves no lasting damage. In the end every feasible pod is placed,
-// and the decisions are those of a cluster built from scratch.
+// and the decisions equal those of a cluster built from scratch.
 func TestAPanicAtAnyMomentLeavesDecisionsRight(t *testing.T) {
 	for name, reads := range map[string]plugins.Part{
 		"labels": plugins.Labels, "contents": plugins.Contents, "everything": plugins.Contents | plugins.Objects | plugins.Others,

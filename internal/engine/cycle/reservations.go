@@ -106,8 +106,8 @@ func (rs *reservations) nominees() (list []*cluster.Pod) {
 	return list
 }
 
-// nextDue returns the end of the reservation: its deadline, or now, if all pods able to take the
-// room are gone.
+// nextDue returns the end of the reservation: its deadline, or now, if no pods able to take the
+// room remain.
 func (rs *reservations) nextDue() time.Time {
 	if g := rs.groups.ByUID(rs.held.Group); g == nil || rs.podGroups.progress.isIncomplete(g) || !rs.awaited() {
 		return rs.now

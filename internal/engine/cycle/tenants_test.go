@@ -169,7 +169,7 @@ func (c *crowd) timed(of *cost, which string, e Event) (took time.Duration) {
 		of.step, of.which = took, which
 	}
 	for _, a := range slices.Clone(actions) {
-		if ask, is := a.(Ask); is { // what is asked aside holds nobody up
+		if ask, is := a.(Ask); is { // a separate query delays no pod
 			before := processorTime(c.T)
 			ask.Query.Run(context.Background())
 			of.aside = max(of.aside, processorTime(c.T)-before)
@@ -183,7 +183,7 @@ func (c *crowd) timed(of *cost, which string, e Event) (took time.Duration) {
 func (c *crowd) ordinary(of *cost, name string, full bool) {
 	pod := aPod(name, "100m")
 	pod.Namespace, pod.Labels, pod.Spec.Priority = "other", map[string]string{"app": "app-1"}, new(int32(10_000))
-	if full { // so that it has to preempt
+	if full { // so that it must preempt
 		pod.Spec.NodeSelector = map[string]string{"k18": "19"}
 	}
 	took := c.timed(of, "an ordinary pod", Seen{Pods, pod})
@@ -380,7 +380,7 @@ func TestWhateverATenantStoresHoldsNobodyUp(t *testing.T) {
 		}
 		worst.atWorst(of)
 	}
-	for i := range 3 { // nobody else's pods come for a while
+	for i := range 3 { // no other pods come for a while
 		c.now = c.now.Add(time.Minute)
 		c.tell(Tick{})
 		c.ordinary(&worst, fmt.Sprint("last-", i), false)

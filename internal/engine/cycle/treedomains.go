@@ -20,7 +20,7 @@ type treePlacement struct {
 	domain string
 	groups []groupState
 	pods   int
-	all    bool             // no pod is left
+	all    bool             // no pod remains
 	full   float64          // how much of the domain is requested then, in percent
 	leave  [][]*cluster.Pod // the units that leave for it
 	// failing is the value of treeAttempt.failing for this placement.
@@ -172,8 +172,8 @@ func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePla
 	return p
 }
 
-// bestOf returns the placement with the least important victims, among equal ones that with the
-// best score, and among these the first by name.
+// bestOf returns the placement with the least important victims, among equal ones the placement
+// with the best score, and among these the first by name.
 func bestOf(list []treePlacement) treePlacement {
 	most := 1
 	for i := range list {

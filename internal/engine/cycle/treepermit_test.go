@@ -31,7 +31,7 @@ func (refuses) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
 // immediately, together with the refused one. If none were, an immediate retry would repeat
 // forever.
 func TestATreeThatIsRefusedBacksOff(t *testing.T) {
-	for _, third := range []bool{false, true} { // whether there is a group that goes on
+	for _, third := range []bool{false, true} { // whether a group continues
 		core, err := New(Options{
 			Profiles: []Profile{profileWith(at{refuses{}, []plugins.Point{plugins.Permit}})},
 			Groups:   groups.Gates{Generic: true, Topology: true, Composite: true},

@@ -41,9 +41,9 @@ func TestChaosOfTrees(t *testing.T) {
 }
 
 // TestTreesOfOnce replays past failures, from more runs than a test has time for. In 4902 a group
-// has a pod that counts, and is taken by the tree for one that leaves: the tree tries a domain
-// without a node for the group. In 2273 the binding of a victim was withdrawn, a list shows it
-// bound nevertheless, and it is a victim again before the outcome of its binding arrives.
+// has a pod that counts, and the tree takes it for a leaving pod: the tree tries a domain without a
+// node for the group. In 2273 the binding of a victim was withdrawn, a list shows it bound
+// nevertheless, and it is a victim again before the outcome of its binding arrives.
 func TestTreesOfOnce(t *testing.T) {
 	for _, seed := range []uint64{4902, 2273} {
 		if _, err := treeRun(seed, seed%3 > 0); err != nil {

@@ -16,7 +16,7 @@ import (
 var treePreemptions atomic.Int64
 
 // checkTreeVictims checks a step with preemption by a tree: the victims are less important, and
-// once they and all terminating pods are gone, the required number of groups have room on their
+// once they and all terminating pods have left, the required number of groups have room on their
 // pods' nominated nodes.
 func (w *world) checkTreeVictims(actions []Action) {
 	view := w.core.View()
@@ -51,7 +51,7 @@ func (w *world) checkTreeVictims(actions []Action) {
 		}
 	}
 	yielding := w.core.Books().Yielding
-	for _, action := range actions { // those whose binding had not begun, and that are not off their node yet
+	for _, action := range actions { // pods whose binding had not begun, and that are not off their node yet
 		if tell, is := action.(RecordEvent); is && tell.Reason == "Preempted" {
 			yielding = append(yielding, tell.Regarding.UID)
 		}

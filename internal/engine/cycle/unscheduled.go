@@ -24,7 +24,7 @@ const sayAgain = 30 * time.Second
 type why struct {
 	message string
 	plugins []string
-	pending []string // of plugins, those that asked the pod to wait
+	pending []string // of plugins that asked the pod to wait
 	reasons map[string]int
 }
 
@@ -117,8 +117,8 @@ func Reference(pod *v1.Pod) v1.ObjectReference {
 	}
 }
 
-// faultOf converts an error into one that can be written to a journal. It returns a Fault
-// unchanged, with its Verdict.
+// faultOf converts an error into a serializable error for a journal. It returns a Fault unchanged,
+// with its Verdict.
 func faultOf(err error) *Fault {
 	f, ok := err.(*Fault)
 	if !ok {

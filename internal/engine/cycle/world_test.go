@@ -135,7 +135,7 @@ func (w *world) take(action Action) {
 		w.send(a.Ticket, a)
 	case Hold:
 		if !w.settling && w.rng.IntN(4) == 0 {
-			break // its plugin says nothing
+			break // its plugin stays silent
 		}
 		w.send(a.Ticket, a)
 	case Release:
@@ -194,7 +194,7 @@ func (w *world) carryOut(ticket Ticket, refuse bool) {
 		switch p := w.pods[a.Victim.UID]; {
 		case refuse:
 			o.Fault = &Fault{Message: "refused"}
-		case p != nil && p.Spec.NodeName == "": // no kubelet has to be waited for
+		case p != nil && p.Spec.NodeName == "": // there is no kubelet to wait for
 			w.remove(p)
 		case p != nil && p.DeletionTimestamp == nil:
 			w.change(p, func(p *v1.Pod) {
@@ -248,7 +248,7 @@ func (w *world) bind(a Bind, refuse bool) (o Outcome) {
 func (w *world) checkRoom(node string) {
 	n := w.nodes[node]
 	if n == nil {
-		return // whoever collects pods of nodes that are gone takes it
+		return // the collector of pods of deleted nodes takes it
 	}
 	room := n.Status.Allocatable.Cpu().MilliValue()
 	for _, p := range w.pods {

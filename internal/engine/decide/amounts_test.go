@@ -143,8 +143,8 @@ func holds(t *testing.T, c *cluster.Cluster, d *Decider, p *cluster.Pod, decisio
 }
 
 // TestVotesBeyondAnInt32AreNotWrapped: the sum of very many preferences of very many pods in one
-// domain is compared without wrapping, both by rankings that group nodes by the sum and by those
-// that do not.
+// domain is compared without wrapping, both by rankings that group nodes by the sum and by all
+// other rankings.
 func TestVotesBeyondAnInt32AreNotWrapped(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		c := benchCluster(4, false)
@@ -162,7 +162,7 @@ func TestVotesBeyondAnInt32AreNotWrapped(t *testing.T) {
 			again.UID += "-too"
 			c.SetPod(again)
 		}
-		loved("node-1", 1<<30) // what millions of pods may say: twice that is 2^31
+		loved("node-1", 1<<30) // the sum for millions of pods: twice that is 2^31
 		loved("node-2", 1000)
 		for i := range 3 {
 			p := c.Pending(benchPod(i, "plain"))

@@ -90,7 +90,7 @@ func (w *volumeWorld) change() {
 		}
 	case 1, 4, 5:
 		w.c.SetPod(w.pod("low", n.Name))
-	case 2, 6: // it is attached, whoever uses it
+	case 2, 6: // it is attached, by any user
 		volume := fmt.Sprint("volume-", w.IntN(volumesOfWorld))
 		w.c.VolumeAttachments.Set(&storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(n.Name, volume)},
@@ -106,7 +106,7 @@ func (w *volumeWorld) change() {
 // TestPreemptingForVolumesIsRemembered: once a pod has preempted, another pod of its class that has
 // a volume does not search all choices of victims again.
 func TestPreemptingForVolumesIsRemembered(t *testing.T) {
-	const nodes, mostAllocations = 1000, 300 // of nodes all looked at anew: more than ten each
+	const nodes, mostAllocations = 1000, 300 // of nodes all examined again: more than ten each
 	c := benchCluster(nodes, false)
 	claims(c, 2)
 	for i := range 10 * nodes {

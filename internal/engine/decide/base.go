@@ -352,8 +352,8 @@ func (b *base) costsMore() bool {
 	return b.effort != nil && b.moved > 8*len(b.at)+b.served*b.ix.limits.BaseGroups
 }
 
-// inclusionFor returns the inclusion set for the constraint of a tally; keys are those of all hard
-// constraints.
+// inclusionFor returns the inclusion set for the constraint of a tally; keys lists the keys of all
+// hard constraints.
 func (b *base) inclusionFor(pl *plan, t *tallyPlan, topology *topology, keys []*topology) *inclusionSet {
 	for _, set := range b.sets {
 		if set.topology == topology && set.constraint.NodeAffinityPolicy == t.constraint.NodeAffinityPolicy &&

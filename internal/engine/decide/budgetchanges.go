@@ -69,7 +69,7 @@ func (b *budgetChanges) followBudgets(ix *index) {
 	enough := ix.c.Looks + ix.limits.Effort/4
 	for _, name := range names {
 		before := b.known[name]
-		if ix.c.Looks > enough { // to look at all nodes anew is bounded, too
+		if ix.c.Looks > enough { // a repeated examination of all nodes is also bounded
 			b.known = nil
 			b.followBudgets(ix)
 			return
@@ -83,7 +83,7 @@ func (b *budgetChanges) followBudgets(ix *index) {
 			b.addCovered(ix, name.Namespace, before.selector, 0)
 		}
 	}
-	if most := 1<<10 + 4*len(ix.c.Nodes); len(b.concerned) > most { // whoever is that far behind starts over
+	if most := 1<<10 + 4*len(ix.c.Nodes); len(b.concerned) > most { // a reader that far behind starts over
 		b.startOver()
 	}
 }

@@ -28,8 +28,8 @@ type cache struct {
 	rankings    map[rankingKey]*ranking
 	weight      int               // of rankings, the sum of ranking.weight
 	using       *ranking          // what was used last, and may weigh more or less by now
-	idle        uint64            // that many decisions, unless Decider.KeepFor says otherwise
-	latest      []*ranking        // by decision, modulo idle+1: the one that it used; grows with the first
+	idle        uint64            // that many decisions, unless Decider.KeepFor is set
+	latest      []*ranking        // by decision, modulo idle+1: the plan used; grows with the first
 	byClass     map[int32]*member // the ranking of each class
 	mostMembers int               // of byClass; see cluster.Shrunk
 
@@ -40,7 +40,7 @@ type cache struct {
 	bases map[string]*base   // by the key that findBase makes
 
 	effort        map[int32]classEffort    // by class
-	sharedEfforts map[uint64]*sharedEffort // by a hash of the effects of foreign terms; see termEffects.describeTerms
+	sharedEfforts map[uint64]*sharedEffort // by a hash of effects of foreign terms; see termEffects.describeTerms
 
 	unused uint64 // what was not used since is dropped by dropUnused, by the decider's clock
 
@@ -107,7 +107,7 @@ type recentPlan struct {
 	nodes    uint64        // version of the nodes when the base was found
 	base     *base         // nil: there is none
 	axisOf   []int         // by tally
-	effort   *sharedEffort // for the effects of foreign terms; nil: it is little, or a base sums it
+	effort   *sharedEffort // for effects of foreign terms; nil: it is little, or a base sums it
 	used     uint64        // when, by the decider's clock
 	soon     bool          // it had been used within the few decisions before that
 }

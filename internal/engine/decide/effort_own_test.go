@@ -18,9 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestManyOwnTermsDoNotHoldUpOthers: a pod with terms that would have to be matched against too
-// many classes is refused immediately. With few terms, or few classes they can select, it is
-// decided.
+// TestManyOwnTermsDoNotHoldUpOthers: a pod with terms for too many classes is refused immediately.
+// With few terms, or few classes they can select, it is decided.
 func TestManyOwnTermsDoNotHoldUpOthers(t *testing.T) {
 	c := cluster.New()
 	for i := range 100 {

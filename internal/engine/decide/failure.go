@@ -22,8 +22,8 @@ type Failure struct {
 	Rejection *plugins.Rejection
 	// Reasons counts the nodes by reason. A node can have several.
 	Reasons map[string]int
-	// Plugins lists the plugins that reject some node, and Pending those that make the pod wait;
-	// both are sorted.
+	// Plugins lists the plugins that reject some node, and Pending the plugins that make the pod
+	// wait; both are sorted.
 	Plugins, Pending []string
 }
 

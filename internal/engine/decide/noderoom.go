@@ -25,7 +25,7 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 			return bucket
 		}
 	}
-	if n == nil { // it has gone; the log will say so
+	if n == nil { // it has gone; the log will report it
 		return ^0
 	}
 	for _, f := range r.plan.contents {

@@ -19,7 +19,7 @@ import (
 type plan struct {
 	example  *cluster.Pod // of the class
 	way      way
-	skeleton uint32 // the number of the one that it was made from; 0: none
+	skeleton uint32 // the number of its original; 0: none
 
 	// Judges independent of placements, divided into those before and those after the filters that
 	// look at pods.
@@ -51,10 +51,10 @@ type plan struct {
 	attractsItself bool
 	filtersPods    bool // it is a filter of the profile
 	scoresPods     bool // it is a scorer
-	onlyOwnVotes   bool // and scores only pods with preferences of their own
+	onlyOwnVotes   bool // and scores only pods with their own preferences
 	voteWeight     int64
 
-	others termEffects // what the terms of other pods say about the class
+	others termEffects // the class's part in the terms of other pods
 
 	tallies []tallyPlan
 	// Foreign terms are those of pods with other affinity terms than the pending pod's; pods of one
@@ -170,7 +170,7 @@ type tallyPlan struct {
 	self       int64 // see SpreadConstraint.Self
 	// foreign: it counts foreign terms only.
 	foreign bool
-	// lackingCount: nodes without the label count with those that have an empty value.
+	// lackingCount: nodes without the label count with nodes that have an empty value.
 	lackingCount bool
 }
 

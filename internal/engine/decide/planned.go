@@ -117,7 +117,7 @@ var effectSeed = maphash.MakeSeed()
 // effortOf returns the effort spent on foreign terms, identified by the text of
 // termEffects.describeTerms.
 func (ca *cache) effortOf(said string) *sharedEffort {
-	key := maphash.String(effectSeed, said) // the text is long where many terms say something
+	key := maphash.String(effectSeed, said) // the text is long where many terms matter
 	known := ca.sharedEfforts[key]
 	if known == nil {
 		known = &sharedEffort{}
@@ -146,7 +146,7 @@ func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok 
 		byCount := perNode || domains > ca.limits.FewDomains
 		if t.purpose == spreadSoft && !perNode {
 			if byCount = domains > ca.limits.SoftDomains; byCount {
-				return nil, nil, false // the domains of feasible nodes have to be counted
+				return nil, nil, false // the domains of feasible nodes must be counted
 			}
 		}
 		at := slices.IndexFunc(list, func(a topologyAxis) bool { return a.topology == topology })

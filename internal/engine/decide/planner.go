@@ -13,8 +13,7 @@ import (
 )
 
 // planner makes plans from the results of all plugins of a profile. Plans of classes with the same
-// requirements of single nodes share a skeleton, so the cost of a new class is that of its
-// selectors.
+// requirements of single nodes share a skeleton, so a new class costs only its selectors.
 type planner struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile

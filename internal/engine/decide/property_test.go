@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	if testing.Short() {
 		*sequences = min(*sequences, 500)
 	}
-	worthwhile = 1 // so that few nodes are asked about together, too
+	worthwhile = 1 // so that few nodes are also asked about together
 	os.Exit(m.Run())
 }
 

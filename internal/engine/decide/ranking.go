@@ -12,8 +12,8 @@ import (
 //
 // Nodes are divided into groups. The nodes of a group agree in everything that a verdict or a score
 // depends on, except for the pods on the node itself; within the group they are in buckets by the
-// scores for room. The best nodes of a group are those in its highest bucket, so finding the best
-// overall only compares groups, and there are few.
+// scores for room. The best nodes of a group are in its highest bucket, so finding the best overall
+// only compares groups, and there are few.
 //
 // A ranking follows the cluster's log from the position seen.
 //
@@ -22,7 +22,7 @@ import (
 // if and only if bucket is not negative. During a decision, withholdNodes may have moved nodes to
 // the rejected ones; the end of the decision moves them back.
 type ranking struct {
-	sheet // its plan is the one that was made last for a class of the ranking
+	sheet // its plan is the last one made for a class of the ranking
 	space *rankScratch
 	seen  int // position in the log
 
@@ -31,7 +31,7 @@ type ranking struct {
 	terms      int    // version of all terms when the plan was made
 	used       uint64 // when, by the decider's clock
 	dropped    bool   // it is no longer kept up to date
-	weight     int    // what cache.bytesOf said last
+	weight     int    // the last result of cache.bytesOf
 
 	// The location of each node, by index. The buckets are separate from the rest because nothing
 	// else is read if a node stays in its bucket after a change of its pods, as in most cases.
@@ -207,7 +207,7 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	effects, known := r.counted.effects[class.Look]
 	if !known {
 		const few = 1 << 10
-		if len(r.counted.effects) >= few+2*r.ix.placed.looks.Len() { // most are of looks whose pods are gone
+		if len(r.counted.effects) >= few+2*r.ix.placed.looks.Len() { // most belong to looks whose pods no longer exist
 			r.counted.effects = map[[2]uint64][]effect{}
 		}
 		effects = r.plan.effectsOf(class)

@@ -8,7 +8,7 @@ import "github.com/berth-k8s/berth/internal/engine/cluster"
 // hasRanking reports whether a class is decided from a ranking: it has one, or has earned one.
 func (ca *cache) hasRanking(class *cluster.PodClass) bool {
 	m, known := ca.byClass[class.ID]
-	if known && m.dropped { // it has to be earned again
+	if known && m.dropped { // it must be earned again
 		delete(ca.byClass, class.ID)
 		delete(ca.effort, class.ID)
 		return false

@@ -18,7 +18,7 @@ import (
 // Invariant: for every node, fits and scoreUnlimited equal the results of the plugins' own filter
 // and scorers. The property test compares both.
 type room struct {
-	cpu, memory int64 // what has to be free
+	cpu, memory int64 // the amounts that must be free
 
 	// least and even are the scores by the rules of these names, which can be bounded for many
 	// nodes in one step; others are all other scores.

@@ -54,7 +54,7 @@ func TestSharedRankingAfterTermThatTellsApart(t *testing.T) {
 				c.SetPod(pod)
 			}
 			placed(pod("y", "y", anti("app", "web")), "node-0")
-			placed(pod("v", "v", preferred("app", "web", 1)), "node-1") // so that votes are counted, too
+			placed(pod("v", "v", preferred("app", "web", 1)), "node-1") // so that votes also count
 
 			for _, name := range []string{"web-0", "web-1"} { // it is web-1 then that the ranking counts for
 				p := c.Pending(pod(name, "web", nil))

@@ -27,7 +27,7 @@ type survey struct {
 	own  sheetScratch
 	work int // about how many nodes were looked at
 
-	// The groups of the sheet are those of the base, followed by one for each node set apart.
+	// The groups of the sheet are the base's groups, followed by one for each node set apart.
 	apart  []loneNode
 	isLone []int32 // by node: its number in apart, from 1
 	lone   []int32 // by group: how many of its nodes stand apart
@@ -57,7 +57,7 @@ func (s *survey) beginDecision(b *base, plan *plan, axisOf []int, p *cluster.Pod
 	b.catchUp()
 	b.used = b.ix.meter.Clock
 	if b.effort != nil {
-		b.effort.used = b.ix.meter.Clock // other classes of which the same is said are to find the base
+		b.effort.used = b.ix.meter.Clock // other classes with the same terms must find the base
 	}
 	b.served++
 	s.pod, s.tie, s.ix, s.scratch = p, t, b.ix, &s.own

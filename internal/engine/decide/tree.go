@@ -251,8 +251,8 @@ func (t *tree) fillLeaf(b *base, i int32, nodes []int32) {
 }
 
 // removeNode removes a node. A small leaf gets an exact box again, and so do the cells above it, up
-// to the first unchanged one: boxes that only grow would eventually stop pruning searches. The box
-// of a large leaf of identical nodes is that of any of them.
+// to the first unchanged one: boxes that only grow would eventually stop pruning searches. A large
+// leaf of identical nodes has the box of any of them.
 func (t *tree) removeNode(b *base, node int32) {
 	at := b.spots[node]
 	c := &t.cells[at.cell]

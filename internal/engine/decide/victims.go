@@ -154,7 +154,7 @@ func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *b
 	return &budgets{c: c, allowed: map[*cluster.Budget]int32{}, keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
 }
 
-// splitByBudget divides pods, ordered by importance, into those that violate a budget if removed
+// splitByBudget divides pods, ordered by importance, into pods that violate a budget if removed
 // after all their predecessors, and the rest. Pods beyond the limit of looks count as protected.
 func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
 	clear(b.allowed)
@@ -175,7 +175,7 @@ func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*clust
 			}
 			if b.allowed[budget] = left - 1; left <= 0 {
 				broken = true
-				break // as upstream: the budgets after the first one that is violated keep what they allow
+				break // as upstream: the budgets after the first violated one keep what they allow
 			}
 		}
 		if broken {
@@ -275,8 +275,8 @@ type cost struct {
 	sum        int64
 	start      int64 // of the longest-running of the most important victims, negated
 
-	tallied *plugins.Rejection // what the tallies said of the node
-	tied    bool               // and would say something else with some of its pods gone, perhaps
+	tallied *plugins.Rejection // the tallies' result for the node
+	tied    bool               // and would perhaps return something else without some of its pods
 }
 
 // compare orders costs in upstream's order of preemption candidates: fewest violated budgets,

@@ -32,20 +32,20 @@ type Decision struct {
 	// At is when the pod was taken from the queue, and Took how long the decision took, in seconds.
 	At   *metav1.Time `json:"at,omitempty"`
 	Took float64      `json:"took,omitempty"`
-	// Nodes is how many nodes there were, Feasible how many of them could take the pod, and Score
-	// the highest score, which is that of Node. Feasible and Score are 0 for a pod that went to its
-	// nominated node.
+	// Nodes is the number of nodes, Feasible the number of feasible ones, and Score the score of
+	// Node, which is the highest. Feasible and Score are 0 for a pod that went to its nominated
+	// node.
 	Nodes    int    `json:"nodes,omitempty"`
 	Feasible int    `json:"feasible,omitempty"`
 	Node     string `json:"node,omitempty"`
 	Score    int64  `json:"score,omitempty"`
-	// Message is that of the FailedScheduling event. Plugins are those that rejected the pod, and
-	// Reasons has the number of nodes by reason.
+	// Message is the message of the FailedScheduling event. Plugins lists the rejecting plugins,
+	// and Reasons holds the number of nodes by reason.
 	Message string         `json:"message,omitempty"`
 	Plugins []string       `json:"plugins,omitempty"`
 	Reasons map[string]int `json:"reasons,omitempty"`
-	// NominatedNode is where preemption makes room, or made it. Victims are the pods that had to
-	// leave for the last decision.
+	// NominatedNode is the node where preemption makes room, or made it. Victims are the pods
+	// evicted for the last decision.
 	NominatedNode string `json:"nominatedNode,omitempty"`
 	Victims       []Name `json:"victims,omitempty"`
 
@@ -69,19 +69,19 @@ type Group struct {
 	Name string `json:"name"`
 	// Missing is whether there is no such PodGroup.
 	Missing bool `json:"missing,omitempty"`
-	// MinCount is how many pods of a gang must be placed together; 0 for a basic group. Of its
-	// Members, Placed are bound or being bound, and Bound are bound.
+	// MinCount is the number of pods of a gang that must be placed together; 0 for a basic group.
+	// Of its Members, Placed are bound or being bound, and Bound are bound.
 	MinCount int `json:"minCount,omitempty"`
 	Members  int `json:"members"`
 	Placed   int `json:"placed"`
 	Bound    int `json:"bound"`
 	// Tried, Fit and Needed describe the last attempt, if it failed: of the pods Tried together,
-	// Fit would have found a node, and Needed must at once.
+	// Fit would have found a node, and Needed must simultaneously.
 	Tried  int `json:"tried,omitempty"`
 	Fit    int `json:"fit,omitempty"`
 	Needed int `json:"needed,omitempty"`
 	// Scheduled is whether the group has been scheduled, and one of its pods is still bound. If
-	// not, Message says why.
+	// not, Message gives the reason.
 	Scheduled bool   `json:"scheduled,omitempty"`
 	Message   string `json:"message,omitempty"`
 }
@@ -94,7 +94,7 @@ type GroupTrial struct {
 	Tried  int `json:"tried,omitempty"`
 	Fit    int `json:"fit"`
 	Needed int `json:"needed,omitempty"`
-	// Message says why the group would not be placed; empty if it would.
+	// Message gives the reason why the group would not be placed; empty if it would.
 	Message string `json:"message,omitempty"`
 	// Victims are the pods without which the group fits.
 	Victims []Name `json:"victims,omitempty"`
@@ -110,7 +110,7 @@ type GroupPlace struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Result is how a decision ended.
+// Result is the outcome of a decision.
 type Result string
 
 // The results.

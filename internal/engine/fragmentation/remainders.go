@@ -96,12 +96,12 @@ type game struct {
 	whole, cpu int64
 	kinds      []arrival
 	total      int64 // of the kinds' weights
-	wanted     int64 // of devices, by all kinds as often as their weights say
+	wanted     int64 // of devices, by all kinds in proportion to their weights
 	random     *rand.Rand
 
 	near         []int64 // by steps that are free, what the next task can use of a device
 	value, prior []int64 // by steps that are free
-	sum, count   []int64 // of what was left of devices that had so much free, in steps
+	sum, count   []int64 // of the rest of devices with so much free, in steps
 	free         [][]int32
 	passed       [][]int16 // by device: what was free of it, from first to last
 }

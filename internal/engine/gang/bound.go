@@ -63,7 +63,7 @@ type Memory struct {
 // nodes found so far.
 type Bound struct {
 	limits  Limits
-	decider *decide.Decider // its Work is what until is compared with
+	decider *decide.Decider // its Work is compared with until
 	rand    *rand.Rand
 	members int // how many are decided
 	earlier Memory

@@ -194,8 +194,8 @@ func times(count int, amount int64) int64 {
 // evictions.
 type domainBound struct {
 	domain  string
-	highest int64 // the highest priority of a pod that has to leave
-	count   int   // how many have to leave
+	highest int64 // the highest priority of a leaving pod
+	count   int   // the number of leaving pods
 }
 
 func (b *domainBound) compare(o *domainBound) int {

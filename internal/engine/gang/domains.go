@@ -25,7 +25,7 @@ type Domains struct {
 
 	count   int    // how many the topology key has, at least 1; 0 if the group has no such key
 	none    string // says that there is none
-	closest string // the one that most members found a node in; the failures of the others are those there
+	closest string // the domain where most members found a node; the failures of the others occurred there
 	fills   fills
 	byName  map[string][]*cluster.Node // made by nodesByDomain
 }

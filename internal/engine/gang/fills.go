@@ -105,7 +105,7 @@ func (f *fills) withSome(domain string, members []*Member) float64 {
 }
 
 // withPlan returns how full the plan's domain is with the group and without any of the pods that
-// may leave for it, like upstream: the next group may evict those that remain.
+// may leave for it, like upstream: the next group may evict the remaining ones.
 func (f *fills) withPlan(p *RoomPlan, nodes []*cluster.Node, mayLeave leaveRule) float64 {
 	sum := make([]float64, len(f.scored))
 	for i := range p.Places {

@@ -22,8 +22,8 @@ func (c *clearance) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (
 	return leave
 }
 
-// sortForReprieve orders units for reprieve: those that violate a budget by leaving, then the more
-// important ones.
+// sortForReprieve orders units for reprieve: first units that violate a budget by leaving, then the
+// more important ones.
 func (c *clearance) sortForReprieve(units [][]*cluster.Pod) {
 	breaks := map[*cluster.Pod]bool{}
 	for _, unit := range units {

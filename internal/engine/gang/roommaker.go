@@ -116,16 +116,15 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 	return r.chooseByScore(best)
 }
 
-// mayImprove reports whether a domain may have a cheaper plan, or an equally cheap one that is
-// worth examining: out-of-tree plugins may score it higher, or it may be fuller and little was
-// spent.
+// mayImprove reports whether a domain may have a cheaper plan, or an equally cheap plan worth
+// examining: out-of-tree plugins may score it higher, or it may be fuller and little was spent.
 func (r *RoomMaker) mayImprove(best *RoomPlan, b *domainBound) bool {
 	by := best.cost().compare(b)
 	return by > 0 || by == 0 && (r.Host.ScoresPlacements() || !r.bound.isDear())
 }
 
 // chooseByScore returns the plan with the highest score, the first by name among equals. The score
-// is that of Domains.chooseBest, given that all plans have equally many members.
+// is the score of Domains.chooseBest, given that all plans have equally many members.
 func (r *RoomMaker) chooseByScore(plans []*RoomPlan) *RoomPlan {
 	if len(plans) < 2 {
 		return append(plans, nil)[0]

@@ -52,7 +52,8 @@ func (s *search) placeFrom(i int) bool {
 		return false
 	}
 
-	// Try the next member in order first, then those that may depend on the ones placed so far.
+	// Try the next member in order first, then the members that may depend on the ones placed so
+	// far.
 	if i < len(s.order) && s.tryNodes(s.order[i], i+1) {
 		return true
 	}

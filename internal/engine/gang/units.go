@@ -99,7 +99,7 @@ func (u Units) CountViolations(units [][]*cluster.Pod) (violations int) {
 			}
 			if left[budget]--; left[budget] < 0 {
 				violations++
-				break // the budgets after the first one that is violated keep what they allow
+				break // the budgets after the first violated one keep what they allow
 			}
 		}
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// TestUnitsAreAsImportantAsUpstreamHasThem: the priority of a unit is that of its group. Among
-// equal ones, units below a composite that is disrupted as a whole are more important than other
-// groups, and these more than lone pods; then the larger unit is, then the longer-running one.
+// TestUnitsAreAsImportantAsUpstreamHasThem: a unit has the priority of its group. Among equal ones,
+// units below a composite that is disrupted as a whole are more important than other groups, and
+// these more than lone pods; then the larger unit is, then the longer-running one.
 func TestUnitsAreAsImportantAsUpstreamHasThem(t *testing.T) {
 	c, all := cluster.New(), groups.New()
 	all.Nested = true

@@ -125,7 +125,7 @@ func TestCirclesHaveNoRoot(t *testing.T) {
 	}
 }
 
-// TestTheRootSaysHowPodsCount: priority and preemption policy are those of the root, and pods leave
+// TestTheRootSaysHowPodsCount: the root determines priority and preemption policy, and pods leave
 // together below the highest composite that is disrupted as a whole.
 func TestTheRootSaysHowPodsCount(t *testing.T) {
 	s := groups.New()

@@ -34,7 +34,7 @@ type groupEntity struct {
 	items  int            // wherever they are
 	places [Gated + 1]int // those of them that are not Taken
 	place  Place          // Taken if all items are
-	told   Place          // the last one that takeMove returned, Taken after the group was
+	told   Place          // the last move returned by takeMove, Taken after the group was
 }
 
 // EntityCounts holds the numbers of entities by place.

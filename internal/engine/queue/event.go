@@ -15,7 +15,7 @@ type Resource string
 // The resources.
 const (
 	Pod                Resource = "Pod"            // any pod
-	AssignedPod        Resource = "AssignedPod"    // one that has a node, or is nominated to one
+	AssignedPod        Resource = "AssignedPod"    // a pod that has a node, or is nominated to one
 	UnscheduledPod     Resource = "UnscheduledPod" // another pending pod
 	TargetPod          Resource = "TargetPod"      // the rejected pod itself
 	Node               Resource = "Node"
@@ -149,7 +149,7 @@ func (i *Interest) wantsEvent(e *Event) bool {
 	if !i.coversResource(e) {
 		return false
 	}
-	if e.Action == Update { // a change without a bit of its own: for interests in all updates
+	if e.Action == Update { // a change without its own bit: for interests in all updates
 		return i.Action&Update == Update
 	}
 	return i.Action&e.Action != 0

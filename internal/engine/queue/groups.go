@@ -45,7 +45,7 @@ type group struct {
 	items     []*Item
 	interests []pluginInterest
 	listings  []listing          // by interest; empty if any event may help
-	anything  bool               // any event may help: a rejector has not said what can
+	anything  bool               // any event may help: a rejector has not named helpful ones
 	wants     [len(kinds)]Action // the actions that some interest names, by kind
 }
 

@@ -14,7 +14,7 @@ const mostRecent = 1024
 type history struct {
 	events uint64                 // how many there have been
 	last   [len(kinds)][64]uint64 // the last event of each kind and action, as counted by events
-	recent []Event                // the newest ones, up to events; empty while no pod is under way
+	recent []Event                // the newest ones, up to events; empty while no pod is in progress
 	bulk   int                    // of what recent is about
 }
 
@@ -50,7 +50,7 @@ func (h *history) forgetOldest(events int) {
 	clear(h.recent[rest:])
 	h.recent, h.bulk = h.recent[:rest], 0
 	for i := range h.recent {
-		h.bulk += h.recent[i].bulkOf() // anew, since the class of an item may have changed
+		h.bulk += h.recent[i].bulkOf() // again, since the class of an item may have changed
 	}
 }
 

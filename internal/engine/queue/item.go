@@ -64,7 +64,7 @@ type Item struct {
 	returned time.Time // when it was added, or came back from its last attempt
 	entered  time.Time // when it began to wait, or was gated
 	flushed  time.Time // when it was last woken because it had waited for too long
-	seen     uint64    // the newest event that the attempt under way takes into account
+	seen     uint64    // the newest event that the current attempt takes into account
 	counted  []string  // the plugins for which Queue.Counted counts it
 }
 

@@ -171,7 +171,7 @@ func (q *Queue) Check() error {
 	var counts [Gated + 1]int
 	for uid, item := range q.items {
 		counts[item.place]++
-		if seen[item] != item.place { // the place of those that are nowhere is Taken
+		if seen[item] != item.place { // the place of items that are nowhere is Taken
 			err = fmt.Errorf("pod %s says that it is %s, but is %s", uid, item.place, seen[item])
 		}
 		if (item.Gate != "") != (item.place == Gated) {

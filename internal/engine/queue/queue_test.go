@@ -322,7 +322,7 @@ func TestEventsOfLargePodsAreForgotten(t *testing.T) {
 	if q.Rejected(item, []string{"Named"}, nil, epoch); item.Place() != Backoff {
 		t.Errorf("the pod is %s", item.Place())
 	}
-	q.Happened(podGone, epoch) // no pod is under way
+	q.Happened(podGone, epoch) // no pod is in progress
 	if n, bulk := len(q.happened.recent), q.happened.bulk; n+bulk > 0 {
 		t.Errorf("%d events of %d bytes are kept", n, bulk)
 	}

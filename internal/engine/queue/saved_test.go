@@ -100,7 +100,7 @@ func TestEveryFieldOfAnItemIsSaved(t *testing.T) {
 		"Patient": true, "Together": true, "Continued": true, // see Saved
 		"group": true, "entity": true, "index": true, // of the queue that has the item
 		"order": true, // the order of the list
-		"seen":  true, // of an attempt under way
+		"seen":  true, // of an attempt in progress
 	}
 	saved := reflect.TypeFor[Saved]()
 	for field := range reflect.TypeFor[Item]().Fields() {

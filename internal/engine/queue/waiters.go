@@ -81,7 +81,7 @@ const (
 // in byAmount.
 type waiters struct {
 	interest *Interest
-	all      map[*group]bool     // those that every event selects; without a narrowing, all groups
+	all      map[*group]bool     // waiters that every event selects; without a narrowing, all groups
 	byTopic  map[uint64]groupSet // by the hash of the topic
 	most     int                 // of byTopic; see cluster.Shrunk
 	byAmount []wanting           // sorted by CPU, then by serial

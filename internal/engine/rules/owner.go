@@ -52,8 +52,8 @@ func ControllerRef(object metav1.Object) string {
 	return ""
 }
 
-// Owner identifies a controller by its UID within its namespace, which is how controllers find
-// their pods. A hand-written reference lacks a UID, and is identified by kind and name. The zero
+// Owner identifies a controller by its UID within its namespace. Controllers find their pods in the
+// same way. A hand-written reference lacks a UID, and is identified by kind and name. The zero
 // value is no controller. Owner is usable as a map key: objects of the same controller have equal
 // Owners, provided that both or neither have its UID.
 type Owner struct {

@@ -24,7 +24,7 @@ type Level string
 const (
 	OK      Level = "ok"      // as it should be
 	Note    Level = "note"    // worth knowing
-	Warning Level = "warning" // works, and something is to be done
+	Warning Level = "warning" // works, and something must be done
 	Problem Level = "problem" // does not work as it is
 )
 

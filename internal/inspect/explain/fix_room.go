@@ -77,8 +77,8 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 }
 
 // lowerRequest reduces the largest request that determines the pod's total, of an init container or
-// a container, and continues with the next one that determines it. It returns nil if a container
-// requests no more than the shortage, because no rule divides the reduction among several
+// a container, and continues with the next request that determines it. It returns nil if a
+// container requests no more than the shortage, because no rule divides the reduction among several
 // containers.
 func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free

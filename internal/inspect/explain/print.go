@@ -178,7 +178,7 @@ func (p printer) printGroups(e *Explanation) {
 			reason, details = reason+": "+details[0], nil
 		}
 
-		// Details that vary by node go on separate lines: joined, they would be wider than any
+		// Details that vary by node take separate lines: joined, they would be wider than any
 		// terminal.
 		rows = append(rows, []string{fmt.Sprint(g.Count), cmp.Or(g.Plugin, "-"), g.Code, reason, p.joinNames(g.Nodes)})
 		for _, detail := range details {

@@ -22,7 +22,7 @@ type found struct {
 	place    place
 	ignored  string
 	text     []byte // of an ignored NodePool
-	name     string // for messages, where the line does not tell which object it is
+	name     string // for messages, where the line does not identify the object
 	problems []problem
 	unknown  []problem // fields to warn of
 }

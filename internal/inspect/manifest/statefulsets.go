@@ -24,7 +24,7 @@ func (e *expansion) statefulSets() {
 			continue
 		}
 		w := expanded{workload.Of(set), e.set.places["StatefulSet"][i]}
-		for _, pod := range e.ownedPods(w) { // a pod's name says whether it is there
+		for _, pod := range e.ownedPods(w) { // a pod's name shows whether it exists
 			if rules.IsTerminal(pod) && !rules.IsTerminating(pod) && len(pod.Finalizers) == 0 {
 				e.removePod(pod) // the controller deletes it, and makes it again under its name
 			}

@@ -57,7 +57,7 @@ func Merge(was, manifest metav1.Object) (merged, before metav1.Object, err error
 		err = json.Unmarshal(text, merged)
 	}
 	if p, ok := merged.(*v1.Pod); ok && len(last) == 0 {
-		p.Spec.SchedulingGates = manifest.(*v1.Pod).Spec.SchedulingGates // whoever removes one names the others
+		p.Spec.SchedulingGates = manifest.(*v1.Pod).Spec.SchedulingGates // the client that removes one names the others
 	}
 	for _, object := range []metav1.Object{merged, before} {
 		byType[reflect.TypeOf(object).Elem()].prepare(object) // its faults are known, or the server's

@@ -36,7 +36,7 @@ type demand struct {
 	offers []Offer
 	// rooms and sizes are by resource, in the order of names: CPU, memory, pods, then other
 	// requested resources.
-	rooms   [][]int64 // by offer: what is left for pods beside those of DaemonSets
+	rooms   [][]int64 // by offer: the rest for pods, next to the pods of DaemonSets
 	names   []v1.ResourceName
 	items   []*item
 	problem *packing.Problem
@@ -46,8 +46,8 @@ type demand struct {
 	trials   []*cluster.Node // one of each kind, in the cluster for a moment
 	free     map[types.UID]*free
 	spreads  *spreads
-	cautious bool           // pods that spread over nodes are kept apart by the packing, too
-	order    []*cluster.Pod // the pods in the order in which they are to be tried
+	cautious bool           // pods that spread over nodes are also kept apart by the packing
+	order    []*cluster.Pod // the pods in the order of attempts
 	distinct []bool         // by offer: no cheaper one is the same to pods
 	// kept maps pods of groups to existing nodes with room for them. limit sets the remaining
 	// numbers of bins in a problem, after those already bought and some more.
@@ -61,7 +61,7 @@ type demand struct {
 // the kind to the engine: suitability for a pod, apart from size, is the same for all of them.
 // daemons holds the DaemonSets' requests on it.
 type kind struct {
-	labels  map[string]string // those that pods can tell
+	labels  map[string]string // labels that pods can distinguish
 	largest int
 	weight  int32
 	daemons cluster.Resources

@@ -20,7 +20,7 @@ import (
 type band struct {
 	group *groups.Group
 	key   string
-	fixed string // the domain of those that have a node
+	fixed string // the domain of groups with a node
 	pods  []int  // positions in demand.order
 }
 
@@ -64,7 +64,7 @@ func (d *demand) bands() (list []*band) {
 // no domain takes a whole group, its pods are helpless, since a part of them would not be
 // scheduled.
 func (d *demand) confine(taken [][]int) {
-	spent := make([]int, len(d.offers)) // by offer: what groups before need of those of which there are few
+	spent := make([]int, len(d.offers)) // by offer: the demand of earlier groups for scarce ones
 	for _, b := range d.bands() {
 		var best *housing
 		for _, domain := range d.domainsOf(b, taken) {
@@ -123,7 +123,7 @@ func (d *demand) domainsOf(b *band, taken [][]int) (list []string) {
 //
 // It is a trial: it reserves nothing until confine chooses it.
 type housing struct {
-	kinds [][]int         // by pod of the band: the kinds for those that need a new node
+	kinds [][]int         // by pod of the band: the kinds for pods that need a new node
 	nodes []*cluster.Node // by pod: the node that has room
 	bins  []packing.Bought
 	cost  float64

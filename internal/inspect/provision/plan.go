@@ -113,8 +113,8 @@ func (m *maker) make() (*Plan, error) {
 }
 
 // buyFor buys nodes for the pods, then for the remaining ones, and so on, until none remain or a
-// round helps no more. A first round without success is followed by one that keeps spreading pods
-// apart by node, which may help; a later one is the last.
+// round helps no more. A first round without success is followed by a round that keeps spreading
+// pods apart by node, which may help; a later one is the last.
 func (m *maker) buyFor(pods []*cluster.Pod) {
 	for round := range mostRounds {
 		if len(pods) == 0 {
@@ -275,7 +275,7 @@ func (m *maker) read(pods []*cluster.Pod) *demand {
 //
 // A pool's limit includes its existing nodes: with cpu: 100 and 40 CPUs in use, 60 remain.
 //
-//	Offer.Most 5, 2 there before, 1 bought: Most 2 is left for the problem
+//	Offer.Most 5, 2 there before, 1 bought: Most 2 remains for the problem
 func (m *maker) limit(p *packing.Problem, also []int) {
 	used := make([]int, len(m.c.Offers))
 	copy(used, also)

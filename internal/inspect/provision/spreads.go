@@ -44,7 +44,7 @@ type spread struct {
 // spreading relates a class to spreads.
 type spreading struct {
 	own     []ownSpread
-	counted []*spread // those that count its pods
+	counted []*spread // spreads that count its pods
 }
 
 // ownSpread is a hard constraint of a class. self is 1 if the pod counts itself, and 0 if its

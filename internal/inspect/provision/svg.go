@@ -20,7 +20,7 @@ import (
 const (
 	pictureWidth = 960
 	margin       = 24
-	tilesLeft    = 320 // where the nodes begin; before them is what they are
+	tilesLeft    = 320 // where the nodes begin; preceded by their kind
 	headHeight   = 74
 	rowGap       = 14
 	tileGap      = 3

@@ -313,7 +313,7 @@ func (r *recorder) makeRoom() error {
 	}
 	gone := r.index.Sessions[:first]
 	r.index.Sessions = slices.Clone(r.index.Sessions[first:])
-	if err := r.writeIndex(); err != nil { // nobody is to look for what is about to go
+	if err := r.writeIndex(); err != nil { // objects about to be deleted need no search
 		return err
 	}
 	for _, s := range gone {

@@ -78,7 +78,7 @@ func Slim(object metav1.Object) {
 	slimAnnotations(object)
 	switch o := object.(type) {
 	case *v1.Node:
-		return // its managed fields tell since when it has its taints
+		return // its managed fields show since when it has its taints
 	// Volumes keep their names, sizes, classes and reach.
 	case *v1.PersistentVolume:
 		slimVolume(&o.Spec)

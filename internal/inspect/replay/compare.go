@@ -23,7 +23,7 @@ type Compared struct {
 	*trial.Comparison
 }
 
-// Conditions are those that a comparison can hold.
+// Conditions lists the conditions of a comparison.
 var Conditions = []string{"pending", "preempted", "longer", "elsewhere"}
 
 // Holds reports whether one of the conditions came true.
@@ -82,7 +82,7 @@ func Compare(f *File, config string, text []byte, words func(string)) (*Compared
 	return &Compared{f.Path, config, f.Gap, trial.Compare(before, after)}, nil
 }
 
-// Comparisons are those of several journals.
+// Comparisons holds the comparisons of several journals.
 type Comparisons []*Compared
 
 // Write writes the comparisons in one of answer.Formats, and otherwise for people.
@@ -94,7 +94,7 @@ func (all Comparisons) Write(out io.Writer, format string) error {
 	})
 }
 
-// mostTold is how many pods of a kind are listed by name; -o json has all.
+// mostTold is the number of pods of a kind listed by name; -o json has all.
 const mostTold = 10
 
 func (c *Compared) tell(page *answer.Page) {
@@ -136,7 +136,7 @@ func (c *Compared) tell(page *answer.Page) {
 		answer.Count(c.Recorded, "bound pod"), preemptedNote(c.Comparison))
 }
 
-// preemptedNote says how many pods were preempted, if a replay under the same configuration
+// preemptedNote reports the number of preempted pods, if a replay under the same configuration
 // preempts more or fewer.
 func preemptedNote(c *trial.Comparison) string {
 	if c.RecordedPreempted == c.Before.Preempted {
@@ -145,7 +145,7 @@ func preemptedNote(c *trial.Comparison) string {
 	return fmt.Sprintf(", and %d instead of %d are preempted", c.Before.Preempted, c.RecordedPreempted)
 }
 
-// formatWait is how long placed pods have waited.
+// formatWait formats the waiting times of placed pods.
 func formatWait(s *trial.Summary, of float64) string {
 	if s.Placed == 0 {
 		return "-"

@@ -24,11 +24,11 @@ type File struct {
 	Gap
 }
 
-// Gap is what is missing of a journal before one of its files.
+// Gap describes the missing part of a journal before one of its files.
 type Gap struct {
 	// Missing is the file that this one continues, if it is not there although older ones are.
 	Missing string `json:"missing,omitempty"`
-	// Lost is how many records are missing before this file, since the disk did not keep up.
+	// Lost is the number of missing records before this file, since the disk did not keep up.
 	Lost int `json:"lost,omitempty"`
 
 	ends time.Time
@@ -43,7 +43,7 @@ func (g Gap) String() string {
 	return answer.Count(g.Lost, "event") + " were lost, since the disk did not keep up"
 }
 
-// tell says what is missing before a file.
+// tell describes the missing part before a file.
 func (g Gap) tell(page *answer.Page, path string) {
 	if !g.isEmpty() {
 		page.Warning("before %s, %s: that is not replayed", filepath.Base(path), g)
@@ -100,7 +100,8 @@ func journalsAt(arg string) (files []string, err error) {
 }
 
 // findGaps notes what is missing before files, by their names. Before the oldest of a folder
-// nothing is: it is removed first. A file that cannot be read has no gap: playing it says why.
+// nothing is: it is removed first. A file that cannot be read has no gap: playing it reports the
+// reason.
 func findGaps(files []File) {
 	there, older := map[string]bool{}, map[string]bool{}
 	for i := range files {

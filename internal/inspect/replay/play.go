@@ -21,13 +21,13 @@ import (
 
 // Player plays journals as they were recorded, one after the other.
 type Player struct {
-	// Story is where the history of the pod or the node is written; nil: it is not wanted.
+	// Story receives the history of the pod or the node; nil: it is not wanted.
 	Story io.Writer
 	Pod   types.NamespacedName
 	Node  string
-	// KeepGoing goes on after the first event with another outcome.
+	// KeepGoing continues after the first event with another outcome.
 	KeepGoing bool
-	// Words is told how far it is, unless there is a story.
+	// Words receives the progress, unless there is a story.
 	Words func(string)
 
 	ofControllers *controllerjournal.Story // one for all files
@@ -36,7 +36,7 @@ type Player struct {
 // Played is the result for one journal.
 type Played struct {
 	File string `json:"file"`
-	// Component is the one that wrote the journal; "" is the scheduler.
+	// Component is the writer of the journal; "" is the scheduler.
 	Component string `json:"component,omitempty"`
 	Gap
 	journal.Result
@@ -104,7 +104,7 @@ func ProfilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err er
 	return profiles, nil
 }
 
-// Results are those of several journals.
+// Results holds the results of several journals.
 type Results []Played
 
 // Write writes the results in one of answer.Formats, and otherwise for people.

@@ -94,8 +94,8 @@ func (b *batch) begin(s *pods, all []*v1.Pod, first int) {
 }
 
 // enterBatch adds the pods of a batch; first is the index of its first pod in the set. It stops at
-// the first refusal, unless the set is a whole cluster and the pod has a controller: in real
-// clusters, too, controllers may fail to create pods.
+// the first refusal, unless the set is a whole cluster and the pod has a controller: controllers
+// also may fail to create pods in real clusters.
 func (s *pods) enterBatch(set *manifest.Set, first int, b *batch, discard bool) error {
 	for i, pod := range b.pods {
 		if b.errs[i] != nil && set.Whole && metav1.GetControllerOf(pod) != nil {

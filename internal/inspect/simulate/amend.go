@@ -22,7 +22,7 @@ func (w *World) AddNode(node *v1.Node, csi *storagev1.CSINode) {
 	w.nodes.applyNode(node)
 }
 
-// InNamespace lists the pods of a namespace by name, those that have ended included.
+// InNamespace lists the pods of a namespace by name, ended ones included.
 func (w *World) InNamespace(namespace string) (list []Found) {
 	for name, p := range w.pods.named {
 		if name.Namespace == namespace {
@@ -33,5 +33,5 @@ func (w *World) InNamespace(namespace string) (list []Found) {
 	return list
 }
 
-// CountPods returns the number of pods, those that have ended included.
+// CountPods returns the number of pods, ended ones included.
 func (w *World) CountPods() int { return len(w.pods.named) }

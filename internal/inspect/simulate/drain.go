@@ -58,8 +58,8 @@ type Blocked struct {
 const (
 	// drainRetry is kubectl's interval between retries of an eviction refused by a budget.
 	drainRetry = 5 * time.Second
-	// drainPatience is how long a drain without a timeout may make no progress before it is
-	// reported as blocked. Without it, a world would never become quiet.
+	// drainPatience is the time without progress after which a drain without a timeout is reported
+	// as blocked. Without it, a world would never become quiet.
 	drainPatience = 5 * time.Minute
 )
 
@@ -81,13 +81,13 @@ type draining struct {
 	done  *Drained
 	nodes []string
 	// left, ended and failed refer to the first of nodes.
-	left     []*pod // of the first of nodes: those that are still to be evicted
-	ended    []*pod // of it: those that have ended, and are deleted
-	failed   int    // of its pods, those that the API server has refused to evict for good
+	left     []*pod // of the first of nodes: pods still to be evicted
+	ended    []*pod // of it: ended pods, which are deleted
+	failed   int    // of its pods, the pods that the API server has refused to evict for good
 	rules    disruption.DrainRules
 	began    time.Duration          // with the first of nodes: each has the timeout to itself
 	progress time.Duration          // when a pod was last evicted
-	blocked  map[*pod]Blocked       // those that a budget holds, as last found
+	blocked  map[*pod]Blocked       // pods held by a budget, as last found
 	asked    map[*pod]time.Duration // when a budget first refused each of them
 }
 
@@ -213,7 +213,7 @@ func (d *draining) tryEvictions() {
 	case len(left) == 0:
 		if d.failed == 0 {
 			d.report.addEvent(Event{Kind: "NodeDrained", Node: d.nodes[0]})
-		} else { // kubectl reports it and goes on with the next node
+		} else { // kubectl reports it and continues with the next node
 			d.report.addEvent(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods cannot be evicted", d.failed)})
 		}
 		d.nodes = d.nodes[1:]
@@ -226,7 +226,7 @@ func (d *draining) tryEvictions() {
 		}
 		d.report.addEvent(Event{Kind: "DrainGaveUp", Node: d.nodes[0],
 			Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
-		if limited { // kubectl goes on with the next node; without a timeout it would wait here for ever
+		if limited { // kubectl continues with the next node; without a timeout it would wait here for ever
 			d.nodes = d.nodes[1:]
 			d.drainNext()
 		}

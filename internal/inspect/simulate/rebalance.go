@@ -41,8 +41,8 @@ type Moved struct {
 }
 
 const (
-	// landsWithin is how long a successor may be without a node before the rebalance stops, as in
-	// package execute.
+	// landsWithin is the time within which a successor must have a node before the rebalance stops,
+	// as in package execute.
 	landsWithin = time.Minute
 	// looksEvery is the interval between checks for the successor. Live, a watch reports it.
 	looksEvery = time.Second

@@ -130,7 +130,7 @@ func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Se
 	switch {
 	case *l.Replicas != *was.Replicas:
 		c.setReplicas(l, int(*l.Replicas))
-	case len(workload.Active(c.workloads.replicaSetsOf(l))) < 2: // else a rollout is under way, which goes on as it was
+	case len(workload.Active(c.workloads.replicaSetsOf(l))) < 2: // else a rollout is in progress, which continues unchanged
 		c.fillUp(l)
 	}
 }

@@ -80,7 +80,7 @@ func ParseScenario(name string, text []byte) (*Scenario, error) {
 	err := manifest.Decode(name, text, s)
 	// A file of another kind fails below with the expected kind. All of its fields are unknown as
 	// well, and an error about the first of them would hide the cause.
-	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" { // its fields are foreign, too
+	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" { // its fields are also foreign
 		err = nil
 	}
 	if err != nil {

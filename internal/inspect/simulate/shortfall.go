@@ -125,7 +125,7 @@ func (c *controllers) makeMissing(l *workload.Workload) {
 }
 
 // shortfallOf returns a workload's shortfall. makers own its pods, the newest last, and pods are
-// those that count.
+// the counted ones.
 func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Workload, pods []*pod) Shortfall {
 	owner := &Owner{Kind: l.Kind.Kind, Name: l.Object.GetName()}
 	s := Shortfall{

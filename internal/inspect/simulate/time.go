@@ -45,7 +45,7 @@ type course struct {
 	evictions   *evictions
 	controllers *controllers
 
-	passing func(elapsed time.Duration) // see [World.Watch]; nil: nobody does
+	passing func(elapsed time.Duration) // see [World.Watch]; nil: there is no observer
 }
 
 // nextEvent returns the time of the next event. Renewals of Leases do not count as events: they

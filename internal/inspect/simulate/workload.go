@@ -29,7 +29,7 @@ import (
 type workloads struct {
 	scheduler *scheduler           // has them, in its api
 	set       *manifest.Set        // what the world was made from, with its workloads as they were
-	deleted   map[rules.Owner]bool // those that were deleted
+	deleted   map[rules.Owner]bool // deleted pods
 	// renewed holds the owners with a changed template: pods of the old one may remain.
 	renewed map[rules.Owner]bool
 	// daemons caches the DaemonSets, consulted for every node; listed is set while the cache is
@@ -147,7 +147,7 @@ func (c *controllers) podsOf(l *workload.Workload) []*pod {
 	}
 
 	related := list
-	if top := c.workloads.table().DeploymentOf(l); top != nil { // pods of its other ReplicaSets count for crowding, too
+	if top := c.workloads.table().DeploymentOf(l); top != nil { // pods of its other ReplicaSets also count for crowding
 		related = c.podsBy(c.workloads.table().MakersOf(top))
 	}
 	together := map[string]int{}

@@ -127,7 +127,7 @@ func (c *Client) StatusOf(ctx context.Context, namespace, name string) string {
 	return ""
 }
 
-// Source is how a kind is listed and watched.
+// Source lists and watches a kind.
 func (c *Client) Source(k Kind) feed.Source {
 	return feed.Source{
 		Name: k.Resource,

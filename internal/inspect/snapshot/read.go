@@ -34,7 +34,7 @@ type Snapshot struct {
 	Missing []string
 }
 
-// pageSize is how many objects are asked for at a time: a few megabytes of pods.
+// pageSize is the number of objects per request: a few megabytes of pods.
 const pageSize = 1000
 
 // atATime bounds the concurrent lists: one question must not burden the API server.

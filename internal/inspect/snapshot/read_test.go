@@ -104,8 +104,8 @@ func TestWhatMayNotBeReadIsLeftOutUnlessItIsNeeded(t *testing.T) {
 	}
 }
 
-// The connection itself refuses to write, whoever uses it; the server of this test fails at any
-// request that is not a GET.
+// The connection itself refuses all writes; the server of this test fails at any request that is
+// not a GET.
 func TestNoWriteIsSent(t *testing.T) {
 	api := apitest.New(t)
 	clientset, err := kubernetes.NewForConfig(snapshot.ReadOnly(api.Config))

@@ -195,7 +195,7 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 	}
 	// After a preemption, the victims are still leaving and the preemptor is still pending: the
 	// decisions so far identify it.
-	turn := map[simulate.Name]int{} // of those that preempt, the decision
+	turn := map[simulate.Name]int{} // of preempting pods, the decision
 	for i, d := range w.Pods() {
 		if name := (simulate.Name{Namespace: d.Namespace, Name: d.Name}); len(d.Victims) > 0 && turn[name] == 0 {
 			turn[name] = i + 1

@@ -42,7 +42,7 @@ type Options struct {
 //
 //	journal   what the API showed        -> takeEvent -> core   (as far as it still holds)
 //	          outcomes of requests       left out
-//	core      actions                    -> carryOut  -> core   (succeed at once)
+//	core actions -> carryOut -> core (succeed immediately)
 type day struct {
 	core    *cycle.Core
 	standin standin.Controllers

@@ -24,7 +24,7 @@ import (
 // pod is a pod of this course, together with its journal. The journal's times are separate from
 // this course's: a pod may start earlier or later here, elsewhere, or not at all.
 type pod struct {
-	object *v1.Pod // as this world's API has it; nil once it is gone
+	object *v1.Pod // as this world's API has it; nil once it was deleted
 	fate   *Fate   // nil if it is not scheduled here
 
 	// As recorded: the time of its binding, its running time if it ended, and whether it was
@@ -94,7 +94,7 @@ func (d *day) changePod(p *pod, seen *v1.Pod) {
 	switch {
 	case rules.IsTerminal(seen) && p.ended == nil:
 		p.ended = seen
-		if p.bound.IsZero() { // it never ran, so it ends here without running, too
+		if p.bound.IsZero() { // it never ran, so it also ends here without running
 			d.endPod(p)
 			return
 		}

@@ -34,7 +34,7 @@ const (
 type Flags struct {
 	Kubeconfig string // a file; "": see Config
 	Context    string // within the kubeconfig; "": its current one
-	Master     string // the API server's address, whatever the kubeconfig says
+	Master     string // the API server's address, regardless of the kubeconfig
 
 	// Like kubectl's flags of the same names.
 	Server         string // goes before Master
@@ -134,7 +134,7 @@ func (f *Flags) named() string { return cmp.Or(f.Kubeconfig, os.Getenv("KUBECONF
 func (f *Flags) Namespace() string {
 	file, _, err := f.kubeconfig()
 	if err != nil {
-		return metav1.NamespaceDefault // Config says what is wrong
+		return metav1.NamespaceDefault // Config reports the error
 	}
 	namespace, _, err := file.Namespace()
 	if err != nil {

@@ -158,7 +158,7 @@ func harmless(config *clientcmdapi.Config) error {
 func Answers(kubeconfig string) (address string, answers bool) {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
-		return "", true // whoever uses it says what is wrong with it
+		return "", true // its user reports the error
 	}
 	current := config.Contexts[config.CurrentContext]
 	if current == nil || config.Clusters[current.Cluster] == nil {

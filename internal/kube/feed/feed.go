@@ -107,7 +107,7 @@ func Run(ctx context.Context, source Source, sink Sink) {
 			f.logError(ctx, err)
 			f.callSink(sink.Lost)
 		}
-		if err == nil && f.version == "" { // Anew: somebody waits for the list
+		if err == nil && f.version == "" { // Anew: a client waits for the list
 			continue
 		}
 		select {
@@ -124,7 +124,7 @@ type feed struct {
 	sink    Sink
 	version string          // up to which the sink has seen everything; "": it must list
 	anew    <-chan struct{} // of the source, until it was closed
-	fresh   bool            // the list under way, or the next one, is the one that Anew asked for
+	fresh   bool            // the list in progress, or the next one, is the list that Anew asked for
 	whole   bool            // the next list is to have no pages: the last one took too long for them
 	useless time.Time       // since when watches from this version have been; zero: they are not
 	refused time.Time       // when the last of these ended
@@ -272,7 +272,7 @@ func (f *feed) watchUntilEnd(ctx context.Context) error {
 	watching, cancel := context.WithTimeout(ctx, agreed+answerWithin)
 	defer cancel()
 	if anew := f.anew; anew != nil {
-		go func() { // opening a watch may take long, too: some proxies wait for the first event
+		go func() { // opening a watch may also take long: some proxies wait for the first event
 			select {
 			case <-anew:
 				cancel()

@@ -96,7 +96,7 @@ func TestPagesAreBounded(t *testing.T) {
 		t.Fatalf("saw %d of %d, version %q: %v", seen, len(sizes), version, err)
 	}
 
-	const onTheWay = 12 << 20 // what sockets hold that nobody reads
+	const onTheWay = 12 << 20 // the buffers of sockets without readers
 	above := 0
 	for _, taken := range s.taken {
 		if taken > mostOfPage+onTheWay {

@@ -49,7 +49,7 @@ type conn struct {
 	net.Conn
 	listener *Listener
 	source   string
-	place    *list.Element // among the strangers of source; nil: it is none
+	place    *list.Element // among the strangers of source; nil: it is not
 	admitted bool
 	closed   bool
 	unread   atomic.Int64 // of the bytes that a stranger may send

@@ -126,7 +126,7 @@ type flood struct {
 	// words returns the bytes sent by connection i before it falls silent; false: not applicable to
 	// the port.
 	words func(p *port, i int) (string, bool)
-	known bool // by one who is let in
+	known bool // by an authorized client
 	raw   bool // not in TLS
 }
 
@@ -188,7 +188,7 @@ func (p *port) flood(t *testing.T, f flood) {
 	if p.known != "" {
 		said := p.asks(t, "one who is known", "127.0.0.2", p.known, good)
 		if f.known && said == http.StatusServiceUnavailable {
-			said = p.wants() // there is no room for more of those who are let in, and they are told at once
+			said = p.wants() // there is no room for more authorized clients, and they are refused immediately
 		}
 		if said != p.wants() {
 			t.Errorf("%s: one who is known is told %d", p.name, said)

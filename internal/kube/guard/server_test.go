@@ -97,7 +97,7 @@ func TestServeIsBoundedAndEnds(t *testing.T) {
 		_, err := io.Copy(io.Discard, c)
 		return err
 	}
-	last := open[len(open)-1] // its request is sent at once: SendTime has begun
+	last := open[len(open)-1] // its request is sent immediately: SendTime has begun
 	if _, err := io.WriteString(last, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil || !<-admitted {
 		t.Errorf("the connection of a request is not known: %v", err)
 	}

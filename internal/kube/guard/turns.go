@@ -30,7 +30,7 @@ const (
 
 // turns schedules the requests of each source.
 type turns struct {
-	all chan struct{} // has room for those under way
+	all chan struct{} // has room for the current ones
 
 	mu      sync.Mutex
 	sources *cache.LRUExpireCache // by source: *turn

@@ -31,7 +31,7 @@ type replica struct {
 	unheard atomic.Bool // its renewals fail, and nothing else
 	slow    time.Duration
 	began   atomic.Pointer[time.Time]
-	told    atomic.Pointer[time.Time] // when its work was told to end
+	told    atomic.Pointer[time.Time] // when its work was requested to end
 	stop    context.CancelFunc
 	outcome chan error
 }

@@ -22,7 +22,7 @@ type inbox[E any] struct {
 	messages []message[E]
 	more     chan struct{} // has one element when there are messages
 	bytes    int           // of objects that the owner has not taken in
-	room     chan struct{} // closed when there is room again; nil: nobody waits
+	room     chan struct{} // closed when there is room again; nil: no waiter
 }
 
 // waitForRoom waits until there is room for an object, or the end. Several watches may find the

@@ -32,7 +32,7 @@ type order func(a, b Candidate) int
 //
 //	memory is short             requests  uses   priority
 //	1. a: exceeds its request   100Mi     200Mi  0
-//	2. b: exceeds it, too       100Mi     900Mi  1000
+//	2. b: also exceeds it 100Mi 900Mi 1000
 //	3. c: within its request    500Mi     400Mi  0
 func Rank(s *Starved, candidates []Candidate) []Candidate {
 	ranked := slices.Clone(candidates)

@@ -358,7 +358,8 @@ func (p *fakePlugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHi
 	return p.events()
 }
 
-// binding is a fakePlugin that binds, and sorting one that sorts: these points are exclusive.
+// binding is a fakePlugin that binds, and sorting a fakePlugin that sorts: these points are
+// exclusive.
 type binding struct{ *fakePlugin }
 
 func (p binding) Bind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {

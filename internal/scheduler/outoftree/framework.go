@@ -118,8 +118,8 @@ func (f *framework) openSession() *session {
 }
 
 // addPod calls AddPod of the PreFilter plugins for a pod hypothetically added to the node, so that
-// they adapt their state. It skips plugins without PreFilterExtensions, and those that skipped. The
-// first failure ends it, and makes the state unusable.
+// they adapt their state. It skips plugins without PreFilterExtensions, and plugins that skipped.
+// The first failure ends it, and makes the state unusable.
 func (f *framework) addPod(ctx context.Context, state *State, pod *v1.Pod, come fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	for _, plugin := range f.preFilters {
 		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {

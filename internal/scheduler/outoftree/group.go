@@ -198,8 +198,8 @@ func (x *extension) ScorePlacements(a *cycle.GroupAttempt, placements []cycle.Gr
 	return scores, nil
 }
 
-// assignmentsOf returns the members' proposed nodes. Its nodes are those of the placement's domain,
-// or none if no session of a member has begun.
+// assignmentsOf returns the members' proposed nodes. Its nodes are the nodes of the placement's
+// domain, or none if no session of a member has begun.
 func (g *groupSession) assignmentsOf(p *cycle.GroupPlacement) *fwk.PodGroupAssignments {
 	all := &fwk.PodGroupAssignments{Placement: &fwk.Placement{Name: p.Domain}}
 	for _, place := range p.Places {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// every is how often the file is read: a few kilobytes, from memory.
+	// every is the interval between reads of the file: a few kilobytes, from memory.
 	every = 250 * time.Millisecond
-	// still is how long a change must have been stable to count.
+	// still is the time for which a change must have been stable to count.
 	still = time.Second
 	// atLatest is when a change counts even if it is not stable.
 	atLatest = 10 * time.Second
@@ -98,7 +98,7 @@ func (f *Follower) judge(c content, inUse []byte) []byte {
 	return c.data
 }
 
-// unreadable is the error of a file that could not be read, when it is told.
+// unreadable is the error of a file that could not be read, when it is reported.
 type unreadable string
 
 func (u unreadable) Error() string { return string(u) }

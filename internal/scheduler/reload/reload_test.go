@@ -26,8 +26,8 @@ type story struct {
 	told    []string
 }
 
-// follow runs a follower of the story's file for as long as the test tells it.
-// Content with "bad" in it is refused.
+// follow runs a follower of the story's file until the test ends it. Content with "bad" in it is
+// refused.
 func follow(t *testing.T, tell func(s *story)) *story {
 	s := &story{content: []byte("first")}
 	synctest.Test(t, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestRemovedFileIsToldOnceAndWhatWasInUseStays(t *testing.T) {
 	follow(t, func(s *story) {
 		s.remove(time.Minute)
 		s.write("first", time.Minute)
-		s.remove(500 * time.Millisecond) // an editor that removes and writes anew
+		s.remove(500 * time.Millisecond) // an editor that removes the file and writes it again
 		s.write("second", time.Minute)
 	}).expect(t, []string{"second"}, []string{"open x: no such file or directory", good, good})
 }

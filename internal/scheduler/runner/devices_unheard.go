@@ -61,7 +61,7 @@ func (w *writer) sendAllocation(ctx context.Context, claim *resourcev1.ResourceC
 }
 
 // readUnheard reads a claim after a write without a response; nil means that the claim was deleted.
-// An unchanged claim is returned immediately if the write is to be repeated, and otherwise once the
+// An unchanged claim is returned immediately if the write must be repeated, and otherwise once the
 // write can no longer be carried out. known is false if the scheduler stops, or may not read the
 // claim.
 func (w *writer) readUnheard(claim *resourcev1.ResourceClaim, arrives time.Time, again func() bool) (

@@ -223,7 +223,7 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	if err == nil {
 		s.finishActions()
 	}
-	silence() // events are written last, until none are left
+	silence() // events are written last, until none remain
 	telling.Wait()
 	return err
 }

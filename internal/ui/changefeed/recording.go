@@ -92,8 +92,8 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	return nil
 }
 
-// State returns the whole shown state at a time. The history is that of the whole recording,
-// including the part after that time.
+// State returns the whole shown state at a time. The history covers the whole recording, including
+// the part after that time.
 func (r *Recording) State(at time.Time) (state *model.Delta, err error) {
 	err = r.Look(at, func(c *model.Cluster) {
 		state = c.State(r.player.at)

@@ -43,10 +43,10 @@ type Watcher struct {
 	cluster *model.Cluster
 	log     log
 	changed chan struct{} // closed and replaced when the log or the watches change
-	state   *Frame        // as of the log's last frame; nil: has to be made again
+	state   *Frame        // as of the log's last frame; nil: must be made again
 	watches Watches
 
-	wake chan struct{} // something is to be gathered
+	wake chan struct{} // something must be gathered
 }
 
 // Watches is the state of the connection to the API server, handed out by value.

@@ -10,8 +10,8 @@ import (
 )
 
 // mostRoomy is the number of nodes up to which pods are drawn in their nodes. With more, a node
-// lacks room for them even on large screens, and sending them would be in vain. The number is that
-// of the whole cluster, whatever part the page shows.
+// lacks room for them even on large screens, and sending them would be in vain. The number counts
+// the whole cluster, whatever part the page shows.
 const mostRoomy = 1000
 
 // judgeRoom decides whether nodes have room for their pods. A change of that marks all nodes. It is

@@ -58,7 +58,7 @@ type Cluster struct {
 	// The shown rows.
 	queue     map[types.UID]Waiting
 	evictions map[types.UID]Leaving
-	events    []Event // the last ones; those that were in Changes come first
+	events    []Event // the last ones; groups present in Changes come first
 	unshown   int     // how many of them have not been in Changes
 	told      Summary // the last one
 	marked    int     // see Summary.Marked
@@ -122,7 +122,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 		c.noteEvent(now, n.name, Event{Reason: "NodeAdded", Message: "node added"})
 	}
 
-	// With a taint before or after, pods may have to leave, or no longer need to.
+	// With a taint before or after, pods may be evicted, or no longer need to be.
 	held := n.info != nil && len(n.info.eviction.Taints) > 0 || len(info.eviction.Taints) > 0
 	n.info, n.list = info, c.nodeList
 	c.core.Step(now, eviction.NodeSeen{Node: info.eviction})
@@ -278,7 +278,7 @@ func (c *Cluster) EventSeen(e Event) {
 }
 
 // newestEvents keeps the last state of each event: a repeated one has the same UID. The order is
-// that of the last states.
+// the order of the last states.
 func newestEvents(events []Event) []Event {
 	last := make(map[string]int, len(events))
 	for i := range events {

@@ -53,7 +53,7 @@ type Resource struct {
 	OverShare   float64 `json:"overShare"`
 }
 
-// System describes the machine. The fields are those of the node's status, reported by its kubelet.
+// System describes the machine. The fields are the node's status, reported by its kubelet.
 type System struct {
 	Kubelet string `json:"kubelet"`
 	OS      string `json:"os"`

@@ -52,7 +52,7 @@ type group struct {
 func (c *Cluster) GroupsListing() { c.groupList++ }
 
 // GroupsListed ends it. Before the first list, pods are shown without a group: an API without
-// PodGroups lacks such a list. After it, all pods and groups are looked at once more.
+// PodGroups lacks such a list. After it, all pods and groups are examined once more.
 func (c *Cluster) GroupsListed() {
 	for name, g := range c.groups {
 		if g.info != nil && g.list != c.groupList {

@@ -31,7 +31,7 @@ type Pod struct {
 
 	cpu, memory                 int64 // with overhead
 	overheadCPU, overheadMemory int64
-	others                      map[v1.ResourceName]resource.Quantity // requested beside CPU and memory, nil if nothing
+	others                      map[v1.ResourceName]resource.Quantity // requested in addition to CPU and memory, nil if nothing
 
 	reason, message string // of the condition PodScheduled, unless it is true
 	nominated       string

@@ -17,7 +17,7 @@ type Node struct {
 	Pods     [2]int64 `json:"pods"`
 	// Others has the node's remaining resources with an amount, in whole units.
 	Others  map[string][2]int64 `json:"others,omitempty"`
-	Leaving int                 `json:"leaving"` // pods that have to go, or are going
+	Leaving int                 `json:"leaving"` // pods that must leave, or are leaving
 	// Blocks are the pods drawn in the node, in clusters with room for that.
 	Blocks []Block `json:"blocks,omitempty"`
 }
@@ -32,7 +32,7 @@ type Block struct {
 	CPU       int64            `json:"c,omitempty"` // in thousandths
 	Memory    int64            `json:"m,omitempty"` // in bytes
 	Others    map[string]int64 `json:"o,omitempty"` // in whole units
-	Leaves    bool             `json:"l,omitempty"` // it has to go, or is going
+	Leaves    bool             `json:"l,omitempty"` // it must leave, or is leaving
 }
 
 // Waiting is a pod without a node. It is comparable, so that an unchanged row is detected by ==.
@@ -42,8 +42,8 @@ type Waiting struct {
 	Name      string `json:"name"`
 	Priority  int32  `json:"priority"`
 	Created   int64  `json:"created"`
-	// Reason and Message are those of the pod's condition PodScheduled. If no scheduler has tried
-	// the pod yet, Message explains why none will, and is empty if one will.
+	// Reason and Message come from the pod's condition PodScheduled. If no scheduler has tried the
+	// pod yet, Message explains why none will, and is empty if one will.
 	Reason    string `json:"reason"`
 	Message   string `json:"message"`
 	Nominated string `json:"nominated"`
@@ -63,7 +63,7 @@ type Group struct {
 	Tree    string `json:"tree"`   // the key of the one at the top
 	Pods    int    `json:"pods"`   // that it has
 	Placed  int    `json:"placed"` // of them, with a node
-	Needed  int    `json:"needed"` // pods that are placed at once; 0: each alone
+	Needed  int    `json:"needed"` // pods that are placed immediately; 0: each alone
 	Message string `json:"message"`
 }
 
@@ -73,7 +73,7 @@ type Composite struct {
 	Parent  string `json:"parent"` // the key of its Composite; empty: it is the root
 	Groups  int    `json:"groups"` // that are in it, composite ones included
 	Placed  int    `json:"placed"` // of them, with as many pods on nodes as they ask for
-	Needed  int    `json:"needed"` // groups that are placed at once; 0: each alone
+	Needed  int    `json:"needed"` // groups that are placed immediately; 0: each alone
 	Message string `json:"message"`
 }
 
@@ -83,8 +83,8 @@ type Leaving struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Node      string `json:"node"`
-	Taint     string `json:"taint"` // the one that requires it first; empty if Going
-	Due       int64  `json:"due"`   // when it has to leave; if Going, when its grace period ends
+	Taint     string `json:"taint"` // the pod that requires it first; empty if Going
+	Due       int64  `json:"due"`   // when it must leave; if Going, when its grace period ends
 	Going     bool   `json:"going"` // it is being deleted
 	Workload  string `json:"workload"`
 	Priority  int32  `json:"priority"`

@@ -25,7 +25,7 @@ type Cluster struct {
 	DataDir      string
 	Port         int
 	Nodes, Zones int
-	UIPort       int // of the dashboard; NoPage: there is none
+	UIPort       int // of the dashboard; NoPage: no page
 	Fresh        bool
 	Own          OwnNode
 	Controlplane string

@@ -33,7 +33,7 @@ import (
 // a private containerd unless the user names a runtime.
 type OwnNode struct {
 	wanted   bool
-	endpoint string // of the container runtime that the user named; empty: one of its own
+	endpoint string // of the container runtime that the user named; empty: its own
 	program  string // the kubelet
 	config   string // the user's KubeletConfiguration
 	private  *containerd.Containerd
@@ -100,7 +100,7 @@ func (n *OwnNode) startNode(ctx context.Context, c *Cluster, out *print.Progress
 			return err
 		}
 		bridge = n.private.Bridge()
-	} else if primary, err := utilnet.ChooseHostInterface(); err == nil { // else the kubelet says what is wrong
+	} else if primary, err := utilnet.ChooseHostInterface(); err == nil { // else the kubelet reports the error
 		n.kubelet.Addresses = primary.String()
 	}
 	if n.door, err = openDoor(filepath.Dir(c.kubeconfig), bridge, c.kubeconfig); err != nil {
@@ -131,7 +131,7 @@ func (n *OwnNode) prepareKubelet(ctx context.Context, c *Cluster, out *print.Pro
 	if err := kubelet.Refuse(kubelet.Running("/proc"), n.endpoint, n.endpoint != ""); err != nil {
 		return err
 	}
-	out.Final("") // building prints lines of its own
+	out.Final("") // building prints its own lines
 	n.kubelet.Program, err = kubelet.FindOrBuild(ctx, n.program, out.Out)
 	return err
 }
@@ -254,7 +254,7 @@ func (n *OwnNode) awaitReady(ctx context.Context, c *Cluster) error {
 
 // controlplaneFlags returns the API server's flags for this node.
 func (n *OwnNode) controlplaneFlags() (flags []string) {
-	if n.berth.wanted() { // the webhook is what admits
+	if n.berth.wanted() { // the webhook performs admission
 		flags = append(flags, "--upstream-admission")
 	}
 	return flags

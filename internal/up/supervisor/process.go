@@ -21,7 +21,7 @@ import (
 type process struct {
 	cmd   *exec.Cmd
 	tail  *tail
-	ready chan struct{} // closed when the part said that it is ready
+	ready chan struct{} // closed when the part reported readiness
 	ended chan struct{} // closed when it has ended
 	err   error         // valid after ended
 

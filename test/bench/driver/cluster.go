@@ -101,7 +101,7 @@ func (c *Cluster) Serve(program string, args ...string) error {
 // Stop ends all processes, the last one first.
 func (c *Cluster) Stop() {
 	for _, p := range slices.Backward(c.servers) {
-		p.Kill() // nobody reads its data again
+		p.Kill() // no client reads its data again
 	}
 	c.servers = nil
 }

@@ -23,7 +23,7 @@ import (
 type Gang struct {
 	Scheduler string
 	Pods      int  // of each
-	preempts  bool // each has to make room
+	preempts  bool // each must make room
 	Rounds    []GangRound
 	Usage     process.Usage // of the process, from its start until the events of the last gang are written
 }
@@ -39,7 +39,7 @@ type GangRound struct {
 	Attempts           int
 	Decided, Attempted time.Duration
 	Racks              int  // that have members
-	Tight              bool // the rack is one of those that are fullest with the gang in them
+	Tight              bool // the rack is one of the racks that are fullest with the gang in them
 	Victims            int
 }
 
@@ -144,7 +144,7 @@ func (b *gangs) measureScheduler(ctx context.Context, s *driver.Scheduler, g *Ga
 		b.Printf("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions "+
 			"%s; racks: %d; victims: %d", g.Scheduler, driver.Thousands(r.Bound), driver.Thousands(b.Gang), driver.Short(r.First),
 			driver.Short(r.All), r.Attempts, driver.Short(r.Attempted), driver.Short(r.Decided), r.Racks, r.Victims)
-		if r.Bound < b.Gang { // the next one would be given up, too
+		if r.Bound < b.Gang { // the next one would also be given up
 			break
 		}
 	}

@@ -26,8 +26,8 @@ type Options struct {
 	Preemptors int      // pending in preemption mode
 	Modes      []string // names; none: all but those with 10,000 apps
 	Latency    int      // pods created one at a time; 0 to leave it out
-	Startup    int      // in place of all else: pods whose startup is measured once Pods run; 0 to leave it out
-	Gang       int      // in place of all else: pods of a gang that has to be in one rack; 0 to leave it out
+	Startup    int      // instead of all else: pods whose startup is measured once Pods run; 0 to leave it out
+	Gang       int      // instead of all else: pods of a gang that must be in one rack; 0 to leave it out
 	GangRounds int      // gangs of each scheduler, one after another
 	Schedulers []driver.Scheduler
 	Shadow     bool     // Berth looks on while each scheduler works, and compares its choices with the best

@@ -20,7 +20,7 @@ type Report struct {
 	Began     time.Time
 	Load      string // load average before it began
 	Took      time.Duration
-	Ceiling   float64 // bindings a second with nobody deciding
+	Ceiling   float64 // bindings a second without decisions
 	Latencies []Latency
 	Modes     []*ModeResult
 	Startups  []Startup

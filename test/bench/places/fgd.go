@@ -32,7 +32,7 @@ func newFreeNode(n Node) *freeNode {
 
 // fgdScore is the score of a node at a number of changes.
 type fgdScore struct {
-	changes, score, gpu int // score is -1 if the task does not fit; gpu is that of a share
+	changes, score, gpu int // score is -1 if the task does not fit; the gpu of a share
 }
 
 func newFGD(t *Trace, m *Mix) *fgd {

@@ -66,13 +66,13 @@ func listFuzzers(o options) ([]command, error) {
 const module = "github.com/berth-k8s/berth"
 
 // fuzzArguments are the arguments of go test for one fuzzer. Inputs that reach new code are kept,
-// and new ones made from them. With -fuzz, go test counts the code of all packages, compiles what
-// the fuzzer's package imports anew for that, and inputs run several times slower. Without it, only
-// the code of the fuzzer's own package counts. Inputs are kept in the same folder.
+// and new ones made from them. With -fuzz, go test counts the code of all packages, compiles the
+// imports of the fuzzer's package again for that, and inputs run several times slower. Without it,
+// only the code of the fuzzer's own package counts. Inputs are kept in the same folder.
 func (o options) fuzzArguments(name, corpora, folder string) []string {
 	name = "^" + name + "$"
 	// A number of inputs, not a time: go test ends timed fuzzing under load with a spurious
-	// "context deadline exceeded". Making an input smaller is for one that fails.
+	// "context deadline exceeded". Minimizing helps only with a failing input.
 	if o.wide {
 		return []string{"-run", "^$", "-fuzz", name, "-fuzztime", o.fuzztime, "-fuzzminimizetime", "100x", "-parallel", "1"}
 	}

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// alltests runs the tests of all modules, as `make test` does: what computes beside what waits for
-// live clusters. It tells which tests run meanwhile, and at the end what each part and the slowest
-// tests took. Arguments choose parts:
+// alltests runs the tests of all modules, as `make test` does: computing tests next to tests that
+// wait for live clusters. It prints the running tests meanwhile, and at the end the times of each
+// part and of the slowest tests. Arguments choose parts:
 //
 //	cd test && go run ./cmd/alltests -root .. cores fuzz
 package main
@@ -21,11 +21,11 @@ import (
 	"time"
 )
 
-// part is what the times at the end are told of.
+// part is the unit of the times printed at the end.
 type part struct {
 	name string
 	does string
-	// lane orders parts: those of a lane run one after the other, lanes beside each other.
+	// lane orders parts: parts of a lane run one after the other, lanes run in parallel.
 	lane     lane
 	atOnce   int // how many of its commands
 	commands func(options) ([]command, error)
@@ -61,7 +61,7 @@ var parts = []part{
 		return []command{{words: []string{"make", "--no-print-directory", "build", "build-node"}}}, nil
 	}},
 	{"cores", "the cores, the shells and the commands", computing, 1, func(options) ([]command, error) {
-		// The longest first, so that none of them is what all wait for at the end.
+		// The longest first, so that it does not run alone at the end.
 		return []command{
 			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance",
 				"./internal/engine/decide", "./..."),
@@ -73,17 +73,18 @@ var parts = []part{
 		return []command{goTest("controlplane", anew, "-p", "2", "-timeout", "20m", "./...")}, nil
 	}},
 	{"live", "against upstream's code and on live clusters", live, 1, func(options) ([]command, error) {
-		// The longest first here, too.
+		// The longest also first here.
 		return []command{goTest("test", anew, "-p", "3", "-timeout", "20m",
 			"./e2e_node", "./e2e", "./e2e_deploy", "./e2e_explain", "./e2e_ui", "./soak", "./e2e_eviction", "./...")}, nil
 	}},
 }
 
-// anew has go test run a nested module's tests though nothing of the module changed: it does not
-// notice what is outside of it, programs that tests run, documents whose examples they follow.
+// anew makes go test run a nested module's tests even if nothing of the module changed: it does not
+// notice changes outside of it, in programs that tests run and in documents whose examples they
+// follow.
 const anew = "-count=1"
 
-// goTest is `go test` in a module. What go vet says, `make lint` has said.
+// goTest is `go test` in a module. `make lint` has already run go vet.
 func goTest(folder string, arguments ...string) command {
 	return command{folder: folder, words: append([]string{"go", "test", "-json", "-vet=off"}, arguments...), events: true}
 }
@@ -116,13 +117,13 @@ func main() {
 	}
 }
 
-// runParts runs the chosen parts, all if none is, and tells how it went.
+// runParts runs the chosen parts, by default all, and reports the results.
 func runParts(o options, chosen []string) bool {
 	r := newReport(os.Stdout, time.Now)
-	// Ctrl-C reaches the tests, which end what they started; what they say then is still told.
+	// Ctrl-C reaches the tests, which end what they started; their output is still reported.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
-	// SIGTERM is the end of somebody's patience, who wants to know where the time went.
+	// SIGTERM means that the user has lost patience, and wants to know where the time went.
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM)
 	go func() {

@@ -22,13 +22,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// report is told of by all commands at once.
+// All commands use report concurrently.
 type report struct {
 	now func() time.Time
 
 	mu  sync.Mutex
 	out io.Writer
-	// said is when something was printed last.
+	// said is the time of the last output.
 	said     time.Time
 	packages map[string]*testedPackage
 	tests    []result
@@ -40,15 +40,15 @@ type report struct {
 // testedPackage is a package whose tests run.
 type testedPackage struct {
 	since time.Time
-	// running are the tests that are under way, without those within them.
+	// running lists the tests in progress, without subtests.
 	running map[string]time.Time
-	// printed is by test what was said, until the test has passed. Without a test: what the package
-	// itself said.
+	// printed holds the output by test, until the test has passed. Without a test: the output of
+	// the package itself.
 	printed map[string][]string
 	cached  bool
 }
 
-// result is how long something took.
+// result is the duration of a run.
 type result struct {
 	name      string
 	took, cpu time.Duration
@@ -92,7 +92,7 @@ func (r *report) runPart(p part, o options) {
 	r.printLine("==> %s: done after %s", p.name, formatSeconds(r.now().Sub(begin)))
 }
 
-// runCommand runs one program; the answer is how much of the processor it and its children took.
+// runCommand runs one program; The answer is the processor time of it and its children.
 func (r *report) runCommand(p part, c command, o options) time.Duration {
 	words := c.words
 	if p.lane == computing {
@@ -225,7 +225,7 @@ func (r *report) printLocked(format string, arguments ...any) {
 	fmt.Fprintf(r.out, format+"\n", arguments...)
 }
 
-// silence is how long nothing may be printed before it is told what runs.
+// silence is the time without output after which the running tests are printed.
 const silence = 15 * time.Second
 
 func (r *report) tellWhatRuns(until <-chan struct{}) {
@@ -268,7 +268,7 @@ func (r *report) underWay() string {
 	return strings.Join(all, ", ")
 }
 
-// slowest is how many tests are listed at the end.
+// slowest is the number of tests listed at the end.
 const slowest = 10
 
 func (r *report) printSummary() {

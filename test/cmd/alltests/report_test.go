@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// tell has a report read what `go test -json` printed.
+// tell has a report read the output of `go test -json`.
 func tell(r *report, lines ...string) *bytes.Buffer {
 	var other bytes.Buffer
 	r.readOutput(strings.NewReader(strings.Join(lines, "\n")+"\n"), command{events: true}, &other)
@@ -75,7 +75,7 @@ func TestTheSlowestTestsAreListedFirst(t *testing.T) {
 	}
 }
 
-// A test that lets others go before it is not one that runs.
+// A test that lets others go first is not running.
 func TestWhatRunsIsNamed(t *testing.T) {
 	at := time.Unix(0, 0)
 	var out bytes.Buffer

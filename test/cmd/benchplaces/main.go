@@ -92,7 +92,7 @@ func (p *plays) each(ctx context.Context, play func(m *places.Mix, seed uint64) 
 	return nil
 }
 
-// keep writes the placements of a run, if they are to be kept.
+// keep writes the placements of a run, if requested.
 func (p *plays) keep(r *places.Run) error {
 	if p.out == "" {
 		return nil

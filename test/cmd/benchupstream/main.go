@@ -3,7 +3,7 @@
 
 // benchupstream runs upstream's own benchmark, scheduler_perf with its workload files as they are,
 // with kube-scheduler and with Berth in its place, in turn, and prints one table. API server and
-// client are in the process of the scheduler, so that the CPU is that of all.
+// client are in the process of the scheduler, so the CPU covers all of them.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/berth-k8s/berth/test/inplace/build"
 )
 
-// workloads are those that are run unless others are named: PACKAGE BENCHMARK/WORKLOAD.
+// workloads lists the workloads run by default: PACKAGE BENCHMARK/WORKLOAD.
 var workloads = []string{
 	"misc SchedulingBasic/5000Nodes_10000Pods", "misc SchedulingDaemonset/15000Nodes", "default_preemption PreemptionBasic/1000Nodes",
 	"default_preemption Unschedulable/5kNodes/100Init/1kPods", "misc SchedulingWhileGated/1Node_10000GatedPods",
@@ -45,7 +45,7 @@ func main() {
 	})
 }
 
-// figure is what one run of a workload showed.
+// figure is the result of one run of a workload.
 type figure struct {
 	rate float64 // pods a second, on average
 	cpu  float64 // seconds
@@ -135,7 +135,7 @@ func one(ctx context.Context, builder *build.Builder, file [2]string, benchmark,
 	return f, nil
 }
 
-// A workload whose rate is below upstream's own threshold fails, which says more about the machine
+// A workload with a rate below upstream's own threshold fails, which reveals more about the machine
 // than about the scheduler.
 var (
 	reported = regexp.MustCompile(`([0-9.e+]+) SchedulingThroughput/Average`)

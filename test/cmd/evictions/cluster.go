@@ -48,11 +48,11 @@ const (
 	workspace = "work"
 )
 
-// patience is how long nothing may happen before a side is taken to have done all that it will.
+// patience is the time without events after which a side is considered finished.
 const patience = 25 * time.Second
 
 // fillCluster makes the cluster what the scenario needs: the nodes, without taints, and their pods.
-// Of those that were due before, some may never have been evicted.
+// Some of the pods due before may never have been evicted.
 func (c *cluster) fillCluster(ctx context.Context, s scenario) error {
 	if err := c.taintNodes(ctx, c.tainted); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (c *cluster) measureSide(ctx context.Context, s scenario, side string) (res
 		cpu: p.CPU() - before, peak: p.Peak()}, nil
 }
 
-// evictPods taints the nodes and waits until all pods that are due are gone, or no more go.
+// evictPods taints the nodes and waits until all due pods have left, or no more leave.
 func (c *cluster) evictPods(ctx context.Context, s scenario) (seen *observer, due time.Time, err error) {
 	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *cluster) evictPods(ctx context.Context, s scenario) (seen *observer, du
 	return seen, due, errors.Join(err, stop())
 }
 
-// startSide starts a side. Berth's says where its profiles are.
+// startSide starts a side. Berth prints where its profiles are.
 func (c *cluster) startSide(ctx context.Context, side string) (p *process.Process, address string, err error) {
 	c.runs++
 	log := fmt.Sprintf("%s-%d", side, c.runs)
@@ -249,10 +249,11 @@ func (o *observer) seePod(kind watch.EventType, _ *v1.Pod, now time.Time) {
 	o.gone++
 }
 
-// begins is how long the first may take: upstream's takes a quarter of a minute on an idle machine.
+// begins is the time allowed for the first: upstream's takes a quarter of a minute on an idle
+// machine.
 const begins = 90 * time.Second
 
-// awaitGone waits for so many, at least until the end, and while they go on going.
+// awaitGone waits for so many, at least until the end, and while pods keep leaving.
 func (o *observer) awaitGone(ctx context.Context, due int, end time.Time) {
 	for over := false; !over && ctx.Err() == nil; {
 		time.Sleep(20 * time.Millisecond)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // evictions measures taint eviction in bulk: Berth and upstream's kube-controller-manager, each as
-// a process of its own, one after the other on the same cluster of objects.
+// a separate process, one after the other on the same cluster of objects.
 package main
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// scenario is how much is evicted from how large a cluster.
+// scenario holds the number of evictions and the size of the cluster.
 type scenario struct {
 	nodes, perNode int
 	tainted        int
 	seconds        int // tolerated; 0: none
 }
 
-// scenarios are those of the goals, in an order in which the cluster only grows.
+// scenarios lists the goals' scenarios, in an order in which the cluster only grows.
 var scenarios = []scenario{
 	{nodes: 1000, perNode: 30, tainted: 300},
 	{nodes: 1000, perNode: 30, tainted: 300, seconds: tolerated},
@@ -47,7 +47,7 @@ const (
 	upstream = "upstream"
 )
 
-// result is what one side did with one scenario.
+// result is the outcome of one scenario on one side.
 type result struct {
 	scenario    scenario
 	side        string

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// integration runs upstream's own integration tests of scheduling with Berth in the place of
-// kube-scheduler and of kube-controller-manager's node controllers, and upstream's own beside it if
-// it is asked to. The tests are those of the module cache, patched while they are built (package
+// integration runs upstream's own integration tests of scheduling with Berth replacing
+// kube-scheduler and kube-controller-manager's node controllers, and on request also with
+// upstream's own. The tests come from the module cache, patched while they are built (package
 // patch). What fails without being listed in known.txt fails the run.
 package main
 
@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/test/inplace/build"
 )
 
-// packages are those that are run, below k8s.io/kubernetes/test/integration.
+// packages lists the packages to run, below k8s.io/kubernetes/test/integration.
 var packages = []string{
 	"scheduler", "scheduler/bind", "scheduler/eventhandler", "scheduler/extender", "scheduler/filters", "scheduler/nominated_node_name",
 	"scheduler/plugins", "scheduler/preemption", "scheduler/preemption/misc",

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// results are how tests ended: PASS, FAIL or SKIP, by name; of those without subtests only.
+// results holds the results of tests: PASS, FAIL or SKIP, by name; of those without subtests only.
 type results map[string]string
 
 var ended = regexp.MustCompile(`^[\s\x16]*--- (PASS|FAIL|SKIP): (\S+) \(`)
@@ -102,7 +102,7 @@ func (k known) unneededPatterns(packages []string) (patterns []string) {
 	return patterns
 }
 
-// row is what became of a package.
+// row is the result of a package.
 type row struct {
 	name             string
 	berth, upstream  results
@@ -110,7 +110,8 @@ type row struct {
 	apart            int
 }
 
-// judgeFailures tells failures that are known from others, and sets aside what is none of Berth's.
+// judgeFailures distinguishes known failures from new ones, and sets aside failures that do not
+// concern Berth.
 func (r *row) judgeFailures(k known) {
 	for _, test := range slices.Sorted(maps.Keys(r.berth)) {
 		one := k.exceptionFor(r.name + " " + test)

@@ -116,7 +116,7 @@ type made struct {
 
 func measurePlans(ctx context.Context, r *driver.Run, o *options) error {
 	c, err := r.StartCluster(ctx, "--controllers=serviceaccount-controller", "--upstream-admission",
-		"--disable-admission-plugins=TaintNodesByCondition") // nobody would remove the taint of a new node
+		"--disable-admission-plugins=TaintNodesByCondition") // no client would remove the taint of a new node
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command pictures takes the pictures of the page that are in the README and in docs, from a real
-// run: a cluster of berth up with something going on, and a crowd of 5,000 nodes and 50,000 pods in
-// memory. Run by make pictures.
+// run: a busy cluster of berth up, and a crowd of 5,000 nodes and 50,000 pods in memory. Run by
+// make pictures.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 //go:embed scene.yaml
 var scene string
 
-// largest is how many bytes a picture may have: a repository keeps each for ever.
+// largest is the maximum size of a picture in bytes: a repository keeps each for ever.
 const largest = 300_000
 
 func main() {
@@ -178,7 +178,7 @@ func takeCrowd(browser *stage.Browser, bin, work, out string) error {
 	return nil
 }
 
-// settled is a page that has drawn all it was told.
+// settled is a page that has drawn all its updates.
 const settled = "new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => done(true))), 400))"
 
 func take(browser *stage.Browser, url string, p picture, out string) error {

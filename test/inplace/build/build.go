@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package build compiles upstream's integration tests with Berth in them. It has to be used within
+// Package build compiles upstream's integration tests with Berth in them. It must be used within
 // this module's folder, as "go run" is.
 package build
 
@@ -66,9 +66,9 @@ func New(ctx context.Context, work string) (*Builder, error) {
 	return b, nil
 }
 
-// requirements are those of a go.mod that another one does not have. Some of upstream's integration
-// tests use its end-to-end framework, and only the module of the end-to-end specs needs what that
-// needs.
+// requirements lists the requirements of a go.mod missing from another one. Some of upstream's
+// integration tests use its end-to-end framework, and only the module of the end-to-end specs needs
+// what that needs.
 func requirements(more, than string) (lines []byte) {
 	for line := range strings.Lines(more) {
 		fields := strings.Fields(strings.TrimPrefix(line, "require "))
@@ -83,7 +83,8 @@ func requirements(more, than string) (lines []byte) {
 // PluginTests begins the names of packages of scheduler-plugins.
 const PluginTests = "scheduler-plugins/"
 
-// Tests compiles the tests of a package below test/integration; folder is where they are to be run.
+// Tests compiles the tests of a package below test/integration; folder is the folder to run them
+// in.
 func (b *Builder) Tests(ctx context.Context, name string) (file, folder string, err error) {
 	file = filepath.Join(b.work, strings.ReplaceAll(name, "/", "_")+".test")
 	module, below := "k8s.io/kubernetes", name
@@ -100,8 +101,8 @@ func (b *Builder) Tests(ctx context.Context, name string) (file, folder string, 
 	return file, filepath.Join(folder, "test/integration", below), err
 }
 
-// compile runs the go command with the copies. Without paths of this machine in it, what is
-// compiled of unpatched packages is what others use.
+// compile runs the go command with the copies. Without paths of this machine in it, compiled
+// unpatched packages are shared.
 func (b *Builder) compile(ctx context.Context, verb string, arguments ...string) error {
 	return Command(ctx, "", nil, io.Discard, "go", append([]string{verb, "-mod=mod", "-trimpath", "-modfile", b.modules}, arguments...)...)
 }
@@ -141,9 +142,10 @@ func (b *Builder) addPlugins(ctx context.Context) error {
 	return err
 }
 
-// Environment is that of the tests; inPlace "no" leaves upstream's scheduler and controllers where
-// they are. TEST_SRCDIR and TEST_WORKSPACE tell upstream's tests where paths begin. The others tell
-// those of scheduler-plugins where etcd and the API server are, and how long these may take.
+// Environment is the environment of the tests; inPlace "no" leaves upstream's scheduler and
+// controllers where they are. TEST_SRCDIR and TEST_WORKSPACE give upstream's tests the beginning of
+// paths. The others give scheduler-plugins' tests the paths of etcd and the API server, and their
+// timeouts.
 func (b *Builder) Environment(inPlace string) []string {
 	return []string{"PATH=" + b.work + string(filepath.ListSeparator) + os.Getenv("PATH"), "BERTH_INPLACE=" + inPlace,
 		"TEST_SRCDIR=" + b.sources, "TEST_WORKSPACE=.", "KUBEBUILDER_ASSETS=" + b.work, "KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m"}
@@ -164,7 +166,7 @@ func (b *Builder) EndStrays() {
 	}
 }
 
-// Command runs a command to its end. Its error has the end of what the command said.
+// Command runs a command to its end. Its error contains the end of the command's output.
 func Command(ctx context.Context, folder string, env []string, out io.Writer, name string, arguments ...string) error {
 	cmd := exec.CommandContext(ctx, name, arguments...)
 	var said bytes.Buffer

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hook is how upstream's code, patched when its tests are built, hands over to whatever is
-// to run in its place. It imports no package that is patched.
+// Package hook lets upstream's code, patched when its tests are built, hand over to its
+// replacement. It imports no package that is patched.
 package hook
 
 import (
@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 )
 
-// Scheduler is what a scheduler was made of.
+// Scheduler holds the parameters of a scheduler.
 type Scheduler struct {
 	Client                             kubernetes.Interface
 	KubeConfig                         *rest.Config
@@ -27,7 +27,7 @@ type Scheduler struct {
 	PodsToActivate                     func() fwk.StateData
 }
 
-// NodeHealth is what a node-lifecycle controller was made of.
+// NodeHealth holds the parameters of a node-lifecycle controller.
 type NodeHealth struct {
 	Client                                                kubernetes.Interface
 	MonitorPeriod, MonitorGracePeriod, StartupGracePeriod time.Duration
@@ -35,7 +35,7 @@ type NodeHealth struct {
 	LargeCluster                                          int32
 }
 
-// Made is a scheduler in place of upstream's.
+// Made is a scheduler that replaces upstream's.
 type Made interface {
 	// Follow begins to follow the cluster, until the context ends, and returns when it is known.
 	Follow(context.Context)
@@ -45,9 +45,10 @@ type Made interface {
 	Waits(ctx context.Context, namespace, name string) bool
 }
 
-// What runs in place of upstream's; nil: upstream's own. The scheduler is made when upstream's is,
-// follows the cluster when upstream's informers are synced, and runs when that runs: tests prepare
-// their plugins in between, and count on a scheduler that knows the cluster when it begins to run.
+// The replacements of upstream's components; nil: upstream's own. The scheduler is made when
+// upstream's is, follows the cluster when upstream's informers are synced, and runs when that runs:
+// tests prepare their plugins in between, and count on a scheduler that knows the cluster when it
+// begins to run.
 var (
 	NewScheduler  func(context.Context, Scheduler) Made
 	RunNodeHealth func(context.Context, NodeHealth)

@@ -18,7 +18,7 @@ import (
 
 const hook = "github.com/berth-k8s/berth/test/inplace/hook"
 
-// Module is what is copied of a module, and how it is patched.
+// Module describes the copied part of a module, and its patches.
 type Module struct {
 	parts   []part
 	leftOut []string // folders that are in no part

@@ -3,9 +3,9 @@
 
 package patch
 
-// PluginsVersion is that of sigs.k8s.io/scheduler-plugins, and Plugins what of it is copied: the
-// plugins that are tested, and for each a package of its own with its tests. The module is made for
-// Kubernetes v1.34, and its own go.mod would bring the modules of all its other plugins along.
+// PluginsVersion is the version of sigs.k8s.io/scheduler-plugins, and Plugins lists the copied
+// parts: the tested plugins, each a package with its tests. The module is made for Kubernetes
+// v1.34, and its own go.mod would bring the modules of all its other plugins along.
 const PluginsVersion = "v0.34.7"
 
 var Plugins = Module{
@@ -40,7 +40,7 @@ var Plugins = Module{
 				"filepath.Join(\"..\", \"..\", \"..\", \"manifests\", \"noderesourcetopology\"),\n"},
 
 		{file: capacity, replace: true, at: "framework.NodeToStatusMap", text: "framework.NodeToStatusReader"},
-		// Whether it preempts in the background is said to the executor since v1.35.
+		// Since v1.35, the executor receives whether it preempts in the background.
 		{file: capacity, replace: true, at: "\t\tfalse, // enableAsyncPreemption\n",
 			text: "\t\tpreemption.NewExecutor(c.fh, feature.Features{}),\n"},
 		{file: capacity, at: "import (\n", text: "\t\"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature\"\n\t\"slices\"\n"},

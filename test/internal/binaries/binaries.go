@@ -22,7 +22,7 @@ const Kubernetes = rules.Kubernetes
 // are static, so that they can be packed into an image.
 var environment = append(os.Environ(), "CGO_ENABLED=0")
 
-// In returns the folder of berth and berth-controlplane: the one that BERTH_BIN names, or they are
+// In returns the folder of berth and berth-controlplane: the folder in BERTH_BIN, or else they are
 // built into work. root is the tree's, seen from the test.
 func In(work, root string) (string, error) {
 	if dir := os.Getenv("BERTH_BIN"); dir != "" {
@@ -31,7 +31,7 @@ func In(work, root string) (string, error) {
 	return work, build(work, root, "build")
 }
 
-// WithKubelet is In, with the kubelet beside them.
+// WithKubelet is In, with the kubelet next to them.
 func WithKubelet(work, root string) (string, error) {
 	bin, err := In(work, root)
 	if err != nil {
@@ -43,8 +43,8 @@ func WithKubelet(work, root string) (string, error) {
 	return bin, build(bin, root, "build-node")
 }
 
-// build makes a target of the Makefile in a folder. Its flags are the ones that everything else is
-// compiled with: with others Kubernetes would be compiled once more, for ten minutes of CPU time.
+// build makes a target of the Makefile in a folder. Its flags are the flags of all other builds:
+// with others Kubernetes would be compiled once more, for ten minutes of CPU time.
 func build(bin, root, target string) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
@@ -58,9 +58,9 @@ func build(bin, root, target string) error {
 	return nil
 }
 
-// Of returns the folder of the programs of another version: the one that is named, or where those
-// of a revision of this repository are built, below the user's cache. What was built before is used
-// again.
+// Of returns the folder of the programs of another version: the named one, or the folder where the
+// programs of a revision of this repository are built, below the user's cache. What was built
+// before is used again.
 func Of(version, root string) (string, error) {
 	if info, err := os.Stat(version); err == nil && info.IsDir() {
 		return filepath.Abs(version)
@@ -84,7 +84,7 @@ func Of(version, root string) (string, error) {
 	if err := os.MkdirAll(tree, 0o755); err != nil {
 		return "", err
 	}
-	// The tree comes without its history, so it is told its version.
+	// The tree comes without its history, so its version is passed to it.
 	script := `set -eo pipefail; git archive "$1" | tar -x -C "$2"; make -C "$2" build VERSION="${1:0:12}"; touch "$2/built"`
 	build := exec.Command("bash", "-c", script, "bash", commit, tree)
 	build.Dir, build.Env = root, environment

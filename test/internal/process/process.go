@@ -35,13 +35,13 @@ type Process struct {
 	err  error
 }
 
-// Usage is what a process has taken, from its start to its end.
+// Usage holds the resources used by a process, from its start to its end.
 type Usage struct {
 	Took, CPU time.Duration
 	Peak      int64 // bytes of resident memory
 }
 
-// stopLimit is how long a process may take to end when it is asked to.
+// stopLimit is the time that a process may take to end on request.
 const stopLimit = 15 * time.Second
 
 // Start starts a program. What it prints goes to a file, behind what the file has.
@@ -121,7 +121,7 @@ func (p *Process) Gone() error {
 	return fmt.Errorf("%s ended: %w: %s", p.Name, errors.Join(p.err, errors.New("its last lines are")), p.LastLines(3))
 }
 
-// Stop ends the process and says what it took.
+// Stop ends the process and returns its usage.
 func (p *Process) Stop() (Usage, error) {
 	select {
 	case <-p.Ended:
@@ -142,13 +142,13 @@ func (p *Process) Stop() (Usage, error) {
 // Signal sends the process a signal.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Kill ends the process at once.
+// Kill ends the process immediately.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.Ended
 }
 
-// LastLines are those of the log.
+// LastLines returns the last lines of the log.
 func (p *Process) LastLines(n int) []byte {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -184,7 +184,7 @@ func (p *Process) WaitFor(ctx context.Context, prefix string) (string, error) {
 	}
 }
 
-// CPU is what the process, which runs, has used.
+// CPU is the processor time used by the running process.
 func (p *Process) CPU() time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {

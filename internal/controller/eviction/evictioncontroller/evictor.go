@@ -40,7 +40,7 @@ type Events struct{ Nodes, Devices *eventlog.Log }
 type Evictor struct {
 	*loop.Loop[eviction.Event, eviction.Action]
 	requests *requests                     // carries out the core's actions
-	events   Events                        // decides, too, which kinds are followed
+	events   Events                        // also decides which kinds are followed
 	core     *eviction.Core                // belongs to the loop's goroutine
 	journal  *controllerjournal.OfEviction // nil: none
 	wall     time.Time                     // the wall-clock time of this step

@@ -38,7 +38,7 @@ type Requests struct {
 
 	Deleted   int // deletes carried out
 	Refusals  int // requests that failed
-	Cancelled int // evictions that the controller said it had given up
+	Cancelled int // evictions reported by the controller as given up
 }
 
 const timeout = 2 * time.Second // after which the controller gives up a request

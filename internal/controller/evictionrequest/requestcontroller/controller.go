@@ -22,13 +22,13 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// Name is the controller's, as in --controllers: the one that the API names.
+// Name is the controller's name in the API and in --controllers.
 const Name = "evictionrequest-controller"
 
 const (
-	// idle is how long the loop sleeps while nothing is due.
+	// idle is the time the loop sleeps while nothing is due.
 	idle = time.Hour
-	// servedAgain is how often the API server is asked for an API that it does not serve,
+	// servedAgain is the interval between requests for an API that the server does not serve,
 	// servedSoon the pause after another failure.
 	servedAgain = time.Minute
 	servedSoon  = time.Second

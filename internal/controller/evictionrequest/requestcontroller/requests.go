@@ -22,7 +22,7 @@ import (
 )
 
 // answerWithin bounds a request: longer than the API server takes for any (--request-timeout, a
-// minute). A webhook that is gone takes up to 30 s of that.
+// minute). An unreachable webhook takes up to 30 s of that.
 const answerWithin = 65 * time.Second
 
 // requests carries out the core's requests. client-go's own retries of evictions are off: when to
@@ -49,8 +49,8 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 	case evictionrequest.Create:
 		answer.Ticket = a.Ticket
 		var made *lifecyclev1alpha1.Eviction
-		// The name follows from the pod's UID: an Eviction that is there already is the one that
-		// was to be made, by this process before it was killed or by another.
+		// The name follows from the pod's UID: an existing Eviction is the intended one, made by
+		// this process before it was killed, or by another.
 		if made, err = api.Evictions(a.Eviction.Namespace).Create(ctx, a.Eviction, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			made, err = api.Evictions(a.Eviction.Namespace).Get(ctx, a.Eviction.Name, metav1.GetOptions{})
 		}
@@ -105,7 +105,7 @@ func (r *requests) readPod(ctx context.Context, a evictionrequest.ReadPod) (*evi
 	case err != nil:
 		return nil, err
 	case p.UID != a.UID:
-		// Another pod has the name; the one that is meant is gone.
+		// Another pod has the name; the intended one no longer exists.
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, a.Name.Name)
 	}
 	pod := evictionrequest.PodOf(p)
@@ -122,7 +122,7 @@ func (r *requests) evictPod(ctx context.Context, a evictionrequest.Evict) error 
 	}).Do(ctx).Error()
 }
 
-// labelEviction merges the labels into those that the Eviction has, if it has not changed since.
+// labelEviction merges the labels into the Eviction's own, if it has not changed since.
 func (r *requests) labelEviction(ctx context.Context, e *lifecyclev1alpha1.Eviction) (*lifecyclev1alpha1.Eviction, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": e.UID, "resourceVersion": e.ResourceVersion, "labels": e.Labels,

@@ -28,7 +28,7 @@ type Options struct {
 // Bounds of a run. Each limits how long the Core waits before it fails the run or proceeds.
 const (
 	allRefused  = 10 * time.Minute // for how long the evictions of one pod after the other may be put off
-	placesFor   = 20 * time.Second // how long the scheduler has to place pending pods that fit
+	placesFor   = 20 * time.Second // the time within which the scheduler must place pending pods that fit
 	settlesFor  = time.Minute      // for how long statuses may take to catch up with the last move
 	restsFor    = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
 	longestRest = 24 * time.Hour
@@ -38,7 +38,7 @@ const (
 	mostMissed   = 2  // in a row
 	mostRefused  = 3  // moves whose evictions are refused, in a row
 	mostStale    = 5  // plans in a row that were outdated before they could be followed
-	mostOutdated = 15 // the same, with those that pods on the successor's node do not outdate
+	mostOutdated = 15 // the same, with entries that pods on the successor's node do not outdate
 	// With names of maximum length, 2,000 entries take about 900 KB; a ConfigMap is limited to 1
 	// MiB.
 	mostResting = 2000 // workloads in the journal

@@ -34,7 +34,7 @@ type departure struct {
 
 	attempt           // to have it leave
 	tried   time.Time // when its eviction was requested first
-	answer  string    // what the last answer to that has said
+	answer  string    // the content of the last answer to that
 	// maybe: a pod missing from then on counts as evicted by this departure.
 	maybe bool      // it may have been evicted: an answer was lost, or it was asked for
 	asked time.Time // when an EvictionRequest was first there; zero: none

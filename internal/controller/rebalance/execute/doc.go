@@ -22,7 +22,7 @@
 // Berth's scheduler reserves a successor's room, see package cycle. Package execute does not rely
 // on the reservation: another scheduler may place the successor, and a pod of a higher priority may
 // take the room. Deviations are detected on arrival. The run ends after two successive successors
-// that land elsewhere, or after one that does not fit on any node.
+// that land elsewhere, or after a successor that does not fit on any node.
 //
 // The Drainer drains nodes, and the Roller makes it drain one after the other. It uses the same
 // kind of plan, lets many pods terminate concurrently, and needs no journal. It reserves room for a

@@ -107,7 +107,7 @@ type Drainer struct {
 	ended    time.Time            // when closing began
 	stranded bool                 // it ends because pods of its plan find no node
 	waits    string               // the last message about pods that wait for budgets
-	silent   map[string]int       // how many pods were last said to stay on a silent node
+	silent   map[string]int       // the number of pods last reported to stay on a silent node
 	count    int                  // pods that have left
 }
 

@@ -100,7 +100,7 @@ func (d *Drainer) proceed() {
 		d.retryEviction()
 		return
 	}
-	for _, p := range d.unsure { // most pods leave at once when they are asked to
+	for _, p := range d.unsure { // most pods leave immediately when asked to
 		if until := p.asked.Add(landsFor); !p.asked.IsZero() && d.now.Before(until) {
 			d.wake(until)
 			return
@@ -238,7 +238,7 @@ func (d *Drainer) rest() {
 }
 
 // reportHeld reports the pods that stay in Terminating on silent nodes, by node: more of them than
-// before. The drain waits for them like kubectl, but for what has to be said.
+// before. The drain waits for them like kubectl, apart from its reports.
 func (d *Drainer) reportHeld() {
 	held := d.heldPods()
 	for _, node := range slices.Sorted(maps.Keys(held)) {

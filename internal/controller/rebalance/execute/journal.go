@@ -47,7 +47,7 @@ func (c *Core) noted(e Answered) {
 	case e.Outcome == OK:
 		c.journal.saved(e.Version)
 		c.run.failed = 0
-	case e.Outcome == NotFound && c.journal.version != "": // somebody has deleted it
+	case e.Outcome == NotFound && c.journal.version != "": // another client has deleted it
 		// The journal is recreated.
 		c.journal.version = ""
 		c.note()

@@ -262,7 +262,7 @@ type Result string
 const (
 	Proved     Result = "Proved"    // there is a plan; Message sums it up
 	Evicted    Result = "Evicted"   // the victim is leaving
-	Arrived    Result = "Arrived"   // the successor is ready where the plan said
+	Arrived    Result = "Arrived"   // the successor is ready where planned
 	Elsewhere  Result = "Elsewhere" // the successor is on another node
 	Pending    Result = "Pending"   // the successor found no node in time
 	Unready    Result = "Unready"   // the successor did not become ready in time
@@ -271,12 +271,12 @@ const (
 	Ended      Result = "Ended"     // the victim left by itself, or no successor is wanted
 	Resumed    Result = "Resumed"   // a move of an earlier process is followed
 	Cordoned   Result = "Cordoned"  // a node takes no new pods
-	Left       Result = "Left"      // the victim is gone
-	Awaited    Result = "Awaited"   // the victim is gone, and the successor has no node yet
+	Left       Result = "Left"      // the victim has ended
+	Awaited    Result = "Awaited"   // the victim has ended, and the successor has no node yet
 	Raised     Result = "Raised"    // the workload has one more replica
 	Replaced   Result = "Replaced"  // the victim is leaving, after its successor was ready
-	Restored   Result = "Restored"  // a surge was given up, and the scale is what it was
-	Direct     Result = "Direct"    // EvictionRequests are not answered; Message says why
+	Restored   Result = "Restored"  // a surge was given up, and the scale was restored
+	Direct     Result = "Direct"    // EvictionRequests are not answered; Message gives the reason
 	Unreserved Result = "Roomless"  // no room is kept for successors; Message says why
 )
 
@@ -291,7 +291,7 @@ func (r Result) missed() bool { return r == Elsewhere || r == Pending || r == Un
 //
 // It is stored as JSON in a ConfigMap; see package movecontroller.
 type Journal struct {
-	// Move is the one in progress.
+	// Move is the move in progress.
 	Move *Flight `json:"move,omitempty"`
 	// Resting holds the recently moved workloads, as NAMESPACE/Kind/NAME.
 	Resting map[string]Rest `json:"resting,omitempty"`

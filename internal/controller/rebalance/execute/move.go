@@ -216,7 +216,7 @@ func (c *Core) conclude(result Result, node, message string) {
 		c.run.moves++
 		c.run.withheld = 0
 		c.run.spent = c.run.spent.Plus(m.flight.Move)
-		if m.To != "" || result.missed() { // removing a pod that has ended disturbs nobody
+		if m.To != "" || result.missed() { // removing an ended pod disturbs no other pod
 			c.rest(workload, result.missed())
 		}
 		c.run.missed++

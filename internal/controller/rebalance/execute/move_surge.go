@@ -55,7 +55,7 @@ func (c *Core) surgeEnded(s *surge) {
 	case c.victim(m) == nil:
 		c.conclude(Ended, "", s.why)
 	default:
-		if s.final { // the next run would wait for it in vain, too
+		if s.final { // the next run would also wait for it in vain
 			c.rest(m.flight.Workload(), true)
 		}
 		m.answer = s.why

@@ -56,7 +56,7 @@ type policy interface {
 	// vanished handles a pod that left for another reason.
 	vanished(p *departure)
 	// putOff handles an eviction that is refused for now or submitted as an EvictionRequest, and
-	// refused one that is refused permanently or has failed for too long. Neither is retried
+	// refused handles a permanent refusal, or failures for too long. Neither is retried
 	// automatically.
 	putOff(p *departure, e Answered)
 	refused(p *departure, e Answered)

@@ -92,7 +92,7 @@ const (
 	turnClosing                    // the nodes of the turn, and those of later ones
 	turnEmptying                   // the drain
 	turnOpening                    // the nodes that take what finds no room elsewhere
-	turnRest                       // the drain of what is left
+	turnRest                       // the drain of the rest
 	turnWaiting                    // the nodes, which restart or are exchanged
 	turnEnding                     // the nodes, which are opened
 	rollReopening                  // nodes that were closed for later turns, since the roll stops
@@ -220,7 +220,7 @@ func (r *Roller) drain(event Event) {
 		case DrainDone:
 			r.drained(a)
 		case DrainProgress:
-			if a.Result != Cordoned && a.Result != Proved { // the roll has said that
+			if a.Result != Cordoned && a.Result != Proved { // the roll has reported that
 				r.addAction(a)
 			}
 		default:

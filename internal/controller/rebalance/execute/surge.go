@@ -67,7 +67,7 @@ type surgeStep int
 const (
 	raising  surgeStep = iota // the scale, one higher
 	growing                   // the successor, ready
-	marking                   // the pod's deletion cost: of all, this one is to be removed
+	marking                   // the pod's deletion cost: of all, this pod must be removed
 	leaving                   // the pod's eviction, where the controller would remove another one
 	lowering                  // the scale as it was
 	removing                  // the controller, which removes the pod
@@ -93,17 +93,17 @@ type surge struct {
 	step    surgeStep
 	since   time.Time // when the step began
 	bad     time.Time // since when the successor's container fails to start
-	placed  bool      // the successor has a node, and it was said
+	placed  bool      // the successor has a node, and it was reported
 	marked  bool      // the pod has, or may have, the lowest deletion cost, or the highest
-	back    bool      // the scale is what it was
-	foreign bool      // its pod is gone: it is scaled back, but nothing waits for that
+	back    bool      // the scale was restored
+	foreign bool      // its pod no longer exists: it is scaled back, but nothing waits for that
 	// final and outdated describe a surge that was given up, and determine the policy's handling of
 	// the pod.
 	final    bool // trying again would not help
 	outdated bool // the plan was: trying again with another one may help
 	// why is "" for a successful surge. giveUp sets it before the scale is restored.
 	why      string // why it was given up
-	reported string // what it was last said to wait for
+	reported string // the last reported cause of waiting
 }
 
 // surges are the departures of a mover that create the successor first. Its policy calls follow
@@ -219,7 +219,7 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	case e.Outcome == NotFound && (s.step == marking || s.step == leaving):
 		s.enter(lowering, ss.now) // the pod has left by itself
 	case e.Outcome == NotFound && s.step == clearing, e.Outcome == NotFound && s.step == lowering:
-		ss.requested(s) // nothing is left to be put back
+		ss.requested(s) // nothing must be put back
 	case s.step == raising && (e.Outcome == Conflict || e.Outcome == NotFound): // the plan is outdated
 		s.why, s.outdated = fmt.Sprintf("%s has changed", s.scaled), true
 		s.enter(restored, ss.now)

@@ -38,7 +38,7 @@ const leadsFor = time.Minute
 // wrote renewTime.
 func otherPlacer(ctx context.Context, client kubernetes.Interface, profiles []*plugins.Profile) string {
 	if !slices.ContainsFunc(profiles, func(p *plugins.Profile) bool { return p.SchedulerName == v1.DefaultSchedulerName }) {
-		return "" // those that Berth places beside kube-scheduler are led by another Lease
+		return "" // placements by Berth's own scheduler follow another Lease
 	}
 	ctx, cancel := context.WithTimeout(ctx, reserveWithin)
 	defer cancel()

@@ -50,7 +50,7 @@ const reserveWithin = 5 * time.Second
 // decision, because it observes changes in the meantime.
 type requests struct {
 	client  kubernetes.Interface
-	process string // tells the journal's writers apart
+	process string // distinguishes the journal's writers
 	// noReservation is called if the Lease with the reservation cannot be written.
 	noReservation func(why string)
 	asker         *asker                // nil: evictions are not asked for

@@ -45,8 +45,8 @@ type Limits struct {
 	// ManyTerms is the minimum number of terms of one pod for caching their effects: every new
 	// class would otherwise be compared with each of them.
 	ManyTerms int
-	// Reasons is the maximum number of reasons with distinct texts in a ranking: half of those that
-	// fit into a bucket.
+	// Reasons is the maximum number of reasons with distinct texts in a ranking: half the number
+	// that fits into a bucket.
 	Reasons int
 }
 

@@ -14,8 +14,8 @@ func (k *kept) Take(r int) error     { *k = append(*k, r); return nil }
 func (*kept) Ended() <-chan struct{} { return nil }
 func (*kept) Close() error           { return nil }
 
-// TestARecordMayComeAfterTheEnd: the owner of a core, stuck in a plugin when the process had to
-// end, may continue before the process exits. All records added before are written.
+// TestARecordMayComeAfterTheEnd: the owner of a core, stuck in a plugin at the end of the process,
+// may continue before the process exits. All records added before are written.
 func TestARecordMayComeAfterTheEnd(t *testing.T) {
 	var k kept
 	w := Start(&k, nil)

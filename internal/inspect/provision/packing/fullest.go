@@ -34,7 +34,7 @@ type fullest struct {
 	best    []int
 	most    float64 // value of the best
 	open    float64 // no filling that was not looked at is worth more
-	steps   int     // that are left
+	steps   int     // remaining
 }
 
 // stuff is an item that may go into the bin.

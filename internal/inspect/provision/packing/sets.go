@@ -21,7 +21,7 @@ type sets struct {
 	bins  []int // dearest first
 	tests []test
 	found []set
-	steps int // that are left
+	steps int // remaining
 	// from (exclusive) and to (inclusive) bound the prices of the listed sets.
 	from, to float64
 }

@@ -23,7 +23,7 @@ type Options struct {
 // Limits of the search. None of them can make a result wrong, only more expensive.
 const (
 	exactItems    = 11         // so many things are packed in all ways
-	pricingSteps  = 200_000    // fillings of all bins that are looked at for those that make the program cheaper
+	pricingSteps  = 200_000    // fillings of all bins, searched for those reducing the program's cost
 	pivotShare    = 8          // how many numbers of a matrix are as much work as a thing that is looked at
 	pricingWork   = 30_000_000 // things looked at to solve the linear program
 	thingWork     = 50_000     // where bins are many: for each thing
@@ -36,7 +36,7 @@ const (
 	setSteps      = 200_000    // sets of bins that are looked at
 	packSteps     = 20_000     // places of things that are tried for a set
 	someBins      = 24         // kinds of bins that are asked for patterns each time
-	gainful       = 1e-4       // by how much a pattern has to be worth more than it costs
+	gainful       = 1e-4       // by how much a pattern must be worth more than it costs
 	smoothing     = 0.8        // how much the values of the fluid count at first
 )
 

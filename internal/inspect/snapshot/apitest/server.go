@@ -25,7 +25,7 @@ import (
 // Object is an object as decoded from JSON.
 type Object map[string]any
 
-// Server is an API server. Its objects are changed by Set, and as [fakeapi.Server] says.
+// Server is an API server. Set changes its objects; see [fakeapi.Server].
 type Server struct {
 	*fakeapi.Server
 	Config *rest.Config

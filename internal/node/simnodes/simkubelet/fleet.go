@@ -16,8 +16,8 @@ import (
 
 // Fleet is all simulated nodes of one process. It belongs to one goroutine.
 //
-// Every method takes the time, and does everything due for its object; later work sets a timer. The
-// state of nodes and pods is that of the API: a lost action is noticed because the API still lacks
+// Every method takes the time, and does everything due for its object; later work sets a timer.
+// Nodes and pods have the state in the API: a lost action is noticed because the API still lacks
 // its effect, and is sent again.
 type Fleet struct {
 	shape Shape
@@ -53,13 +53,13 @@ type node struct {
 	silent   bool
 	labelled bool // labels were checked once in this process
 	pods     map[types.UID]*pod
-	// lot is that of a node registered by this process. address is the node's own, empty before its
+	// lot belongs to a node registered by this process. address is the node's own, empty before its
 	// registration.
 	lot     int
 	address string
 	ips     ipPool
 
-	busy     bool      // an action for the object or its status is under way
+	busy     bool      // an action for the object or its status is in progress
 	failures int       // requests for it that failed in a row
 	statusAt time.Time // next report with nothing new
 	reported time.Time // last report

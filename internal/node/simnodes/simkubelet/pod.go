@@ -43,7 +43,7 @@ type pod struct {
 	// eviction, if set, ends it under pressure: at stopBy, when its status is written.
 	eviction *pressure.Eviction
 
-	busy     bool // an action is under way
+	busy     bool // an action is in progress
 	sent     bool // the pod is removed; the watch will report it
 	failures int
 	timer    timer // when checkPod has something to do by itself
@@ -52,7 +52,7 @@ type pod struct {
 }
 
 // PodsListed applies a list of all pods at a version: pods missing from it have been deleted. The
-// order is that of a kubelet admitting pods after a restart.
+// order is the order of a kubelet admitting pods after a restart.
 func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
 	// Not the fleet's own entries: only the fields read by inOrder.
 	there := make(map[types.UID]*pod, len(list))

@@ -1,9 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Etcd is a single member with etcd's own defaults, in a process of its own: what benchlive and
-// integration give the API server. etcd's
-// program itself would bring the modules of its gRPC proxy along.
+// Etcd is a single member with etcd's own defaults, in a separate process, for the API server of
+// benchlive and integration. etcd's program itself would bring the modules of its gRPC proxy along.
 package main
 
 import (
