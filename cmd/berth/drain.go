@@ -87,14 +87,14 @@ command goes on; what a killed one has left scaled up is put back first.`,
 	o := &d.options
 	flags.BoolVar(&o.IgnoreDaemonSets, "ignore-daemonsets", false,
 		"leave pods of DaemonSets alone, instead of refusing to begin because of them")
-	flags.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "evict pods with emptyDir volumes, too: their data is lost")
-	flags.BoolVar(&o.Force, "force", false, "evict pods without a controller, too: they are lost")
+	flags.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "also evict pods with emptyDir volumes: their data is lost")
+	flags.BoolVar(&o.Force, "force", false, "also evict pods without a controller: they are lost")
 	flags.BoolVar(&o.Delete, "disable-eviction", false, "delete pods instead of evicting them, past disruption budgets")
-	flags.BoolVar(&o.AllowPending, "allow-pending", false, "go on although successors find no other node")
+	flags.BoolVar(&o.AllowPending, "allow-pending", false, "continue although successors find no other node")
 	flags.BoolVar(&o.Surge, "surge", false,
 		"have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "give up after this time; 0: never")
-	flags.Int64Var(&d.grace, "grace-period", -1, "seconds that each pod has to terminate; negative: what the pod says")
+	flags.Int64Var(&d.grace, "grace-period", -1, "seconds that each pod has to terminate; negative: the pod's own grace period")
 	flags.IntVar(&d.overdue, "skip-wait-for-delete-timeout", 0,
 		"do not wait for pods that were to be gone more than this many seconds ago; 0: wait")
 	flags.Int64("chunk-size", 0, "as in kubectl, without effect: the cluster is read as a whole, in chunks")

@@ -53,7 +53,7 @@ reached, the oldest times are forgotten.`,
 	flags.StringVarP(&r.dir, "output", "o", "", "the folder to write to (required)")
 	flags.DurationVar(&r.options.For, "for", 0, "how long to record (default: until Ctrl-C)")
 	flags.BoolVar(&r.options.Once, "once", false, "record the objects as they are now, and exit")
-	flags.StringVar(&r.size, "max-size", "1Gi", "size limit of what is recorded beside the newest objects, as 200Mi")
+	flags.StringVar(&r.size, "max-size", "1Gi", "size limit of the recorded history in addition to the newest objects, such as 200Mi")
 	flags.DurationVar(&r.options.Every, "every", time.Minute, "how often the objects in the folder are updated")
 	r.to.AddKubectlFlags(flags)
 	return cmd

@@ -34,7 +34,7 @@ Every command of ` + "`berth`" + ` with what its ` + "`--help`" + ` says. This p
 test fails when it is out of date.
 
 ` + "`-h`, `--help`" + ` is a flag of every command. Exit codes: 0 done, or asked to end; 1 it could not be done; 2 wrong usage; 3 what ` + "`--fail-on`" + ` names
-came true. Errors are one line on standard error. An empty default is none, or the one that the text names. Flags of kube-scheduler that
+came true. Errors are one line on standard error. An empty default is none, or named in the text. Flags of kube-scheduler that
 ` + "`berth scheduler`" + ` takes without effect are in [flags without effect](ignored-flags.md).
 `
 
@@ -92,7 +92,7 @@ func writeCommand(page *bytes.Buffer, cmd *cobra.Command, depth int) {
 	}
 	fmt.Fprintf(page, "```\n")
 	writeFlags(page, "", cmd.LocalNonPersistentFlags())
-	writeFlags(page, "For its subcommands, too:\n\n", cmd.PersistentFlags())
+	writeFlags(page, "Also for its subcommands:\n\n", cmd.PersistentFlags())
 	if cmd.HasInheritedFlags() {
 		fmt.Fprintf(page, "\nAnd those of `%s`: %s.\n", cmd.Parent().CommandPath(), strings.Join(flagNames(cmd.InheritedFlags()), ", "))
 	}
@@ -204,7 +204,7 @@ func cell(text string) string {
 
 // writeOperations writes the flags permitted after the operations of what-if.
 func writeOperations(page *bytes.Buffer) {
-	fmt.Fprintf(page, "\nBehind an operation there may be, besides all flags above (`-f` behind `apply` is what is applied):\n\n| operation | flags |\n| --- | --- |\n")
+	fmt.Fprintf(page, "\nBehind an operation there may be, besides all flags above (`-f` behind `apply` names the objects to apply):\n\n| operation | flags |\n| --- | --- |\n")
 	for _, operation := range parse.OperationWords() {
 		flags := parse.OperationFlags(operation)
 		fmt.Fprintf(page, "| `%s` | %s |\n", operation, strings.Join(flagNames(flags), ", "))

@@ -62,7 +62,7 @@ long, are preempted, or are pending at the end.`,
 	flags := cmd.Flags()
 	flags.StringVar(&r.pod, "pod", "", "print the history of this pod: NAMESPACE/NAME, or NAME in the namespace default")
 	flags.StringVar(&r.Node, "node", "", "print the history of this node, from a journal of the controllers")
-	flags.BoolVar(&r.KeepGoing, "keep-going", false, "go on after the first event with another outcome")
+	flags.BoolVar(&r.KeepGoing, "keep-going", false, "continue after the first event with another outcome")
 	flags.StringVar(&r.config, "config", "", "play the day under this KubeSchedulerConfiguration, and compare")
 	flags.StringSliceVar(&r.failOn, "fail-on", nil,
 		"with --config, end with exit code 3 if there is any: pending, preempted, longer, elsewhere")

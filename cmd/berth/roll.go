@@ -33,10 +33,10 @@ func (d *drain) addRollFlags(cmd *cobra.Command) {
 			"rounded down, at least 1")
 	flags.StringVar(&d.uncordonWhen, "uncordon-when", "",
 		"with --roll, open a node when it is Ready (it has restarted since it was drained, and is ready again) or "+
-			"drained (at once, to try it)")
+			"drained (immediately, to try it)")
 	flags.BoolVar(&d.waitForNew, "wait-for-new", false,
-		"with --roll, go on when another node has come in the place of the drained one, and is ready")
-	flags.BoolVar(&d.restart, "restart", false, "with --roll, begin anew where an earlier roll was not finished")
+		"with --roll, continue when another node has replaced the drained one, and is ready")
+	flags.BoolVar(&d.restart, "restart", false, "with --roll, begin again where an earlier roll was not finished")
 	flags.StringVarP(&d.Output, "output", "o", "", "with --roll, "+print.FormatsUsage(answer.Formats))
 	query.CompleteChoices(cmd, "uncordon-when", "Ready", "drained")
 }

@@ -40,7 +40,7 @@ stopped are removed.`,
 		ValidArgsFunction: d.Nodes,
 		RunE:              d.runUncordon,
 	}
-	d.addNodeFlags(cmd, "client: say what would be changed, and change nothing; server: have the API server check it, too; none")
+	d.addNodeFlags(cmd, "client: print the changes without making them; server: the API server also checks them; none")
 	return cmd
 }
 

@@ -52,7 +52,7 @@ func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Every, "every", o.Every, "rebalance: how often a run of moves begins")
 	flags.StringVar(&o.Config, "scheduler-config", o.Config,
 		"rebalance: the KubeSchedulerConfiguration file of the scheduler that places successors (default: what "+
-			"schedulers tell by their Leases, else the default profile)")
+			"schedulers publish with their Leases, else the default profile)")
 	flags.StringSliceVar(&o.SchedulerLeases, "scheduler-lease", o.SchedulerLeases,
 		"rebalance: Lease of the scheduler, as NAMESPACE/NAME or NAMESPACE, whose configuration is trusted, besides those in kube-system, "+
 			deploy.Namespace+" and this pod's namespace (repeatable)")

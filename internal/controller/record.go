@@ -24,7 +24,7 @@ import (
 var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
 	Name: "berth_journal_lost_records_total",
 	Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +
-		"The log says which, and the next file that something is missing.",
+		"The log names them, and the next file records the gap.",
 	StabilityLevel: metrics.ALPHA,
 })
 

@@ -101,8 +101,7 @@ func linksOf(p *Page) (all []located) {
 	return all
 }
 
-// anchorsOf a page are its headings, as GitHub makes anchors of them, and those that it sets
-// itself.
+// anchorsOf returns the anchors of a page: GitHub's for its headings, and explicit ones.
 func anchorsOf(p *Page) (all []string) {
 	seen := map[string]int{}
 	for _, line := range p.Prose() {
@@ -136,7 +135,7 @@ func slugOf(text string) string {
 	}, text)
 }
 
-// follow says why a link leads nowhere.
+// follow returns the reason why a link leads nowhere.
 func follow(from *Page, target string, anchors map[string][]string) error {
 	file, fragment, hasFragment := strings.Cut(target, "#")
 	file, _, _ = strings.Cut(file, "?")
@@ -167,7 +166,7 @@ func follow(from *Page, target string, anchors map[string][]string) error {
 	return nil
 }
 
-// there tells whether a file exists with these very letters, also where the file system takes
+// there reports whether a file exists with these very letters, also where the file system takes
 // others for them.
 func there(name string) bool {
 	if name == "." {

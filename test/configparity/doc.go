@@ -7,6 +7,6 @@
 // profiles with the same plugins in the same order at every extension point, the same weights and
 // the same arguments.
 //
-// The files are those in internal/engine/config/testdata, with the examples of the documentation
+// The files come from internal/engine/config/testdata, with the examples of the documentation
 // and every legacy translation, and -files random ones.
 package configparity

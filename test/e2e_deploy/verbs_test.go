@@ -163,7 +163,7 @@ func (c *cluster) schedulerUsesItsRights() {
 		c.Fatal(err)
 	}
 	plain := p.says(`health and metrics on (http://\S+)`)
-	for n := 1; n <= 2; n++ { // the same event twice is one that is counted
+	for n := 1; n <= 2; n++ { // the same event twice is one event, counted
 		if configuration = append(configuration, '\n'); os.WriteFile(file, configuration, 0o600) != nil {
 			c.Fatal("the configuration cannot be changed")
 		}
@@ -189,7 +189,7 @@ func (c *cluster) schedulerUsesItsRights() {
 func (c *cluster) beginController() *part {
 	c.Helper()
 	seen := record(c.T, c.Config,
-		&fault{verb: "patch", resource: "pods/status", name: "leaves", status: 409, reason: metav1.StatusReasonConflict, times: 1}) // reads the pod anew
+		&fault{verb: "patch", resource: "pods/status", name: "leaves", status: 409, reason: metav1.StatusReasonConflict, times: 1}) // reads the pod again
 	p := c.begin(deploy.Controller, seen, "--leader-elect-resource-namespace=berth-system", "--health-bind-address=127.0.0.1:0",
 		"--node-monitor-period=500ms", "--node-startup-grace-period=1s", "--node-monitor-grace-period=10m",
 		"--evict-through-budgets", "--eviction-deadline=2s")
@@ -214,7 +214,7 @@ func (c *cluster) controllerUsesItsRights(p *part) {
 	c.kubectl("wait", "--for=delete", "pod/leaves", "pod/held", "--timeout=90s")
 	c.kubectl("taint", "nodes", "node-3", "maintenance-")
 	plain := p.says(`health and metrics on (http://\S+)`)
-	for n := 1; n <= 2; n++ { // the same event twice is one that is counted
+	for n := 1; n <= 2; n++ { // the same event twice is one event, counted
 		c.kubectl("taint", "nodes", "node-1", "wavers=x:NoExecute")
 		eventually(c.T, func() error { return shows(plain, `berth_eviction_pending\{taint="wavers.*"\} 1`) })
 		c.kubectl("taint", "nodes", "node-1", "wavers-")

@@ -168,7 +168,7 @@ func (p *proxy) spoil(w http.ResponseWriter, r *http.Request, f *fault) {
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(metav1.Status{ // whoever asked may have gone
+	_ = json.NewEncoder(w).Encode(metav1.Status{ // the client may have left
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: "as the test asks",
 	})

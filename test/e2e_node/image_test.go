@@ -63,7 +63,7 @@ func TestFromImageAndManifests(t *testing.T) {
 	}
 	h.kubectl("taint", "node", node, "maintenance-")
 	h.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
-	h.rolledOut() // the webhook also had to leave
+	h.rolledOut() // the webhook must also have left
 
 	// Upgraded, while pods are created all the time.
 	stream := h.stream()

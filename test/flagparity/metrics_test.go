@@ -34,7 +34,7 @@ var absent = []struct{ begins, why string }{
 	{"rest_client_dns_resolution_duration_seconds", "declared by the library and registered by none of its users"},
 	{"rest_client_exec_plugin_policy_call_total", "declared by the library and registered by none of its users"},
 	{"version_info", "of components that emulate an earlier version, which Berth does not"},
-	{"running_managed_controllers", "of kube-controller-manager's frame; leader_election_master_status says who leads"},
+	{"running_managed_controllers", "of kube-controller-manager's frame; leader_election_master_status shows the leader"},
 }
 
 const served = "served, by the same library"

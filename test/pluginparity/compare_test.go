@@ -212,7 +212,7 @@ func (b *berth) judge(pod *v1.Pod, total *totals) string {
 	return inOrder(said)
 }
 
-// preempts compares preemption: on Berth's node, the victims are the ones that upstream would
+// preempts compares preemption: on Berth's node, the victims are the pods that upstream would
 // remove there, and where Berth finds no node upstream also finds none.
 func (b *berth) preempts(ctx context.Context, u *upstream, pod *v1.Pod, total *totals) string {
 	p := b.begin(pod)

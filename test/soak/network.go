@@ -250,7 +250,7 @@ func writeError(w http.ResponseWriter, code int) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(metav1.Status{ // whoever asked may have gone
+	_ = json.NewEncoder(w).Encode(metav1.Status{ // the client may have left
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(code), Reason: reasons[code], Message: refusal,
 	})

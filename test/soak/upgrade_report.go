@@ -20,7 +20,7 @@ type UpgradeReport struct {
 	Evictions figures       // how late pods left for a taint
 	Latest    []leftLate
 	Changes   int // of leaders
-	Released  int // of them, the ones whose Lease was given away
+	Released  int // of them, those with a released Lease
 }
 
 func (u *upgrade) makeUpgradeReport() *UpgradeReport {

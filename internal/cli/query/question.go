@@ -78,11 +78,11 @@ func (q *Question) AddFileFlags(flags *pflag.FlagSet, file, folder string) {
 	parse.AddFiles(flags, &q.Files, file, folder)
 	flags.Bool(fetchFlag, false, "with -k, fetch what the kustomization refers to elsewhere, over HTTP and with git, "+
 		"from hosts that the folder names")
-	flags.BoolVarP(&q.recursive, "recursive", "R", false, "read subfolders, too")
+	flags.BoolVarP(&q.recursive, "recursive", "R", false, "also read subfolders")
 	flags.Uint64Var(&q.seed, "seed", 1, "breaks ties between nodes that are equally good")
 	flags.Var(cliflag.NewMapStringBool(&q.Gates), "feature-gates",
-		"features of pod groups, as Gate=true|false with commas between (default: those that "+
-			"the objects make use of): "+strings.Join(simulate.GateNames, ", "))
+		"features of pod groups, as Gate=true|false with commas between (default: the gates "+
+			"required by the objects): "+strings.Join(simulate.GateNames, ", "))
 }
 
 // Prepare checks the gates and the scheduler's address and reads the scheduler's configuration

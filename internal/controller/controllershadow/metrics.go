@@ -28,14 +28,14 @@ var (
 	}, []string{"kind"})
 	placements = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Name: "berth_shadow_placements",
-		Help: "Pods that another scheduler bound, by how Berth's scheduler judges the node, as its report " +
-			"of --shadow-report says.",
+		Help: "Pods that another scheduler bound, by how Berth's scheduler judges the node, as in its report " +
+			"of --shadow-report.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"outcome"})
 	meanGain = metrics.NewGauge(&metrics.GaugeOpts{
 		Name: "berth_shadow_placement_mean_gain_points",
-		Help: "How many more points the best node has than the one that another scheduler chose, on average " +
-			"over the pods that were judged, as the report of --shadow-report says.",
+		Help: "How many more points the best node has than the node chosen by another scheduler, on average " +
+			"over the pods that were judged, as in the report of --shadow-report.",
 		StabilityLevel: metrics.ALPHA,
 	})
 )

@@ -59,7 +59,7 @@ type attempt struct {
 	rules   []string // that asked the pod to go when its delete was sent
 	live    Pod      // the pod as last known
 	unread  bool     // as shown by a watch
-	asked   bool     // the mark was requested: whatever the answer, the delete goes on
+	asked   bool     // the mark was requested: whatever the answer, the delete continues
 }
 
 // evictor carries out evictions, with one attempt at a time per pod.

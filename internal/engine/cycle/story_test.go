@@ -30,7 +30,7 @@ import (
 //	core [holds] [works] [keeps] [gentle] [delay=D] [standby] [groups] [trees] [policies] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
 //	                                   a new leading core with an empty listed cluster; with a plugin at Permit that
 //	                                   makes pods with the label hold wait for 30 s; with a plugin that works at PreBind; with
-//	                                   preemption that respects budgets; with gentle preemption, delayed by D; one that
+//	                                   preemption that respects budgets; with gentle preemption, delayed by D; another
 //	                                   does not lead; with pod groups; with trees of them; with preemption policies of groups; with device claims of groups, and
 //	                                   without nominations of pods being placed; with room reserved for groups after
 //	                                   waiting for AFTER, for the duration FOR, up to SHARE of the cluster

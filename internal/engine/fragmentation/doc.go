@@ -15,8 +15,8 @@
 //     other resource. The difference of the two free shares counts squared, and for more if the
 //     tasks want more CPU than there is.
 //   - far: the remainder of a device in the end, when no task fits any more. The near term looks
-//     one task ahead and cannot distinguish a remainder that a common share fills exactly from one
-//     that it fills badly. [Remainders] finds the expected remainder by simulation: it fills
+//     one task ahead and cannot distinguish remainders that a common share fills exactly from
+//     badly filled ones. [Remainders] finds the expected remainder by simulation: it fills
 //     devices with tasks drawn from the distribution, by its current values, corrects these, and
 //     keeps the values that placed the most. That is more than a mean of remainders: if some tasks
 //     waste much capacity wherever they run, the values reserve room for other tasks next to each

@@ -24,7 +24,7 @@ type Domains struct {
 	placer *Placer
 
 	count   int    // how many the topology key has, at least 1; 0 if the group has no such key
-	none    string // says that there is none
+	none    string // the message if there is none
 	closest string // the domain where most members found a node; the failures of the others occurred there
 	fills   fills
 	byName  map[string][]*cluster.Node // made by nodesByDomain

@@ -129,7 +129,7 @@ func (r *RoomMaker) removeVictims(victims []*cluster.Pod, gone *RemovedPods) (un
 	return units, true
 }
 
-// noteRejectors records the plugins that reject a member without victims: the member may have to
+// noteRejectors records the plugins that reject a member without victims: the member may need to
 // wait for their events. If the cluster was changed before, the plugins may differ from those of
 // the actual cluster.
 func (r *RoomMaker) noteRejectors(m *Member, refused []string, changed bool) {

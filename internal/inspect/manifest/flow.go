@@ -253,7 +253,7 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 				continue
 			}
 			key = strings.TrimRight(text[:i], " ")
-			// A merge key, an empty key, one that is too long for YAML's simple keys, or
+			// A merge key, an empty key, a key too long for YAML's simple keys, or
 			// a dash that belongs to a sequence.
 			if key == "<<" || key == "" || len(key) > 512 || isDash(key) {
 				return "", "", false, false
@@ -266,7 +266,7 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 }
 
 // parsePlain reads a scalar without quotes, up to a comment. ok is false for an empty text,
-// and for one that may be more than a scalar.
+// and for a key that may be more than a scalar.
 func parsePlain(text string) (string, bool) {
 	if text == "" || strings.IndexByte(",[]{}#&*!|>'\"%@`", text[0]) >= 0 {
 		return "", false

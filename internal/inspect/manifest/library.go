@@ -158,7 +158,7 @@ func (c *converter) convertMapping(y *yaml.Node, key string, depth int) error {
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(y.Content); i += 2 {
 		name, value := y.Content[i], y.Content[i+1]
-		// A key may be an alias, too.
+		// A key may also be an alias.
 		for name.Kind == yaml.AliasNode {
 			name = name.Alias
 		}

@@ -184,7 +184,7 @@ func (p *Pending) addMissing(w *simulate.World) {
 // only some of its pods. Pods of a group are placed together, or not at all. The parts are never
 // empty. It leaves pods stored by an API server unchanged.
 //
-//	5 pods of a manifest, room for 2, and one that preempts: [2 placed] [1 preempting] [2 left]
+//	5 pods of a manifest, room for 2, and another preempts: [2 placed] [1 preempting] [2 left]
 func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found) {
 	if pods[0].Group != "" || simulate.Stored(pods[0].Object) {
 		return [][]simulate.Found{pods}

@@ -47,7 +47,7 @@ type Flags struct {
 // AddKubectlFlags adds the flags of AddFlags, and the rest of kubectl's.
 func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
 	f.AddFlags(flags)
-	flags.StringVarP(&f.Server, "server", "s", f.Server, "the API server's address, whatever the kubeconfig says")
+	flags.StringVarP(&f.Server, "server", "s", f.Server, "the API server's address, which overrides the kubeconfig")
 	flags.StringVar(&f.Token, "token", f.Token, "bearer token for the API server")
 	flags.StringVar(&f.As, "as", f.As, "user to impersonate")
 	flags.BoolVar(&f.Insecure, "insecure-skip-tls-verify", f.Insecure,

@@ -48,7 +48,7 @@ type api struct {
 	hangs bool               // watches are not opened
 	brief bool               // watches end as they begin
 	agree bool               // watches end after the time that they are asked for
-	shown Sink               // instead of the one that records everything
+	shown Sink               // instead of the complete recorder
 
 	listing func(context.Context) error // what happens during each page
 	asked   []metav1.ListOptions        // of the watches

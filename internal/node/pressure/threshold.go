@@ -42,7 +42,7 @@ func DefaultConfig() Config {
 // AddFlags adds the kubelet's flags to a command, with the present values as defaults.
 func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Hard), "eviction-hard",
-		"thresholds below which pods are evicted at once, such as memory.available<1Gi; replaces all defaults")
+		"thresholds below which pods are evicted immediately, such as memory.available<1Gi; replaces all defaults")
 	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Soft), "eviction-soft",
 		"thresholds below which pods are evicted after a grace period, such as memory.available<1.5Gi")
 	flags.Var(cliflag.NewMapStringString(&c.SoftGrace), "eviction-soft-grace-period",

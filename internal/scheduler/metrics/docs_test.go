@@ -28,7 +28,7 @@ All metrics of Berth's components, at ` + "`/metrics`" + ` (see [the scheduler](
 code: ` + "`go test ./internal/scheduler/metrics -update`" + ` writes it, and a test fails when it is out of date.
 
 Where kube-scheduler or kube-controller-manager v1.37 has a metric of the same meaning, the name, the labels, the buckets and the stability are
-theirs. Metrics that begin with ` + "`berth_`" + ` are Berth's own; those that begin with ` + "`kube_pod_overhead_`" + ` are kube-state-metrics'.
+theirs. Metrics that begin with ` + "`berth_`" + ` are Berth's own; metrics that begin with ` + "`kube_pod_overhead_`" + ` are kube-state-metrics'.
 
 Scheduler and controller also serve those of the libraries that they share with Kubernetes' components: ` + "`leader_election_master_status`" + `
 (1 for the replica that leads), ` + "`rest_client_requests_total`, `rest_client_request_duration_seconds`" + ` and the other ` + "`rest_client_*`" + `,
@@ -40,7 +40,7 @@ off, so ` + "`scheduler_queued_entities`" + ` has it in another queue. A placeme
 
 ## Metrics of kube-scheduler that Berth does not have
 
-The page [metrics beside upstream's](metrics-parity.md) has every metric of kube-scheduler and of kube-controller-manager's two controllers.
+The page [metrics compared with upstream's](metrics-parity.md) has every metric of kube-scheduler and of kube-controller-manager's two controllers.
 
 | metric | why |
 | --- | --- |

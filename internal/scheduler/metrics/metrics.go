@@ -278,27 +278,27 @@ func (r *recorded) own() {
 	r.refusedBindings = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: "berth_scheduler_bindings_refused_total",
 		Help: "Bindings that were not taken, by the API server's reason: Conflict is a pod that had a node " +
-			"already, NotFound one that was gone, Unknown no answer.",
+			"already, NotFound a deleted one, Unknown no answer.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
 
 	r.devices = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Name: "berth_scheduler_fragmentation_devices",
 		Help: "Devices by node pool, with the plugin Fragmentation: size is all, free what no pod has, usable what of it the " +
-			"next pod can use, on average over those that come, left what is expected to be left over when none fits any more.",
+			"next pod can use, on average over the expected pods, left what is expected to be left over when none fits any more.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"profile", "resource", "pool", "state"})
 
 	r.panics = metrics.NewCounter(&metrics.CounterOpts{
 		Name: "berth_scheduler_panics_total",
-		Help: "Decisions, and calls of out-of-tree plugins beside them, that panicked. Each cost its pod " +
-			"the attempt at most, and nobody else anything; the log has the stack, which belongs into a bug report.",
+		Help: "Decisions, and calls of out-of-tree plugins for them, that panicked. Each cost its pod " +
+			"the attempt at most, and other pods nothing; the log has the stack, which belongs into a bug report.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	r.lostRecords = metrics.NewCounter(&metrics.CounterOpts{
 		Name: "berth_journal_lost_records_total",
 		Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +
-			"The log says which, and the next file that something is missing.",
+			"The log names them, and the next file records the gap.",
 		StabilityLevel: metrics.ALPHA,
 	})
 }

@@ -88,7 +88,7 @@ func Add(set *pflag.FlagSet) *Flags {
 		legacy: legacyFlags{policyConfigMapNamespace: "kube-system"},
 	}
 	f.cluster.AddFlags(set)
-	set.StringVar(&f.cluster.Master, "master", "", "address of the API server, whatever the kubeconfig says")
+	set.StringVar(&f.cluster.Master, "master", "", "address of the API server, which overrides the kubeconfig")
 	set.Float32Var(&f.qps, "kube-api-qps", 0, "maximum requests per second to the API server; 0: no limit")
 	set.IntVar(&f.burst, "kube-api-burst", 0, "burst of requests that --kube-api-qps allows (default: twice --kube-api-qps)")
 	set.StringVar(&f.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf",
@@ -108,7 +108,7 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.StringVar(&f.resourceLock, "leader-elect-resource-lock", "leases", "leases, nothing else")
 	f.Serving.AddFlags(set)
 	set.StringVar(&f.AddressFile, "address-file", "",
-		"write the URLs of the endpoints to this file, one per line; berth explain finds them beside the kubeconfig, as scheduler.url")
+		"write the URLs of the endpoints to this file, one per line; berth explain finds them next to the kubeconfig, as scheduler.url")
 	set.BoolVar(&f.profiling, "profiling", true,
 		"serve /debug/pprof/ and /debug/flags/v on --secure-port; on --health-bind-address only if this flag is given")
 	set.BoolVar(&f.contentionProfiling, "contention-profiling", false,

@@ -31,7 +31,7 @@ type Store struct {
 	mu     sync.Mutex
 	needed int                  // the number of sets; objects are kept if it is above 0
 	missed bool                 // objects were shown but not kept
-	pods   map[types.UID]*known // pending and placed ones that have not terminated
+	pods   map[types.UID]*known // pending and placed, not terminated
 	nodes  map[string]*v1.Node  // by name
 	// byGroup holds the pods naming a pod group.
 	byGroup map[cluster.Name]map[types.UID]bool

@@ -46,13 +46,13 @@ type OwnNode struct {
 // AddFlags adds the flags about this machine.
 func (n *OwnNode) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.wanted, "agent", false,
-		"make this machine a node, too, with upstream's kubelet: its pods really run; needs root, containerd and runc")
+		"also make this machine a node, with upstream's kubelet: its pods really run; needs root, containerd and runc")
 	flags.StringVar(&n.endpoint, "container-runtime-endpoint", "",
 		"with --agent: socket of the container runtime (default: a containerd is started for as long as berth up runs)")
 	flags.StringVar(&n.program, "kubelet", "",
 		"with --agent: the kubelet to run (default: beside this executable, then in PATH; in its source tree it is built)")
 	flags.StringVar(&n.config, "kubelet-config", "",
-		"with --agent: KubeletConfiguration file whose fields override those that berth up sets")
+		"with --agent: KubeletConfiguration file whose fields override those of berth up")
 	flags.StringVar(&n.berth.file, "from-image", "",
 		"with --agent: run Berth itself as other clusters do, as pods on this machine, from this image (made by make "+
 			"image) and the manifests; on a containerd of its own")

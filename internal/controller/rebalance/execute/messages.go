@@ -277,7 +277,7 @@ const (
 	Replaced   Result = "Replaced"  // the victim is leaving, after its successor was ready
 	Restored   Result = "Restored"  // a surge was given up, and the scale was restored
 	Direct     Result = "Direct"    // EvictionRequests are not answered; Message gives the reason
-	Unreserved Result = "Roomless"  // no room is kept for successors; Message says why
+	Unreserved Result = "Roomless"  // no room is kept for successors; Message gives the reason
 )
 
 // Results holds the results that end a move, for metrics.

@@ -28,7 +28,7 @@ const leastSize = 1 << 20
 func (f *Flags) AddFlags(set *pflag.FlagSet, usage string) {
 	f.set = set
 	set.StringVar(&f.Dir, "journal", "", usage+
-		"; 64 MiB may wait for a slow disk, and what does not fit is lost, which the log and the next file say")
+		"; 64 MiB may wait for a slow disk, and what does not fit is lost and recorded in the log and the next file")
 	set.StringVar(&f.size, "journal-size", "1Gi", "maximum size of the journals of --journal; the oldest file is removed first")
 	set.DurationVar(&f.Limits.Age, "journal-age", 7*24*time.Hour, "maximum age of the journals of --journal; 0: no limit")
 }

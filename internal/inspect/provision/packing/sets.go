@@ -220,7 +220,7 @@ type boxes struct {
 	has    [][]int // by bin and item
 	whole  []float64
 	things []int // the largest first
-	steps  int   // that are left
+	steps  int   // remaining
 }
 
 // put places the things starting at thing into bins, equal things never into an earlier bin than

@@ -74,7 +74,7 @@ func endingOfScript(text string) (ending, bool) {
 }
 
 // applyStatement takes one command into account. last: no command runs after it. Times add up, and
-// the exit code is that of the last command.
+// the last command sets the exit code.
 func (e *ending) applyStatement(words []string) (last, known bool) {
 	switch words[0] {
 	case "true", ":", "echo":
@@ -108,7 +108,7 @@ func (e *ending) applyStatement(words []string) (last, known bool) {
 }
 
 // mostSleep counts as forever for a simulated process, so that the sum of a script's sleeps cannot
-// overflow a duration. Any longer sleep is not known from one that never ends.
+// overflow a duration. Any longer sleep is indistinguishable from an endless one.
 const mostSleep = 365 * 24 * time.Hour
 
 // sleepOf reads what sleep takes: a number, with a unit or in seconds.
