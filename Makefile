@@ -16,7 +16,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=fa
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants lint vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants lint english vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -83,7 +83,7 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 nightly-tenants: ## what hostile tenants store, for hours (SCALE=1: a hundredth)
 	@go test ./internal/engine/cycle -run 'TestWhateverATenantStores' -tenants $(SCALE)000 -timeout 6h
 
-lint: ## gofmt, go vet, staticcheck, and actionlint over the workflows
+lint: ## gofmt, go vet, staticcheck, actionlint over the workflows, and make english
 	@echo "==> checking format"
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; fi
 	@echo "==> go vet"
@@ -95,6 +95,11 @@ lint: ## gofmt, go vet, staticcheck, and actionlint over the workflows
 	@go tool -modfile=hack/tools/go.mod staticcheck ./...
 	@echo "==> actionlint"
 	@go tool -modfile=hack/tools/go.mod actionlint
+	@$(MAKE) --no-print-directory english
+
+english: ## the English of comments, docs and help texts, by Vale (the first time: it is compiled, about a minute)
+	@echo "==> vale"
+	@hack/vale/lint.sh
 
 vulncheck: ## known vulnerabilities in code that the programs reach, by govulncheck (reads vuln.go.dev)
 	@found=0; for module in . controlplane deploy/pack; do echo "==> govulncheck: $$module"; \

@@ -25,10 +25,10 @@ func newAgentCommand() *cobra.Command {
 		GroupID: groupParts,
 		Short:   "Make this machine a node of a cluster, with upstream's kubelet",
 		Long: `Make this Linux machine a node of any cluster: write a KubeletConfiguration and run
-upstream's kubelet with it, in place of this process.
+upstream's kubelet with it, which replaces this process.
 
-Everything else that a kubelet can be told is a field of --config FILE, upstream's
-KubeletConfiguration, or a flag of the kubelet's own, after --.
+Set everything else with --config FILE, upstream's KubeletConfiguration, or with the
+kubelet's own flags, after --.
 
 The kubelet must run as root. When it ends, its pods keep running; the next start
 adopts them.`,

@@ -39,7 +39,7 @@ func newCheckCommand() *cobra.Command {
 permissions, the flags of kube-scheduler and kube-controller-manager where they
 run as pods, schedulers that no longer run, taints that no controller removes,
 the schedulers that pods name, webhooks that could block Berth, EvictionRequests
-that nobody answers, budgets that block evictions, priorities.
+without a responder, budgets that block evictions, priorities.
 
 Nothing is changed. With --for, only check whether the caller has the permissions
 of one of Berth's components; run it with the component's kubeconfig.`,

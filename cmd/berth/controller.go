@@ -23,12 +23,12 @@ func newControllerCommand() *cobra.Command {
 		Use:     "controller",
 		GroupID: groupParts,
 		Short:   "Node health and taint eviction",
-		Long: `Run node health and taint eviction, in place of kube-controller-manager's
+		Long: `Run node health and taint eviction, instead of kube-controller-manager's
 node-lifecycle-controller, taint-eviction-controller and
 device-taint-eviction-controller. Switch those off first
 (--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-device-taint-eviction-controller).
 
-Flags that kube-controller-manager has, too, have its names, meanings and
+Flags in common with kube-controller-manager have its names, meanings and
 defaults. Replicas elect a leader; a new leader continues where the last one ended.`,
 		Example: `  berth controller
   berth controller --controllers taint-eviction-controller --leader-elect=false

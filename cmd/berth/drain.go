@@ -51,29 +51,29 @@ func newDrainCommand() *cobra.Command {
 		Long: `Cordon nodes and evict their pods, with kubectl's flags and kubectl's rules for what
 is evicted. Before anything is changed, the engine decides where the successor of each
 pod lands, and the plan is printed. The drain does not begin if a pod would find no
-other node (--allow-pending goes on nevertheless), or if kubectl would refuse.
+other node (--allow-pending continues nevertheless), or if kubectl would refuse.
 
 An eviction follows when the successor of the pod before has a node, on a plan that is
-made anew whenever something lands elsewhere; pods terminate side by side, those of
+made again whenever something lands elsewhere; pods terminate side by side, those of
 StatefulSets one after the other. Pods whose disruption budget does not allow them to
 leave yet are evicted as soon as it does, those with the longest grace period first.
 
 With --surge, a pod of a Deployment or ReplicaSet leaves only when one more replica is
-ready elsewhere: also the only one, and one whose budget allows no disruption. The
+ready elsewhere: also the only one, and one without allowed disruptions. The
 workload is scaled up by one, the pod gets the lowest deletion cost, and the scale is
-put back, so that the pod is the one removed. The plan says where that is not possible
+put back, so that this pod is removed. The plan reports where that is not possible
 (an autoscaler, a rollout, a volume for one node, Recreate), and those pods are evicted.
 
 With --roll SELECTOR the nodes with these labels are rolled: in turn, zone by zone, each
 is drained, waited for (--uncordon-when, --wait-for-new) and opened again. The plan for
 all of them is made and printed first. Nodes with a later turn are cordoned meanwhile, so
-that pods do not land where they would have to leave again. How far each node is stands
-in its annotation berth.dev/roll: the same command goes on after it was stopped or killed.
+that pods do not land where they would leave again. How far each node is stands
+in its annotation berth.dev/roll: the same command continues after it was stopped or killed.
 
 Berth's scheduler keeps the room of each successor: a Lease in kube-system asks it to.
 Nothing else is written down but the label berth.dev/surge on a workload that has one
 more replica. After Ctrl-C, a timeout or kill -9 the nodes stay cordoned, and the same
-command goes on; what a killed one has left scaled up is put back first.`,
+command continues; what a killed one has left scaled up is put back first.`,
 		Example: `  berth drain node-1 --ignore-daemonsets
   berth drain node-1 node-2 --ignore-daemonsets --delete-emptydir-data --timeout 10m
   berth drain node-1 --ignore-daemonsets --surge
@@ -94,7 +94,7 @@ command goes on; what a killed one has left scaled up is put back first.`,
 	flags.BoolVar(&o.Surge, "surge", false,
 		"have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "give up after this time; 0: never")
-	flags.Int64Var(&d.grace, "grace-period", -1, "seconds that each pod has to terminate; negative: the pod's own grace period")
+	flags.Int64Var(&d.grace, "grace-period", -1, "seconds for each pod's termination; negative: the pod's own grace period")
 	flags.IntVar(&d.overdue, "skip-wait-for-delete-timeout", 0,
 		"do not wait for pods that were to be gone more than this many seconds ago; 0: wait")
 	flags.Int64("chunk-size", 0, "as in kubectl, without effect: the cluster is read as a whole, in chunks")

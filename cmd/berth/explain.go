@@ -30,13 +30,13 @@ func newExplainCommand() *cobra.Command {
 		Use:     "explain pod/NAME | TYPE/NAME | -l SELECTOR",
 		GroupID: groupAsk,
 		Short:   "Why a pod is where it is, or why it is pending, and what would help",
-		Long: `Explain why a pod is where it is: the scores of its node and of the next best
+		Long: `Explain the node of a pod: the scores of its node and of the next best
 ones. Or why it is pending: the nodes by reason, whether preemption helps, its
 place in the queue and which events will wake it, and the smallest changes that
-would let it run, each tried with the engine before it is printed. Or why it has
-to leave its node, when exactly, and what would let it stay.
+would let it run, each tried with the engine before it is printed. Or why it
+must leave its node, when exactly, and what would let it stay.
 
-Of a pod group (podgroup/train) it says how many pods of how many would be placed
+Of a pod group (podgroup/train) it reports how many pods of how many would be placed
 now, what stops the next one, and where each would go.
 
 For a workload (deployment/web, statefulset/db, ...) or a selector, one pod is
@@ -44,11 +44,11 @@ explained for all that are in the same state for the same reason, pending pods
 first.
 
 The cluster of the kubeconfig is only read (get and list, never secrets); with -f
-the cluster is the one in manifests or in a recording. If Berth schedules the
+the cluster comes from manifests or a recording. If Berth schedules the
 cluster, its last decision about the pod is shown as well, and whether it still
 holds: from the scheduler of berth up, or that of --scheduler-url. The answer is by
 the configuration that the scheduler runs with; where no scheduler could be asked,
-its first line says what was assumed.`,
+its first line states the assumption.`,
 		Example: `  berth explain pod/web-1
   berth explain pod/web-1 -n shop -o json
   berth explain pod/web-1 --node node-3

@@ -52,11 +52,11 @@ decides where the successor lands, on the cluster as the moves before it leave i
 Every move is a strict improvement, and a second plan after the first is empty.
 Nothing is written: the cluster of the kubeconfig is only read (get and list, never
 secrets), or with -f manifests or a recording. With --execute the moves are made: one
-at a time, each proved anew right before it, the next one when the successor is ready.
+at a time, each proved again right before it, the next one when the successor is ready.
 With --surge, a pod of a Deployment or ReplicaSet leaves only when one more replica is
 ready elsewhere, also where a disruption budget does not let it go before.
-Proofs are by the configuration of the scheduler that runs. --execute does not begin
-where nobody can be asked for it, unless --config names its file.
+Proofs are by the configuration of the running scheduler. --execute does not begin
+if no scheduler returns it, unless --config names its file.
 
 Goals, the most important first (default: heal):
 

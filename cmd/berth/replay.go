@@ -39,16 +39,16 @@ func newReplayCommand() *cobra.Command {
 		Long: `Replay a journal of "berth scheduler --journal DIR" in memory: with the same input
 at the same times, the scheduler must decide the same. If it does not, the first
 event with another outcome is printed, and the exit code is 3: this build decides
-differently from the one that wrote the journal.
+differently from the build that wrote the journal.
 
 Journals of "berth controller --journal DIR" are replayed in the same way.
 
 With --pod, the history of one pod is printed: when it was seen, each attempt and
-its result; for the controllers, when and for which taint it has to leave, and
+its result; for the controllers, when and for which taint it must leave, and
 whether it did. With --node, what the controllers saw of one node and wrote to it.
 
 With --config, the day is replayed under another configuration: objects appear
-and disappear as recorded, requests succeed at once, and the two configurations
+and disappear as recorded, requests succeed immediately, and the two configurations
 are compared: which pods are placed elsewhere, are pending for longer or less
 long, are preempted, or are pending at the end.`,
 		Example: `  berth replay /var/lib/berth/journal

@@ -185,9 +185,9 @@ func newFragmentationCommand() *cobra.Command {
 		Short: "What of the free devices the pending pods and those that come can use",
 		Long: `Show how much of the free devices (GPUs, ...) is of use, by pool of nodes: what the
 next pod can use on average over the pods that come, what is expected to be left
-over in the end, and how many more pods of each kind would fit. What comes is what
-the plugin Fragmentation of the scheduler's configuration knows; without it, it is
-learnt from the pods that run. In JSON, tasks is what comes as arguments for the
+over in the end, and how many more pods of each kind would fit. The expected pods come
+from the plugin Fragmentation of the scheduler's configuration; without it, they are
+learnt from the pods that run. In JSON, tasks holds them as arguments for the
 plugin. Read-only: get and list, never secrets.`,
 		Example: `  berth survey fragmentation
   berth survey fragmentation --by node -o wide

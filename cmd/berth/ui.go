@@ -55,7 +55,7 @@ func newUICommand() *cobra.Command {
 		Short:   "The dashboard: the cluster live in a browser",
 		Long: `Serve the dashboard, which shows the cluster live: nodes as a map by requests,
 taints or zone, pending pods with the reasons, evictions with a countdown, events
-as they happen, why a pod is where it is, and forecasts.
+as they happen, the reasons for a pod's node, and forecasts.
 
 The cluster is only read (get, list and watch, never secrets). The dashboard asks
 for a token, which is part of the URL that is printed.`,

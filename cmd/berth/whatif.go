@@ -87,8 +87,8 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
   add-nodes N --like node/NAME
   add-pods N|--max --like pod/NAME         how many more fit, where, and what
                                            stops the next (or deployment/NAME)
-  apply -f FILE... | -k DIR                (-f and -k behind apply are what is
-                                           applied)
+  apply -f FILE... | -k DIR                (-f and -k behind apply name the
+                                           objects to apply)
   scale deployment/NAME --replicas N
   delete pod/NAME | deployment/NAME | ...
   evict pod/NAME...                        as the Eviction API is asked: which budget

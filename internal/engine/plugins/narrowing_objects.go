@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// everyoneUnless selects every class, except on events with nobody(e): these can help no pod. It
-// saves the call of the hint for each class if the event decides by itself.
+// everyoneUnless selects every class, except on events that can help no pod by the given function.
+// It saves the call of the hint for each class if the event decides by itself.
 func everyoneUnless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	everybody := []queue.Topic{{Kind: queue.Everybody}}
 	return &queue.Narrowing{

@@ -32,7 +32,7 @@ type entityName struct {
 type groupEntity struct {
 	name   entityName
 	items  int            // wherever they are
-	places [Gated + 1]int // those of them that are not Taken
+	places [Gated + 1]int // the number not Taken
 	place  Place          // Taken if all items are
 	told   Place          // the last move returned by takeMove, Taken after the group was
 }
