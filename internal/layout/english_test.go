@@ -25,7 +25,7 @@ const (
 )
 
 // TestEnglishIsIdiomatic bounds the density of constructions that are right in their place, and too
-// frequent in translations. `make english` forbids the others.
+// frequent in translations. `make english` forbids the rest.
 func TestEnglishIsIdiomatic(t *testing.T) {
 	re := constructions(t)
 	folders := map[string]density{}
@@ -100,7 +100,7 @@ func densityOf(re *regexp.Regexp, paragraphs [][]string) (d density) {
 	return d
 }
 
-// paragraphs returns the runs of lines of a file whose text is prose.
+// paragraphs returns the runs of prose lines of a file.
 func paragraphs(t *testing.T, path string, prose func(line string) (text string, ok bool)) (list [][]string) {
 	t.Helper()
 	file, err := os.Open(path)

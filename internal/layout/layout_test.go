@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/berth-k8s/berth/"
 
-// pure packages decide; they see no client, no network, no process. Not even through others. With
-// /... a folder stands for all packages in it, those to come included.
+// pure packages decide; they see no client, no network, no process. Not even indirectly. With /...
+// a folder stands for all packages in it, future ones included.
 var pure = []string{
 	"internal/engine/...", "internal/admission", "internal/world/...", "internal/controller/eviction", "internal/controller/nodehealth",
 	"internal/controller/controllerjournal", "internal/controller/rebalance", "internal/controller/rebalance/policy", "internal/controller/rebalance/execute",
@@ -44,7 +44,7 @@ func TestPurePackagesKnowNoClient(t *testing.T) {
 	slices.Sort(names)
 	deps := dependencies(t, names)
 	for _, name := range names {
-		if slices.Contains(imports[name], "net/http") { // through others, API types bring it
+		if slices.Contains(imports[name], "net/http") { // indirectly, API types bring it
 			t.Errorf("%s is to be pure, but imports net/http", name)
 		}
 		for _, dep := range deps[name] {
@@ -70,7 +70,7 @@ func TestRootModuleDoesWithoutKubernetesItself(t *testing.T) {
 	}
 }
 
-// dependencies lists all that each package imports, directly or through others.
+// dependencies lists all direct and indirect imports of each package.
 func dependencies(t *testing.T, names []string) map[string][]string {
 	t.Helper()
 	args := []string{"list", "-f", `{{.ImportPath}} {{join .Deps " "}}`}

@@ -64,8 +64,8 @@ func TestNobodyAsksWhichPluginItIs(t *testing.T) {
 
 const root = "../.."
 
-// sources lists the Go files of the root module without tests and without examples, which have
-// plugins of their own.
+// sources lists the Go files of the root module without tests and without examples, which contain
+// plugins.
 func sources(t *testing.T) (files []string) {
 	t.Helper()
 	nested := []string{"controlplane", "test", "deploy/pack", "hack", "examples"}

@@ -19,9 +19,8 @@ var rooms = []string{
 	"internal/inspect", "internal/scheduler", "internal/ui", "internal/containerd", "internal/cli", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
 }
 
-// public are the packages that others may import: what is kept stable for them. Everything else is
-// internal or a program. The embedded cluster is also public, and a separate module
-// (controlplane/).
+// public lists the packages for other modules, which are kept stable. Everything else is internal
+// or a program. The embedded cluster is also public, and a separate module (controlplane/).
 var public = []string{"deploy", "scheduler", "scheduler/plugintest"}
 
 func TestArrowsGoOneWay(t *testing.T) {
@@ -56,7 +55,7 @@ func TestLittleIsPublic(t *testing.T) {
 	}
 }
 
-// roomOf is the place of a package's room in rooms, the innermost one; -1 if it has none.
+// roomOf returns the place of a package's room in rooms, the innermost one, or -1.
 func roomOf(path string) int {
 	innermost := -1
 	for i, room := range rooms {
@@ -73,7 +72,7 @@ type goPackage struct {
 	imports    []string
 }
 
-// packages lists those of the root module, with what they import outside of their tests.
+// packages lists the packages of the root module, with the imports of their non-test files.
 func packages(t *testing.T) (all []goPackage) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-f", `{{.ImportPath}} {{.Name}}{{range .Imports}} {{.}}{{end}}`, "./...")

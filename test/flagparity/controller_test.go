@@ -107,8 +107,8 @@ func theirs(t *testing.T) (*options.KubeControllerManagerOptions, cliflag.NamedF
 	return o, o.Flags(app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases())
 }
 
-// takenByUpstream asks kube-controller-manager's own options. What they complain of without any
-// flag does not count.
+// takenByUpstream queries kube-controller-manager's own options. Complaints without any flag do not
+// count.
 func takenByUpstream(t *testing.T, arg string) bool {
 	t.Helper()
 	o, all := theirs(t)

@@ -115,7 +115,7 @@ func (c constants) texts(e ast.Expr) (all []string) {
 
 var constructor = regexp.MustCompile(`^New(Counter|Gauge|Histogram|TimingRatioHistogram)(Vec|Func)?$`)
 
-// declaration is the metric that a call makes; it has no name if it makes none.
+// declaration is the metric that a call makes; no name without a call.
 func (c constants) declaration(call *ast.CallExpr) (d documented) {
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {

@@ -1,8 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flagparity holds Berth's command lines against those of the components whose place they
-// take.
+// Package flagparity compares Berth's command lines with the replaced components'.
 package flagparity
 
 import (

@@ -38,8 +38,8 @@ var accepts = []string{
 	"application/json;as=%s;v=v1;g=config.k8s.io, text/plain", "APPLICATION/JSON;as=%s;v=v1beta1;g=config.k8s.io",
 }
 
-// TestPagesAreNegotiatedAsUpstream asks Berth's /flagz and /statusz, and upstream's, for the same
-// in every way.
+// TestPagesAreNegotiatedAsUpstream requests Berth's /flagz and /statusz, and upstream's, in the
+// same ways.
 func TestPagesAreNegotiatedAsUpstream(t *testing.T) {
 	flags := pflag.NewFlagSet("part", pflag.ContinueOnError)
 	flags.Int("answer", 42, "")

@@ -31,8 +31,8 @@ var (
 )
 
 // file has the plugins of upstream that need nothing but nodes and pods, and those from outside.
-// Plugins that upstream corrects too little when it supposes pods to come and go (see package
-// conformance) are not among them.
+// Plugins that upstream corrects too little in hypothetical states (see package conformance) are
+// not among them.
 const file = `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -172,7 +172,7 @@ func (b *berth) begin(pod *v1.Pod) *cluster.Pod {
 
 func (b *berth) judge(pod *v1.Pod, total *totals) string {
 	p := b.begin(pod)
-	// What is decided is asked first, as live; the results of all nodes, after it.
+	// Decided pods are evaluated first, as live; the results of all nodes, after it.
 	decision := b.decider.Decide(p)
 	e := b.decider.Plain().Evaluate(p)
 	switch {

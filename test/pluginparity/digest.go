@@ -16,8 +16,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// digest is a plugin whose word on a node is a digest of all that it is shown of it. Two schedulers
-// that show it anything else get another word.
+// digest is a plugin whose result for a node is a digest of its NodeInfo. Two schedulers that show
+// it anything else get another word.
 type digest struct{}
 
 const digestName = "Digest"
@@ -26,7 +26,7 @@ func newDigest(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) 
 
 func (digest) Name() string { return digestName }
 
-// moved are the pods that are supposed to have come (1) or gone (-1).
+// moved are the pods hypothetically added (1) or removed (-1).
 type moved map[string]int
 
 func (m moved) Clone() fwk.StateData { return maps.Clone(m) }

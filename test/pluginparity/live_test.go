@@ -92,7 +92,7 @@ func (c *trial) scheduler(command []string, config string) {
 	c.run(command[0], args...)
 }
 
-// env keeps what is the user's out of reach: their cluster, their cache.
+// env keeps the user's cluster and cache out of reach.
 func (c *trial) env() []string {
 	return append(os.Environ(), "HOME="+c.dir, "KUBECONFIG=", "BERTH_DATA_DIR="+c.dir)
 }
@@ -121,7 +121,7 @@ func (c *trial) becomes(pods map[string]string) {
 	}
 }
 
-// gone waits until there is no such pod.
+// gone waits until the pod no longer exists.
 func (c *trial) gone(pod string) {
 	c.Helper()
 	last := ""

@@ -147,7 +147,7 @@ func (u *upstream) filter(ctx context.Context, pod *v1.Pod) (state fwk.CycleStat
 	return state, said, feasible, ""
 }
 
-// rejects sorts the reasons: those for extended resources come in no order.
+// rejects sorts the reasons: reasons for extended resources have no order.
 func rejects(plugin string, unresolvable bool, reasons []string) string {
 	return fmt.Sprintf("%s rejects, %t: %s", plugin, unresolvable, strings.Join(slices.Sorted(slices.Values(reasons)), ", "))
 }

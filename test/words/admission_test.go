@@ -231,7 +231,7 @@ func TestDefaultsAreUpstreams(t *testing.T) {
 				pod.Spec.Containers[i].Ports[j].Protocol = pick(s, v1.ProtocolTCP, "")
 			}
 		}
-		// Fields that scheduling has nothing to do with.
+		// Fields irrelevant for scheduling.
 		var other v1.PodSpec
 		s.fill(seed, &other)
 		pod.Spec.Volumes, pod.Spec.EphemeralContainers, pod.Spec.Overhead = other.Volumes, other.EphemeralContainers, other.Overhead

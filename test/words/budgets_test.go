@@ -56,7 +56,7 @@ func TestBudgetsAreCountedAsUpstreamCountsThem(t *testing.T) {
 		if failed(want.Conditions) != failed(got.Conditions) {
 			t.Fatalf("seed %d: Berth %+v\nupstream %+v", seed, got, want)
 		}
-		if failed(want.Conditions) { // upstream leaves the numbers as they were
+		if failed(want.Conditions) { // upstream does not update the numbers
 			want.ExpectedPods, want.CurrentHealthy, want.DesiredHealthy = got.ExpectedPods, got.CurrentHealthy, got.DesiredHealthy
 		}
 		numbers := func(s *policyv1.PodDisruptionBudgetStatus) string {

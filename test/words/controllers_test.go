@@ -81,7 +81,7 @@ func TestDaemonSetsWantTheNodesThatUpstreamWants(t *testing.T) {
 }
 
 // A Deployment recorded from a cluster without its ReplicaSet gets one of the
-// name that it has there.
+// original name.
 func TestReplicaSetsHaveUpstreamsNames(t *testing.T) {
 	for seed := range uint64(200) {
 		s := newSource(seed)
@@ -113,7 +113,7 @@ func TestReplicaSetsHaveUpstreamsNames(t *testing.T) {
 	}
 }
 
-// Create ends with what the API server does on its way to storage.
+// Create ends with the API server's processing on the way to storage.
 func TestLabelKeysAreMergedAsInTheRegistry(t *testing.T) {
 	merged := 0
 	for seed := range uint64(trials) {

@@ -89,7 +89,7 @@ func amountOf(r *rand.Rand) v1.ResourceList {
 	return list
 }
 
-// randomContainer never asks for more than its own limit: validation is not what is compared.
+// randomContainer never requests more than its own limit: the test does not compare validation.
 func randomContainer(r *rand.Rand, name string) v1.Container {
 	c := v1.Container{Name: name, Image: "i"}
 	switch r.IntN(4) {

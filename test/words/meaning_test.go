@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// status gives the pod what a kubelet reports while resources are resized.
+// status gives the pod a kubelet's reports during a resize.
 func (s source) status(pod *v1.Pod) {
 	report := func(containers []v1.Container) []v1.ContainerStatus {
 		var list []v1.ContainerStatus

@@ -13,8 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// source draws objects that are mostly right and sometimes wrong. Everything
-// follows from the seed, which a failure prints.
+// source draws mostly valid objects. Everything follows from the seed, which a failure prints.
 type source struct {
 	*rand.Rand
 	// bad is the percentage of draws taken from the broken values: none, a few or many, so that

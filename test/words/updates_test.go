@@ -81,7 +81,7 @@ func compareUpdate[T any](t *testing.T, seed uint64, now, was updated, by strate
 	return compare(t, seed, []any{now, was}, faults(rules.ValidateUpdate(now, was)), faults(by.ValidateUpdate(ctx, theirs[0], theirs[1]))), true
 }
 
-// mix replaces some of the fields of a pod that a placement depends on.
+// mix replaces some of the fields of a pod that affect placement.
 func (s source) mix(spec, other *v1.PodSpec) {
 	change := func(f func()) {
 		if s.chance(15) {

@@ -2,5 +2,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package print writes the secondary output of commands: progress, events meanwhile, and whether a
-// condition of --fail-on came true.
+// condition of --fail-on holds.
 package print

@@ -69,14 +69,13 @@ func CheckFormat(output string, allowed []string) error {
 // FormatsUsage is the text of a flag --output.
 func FormatsUsage(allowed []string) string { return answer.Choice(allowed) + "; by default a table" }
 
-// ExitHeld is the exit code of a command whose answer is that what --fail-on names came true.
+// ExitHeld is the exit code of a command whose answer meets a condition of --fail-on.
 const ExitHeld = 3
 
 // heldError is not a failure of the command.
 type heldError struct{ error }
 
-// Held returns an error for which the exit code is ExitHeld if the answer holds conditions of
-// --fail-on.
+// Held returns an error with the exit code ExitHeld if the answer meets conditions of --fail-on.
 func Held(conditions []string, holds func(condition string) bool) error {
 	held := slices.DeleteFunc(slices.Clone(conditions), func(c string) bool { return !holds(c) })
 	if len(held) == 0 {
@@ -85,7 +84,7 @@ func Held(conditions []string, holds func(condition string) bool) error {
 	return HeldError(fmt.Errorf("--fail-on %s: condition met", strings.Join(held, ", ")))
 }
 
-// HeldError is an error for which the exit code is ExitHeld.
+// HeldError is an error with the exit code ExitHeld.
 func HeldError(err error) error { return heldError{err} }
 
 // IsHeld reports whether an error is of those.

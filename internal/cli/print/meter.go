@@ -18,12 +18,12 @@ var (
 	LinesEvery = 5 * time.Second
 )
 
-// Meter shows what a command does, once it has taken a while. The zero Meter is ready. Between its
-// steps the command may clear the line and write others. One goroutine uses it at a time, but any
-// may set the words.
+// Meter shows the progress of a slow command. The zero Meter is ready. Between its steps the
+// command may clear the line and write other lines. One goroutine uses it at a time, but any may
+// set the words.
 type Meter struct {
 	words atomic.Pointer[string]
-	since time.Time // zero: nothing has begun
+	since time.Time // zero: not begun
 	next  time.Time // when the words are shown next
 
 	out         *Progress
@@ -69,7 +69,7 @@ func (m *Meter) show(done chan struct{}) {
 	}
 }
 
-// Words sets what is shown of the step.
+// Words sets the shown text of the step.
 func (m *Meter) Words(words string) { m.words.Store(&words) }
 
 // Pods sets that so many pods are decided.

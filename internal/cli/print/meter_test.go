@@ -34,7 +34,7 @@ func TestProgressInLines(t *testing.T) {
 	m.End()
 
 	MeterAfter, LinesEvery = 0, time.Hour
-	var shown bytes.Buffer // read when nothing is shown any more
+	var shown bytes.Buffer // read after the end of the output
 	for range 100 {
 		m.Begin(&shown, "reading")
 		m.Clear()

@@ -26,7 +26,7 @@ func NewProgress(out io.Writer) *Progress {
 	return &Progress{Out: out, Terminal: answer.TerminalOf(out).Width > 0}
 }
 
-// Step shows what a component does now.
+// Step shows the current work of a component.
 func (p *Progress) Step(part, line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

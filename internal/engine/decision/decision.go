@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decision is the document in which a live scheduler reports its last decision about a pod
-// and, while the pod is pending, its place in the queue and what it waits for. The scheduler serves
+// Package decision defines the document in which a live scheduler reports its last decision about a
+// pod and, for a pending pod, its place in the queue and the awaited events. The scheduler serves
 // it below Path, and `berth explain` reads it.
 package decision
 
@@ -29,7 +29,8 @@ type Decision struct {
 	UID        types.UID `json:"uid"`
 
 	Result Result `json:"result"`
-	// At is when the pod was taken from the queue, and Took how long the decision took, in seconds.
+	// At is the time when the pod was taken from the queue, and Took the duration of the decision
+	// in seconds.
 	At   *metav1.Time `json:"at,omitempty"`
 	Took float64      `json:"took,omitempty"`
 	// Nodes is the number of nodes, Feasible the number of feasible ones, and Score the score of
@@ -57,7 +58,7 @@ type Decision struct {
 	Held *Held `json:"held,omitempty"`
 }
 
-// Held is room that is held for a pod group that has waited for long.
+// Held is room reserved for a pod group after a long wait.
 type Held struct {
 	Group Name        `json:"group"`
 	Nodes []string    `json:"nodes"`
@@ -67,7 +68,7 @@ type Held struct {
 // Group is the state of a pod's group.
 type Group struct {
 	Name string `json:"name"`
-	// Missing is whether there is no such PodGroup.
+	// Missing reports that the PodGroup does not exist.
 	Missing bool `json:"missing,omitempty"`
 	// MinCount is the number of pods of a gang that must be placed together; 0 for a basic group.
 	// Of its Members, Placed are bound or being bound, and Bound are bound.
@@ -80,7 +81,7 @@ type Group struct {
 	Tried  int `json:"tried,omitempty"`
 	Fit    int `json:"fit,omitempty"`
 	Needed int `json:"needed,omitempty"`
-	// Scheduled is whether the group has been scheduled, and one of its pods is still bound. If
+	// Scheduled reports that the group has been scheduled, and one of its pods is still bound. If
 	// not, Message gives the reason.
 	Scheduled bool   `json:"scheduled,omitempty"`
 	Message   string `json:"message,omitempty"`
@@ -88,7 +89,8 @@ type Group struct {
 
 // GroupTrial is the outcome that an attempt to schedule a group would have.
 type GroupTrial struct {
-	// Incomplete is whether the group waits for more pods, or for its PodGroup, before it is tried.
+	// Incomplete reports that the group waits for more pods, or for its PodGroup, before an
+	// attempt.
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Tried, Fit and Needed are as in Group.
 	Tried  int `json:"tried,omitempty"`
@@ -102,8 +104,7 @@ type GroupTrial struct {
 	Pods []GroupPlace `json:"pods,omitempty"`
 }
 
-// GroupPlace is the node that a member would get together with the rest of its group, or why it
-// would get none.
+// GroupPlace is the node for a member with the rest of its group, or the reason for having none.
 type GroupPlace struct {
 	Name    string `json:"name"`
 	Node    string `json:"node,omitempty"`

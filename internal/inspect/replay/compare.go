@@ -26,7 +26,7 @@ type Compared struct {
 // Conditions lists the conditions of a comparison.
 var Conditions = []string{"pending", "preempted", "longer", "elsewhere"}
 
-// Holds reports whether one of the conditions came true.
+// Holds reports whether one of the conditions holds.
 func (c *Compared) Holds(condition string) bool {
 	switch condition {
 	case "pending":

@@ -50,7 +50,7 @@ func (g Gap) tell(page *answer.Page, path string) {
 	}
 }
 
-// TellGap writes into a story what is missing before a file.
+// TellGap writes the gap before a file into a story.
 func (f *File) TellGap(out io.Writer) {
 	if !f.isEmpty() {
 		records.TellAt(out, f.ends, f.String()+": what happened until now is not known")
@@ -99,9 +99,8 @@ func journalsAt(arg string) (files []string, err error) {
 	return files, nil
 }
 
-// findGaps notes what is missing before files, by their names. Before the oldest of a folder
-// nothing is: it is removed first. A file that cannot be read has no gap: playing it reports the
-// reason.
+// findGaps notes the gaps before files, by their names. The oldest of a folder has no gap: it is
+// removed first. An unreadable file has no gap: playing it reports the reason.
 func findGaps(files []File) {
 	there, older := map[string]bool{}, map[string]bool{}
 	for i := range files {

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Player plays journals as they were recorded, one after the other.
+// Player plays recorded journals, one after the other.
 type Player struct {
 	// Story receives the history of the pod or the node; nil: it is not wanted.
 	Story io.Writer

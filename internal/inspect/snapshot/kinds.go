@@ -27,7 +27,7 @@ type Kind struct {
 	Resource     string
 	GroupVersion schema.GroupVersion
 	Kind         string
-	// Needed is set if there is no answer without it.
+	// Needed is set if an answer requires it.
 	Needed bool
 }
 
@@ -45,7 +45,7 @@ func Kinds() (list []Kind) {
 
 // Client reads kinds from a cluster. All API groups share one connection.
 type Client struct {
-	// DropManagedFields has Read drop who wrote which fields: up to half of a pod's size.
+	// DropManagedFields has Read drop the managers of fields: up to half of a pod's size.
 	DropManagedFields bool
 	// NodePools has Read read Karpenter's NodePools as well.
 	NodePools bool
@@ -108,8 +108,8 @@ func (c *Client) ClusterID(ctx context.Context) (string, error) {
 	return string(ns.UID), connect.Reach(err)
 }
 
-// StatusOf describes a pod from its own status, for callers who may not read the whole cluster. It
-// is empty if the pod cannot be read, or no scheduler has tried it.
+// StatusOf describes a pod from its own status, for callers without access to the whole cluster. It
+// is empty if the pod cannot be read, or was never tried.
 func (c *Client) StatusOf(ctx context.Context, namespace, name string) string {
 	var pod v1.Pod
 	if err := c.http[v1.SchemeGroupVersion].Get().Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(&pod); err != nil {

@@ -40,8 +40,8 @@ const pageSize = 1000
 // atATime bounds the concurrent lists: one question must not burden the API server.
 const atATime = 4
 
-// Read reads all that decisions depend on. progress, if not nil, is called with the number of
-// objects read so far.
+// Read reads everything that decisions depend on. progress, if not nil, is called with the number
+// of objects read so far.
 func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapshot, error) {
 	kinds := Kinds()
 	lists := make([][]metav1.Object, len(kinds))
@@ -66,7 +66,7 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 					return fmt.Errorf("list %s: %w%s", k.Resource, err, remedyOf(err))
 				}
 				switch line := fmt.Sprintf("%s: %v", k.Resource, err); {
-				case apierrors.IsNotFound(err): // a kind that is not served has no objects
+				case apierrors.IsNotFound(err): // an unserved kind has no objects
 				case k.GroupVersion == schedulingv1beta1.SchemeGroupVersion:
 					ofGroups = append(ofGroups, line)
 				default:
@@ -120,7 +120,7 @@ func (c *Client) readNodePools(ctx context.Context, s *Snapshot) error {
 }
 
 // remedyOf names the role that lifts a refusal, if the error is one. A binding of it in a single
-// namespace does not cover nodes, and there is no answer without them.
+// namespace does not cover nodes, which every answer needs.
 func remedyOf(err error) string {
 	if !apierrors.IsForbidden(err) {
 		return ""

@@ -84,10 +84,10 @@ func TestWhatMayNotBeReadIsLeftOutUnlessItIsNeeded(t *testing.T) {
 	api.Refuse("csidrivers", http.StatusForbidden)
 	api.Refuse("resourceslices", http.StatusNotFound)
 	s, err := client(t, api).Read(t.Context(), nil)
-	if err != nil || len(s.Missing) != 1 || !strings.HasPrefix(s.Missing[0], "csidrivers: ") { // what is not served is not missing
+	if err != nil || len(s.Missing) != 1 || !strings.HasPrefix(s.Missing[0], "csidrivers: ") { // unserved kinds are not missing
 		t.Errorf("%v, missing %q", err, s.Missing)
 	}
-	api.Refuse("podgroups", http.StatusForbidden) // most clusters serve none, and no role has them
+	api.Refuse("podgroups", http.StatusForbidden) // most clusters serve none, and roles omit them
 	if s, err := client(t, api).Read(t.Context(), nil); err != nil || len(s.Missing) != 1 {
 		t.Errorf("without pod groups: %v, missing %q", err, s.Missing)
 	}
@@ -129,7 +129,7 @@ func TestNoWriteIsSent(t *testing.T) {
 	}
 }
 
-// roundTripper answers requests for one path, and forwards all others.
+// roundTripper responds to requests for one path, and forwards the rest.
 type roundTripper struct {
 	path, body string
 	next       http.RoundTripper

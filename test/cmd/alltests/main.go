@@ -34,10 +34,10 @@ type part struct {
 type lane int
 
 const (
-	// before everything else: what the others use.
+	// first, for all other parts.
 	before lane = iota
 	// computing is for tests that need no more than the processor. They yield to live ones, which
-	// mostly wait, and for which a busy machine is a slow cluster.
+	// mostly wait, and see a busy machine as a slow cluster.
 	computing
 	live
 )
@@ -61,7 +61,7 @@ var parts = []part{
 		return []command{{words: []string{"make", "--no-print-directory", "build", "build-node"}}}, nil
 	}},
 	{"cores", "the cores, the shells and the commands", computing, 1, func(options) ([]command, error) {
-		// The longest first, so that it does not run alone at the end.
+		// The longest first, so that it does not run last.
 		return []command{
 			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance",
 				"./internal/engine/decide", "./..."),
@@ -79,9 +79,8 @@ var parts = []part{
 	}},
 }
 
-// anew makes go test run a nested module's tests even if nothing of the module changed: it does not
-// notice changes outside of it, in programs that tests run and in documents whose examples they
-// follow.
+// anew makes go test run a nested module's tests again if nothing of the module changed: changes
+// outside of it, in programs that tests run and in documents with tested examples, go unnoticed.
 const anew = "-count=1"
 
 // goTest is `go test` in a module. `make lint` has already run go vet.
@@ -120,7 +119,7 @@ func main() {
 // runParts runs the chosen parts, by default all, and reports the results.
 func runParts(o options, chosen []string) bool {
 	r := newReport(os.Stdout, time.Now)
-	// Ctrl-C reaches the tests, which end what they started; their output is still reported.
+	// Ctrl-C reaches the tests, which end their processes; their output is still reported.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
 	// SIGTERM means that the user has lost patience, and wants to know where the time went.

@@ -37,7 +37,7 @@ type report struct {
 	skipped  []string
 }
 
-// testedPackage is a package whose tests run.
+// testedPackage is a package with running tests.
 type testedPackage struct {
 	since time.Time
 	// running lists the tests in progress, without subtests.
@@ -92,7 +92,7 @@ func (r *report) runPart(p part, o options) {
 	r.printLine("==> %s: done after %s", p.name, formatSeconds(r.now().Sub(begin)))
 }
 
-// runCommand runs one program; The answer is the processor time of it and its children.
+// runCommand runs one program, and returns the processor time of it and its children.
 func (r *report) runCommand(p part, c command, o options) time.Duration {
 	words := c.words
 	if p.lane == computing {
@@ -104,7 +104,7 @@ func (r *report) runCommand(p part, c command, o options) time.Duration {
 	if os.Getenv("GOGC") == "" {
 		cmd.Env = append(cmd.Env, "GOGC=300") // short programs on small heaps
 	}
-	var other bytes.Buffer // what is not an event: why nothing could be run
+	var other bytes.Buffer // other output: the reason why nothing could be run
 	cmd.Stderr = &other
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
@@ -122,7 +122,7 @@ func (r *report) runCommand(p part, c command, o options) time.Duration {
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// readOutput takes in what a command prints.
+// readOutput reads a command's output.
 func (r *report) readOutput(from io.Reader, c command, other *bytes.Buffer) {
 	lines := bufio.NewReader(from)
 	for {

@@ -75,7 +75,7 @@ func TestTheSlowestTestsAreListedFirst(t *testing.T) {
 	}
 }
 
-// A test that lets others go first is not running.
+// A test that yields is not running.
 func TestWhatRunsIsNamed(t *testing.T) {
 	at := time.Unix(0, 0)
 	var out bytes.Buffer

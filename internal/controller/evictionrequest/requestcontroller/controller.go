@@ -26,7 +26,7 @@ import (
 const Name = "evictionrequest-controller"
 
 const (
-	// idle is the time the loop sleeps while nothing is due.
+	// idle is the pause of the loop while nothing is due.
 	idle = time.Hour
 	// servedAgain is the interval between requests for an API that the server does not serve,
 	// servedSoon the pause after another failure.
@@ -34,9 +34,9 @@ const (
 	servedSoon  = time.Second
 )
 
-// Controller answers EvictionRequests: it is the Core in a loop (package loop). The API is alpha
-// and off by default, so most API servers do not serve it; then the controller waits, and counts as
-// synced.
+// Controller responds to EvictionRequests: it runs the Core in a loop (package loop). The API is
+// alpha and off by default, so most API servers do not serve it; then the controller waits, and
+// counts as synced.
 type Controller struct {
 	*loop.Loop[evictionrequest.Event, evictionrequest.Action]
 	requests *requests
@@ -45,7 +45,8 @@ type Controller struct {
 	unserved atomic.Bool    // as of the last try
 }
 
-// New returns a controller. The client should have no rate limit: what is in flight is bounded.
+// New returns a controller. The client should have no rate limit: the requests in flight are
+// bounded.
 func New(client kubernetes.Interface) *Controller {
 	c := &Controller{
 		Loop: loop.New[evictionrequest.Event, evictionrequest.Action](Name), requests: &requests{client: client},
@@ -74,8 +75,8 @@ func (c *Controller) Synced() bool {
 	return c.unserved.Load() || c.listed[0].Load() && c.listed[1].Load() && c.listed[2].Load()
 }
 
-// Run answers requests until the context ends, and returns once nothing is in flight. A Controller
-// runs once.
+// Run responds to requests until the context ends, and returns once nothing is in flight. A
+// Controller runs once.
 func (c *Controller) Run(ctx context.Context) {
 	if c.waitServed(ctx) {
 		c.Loop.Run(ctx, c.feeds()...)

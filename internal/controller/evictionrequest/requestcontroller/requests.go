@@ -73,8 +73,8 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 		return answer
 	}
 
-	// client-go returns an empty object with an error; the core must not take it for the object as
-	// it is.
+	// client-go returns an empty object with an error; the core must not mistake it for the current
+	// object.
 	answer.Written, answer.Outcome, answer.Message = nil, outcomeOf(err), err.Error()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		answer.RetryAfter = time.Duration(seconds) * time.Second
@@ -85,7 +85,7 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 	return answer
 }
 
-// outcomeOf sorts an error by what it means for the core.
+// outcomeOf classifies an error for the core.
 func outcomeOf(err error) evictionrequest.Outcome {
 	switch {
 	case apierrors.IsNotFound(err):

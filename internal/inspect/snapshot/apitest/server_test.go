@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestRefuseWhileRequestsAreServed: what is refused may change while clients ask.
+// TestRefuseWhileRequestsAreServed: the refused requests may change while clients send some.
 func TestRefuseWhileRequestsAreServed(t *testing.T) {
 	s := New(t)
 	var asking sync.WaitGroup
