@@ -22,7 +22,7 @@ type part struct {
 	network *network // between it and the API server; nil for the control plane
 	// excused reports whether an end with these last words is expected.
 	excused func(p *part, words string) (string, bool)
-	ended   func(p *part, why string, excused bool) // receives unexpected ends
+	ended   func(p *part, why string, excused bool) // called for each unrequested end
 
 	mu       sync.Mutex // guards what follows
 	argv     []string
@@ -39,7 +39,7 @@ type part struct {
 
 // keepRunning runs the part until the context ends.
 func (p *part) keepRunning(ctx context.Context) {
-	runtime.LockOSThread() // a child receives the death of the thread that made it, not of the process
+	runtime.LockOSThread() // a child is killed at the death of the thread that made it, not of the process
 	defer runtime.UnlockOSThread()
 	for ctx.Err() == nil {
 		p.runOnce(ctx)

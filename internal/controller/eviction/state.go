@@ -34,7 +34,7 @@ type Knowledge struct {
 	PausedUntil                     time.Time // no attempt begins before
 
 	Devices DevicesState   `json:",omitzero"`
-	Lists   [kinds]listing `json:",omitzero"` // of fields about devices
+	Lists   [kinds]listing `json:",omitzero"` // of the kinds that concern devices
 	// Telling are the status writes waiting for a response, by ticket.
 	Telling []TellingState `json:",omitempty"`
 }

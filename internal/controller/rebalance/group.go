@@ -204,7 +204,7 @@ func (g *group) measureExcess() int64 {
 	// The scheduler lets the first pod of a self-affine group start anywhere, so the only such pod
 	// in the whole cluster violates nothing. With more of them elsewhere, its solitude in the
 	// domain is a violation.
-	case g.counted > 1: // a group that only matches itself is wrong where others run elsewhere
+	case g.counted > 1: // a pod that only finds itself violates its term if others run elsewhere
 		return g.unmet + g.alone
 	}
 	return g.unmet

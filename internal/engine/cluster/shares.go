@@ -169,7 +169,7 @@ func (s *shares) spreadOf(from []v1.TopologySpreadConstraint, read *selectorRead
 
 	h := hasher{}
 	h.addSpread(list)
-	for i := range list { // the digest does not distinguish defaults from absent fields
+	for i := range list { // addSpread does not distinguish an absent policy from the default
 		h.addBool(list[i].NodeAffinityPolicy != nil)
 		h.addBool(list[i].NodeTaintsPolicy != nil)
 	}

@@ -418,7 +418,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	if oldSize > youngSize+youngSize/10 {
 		t.Errorf("the old core takes %d bytes, a new one %d", oldSize, youngSize)
 	}
-	if *churnEvents > 1_000_000 && old > young*3/2 { // a short life has few clock readings
+	if *churnEvents > 1_000_000 && old > young*3/2 { // the time of a short run is not significant
 		t.Errorf("the old core takes %v a pod, a new one %v", old, young)
 	}
 }

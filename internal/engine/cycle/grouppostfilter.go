@@ -110,7 +110,7 @@ func (a *groupAttempt) planRoom() *gang.RoomPlan {
 // search for room.
 func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupPostFilterOutcome) {
 	if !a.podGroups.gates.Topology || a.group.Object.Spec.SchedulingConstraints == nil {
-		said.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream also reports no claims
+		said.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream reports this also without claims
 	}
 	if !slices.ContainsFunc(a.members, hasClaims) {
 		return said
@@ -129,7 +129,7 @@ func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupPostFil
 		if m.Node != "" || !hasClaims(m) || m.asked.Failure == nil || m.asked.Failure.Nodes == 0 {
 			continue
 		}
-		a.profile.Diagnose(m.Waiting) // the plugin uses its last report on the nodes
+		a.profile.Diagnose(m.Waiting) // the plugin decides by its latest results for the nodes
 		r := a.attempts.giveBackDevices(m.placement, by)
 		if r.Err != nil {
 			return groupPostFilterOutcome{err: r.Err}

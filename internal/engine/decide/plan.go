@@ -54,7 +54,7 @@ type plan struct {
 	onlyOwnVotes   bool // and scores only pods with their own preferences
 	voteWeight     int64
 
-	others termEffects // the class's part in the terms of other pods
+	others termEffects // the effect of other pods' terms on the class
 
 	tallies []tallyPlan
 	// Foreign terms are those of pods with other affinity terms than the pending pod's; pods of one

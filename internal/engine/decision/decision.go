@@ -77,7 +77,7 @@ type Group struct {
 	Placed   int `json:"placed"`
 	Bound    int `json:"bound"`
 	// Tried, Fit and Needed describe the last attempt, if it failed: of the pods Tried together,
-	// Fit would have found a node, and Needed must simultaneously.
+	// Fit would have found a node, and Needed is the number required.
 	Tried  int `json:"tried,omitempty"`
 	Fit    int `json:"fit,omitempty"`
 	Needed int `json:"needed,omitempty"`

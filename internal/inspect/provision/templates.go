@@ -154,7 +154,7 @@ func (m *maker) fillGroups() {
 			made = append(made, m.node(i))
 		}
 		if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
-			return // also set by the world
+			return // also reported by the world
 		}
 		m.plan.Notes = append(m.plan.Notes, fmt.Sprintf(
 			"node group %s has at least %d nodes: pods need %d of the new ones", o.Pool, o.Least, bought[i]))

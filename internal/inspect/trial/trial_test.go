@@ -277,7 +277,7 @@ func TestTiesGoToTheNodesOfTheJournal(t *testing.T) {
 	if err != nil || len(recorded.nodes) != 5 {
 		t.Fatal(recorded, err)
 	}
-	for turn := range 4 { // one of these is a result of chance
+	for turn := range 4 { // one of these may match by chance
 		want := map[types.UID]string{}
 		for i := range 4 {
 			want[types.UID(fmt.Sprint("p", i))] = fmt.Sprint("n", 1+(i+turn)%4)

@@ -38,7 +38,7 @@ const (
 	mostMissed   = 2  // in a row
 	mostRefused  = 3  // moves whose evictions are refused, in a row
 	mostStale    = 5  // plans in a row that were outdated before they could be followed
-	mostOutdated = 15 // the same, with entries that pods on the successor's node do not outdate
+	mostOutdated = 15 // the same, including plans that only a change of the victim or node outdates
 	// With names of maximum length, 2,000 entries take about 900 KB; a ConfigMap is limited to 1
 	// MiB.
 	mostResting = 2000 // workloads in the journal
