@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// user is somebody at a terminal of a world: it carries out printed commands literally, and changes
-// printed without a command by their words.
+// user is an operator at a terminal of a world: it carries out printed commands literally, and
+// changes printed without a command by their words.
 type user struct {
 	w       *simulate.World
 	objects map[string]metav1.Object // by kind/name, except pods and nodes
@@ -83,7 +83,7 @@ func (u *user) follow(s *explain.Suggestion) (unknown string, err error) {
 				return c.Kind, nil // a rule of the namespace
 			}
 		case slices.ContainsFunc(s.Changes, func(o explain.Change) bool { return o.Command != "" && o.Object == c.Object }):
-			// the other change's command makes this one, too
+			// the other change's command also makes this one
 		default:
 			return c.Kind, nil
 		}

@@ -27,7 +27,7 @@ const (
 	// RehearsedPods bounds the total size of all twins for one answer. A twin of 100,000 pods on
 	// nodes takes about two seconds.
 	RehearsedPods = 200_000
-	// pendingPods is what a pending pod counts for: each twin tries it.
+	// pendingPods is the weight of a pending pod: each twin tries it.
 	pendingPods = 20
 	// rehearsedMissing bounds the missing pods created in a twin: tenants may request any number.
 	rehearsedMissing = 100
