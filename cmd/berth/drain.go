@@ -68,7 +68,7 @@ With --roll SELECTOR the nodes with these labels are rolled: in turn, zone by zo
 is drained, waited for (--uncordon-when, --wait-for-new) and opened again. The plan for
 all of them is made and printed first. Nodes with a later turn are cordoned meanwhile, so
 that pods do not land where they would leave again. How far each node is stands
-in its annotation berth.dev/roll: the same command continues after it was stopped or killed.
+in its annotation berth.dev/roll: the same command continues after a stop or kill.
 
 Berth's scheduler keeps the room of each successor: a Lease in kube-system asks it to.
 Nothing else is written down but the label berth.dev/surge on a workload that has one

@@ -24,7 +24,7 @@ func newShadowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "shadow",
 		GroupID: groupAsk,
-		Short:   "What Berth would have done instead of kube-scheduler and kube-controller-manager",
+		Short:   "What Berth would do instead of kube-scheduler and kube-controller-manager",
 		Args:    parse.Subcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
