@@ -97,9 +97,9 @@ lint: ## gofmt, go vet, staticcheck, actionlint over the workflows, and make eng
 	@go tool -modfile=hack/tools/go.mod actionlint
 	@$(MAKE) --no-print-directory english
 
-english: ## the English of comments, docs and help texts, by Vale (the first time: it is compiled, about a minute)
+english: ## the English of comments, docs and help texts, by Vale (the first time: it is compiled, about a minute; VALEFLAGS=--minAlertLevel=suggestion lists more)
 	@echo "==> vale"
-	@hack/vale/lint.sh
+	@hack/vale/lint.sh $(VALEFLAGS)
 
 vulncheck: ## known vulnerabilities in code that the programs reach, by govulncheck (reads vuln.go.dev)
 	@found=0; for module in . controlplane deploy/pack; do echo "==> govulncheck: $$module"; \

@@ -17,6 +17,6 @@ vale() { CGO_ENABLED=1 go tool -modfile=hack/vale/go.mod vale --no-global "$@"; 
 
 vale test hack/vale
 # One process for all files. Two thousand names are far from the limit of a command line.
-vale --output=line $(git ls-files '*.go' '*.md')
+vale --output=line "$@" $(git ls-files '*.go' '*.md')
 # Help texts: in their page they are code blocks, which Vale skips in Markdown.
-vale --output=line --ignore-syntax docs/reference/flags.md
+vale --output=line "$@" --ignore-syntax docs/reference/flags.md
