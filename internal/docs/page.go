@@ -80,7 +80,7 @@ func Read(path, text string) *Page {
 	return p
 }
 
-// NamesCluster reports whether the page says for which clusters it is, in a line **Cluster:**.
+// NamesCluster reports whether the page names its clusters in a line **Cluster:**.
 // test/e2e_deploy runs the scripts of these pages, and test/e2e those of all others, on the cluster
 // of `berth up`.
 func (p *Page) NamesCluster() bool {

@@ -57,7 +57,7 @@ type plan struct {
 	others termEffects // the effect of other pods' terms on the class
 
 	tallies []tallyPlan
-	// Foreign terms are those of pods with other affinity terms than the pending pod's; pods of one
+	// Foreign terms belong to pods with other affinity terms than the pending pod's; pods of one
 	// workload have the same terms. foreignApart: foreign terms have separate tallies, since
 	// together they make too many combinations of domains. foreignSummed: they have no tallies,
 	// since a base sums them.
