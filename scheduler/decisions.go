@@ -22,18 +22,18 @@ import (
 func (p *process) withDecisions(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
-	mux.HandleFunc("GET "+decision.Path+"{namespace}/{name}", p.tellDecision)
-	mux.HandleFunc("GET "+config.InUsePath, p.tellConfiguration)
+	mux.HandleFunc("GET "+decision.Path+"{namespace}/{name}", p.serveDecision)
+	mux.HandleFunc("GET "+config.InUsePath, p.serveConfiguration)
 	return mux
 }
 
-func (p *process) tellConfiguration(w http.ResponseWriter, _ *http.Request) {
-	told := *p.inUse.Load().told
+func (p *process) serveConfiguration(w http.ResponseWriter, _ *http.Request) {
+	told := *p.inUse.Load().inUse
 	told.Server, told.Holder = p.rest.Host, p.elector.Load().Identity()
 	writeAnswer(w, told)
 }
 
-func (p *process) tellDecision(w http.ResponseWriter, r *http.Request) {
+func (p *process) serveDecision(w http.ResponseWriter, r *http.Request) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	d, err := p.scheduler.Decision(r.Context(), namespace, name)
 	switch {

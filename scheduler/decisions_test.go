@@ -86,9 +86,9 @@ func TestTheConfigurationNamesTheReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.elector.Store(elector)
-	p.inUse.Store(&loaded{told: &config.InUse{Kind: config.InUseKind}})
+	p.inUse.Store(&loaded{inUse: &config.InUse{Kind: config.InUseKind}})
 	w := httptest.NewRecorder()
-	p.tellConfiguration(w, nil)
+	p.serveConfiguration(w, nil)
 	if told := config.ReadInUse(w.Body.Bytes()); told == nil || told.Holder != elector.Identity() || told.Server != "https://here" {
 		t.Errorf("told %+v, expected holder %s", told, elector.Identity())
 	}

@@ -31,7 +31,7 @@ type loaded struct {
 	config   *config.Config
 	profiles []cycle.Profile
 	set      *outoftree.Set
-	told     *config.InUse // to any client
+	inUse    *config.InUse // to any client
 }
 
 // closePlugins stops the plugins once the last pod has finished with them.
@@ -59,7 +59,7 @@ func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) 
 		err = p.flags.Profiles(l.plainProfiles())
 	}
 	if err == nil {
-		l.told, err = l.config.InUse(p.flags.Added(), p.flags.Groups)
+		l.inUse, err = l.config.InUse(p.flags.Added(), p.flags.Groups)
 	}
 	if !unhook() && err == nil {
 		err = context.Cause(ctx)
@@ -90,7 +90,7 @@ func (l *loaded) usePlugins(ctx context.Context, s *runner.Scheduler) error {
 
 // newFollower returns a watcher of the configuration file that applies its changes.
 func (p *process) newFollower(ctx context.Context) *reload.Follower {
-	return &reload.Follower{Read: p.source.Read, Apply: func(data []byte) error { return p.applyConfig(ctx, data) }, Tell: p.reportApplied}
+	return &reload.Follower{Read: p.source.Read, Apply: func(data []byte) error { return p.applyConfig(ctx, data) }, OnChange: p.reportApplied}
 }
 
 // applyConfig makes the configuration in data effective from the next pod on.

@@ -39,7 +39,7 @@ func executeCommand(cmd *cobra.Command, args []string, stdout, stderr io.Writer)
 		return 0
 	}
 	fmt.Fprintf(stderr, "%s: %s\n", cmd.Name(), strings.Join(strings.Fields(err.Error()), " "))
-	if usage.Is(err) {
+	if usage.IsError(err) {
 		return usage.ExitCode
 	}
 	return 1

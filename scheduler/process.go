@@ -160,7 +160,7 @@ func (p *process) startProcess(ctx context.Context, first *loaded) error {
 	if err != nil {
 		return err
 	}
-	elector.Annotate(config.InUseAnnotation, func() string { return p.inUse.Load().told.OnLease(elector.Identity()) })
+	elector.Annotate(config.InUseAnnotation, func() string { return p.inUse.Load().inUse.OnLease(elector.Identity()) })
 	p.elector.Store(elector)
 	if p.server, err = serve.Listen(p.flags.Serving); err != nil {
 		return err

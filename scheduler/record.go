@@ -33,7 +33,7 @@ func (p *process) startJournal(first *loaded, o *runner.Options) error {
 	h.Outside = slices.ContainsFunc(first.profiles, func(profile cycle.Profile) bool {
 		return len(profile.Extensions)+len(profile.Outside)+len(profile.Extenders) > 0
 	})
-	if p.journal, err = journal.Create(p.flags.Journal.Dir, h, p.flags.Journal.Limits, p.tellJournal); err != nil {
+	if p.journal, err = journal.Create(p.flags.Journal.Dir, h, p.flags.Journal.Limits, p.logJournal); err != nil {
 		return fmt.Errorf("--journal: %w", err)
 	}
 
@@ -47,8 +47,8 @@ func (p *process) startJournal(first *loaded, o *runner.Options) error {
 	return nil
 }
 
-// tellJournal reports lost records, or why the journal has ended.
-func (p *process) tellJournal(err error) {
+// logJournal reports lost records, or why the journal has ended.
+func (p *process) logJournal(err error) {
 	klog.Background().Error(err, "The journal is not complete", "folder", p.flags.Journal.Dir)
 }
 

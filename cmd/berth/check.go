@@ -23,10 +23,10 @@ import (
 
 // checking holds the flags of berth check.
 type checking struct {
-	to     connect.Flags
-	output string
-	failOn string
-	part   string
+	cluster connect.Flags
+	output  string
+	failOn  string
+	part    string
 }
 
 func newCheckCommand() *cobra.Command {
@@ -53,7 +53,7 @@ of one of Berth's components; run it with the component's kubeconfig.`,
 	flags.StringVarP(&c.output, "output", "o", "", print.FormatsUsage(answer.Formats))
 	flags.StringVar(&c.failOn, "fail-on", "", "exit with code 3 on findings of this level or worse: problem or warning")
 	flags.StringVar(&c.part, "for", "", "check only the caller's permissions for a component: scheduler, controller, webhook or view")
-	c.to.AddKubectlFlags(flags)
+	c.cluster.AddKubectlFlags(flags)
 	return cmd
 }
 
@@ -68,7 +68,7 @@ func (c *checking) runCheck(cmd *cobra.Command) error {
 		return usagef("--for %q: must be one of %s", c.part, strings.Trim(strings.ReplaceAll(fmt.Sprint(deploy.Parts()), " ", ", "), "[]"))
 	}
 
-	client, err := query.NewClient(&c.to, "berth-check", query.Short, query.Busy)
+	client, err := query.NewClient(&c.cluster, "berth-check", query.Short, query.Busy)
 	if err != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 				plan = a.Plan
 				_ = plan.Write(cmd.OutOrStdout(), o.Nodes) // users without access still want the drain
 			} else {
-				print.Told(cmd.OutOrStdout(), a.Line())
+				print.PrintLine(cmd.OutOrStdout(), a.Line())
 			}
 		}, func(a execute.DrainDone) { ended = &a; c.end() })
 	})

@@ -28,9 +28,9 @@ import (
 func TestWhatIsToldOfEvictionsDoesNotSteerTheTerminal(t *testing.T) {
 	const evil = "no\x1b]0;title\x07\nnode/n1 drained"
 	var out bytes.Buffer
-	print.Told(&out, (&execute.DrainProgress{Result: execute.Withheld, Waiting: 1, Message: evil}).Line())
-	print.Told(&out, (&execute.DrainProgress{Pod: &rebalance.Departure{Namespace: "a", Name: "b"}, Result: execute.Stuck, Message: evil}).Line())
-	print.Told(&out, (&execute.MoveProgress{Message: evil}).Line())
+	print.PrintLine(&out, (&execute.DrainProgress{Result: execute.Withheld, Waiting: 1, Message: evil}).Line())
+	print.PrintLine(&out, (&execute.DrainProgress{Pod: &rebalance.Departure{Namespace: "a", Name: "b"}, Result: execute.Stuck, Message: evil}).Line())
+	print.PrintLine(&out, (&execute.MoveProgress{Message: evil}).Line())
 	if got := out.String(); strings.ContainsAny(got, "\x1b\x07") || strings.Count(got, "\n") != 3 || strings.Count(got, `no\x1b]0;title\a\nnode/n1 drained`) != 3 {
 		t.Errorf("%q", got)
 	}
@@ -43,7 +43,7 @@ func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 		"a b": "a b", "node/a nodes/b no/c": "a b c", "node a": "a", "nodes a b": "a b", "node": "node", "a node/a a": "a", "pod/a": "", "node/": "",
 	} {
 		names, err := parse.Node.NamesOf(strings.Fields(args))
-		if strings.Join(names, " ") != want || (err != nil) != (want == "") || err != nil && !usage.Is(err) {
+		if strings.Join(names, " ") != want || (err != nil) != (want == "") || err != nil && !usage.IsError(err) {
 			t.Errorf("%s: %v, %v", args, names, err)
 		}
 	}
@@ -53,11 +53,11 @@ func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 		t.Errorf("nodes to fail: %v, %v", which, err)
 	}
 	for _, wrong := range []string{"pod/a", "node/", ""} {
-		if err := addNamed(&simnodes.Selection{Names: []string{wrong}}, nil); !usage.Is(err) {
+		if err := addNamed(&simnodes.Selection{Names: []string{wrong}}, nil); !usage.IsError(err) {
 			t.Errorf("--node %q: %v", wrong, err)
 		}
 	}
-	if err := addNamed(&simnodes.Selection{}, nil); !usage.Is(err) {
+	if err := addNamed(&simnodes.Selection{}, nil); !usage.IsError(err) {
 		t.Errorf("no node: %v", err)
 	}
 }

@@ -53,7 +53,7 @@ func runCommand(ctx context.Context, argv []string, stdout, stderr io.Writer) in
 		text := strings.ReplaceAll(print.OneLine(cause), "`berth ", "`"+name+" ")
 		fmt.Fprintf(stderr, "%s: %s\n", name, answer.Visible(text))
 	}
-	if usage.Is(err) {
+	if usage.IsError(err) {
 		return exitUsage
 	}
 

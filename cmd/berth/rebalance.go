@@ -271,7 +271,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 				return goals, nil
 			},
 			Execute: execute.Options{Surge: b.surge}, Profiles: running.Profiles, Placing: b.placingMode(),
-			OnProgress: func(a execute.MoveProgress) { c.meter.Clear(); print.Told(cmd.OutOrStdout(), a.Line()) },
+			OnProgress: func(a execute.MoveProgress) { c.meter.Clear(); print.PrintLine(cmd.OutOrStdout(), a.Line()) },
 			Done:       func(a execute.Done) { ended = &a; c.end() },
 		})
 	})

@@ -21,7 +21,7 @@ import (
 
 // recording holds the flags of berth record.
 type recording struct {
-	to      connect.Flags
+	cluster connect.Flags
 	dir     string
 	size    string
 	options record.Options
@@ -55,7 +55,7 @@ reached, the oldest times are forgotten.`,
 	flags.BoolVar(&r.options.Once, "once", false, "record the objects as they are now, and exit")
 	flags.StringVar(&r.size, "max-size", "1Gi", "size limit of the recorded history in addition to the newest objects, such as 200Mi")
 	flags.DurationVar(&r.options.Every, "every", time.Minute, "how often the objects in the folder are updated")
-	r.to.AddKubectlFlags(flags)
+	r.cluster.AddKubectlFlags(flags)
 	return cmd
 }
 
@@ -72,7 +72,7 @@ func (r *recording) runRecord(cmd *cobra.Command) error {
 		return usagef("--every %s: must be positive", r.options.Every)
 	}
 
-	cfg, err := r.to.Config("berth-record")
+	cfg, err := r.cluster.Config("berth-record")
 	if err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func (r *replaying) runReplay(cmd *cobra.Command, args []string) (err error) {
 	case r.config != "":
 		return r.compareEach(cmd, files)
 	case wantsStory:
-		return r.tellStory(cmd, files)
+		return r.printStory(cmd, files)
 	}
 	r.Words = r.meter.Words
 	all, err := r.playEach(cmd, files)
@@ -116,8 +116,8 @@ func (r *replaying) runReplay(cmd *cobra.Command, args []string) (err error) {
 	return cmp.Or(all.Write(cmd.OutOrStdout(), r.output), parted(all))
 }
 
-// tellStory writes the history of a pod or a node.
-func (r *replaying) tellStory(cmd *cobra.Command, files []replay.File) error {
+// printStory writes the history of a pod or a node.
+func (r *replaying) printStory(cmd *cobra.Command, files []replay.File) error {
 	subject := r.Node
 	if r.pod != "" {
 		namespace, name, given := strings.Cut(r.pod, "/")
@@ -144,7 +144,7 @@ func (r *replaying) playEach(cmd *cobra.Command, files []replay.File) (all repla
 	defer r.meter.End()
 	for i := range files {
 		if r.Story != nil {
-			files[i].TellGap(cmd.OutOrStdout())
+			files[i].PrintGap(cmd.OutOrStdout())
 		} else {
 			r.meter.Begin(cmd.ErrOrStderr(), "reading")
 		}

@@ -114,11 +114,11 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	var ended *execute.RollDone
 	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
 		c *carrying) mover {
-		return movecontroller.NewRoller(client, running.Profiles, options, func(a execute.DrainProgress) { print.Told(progress, a.Line()) },
+		return movecontroller.NewRoller(client, running.Profiles, options, func(a execute.DrainProgress) { print.PrintLine(progress, a.Line()) },
 			func(a execute.RollProgress) {
 				c.meter.Clear()
 				if a.Plan == nil {
-					print.Told(progress, a.Line())
+					print.PrintLine(progress, a.Line())
 					return
 				}
 				plan = a.Plan.Answer()

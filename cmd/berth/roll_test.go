@@ -39,7 +39,7 @@ func TestFlagsOfARoll(t *testing.T) {
 		cmd.SetOut(&bytes.Buffer{})
 		cmd.SetErr(&bytes.Buffer{})
 		cmd.SilenceUsage, cmd.SilenceErrors = true, true
-		if err := cmd.Execute(); !usage.Is(err) || !strings.Contains(err.Error(), want) {
+		if err := cmd.Execute(); !usage.IsError(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", line, err, want)
 		}
 	}

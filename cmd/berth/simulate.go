@@ -131,7 +131,7 @@ func (s *simulation) runSimulation(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	query.TellIgnored(cmd.ErrOrStderr(), set)
+	query.PrintIgnored(cmd.ErrOrStderr(), set)
 	answer.Assumed = source.Assumed
 	return s.Write(cmd, answer)
 }

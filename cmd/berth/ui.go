@@ -35,7 +35,7 @@ const uiPort = 8422
 
 // pageFlags holds the flags of berth ui.
 type pageFlags struct {
-	to        connect.Flags
+	cluster   connect.Flags
 	address   string
 	port      int
 	tokenFile string
@@ -84,7 +84,7 @@ for a token, which is part of the URL that is printed.`,
 	flags.StringSliceVar(&p.schedulerLeases, "scheduler-lease", nil,
 		"Lease of the scheduler, as NAMESPACE/NAME or NAMESPACE, whose configuration is trusted, besides those in kube-system, "+
 			deploy.Namespace+" and this pod's namespace (repeatable)")
-	p.to.AddKubectlFlags(flags)
+	p.cluster.AddKubectlFlags(flags)
 	return cmd
 }
 
@@ -98,7 +98,7 @@ func (p *pageFlags) runUI(cmd *cobra.Command) error {
 	}
 	var cfg *rest.Config // a recording needs no cluster
 	if p.recording == "" {
-		if cfg, err = p.to.Config("berth-ui"); err != nil {
+		if cfg, err = p.cluster.Config("berth-ui"); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func (p *pageFlags) runUI(cmd *cobra.Command) error {
 }
 
 func (p *pageFlags) askedScheduler() *query.Scheduler {
-	return &query.Scheduler{URL: p.scheduler, Cluster: &p.to, UserAgent: "berth-ui"}
+	return &query.Scheduler{URL: p.scheduler, Cluster: &p.cluster, UserAgent: "berth-ui"}
 }
 
 // runningSource returns a function that reports the configuration for forecasts: the named file's,

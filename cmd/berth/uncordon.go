@@ -77,7 +77,7 @@ func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interfa
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: names}, OnlyRestore: true}
-	tell := func(a execute.DrainProgress) { print.Told(out, a.Line()) }
+	tell := func(a execute.DrainProgress) { print.PrintLine(out, a.Line()) }
 	drainer := movecontroller.NewDrainer(client, nil, options, tell, func(execute.DrainDone) { cancel() })
 	return drainer.Run(ctx)
 }

@@ -44,7 +44,7 @@ version of the Kubernetes libraries it was built with.`,
 				return usagef("--output %q: must be json or yaml", output)
 			}
 			v := currentVersion()
-			return answer.Write(cmd.OutOrStdout(), output, v, v.tell)
+			return answer.Write(cmd.OutOrStdout(), output, v, v.print)
 		},
 	}
 
@@ -52,7 +52,7 @@ version of the Kubernetes libraries it was built with.`,
 	return cmd
 }
 
-func (v versionInfo) tell(page *answer.Page) {
+func (v versionInfo) print(page *answer.Page) {
 	commit := ""
 	if v.Commit != "" {
 		commit = " (" + v.Commit[:min(12, len(v.Commit))] + ")"

@@ -35,7 +35,7 @@ func (c *Controller) recordEviction(e *evictioncontroller.Evictor) (end func(), 
 		return func() {}, nil
 	}
 	j, err := controllerjournal.ForEviction(c.journalOf(evictioncontroller.Name), version.Get().GitVersion, c.options.Eviction,
-		c.journalLimits(), c.tellJournal)
+		c.journalLimits(), c.logJournal)
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
 	}
@@ -50,7 +50,7 @@ func (c *Controller) recordHealth(h *nodecontroller.Controller) (end func(), err
 		return func() {}, nil
 	}
 	j, err := controllerjournal.ForNodeHealth(c.journalOf(nodecontroller.Name), version.Get().GitVersion, c.options.NodeHealth,
-		c.journalLimits(), c.tellJournal)
+		c.journalLimits(), c.logJournal)
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
 	}
@@ -73,8 +73,8 @@ func (c *Controller) journalLimits() records.Limits {
 	return l
 }
 
-// tellJournal reports lost records, or the reason a journal has ended.
-func (c *Controller) tellJournal(err error) {
+// logJournal reports lost records, or the reason a journal has ended.
+func (c *Controller) logJournal(err error) {
 	klog.Background().Error(err, "The journal is not complete", "folder", c.options.Journal.Dir)
 }
 

@@ -63,18 +63,18 @@ func (c *Controller) runShadow(ctx context.Context) error {
 		case <-each.C:
 		}
 		// Even after the context has ended, because the last report matters most.
-		c.tellShadow(ctx)
+		c.publishShadow(ctx)
 	}
 	<-followed
 	return nil
 }
 
-// tellShadow updates the file and the metrics. A failed write is logged, and the comparison
+// publishShadow updates the file and the metrics. A failed write is logged, and the comparison
 // continues.
-func (c *Controller) tellShadow(ctx context.Context) {
+func (c *Controller) publishShadow(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	reports := c.shadowReports()
-	controllershadow.Tell(reports)
+	controllershadow.UpdateMetrics(reports)
 	if path := c.options.Shadow.Report; path != "" {
 		err := writeReport(path, reports.Controller)
 		if err != nil {

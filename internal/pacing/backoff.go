@@ -22,8 +22,8 @@ type Backoff struct{ First, Last time.Duration }
 // The result depends on the arguments only, because a replay must repeat each decision.
 func (b Backoff) After(attempts int, key string) time.Duration {
 	attempts = max(attempts, 1)
-	delay, most := b.of(attempts), uint32(200)
-	if delay == b.Last && (attempts == 1 || b.of(attempts-1) < b.Last) {
+	delay, most := b.delay(attempts), uint32(200)
+	if delay == b.Last && (attempts == 1 || b.delay(attempts-1) < b.Last) {
 		most = 900
 	}
 	h := fnv.New32a()
@@ -32,7 +32,7 @@ func (b Backoff) After(attempts int, key string) time.Duration {
 	return delay - delay*time.Duration(h.Sum32()%most)/1000
 }
 
-func (b Backoff) of(attempts int) time.Duration {
+func (b Backoff) delay(attempts int) time.Duration {
 	return min(b.First<<min(attempts-1, 20), b.Last)
 }
 

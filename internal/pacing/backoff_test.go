@@ -12,7 +12,7 @@ import (
 func TestDelaysDoubleAndSpread(t *testing.T) {
 	b := Backoff{First: 100 * time.Millisecond, Last: 5 * time.Second}
 	for attempts := 1; attempts <= 30; attempts++ {
-		longest := b.of(attempts)
+		longest := b.delay(attempts)
 		shortest := longest * 8 / 10
 		if attempts == 7 { // the first delay of length Last
 			shortest = longest / 10

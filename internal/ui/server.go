@@ -75,7 +75,7 @@ type Server struct {
 
 // connections are the bounds: for strangers as on other ports; callers with the token may hold all
 // streams, and make requests.
-var connections = access.Bounds{Strangers: access.Ports.Strangers, PerSource: access.Ports.PerSource, Admitted: mostStreams + 64}
+var connections = access.Bounds{Unadmitted: access.Ports.Unadmitted, PerSource: access.Ports.PerSource, Admitted: mostStreams + 64}
 
 // mostStreams bounds the number of open pages: each is a connection and a goroutine.
 const mostStreams = 200

@@ -30,5 +30,5 @@ func Of(err error) error {
 // Errorf is Of of fmt.Errorf.
 func Errorf(format string, args ...any) error { return Error{fmt.Errorf(format, args...)} }
 
-// Is reports whether err is, or wraps, an Error.
-func Is(err error) bool { return errors.As(err, new(Error)) }
+// IsError reports whether err is, or wraps, an Error.
+func IsError(err error) bool { return errors.As(err, new(Error)) }

@@ -207,8 +207,8 @@ func All[T metav1.Object](w *World) iter.Seq[T] {
 	}
 }
 
-// In yields the objects of a kind in one namespace, by name, like All.
-func In[T metav1.Object](w *World, namespace string) iter.Seq[T] {
+// InNamespace yields the objects of a kind in one namespace, by name, like All.
+func InNamespace[T metav1.Object](w *World, namespace string) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		t := w.tables[reflect.TypeFor[T]()]
 		if t == nil {

@@ -26,7 +26,7 @@ const (
 // connections bounds open connections. Connections of API servers are few and stay open; those of
 // strangers stay until displaced by newer ones. Without --client-ca-file, API servers cannot be
 // distinguished, and all callers are strangers.
-var connections = guard.Bounds{Strangers: 256, PerSource: 64, Admitted: 256}
+var connections = guard.Bounds{Unadmitted: 256, PerSource: 64, Admitted: 256}
 
 // errBusy leaves a review without a response: the API server retries, or applies the failure
 // policy.

@@ -78,7 +78,7 @@ func TestRightFlagsAreTaken(t *testing.T) {
 			t.Errorf("%s: %v", words, err)
 		}
 	}
-	if err := wrongFlag(pflag.ErrHelp, "berth"); !errors.Is(err, pflag.ErrHelp) || usage.Is(err) {
+	if err := wrongFlag(pflag.ErrHelp, "berth"); !errors.Is(err, pflag.ErrHelp) || usage.IsError(err) {
 		t.Errorf("asked for help: %v", err)
 	}
 	if hidden := command(nil).Commands()[0].Flags().Lookup("old").Hidden; !hidden {

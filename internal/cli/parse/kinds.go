@@ -101,17 +101,17 @@ func AddFiles(flags *pflag.FlagSet, files *[]string, file, folder string) {
 
 // source is a flag that names manifests.
 type source struct {
-	all  *[]string // of all such flags, as [manifest.Read] takes them
-	said []string  // with this flag
-	as   func(string) string
+	all    *[]string // of all such flags, as [manifest.Read] takes them
+	given  []string  // with this flag
+	pathOf func(string) string
 }
 
-func (s *source) String() string { return strings.Join(s.said, ",") }
+func (s *source) String() string { return strings.Join(s.given, ",") }
 func (s *source) Type() string   { return "stringArray" }
 
 // Set implements [pflag.Value].
 func (s *source) Set(path string) error {
-	s.said = append(s.said, path)
-	*s.all = append(*s.all, s.as(path))
+	s.given = append(s.given, path)
+	*s.all = append(*s.all, s.pathOf(path))
 	return nil
 }

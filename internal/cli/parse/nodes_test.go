@@ -19,7 +19,7 @@ import (
 // refuses verifies that an error is a usage error with this message.
 func refuses(t *testing.T, about string, err error, want string) {
 	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), want) || !usage.Is(err) {
+	if err == nil || !strings.Contains(err.Error(), want) || !usage.IsError(err) {
 		t.Errorf("%s: %v, want a usage error with %q", about, err, want)
 	}
 }

@@ -58,7 +58,7 @@ type parts struct {
 
 	nodes     simulate.Nodes
 	rest      []string // the arguments that name no node
-	like      string
+	model     string
 	max       bool
 	overwrite bool
 	choose    int
@@ -203,14 +203,14 @@ func (p *parts) readDrain(step *whatif.Step) error {
 	return nil
 }
 
-func (p *parts) likeFlag(flags *pflag.FlagSet) { flags.StringVar(&p.like, "like", "", "") }
+func (p *parts) likeFlag(flags *pflag.FlagSet) { flags.StringVar(&p.model, "like", "", "") }
 
 func (p *parts) readAddNodes(step *whatif.Step) error {
 	count, err := p.parseCount()
 	if err != nil {
 		return err
 	}
-	like, err := Node.NameOf(p.like)
+	like, err := Node.NameOf(p.model)
 	if err != nil {
 		return usage.Errorf("add-nodes --like %w", err)
 	}
@@ -224,10 +224,10 @@ func (p *parts) addPodsFlags(flags *pflag.FlagSet) {
 }
 
 func (p *parts) readAddPods(step *whatif.Step) (err error) {
-	step.AddPods = &simulate.AddPods{Max: p.max, Like: p.like}
+	step.AddPods = &simulate.AddPods{Max: p.max, Like: p.model}
 	p.space = &step.AddPods.Namespace
 	switch {
-	case p.like == "":
+	case p.model == "":
 		return usage.Errorf("add-pods: say which pod they are like: --like pod/NAME")
 	case p.max && len(p.rest) > 0:
 		return usage.Errorf("add-pods %q: a number, or --max for as many as fit", p.rest[0])
@@ -239,7 +239,7 @@ func (p *parts) readAddPods(step *whatif.Step) (err error) {
 
 // parseCount parses a single number.
 func (p *parts) parseCount() (int, error) {
-	if len(p.rest) != 1 || p.like == "" {
+	if len(p.rest) != 1 || p.model == "" {
 		like := strings.TrimSuffix(strings.TrimPrefix(p.word, "add-"), "s")
 		return 0, usage.Errorf("%s: write %s N --like %s/NAME", p.word, p.word, like)
 	}

@@ -20,8 +20,8 @@ func Line(out io.Writer, format string, args ...any) {
 	fmt.Fprintln(out, answer.Visible(fmt.Sprintf(format, args...)))
 }
 
-// Told writes a line about what happened, unless it is empty.
-func Told(out io.Writer, line string) {
+// PrintLine writes a line about what happened, unless it is empty.
+func PrintLine(out io.Writer, line string) {
 	if line != "" {
 		Line(out, "%s", line)
 	}
@@ -29,16 +29,16 @@ func Told(out io.Writer, line string) {
 
 // Once writes each text that it is given a single time.
 type Once struct {
-	To   io.Writer
-	said []string
+	Out     io.Writer
+	written []string
 }
 
 func (o *Once) Write(text []byte) (int, error) {
-	if slices.Contains(o.said, string(text)) {
+	if slices.Contains(o.written, string(text)) {
 		return len(text), nil
 	}
-	o.said = append(o.said, string(text))
-	return o.To.Write(text)
+	o.written = append(o.written, string(text))
+	return o.Out.Write(text)
 }
 
 // OneLine puts an error on one line, also one of a library that lists several causes.

@@ -65,7 +65,7 @@ func (q *Question) readRecording(cmd *cobra.Command) (*manifest.Set, simulate.So
 	}
 	set, err := record.At(q.Files[0], at)
 	if err == nil {
-		tellMissing(q.notices(cmd), index.MissingAt(at))
+		printMissing(q.notices(cmd), index.MissingAt(at))
 	}
 	return set, simulate.Source{From: q.Files[0], AsOf: metav1.NewTime(at)}, err
 }
@@ -79,7 +79,7 @@ func readManifests(cmd *cobra.Command, files []string, options manifest.Options)
 	options.Kustomize = newKustomizer(fetch)
 	set, err := manifest.Read(files, cmd.InOrStdin(), options)
 	if err == nil {
-		tellClocks(cmd.ErrOrStderr(), set)
+		printClocks(cmd.ErrOrStderr(), set)
 		err = limitToRecorded(cmd.ErrOrStderr(), files, set)
 	}
 	return set, err
@@ -97,29 +97,29 @@ func limitToRecorded(stderr io.Writer, files []string, set *manifest.Set) error 
 			return err
 		}
 		missing := index.MissingAt(index.Source.AsOf.Add(time.Second)) // AsOf has no fractions
-		tellMissing(stderr, missing)
+		printMissing(stderr, missing)
 		set.Whole = set.Whole && len(missing) == 0
 	}
 	return nil
 }
 
-// tellMissing reports the kinds that could not be read from a cluster or for its recording.
-func tellMissing(stderr io.Writer, kinds []string) {
+// printMissing reports the kinds that could not be read from a cluster or for its recording.
+func printMissing(stderr io.Writer, kinds []string) {
 	for _, kind := range kinds {
 		print.Line(stderr, "not read: %s", kind)
 	}
 }
 
-// tellClocks reports the nodes with implausible clocks. Call it before the set is consumed.
-func tellClocks(stderr io.Writer, set *manifest.Set) {
+// printClocks reports the nodes with implausible clocks. Call it before the set is consumed.
+func printClocks(stderr io.Writer, set *manifest.Set) {
 	if ahead := simulate.ClocksAhead(set); len(ahead) > 0 {
 		print.Line(stderr, "times beyond the other nodes' clocks, not believed: those of %s",
 			answer.List(len(ahead), func(i int) string { return ahead[i] }))
 	}
 }
 
-// TellIgnored reports inputs that were ignored or modified.
-func TellIgnored(stderr io.Writer, set *manifest.Set) {
+// PrintIgnored reports inputs that were ignored or modified.
+func PrintIgnored(stderr io.Writer, set *manifest.Set) {
 	if len(set.Elsewhere) > 0 {
 		nodes, pods := slices.Sorted(maps.Keys(set.Elsewhere)), 0
 		for _, n := range set.Elsewhere {

@@ -168,7 +168,7 @@ func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simula
 			delete(set.Ignored, manifest.NodePoolKind)
 		}
 		q.Meter.Clear()
-		TellIgnored(cmd.ErrOrStderr(), set)
+		PrintIgnored(cmd.ErrOrStderr(), set)
 		return set, source, nil
 	}
 
@@ -177,7 +177,7 @@ func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simula
 		return nil, source, err
 	}
 	q.Meter.Clear()
-	tellMissing(q.notices(cmd), s.Missing)
+	printMissing(q.notices(cmd), s.Missing)
 	return s.Set, s.Source, nil
 }
 
@@ -250,7 +250,7 @@ func (q *Question) NamespaceOr(flag string) string {
 
 // notices receives notes that accompany the result, each written once even with --watch.
 func (q *Question) notices(cmd *cobra.Command) io.Writer {
-	q.noticed.To = cmd.ErrOrStderr()
+	q.noticed.Out = cmd.ErrOrStderr()
 	return &q.noticed
 }
 

@@ -106,7 +106,7 @@ func TestWrongQuestionsAreRefused(t *testing.T) {
 			t.Errorf("%s: it is answered", args)
 			return nil, errors.New("answered")
 		})
-		if err == nil || !strings.Contains(err.Error(), want) || !usage.Is(err) {
+		if err == nil || !strings.Contains(err.Error(), want) || !usage.IsError(err) {
 			t.Errorf("%s: %v, want a usage error with %q", args, err, want)
 		}
 	}

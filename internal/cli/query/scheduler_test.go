@@ -258,11 +258,11 @@ func TestCredentialsAreSentToTheClustersSchedulerOnly(t *testing.T) {
 func TestAnAddressMustBeAURL(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:10251", "localhost:10251", "ftp://localhost", "http://", "https:/localhost", "scheduler", "http://a b"} {
 		_, err := (&Scheduler{URL: address, Cluster: &connect.Flags{}}).InUse(t.Context())
-		if want := fmt.Sprintf("--scheduler-url %q: must begin with http:// or https://, and name a host", address); err == nil || err.Error() != want || !usage.Is(err) {
+		if want := fmt.Sprintf("--scheduler-url %q: must begin with http:// or https://, and name a host", address); err == nil || err.Error() != want || !usage.IsError(err) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		q := newQuestion("--scheduler-url", address)
-		if err := q.Prepare(q.cmd); !usage.Is(err) {
+		if err := q.Prepare(q.cmd); !usage.IsError(err) {
 			t.Errorf("%s: it is found out late: %v", address, err)
 		}
 	}

@@ -22,16 +22,16 @@ type Options struct {
 	Story *Story
 	// Each, if set, is called for every record.
 	Each func(n int, at time.Time)
-	// On makes the replay continue after the first difference.
-	On bool
+	// Continue makes the replay continue after the first difference.
+	Continue bool
 }
 
 // player is a core in a replay. E are its events, A its actions. A difference means that this build
 // decides differently, or that the core had an input missing from the journal.
 type player[E any, A fmt.Stringer] struct {
-	words words[E]
-	step  func(now time.Time, event E) []A
-	tell  func(at time.Time, event E, actions []A) // nil: there is no story
+	words   words[E]
+	step    func(now time.Time, event E) []A
+	narrate func(at time.Time, event E, actions []A) // nil: there is no story
 }
 
 // Replay feeds a journal to a new core and compares the actions. It replays the core's clock: each
@@ -54,7 +54,7 @@ func Replay(r *Reader, o Options) (records.Result, error) {
 		o.Story.beginFile(r.Header, &knows)
 		p := player[eviction.Event, eviction.Action]{words: ofEviction, step: core.Step}
 		if o.Story != nil {
-			p.tell = o.Story.ofEviction(core)
+			p.narrate = o.Story.ofEviction(core)
 		}
 		return p.playFile(r, o, &wall)
 	case NodeHealth:
@@ -71,7 +71,7 @@ func Replay(r *Reader, o Options) (records.Result, error) {
 		}
 		p := player[nodehealth.Event, nodehealth.Action]{words: ofNodeHealth, step: core.Step}
 		if o.Story != nil && o.Story.Node != "" { // it knows nothing of single pods
-			p.tell = o.Story.ofNodeHealth
+			p.narrate = o.Story.ofNodeHealth
 		}
 		return p.playFile(r, o, &wall)
 	}
@@ -119,12 +119,12 @@ func (p *player[E, A]) playFile(r *Reader, o Options, wall *time.Time) (records.
 	}
 
 	told := func(n int) {
-		if p.tell != nil {
-			p.tell(r.at, event, actions)
+		if p.narrate != nil {
+			p.narrate(r.at, event, actions)
 		}
 		if o.Each != nil {
 			o.Each(n, r.at)
 		}
 	}
-	return r.Reader.Replay(r.Header.Began, o.On, step, told)
+	return r.Reader.Replay(r.Header.Began, o.Continue, step, told)
 }

@@ -26,7 +26,7 @@ type Story struct {
 	Pod  types.NamespacedName // or
 	Node string
 
-	on     string            // the pod's node
+	node   string            // the pod's node
 	uid    types.UID         // of the pod that has the name now
 	due    string            // its deadline, as last recorded
 	leaves bool              // the pod terminates
@@ -48,15 +48,15 @@ func (s *Story) beginFile(h Header, knows *eviction.Knowledge) {
 	}
 	for i := range knows.Pods {
 		if p := &knows.Pods[i]; s.Node == "" && p.Name == s.Pod && p.UID != s.uid {
-			s.uid, s.on, s.due, s.leaves = p.UID, p.On, p.Due.String(), p.Terminating
-			s.writeLine(h.Began, "known, on node %s, %s", s.on, s.due)
+			s.uid, s.node, s.due, s.leaves = p.UID, p.On, p.Due.String(), p.Terminating
+			s.writeLine(h.Began, "known, on node %s, %s", s.node, s.due)
 		}
 	}
 }
 
 // writeLine prints a line with the time of the core's clock.
 func (s *Story) writeLine(at time.Time, format string, args ...any) {
-	records.TellAt(s.Out, at, fmt.Sprintf(format, args...))
+	records.WriteLine(s.Out, at, fmt.Sprintf(format, args...))
 }
 
 // nodeOfInterest returns the requested node, or the pod's. It is "", which is not a valid node
@@ -65,7 +65,7 @@ func (s *Story) nodeOfInterest() string {
 	if s.Node != "" {
 		return s.Node
 	}
-	return s.on
+	return s.node
 }
 
 // noteTaints prints the taints of the node of interest if they differ from those last printed.
@@ -112,7 +112,7 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 		case eviction.PodGone:
 			if s.Node == "" && e.UID == s.uid {
 				s.writeLine(at, "gone")
-				s.uid, s.on, s.due = "", "", ""
+				s.uid, s.node, s.due = "", "", ""
 			}
 		case eviction.NodeSeen:
 			if e.Node.Name == s.nodeOfInterest() {
@@ -148,10 +148,10 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 // podSeen prints that the pod was observed. For another pod, or another node, it prints the taints
 // again.
 func (s *Story) podSeen(at time.Time, pod *eviction.Pod) {
-	if pod.UID != s.uid || pod.Node != s.on {
+	if pod.UID != s.uid || pod.Node != s.node {
 		s.taints = ""
 	}
-	s.uid, s.on, s.leaves = pod.UID, pod.Node, pod.Terminating
+	s.uid, s.node, s.leaves = pod.UID, pod.Node, pod.Terminating
 	leaving := ""
 	if pod.Terminating {
 		leaving = ", terminating"

@@ -30,7 +30,7 @@ type watched struct {
 	dueAt  time.Time    // when that look was; zero: it never was due
 	left   time.Time    // when it was seen to be leaving, zero: it is there
 	marked bool         // by the other controller, for a taint
-	said   bool         // it has left, and has been judged
+	judged bool         // it has left, and has been judged
 	gone   bool         // from the API: forgotten once it is judged
 	missed bool         // it stayed beyond Patience, and has been counted
 }
@@ -85,7 +85,7 @@ func (e *Evictions) noteLeaving(now time.Time, pod *eviction.Pod) {
 // judgeDue records the due pods, and judges pods with a complete record.
 func (e *Evictions) judgeDue(now time.Time) {
 	for pod, due := range e.core.Going() {
-		if !due.By(now) {
+		if !due.IsDue(now) {
 			continue
 		}
 		w := e.pods[pod.UID]
@@ -115,8 +115,8 @@ func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 	if now.Before(w.left.Add(Same)) {
 		return false
 	}
-	if !w.said {
-		w.said = true
+	if !w.judged {
+		w.judged = true
 		e.judgeLeft(uid, w)
 	}
 	// Only now: until the judgement, the core needed its state of the pod.
@@ -141,7 +141,7 @@ func (e *Evictions) judgeThere(now time.Time, w *watched) bool {
 // judgeLeft judges a pod that has left. A pod already counted as missed is not counted again. A pod
 // that left without the mark counts for neither side, even if it was due.
 func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
-	due := !w.dueAt.IsZero() && !w.dueAt.Add(Same).Before(w.left) && w.due.By(w.left.Add(Same))
+	due := !w.dueAt.IsZero() && !w.dueAt.Add(Same).Before(w.left) && w.due.IsDue(w.left.Add(Same))
 	switch {
 	case w.missed:
 	case due && w.marked:

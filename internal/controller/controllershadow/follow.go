@@ -39,7 +39,7 @@ type Follower struct {
 // NewFollower returns a follower that compares evictions, node health, or both. Run starts it.
 func NewFollower(client kubernetes.Interface, evictions, health bool, options nodehealth.Options) *Follower {
 	f := &Follower{Ledger: NewLedger(time.Now()), client: client, steps: make(chan func(time.Time), 1024), sight: map[string]bool{}}
-	f.Ledger.Told = countDecision
+	f.Ledger.OnDecision = countDecision
 	if evictions {
 		f.evictions = NewEvictions(f.Ledger, func(time.Time) time.Time { return time.Now().Round(0) })
 	}

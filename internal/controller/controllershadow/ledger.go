@@ -91,8 +91,8 @@ type Report struct {
 // Ledger collects the decisions of both comparisons. It is safe for concurrent use: they run on one
 // goroutine, and reports are read on several.
 type Ledger struct {
-	// Told, if set before use, is called with each decision.
-	Told func(Decision)
+	// OnDecision, if set before use, is called with each decision.
+	OnDecision func(Decision)
 
 	mu     sync.Mutex
 	report Report
@@ -144,8 +144,8 @@ func (l *Ledger) addDecision(d Decision) {
 	if d.Outcome != AtOnce {
 		l.report.Differences = widestFirst(append(l.report.Differences, d))
 	}
-	if l.Told != nil {
-		l.Told(d)
+	if l.OnDecision != nil {
+		l.OnDecision(d)
 	}
 }
 

@@ -88,8 +88,8 @@ func (r *Reports) Merge(other Reports) {
 	}
 }
 
-// Tell sets the gauges from the reports.
-func Tell(r Reports) {
+// UpdateMetrics sets the gauges from the reports.
+func UpdateMetrics(r Reports) {
 	if r.Controller != nil {
 		for kind, t := range r.Controller.Tallies {
 			agreement.WithLabelValues(string(kind)).Set(t.Agreement())

@@ -13,7 +13,7 @@ import (
 func TestMetricsTellAgreementAndGain(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	registry.MustRegister(Metrics()...)
-	Tell(Reports{
+	UpdateMetrics(Reports{
 		Controller: &Report{Tallies: map[Kind]*Tally{Eviction: {Decisions: 4, Outcomes: map[Outcome]int{AtOnce: 3, OnlyOther: 1}}}},
 		Scheduler:  &Placements{Best: 6, Worse: 3, Rejected: 1, MeanGain: 12.5},
 	})

@@ -69,7 +69,7 @@ func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
 	case OK:
-		known := a.pod.on
+		known := a.pod.node
 		if known.uid != answer.Node.UID {
 			known = &node{}
 		}
@@ -85,7 +85,7 @@ func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case e.stillDue(a):
 		e.reasonRead(now, a)
-	case a.pod.byDevice.By(now):
+	case a.pod.byDevice.IsDue(now):
 		e.readDevices(now, a)
 	default:
 		e.avertDelete(now, a)
@@ -163,7 +163,7 @@ func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 // may no longer be set by the node. It may be called again for the same attempt after the pod was
 // read.
 func (e *evictor) stillDue(a *attempt) bool {
-	return e.liveDue(a).By(a.readAt)
+	return e.liveDue(a).IsDue(a.readAt)
 }
 
 // liveDue returns the deadline resulting from the attempt's reads: from the node's taints or from

@@ -116,18 +116,18 @@ func (e *evictor) beginAttempts(now time.Time) {
 		a := &attempt{pod: p, live: p.Pod, unread: true, evicts: e.options.Budgets && !e.budgetsOver(now, p)}
 		p.attempt = a
 		e.underway++
-		switch first := reading[p.on]; {
-		case e.broke.noLiveRead, e.broke.noDeviceRead && !p.byNode.By(now):
-			a.seeks = !p.byNode.By(now)
+		switch first := reading[p.node]; {
+		case e.broke.noLiveRead, e.broke.noDeviceRead && !p.byNode.IsDue(now):
+			a.seeks = !p.byNode.IsDue(now)
 			e.deletePod(now, a)
-		case !p.byNode.By(now):
+		case !p.byNode.IsDue(now):
 			e.readDevices(now, a)
 		case first != nil:
 			a.step, a.readAt = readingNode, now
 			first.also = append(first.also, a)
 		default:
 			e.readNode(now, a)
-			reading[p.on] = a
+			reading[p.node] = a
 		}
 	}
 }
@@ -151,7 +151,7 @@ func (e *evictor) awaitAnswer(a *attempt, step step) Ticket {
 // the response: the API may have read it at any moment in between.
 func (e *evictor) readNode(now time.Time, a *attempt) {
 	a.readAt = now
-	e.out.add(ReadNode{Ticket: e.awaitAnswer(a, readingNode), Node: a.pod.on.name})
+	e.out.add(ReadNode{Ticket: e.awaitAnswer(a, readingNode), Node: a.pod.node.name})
 }
 
 // readDevices reads the device objects that require the eviction.

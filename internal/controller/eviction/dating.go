@@ -41,13 +41,13 @@ func (d dating) nodeTaints(now time.Time, n *node, seen Node, missed bool) []Hel
 		said := d.taintSince(&taint, seen, noted)
 		switch {
 		case had && before.Taint.TimeAdded.Equal(taint.TimeAdded) && (!taint.TimeAdded.IsZero() || remembers),
-			had && !said.IsZero() && said.Equal(before.said):
+			had && !said.IsZero() && said.Equal(before.reported):
 			before.Taint = taint
 		default:
 			before = d.newlyHeld(now, taint, said, missed)
 		}
-		if said := seen.Turned; oppositeTaint(&taint) != nil && !said.Equal(before.saidTurned) {
-			before.saidTurned, before.Turned = said, time.Time{}
+		if said := seen.Turned; oppositeTaint(&taint) != nil && !said.Equal(before.reportedTurned) {
+			before.reportedTurned, before.Turned = said, time.Time{}
 			if !said.IsZero() {
 				before.Turned = d.clock.toClockSince(now, said, missed)
 			}
@@ -92,7 +92,7 @@ func (d dating) notedSince(seen Node) map[string]time.Time {
 // newlyHeld returns a taint without valid prior knowledge. It starts at the time in its object, or
 // now without one.
 func (d dating) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed bool) Held {
-	h := Held{Taint: taint, Since: now, written: d.clock.wallTime(now), said: said}
+	h := Held{Taint: taint, Since: now, written: d.clock.wallTime(now), reported: said}
 	if !said.IsZero() {
 		h.Since, h.written = d.clock.toClockSince(now, said, missed), earlierOf(said, h.written)
 	}
@@ -123,7 +123,7 @@ func (d dating) deviceTaint(now time.Time, taint v1.Taint, known []Held, missed 
 	if !taint.TimeAdded.IsZero() && !d.broke.noTimeAdded {
 		said = taint.TimeAdded.Time
 	}
-	if before, had := findTaint(known, &taint); had && said.Equal(before.said) {
+	if before, had := findTaint(known, &taint); had && said.Equal(before.reported) {
 		before.Taint = taint
 		return before
 	}

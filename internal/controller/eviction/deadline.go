@@ -20,9 +20,9 @@ type Held struct {
 	// did. Since is then the start of the earlier taint.
 	Turned time.Time
 
-	written    time.Time // Since by the clock of the clients that write times into objects
-	said       time.Time // as recorded in an object, zero if absent
-	saidTurned time.Time // Turned as recorded in an object
+	written        time.Time // Since by the clock of the clients that write times into objects
+	reported       time.Time // as recorded in an object, zero if absent
+	reportedTurned time.Time // Turned as recorded in an object
 }
 
 // ID identifies the taint on its node: key=value:NoExecute.
@@ -44,8 +44,8 @@ func (d Due) OfDevice() bool { return d.Device != Device{} }
 // Stays reports whether no taint evicts the pod.
 func (d Due) Stays() bool { return d.Taint.Key == "" }
 
-// By reports whether the deadline is now or earlier.
-func (d Due) By(now time.Time) bool { return !d.Stays() && !d.At.After(now) }
+// IsDue reports whether the deadline is now or earlier.
+func (d Due) IsDue(now time.Time) bool { return !d.Stays() && !d.At.After(now) }
 
 // String formats the deadline for logs and tests, with the time of day in UTC.
 func (d Due) String() string {

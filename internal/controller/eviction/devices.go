@@ -54,9 +54,9 @@ type rule struct {
 	pods    map[*pod]bool // that it asks to go
 	evicted int           // pods, since the Core began
 
-	tellAt  time.Time // when its status is looked at; zero: not before something happens
-	telling bool      // a write of it is in flight
-	tries   int       // writes that failed
+	statusDue      time.Time // when its status is looked at; zero: not before something happens
+	statusInFlight bool      // a write of it is in flight
+	tries          int       // writes that failed
 }
 
 // newDevices returns an empty state.

@@ -145,7 +145,7 @@ func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 	was := r.Rule
 	r.Rule, r.list = shown, m.lists[Rules].Number
 	if known != nil && !sayTheSame(was.Condition, shown.Condition) {
-		r.tellWithin(now, statusPeriod) // another has written it, or an earlier write came late
+		r.scheduleStatus(now, statusPeriod) // another has written it, or an earlier write came late
 	}
 	was.Condition = shown.Condition
 	if known != nil && reflect.DeepEqual(was, shown) {
@@ -153,7 +153,7 @@ func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 	}
 
 	r.held = m.dating.deviceTaint(now, shown.Taint, known, m.lists[Rules].Listing)
-	r.tellAt, r.tries = now, 0
+	r.statusDue, r.tries = now, 0
 	m.seen.setRule(r)
 	return m.usersOf(m.seen.claimsIn(func(id Pool) bool { return r.selectsPool(id) || was.selectsPool(id) }))
 }

@@ -79,10 +79,10 @@ func (m *mirror) podFor(now time.Time, seen Pod) *pod {
 	if p == nil {
 		m.sights++
 		p = &pod{
-			Pod: seen, on: m.nodeNamed(seen.Node), bound: m.clock.toClockSince(now, seen.Bound, m.podList.Listing), place: -1,
+			Pod: seen, node: m.nodeNamed(seen.Node), bound: m.clock.toClockSince(now, seen.Bound, m.podList.Listing), place: -1,
 			number: m.sights,
 		}
-		p.on.addPod(p)
+		p.node.addPod(p)
 		m.pods[seen.UID] = p
 		m.names[seen.Name] = seen.UID
 	}
@@ -95,8 +95,8 @@ func (m *mirror) dropPod(p *pod) {
 	if m.names[p.Name] == p.UID {
 		delete(m.names, p.Name)
 	}
-	p.on.dropPod(p)
-	m.dropIfUnused(p.on)
+	p.node.dropPod(p)
+	m.dropIfUnused(p.node)
 }
 
 // boundAt returns the binding time of a known pod, given its current object: unchanged, or as now

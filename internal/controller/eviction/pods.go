@@ -9,7 +9,7 @@ import "time"
 // terminating, and is not held by an attempt.
 type pod struct {
 	Pod
-	on       *node
+	node     *node
 	list     uint32    // the last list that showed it
 	bound    time.Time // Pod.Bound by the Core's clock: what is tolerated counts from then
 	due      Due       // of the newest taints and tolerations that watches showed: the sooner of
@@ -79,7 +79,7 @@ func (c *Core) decidePod(now time.Time, p *pod) {
 	if due := p.byNode.soonerOf(p.byDevice); !due.equalTo(p.due) {
 		// A cancellation deserves an event only if the eviction was announced and the pod is still
 		// there to stay. A pod of a deleted node is removed for another reason.
-		p.cancels = due.Stays() && !p.Terminating && !p.accepted && (p.on.known || p.due.OfDevice())
+		p.cancels = due.Stays() && !p.Terminating && !p.accepted && (p.node.known || p.due.OfDevice())
 		c.deadlines.setDue(p, due)
 		p.tries = 0
 		if !p.accepted {
@@ -98,8 +98,8 @@ func (c *Core) judgePod(p *pod) (asked []string) {
 	if p.Terminating {
 		return nil
 	}
-	if p.on.known {
-		p.byNode = Deadline(p.Tolerations, p.bound, p.on.held)
+	if p.node.known {
+		p.byNode = Deadline(p.Tolerations, p.bound, p.node.held)
 	}
 	p.byDevice, asked = c.devices.seen.deadlineOf(&p.Pod)
 	return asked

@@ -24,7 +24,7 @@ const statusPeriod = 10 * time.Second
 // EvictionInProgress has the number of pods it evicts.
 //
 // rule.pods has a pod exactly while pod.asked names the rule. One write of a rule's status is in
-// flight at a time: rule.telling is set exactly for the rules in written.
+// flight at a time: rule.statusInFlight is set exactly for the rules in written.
 type ruleStatuses struct {
 	clock   clock
 	out     *outbox
@@ -43,24 +43,24 @@ func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 	for _, name := range p.asked {
 		if r := s.devices.seen.rules[name]; r != nil && !slices.Contains(rules, name) {
 			delete(r.pods, p)
-			r.tellWithin(now, statusPeriod)
+			r.scheduleStatus(now, statusPeriod)
 		}
 	}
 	for _, name := range rules {
 		// The rule exists: judgePod has just named it.
 		if r := s.devices.seen.rules[name]; !r.pods[p] {
 			r.pods[p] = true
-			r.tellWithin(now, statusPeriod)
+			r.scheduleStatus(now, statusPeriod)
 		}
 	}
 	p.asked = rules
 }
 
-// tellWithin schedules a check of the status, unless an earlier one is scheduled: many pods leaving
-// in that time result in a single write.
-func (r *rule) tellWithin(now time.Time, wait time.Duration) {
-	if r.tellAt.IsZero() {
-		r.tellAt = now.Add(wait)
+// scheduleStatus schedules a check of the status, unless an earlier one is scheduled: many pods
+// leaving in that time result in a single write.
+func (r *rule) scheduleStatus(now time.Time, wait time.Duration) {
+	if r.statusDue.IsZero() {
+		r.statusDue = now.Add(wait)
 	}
 }
 
@@ -69,7 +69,7 @@ func (s *ruleStatuses) countEvicted(now time.Time, rules []string) {
 	for _, name := range rules {
 		if r := s.devices.seen.rules[name]; r != nil {
 			r.evicted++
-			r.tellWithin(now, statusPeriod)
+			r.scheduleStatus(now, statusPeriod)
 		}
 	}
 }
@@ -81,8 +81,8 @@ func (s *ruleStatuses) next() (at time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	for _, r := range s.devices.seen.sorted {
-		if !r.tellAt.IsZero() && !r.telling && (!ok || r.tellAt.Before(at)) {
-			at, ok = r.tellAt, true
+		if !r.statusDue.IsZero() && !r.statusInFlight && (!ok || r.statusDue.Before(at)) {
+			at, ok = r.statusDue, true
 		}
 	}
 	return at, ok
@@ -96,18 +96,18 @@ func (s *ruleStatuses) write(now time.Time) {
 		return
 	}
 	for _, r := range s.devices.seen.sorted {
-		if r.tellAt.IsZero() || r.telling || now.Before(r.tellAt) {
+		if r.statusDue.IsZero() || r.statusInFlight || now.Before(r.statusDue) {
 			continue
 		}
 		// The time of the condition is its last write by any client; a time in the future is due to
 		// a clock that is ahead, and is ignored.
 		since := s.clock.wallTime(now).Sub(r.Condition.LastTransitionTime.Time)
 		if r.Condition.Type != "" && r.Condition.ObservedGeneration == r.Generation && since >= 0 && since < statusPeriod {
-			r.tellAt = now.Add(statusPeriod - since)
+			r.statusDue = now.Add(statusPeriod - since)
 			continue
 		}
 
-		r.tellAt = time.Time{}
+		r.statusDue = time.Time{}
 		is := s.conditionOf(r)
 		is.LastTransitionTime = r.Condition.LastTransitionTime
 		// A different time by itself does not count as a change.
@@ -115,7 +115,7 @@ func (s *ruleStatuses) write(now time.Time) {
 			continue
 		}
 		is.LastTransitionTime = metav1.Time{Time: s.clock.wallTime(now)}
-		r.telling = true
+		r.statusInFlight = true
 		ticket := s.out.issueTicket()
 		s.written[ticket] = r
 		s.out.add(WriteStatus{Ticket: ticket, Rule: r.Name, UID: r.UID, Condition: is})
@@ -130,13 +130,13 @@ func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 		return false
 	}
 	delete(s.written, answer.Ticket)
-	r.telling = false
+	r.statusInFlight = false
 	switch answer.Outcome {
 	case OK, Gone:
 		r.tries = 0
 	default:
 		r.tries++
-		r.tellAt = now.Add(max(min(answer.RetryAfter, lastRetry), pacing.Backoff{First: time.Second, Last: time.Minute}.After(r.tries, r.Name)))
+		r.statusDue = now.Add(max(min(answer.RetryAfter, lastRetry), pacing.Backoff{First: time.Second, Last: time.Minute}.After(r.tries, r.Name)))
 	}
 	return true
 }

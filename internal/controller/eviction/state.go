@@ -36,7 +36,7 @@ type Knowledge struct {
 	Devices DevicesState   `json:",omitzero"`
 	Lists   [kinds]listing `json:",omitzero"` // of the kinds that concern devices
 	// Telling are the status writes waiting for a response, by ticket.
-	Telling []TellingState `json:",omitempty"`
+	Telling []StatusWriteState `json:",omitempty"`
 }
 
 // DevicesState is the known state of devices: claims, slices and rules by name.
@@ -69,8 +69,8 @@ type RuleState struct {
 	Tries   int
 }
 
-// TellingState is a status being written.
-type TellingState struct {
+// StatusWriteState is a status being written.
+type StatusWriteState struct {
 	Ticket Ticket
 	Rule   string // "": gone since
 }
@@ -159,7 +159,7 @@ func (c *Core) Save() Knowledge {
 
 	for _, p := range c.mirror.pods {
 		s.Pods = append(s.Pods, PodState{
-			Pod: p.Pod, On: p.on.name, List: p.list, Begun: p.bound, Due: p.due, Number: p.number, Tries: p.tries, NotYet: p.notYet,
+			Pod: p.Pod, On: p.node.name, List: p.list, Begun: p.bound, Due: p.due, Number: p.number, Tries: p.tries, NotYet: p.notYet,
 			Device: p.device, Recorded: p.marked, Cancels: p.cancels, Accepted: p.accepted,
 		})
 	}
@@ -204,7 +204,7 @@ func saveTry(ticket Ticket, a *attempt) TryState {
 // saveHeld and restoreHeld convert the taints of a node or a device.
 func saveHeld(held []Held) (saved []HeldState) {
 	for _, h := range held {
-		saved = append(saved, HeldState{Held: h, Written: h.written, Said: h.said, SaidTurned: h.saidTurned})
+		saved = append(saved, HeldState{Held: h, Written: h.written, Said: h.reported, SaidTurned: h.reportedTurned})
 	}
 	return saved
 }
@@ -230,7 +230,7 @@ func Restore(options Options, s Knowledge) *Core {
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		restored := &pod{
-			Pod: p.Pod, on: c.mirror.nodeNamed(p.On), list: p.List, bound: p.Begun, number: p.Number, tries: p.Tries, notYet: p.NotYet,
+			Pod: p.Pod, node: c.mirror.nodeNamed(p.On), list: p.List, bound: p.Begun, number: p.Number, tries: p.Tries, notYet: p.NotYet,
 			marked: p.Recorded, cancels: p.Cancels, accepted: p.Accepted, place: -1,
 		}
 		c.deadlines.setDue(restored, p.Due)
@@ -289,7 +289,7 @@ func (c *Core) restoreTry(s *TryState) *attempt {
 
 func restoreHeld(saved []HeldState) (held []Held) {
 	for _, s := range saved {
-		s.Held.written, s.said, s.saidTurned = s.Written, s.Said, s.SaidTurned
+		s.Held.written, s.reported, s.reportedTurned = s.Written, s.Said, s.SaidTurned
 		held = append(held, s.Held)
 	}
 	return held

@@ -30,7 +30,7 @@ func (d *devices) saveState() (s DevicesState) {
 
 	for _, r := range d.sorted {
 		s.Rules = append(s.Rules, RuleState{
-			Rule: r.Rule, List: r.list, Held: saveHeld([]Held{r.held})[0], Evicted: r.evicted, TellAt: r.tellAt, Tries: r.tries,
+			Rule: r.Rule, List: r.list, Held: saveHeld([]Held{r.held})[0], Evicted: r.evicted, TellAt: r.statusDue, Tries: r.tries,
 		})
 	}
 	return s
@@ -58,7 +58,7 @@ func restoreDevices(s DevicesState) devices {
 		saved := &s.Rules[i]
 		d.setRule(&rule{
 			Rule: saved.Rule, list: saved.List, held: restoreHeld([]HeldState{saved.Held})[0], evicted: saved.Evicted,
-			tellAt: saved.TellAt, tries: saved.Tries, pods: map[*pod]bool{},
+			statusDue: saved.TellAt, tries: saved.Tries, pods: map[*pod]bool{},
 		})
 	}
 	return d
@@ -69,7 +69,7 @@ func (c *Core) saveDevices(s *Knowledge) {
 	s.Devices, s.Lists = c.devices.seen.saveState(), c.devices.lists
 	for _, ticket := range slices.Sorted(maps.Keys(c.statuses.written)) {
 		r := c.statuses.written[ticket]
-		saved := TellingState{Ticket: ticket}
+		saved := StatusWriteState{Ticket: ticket}
 		if c.devices.seen.rules[r.Name] == r {
 			saved.Rule = r.Name
 		}
@@ -94,7 +94,7 @@ func (c *Core) restoreDevices(s *Knowledge) {
 		if r == nil {
 			r = &rule{}
 		}
-		r.telling = true
+		r.statusInFlight = true
 		c.statuses.written[saved.Ticket] = r
 	}
 }

@@ -20,13 +20,13 @@ type table[T metav1.Object] struct {
 	round map[types.NamespacedName]int // the last list containing an object
 	list  int                          // the current or last list
 	going bool                         // a list is in progress
-	of    func(t *target) held[T]
+	held  func(t *target) held[T]
 	look  func(t *target) // queues a target after a change of its objects
 }
 
 // newTable returns an empty table. of returns a target's objects of the kind.
 func newTable[T metav1.Object](of func(t *target) held[T], look func(t *target)) table[T] {
-	return table[T]{at: map[types.NamespacedName]*target{}, round: map[types.NamespacedName]int{}, of: of, look: look}
+	return table[T]{at: map[types.NamespacedName]*target{}, round: map[types.NamespacedName]int{}, held: of, look: look}
 }
 
 // see stores an object of a target. A recreated object may have another target than before.
@@ -38,8 +38,8 @@ func (b *table[T]) see(o T, t *target) {
 	}
 	// During a list, objects are accepted even if they look older: versions may have been reset by
 	// a restored backup.
-	if there, ok := b.of(t)[name]; !ok || b.going || !isOlder(o, there) {
-		b.of(t)[name], b.round[name] = o, b.list
+	if there, ok := b.held(t)[name]; !ok || b.going || !isOlder(o, there) {
+		b.held(t)[name], b.round[name] = o, b.list
 	}
 	b.at[name] = t
 	b.look(t)
@@ -47,7 +47,7 @@ func (b *table[T]) see(o T, t *target) {
 
 // gone removes an object, unless another object has its name now.
 func (b *table[T]) gone(o T) {
-	if t := b.at[nameOf(o)]; t != nil && b.of(t)[nameOf(o)].GetUID() == o.GetUID() {
+	if t := b.at[nameOf(o)]; t != nil && b.held(t)[nameOf(o)].GetUID() == o.GetUID() {
 		b.remove(nameOf(o))
 		b.look(t)
 	}
@@ -55,7 +55,7 @@ func (b *table[T]) gone(o T) {
 
 // remove deletes the object of that name, which must exist.
 func (b *table[T]) remove(name types.NamespacedName) {
-	delete(b.of(b.at[name]), name)
+	delete(b.held(b.at[name]), name)
 	delete(b.at, name)
 	delete(b.round, name)
 }

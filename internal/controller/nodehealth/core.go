@@ -97,7 +97,7 @@ type Core struct {
 // request is a write in flight. A node has at most one, plus one MarkPods.
 type request struct {
 	node    *node
-	of      *paced // the node's pace for this kind of request
+	pace    *paced // the node's pace for this kind of request
 	marks   bool   // a MarkPods
 	stopped bool   // StopMarking was sent
 }

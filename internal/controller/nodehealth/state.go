@@ -134,7 +134,7 @@ func (c *Core) Save() Knowledge {
 
 	for _, ticket := range slices.Sorted(maps.Keys(c.asked)) {
 		s.Asked = append(s.Asked, AskedState{Ticket: ticket, Node: place(c.asked[ticket].node),
-			Marks: c.asked[ticket].marks, Stopped: c.asked[ticket].stopped, Status: c.asked[ticket].of == &c.asked[ticket].node.status})
+			Marks: c.asked[ticket].marks, Stopped: c.asked[ticket].stopped, Status: c.asked[ticket].pace == &c.asked[ticket].node.status})
 	}
 	return s
 }
@@ -220,7 +220,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		case asked.Status:
 			of = &n.status
 		}
-		c.asked[asked.Ticket] = request{node: n, of: of, marks: asked.Marks, stopped: asked.Stopped}
+		c.asked[asked.Ticket] = request{node: n, pace: of, marks: asked.Marks, stopped: asked.Stopped}
 		if asked.Marks {
 			c.marking++
 			nodes[asked.Node].marking = true

@@ -150,7 +150,7 @@ func (c *Core) stopMarking(n *node) {
 // issueTicket returns a ticket for a request of a kind about the node.
 func (c *Core) issueTicket(n *node, of *paced) Ticket {
 	c.tickets++
-	c.asked[c.tickets] = request{node: n, of: of, marks: of == &n.pods}
+	c.asked[c.tickets] = request{node: n, pace: of, marks: of == &n.pods}
 	return c.tickets
 }
 
@@ -177,7 +177,7 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if n.gone {
 		return
 	}
-	asked.of.Stored = answer.Outcome == OK
+	asked.pace.Stored = answer.Outcome == OK
 	if answer.Outcome == Gone || answer.Node != nil && answer.Node.UID != n.UID {
 		n.notYet = now.Add(retries.Last) // until the watch confirms it
 		return
@@ -188,6 +188,6 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if answer.Outcome == Failed || answer.Outcome == Stale && answer.Node == nil {
 		// A failed marking is repeated; nextWrite skips a cancelled one.
 		n.mark = n.mark || asked.marks
-		n.notYet = asked.of.Next
+		n.notYet = asked.pace.Next
 	}
 }

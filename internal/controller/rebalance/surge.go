@@ -148,7 +148,7 @@ func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, late
 // plan.
 func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 	usage := quota.UsageOf(p.object)
-	for q := range objects.In[*v1.ResourceQuota](su.w.World, p.Namespace()) {
+	for q := range objects.InNamespace[*v1.ResourceQuota](su.w.World, p.Namespace()) {
 		if !quota.Covers(q, p.object) {
 			continue
 		}
@@ -166,7 +166,7 @@ func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 
 // useQuota counts a planned surge for the surges planned after it.
 func (su *surges) useQuota(p *pod) {
-	for q := range objects.In[*v1.ResourceQuota](su.w.World, p.Namespace()) {
+	for q := range objects.InNamespace[*v1.ResourceQuota](su.w.World, p.Namespace()) {
 		if !quota.Covers(q, p.object) {
 			continue
 		}
@@ -230,7 +230,7 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 // Deployment stays.
 func (su *surges) autoscalerOf(s *Surge) string {
 	kind, name := s.target()
-	for h := range objects.In[*autoscalingv2.HorizontalPodAutoscaler](su.w.World, s.Namespace) {
+	for h := range objects.InNamespace[*autoscalingv2.HorizontalPodAutoscaler](su.w.World, s.Namespace) {
 		ref := &h.Spec.ScaleTargetRef
 		switch {
 		case ref.Kind != kind || ref.Name != name:

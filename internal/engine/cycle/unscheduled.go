@@ -60,7 +60,7 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 		return
 	}
 
-	item.Told = &queue.Told{Version: pod.ResourceVersion, At: s.now, Condition: *condition}
+	item.Written = &queue.WrittenCondition{Version: pod.ResourceVersion, At: s.now, Condition: *condition}
 	s.addAction(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate, Reworded: reworded})
 	if nominate != nil {
 		s.noteNominating(item, *nominate)
@@ -90,7 +90,7 @@ func (s *common) unseenNomination(item *queue.Item) string {
 // show it yet.
 func (s *common) written(item *queue.Item) *v1.PodCondition {
 	pod := item.Pod
-	if t := item.Told; t != nil && pod.ResourceVersion != "" && t.Version == pod.ResourceVersion && s.now.Sub(t.At) < sayAgain {
+	if t := item.Written; t != nil && pod.ResourceVersion != "" && t.Version == pod.ResourceVersion && s.now.Sub(t.At) < sayAgain {
 		return &t.Condition
 	}
 	for i := range pod.Status.Conditions {

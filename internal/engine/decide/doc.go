@@ -36,9 +36,9 @@
 //     [effort.Meter] counts work, [effort.Budget] bounds one attempt.
 //   - plain (plain, judges, evaluation, extend, failure, parallel): every plugin, every node. No
 //     state.
-//   - index (index, topology, labelkeys, terms, effectcache, placed, namedkeys, versions, budgetchanges,
-//     looks): the view of the cluster shared by all plans. It follows the log, and is current
-//     before any layer below reads it.
+//   - index (index, topology, labelkeys, terms, effectcache, placed, namedkeys, versions,
+//     budgetchanges, looks): the view of the cluster shared by all plans. It follows the log, and is
+//     current before any layer below reads it.
 //   - plan (planner, plan, skeleton, plantallies, room, counted, questions): the results of all
 //     plugins for one class, by their dependencies: fixed, pods on the node, domains, API objects.
 //   - compare (sheet, tally, static, tie): groups of nodes, pod counts of their domains, verdicts

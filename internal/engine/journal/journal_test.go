@@ -269,7 +269,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, _ = Replay(r, Options{Profiles: defaults, On: true})
+		_, _ = Replay(r, Options{Profiles: defaults, Continue: true})
 	})
 }
 

@@ -23,8 +23,8 @@ type Options struct {
 	Profiles func(h Header, configuration []byte) ([]cycle.Profile, error)
 	// Each, if set, is called after every record, with the core in its state at that time.
 	Each func(n int, r Record, core *cycle.Core)
-	// On continues the replay after the first difference.
-	On bool
+	// Continue continues the replay after the first difference.
+	Continue bool
 }
 
 // Core creates a core like the recorded one. Its clock, its randomness and its options are taken
@@ -87,6 +87,6 @@ func Replay(r *Reader, o Options) (result Result, err error) {
 			o.Each(n, record, core)
 		}
 	}
-	result.Result, err = r.Reader.Replay(r.Header.Began, o.On, step, told)
+	result.Result, err = r.Reader.Replay(r.Header.Began, o.Continue, step, told)
 	return result, err
 }

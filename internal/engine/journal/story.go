@@ -30,22 +30,22 @@ type Story struct {
 	names map[types.UID]string
 }
 
-// Tell takes the next record of a replay: it is for [Options]. The event is first, followed by the
-// resulting decisions, indented, and then the requests.
-func (s *Story) Tell(_ int, r Record, core *cycle.Core) {
+// Narrate takes the next record of a replay: it is for [Options]. The event is first, followed by
+// the resulting decisions, indented, and then the requests.
+func (s *Story) Narrate(_ int, r Record, core *cycle.Core) {
 	if line := s.describeEvent(r.Event); line != "" {
-		records.TellAt(s.Out, r.At, line)
+		records.WriteLine(s.Out, r.At, line)
 	}
 	for _, d := range core.Decided() {
 		if d.Namespace == s.Pod.Namespace && d.Name == s.Pod.Name {
-			records.TellAt(s.Out, r.At, "  "+attemptInWords(d, core.Decision(cluster.Name(s.Pod))))
+			records.WriteLine(s.Out, r.At, "  "+attemptInWords(d, core.Decision(cluster.Name(s.Pod))))
 		}
 	}
 	// An action names the pod by name, by UID or both; UIDs are replaced so that one search is
 	// enough.
 	for action := range strings.SplitSeq(r.Actions, "\n") {
 		if action = s.replaceUIDs(action); namesPod(action, s.Pod.String()) {
-			records.TellAt(s.Out, r.At, "    "+action)
+			records.WriteLine(s.Out, r.At, "    "+action)
 		}
 	}
 }

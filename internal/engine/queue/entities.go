@@ -30,11 +30,11 @@ type entityName struct {
 // groupEntity holds the items of one pod group, or of all groups of a tree. It exists while it
 // contains items.
 type groupEntity struct {
-	name   entityName
-	items  int            // wherever they are
-	places [Gated + 1]int // the number not Taken
-	place  Place          // Taken if all items are
-	told   Place          // the last move returned by takeMove, Taken after the group was
+	name      entityName
+	items     int            // wherever they are
+	places    [Gated + 1]int // the number not Taken
+	place     Place          // Taken if all items are
+	lastPlace Place          // the last move returned by takeMove, Taken after the group was
 }
 
 // EntityCounts holds the numbers of entities by place.
@@ -100,7 +100,7 @@ func (es *entities) move(e *groupEntity, place Place, by int) {
 	e.place = e.findPlace()
 	es.places[e.place]++
 	if e.place == Taken {
-		e.told = Taken
+		e.lastPlace = Taken
 	}
 }
 
@@ -131,7 +131,7 @@ func (es *entities) follow(item *Item, from, to Place) {
 	e.place = e.findPlace()
 	es.places[e.place]++
 	if e.place == Taken {
-		e.told = Taken
+		e.lastPlace = Taken
 	}
 }
 
@@ -152,10 +152,10 @@ func (es *entities) takeMove(item *Item) (place Place, group, moved bool) {
 	switch {
 	case e == nil:
 		return item.place, false, true
-	case e.told == e.place:
+	case e.lastPlace == e.place:
 		return e.place, true, false
 	}
-	e.told = e.place
+	e.lastPlace = e.place
 	return e.place, true, true
 }
 

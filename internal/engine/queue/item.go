@@ -37,8 +37,8 @@ type Item struct {
 	// for the user.
 	Message   string
 	MessageAt time.Time
-	// Told is the condition of the latest decided write, or nil.
-	Told *Told
+	// Written is the condition of the latest decided write, or nil.
+	Written *WrittenCondition
 	// Nominating is the nominated node of the latest decided write; nil once the pod shows it.
 	Nominating *Nominating
 	// Overdue: the pod was woken because it had waited for too long, not by an event.
@@ -71,10 +71,10 @@ type Item struct {
 // Came increases with the order of arrival in the queue.
 func (i *Item) Came() uint64 { return i.order }
 
-// Told is a condition decided to be written to a pod of this version. While the pod has this
-// version, the write has not been observed. It keeps the same condition from being written twice
-// while the watch lags behind.
-type Told struct {
+// WrittenCondition is a condition decided to be written to a pod of this version. While the pod has
+// this version, the write has not been observed. It keeps the same condition from being written
+// twice while the watch lags behind.
+type WrittenCondition struct {
 	Version   string
 	At        time.Time
 	Condition v1.PodCondition

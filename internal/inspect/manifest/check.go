@@ -77,8 +77,8 @@ func (s *Set) checkObjects(options Options) Errors {
 // checker collects the faults between the objects of one set.
 type checker struct {
 	set *Set
-	// about is the object being checked. Callers set it before each check.
-	about subject
+	// subject is the object being checked. Callers set it before each check.
+	subject subject
 	// shared counts the objects that begin on each line; onItsOwn creates it on first use.
 	shared map[spot]int
 	strict bool
@@ -108,8 +108,8 @@ func (c *checker) addFault(at place, line int32, path, format string, args ...an
 	// Use the place of the field, or of the object if the field is missing.
 	fault := &Error{File: c.set.fileName(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}
 	if !c.onItsOwn(at) {
-		o := c.about.object
-		fault.Object = c.about.kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
+		o := c.subject.object
+		fault.Object = c.subject.kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
 	}
 	c.errs = append(c.errs, &located{at.file, fault})
 }
@@ -136,7 +136,7 @@ func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 	for i, o := range list {
 		id := name{P(o).GetNamespace(), P(o).GetName()}
 		at := c.set.places[kind][i]
-		c.about = subject{kind, P(o)}
+		c.subject = subject{kind, P(o)}
 		if before, found := first[id]; found {
 			c.addFault(at, at.line, "metadata.name", "%q: there is a %s of this name at %s:%d", id.name, kind,
 				c.set.fileName(before.file), before.line)
@@ -166,7 +166,7 @@ func (c *checker) checkReferences(over *Set) {
 	}
 	for i, pod := range s.Pods {
 		at := s.places["Pod"][i]
-		c.about = subject{"Pod", pod}
+		c.subject = subject{"Pod", pod}
 		// A bound pod, stored or not, requires an existing node. A terminated pod may outlive its
 		// node for a while.
 		if name := pod.Spec.NodeName; name != "" && !c.nodes[name] && !rules.IsTerminal(pod) {
@@ -180,13 +180,13 @@ func (c *checker) checkReferences(over *Set) {
 	for i, group := range s.PodGroups {
 		// Stored groups were checked when they were created.
 		if group.UID == "" {
-			c.about = subject{"PodGroup", group}
+			c.subject = subject{"PodGroup", group}
 			c.checkGroup(s.places["PodGroup"][i], group)
 		}
 	}
 	for i, group := range s.CompositePodGroups {
 		if name := group.Spec.PriorityClassName; group.UID == "" && name != "" && !c.priorities[name] {
-			c.about = subject{"CompositePodGroup", group}
+			c.subject = subject{"CompositePodGroup", group}
 			at := s.places["CompositePodGroup"][i]
 			c.addFault(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
 		}
@@ -196,7 +196,7 @@ func (c *checker) checkReferences(over *Set) {
 	for _, kind := range slices.Sorted(maps.Keys(templates)) {
 		for i, template := range templates[kind] {
 			if template.meta.UID == "" {
-				c.about = subject{kind, template.meta}
+				c.subject = subject{kind, template.meta}
 				c.checkClasses(s.places[kind][i], template.spec, "spec.template.spec.")
 			}
 		}

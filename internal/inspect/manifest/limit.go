@@ -60,7 +60,7 @@ func (s *Set) limitWorkloads() {
 // such a number is a mistake.
 func (c *checker) withinLimit() {
 	for _, d := range tooMany(c.set.listDemands()) {
-		c.about = subject{d.kind, d.meta}
+		c.subject = subject{d.kind, d.meta}
 		c.addFault(d.at, d.at.line, "spec", "%d pods are too many: all workloads together may lack %d", d.lacks, workload.Most)
 	}
 }

@@ -49,11 +49,11 @@ func splitStream(r io.Reader, emit func(chunk) error) error {
 	}
 
 	if first == '{' {
-		s := jsonSplitter{in: in, line: 1, emit: emit}
+		s := jsonSplitter{input: in, line: 1, emit: emit}
 		return s.splitJSON()
 	}
 
-	s := yamlSplitter{in: in, emit: emit}
+	s := yamlSplitter{input: in, emit: emit}
 	return s.splitYAML()
 }
 
@@ -78,8 +78,8 @@ func firstByte(in *bufio.Reader) (byte, error) {
 // A literal block can contain a line --- or items only if it is indented, so it does not match:
 // both are recognised at the left margin only.
 type yamlSplitter struct {
-	in   *bufio.Reader
-	emit func(chunk) error
+	input *bufio.Reader
+	emit  func(chunk) error
 
 	// buf is the object being collected, and start the number of its first line.
 	buf    []byte
@@ -113,14 +113,14 @@ func (s *yamlSplitter) splitYAML() error {
 
 // readLine returns the next line; it is valid until the next call.
 func (s *yamlSplitter) readLine() ([]byte, error) {
-	text, err := s.in.ReadSlice('\n')
+	text, err := s.input.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		return text, err
 	}
 	// A line longer than the buffer, such as an annotation with a whole object in it.
 	long := bytes.Clone(text)
 	for errors.Is(err, bufio.ErrBufferFull) {
-		text, err = s.in.ReadSlice('\n')
+		text, err = s.input.ReadSlice('\n')
 		long = append(long, text...)
 	}
 	return long, err
@@ -228,8 +228,8 @@ func (s *yamlSplitter) endDocument() error {
 // jsonSplitter works by brackets outside strings. It cuts out the items of a top-level "items" and
 // ignores the rest of that object. Several objects may follow each other, as from jq.
 type jsonSplitter struct {
-	in   *bufio.Reader
-	emit func(chunk) error
+	input *bufio.Reader
+	emit  func(chunk) error
 
 	line  int32
 	start int32
@@ -245,7 +245,7 @@ type jsonSplitter struct {
 // splitJSON cuts the stream to its end. A faulty stream is cut somewhere; the parser reports it.
 func (s *jsonSplitter) splitJSON() error {
 	for {
-		c, err := s.in.ReadByte()
+		c, err := s.input.ReadByte()
 		if errors.Is(err, io.EOF) {
 			return s.flushRest()
 		}
@@ -254,10 +254,10 @@ func (s *jsonSplitter) splitJSON() error {
 		}
 		if s.depth == 0 && len(s.buf) == 0 && strings.IndexByte("{ \t\r\n", c) < 0 {
 			// This is YAML resembling JSON: continue as YAML.
-			if err := s.in.UnreadByte(); err != nil {
+			if err := s.input.UnreadByte(); err != nil {
 				return err
 			}
-			rest := yamlSplitter{in: s.in, emit: s.emit, line: s.line - 1}
+			rest := yamlSplitter{input: s.input, emit: s.emit, line: s.line - 1}
 			return rest.splitYAML()
 		}
 		switch {
@@ -326,7 +326,7 @@ func (s *jsonSplitter) readString(quote byte) error {
 	s.putByte(quote)
 	begin := len(s.buf)
 	for {
-		c, err := s.in.ReadByte()
+		c, err := s.input.ReadByte()
 		if err != nil {
 			return s.flushRest()
 		}
@@ -334,7 +334,7 @@ func (s *jsonSplitter) readString(quote byte) error {
 		s.putByte(c)
 		switch {
 		case c == '\\' && quote == '"':
-			if c, err = s.in.ReadByte(); err != nil {
+			if c, err = s.input.ReadByte(); err != nil {
 				return s.flushRest()
 			}
 			// An escaped quote does not end the string.

@@ -36,12 +36,12 @@ func inUTF8(in *bufio.Reader) *bufio.Reader {
 	if marked {
 		_, _ = in.Discard(2) // which Peek has shown to be there
 	}
-	return bufio.NewReaderSize(&utf16Reader{in: in, low: low, high: high}, 1<<16)
+	return bufio.NewReaderSize(&utf16Reader{input: in, low: low, high: high}, 1<<16)
 }
 
 // utf16Reader decodes UTF-16 while reading. Invalid units become U+FFFD.
 type utf16Reader struct {
-	in        *bufio.Reader
+	input     *bufio.Reader
 	low, high int
 	rest      []byte // of the last rune, in UTF-8
 }
@@ -80,7 +80,7 @@ func (r *utf16Reader) Read(into []byte) (n int, err error) {
 // readUnit reads two bytes: a rune, or half of a surrogate pair.
 func (r *utf16Reader) readUnit() (rune, error) {
 	var bytes [2]byte
-	if _, err := io.ReadFull(r.in, bytes[:]); err != nil {
+	if _, err := io.ReadFull(r.input, bytes[:]); err != nil {
 		if err == io.ErrUnexpectedEOF {
 			return utf8.RuneError, nil // half a unit, and then the end
 		}

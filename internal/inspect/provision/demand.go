@@ -94,15 +94,15 @@ type Waiting struct {
 	Message   string `json:"message"`
 }
 
-// told returns the label keys by which pods, and the DaemonSets of the world, can distinguish
-// nodes.
+// distinguishingKeys returns the label keys by which pods, and the DaemonSets of the world, can
+// distinguish nodes.
 //
 // Fewer keys mean fewer kinds for the engine to evaluate: a catalog has thousands of offers, and
 // often only zone and architecture matter to pods. The host name does not count, since each new
 // node has a unique one.
 //
 //	a pod with nodeSelector {arch: arm64} and a spread over zones   -> arch, zone
-func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
+func distinguishingKeys(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 	keys := map[string]bool{v1.LabelTopologyZone: true}
 	seen := map[*cluster.Spec]bool{}
 	for _, p := range pods {
@@ -111,7 +111,7 @@ func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 		}
 		if spec := p.Class.Spec; !seen[spec] {
 			seen[spec] = true
-			tell(keys, spec.NodeSelector, spec.Affinity())
+			addSelectedKeys(keys, spec.NodeSelector, spec.Affinity())
 			for _, s := range spec.TopologySpreadConstraints {
 				keys[s.TopologyKey] = true
 			}
@@ -124,15 +124,15 @@ func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 	}
 
 	for _, set := range w.DaemonSets() {
-		tell(keys, set.Spec.Template.Spec.NodeSelector, set.Spec.Template.Spec.Affinity)
+		addSelectedKeys(keys, set.Spec.Template.Spec.NodeSelector, set.Spec.Template.Spec.Affinity)
 	}
 	delete(keys, v1.LabelHostname)
 	return keys
 }
 
-// tell adds the keys used by a node selector and required node affinity. Preferred affinity
-// excludes no node.
-func tell(keys map[string]bool, selector map[string]string, a *v1.Affinity) {
+// addSelectedKeys adds the keys used by a node selector and required node affinity. Preferred
+// affinity excludes no node.
+func addSelectedKeys(keys map[string]bool, selector map[string]string, a *v1.Affinity) {
 	for key := range selector {
 		keys[key] = true
 	}

@@ -252,7 +252,7 @@ func (m *maker) effort(pods int) int {
 // covers all pods, and is kept for the bound.
 func (m *maker) read(pods []*cluster.Pod) *demand {
 	d := &demand{world: m.w, offers: m.c.Offers, cautious: m.rounds > 1, limit: m.limit, steady: m.steady}
-	keys := told(m.w, pods)
+	keys := distinguishingKeys(m.w, pods)
 	// Spot and other capacity must not be of one kind, even if no pod distinguishes them.
 	if m.o.Spot != nil {
 		for key := range spotLabels {

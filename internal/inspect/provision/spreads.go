@@ -103,9 +103,9 @@ func (s *spreads) learn(class *cluster.PodClass) {
 	}
 }
 
-// of returns the relation of a class to the spreads. It must not be called before all classes have
-// been learnt, because it caches the result.
-func (s *spreads) of(class *cluster.PodClass) *spreading {
+// spreadingOf returns the relation of a class to the spreads. It must not be called before all
+// classes have been learnt, because it caches the result.
+func (s *spreads) spreadingOf(class *cluster.PodClass) *spreading {
 	if known := s.byClass[class]; known != nil {
 		return known
 	}
@@ -165,7 +165,7 @@ func (s *spreads) add(labels map[string]string) {
 
 // count counts a pod on a node.
 func (s *spreads) count(class *cluster.PodClass, labels map[string]string) {
-	for _, k := range s.of(class).counted {
+	for _, k := range s.spreadingOf(class).counted {
 		if domain, has := labels[k.key]; has {
 			k.count(domain)
 		}
@@ -175,7 +175,7 @@ func (s *spreads) count(class *cluster.PodClass, labels map[string]string) {
 // allow reports whether a pod of the class may currently go to a node. Like the scheduler's filter,
 // it refuses a node without the topology key.
 func (s *spreads) allow(class *cluster.PodClass, labels map[string]string) bool {
-	for _, own := range s.of(class).own {
+	for _, own := range s.spreadingOf(class).own {
 		domain, has := labels[own.key]
 		if !has || !own.allows(domain) {
 			return false
@@ -188,7 +188,7 @@ func (s *spreads) allow(class *cluster.PodClass, labels map[string]string) bool 
 // counted by a constraint by node, and pods having one. It is stricter than the constraints, for
 // the few pods that remained because the numbers ignored them.
 func (s *spreads) apartOf(class *cluster.PodClass) (keys []string) {
-	it := s.of(class)
+	it := s.spreadingOf(class)
 	note := func(k *spread) {
 		if k.key == v1.LabelHostname {
 			keys = append(keys, fmt.Sprintf("spread %q %q", k.namespace, k.selector.String()))

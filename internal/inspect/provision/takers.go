@@ -70,7 +70,7 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 // allowed returns the kinds for which a new node can take a pod of the class, by the counts of its
 // spread constraints. A zone without nodes counts as a domain, because nodes can be bought there.
 func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
-	own := d.spreads.of(class).own
+	own := d.spreads.spreadingOf(class).own
 	if len(own) == 0 {
 		return kinds
 	}

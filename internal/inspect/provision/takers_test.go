@@ -56,7 +56,7 @@ func TestTakersAnswerAsTheEngineDoes(t *testing.T) {
 		w.Settle()
 		d := &demand{world: w, offers: c.Offers, limit: m.limit}
 		waiting := m.pending()
-		d.sort(c, told(w, waiting))
+		d.sort(c, distinguishingKeys(w, waiting))
 		d.measure(waiting)
 		over := d.suppose()
 		d.spreads = newSpreads(w, waiting, isTrial)

@@ -42,7 +42,7 @@ func newZones(d *demand) *zones {
 // order of attempts.
 func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 	class := p.Class
-	for _, own := range z.d.spreads.of(class).own {
+	for _, own := range z.d.spreads.spreadingOf(class).own {
 		if own.key != v1.LabelHostname {
 			kinds = z.spread(class, &own, kinds)
 		}
@@ -54,11 +54,11 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 			zone, known := z.given[key]
 			// The first pod of a group to be kept together takes its first possible zone; the pods
 			// after it follow if they can.
-			if !known || len(z.in(kinds, v1.LabelTopologyZone, zone)) == 0 {
-				zone = z.of(kinds, v1.LabelTopologyZone)[0]
+			if !known || len(z.kindsIn(kinds, v1.LabelTopologyZone, zone)) == 0 {
+				zone = z.zonesOf(kinds, v1.LabelTopologyZone)[0]
 				z.given[key] = zone
 			}
-			return z.in(kinds, v1.LabelTopologyZone, zone)
+			return z.kindsIn(kinds, v1.LabelTopologyZone, zone)
 		}
 	}
 
@@ -71,10 +71,10 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []int {
 	best, fewest := "", math.MaxInt
 	// Add all available domains before computing the lowest count.
-	for _, domain := range z.of(kinds, own.key) {
+	for _, domain := range z.zonesOf(kinds, own.key) {
 		own.add(domain)
 	}
-	for _, domain := range z.of(kinds, own.key) {
+	for _, domain := range z.zonesOf(kinds, own.key) {
 		like := z.alike[likeness{class.Look, own.key, domain}]
 		if !own.allows(domain) {
 			// A disallowed domain goes last: the engine may know better, and some domain must be
@@ -88,16 +88,16 @@ func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []i
 
 	// From here on this pod counts as placed there; assign recounts.
 	z.alike[likeness{class.Look, own.key, best}]++
-	for _, k := range z.d.spreads.of(class).counted {
+	for _, k := range z.d.spreads.spreadingOf(class).counted {
 		if k.key == own.key {
 			k.count(best)
 		}
 	}
-	return z.in(kinds, own.key, best)
+	return z.kindsIn(kinds, own.key, best)
 }
 
-// of returns the values of the kinds for a label, sorted.
-func (z *zones) of(kinds []int, key string) (list []string) {
+// zonesOf returns the values of the kinds for a label, sorted.
+func (z *zones) zonesOf(kinds []int, key string) (list []string) {
 	for _, k := range kinds {
 		if value := z.d.kinds[k].labels[key]; !slices.Contains(list, value) {
 			list = append(list, value)
@@ -107,9 +107,9 @@ func (z *zones) of(kinds []int, key string) (list []string) {
 	return list
 }
 
-// in returns the kinds with a value for a label, in the same order. A label missing from a kind has
-// the value "".
-func (z *zones) in(kinds []int, key, value string) (list []int) {
+// kindsIn returns the kinds with a value for a label, in the same order. A label missing from a
+// kind has the value "".
+func (z *zones) kindsIn(kinds []int, key, value string) (list []int) {
 	for _, k := range kinds {
 		if z.d.kinds[k].labels[key] == value {
 			list = append(list, k)

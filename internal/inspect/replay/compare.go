@@ -89,16 +89,16 @@ type Comparisons []*Compared
 func (all Comparisons) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, all, func(page *answer.Page) {
 		for _, c := range all {
-			c.tell(page)
+			c.print(page)
 		}
 	})
 }
 
-// mostTold is the number of pods of a kind listed by name; -o json has all.
-const mostTold = 10
+// mostPrinted is the number of pods of a kind listed by name; -o json has all.
+const mostPrinted = 10
 
-func (c *Compared) tell(page *answer.Page) {
-	c.Gap.tell(page, c.File)
+func (c *Compared) print(page *answer.Page) {
+	c.Gap.print(page, c.File)
 	page.Heading("%s under %s", c.File, c.Config)
 	row := func(name string, of func(s *trial.Summary) any) []string {
 		return []string{name, fmt.Sprint(of(&c.Before)), fmt.Sprint(of(&c.After))}
@@ -164,10 +164,10 @@ func printFew[T any](page *answer.Page, words string, list []T, name func(T) str
 		return
 	}
 	page.Line("  %s: %d", words, len(list))
-	for _, one := range list[:min(len(list), mostTold)] {
+	for _, one := range list[:min(len(list), mostPrinted)] {
 		page.Line("    %s", name(one))
 	}
-	if len(list) > mostTold {
-		page.Line("    and %d more", len(list)-mostTold)
+	if len(list) > mostPrinted {
+		page.Line("    and %d more", len(list)-mostPrinted)
 	}
 }

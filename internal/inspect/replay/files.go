@@ -43,17 +43,17 @@ func (g Gap) String() string {
 	return answer.Count(g.Lost, "event") + " were lost, since the disk did not keep up"
 }
 
-// tell describes the missing part before a file.
-func (g Gap) tell(page *answer.Page, path string) {
+// print describes the missing part before a file.
+func (g Gap) print(page *answer.Page, path string) {
 	if !g.isEmpty() {
 		page.Warning("before %s, %s: that is not replayed", filepath.Base(path), g)
 	}
 }
 
-// TellGap writes the gap before a file into a story.
-func (f *File) TellGap(out io.Writer) {
+// PrintGap writes the gap before a file into a story.
+func (f *File) PrintGap(out io.Writer) {
 	if !f.isEmpty() {
-		records.TellAt(out, f.ends, f.String()+": what happened until now is not known")
+		records.WriteLine(out, f.ends, f.String()+": what happened until now is not known")
 	}
 }
 

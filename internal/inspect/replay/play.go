@@ -66,9 +66,9 @@ func (p *Player) Play(f *File) (one Played, err error) {
 }
 
 func (p *Player) options(f *File) journal.Options {
-	o := journal.Options{Profiles: ProfilesOf, On: p.KeepGoing || p.Story != nil}
+	o := journal.Options{Profiles: ProfilesOf, Continue: p.KeepGoing || p.Story != nil}
 	if p.Story != nil {
-		o.Each = (&journal.Story{Out: p.Story, Pod: p.Pod}).Tell
+		o.Each = (&journal.Story{Out: p.Story, Pod: p.Pod}).Narrate
 	} else {
 		o.Each = func(n int, record journal.Record, _ *cycle.Core) { p.progress(f, n, record.At) }
 	}
@@ -79,7 +79,7 @@ func (p *Player) optionsOfControllers(f *File) controllerjournal.Options {
 	if p.Story != nil && p.ofControllers == nil {
 		p.ofControllers = &controllerjournal.Story{Out: p.Story, Pod: p.Pod, Node: p.Node}
 	}
-	o := controllerjournal.Options{On: p.KeepGoing || p.Story != nil, Story: p.ofControllers}
+	o := controllerjournal.Options{Continue: p.KeepGoing || p.Story != nil, Story: p.ofControllers}
 	if p.Story == nil {
 		o.Each = func(n int, at time.Time) { p.progress(f, n, at) }
 	}
@@ -111,12 +111,12 @@ type Results []Played
 func (all Results) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, all, func(page *answer.Page) {
 		for i := range all {
-			all[i].tell(page)
+			all[i].print(page)
 		}
 	})
 }
 
-func (r *Played) tell(page *answer.Page) {
+func (r *Played) print(page *answer.Page) {
 	speed, bound := "", ""
 	lasted, took := r.Lasted.Duration(), r.Took.Duration()
 	if took > 0 {
@@ -126,7 +126,7 @@ func (r *Played) tell(page *answer.Page) {
 		bound = fmt.Sprintf(", %s bound", answer.Count(r.Bound, "pod"))
 	}
 
-	r.Gap.tell(page, r.File)
+	r.Gap.print(page, r.File)
 	page.Line("%s: %s, %s%s in %v; replayed in %v%s", r.File, answer.Count(r.Events, "event"), answer.Count(r.Actions, "action"),
 		bound, lasted.Round(time.Second), took.Round(time.Millisecond), speed)
 	if r.Cut {

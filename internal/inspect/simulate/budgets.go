@@ -114,7 +114,7 @@ func (b *budgets) podGone(namespace string, set labels.Labels, controller *metav
 // no scale, or its kind was not read.
 func (b *budgets) mayFailSync(namespace string, controller *metav1.OwnerReference) bool {
 	return controller != nil && (disruption.NoScale(controller) != "" ||
-		b.workloads.table().By(rules.OwnerBy(namespace, controller)) == nil)
+		b.workloads.table().OwnedBy(rules.OwnerBy(namespace, controller)) == nil)
 }
 
 // stillFails reports whether any remaining pod may prevent the budget from being counted.
@@ -124,7 +124,7 @@ func (b *budgets) stillFails(one budget, expected map[*cluster.PodClass]int) boo
 			return true
 		}
 	}
-	for p := range world.In[*v1.Pod](b.scheduler.api, one.namespace) {
+	for p := range world.InNamespace[*v1.Pod](b.scheduler.api, one.namespace) {
 		if rules.IsTerminal(p) && one.covers(p.Namespace, labels.Set(p.Labels)) &&
 			b.mayFailSync(p.Namespace, metav1.GetControllerOfNoCopy(p)) {
 			return true
@@ -151,7 +151,7 @@ func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected,
 			count.Add(class.Namespace, class.Controller, n, healthy[class])
 		}
 	}
-	for p := range world.In[*v1.Pod](scheduler.api, b.namespace) {
+	for p := range world.InNamespace[*v1.Pod](scheduler.api, b.namespace) {
 		if rules.IsTerminal(p) && b.covers(p.Namespace, labels.Set(p.Labels)) {
 			count.AddPod(p, false)
 		}

@@ -19,7 +19,7 @@ import (
 // carryOut carries out an action of the core as an API server and the volume and claim controllers
 // would. It takes no time and always succeeds. Every ticket is resolved before carryOut returns.
 func (s *scheduler) carryOut(action cycle.Action) {
-	if s.standin.CarryOut(action) {
+	if s.controllers.CarryOut(action) {
 		return
 	}
 

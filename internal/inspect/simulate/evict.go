@@ -167,11 +167,11 @@ func (e Eviction) compare(o Eviction) int {
 // changed.
 type leaving struct {
 	*pod
-	of eviction.Due
+	due eviction.Due
 }
 
 // isCurrent reports whether the entry is not outdated.
-func (l leaving) isCurrent() bool { return !l.gone && l.pod.due == l.of }
+func (l leaving) isCurrent() bool { return !l.gone && l.pod.due == l.due }
 
 // departures is a heap of scheduled evictions, by due time.
 type departures []leaving
@@ -179,7 +179,7 @@ type departures []leaving
 func (d departures) Len() int { return len(d) }
 
 func (d departures) Less(i, j int) bool {
-	return cmp.Or(d[i].of.At.Compare(d[j].of.At), cmp.Compare(d[i].number, d[j].number)) < 0
+	return cmp.Or(d[i].due.At.Compare(d[j].due.At), cmp.Compare(d[i].number, d[j].number)) < 0
 }
 
 func (d departures) Swap(i, j int) { d[i], d[j] = d[j], d[i] }

@@ -307,7 +307,7 @@ func (h *health) runActions(actions []nodehealth.Action) {
 		case nodehealth.WriteNode:
 			m := h.nodes.named[a.Node]
 			if a.SetTaints {
-				h.report.tellTaints(a.Node, m.object.Spec.Taints, a.Taints)
+				h.report.recordTaints(a.Node, m.object.Spec.Taints, a.Taints)
 			}
 
 			h.writeNode(a.Node, a.Ticket, func(n *v1.Node) {

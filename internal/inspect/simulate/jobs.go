@@ -67,7 +67,7 @@ func (c *controllers) goOn(d *Departure) {
 			pods = append(pods, p.object)
 		}
 	}
-	for _, w := range c.retries.of(rules.OwnerOf(d.object)).waiting {
+	for _, w := range c.retries.retryOf(rules.OwnerOf(d.object)).waiting {
 		pods = append(pods, w.object)
 	}
 	for _, index := range workload.NextIndexes(job, pods) {
@@ -103,14 +103,14 @@ type retry struct {
 func (r retries) count(job *batchv1.Job) {
 	owner := workload.Of(job).Owner()
 	known := r[owner] != nil
-	its := r.of(owner)
+	its := r.retryOf(owner)
 	if its.failures++; !known && job.Status.Succeeded == 0 {
 		its.failures += int(job.Status.Failed)
 	}
 }
 
-// of returns the record of a Job, which begins empty.
-func (r retries) of(owner rules.Owner) *retry {
+// retryOf returns the record of a Job, which begins empty.
+func (r retries) retryOf(owner rules.Owner) *retry {
 	if r[owner] == nil {
 		r[owner] = &retry{}
 	}
@@ -119,7 +119,7 @@ func (r retries) of(owner rules.Owner) *retry {
 
 // end forgets a Job that was deleted or has failed.
 func (r retries) end(owner rules.Owner) {
-	its := r.of(owner)
+	its := r.retryOf(owner)
 	for _, d := range its.waiting {
 		d.Fate = Ends
 	}
@@ -130,7 +130,7 @@ func (r retries) end(owner rules.Owner) {
 // awaitRetry makes a Job's pod again once the back-off is over. A Job that limits the failures of
 // single indexes has a back-off for each; otherwise, each failure prolongs the wait of all.
 func (c *controllers) awaitRetry(d *Departure, job *batchv1.Job) {
-	r := c.retries.of(rules.OwnerOf(d.object))
+	r := c.retries.retryOf(rules.OwnerOf(d.object))
 	failed := d.failed
 	if failed.IsZero() || workload.AwaitsFailure(job) {
 		failed = c.clock.time()

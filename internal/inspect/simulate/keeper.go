@@ -73,7 +73,7 @@ func (w *workloads) ownerBy(namespace string, ref *metav1.OwnerReference) *Owner
 		return nil
 	}
 	owner := &Owner{Kind: ref.Kind, Name: ref.Name}
-	if l := w.table().By(rules.OwnerBy(namespace, ref)); l != nil {
+	if l := w.table().OwnedBy(rules.OwnerBy(namespace, ref)); l != nil {
 		owner.Object, owner.Template = l.Object, l.Template
 	}
 	return owner

@@ -165,7 +165,7 @@ func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 	for _, name := range names {
 		before := n.named[name].object.Spec.Taints
 		n.changeNode(name, func(node *v1.Node) { node.Spec.Taints = change.Apply(node.Spec.Taints) })
-		n.report.tellTaints(name, before, n.named[name].object.Spec.Taints)
+		n.report.recordTaints(name, before, n.named[name].object.Spec.Taints)
 	}
 	return done, nil
 }
@@ -321,7 +321,7 @@ func (n *nodes) applyNode(node *v1.Node) (otherCapacity bool) {
 		old.Spec.Unschedulable = old.Spec.Unschedulable || node.Spec.Unschedulable
 	})
 
-	n.report.tellTaints(node.Name, before, m.object.Spec.Taints)
+	n.report.recordTaints(node.Name, before, m.object.Spec.Taints)
 	return otherCapacity
 }
 

@@ -216,7 +216,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 	case !terminating: // a terminating pod has been subtracted already
 		s.budgets.podLeft(p)
 	}
-	s.scheduler.standin.Gone(p)
+	s.scheduler.controllers.Gone(p)
 	if known != nil {
 		known.gone = true
 		s.forgetPod(known)

@@ -179,7 +179,7 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 // partition from the old template, so the result for it is nil.
 func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	owner := rules.OwnerOf(old)
-	l := c.workloads.table().By(owner)
+	l := c.workloads.table().OwnedBy(owner)
 	if l == nil || !c.workloads.renewed[owner] && !workload.Outdated(l.Object, old) {
 		return nil
 	}

@@ -39,12 +39,12 @@ type scheduler struct {
 	// behind is the lag of the core's clock behind the world's until all pending pods have been
 	// tried once. A live scheduler has already tried them, and their back-off is over. trySettled
 	// sets it to 0.
-	behind   time.Duration
-	standin  standin.Controllers
-	profiles map[string]*plugins.Profile // by scheduler name
-	created  []*pod
-	late     []*pod // shown once all others have been tried; see makeAgain
-	pending  map[types.UID]*pod
+	behind      time.Duration
+	controllers standin.Controllers
+	profiles    map[string]*plugins.Profile // by scheduler name
+	created     []*pod
+	late        []*pod // shown once all others have been tried; see makeAgain
+	pending     map[types.UID]*pod
 	// tried counts the pending pods decided at least once, and decided counts all attempts. Both
 	// only feed samples and progress.
 	tried   int
@@ -88,9 +88,9 @@ func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	for _, p := range profiles {
 		s.profiles[p.SchedulerName] = p
 		served := cycle.Profile{Profile: p}
-		// One witness per profile, because each pod is decided by its own profile.
+		// One decisionObserver per profile, because each pod is decided by its own profile.
 		if s.explains {
-			served.Extensions = []cycle.Extension{witness{s}}
+			served.Extensions = []cycle.Extension{decisionObserver{s}}
 		}
 		o.Profiles = append(o.Profiles, served)
 	}
@@ -102,7 +102,7 @@ func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 
 	view := s.core.View()
 	s.c, s.groups, s.api = view.Cluster, view.Groups, world.Over(view.Cluster)
-	s.standin = standin.Controllers{
+	s.controllers = standin.Controllers{
 		Cluster: s.c, Feed: s.feedEvent, Named: s.nameClaim, Now: func() metav1.Time { return metav1.NewTime(s.clock.time()) },
 	}
 	// The world is complete before the first decision, so the core leads from the beginning.
@@ -111,15 +111,17 @@ func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	return nil
 }
 
-// witness records every plugin's verdict on every node before the decision about a pod or the first
-// pod of a group. After the decision, the pod itself takes room on its node.
-type witness struct{ *scheduler }
+// decisionObserver records every plugin's verdict on every node before the decision about a pod or
+// the first pod of a group. After the decision, the pod itself takes room on its node.
+type decisionObserver struct{ *scheduler }
 
 // Name implements [cycle.Extension].
-func (witness) Name() string { return "Explain" }
+func (decisionObserver) Name() string { return "Explain" }
 
 // Begin implements [cycle.Beginner].
-func (s witness) Begin(a *cycle.Attempt) { s.verdicts[a.Pod.UID] = s.explainPod(a.Profile, a.Waiting) }
+func (s decisionObserver) Begin(a *cycle.Attempt) {
+	s.verdicts[a.Pod.UID] = s.explainPod(a.Profile, a.Waiting)
+}
 
 // showObject shows the core the API's current version of an object.
 func (s *scheduler) showObject(kind cycle.Kind, object metav1.Object) {

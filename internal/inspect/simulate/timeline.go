@@ -87,9 +87,9 @@ func (r *report) addDecision(p *pod, said Pod, together bool) *Pod {
 	return &r.said.Pods[len(r.said.Pods)-1]
 }
 
-// tellTaints reports added and removed taints. A taint is identified by key and effect; a changed
+// recordTaints reports added and removed taints. A taint is identified by key and effect; a changed
 // value is not reported.
-func (r *report) tellTaints(node string, before, after []v1.Taint) {
+func (r *report) recordTaints(node string, before, after []v1.Taint) {
 	missing := func(in []v1.Taint, t *v1.Taint) bool {
 		return !slices.ContainsFunc(in, func(o v1.Taint) bool { return o.MatchTaint(t) })
 	}

@@ -87,7 +87,7 @@ func (w *workloads) isWanted(object *v1.Pod) bool {
 	if owner == (rules.Owner{}) || w.deleted[owner] {
 		return false
 	}
-	l := w.table().By(owner)
+	l := w.table().OwnedBy(owner)
 	if l == nil {
 		return true
 	}

@@ -95,7 +95,7 @@ func (c *Client) List(ctx context.Context, k Kind, options metav1.ListOptions) (
 		return nil, err
 	}
 	request := c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec)
-	return list, connect.Reach(feed.Into(ctx, request, options.Limit, list))
+	return list, connect.Reach(feed.ReadInto(ctx, request, options.Limit, list))
 }
 
 // Host is the API server's address.

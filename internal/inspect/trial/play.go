@@ -44,11 +44,11 @@ type Options struct {
 //	          outcomes of requests       left out
 //	core actions -> carryOut -> core (succeed immediately)
 type day struct {
-	core    *cycle.Core
-	standin standin.Controllers
-	course  *Course
-	now     time.Time
-	agenda  agenda.Agenda
+	core        *cycle.Core
+	controllers standin.Controllers
+	course      *Course
+	now         time.Time
+	agenda      agenda.Agenda
 
 	pods     map[types.UID]*pod
 	recalled Known
@@ -108,7 +108,7 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 		d.known[kind] = map[types.UID]metav1.Object{}
 	}
 
-	d.standin = standin.Controllers{
+	d.controllers = standin.Controllers{
 		Cluster: core.View().Cluster, Feed: d.feedEvent, Named: d.recordClaim, Now: func() metav1.Time { return metav1.NewTime(d.now) },
 	}
 	for {
@@ -283,7 +283,7 @@ func (d *day) waitsForConsumer(claim *v1.PersistentVolumeClaim) bool {
 
 // carryOut carries out an action of the core. It takes no time and always succeeds.
 func (d *day) carryOut(action cycle.Action) {
-	if d.standin.CarryOut(action) {
+	if d.controllers.CarryOut(action) {
 		return
 	}
 

@@ -173,7 +173,7 @@ func (d *day) removePod(p *pod) {
 	placed := d.core.View().Cluster.Pod(last.UID)
 	d.feedEvent(cycle.Gone{Kind: cycle.Pods, Object: last})
 	if placed != nil {
-		d.standin.Gone(placed)
+		d.controllers.Gone(placed)
 	}
 }
 

@@ -25,10 +25,10 @@ const mostOfPage = 16 << 20
 // errLargePage is the error of a page that was not read to its end.
 var errLargePage = errors.New("the page is too large: it has to be asked for with fewer objects")
 
-// Into reads the response to a request for a page of at most limit objects into a list. With a
+// ReadInto reads the response to a request for a page of at most limit objects into a list. With a
 // limit of more than one object, it reads no more than mostOfPage: errLargePage requests fewer
 // objects. A single object, and a list without pages (limit 0), are read whatever their size.
-func Into(ctx context.Context, request *rest.Request, limit int64, list runtime.Object) error {
+func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return err

@@ -117,7 +117,7 @@ func TestAListWithoutPagesIsReadToItsEnd(t *testing.T) {
 	defer server.Close()
 	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
 	list := &v1.PodList{}
-	if err := Into(t.Context(), client.CoreV1().RESTClient().Get().Resource("pods"), 0, list); err != nil || len(list.Items) != 2 {
+	if err := ReadInto(t.Context(), client.CoreV1().RESTClient().Get().Resource("pods"), 0, list); err != nil || len(list.Items) != 2 {
 		t.Errorf("%d pods: %v", len(list.Items), err)
 	}
 }

@@ -35,7 +35,7 @@ func Of(client rest.Interface, namespace, resource string, newList func() runtim
 		Name: resource,
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list := newList()
-			return list, Into(ctx, get(&o), o.Limit, list)
+			return list, ReadInto(ctx, get(&o), o.Limit, list)
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true

@@ -9,7 +9,7 @@
 // only other reviews, and few of those: each source has a rate limit and few reviews in flight, and
 // refusals are cached separately from grants, so that they displace no known caller.
 //
-// Listener bounds connections. Strangers are connections from callers not yet let in. With too many
-// of them, from one source or in total, the oldest one of the source with the most is closed.
-// Admitted connections (Admit) count separately and cannot be displaced by strangers.
+// Listener bounds connections. With too many unadmitted connections, from callers not yet let in,
+// from one source or in total, the oldest one of the source with the most is closed.
+// Admitted connections (Admit) count separately and cannot be displaced by unadmitted ones.
 package guard

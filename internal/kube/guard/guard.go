@@ -56,7 +56,7 @@ func New(client kubernetes.Interface) *Guard {
 }
 
 // Client returns a client for exclusive use by the guard, with separate connections, rate limit and
-// deadline, so that reviews for strangers delay nothing else in this process.
+// deadline, so that reviews for unadmitted callers delay nothing else in this process.
 func Client(config *rest.Config) (kubernetes.Interface, error) {
 	own := rest.CopyConfig(config)
 	// Clients with equal dialers share connections.

@@ -440,7 +440,7 @@ func (q *queue) Accept() (net.Conn, error) { return q.next, nil }
 
 func TestStrangersMakeRoomForOthers(t *testing.T) {
 	q := &queue{}
-	l := Bound(q, Bounds{Strangers: 4, PerSource: 3, Admitted: 1})
+	l := Bound(q, Bounds{Unadmitted: 4, PerSource: 3, Admitted: 1})
 	open := map[string][]*from{}
 	arrive := func(address string) *conn {
 		q.next = &from{address: address + ":1"}
@@ -495,7 +495,7 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 // is not let in.
 func TestWhatLeavesIsForgotten(t *testing.T) {
 	q := &queue{}
-	l := Bound(q, Bounds{Strangers: 1000, PerSource: 10, Admitted: 10})
+	l := Bound(q, Bounds{Unadmitted: 1000, PerSource: 10, Admitted: 10})
 	for i := range 100 {
 		q.next = &from{address: fmt.Sprintf("10.0.0.%d:1", i)}
 		c, err := l.Accept()
@@ -510,8 +510,8 @@ func TestWhatLeavesIsForgotten(t *testing.T) {
 			t.Error("one that was closed is refused")
 		}
 	}
-	if len(l.strangers) > 0 || l.waiting != 0 || l.admitted != 0 {
-		t.Errorf("%d sources, %d strangers and %d that were let in are remembered", len(l.strangers), l.waiting, l.admitted)
+	if len(l.unadmitted) > 0 || l.waiting != 0 || l.admitted != 0 {
+		t.Errorf("%d sources, %d strangers and %d that were let in are remembered", len(l.unadmitted), l.waiting, l.admitted)
 	}
 }
 
@@ -538,7 +538,7 @@ func TestStrangersSendALimitedNumberOfBytes(t *testing.T) {
 		"without a limit":     {0, func(net.Conn) {}, 100 * limit},
 		"another kind of one": {limit, func(c net.Conn) { Vouch(c.(*conn).Conn) }, limit},
 	} {
-		l := Bound(endlessly{}, Bounds{Strangers: 10, PerSource: 10, Admitted: 1, Unknown: c.unknown})
+		l := Bound(endlessly{}, Bounds{Unadmitted: 10, PerSource: 10, Admitted: 1, Unknown: c.unknown})
 		accepted, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -562,7 +562,7 @@ func TestConnectionsAreFoundInRequests(t *testing.T) {
 		"plain": func(c net.Conn) net.Conn { return c },
 		"TLS":   func(c net.Conn) net.Conn { return tls.Server(c, &tls.Config{}) },
 	} {
-		l := Bound(endlessly{}, Bounds{Strangers: 10, PerSource: 10, Admitted: 1})
+		l := Bound(endlessly{}, Bounds{Unadmitted: 10, PerSource: 10, Admitted: 1})
 		let := 0
 		for range 2 {
 			c, err := l.Accept()

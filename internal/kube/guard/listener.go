@@ -16,43 +16,43 @@ import (
 // Bounds are the maximum numbers of connections held by a listener. It accepts more, at the cost of
 // older ones.
 type Bounds struct {
-	Strangers int // whose caller was not let in yet, from everywhere
-	PerSource int // of those, from one source
-	Admitted  int // whose caller was let in
-	// Unknown is the number of bytes a stranger may send before being let in, TLS included; 0 means
-	// unlimited. See Vouch.
+	Unadmitted int // whose caller was not let in yet, from everywhere
+	PerSource  int // of those, from one source
+	Admitted   int // whose caller was let in
+	// Unknown is the number of bytes an unadmitted caller may send before being let in, TLS
+	// included; 0 means unlimited. See Vouch.
 	Unknown int64
 }
 
 // Ports are the bounds of ports with few callers and few requests.
-var Ports = Bounds{Strangers: 256, PerSource: 64, Admitted: 128}
+var Ports = Bounds{Unadmitted: 256, PerSource: 64, Admitted: 128}
 
 // Listener is a bounded listener; see Bounds. Bound makes one.
 type Listener struct {
 	net.Listener
 	bounds Bounds
 
-	mu        sync.Mutex
-	strangers map[string]*list.List // of *conn, by source, the oldest first; none is empty
-	waiting   int                   // sum of their lengths
-	admitted  int                   // connections whose caller was let in, and that are open
+	mu         sync.Mutex
+	unadmitted map[string]*list.List // of *conn, by source, the oldest first; none is empty
+	waiting    int                   // sum of their lengths
+	admitted   int                   // connections whose caller was let in, and that are open
 }
 
 // Bound returns the listener with bounds.
 func Bound(l net.Listener, bounds Bounds) *Listener {
-	return &Listener{Listener: l, bounds: bounds, strangers: map[string]*list.List{}}
+	return &Listener{Listener: l, bounds: bounds, unadmitted: map[string]*list.List{}}
 }
 
-// conn is a counted connection: among strangers as long as place is set, among the admitted while
+// conn is a counted connection: unadmitted as long as place is set, among the admitted while
 // admitted is set.
 type conn struct {
 	net.Conn
 	listener *Listener
 	source   string
-	place    *list.Element // among the strangers of source; nil: it is not
+	place    *list.Element // among the unadmitted of source; nil: it is not
 	admitted bool
 	closed   bool
-	unread   atomic.Int64 // of the bytes that a stranger may send
+	unread   atomic.Int64 // of the bytes that an unadmitted caller may send
 	vouched  atomic.Bool  // it may send any number
 }
 
@@ -72,30 +72,30 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// enter adds a connection to the strangers, and returns the connection to close for it, if any.
+// enter adds an unadmitted connection, and returns the connection to close for it, if any.
 func (l *Listener) enter(c *conn) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own := l.strangers[c.source]
+	own := l.unadmitted[c.source]
 	if own == nil {
 		own = list.New()
-		l.strangers[c.source] = own
+		l.unadmitted[c.source] = own
 	}
 	c.place = own.PushBack(c)
 	l.waiting++
 	switch {
 	case own.Len() > l.bounds.PerSource:
 		return own.Front().Value.(*conn)
-	case l.waiting > l.bounds.Strangers:
+	case l.waiting > l.bounds.Unadmitted:
 		return l.largest().Front().Value.(*conn)
 	}
 	return nil
 }
 
-// largest returns the connections of the source with the most strangers. It scans all sources, at
-// most Strangers in number.
+// largest returns the unadmitted connections of the source with the most. It scans all sources, at
+// most Unadmitted in number.
 func (l *Listener) largest() (largest *list.List) {
-	for _, each := range l.strangers {
+	for _, each := range l.unadmitted {
 		if largest == nil || each.Len() > largest.Len() {
 			largest = each
 		}
@@ -103,17 +103,17 @@ func (l *Listener) largest() (largest *list.List) {
 	return largest
 }
 
-// leave removes a connection from the strangers, if it is one. The lock is held.
+// leave removes a connection from the unadmitted, if it is one. The lock is held.
 func (l *Listener) leave(c *conn) {
 	if c.place == nil {
 		return
 	}
-	own := l.strangers[c.source]
+	own := l.unadmitted[c.source]
 	own.Remove(c.place)
 	c.place = nil
 	l.waiting--
 	if own.Len() == 0 {
-		delete(l.strangers, c.source)
+		delete(l.unadmitted, c.source)
 	}
 }
 
@@ -131,11 +131,11 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// errUnknown ends the connection of a stranger that sends too much.
+// errUnknown ends the connection of an unadmitted caller that sends too much.
 var errUnknown = errors.New("more than a caller who is not known may send")
 
-// Read bounds the bytes sent by a stranger, and thereby the memory of a TLS handshake and of
-// headers before authentication.
+// Read bounds the bytes sent by an unadmitted caller, and thereby the memory of a TLS handshake and
+// of headers before authentication.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.vouched.Load() {
 		return c.Conn.Read(b)
@@ -149,7 +149,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// admit moves a connection from the strangers to the admitted, if they have room. An admitted
+// admit moves an unadmitted connection to the admitted, if they have room. An admitted
 // connection stays so for all its requests.
 func (c *conn) admit() bool {
 	l := c.listener
@@ -169,7 +169,7 @@ func (c *conn) admit() bool {
 }
 
 // Vouch records that the caller of a connection has presented an accepted certificate, but is not
-// yet let in. It may send more than a stranger.
+// yet let in. It may send more than an unadmitted caller.
 func Vouch(c net.Conn) {
 	if known, ok := c.(*conn); ok {
 		known.vouched.Store(true)
@@ -194,7 +194,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	}
 }
 
-// Admit records that the caller of a request was let in, and is no longer a stranger. It returns
+// Admit records that the caller of a request was let in, and is no longer unadmitted. It returns
 // false if too many are admitted already. A request from another listener is always admitted.
 func Admit(r *http.Request) bool {
 	c, ok := r.Context().Value(bounded{}).(*conn)

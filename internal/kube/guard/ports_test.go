@@ -375,7 +375,7 @@ func everyPort(t *testing.T) []*port {
 	t.Cleanup(behind.Close)
 	entrance := listen()
 	go door.Serve(entrance, func() (string, error) { return behind.Listener.Addr().String(), nil })
-	add(port{name: "berth up --agent, for pods", opened: "internal/up/localcluster/door.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
+	add(port{name: "berth up --agent, for pods", opened: "internal/up/localcluster/relay.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
 
 	// The example of an extender, which does not count connections.
 	example := listen()

@@ -47,9 +47,9 @@ func newTurns() *turns {
 	return &turns{all: make(chan struct{}, asking), sources: cache.NewLRUExpireCache(sources)}
 }
 
-// of returns the state of a source. A forgotten source starts over, with a full burst: the overall
-// bound (asking) still holds.
-func (t *turns) of(source string) *turn {
+// turnOf returns the state of a source. A forgotten source starts over, with a full burst: the
+// overall bound (asking) still holds.
+func (t *turns) turnOf(source string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if known, ok := t.sources.Get(source); ok {
@@ -64,7 +64,7 @@ func (t *turns) of(source string) *turn {
 // would hold its connections, and memory with them. Without an error, done must be called when the
 // request is completed.
 func (t *turns) take(ctx context.Context, source string) (done func(), err error) {
-	s := t.of(source)
+	s := t.turnOf(source)
 	if !s.rate.TryAccept() {
 		return nil, ErrBusy
 	}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Loop is a core with its driver. E are the core's events, A its actions. Step, Wake, Tell and Do
-// are called by the owner: the goroutine of Run.
+// Loop is a core with its driver. E are the core's events, A its actions. Step, Wake, EverySecond
+// and Do are called by the owner: the goroutine of Run.
 type Loop[E, A any] struct {
 	Name string // for the log
 	// Step is the core's. Wake returns the latest time for the next Tick; it is called when
@@ -20,8 +20,8 @@ type Loop[E, A any] struct {
 	Step func(now time.Time, event E) []A
 	Wake func(now time.Time) time.Time
 	Tick E
-	// Tell, if set, is called each second.
-	Tell func()
+	// EverySecond, if set, is called each second.
+	EverySecond func()
 	// Do carries an action out, or delegates it, and returns nil; or it returns the request that
 	// carries it out, which runs on a separate goroutine and returns the response. Its context ends
 	// with that of Run.
@@ -80,7 +80,7 @@ func (l *Loop[E, A]) own(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var second <-chan time.Time
-	if l.Tell != nil {
+	if l.EverySecond != nil {
 		ticker := time.NewTicker(time.Second)
 		defer ticker.Stop()
 		second = ticker.C
@@ -94,7 +94,7 @@ func (l *Loop[E, A]) own(ctx context.Context) {
 			case <-l.inbox.more:
 				continue
 			case <-second:
-				l.Tell()
+				l.EverySecond()
 				continue
 			case <-timer.C:
 			}
@@ -104,7 +104,7 @@ func (l *Loop[E, A]) own(ctx context.Context) {
 		l.Take(l.Tick)
 		select {
 		case <-second: // whether or not the core comes to rest
-			l.Tell()
+			l.EverySecond()
 		default:
 		}
 	}

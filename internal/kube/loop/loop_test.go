@@ -140,7 +140,7 @@ func TestMetricsAreToldEachSecondAlsoOfACoreThatNeverRests(t *testing.T) {
 		var took []string
 		l := counting(&took, time.Second)
 		told := 0
-		l.Tell = func() { told++ }
+		l.EverySecond = func() { told++ }
 		l.Wake = func(now time.Time) time.Time {
 			time.Sleep(100 * time.Millisecond) // what the core takes
 			return now
@@ -224,13 +224,13 @@ func TestEveryActionIsCarriedOut(t *testing.T) {
 	})
 }
 
-// TestTellDoesNotWakeTheCore, idle for an hour. Tell is called each second.
+// TestTellDoesNotWakeTheCore, idle for an hour. EverySecond is called each second.
 func TestTellDoesNotWakeTheCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
 		l := counting(&took, time.Second)
 		told, wake := 0, l.Now().Add(time.Hour)
-		l.Tell = func() { told++ }
+		l.EverySecond = func() { told++ }
 		l.Wake = func(time.Time) time.Time { return wake }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

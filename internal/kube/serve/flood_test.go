@@ -29,7 +29,7 @@ func flooded(t *testing.T) (secure, plain string, who *authority) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.bounds = guard.Bounds{Strangers: 16, PerSource: 16, Admitted: 4}
+	s.bounds = guard.Bounds{Unadmitted: 16, PerSource: 16, Admitted: 4}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	who = newAuthority()

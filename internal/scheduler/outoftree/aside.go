@@ -24,7 +24,7 @@ import (
 // with the response. Outside of an attempt, for explanations and comparisons, the request is made
 // in place. kube-scheduler waits in both cases.
 type extenderAnswers struct {
-	of map[*extended]*extenderAnswer // by extender; added by answersOf on first use
+	byExtender map[*extended]*extenderAnswer // by extender; added by answersOf on first use
 }
 
 // extenderAnswer holds one extender's responses. The requesting goroutine fills it in; the owner
@@ -75,10 +75,10 @@ type shownVictims struct {
 
 // answersOf returns this extender's responses about the session's pod, never nil.
 func (e *extended) answersOf(y *session) *extenderAnswer {
-	if y.answers.of[e] == nil {
-		y.answers.of[e] = &extenderAnswer{}
+	if y.answers.byExtender[e] == nil {
+		y.answers.byExtender[e] = &extenderAnswer{}
 	}
-	return y.answers.of[e]
+	return y.answers.byExtender[e]
 }
 
 // askExtender calls ask: immediately or, in an attempt of the cycle, aside. In the second case it

@@ -39,7 +39,7 @@ type groupSession struct {
 // groupState is the data kept by plugins about a pod group, or about one placement of it.
 type groupState struct {
 	State
-	of *groupState // the group's, for a placement
+	group *groupState // the group's, for a placement
 }
 
 var (
@@ -48,7 +48,7 @@ var (
 )
 
 // GetPodGroupSchedulingCycle implements fwk.PlacementCycleState.
-func (s *groupState) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState { return s.of }
+func (s *groupState) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState { return s.group }
 
 // GetParentPlacementCycleState implements fwk.PodGroupCycleState. It returns nil, since groups do
 // not nest.
@@ -72,7 +72,7 @@ func (k keeper) BeginGroup(a *cycle.GroupAttempt) {
 // domain. A domain tried again starts with a new state.
 func (k keeper) BeginPlacement(_ *cycle.GroupAttempt, domain string) {
 	if g := k.f.group; g != nil {
-		g.placement = &groupState{of: g.state}
+		g.placement = &groupState{group: g.state}
 		g.placements[domain] = g.placement
 		// Forces a restart of the next member with this placement's state, even if it was the last
 		// one decided.

@@ -21,7 +21,7 @@ type preBinding struct {
 
 	mu       sync.Mutex
 	cancels  []context.CancelCauseFunc // of the plugins' contexts; several may run concurrently
-	about    bool                      // about to be bound
+	binding  bool                      // about to be bound
 	canceled error                     // the reason for giving it up; nil: it was not
 }
 
@@ -63,7 +63,7 @@ func (b *preBinding) cancelAll(why error) {
 func (b *preBinding) CancelPod(reason string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.about {
+	if b.binding {
 		return false
 	}
 	if b.canceled == nil {
@@ -87,7 +87,7 @@ func (b *preBinding) markBinding() bool {
 	if b.canceled != nil {
 		return false
 	}
-	b.about = true
+	b.binding = true
 	return true
 }
 

@@ -80,7 +80,7 @@ func newSession(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster
 		f: f, ctx: klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod))),
 		pod: pod, waiting: waiting, state: state, narrowed: map[string]plugins.Judge{},
 		verdicts: map[string][]verdict{}, supposed: map[int32]*view{},
-		answers: &extenderAnswers{of: map[*extended]*extenderAnswer{}},
+		answers: &extenderAnswers{byExtender: map[*extended]*extenderAnswer{}},
 	}
 }
 

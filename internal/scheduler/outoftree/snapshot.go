@@ -36,7 +36,7 @@ type snapshot struct {
 // it.
 type snapshots struct {
 	last     *snapshot
-	of       *cluster.Cluster // another cluster has another log, with incomparable positions
+	cluster  *cluster.Cluster // another cluster has another log, with incomparable positions
 	position int              // in its log
 }
 
@@ -47,12 +47,12 @@ func (s *Store) takeSnapshot(c *cluster.Cluster) *snapshot {
 	defer s.mu.Unlock()
 	b := &s.snapshots
 	changes, known := c.Log.Since(b.position)
-	if b.of != c || b.last == nil || !known {
+	if b.cluster != c || b.last == nil || !known {
 		b.last = s.readAnew(c)
 	} else if len(changes) > 0 || len(s.touched) > 0 {
 		b.last = s.nextSnapshot(c, changes)
 	}
-	b.of, b.position = c, c.Log.Len()
+	b.cluster, b.position = c, c.Log.Len()
 	clear(s.touched)
 	return b.last
 }

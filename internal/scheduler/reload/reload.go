@@ -24,8 +24,8 @@ type Follower struct {
 	Read func() ([]byte, error)
 	// Apply puts the content into effect, or returns why it cannot be.
 	Apply func(data []byte) error
-	// Tell is called after each change; err is nil if it is in effect.
-	Tell func(err error)
+	// OnChange is called after each change; err is nil if it is in effect.
+	OnChange func(err error)
 }
 
 // content is the result of reading the file once.
@@ -84,17 +84,17 @@ func (f *Follower) read() content {
 func (f *Follower) judge(c content, inUse []byte) []byte {
 	switch {
 	case c.err != "":
-		f.Tell(unreadable(c.err))
+		f.OnChange(unreadable(c.err))
 		return inUse
 	case bytes.Equal(c.data, inUse):
-		f.Tell(nil)
+		f.OnChange(nil)
 		return inUse
 	}
 	if err := f.Apply(c.data); err != nil {
-		f.Tell(err)
+		f.OnChange(err)
 		return inUse
 	}
-	f.Tell(nil)
+	f.OnChange(nil)
 	return c.data
 }
 

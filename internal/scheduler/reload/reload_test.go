@@ -47,7 +47,7 @@ func follow(t *testing.T, tell func(s *story)) *story {
 				s.applied = append(s.applied, string(data))
 				return nil
 			},
-			Tell: func(err error) { s.told = append(s.told, fmt.Sprint(err)) },
+			OnChange: func(err error) { s.told = append(s.told, fmt.Sprint(err)) },
 		}
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -171,9 +171,9 @@ func TestConfigMapVolume(t *testing.T) {
 	}
 	applied := make(chan string, 10)
 	f := &Follower{
-		Read:  func() ([]byte, error) { return os.ReadFile(file) },
-		Apply: func(data []byte) error { applied <- string(data); return nil },
-		Tell:  func(error) {},
+		Read:     func() ([]byte, error) { return os.ReadFile(file) },
+		Apply:    func(data []byte) error { applied <- string(data); return nil },
+		OnChange: func(error) {},
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

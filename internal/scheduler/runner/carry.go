@@ -22,7 +22,7 @@ import (
 type task struct {
 	state  atomic.Int32
 	cancel context.CancelCauseFunc             // nil: once begun it is finished
-	do     func(context.Context) cycle.Outcome // a worker's work; owned by the goroutine moving the task out of waiting
+	run    func(context.Context) cycle.Outcome // a worker's work; owned by the goroutine moving the task out of waiting
 }
 
 // States of a task.
@@ -154,11 +154,11 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 // queueTask lets workers carry out an action. The action can be withdrawn until a worker begins it;
 // after that it is finished, because a request cannot be recalled once it is sent.
 func (s *Scheduler) queueTask(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
-	t := &task{do: do}
+	t := &task{run: do}
 	s.tasks[ticket] = t
 	by.addTask(func(ctx context.Context) {
 		if t.state.CompareAndSwap(waiting, begun) {
-			s.loop.See(cycle.Answered{Ticket: ticket, Outcome: t.do(ctx)})
+			s.loop.See(cycle.Answered{Ticket: ticket, Outcome: t.run(ctx)})
 		}
 	})
 }
@@ -187,7 +187,7 @@ func (s *Scheduler) cancelTask(a cycle.Cancel) {
 	case t.cancel != nil:
 		t.cancel(errors.New(a.Reason))
 	case t.state.CompareAndSwap(waiting, withdrawn):
-		t.do = nil // workers may get to it much later, and it holds the pod
+		t.run = nil // workers may get to it much later, and it holds the pod
 		s.loop.See(cycle.Answered{Ticket: a.Ticket, Outcome: cycle.Outcome{Withdrawn: true}})
 	}
 }

@@ -525,7 +525,7 @@ func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 			}
 			w.s.podStatuses.mu.Lock()
 			defer w.s.podStatuses.mu.Unlock()
-			if len(w.s.podStatuses.under) != 0 {
+			if len(w.s.podStatuses.pending) != 0 {
 				t.Error("something is still to be written")
 			}
 		})

@@ -46,10 +46,10 @@ const (
 
 // successor is a core being prepared to replace the current one.
 type successor struct {
-	core  *cycle.Core
-	state *journal.State // nil: read to the end
-	stop  context.CancelFunc
-	told  *toldLater // the core's withheld notifications
+	core          *cycle.Core
+	state         *journal.State // nil: read to the end
+	stop          context.CancelFunc
+	notifications *delayedNotifications // the core's withheld notifications
 
 	later   []cycle.Event  // seen since the state
 	led     bool           // it leads after taking over
@@ -122,7 +122,7 @@ func (s *Scheduler) renewIfDue(now time.Time) bool {
 func (s *Scheduler) beginRenewal(now time.Time) {
 	o := s.made
 	o.Seed = rand.Uint64()
-	told := tellLater(&o)
+	told := delayNotifications(&o)
 	core, err := cycle.New(o)
 	if err != nil { // these profiles were accepted before
 		klog.Background().Error(err, "The journal does not go on")
@@ -130,7 +130,7 @@ func (s *Scheduler) beginRenewal(now time.Time) {
 		return
 	}
 	ctx, stop := context.WithCancel(s.life.running)
-	s.renewal = renewal{next: &successor{core: core, told: told, stop: stop, state: s.journal.Prepare(ctx, now, o.Seed)}}
+	s.renewal = renewal{next: &successor{core: core, notifications: told, stop: stop, state: s.journal.Prepare(ctx, now, o.Seed)}}
 }
 
 // endRenewal drops the new core and its file. The current core and file continue unaffected.
@@ -142,13 +142,13 @@ func (s *Scheduler) endRenewal(now time.Time) {
 
 // fillSuccessor gives the new core the events still missing, as far as time permits.
 func (s *Scheduler) fillSuccessor(now time.Time) {
-	for began := time.Now(); time.Since(began) < fillFor && s.tellSuccessor(now); {
+	for began := time.Now(); time.Since(began) < fillFor && s.feedSuccessor(now); {
 	}
 }
 
-// tellSuccessor gives the new core the next missing event and reports whether there was one. There
+// feedSuccessor gives the new core the next missing event and reports whether there was one. There
 // is none if all were given, or if another goroutine is still decoding the next object.
-func (s *Scheduler) tellSuccessor(now time.Time) bool {
+func (s *Scheduler) feedSuccessor(now time.Time) bool {
 	n := s.renewal.next
 	if n.state != nil {
 		e, ready, err := n.state.Next()
@@ -204,8 +204,8 @@ func (s *Scheduler) seenLater(now time.Time, e cycle.Event) {
 		return
 	}
 	s.renewal.next.later = append(s.renewal.next.later, e)
-	if s.tellSuccessor(now) && s.renewal.next != nil {
-		s.tellSuccessor(now)
+	if s.feedSuccessor(now) && s.renewal.next != nil {
+		s.feedSuccessor(now)
 	}
 }
 
@@ -224,7 +224,7 @@ func (s *Scheduler) renewCore(now time.Time) {
 	n.core.Succeed(s.core)
 	s.core = n.core
 	s.journal.Turn()
-	n.told.tellNow()
+	n.notifications.flush()
 	s.loop.CarryOut(n.actions)
 	if n.led {
 		s.loop.Take(cycle.Led{})

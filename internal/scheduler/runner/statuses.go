@@ -24,8 +24,8 @@ import (
 // creating many pods that alternate between waiting and waking could make the scheduler, with
 // decisions in microseconds, write without a pause, and burden every watcher of pods.
 type statuses[W any] struct {
-	by    *workers                       // shared with all other work that is not urgent
-	write func(context.Context, W) error // one try; isAnswered decides whether it must be repeated
+	workers *workers                       // shared with all other work that is not urgent
+	write   func(context.Context, W) error // one try; isAnswered decides whether it must be repeated
 	// merged merges two writes into one with the same effect.
 	merged func(older, newer W) W
 	// dropped, if set, is called for writes that will not be made.
@@ -33,22 +33,22 @@ type statuses[W any] struct {
 
 	unhurried *rate.Limiter // limits deferrable writes, over all objects
 
-	mu    sync.Mutex
-	under map[types.UID]*statusesOf[W] // only objects with pending writes
-	late  []*statusesOf[W]             // objects waiting their turn, and perhaps some no longer waiting
-	turn  *time.Timer                  // for the next turn; nil: none waits
+	mu      sync.Mutex
+	pending map[types.UID]*statusesOf[W] // only objects with pending writes
+	late    []*statusesOf[W]             // objects waiting their turn, and perhaps some no longer waiting
+	turn    *time.Timer                  // for the next turn; nil: none waits
 }
 
 // statusesOf is the state of one object: a write is in flight, waits for a worker, waits its turn,
 // or waits to be retried.
 type statusesOf[W any] struct {
-	about metav1.Object // nil: forgotten
-	next  *W            // after the one in flight; nil: nothing yet
-	under bool          // a write is in flight
-	late  bool          // next may be late
-	waits bool          // waits its turn
-	again *time.Timer   // retries next
-	pause time.Duration // before the retry of next; 0: the last try got a response
+	object   metav1.Object // nil: forgotten
+	next     *W            // after the one in flight; nil: nothing yet
+	inFlight bool          // a write is in flight
+	late     bool          // next may be late
+	waits    bool          // waits its turn
+	again    *time.Timer   // retries next
+	pause    time.Duration // before the retry of next; 0: the last try got a response
 }
 
 // Deferrable writes per second, and the size of the burst exempt from the limit.
@@ -60,8 +60,8 @@ const longestPause = 30 * time.Second
 
 // newStatuses returns an empty queue of writes carried out by the workers by.
 func newStatuses[W any](by *workers, write func(context.Context, W) error, merged func(older, newer W) W) *statuses[W] {
-	return &statuses[W]{by: by, write: write, merged: merged,
-		unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), under: map[types.UID]*statusesOf[W]{}}
+	return &statuses[W]{workers: by, write: write, merged: merged,
+		unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), pending: map[types.UID]*statusesOf[W]{}}
 }
 
 // addWrite queues a write that may or may not be late. It is merged with a waiting write; the two
@@ -70,10 +70,10 @@ func newStatuses[W any](by *workers, write func(context.Context, W) error, merge
 func (s *statuses[W]) addWrite(about metav1.Object, newest W, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o, busy := s.under[about.GetUID()]
+	o, busy := s.pending[about.GetUID()]
 	if !busy {
-		o = &statusesOf[W]{about: about}
-		s.under[about.GetUID()] = o
+		o = &statusesOf[W]{object: about}
+		s.pending[about.GetUID()] = o
 	}
 
 	o.late = late && (o.late || o.next == nil)
@@ -98,7 +98,7 @@ func (s *statuses[W]) addWrite(about metav1.Object, newest W, late bool) {
 func (s *statuses[W]) forgetObject(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.under[uid]
+	o := s.pending[uid]
 	if o == nil {
 		return
 	}
@@ -106,15 +106,15 @@ func (s *statuses[W]) forgetObject(uid types.UID) {
 		s.dropped(*o.next)
 	}
 	o.next, o.late = nil, false
-	if o.under {
+	if o.inFlight {
 		return
 	}
 	o.waits = false
 	if o.again != nil {
 		o.again.Stop()
 	}
-	o.about = nil // workers may get to it much later
-	delete(s.under, uid)
+	o.object = nil // workers may get to it much later
+	delete(s.pending, uid)
 }
 
 // startLater lets a worker write next when its turn arrives. It is called with the lock held.
@@ -155,7 +155,7 @@ func (s *statuses[W]) takeTurns() {
 // startWriting lets a worker write next. It is called with the lock held.
 func (s *statuses[W]) startWriting(o *statusesOf[W]) {
 	o.again, o.waits = nil, false
-	s.by.addTask(func(ctx context.Context) { s.writeAll(ctx, o) })
+	s.workers.addTask(func(ctx context.Context) { s.writeAll(ctx, o) })
 }
 
 // writeAll writes until the object has no pending writes, or until the API server is unable to take
@@ -164,20 +164,20 @@ func (s *statuses[W]) startWriting(o *statusesOf[W]) {
 func (s *statuses[W]) writeAll(ctx context.Context, o *statusesOf[W]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.about == nil {
+	if o.object == nil {
 		return
 	}
 
 	for o.next != nil {
 		one := *o.next
-		o.next, o.late, o.under = nil, false, true
+		o.next, o.late, o.inFlight = nil, false, true
 		s.mu.Unlock()
 		err := s.write(ctx, one)
 		if err != nil {
-			klog.FromContext(ctx).V(2).Info("Status not written", "of", klog.KObj(o.about), "err", err)
+			klog.FromContext(ctx).V(2).Info("Status not written", "of", klog.KObj(o.object), "err", err)
 		}
 		s.mu.Lock()
-		o.under = false
+		o.inFlight = false
 		switch {
 		case isAnswered(err) && o.next != nil && o.late:
 			o.pause = 0
@@ -200,5 +200,5 @@ func (s *statuses[W]) writeAll(ctx context.Context, o *statusesOf[W]) {
 		}
 	}
 
-	delete(s.under, o.about.GetUID())
+	delete(s.pending, o.object.GetUID())
 }

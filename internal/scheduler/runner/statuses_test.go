@@ -62,8 +62,8 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 		s.addWrite(pod, "c", false)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if got := tried(before); !slices.Equal(got, []string{"a+b", "c"}) || len(s.under) != 0 {
-			t.Errorf("then %q, %d left", got, len(s.under))
+		if got := tried(before); !slices.Equal(got, []string{"a+b", "c"}) || len(s.pending) != 0 {
+			t.Errorf("then %q, %d left", got, len(s.pending))
 		}
 		down.Store(true)
 		s.addWrite(pod, "d", false)
@@ -160,8 +160,8 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 		}
 		mu.Unlock()
 		synctest.Wait()
-		if len(s.under) != 0 {
-			t.Errorf("%d left", len(s.under))
+		if len(s.pending) != 0 {
+			t.Errorf("%d left", len(s.pending))
 		}
 		before = count() // writes of deleted objects take no turns
 		for i := range 2 * pods {
@@ -173,7 +173,7 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 		}
 		time.Sleep(23 * time.Second) // 100 immediately, half of them deleted, 450 at their rate
 		synctest.Wait()
-		if n := count() - before; n < pods || n > pods+unhurriedBurst/2 || len(s.under)+len(s.late) != 0 {
+		if n := count() - before; n < pods || n > pods+unhurriedBurst/2 || len(s.pending)+len(s.late) != 0 {
 			t.Errorf("%d of %d written, %d wait", n, pods, len(s.late))
 		}
 		time.Sleep(time.Minute)
@@ -210,7 +210,7 @@ func TestWhatWaitsOfAPodEndsWithIt(t *testing.T) {
 		waiting := func() (n int) {
 			w.s.podStatuses.mu.Lock()
 			defer w.s.podStatuses.mu.Unlock()
-			for _, o := range w.s.podStatuses.under {
+			for _, o := range w.s.podStatuses.pending {
 				if o.waits {
 					n++
 				}
@@ -266,7 +266,7 @@ func TestPodsThatAreGoneHoldUpNothing(t *testing.T) {
 		if n := written.Load(); n != helperCount {
 			t.Errorf("%d statuses of pods that are gone were written, want %d", n, helperCount)
 		}
-		if n := len(w.s.podStatuses.under); n != 0 {
+		if n := len(w.s.podStatuses.pending); n != 0 {
 			t.Errorf("%d statuses are left", n)
 		}
 	})

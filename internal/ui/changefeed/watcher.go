@@ -115,7 +115,7 @@ func (w *Watcher) followResource(ctx context.Context, resource string, newList f
 
 // followBy follows a resource by the client of its group, and records when its watch is broken.
 func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource string, newList func() runtime.Object, sink feed.Sink) {
-	source := &told{Source: feed.Of(client, "", resource, newList)}
+	source := &observedSource{Source: feed.Of(client, "", resource, newList)}
 	sink.Lost = func() { w.noteLost(resource, source.describeError()) }
 	sink.Back = func() { w.noteLost(resource, "") }
 	feed.Run(ctx, source.wrapSource(), sink)

@@ -70,10 +70,10 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	d.Summary = c.countSummary()
 	// Only hidden parts of objects have changed, as with most status updates.
 	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Composites == nil && d.Evictions == nil &&
-		len(d.Events)+len(d.History) == 0 && d.Summary == c.told {
+		len(d.Events)+len(d.History) == 0 && d.Summary == c.sent {
 		return nil
 	}
-	c.told = d.Summary
+	c.sent = d.Summary
 	return d
 }
 

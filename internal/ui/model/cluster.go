@@ -60,7 +60,7 @@ type Cluster struct {
 	evictions map[types.UID]Leaving
 	events    []Event // the last ones; groups present in Changes come first
 	unshown   int     // how many of them have not been in Changes
-	told      Summary // the last one
+	sent      Summary // the last one
 	marked    int     // see Summary.Marked
 	history   history
 }

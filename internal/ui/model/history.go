@@ -34,7 +34,7 @@ type history struct {
 	moments []Moment
 	every   time.Duration // 0: Every
 	pending int64         // now; a moment has the most
-	told    int           // how many of the last moments have changed since news returned them
+	unsent  int           // how many of the last moments have changed since news returned them
 }
 
 // momentAt returns the moment of a time, creating it if needed, and marks it as changed. A time
@@ -48,7 +48,7 @@ func (h *history) momentAt(now time.Time) *Moment {
 	last := len(h.moments) - 1
 	switch {
 	case last >= 0 && h.moments[last][momentAt] >= at:
-		h.told = max(h.told, 1)
+		h.unsent = max(h.unsent, 1)
 		return &h.moments[last]
 	case last >= 0 && h.moments[last][pending] != h.pending && h.moments[last][momentAt]+every.Milliseconds() < at:
 		h.addMoment(Moment{momentAt: h.moments[last][momentAt] + every.Milliseconds(),
@@ -64,7 +64,7 @@ func (h *history) addMoment(m Moment) {
 		h.moments = append([]Moment(nil), h.lastMoments()...)
 	}
 	h.moments = append(h.moments, m)
-	h.told++
+	h.unsent++
 }
 
 // countEvent counts one eviction, preemption or failure.
@@ -84,8 +84,8 @@ func (h *history) notePending(now time.Time, n int) {
 // newMoments returns the moments changed since the last call. The list is new. A continuing moment
 // is included after each of its changes.
 func (h *history) newMoments() []Moment {
-	list := append([]Moment(nil), h.moments[max(0, len(h.moments)-h.told):]...)
-	h.told = 0
+	list := append([]Moment(nil), h.moments[max(0, len(h.moments)-h.unsent):]...)
+	h.unsent = 0
 	return list
 }
 

@@ -37,7 +37,7 @@ type OwnNode struct {
 	program  string // the kubelet
 	config   string // the user's KubeletConfiguration
 	private  *containerd.Containerd
-	door     *serviceDoor
+	relay    *serviceRelay
 	kubelet  kubelet.Kubelet
 	// berth runs Berth itself as pods of this node.
 	berth selfHosted
@@ -103,7 +103,7 @@ func (n *OwnNode) startNode(ctx context.Context, c *Cluster, out *print.Progress
 	} else if primary, err := utilnet.ChooseHostInterface(); err == nil { // else the kubelet reports the error
 		n.kubelet.Addresses = primary.String()
 	}
-	if n.door, err = openDoor(filepath.Dir(c.kubeconfig), bridge, c.kubeconfig); err != nil {
+	if n.relay, err = openRelay(filepath.Dir(c.kubeconfig), bridge, c.kubeconfig); err != nil {
 		return err
 	}
 	if n.kubelet.Configuration, err = n.kubeletConfig(); err != nil {
@@ -204,8 +204,8 @@ func (n *OwnNode) kubeletConfig() (map[string]any, error) {
 
 func (n *OwnNode) stopNode() error {
 	var failed []error
-	if n.door != nil {
-		failed = append(failed, n.door.close())
+	if n.relay != nil {
+		failed = append(failed, n.relay.close())
 	}
 	if n.private != nil {
 		failed = append(failed, n.private.Stop())
@@ -232,7 +232,7 @@ func (n *OwnNode) writeBootstrap(c *Cluster) error {
 		return err
 	}
 	for _, cluster := range config.Clusters {
-		cluster.Server = "https://" + n.door.address()
+		cluster.Server = "https://" + n.relay.address()
 	}
 	return clientcmd.WriteToFile(*config, n.kubelet.Bootstrap)
 }

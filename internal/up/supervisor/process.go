@@ -52,7 +52,7 @@ func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*p
 		if log, err = openLog(s.logPath(part)); err != nil {
 			return nil, fmt.Errorf("%s: %w", part.Name, err)
 		}
-		p.cmd.Stderr = io.MultiWriter(p.tail, &lossy{to: log, trouble: func(what string) { s.Trouble(part.Name, what) }})
+		p.cmd.Stderr = io.MultiWriter(p.tail, &lossy{out: log, trouble: func(what string) { s.Trouble(part.Name, what) }})
 	}
 	// Standard output carries progress and readiness, and is not logged.
 	p.cmd.Stdout = &lines{each: func(line string) { p.hearLine(part, line, progress) }}
@@ -148,14 +148,14 @@ func (p *process) describeEnd() string {
 // is not an error: that would end the copying and close the pipe of an otherwise healthy process.
 // It reports the first loss and the end of it, but not each.
 type lossy struct {
-	to      io.Writer
+	out     io.Writer
 	trouble func(what string)
 	lost    int64 // bytes since the log could last be written
 }
 
 // Write never returns an error, and always consumes b.
 func (l *lossy) Write(b []byte) (int, error) {
-	n, err := l.to.Write(b)
+	n, err := l.out.Write(b)
 	switch {
 	case err != nil:
 		if l.lost == 0 {

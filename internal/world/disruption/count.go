@@ -89,7 +89,7 @@ func (c *Count) scale(workloads *workload.Table) (sum int, fault string) {
 			return 0, fault
 		}
 
-		l := workloads.By(o.Owner)
+		l := workloads.OwnedBy(o.Owner)
 		if l == nil || l.Replicas == nil {
 			sum += o.pods
 			continue

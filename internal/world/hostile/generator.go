@@ -71,7 +71,7 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 	}
 
 	next, rest := path[0], path[1:]
-	switch next.of {
+	switch next.held {
 	case aField:
 		if v.Kind() == reflect.Struct {
 			g.fillFields(v, mostDepth-2, g.full)
@@ -91,7 +91,7 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 	}
 
 	many := g.many(v.Type(), room)
-	if next.of == anItem {
+	if next.held == anItem {
 		return appendItems(v, many, room, func(one reflect.Value) int { return g.grow(one, rest, room/many) })
 	}
 	if v.IsNil() {
@@ -99,7 +99,7 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 	}
 	for i := 0; i < many && used < room; i++ {
 		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		if next.of == aKey {
+		if next.held == aKey {
 			used += g.grow(key, rest, room/many) + g.fill(value, "", mostDepth-1)
 		} else {
 			used += g.fill(key, "", mostDepth-1) + g.grow(value, rest, room/many)

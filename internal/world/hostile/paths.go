@@ -22,7 +22,7 @@ type Path []step
 type step struct {
 	field int // of a struct
 	name  string
-	of    held
+	held  held
 }
 
 // held is the part of a value selected by a step.
@@ -41,7 +41,7 @@ const (
 func (p Path) String() string {
 	var text strings.Builder
 	for _, s := range p {
-		switch s.of {
+		switch s.held {
 		case aField:
 			text.WriteString("." + s.name)
 		case anItem, aValue:
@@ -104,7 +104,7 @@ func Paths(kind Kind) (all []Path) {
 		further := func(s step) Path { return append(slices.Clip(to), s) }
 		switch t.Kind() {
 		case reflect.Pointer:
-			follow(t.Elem(), further(step{of: aPointer}), within)
+			follow(t.Elem(), further(step{held: aPointer}), within)
 		case reflect.Struct:
 			within = append(slices.Clip(within), t)
 			for i := range t.NumField() {
@@ -115,11 +115,11 @@ func Paths(kind Kind) (all []Path) {
 			}
 		case reflect.Slice:
 			all = append(all, to)
-			follow(t.Elem(), further(step{of: anItem}), within)
+			follow(t.Elem(), further(step{held: anItem}), within)
 		case reflect.Map:
 			all = append(all, to)
-			follow(t.Key(), further(step{of: aKey}), within)
-			follow(t.Elem(), further(step{of: aValue}), within)
+			follow(t.Key(), further(step{held: aKey}), within)
+			follow(t.Elem(), further(step{held: aValue}), within)
 		case reflect.String:
 			if words[t] == nil {
 				all = append(all, to)

@@ -112,9 +112,9 @@ func (t *Table) unlink(l *Workload) {
 	}
 }
 
-// By returns the workload identified by an owner, or nil. The owner has the form returned by
+// OwnedBy returns the workload identified by an owner, or nil. The owner has the form returned by
 // [rules.OwnerOf] for a pod.
-func (t *Table) By(owner rules.Owner) *Workload {
+func (t *Table) OwnedBy(owner rules.Owner) *Workload {
 	if i, there := t.byOwner[owner]; there {
 		return t.list[i]
 	}
@@ -122,7 +122,7 @@ func (t *Table) By(owner rules.Owner) *Workload {
 }
 
 // ControllerOf returns the workload that controls an object, or nil.
-func (t *Table) ControllerOf(object metav1.Object) *Workload { return t.By(rules.OwnerOf(object)) }
+func (t *Table) ControllerOf(object metav1.Object) *Workload { return t.OwnedBy(rules.OwnerOf(object)) }
 
 // JobOf returns the Job controlling a pod; nil if it has another controller, none, or its Job was
 // not read.

@@ -40,7 +40,7 @@ func TestATableDoesNotGrowWithWhatIsDropped(t *testing.T) {
 	if len(table.list) > 100 {
 		t.Errorf("the table has %d places for 2 workloads", len(table.list))
 	}
-	if kept := Of(replicaSet("kept")); table.By(kept.Owner()) == nil || table.By(kept.Owner()).Object.GetName() != "kept" {
+	if kept := Of(replicaSet("kept")); table.OwnedBy(kept.Owner()) == nil || table.OwnedBy(kept.Owner()).Object.GetName() != "kept" {
 		t.Error("a workload that stayed is not found any more")
 	}
 }

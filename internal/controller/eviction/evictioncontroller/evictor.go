@@ -47,7 +47,7 @@ type Evictor struct {
 
 	podsListed, nodesListed atomic.Bool    // at least once; see Synced
 	devicesListed           [3]atomic.Bool // by kind
-	told                    eviction.Stats // the counts that metrics have
+	reported                eviction.Stats // the counts that metrics have
 }
 
 // New returns an evictor. The client should have no rate limit: options bound the requests in
@@ -61,7 +61,7 @@ func New(client kubernetes.Interface, events Events, options eviction.Options) *
 	// The loop's clock is never adjusted; times in objects are wall-clock times.
 	options.Wall = func(time.Time) time.Time { return e.wall }
 	e.core = eviction.New(options)
-	e.Step, e.Tick, e.Tell, e.Do = e.stepCore, eviction.Tick{}, e.tellMetrics, e.runAction
+	e.Step, e.Tick, e.EverySecond, e.Do = e.stepCore, eviction.Tick{}, e.updateMetrics, e.runAction
 	e.Wake = func(now time.Time) time.Time {
 		if at, ok := e.core.Wake(); ok {
 			return at

@@ -87,9 +87,9 @@ func countDelete(err error, due eviction.Due) {
 	duration.Observe(max(0, time.Since(due.At).Seconds()))
 }
 
-// tellMetrics updates the metrics from the Core. The loop calls it each second on its own
+// updateMetrics updates the metrics from the Core. The loop calls it each second on its own
 // goroutine; it may read the Core.
-func (e *Evictor) tellMetrics() {
+func (e *Evictor) updateMetrics() {
 	// Taints without waiting pods thus have no series.
 	pending.Reset()
 	for taint, n := range e.core.Pending() {
@@ -97,8 +97,8 @@ func (e *Evictor) tellMetrics() {
 	}
 	now := e.core.Stats()
 	// The Core counts from its start, and a counter needs the increment.
-	retries.Add(float64(now.Retries - e.told.Retries))
-	cancelled.Add(float64(now.Cancelled - e.told.Cancelled))
-	averted.Add(float64(now.Averted - e.told.Averted))
-	e.told = now
+	retries.Add(float64(now.Retries - e.reported.Retries))
+	cancelled.Add(float64(now.Cancelled - e.reported.Cancelled))
+	averted.Add(float64(now.Averted - e.reported.Averted))
+	e.reported = now
 }

@@ -83,7 +83,7 @@ func (t *Truth) justifyAll() {
 // change that may affect this: a delete sent shortly after such a change was justified at the time
 // of its attempt's reads.
 func (t *Truth) justifyPod(p *Pod) {
-	if t.trueDeadline(p, false).By(t.world.Now.Add(t.EarlyBy)) {
+	if t.trueDeadline(p, false).IsDue(t.world.Now.Add(t.EarlyBy)) {
 		p.justified = t.world.Now
 	}
 }

@@ -44,7 +44,7 @@ type Controller struct {
 
 	nodesListed, leasesListed atomic.Bool // at least once; see Synced
 	sight                     sight
-	told                      map[string]int // the evictions by zone that metrics have
+	reported                  map[string]int // the evictions by zone that metrics have
 }
 
 // New returns a controller. The client should have no rate limit: options bound the requests in
@@ -58,13 +58,13 @@ func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.O
 		client:   client,
 		requests: newRequests(client, events),
 		events:   events,
-		told:     map[string]int{},
+		reported: map[string]int{},
 		away:     max(2*options.MonitorPeriod, options.MonitorGracePeriod/2),
 	}
 	// The loop's clock is never adjusted; times in objects are wall-clock times.
 	options.Wall = func(time.Time) time.Time { return c.wall }
 	c.core = nodehealth.New(options)
-	c.Step, c.Tick, c.Tell, c.Do, c.Wake = c.step, nodehealth.Tick{}, c.tellMetrics, c.do, c.core.Wake
+	c.Step, c.Tick, c.EverySecond, c.Do, c.Wake = c.step, nodehealth.Tick{}, c.updateMetrics, c.do, c.core.Wake
 	return c
 }
 

@@ -60,9 +60,9 @@ func Metrics() []metrics.Registerable {
 		evictionRate, evictionsWaiting, droppedWrites}
 }
 
-// tellMetrics updates the metrics from the Core. The loop calls it each second on its own
+// updateMetrics updates the metrics from the Core. The loop calls it each second on its own
 // goroutine. Gauges are reset, so that deleted zones do not keep a series.
-func (c *Controller) tellMetrics() {
+func (c *Controller) updateMetrics() {
 	for _, gauge := range []*metrics.GaugeVec{zoneHealth, zoneSize, unhealthyNodes, evictionRate, evictionsWaiting} {
 		gauge.Reset()
 	}
@@ -75,9 +75,9 @@ func (c *Controller) tellMetrics() {
 		zoneHealth.WithLabelValues(z.Name).Set(health)
 		zoneSize.WithLabelValues(z.Name).Set(float64(z.Size))
 		unhealthyNodes.WithLabelValues(z.Name).Set(float64(z.Unhealthy))
-		evictionsTotal.WithLabelValues(z.Name).Add(float64(max(0, z.Evictions-c.told[z.Name])))
+		evictionsTotal.WithLabelValues(z.Name).Add(float64(max(0, z.Evictions-c.reported[z.Name])))
 		evictionRate.WithLabelValues(z.Name).Set(z.Rate)
 		evictionsWaiting.WithLabelValues(z.Name).Set(float64(z.Waiting))
-		c.told[z.Name] = z.Evictions
+		c.reported[z.Name] = z.Evictions
 	}
 }

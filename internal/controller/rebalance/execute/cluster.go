@@ -39,7 +39,7 @@ func (c *cluster) covered(b *policyv1.PodDisruptionBudget) iter.Seq[*v1.Pod] {
 		if err != nil {
 			return
 		}
-		for p := range world.In[*v1.Pod](c.World, b.Namespace) {
+		for p := range world.InNamespace[*v1.Pod](c.World, b.Namespace) {
 			if !rules.IsTerminal(p) && selector.Matches(labels.Set(p.Labels)) && !yield(p) {
 				return
 			}
@@ -93,7 +93,7 @@ func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
 // scaled returns the object scaled by a surge, or nil if it is missing or its name now belongs to a
 // different object.
 func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
-	l := c.Workloads().By(rules.Owner{Namespace: s.Namespace, UID: s.UID})
+	l := c.Workloads().OwnedBy(rules.Owner{Namespace: s.Namespace, UID: s.UID})
 	if l == nil || l.Kind.Kind != s.Kind || l.Object.GetName() != s.Name {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (c *cluster) split(object metav1.Object) bool {
 	if _, set := object.(*appsv1.ReplicaSet); !set || through == nil {
 		return false
 	}
-	for other := range world.In[*appsv1.ReplicaSet](c.World, object.GetNamespace()) {
+	for other := range world.InNamespace[*appsv1.ReplicaSet](c.World, object.GetNamespace()) {
 		if other.UID != object.GetUID() && replicasOf(other) > 0 &&
 			metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID}) {
 			return true
@@ -152,7 +152,7 @@ func (c *cluster) whole(w rules.Owner) bool {
 // It counts pods rather than reading the budget's status, which lags: the pod added by the surge
 // may be missing from either of its numbers.
 func (c *cluster) forbids(victim *v1.Pod) string {
-	for b := range world.In[*policyv1.PodDisruptionBudget](c.World, victim.Namespace) {
+	for b := range world.InNamespace[*policyv1.PodDisruptionBudget](c.World, victim.Namespace) {
 		var count disruption.Count
 		covers := false
 		for p := range c.covered(b) {
@@ -207,7 +207,7 @@ func (c *cluster) holding() map[string]bool {
 // create a successor. It returns false for unknown kinds and for kinds without a replica count. A
 // false negative only causes a wait for a successor until the time limit.
 func (c *cluster) satisfied(p *departure) bool {
-	l := c.Workloads().By(p.owner)
+	l := c.Workloads().OwnedBy(p.owner)
 	return l != nil && l.Replicas != nil &&
 		c.live(p.owner) >= int(*l.Replicas)
 }

@@ -22,8 +22,8 @@ var ErrOther = errors.New("not a journal of this version of Berth")
 
 // Reader reads a file. It can read a file still being written: it ends with Cut, or at a record.
 type Reader struct {
-	in   *bufio.Reader
-	read int64 // bytes so far
+	input *bufio.Reader
+	read  int64 // bytes so far
 	// Cut means that the file ends in the middle of a record, for example after a kill.
 	Cut bool
 }
@@ -32,9 +32,9 @@ type Reader struct {
 // unknown to it are ignored, so that older builds can read newer files as long as magic is the
 // same.
 func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
-	r := &Reader{in: bufio.NewReaderSize(from, 1<<18)}
+	r := &Reader{input: bufio.NewReaderSize(from, 1<<18)}
 	begin := make([]byte, len(magic))
-	if _, err := io.ReadFull(r.in, begin); err != nil || string(begin) != magic {
+	if _, err := io.ReadFull(r.input, begin); err != nil || string(begin) != magic {
 		return nil, ErrOther
 	}
 	record, err := r.Next()
@@ -49,7 +49,7 @@ func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
 
 // Next returns the next record; io.EOF at the end. A cut record ends the file.
 func (r *Reader) Next() ([]byte, error) {
-	size, err := binary.ReadUvarint(r.in)
+	size, err := binary.ReadUvarint(r.input)
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, io.EOF
@@ -67,7 +67,7 @@ func (r *Reader) Next() ([]byte, error) {
 	// the bytes read, and not for a length merely claimed by the file.
 	var read bytes.Buffer
 	read.Grow(int(min(4+size, 1<<16)))
-	if _, err := io.CopyN(&read, r.in, int64(4+size)); errors.Is(err, io.EOF) {
+	if _, err := io.CopyN(&read, r.input, int64(4+size)); errors.Is(err, io.EOF) {
 		return nil, r.cut()
 	} else if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ var ErrBehind = fmt.Errorf("the disk does not keep up: %d MiB wait for it, and t
 // next one as soon as everything before the gap is written.
 type Spool struct {
 	single bool        // only one file: a gap ends the journal
-	tell   func(error) // is notified of gaps; nil: no notifications
+	notify func(error) // is notified of gaps; nil: no notifications
 	wake   chan struct{}
 	ended  chan struct{}
 
@@ -66,7 +66,7 @@ func NewSpool(f *File, single bool, tell func(error)) *Spool {
 	if tell == nil {
 		tell = func(error) {}
 	}
-	s := &Spool{single: single, tell: tell, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	s := &Spool{single: single, notify: tell, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	go s.run(f)
 	return s
 }
@@ -100,7 +100,7 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 		onLost()
 	}
 	if first {
-		s.tell(fmt.Errorf("the disk does not keep up: %d MiB wait for it, and what follows is lost until they are written", mostBytes>>20))
+		s.notify(fmt.Errorf("the disk does not keep up: %d MiB wait for it, and what follows is lost until they are written", mostBytes>>20))
 	}
 	return err
 }
@@ -164,7 +164,7 @@ func (s *Spool) Turn(state int, open func(lost int) (*File, error)) {
 	s.mu.Unlock()
 
 	if lost > 0 {
-		s.tell(fmt.Errorf("the disk has caught up, and the journal goes on in another file: %d records are lost", lost))
+		s.notify(fmt.Errorf("the disk has caught up, and the journal goes on in another file: %d records are lost", lost))
 	}
 }
 

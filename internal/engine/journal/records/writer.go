@@ -20,17 +20,17 @@ type Writer[R any] struct {
 	waiting chan R        // holds mostWaiting records
 	closing chan struct{} // closed by Close, unlike waiting
 	done    chan struct{}
-	tell    func(error)
+	notify  func(error)
 
 	mu     sync.Mutex
 	err    error  // the reason for ending before Close
 	onLost func() // is called for each record after the end; nil: not counted
 }
 
-// Into is the destination of a Writer: it encodes records for a [Spool]. Its methods are called on
-// the writer's goroutine, and except for Close, do not wait for the disk. The first error ends the
-// journal.
-type Into[R any] interface {
+// Destination is the destination of a Writer: it encodes records for a [Spool]. Its methods are
+// called on the writer's goroutine, and except for Close, do not wait for the disk. The first error
+// ends the journal.
+type Destination[R any] interface {
 	Take(r R) error
 	Ended() <-chan struct{} // closed when writing has ended
 	Close() error
@@ -38,8 +38,8 @@ type Into[R any] interface {
 
 // Start starts the encoding goroutine. tell, if set, is called with the reason if the journal ends
 // before Close. The goroutine ends with Close, or with the first error.
-func Start[R any](into Into[R], tell func(error)) *Writer[R] {
-	w := &Writer[R]{waiting: make(chan R, mostWaiting), closing: make(chan struct{}), done: make(chan struct{}), tell: tell}
+func Start[R any](into Destination[R], tell func(error)) *Writer[R] {
+	w := &Writer[R]{waiting: make(chan R, mostWaiting), closing: make(chan struct{}), done: make(chan struct{}), notify: tell}
 	go w.run(into)
 	return w
 }
@@ -99,7 +99,7 @@ func (w *Writer[R]) Close(ctx context.Context) error {
 }
 
 // run encodes until Close or the first error.
-func (w *Writer[R]) run(into Into[R]) {
+func (w *Writer[R]) run(into Destination[R]) {
 	defer close(w.done)
 	err := w.encode(into)
 	if closed := into.Close(); err == nil {
@@ -112,15 +112,15 @@ func (w *Writer[R]) run(into Into[R]) {
 	select {
 	case <-w.closing: // Close returns it
 	default:
-		if err != nil && w.tell != nil {
-			w.tell(err)
+		if err != nil && w.notify != nil {
+			w.notify(err)
 		}
 	}
 }
 
 // encode takes records until the journal ends, and returns the reason; nil after Close, or if the
 // spool has ended.
-func (w *Writer[R]) encode(into Into[R]) error {
+func (w *Writer[R]) encode(into Destination[R]) error {
 	for {
 		select {
 		case r := <-w.waiting:
@@ -137,7 +137,7 @@ func (w *Writer[R]) encode(into Into[R]) error {
 }
 
 // encodeRest encodes the queued records.
-func (w *Writer[R]) encodeRest(into Into[R]) error {
+func (w *Writer[R]) encodeRest(into Destination[R]) error {
 	for {
 		select {
 		case r := <-w.waiting:

@@ -15,16 +15,16 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// told is a source that remembers its last error, for people to read. Its error is written by the
-// feed's goroutine and read by other ones.
-type told struct {
+// observedSource is a source that remembers its last error, for people to read. Its error is
+// written by the feed's goroutine and read by other ones.
+type observedSource struct {
 	feed.Source
 	mu   sync.Mutex
 	last error
 }
 
 // wrapSource returns the source with its list and watch functions recording their errors.
-func (t *told) wrapSource() feed.Source {
+func (t *observedSource) wrapSource() feed.Source {
 	s := t.Source
 	s.List = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		list, err := t.Source.List(ctx, o)
@@ -38,7 +38,7 @@ func (t *told) wrapSource() feed.Source {
 }
 
 // noteError records the error of the last request, nil if it succeeded, and returns it.
-func (t *told) noteError(err error) error {
+func (t *observedSource) noteError(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = err
@@ -47,7 +47,7 @@ func (t *told) noteError(err error) error {
 
 // describeError describes the last error in a few words: the API server's message, or that it does
 // not respond. The page shows it with the time since the watch broke.
-func (t *told) describeError() string {
+func (t *observedSource) describeError() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

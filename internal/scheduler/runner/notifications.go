@@ -12,10 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// toldLater delays the notifications of a core that has not taken over: until then the previous
-// core notifies the observers. Counts are accumulated, so that the sum is right afterwards. It
-// belongs to the owner.
-type toldLater struct {
+// delayedNotifications delays the notifications of a core that has not taken over: until then the
+// previous core notifies the observers. Counts are accumulated, so that the sum is right
+// afterwards. It belongs to the owner.
+type delayedNotifications struct {
 	cycle.Observer
 	observer cycle.Observer
 	rejected map[[2]string]int // by plugin and profile
@@ -28,9 +28,10 @@ type shownLater struct {
 	over bool // it has taken over
 }
 
-// tellLater wraps the observer and the objects of the options of a new core. Unset ones stay unset.
-func tellLater(o *cycle.Options) *toldLater {
-	t := &toldLater{}
+// delayNotifications wraps the observer and the objects of the options of a new core. Unset ones
+// stay unset.
+func delayNotifications(o *cycle.Options) *delayedNotifications {
+	t := &delayedNotifications{}
 	if o.Observer != nil {
 		t.Observer, t.observer, t.rejected = cycle.NoObserver{}, o.Observer, map[[2]string]int{}
 		o.Observer = t
@@ -42,9 +43,9 @@ func tellLater(o *cycle.Options) *toldLater {
 	return t
 }
 
-// tellNow is called when the core takes over. Objects are passed on from now on; the ones already
+// flush is called when the core takes over. Objects are passed on from now on; the ones already
 // stored were passed on by the previous core.
-func (t *toldLater) tellNow() {
+func (t *delayedNotifications) flush() {
 	if t.objects != nil {
 		t.objects.over = true
 	}
@@ -59,7 +60,7 @@ func (t *toldLater) tellNow() {
 }
 
 // Rejected implements cycle.Observer.
-func (t *toldLater) Rejected(plugin, profile string, delta int) {
+func (t *delayedNotifications) Rejected(plugin, profile string, delta int) {
 	if t.rejected != nil {
 		t.rejected[[2]string{plugin, profile}] += delta
 		return

@@ -38,9 +38,9 @@ func serviceRange(dir string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// serviceDoor lets pods reach the API server, which listens on loopback only, at its expected
+// serviceRelay lets pods reach the API server, which listens on loopback only, at its expected
 // address: that of the Service kubernetes. The node runs without kube-proxy.
-type serviceDoor struct {
+type serviceRelay struct {
 	listener net.Listener
 	prefix   netip.Prefix
 	device   string
@@ -58,9 +58,9 @@ func freeRanges(dir string) (ranges []string) {
 	return ranges
 }
 
-// openDoor adds the service address to the network device and listens on it. Two clusters on one
+// openRelay adds the service address to the network device and listens on it. Two clusters on one
 // machine need separate service ranges: a new one takes the first range with a free address.
-func openDoor(dir, device, kubeconfig string) (*serviceDoor, error) {
+func openRelay(dir, device, kubeconfig string) (*serviceRelay, error) {
 	ranges := []string{serviceRange(dir)}
 	if isNew := !exists(filepath.Join(dir, "pki")) && ranges[0] == defaultServiceRange; isNew {
 		ranges = freeRanges(dir)
@@ -88,13 +88,13 @@ func openDoor(dir, device, kubeconfig string) (*serviceDoor, error) {
 		"with another --data-dir or with --fresh", ranges[0])
 }
 
-func listenAt(serviceRange, device string) (*serviceDoor, error) {
+func listenAt(serviceRange, device string) (*serviceRelay, error) {
 	services, err := netip.ParsePrefix(serviceRange)
 	if err != nil {
 		return nil, fmt.Errorf("service range: %w", err)
 	}
 	first := services.Masked().Addr().Next()
-	d := &serviceDoor{prefix: netip.PrefixFrom(first, first.BitLen()), device: device}
+	d := &serviceRelay{prefix: netip.PrefixFrom(first, first.BitLen()), device: device}
 	if err := d.changeAddress("replace"); err != nil {
 		return nil, err
 	}
@@ -105,16 +105,16 @@ func listenAt(serviceRange, device string) (*serviceDoor, error) {
 }
 
 // address returns the value of pods' KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
-func (d *serviceDoor) address() string { return netip.AddrPortFrom(d.prefix.Addr(), 443).String() }
+func (d *serviceRelay) address() string { return netip.AddrPortFrom(d.prefix.Addr(), 443).String() }
 
-func (d *serviceDoor) changeAddress(verb string) error {
+func (d *serviceRelay) changeAddress(verb string) error {
 	if out, err := exec.Command("ip", "addr", verb, d.prefix.String(), "dev", d.device).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip addr %s %s dev %s: %w: %s", verb, d.prefix, d.device, err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
 
-func (d *serviceDoor) close() error { return errors.Join(d.listener.Close(), d.changeAddress("del")) }
+func (d *serviceRelay) close() error { return errors.Join(d.listener.Close(), d.changeAddress("del")) }
 
 // kubeletPort returns the usual port or, if another kubelet has it, a free one.
 func kubeletPort(address string) int {
