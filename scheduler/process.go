@@ -23,9 +23,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
-	"github.com/berth-k8s/berth/internal/kube/giveback"
 	"github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/kube/lead"
+	"github.com/berth-k8s/berth/internal/kube/memoryrelease"
 	"github.com/berth-k8s/berth/internal/kube/serve"
 	"github.com/berth-k8s/berth/internal/scheduler/metrics"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
@@ -216,7 +216,7 @@ func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubern
 	// restart the scheduler while the API server is slow.
 	tellers.Go(func() { p.server.Run(telling, p.newEndpoints(), p.asking) })
 	tellers.Go(func() { p.events.Run(telling) })
-	tellers.Go(func() { giveback.Run(telling) })
+	tellers.Go(func() { memoryrelease.Run(telling) })
 	if err := first.usePlugins(ctx, p.scheduler); err != nil {
 		return err
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
-	"github.com/berth-k8s/berth/internal/kube/giveback"
 	"github.com/berth-k8s/berth/internal/kube/lead"
+	"github.com/berth-k8s/berth/internal/kube/memoryrelease"
 	"github.com/berth-k8s/berth/internal/kube/serve"
 )
 
@@ -82,7 +82,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.server.Run(serving, serve.Handlers{Plain: c.newHandler()}, nil)
 	}()
 	defer func() { stopServing(); <-served }()
-	go giveback.Run(serving)
+	go memoryrelease.Run(serving)
 	if c.follower != nil {
 		return c.runShadow(ctx)
 	}

@@ -7,7 +7,7 @@
 // Open takes the objects. Put, Delete, Place and Remove change the world, and after Mark, Undo
 // restores everything changed since. Fork begins a second course of events, sharing the unchanged
 // parts. The consequences of a change are not decided here but in the packages below this one
-// (workload, disruption, quota, standin) and by their callers.
+// (workload, disruption, quota, claimcontrollers) and by their callers.
 //
 //	w := world.Open(objects)
 //	mark := w.Mark()

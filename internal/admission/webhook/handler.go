@@ -18,7 +18,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission/lookup"
 	"github.com/berth-k8s/berth/internal/kube/guard"
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
 // answer is mutateObject or validateObject of a reviewer. An error means no response to the review.
@@ -125,7 +125,7 @@ func withTimeoutOf(in *http.Request) (context.Context, context.CancelFunc) {
 
 // unanswered bounds the log of failed reviews, because any client of the port can cause them. The
 // metrics count all of them.
-var unanswered seldom.Line
+var unanswered loglimit.Line
 
 // notAnswered logs a review without a response.
 func notAnswered(ctx context.Context, err error, kind string, request *admissionv1.AdmissionRequest) {

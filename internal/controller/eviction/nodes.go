@@ -11,15 +11,15 @@ import (
 
 // node is a node that was observed or is referred to by a pod.
 type node struct {
-	name    string
-	pods    []*pod // in no order that means anything; see addPod
-	known   bool   // a watch showed it and has not shown it gone
-	uid     types.UID
-	version string    // its resource version, as last seen
-	list    uint32    // the last list that showed it
-	held    []Held    // its NoExecute taints
-	witness time.Time // Node.Witness as of held
-	note    string    // its annotation, as last seen or written
+	name          string
+	pods          []*pod // in no order that means anything; see addPod
+	known         bool   // a watch showed it and has not shown it gone
+	uid           types.UID
+	version       string    // its resource version, as last seen
+	list          uint32    // the last list that showed it
+	held          []Held    // its NoExecute taints
+	taintsWritten time.Time // Node.Witness as of held
+	note          string    // its annotation, as last seen or written
 
 	noting    bool // a write of the note is in flight
 	noteTries int
@@ -50,14 +50,14 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 	other := !n.known || n.uid != seen.UID
 	missed := c.mirror.nodeList.Listing || other
 	if n.uid != seen.UID {
-		n.held, n.witness = nil, time.Time{}
+		n.held, n.taintsWritten = nil, time.Time{}
 	}
 
 	held := c.dating.nodeTaints(now, n, seen, missed)
 	changed := other || !sameTaints(held, n.held)
-	rewritten := changed || !seen.Witness.Equal(n.witness)
+	rewritten := changed || !seen.Witness.Equal(n.taintsWritten)
 	n.known, n.uid, n.version, n.list = true, seen.UID, seen.ResourceVersion, c.mirror.nodeList.Number
-	n.held, n.witness, n.note = held, seen.Witness, seen.Note
+	n.held, n.taintsWritten, n.note = held, seen.Witness, seen.Note
 	if changed {
 		c.decidePods(now, n.pods)
 	}
@@ -68,7 +68,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 // nodeGone keeps the pods of a deleted node: the pod garbage collector removes them, and the taints
 // that could evict them no longer exist.
 func (c *Core) nodeGone(now time.Time, n *node) {
-	n.known, n.uid, n.version, n.held, n.witness, n.note = false, "", "", nil, time.Time{}, ""
+	n.known, n.uid, n.version, n.held, n.taintsWritten, n.note = false, "", "", nil, time.Time{}, ""
 	c.decidePods(now, n.pods)
 	c.notes.drop(n)
 	c.mirror.dropIfUnused(n)

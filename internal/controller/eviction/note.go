@@ -19,9 +19,10 @@ import (
 // A Core that starts later would let a begin at 10:05, and evict five minutes late. The note
 // {"of":"10:05","since":{"a:NoExecute":"10:00"}} prevents that.
 type note struct {
-	// Of is the witness of the note's list of taints. If the list was written since, the note is
-	// void. A witness has whole seconds. To keep it unique to this list, a note is made only when
-	// its list is older than settled, and conditionally on the last observed version of the node.
+	// Of is the time of the write of the note's list of taints. If the list was written since, the
+	// note is void. The time has whole seconds. To keep it unique to this list, a note is made only
+	// when its list is older than settled, and conditionally on the last observed version of the
+	// node.
 	Of    time.Time            `json:"of,omitzero"`
 	Since map[string]time.Time `json:"since"`
 }
@@ -49,14 +50,14 @@ func parseNote(text string) (n note, ok bool) {
 func (n *node) wantedNote() string {
 	since := map[string]time.Time{}
 	for _, h := range n.held {
-		if h.Taint.TimeAdded.IsZero() && !h.written.Equal(n.witness) {
+		if h.Taint.TimeAdded.IsZero() && !h.written.Equal(n.taintsWritten) {
 			since[h.ID()] = h.written
 		}
 	}
 	if len(since) == 0 {
 		return ""
 	}
-	text, err := json.Marshal(note{Of: n.witness, Since: since})
+	text, err := json.Marshal(note{Of: n.taintsWritten, Since: since})
 	if err != nil {
 		return "" // a year past 9999: no such time was ever seen
 	}

@@ -148,7 +148,7 @@ func (c *Core) Save() Knowledge {
 	for _, name := range slices.Sorted(maps.Keys(c.mirror.nodes)) {
 		n := c.mirror.nodes[name]
 		saved := NodeState{
-			Name: n.name, Known: n.known, UID: n.uid, Version: n.version, List: n.list, Held: saveHeld(n.held), Witness: n.witness,
+			Name: n.name, Known: n.known, UID: n.uid, Version: n.version, List: n.list, Held: saveHeld(n.held), Witness: n.taintsWritten,
 			Note: n.note, Noting: n.noting, NoteTries: n.noteTries, NoteAt: n.noteAt,
 		}
 		for _, p := range n.pods {
@@ -222,7 +222,7 @@ func Restore(options Options, s Knowledge) *Core {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		c.mirror.nodes[n.Name] = &node{
-			name: n.Name, known: n.Known, uid: n.UID, version: n.Version, list: n.List, held: restoreHeld(n.Held), witness: n.Witness,
+			name: n.Name, known: n.Known, uid: n.UID, version: n.Version, list: n.List, held: restoreHeld(n.Held), taintsWritten: n.Witness,
 			note: n.Note, noting: n.Noting, noteTries: n.NoteTries, noteAt: n.NoteAt,
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	objects "github.com/berth-k8s/berth/internal/world"
-	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
 // claiming makes, binds and releases the claims of pods added to and removed from a world, with
@@ -24,26 +24,26 @@ import (
 //
 // The node of a successor depends on its volumes: a StatefulSet's successor takes over the claims
 // of its victim, bound to a zone, while an ephemeral volume gets a new, unbound claim. The
-// stand-ins for the controllers (package standin) make and bind claims like kube-controller-manager
+// stand-ins for the controllers (package claimcontrollers) make and bind claims like kube-controller-manager
 // and a provisioner.
 type claiming struct {
 	world       *objects.World
-	claims      standin.Claims
-	controllers standin.Controllers
+	claims      claimcontrollers.Claims
+	controllers claimcontrollers.Controllers
 	recorded    []metav1.Object // what was shown since the record began
 }
 
 // newClaiming returns a claiming of the world's claims. New claims are dated now.
 func newClaiming(of *objects.World, now metav1.Time) *claiming {
 	k, c := &claiming{world: of}, of.Cluster()
-	k.claims = standin.Claims{
+	k.claims = claimcontrollers.Claims{
 		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()),
 		Template: func(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool) {
 			return objects.Get[*resourcev1.ResourceClaimTemplate](of, namespace, name)
 		},
 		Show: k.recordObject, ShowGone: k.showGone,
 	}
-	k.controllers = standin.Controllers{Cluster: c, Feed: k.takeEvent, Now: func() metav1.Time { return now }}
+	k.controllers = claimcontrollers.Controllers{Cluster: c, Feed: k.takeEvent, Now: func() metav1.Time { return now }}
 	return k
 }
 

@@ -12,11 +12,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
 // claims returns the controllers of claims in the current cluster. Their changes are written.
-func (s *stage) claims() *standin.Claims {
+func (s *stage) claims() *claimcontrollers.Claims {
 	c := s.cluster()
 	templates := map[cluster.Name]*resourcev1.ResourceClaimTemplate{}
 	for _, o := range s.objects {
@@ -24,7 +24,7 @@ func (s *stage) claims() *standin.Claims {
 			templates[cluster.Name{Namespace: t.Namespace, Name: t.Name}] = t
 		}
 	}
-	return &standin.Claims{
+	return &claimcontrollers.Claims{
 		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()),
 		Template: func(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool) {
 			t, there := templates[cluster.Name{Namespace: namespace, Name: name}]
@@ -35,8 +35,8 @@ func (s *stage) claims() *standin.Claims {
 	}
 }
 
-// standin returns the writers of a pod's claims, in the role of drivers and the API server.
-func (s *stage) standin(c *cluster.Cluster) *standin.Controllers {
+// controllersOf returns the writers of a pod's claims, in the role of drivers and the API server.
+func (s *stage) controllersOf(c *cluster.Cluster) *claimcontrollers.Controllers {
 	feed := func(e cycle.Event) {
 		switch e := e.(type) {
 		case cycle.Seen:
@@ -46,7 +46,7 @@ func (s *stage) standin(c *cluster.Cluster) *standin.Controllers {
 			s.remove(e.Object)
 		}
 	}
-	return &standin.Controllers{Cluster: c, Feed: feed, Now: func() metav1.Time { return metav1.NewTime(s.now) }}
+	return &claimcontrollers.Controllers{Cluster: c, Feed: feed, Now: func() metav1.Time { return metav1.NewTime(s.now) }}
 }
 
 // release deletes or frees the claims of a removed pod.
@@ -56,7 +56,7 @@ func (s *stage) release(p *v1.Pod) {
 	}
 	claims := s.claims()
 	claims.Release(p)
-	s.standin(claims.Cluster).Gone(claims.Cluster.Pending(p))
+	s.controllersOf(claims.Cluster).Gone(claims.Cluster.Pending(p))
 }
 
 // reserve gives a pod its claimed volumes and devices on its node.
@@ -72,7 +72,7 @@ func (s *stage) reserve(p *v1.Pod, node string) {
 			if err != nil {
 				s.fail("%s lands on %s: %v", p.Name, node, err)
 			}
-			s.standin(c).Bind(volumes, n)
+			s.controllersOf(c).Bind(volumes, n)
 			continue
 		}
 		if _, err := r.Reserve(c, pending, n); err != nil {

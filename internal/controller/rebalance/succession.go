@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	objects "github.com/berth-k8s/berth/internal/world"
-	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
@@ -72,7 +72,7 @@ func (w *world) successorFor(p *pod) *pod {
 // plan names the same pods each time.
 func successorOf(victim *v1.Pod, now time.Time) *v1.Pod {
 	return workload.Successor(victim, objects.UIDOf(victim)+"'", func(p *v1.Pod, controller *metav1.OwnerReference) string {
-		return standin.Name(p.Namespace, standin.BaseOf(p, controller), p.UID, func(string) bool { return false })
+		return claimcontrollers.Name(p.Namespace, claimcontrollers.BaseOf(p, controller), p.UID, func(string) bool { return false })
 	}, metav1.NewTime(now))
 }
 

@@ -41,7 +41,7 @@ var volumesBound = waitFor{
 var devicesReady = waitFor{
 	late:   "device binding timeout",
 	needed: func(b *placement) bool { return slices.ContainsFunc(b.devices.Claims, awaitsDevices) },
-	told: func(b *placement) RecordEvent {
+	event: func(b *placement) RecordEvent {
 		return RecordEvent{
 			Profile: b.Profile, Regarding: Reference(b.Pod), Type: v1.EventTypeNormal, Reason: "BindingConditionsPending",
 			Message: "waiting for binding conditions for device on node " + b.Node,
@@ -79,8 +79,8 @@ func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 	if w.needed != nil && !w.needed(b) {
 		return
 	}
-	if w.told != nil {
-		ps.addAction(w.told(b))
+	if w.event != nil {
+		ps.addAction(w.event(b))
 	}
 	b.prepare.waiting++
 	ps.conditions = append(ps.conditions, &objectWait{b, w, plugin, ps.now, ps.now.Add(w.within(b))})

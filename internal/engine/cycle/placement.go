@@ -186,7 +186,7 @@ type objectWait struct {
 type waitFor struct {
 	late   string                         // the error if it is not met by the deadline
 	needed func(b *placement) bool        // nil: always
-	told   func(b *placement) RecordEvent // of the event when the wait begins; nil: none
+	event  func(b *placement) RecordEvent // of the event when the wait begins; nil: none
 	within func(b *placement) time.Duration
 	met    func(c *cluster.Cluster, b *placement) (bool, error)
 	// over, if set, reports the result of the wait: success, failure, timeout or error.

@@ -25,7 +25,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
-	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
 var (
@@ -62,13 +62,13 @@ func TestARestartFindsNothingToDo(t *testing.T) {
 
 // served is an API server with controllers that respond immediately, and a core using it.
 type served struct {
-	rng     *rand.Rand
-	now     time.Time
-	core    *Core
-	seed    uint64
-	gates   groups.Gates
-	standin standin.Controllers
-	objects map[Kind]map[cluster.Name]metav1.Object
+	rng         *rand.Rand
+	now         time.Time
+	core        *Core
+	seed        uint64
+	gates       groups.Gates
+	controllers claimcontrollers.Controllers
+	objects     map[Kind]map[cluster.Name]metav1.Object
 	// features holds the properties of pods and nodes in this run. They are few, so that one reason
 	// to wait is not hidden by another.
 	features map[string]bool
@@ -95,7 +95,7 @@ func newServed(seed uint64) *served {
 		s.gates = groups.Gates{Generic: true, Topology: s.chance(2)}
 	}
 	s.core = s.anew()
-	s.standin = standin.Controllers{
+	s.controllers = claimcontrollers.Controllers{
 		Cluster: s.core.View().Cluster, Feed: s.feed, Now: func() metav1.Time { return metav1.NewTime(s.now) },
 		Named: func(uid types.UID, status *v1.PodExtendedResourceClaimStatus) {
 			s.changePod(s.podOf(uid), func(p *v1.Pod) { p.Status.ExtendedResourceClaimStatus = status })
@@ -187,7 +187,7 @@ func (s *served) removePod(p *v1.Pod) {
 	known := s.core.View().Cluster.Pod(p.UID)
 	s.feed(Gone{Pods, p})
 	if known != nil {
-		s.standin.Gone(known)
+		s.controllers.Gone(known)
 	}
 }
 
@@ -205,7 +205,7 @@ func (s *served) feed(e Event) {
 }
 
 func (s *served) carryOut(action Action) {
-	if s.standin.CarryOut(action) {
+	if s.controllers.CarryOut(action) {
 		return
 	}
 	switch a := action.(type) {

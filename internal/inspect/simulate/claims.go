@@ -11,14 +11,14 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/world"
-	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
 // claims creates claims of volumes and devices on behalf of the API server, which sets defaults,
 // and the controllers for ephemeral volumes and claim templates. The embedded Claims creates and
 // deletes the claims of a pod; this type handles cluster-wide state.
 type claims struct {
-	standin.Claims
+	claimcontrollers.Claims
 	scheduler *scheduler
 }
 

@@ -21,8 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 	"github.com/berth-k8s/berth/internal/world/disruption"
-	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
 // pods holds the world's pods as stored in the API server. It admits new pods and maintains their
@@ -378,10 +378,10 @@ func (s *pods) updatePod(p *pod, applied *v1.Pod) bool {
 
 // nameFor generates a name like the API server, but the same in every run.
 func (s *pods) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
-	return s.generateName(p.Namespace, standin.BaseOf(p, owner))
+	return s.generateName(p.Namespace, claimcontrollers.BaseOf(p, owner))
 }
 
 // generateName generates an unused name with prefix base, the same in every run.
 func (s *pods) generateName(namespace, base string) string {
-	return standin.Name(namespace, base, s.entered+1, func(name string) bool { return s.named[Name{namespace, name}] != nil })
+	return claimcontrollers.Name(namespace, base, s.entered+1, func(name string) bool { return s.named[Name{namespace, name}] != nil })
 }

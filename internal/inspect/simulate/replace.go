@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
-	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
@@ -247,7 +247,7 @@ func (c *controllers) preemptPod(uid types.UID, by *pod) {
 // its containers is unknown. Most controllers replace it immediately; if awaitsEnd is true, the
 // controller acts in removeEnded.
 func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
-	grace := standin.GraceOf(p.object)
+	grace := claimcontrollers.GraceOf(p.object)
 	if grace <= 0 {
 		c.departPod(p, cause, detail)
 		return

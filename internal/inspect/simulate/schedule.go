@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/world"
-	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
 // scheduler drives the core that schedules the world's pods, and keeps each pod's part of the
@@ -40,7 +40,7 @@ type scheduler struct {
 	// tried once. A live scheduler has already tried them, and their back-off is over. trySettled
 	// sets it to 0.
 	behind      time.Duration
-	controllers standin.Controllers
+	controllers claimcontrollers.Controllers
 	profiles    map[string]*plugins.Profile // by scheduler name
 	created     []*pod
 	late        []*pod // shown once all others have been tried; see makeAgain
@@ -102,7 +102,7 @@ func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 
 	view := s.core.View()
 	s.c, s.groups, s.api = view.Cluster, view.Groups, world.Over(view.Cluster)
-	s.controllers = standin.Controllers{
+	s.controllers = claimcontrollers.Controllers{
 		Cluster: s.c, Feed: s.feedEvent, Named: s.nameClaim, Now: func() metav1.Time { return metav1.NewTime(s.clock.time()) },
 	}
 	// The world is complete before the first decision, so the core leads from the beginning.

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/agenda"
-	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
 // Options configures the playing of a course.
@@ -45,7 +45,7 @@ type Options struct {
 //	core actions -> carryOut -> core (succeed immediately)
 type day struct {
 	core        *cycle.Core
-	controllers standin.Controllers
+	controllers claimcontrollers.Controllers
 	course      *Course
 	now         time.Time
 	agenda      agenda.Agenda
@@ -108,7 +108,7 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 		d.known[kind] = map[types.UID]metav1.Object{}
 	}
 
-	d.controllers = standin.Controllers{
+	d.controllers = claimcontrollers.Controllers{
 		Cluster: core.View().Cluster, Feed: d.feedEvent, Named: d.recordClaim, Now: func() metav1.Time { return metav1.NewTime(d.now) },
 	}
 	for {

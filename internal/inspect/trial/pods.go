@@ -17,7 +17,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
-	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
@@ -235,7 +235,7 @@ func (d *day) removeVictim(a cycle.Remove) {
 	if p.fate != nil {
 		p.fate.Preempted = true
 	}
-	grace := standin.GraceOf(p.object)
+	grace := claimcontrollers.GraceOf(p.object)
 	object := *p.object
 	object.DeletionTimestamp = &metav1.Time{Time: d.now.Add(grace)}
 	p.object = &object

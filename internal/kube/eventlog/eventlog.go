@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
 // The bounds of a log, in total and per event. Events are for later readers: late is better than
@@ -91,7 +91,7 @@ type Log struct {
 	bytes   int           // their size
 	dropped int           // events that found the queue full
 
-	full seldom.Line // about events that are dropped
+	full loglimit.Line // about events that are dropped
 }
 
 // queued is an event with the time of its occurrence, possibly long before it is written.

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 	"github.com/berth-k8s/berth/internal/quantity"
 )
 
@@ -129,11 +129,11 @@ type feed struct {
 	useless time.Time       // since when watches from this version have been; zero: they are not
 	refused time.Time       // when the last of these ended
 
-	complaint seldom.Line // about what the API server answers
+	complaint loglimit.Line // about what the API server answers
 }
 
 // unreached is shared by all feeds, which lose the API server together.
-var unreached = new(seldom.Line)
+var unreached = new(loglimit.Line)
 
 // goOn lists if it must, and then watches until the watch ends. It returns nil for a watch that
 // ended as agreed.

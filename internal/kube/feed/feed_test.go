@@ -32,7 +32,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
 // api serves a feed and records its requests and the calls of its sink.
@@ -676,7 +676,7 @@ func TestOutageIsOneLine(t *testing.T) {
 		{apierrors.NewResourceExpired("too old resource version"), 0},
 		{apierrors.NewForbidden(v1.Resource("pods"), "", errors.New("no")), 3},
 	} {
-		unreached = new(seldom.Line)
+		unreached = new(loglimit.Line)
 		log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), log), 5*time.Second)

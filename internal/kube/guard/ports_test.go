@@ -37,7 +37,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/kube/serve"
 	"github.com/berth-k8s/berth/internal/ui"
-	"github.com/berth-k8s/berth/internal/up/door"
+	"github.com/berth-k8s/berth/internal/up/relay"
 )
 
 // port is a listening port of a Berth process.
@@ -374,7 +374,7 @@ func everyPort(t *testing.T) []*port {
 	behind.Start()
 	t.Cleanup(behind.Close)
 	entrance := listen()
-	go door.Serve(entrance, func() (string, error) { return behind.Listener.Addr().String(), nil })
+	go relay.Serve(entrance, func() (string, error) { return behind.Listener.Addr().String(), nil })
 	add(port{name: "berth up --agent, for pods", opened: "internal/up/localcluster/relay.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
 
 	// The example of an extender, which does not count connections.

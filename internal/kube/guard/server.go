@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
 const (
@@ -41,12 +41,12 @@ func Server(handler http.Handler) *http.Server {
 }
 
 // ErrorLog returns a logger for the errors of a server, such as failed TLS handshakes. Any caller
-// that reaches the port can cause them, so it logs one line per [seldom.Every] with the number of
+// that reaches the port can cause them, so it logs one line per [loglimit.Every] with the number of
 // lines omitted since, and all of them at level 4.
 func ErrorLog() *log.Logger { return log.New(&errorLog{}, "", 0) }
 
 type errorLog struct {
-	line    seldom.Line
+	line    loglimit.Line
 	omitted atomic.Int64
 }
 

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
@@ -40,7 +40,7 @@ type sender struct {
 	client kubernetes.Interface
 	log    *slog.Logger
 
-	failing seldom.Line // about requests that are retried
+	failing loglimit.Line // about requests that are retried
 
 	mu sync.Mutex
 	// By node. With it, a renewal is one request.

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
 // keeper begins and ends the cycles of a profile. It precedes the profile's plugins (see
@@ -98,7 +98,7 @@ type extension struct {
 	f         *framework
 	name      string
 	plugin    fwk.Plugin
-	complaint seldom.Line // about panics
+	complaint loglimit.Line // about panics
 }
 
 var (

@@ -17,7 +17,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
 const (
@@ -55,7 +55,7 @@ type binder struct {
 	workers  *workers                                 // run bindPod; one lends its place while a plugin takes long
 	plugins  *pluginCalls
 	life     *lifetime
-	unread   seldom.Line // logs pods that cannot be read
+	unread   loglimit.Line // logs pods that cannot be read
 }
 
 // bindPod binds the pod to its node and then calls the plugins at PostBind. A plugin failing there

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/internal/durable"
-	"github.com/berth-k8s/berth/internal/up/door"
+	"github.com/berth-k8s/berth/internal/up/relay"
 )
 
 // defaultServiceRange is the control plane's default.
@@ -74,7 +74,7 @@ func openRelay(dir, device, kubeconfig string) (*serviceRelay, error) {
 		if err != nil {
 			return nil, err
 		}
-		go door.Serve(d.listener, func() (string, error) { return apiServer(kubeconfig) })
+		go relay.Serve(d.listener, func() (string, error) { return apiServer(kubeconfig) })
 		if text == defaultServiceRange {
 			return d, nil
 		}

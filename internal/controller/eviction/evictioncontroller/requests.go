@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
 const (
@@ -45,7 +45,7 @@ type requests struct {
 	pools   sharedReads[eviction.PoolAt, []eviction.Slice]
 	rules   sharedReads[string, *eviction.Rule]
 
-	complaint seldom.Line // about requests that failed, of all kinds together
+	complaint loglimit.Line // about requests that failed, of all kinds together
 }
 
 // newRequests returns requests that use the two clients.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
 // answerWithin bounds a request: longer than the API server takes for any (--request-timeout, a
@@ -29,7 +29,7 @@ const answerWithin = 65 * time.Second
 // retry is up to the core.
 type requests struct {
 	client    kubernetes.Interface // without a rate limit
-	complaint seldom.Line          // about requests that failed
+	complaint loglimit.Line        // about requests that failed
 }
 
 // carryOut sends one request and returns the answer for its ticket, whatever happens.

@@ -21,7 +21,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
-	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
 const (
@@ -41,7 +41,7 @@ type requests struct {
 	client kubernetes.Interface // without a rate limit
 	events *eventlog.Log        // about pods whose node is not ready
 
-	complaint seldom.Line
+	complaint loglimit.Line
 
 	mu sync.Mutex // marks is used by the loop's goroutine and by requests
 	// marks holds the cancel functions of markings in progress, by ticket.

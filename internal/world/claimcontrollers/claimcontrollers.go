@@ -1,10 +1,10 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standin stands in for the controllers of volumes and device claims for a scheduling core
-// in virtual time. The core's writes to these succeed immediately, and the core is shown the
-// effects a cluster would then show.
-package standin
+// Package claimcontrollers stands in for the controllers of volumes and device claims for a
+// scheduling core in virtual time. The core's writes to these succeed immediately, and the core is
+// shown the effects a cluster would then show.
+package claimcontrollers
 
 import (
 	"fmt"

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package giveback
+package memoryrelease
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func TestOnlyAtRest(t *testing.T) {
 		now, collected := reading{live: 100 << 20, held: 400 << 20}, 0
 		locked := func(do func()) { mu.Lock(); defer mu.Unlock(); do() }
 		ctx, cancel := context.WithCancel(t.Context())
-		tick := time.NewTicker(rest)
+		tick := time.NewTicker(period)
 		go run(ctx, tick.C, func() (r reading) { locked(func() { r = now }); return r },
 			func() { locked(func() { collected++; now.cycles++ }) })
 		time.Sleep(time.Second) // between two ticks
@@ -38,17 +38,17 @@ func TestOnlyAtRest(t *testing.T) {
 		for range 10 {
 			grow()
 			grow()
-			after(rest, 0, "while the collector works")
+			after(period, 0, "while the collector works")
 		}
-		after(2*rest, 1, "at rest")
-		after(rest, 1, "soon after the last time")
-		after(pause*rest, 2, "later")
+		after(2*period, 1, "at rest")
+		after(period, 1, "soon after the last time")
+		after(pausePeriods*period, 2, "later")
 		after(time.Hour, 2, "still at rest")
 		grow()
-		after(3*rest, 3, "at rest again")
+		after(3*period, 3, "at rest again")
 		for _, want := range []int{4, 4, 4, 5, 5, 5} {
 			grow()
-			after(rest, want, "while the collector runs seldom")
+			after(period, want, "while the collector runs seldom")
 		}
 		locked(func() { now.cycles, now.held = now.cycles+1, 130<<20 })
 		after(time.Hour, 5, "when little is held")

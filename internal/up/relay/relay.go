@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package door lets pods reach an API server that listens on loopback only: Serve accepts their
+// Package relay lets pods reach an API server that listens on loopback only: Serve accepts their
 // connections at an address in their network and relays the traffic in both directions.
-package door
+package relay
 
 import (
 	"errors"

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package seldom keeps a log readable during a repeated failure: the first occurrence is logged at
-// the usual level, since it may be a missing permission, and after that one per Every.
-package seldom
+// Package loglimit keeps a log readable during a repeated failure: the first occurrence is logged
+// at the usual level, since it may be a missing permission, and after that one per Every.
+package loglimit
 
 import (
 	"sync/atomic"
