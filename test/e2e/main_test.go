@@ -42,7 +42,7 @@ func setUp(m *testing.M) (int, error) {
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		return 0, err
 	}
-	if bin, err = binaries.In(work, "../.."); err != nil {
+	if bin, err = binaries.BuildIn(work, "../.."); err != nil {
 		return 0, err
 	}
 	// Keep the tests away from the user's cluster and cache.

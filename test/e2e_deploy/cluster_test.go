@@ -49,7 +49,7 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	if bin, err = binaries.In(work, "../.."); err != nil {
+	if bin, err = binaries.BuildIn(work, "../.."); err != nil {
 		return 0, err
 	}
 	// Keep the tests away from the user's cluster and cache.

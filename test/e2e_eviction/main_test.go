@@ -59,7 +59,7 @@ var bin = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	temporary = append(temporary, dir)
-	return binaries.In(dir, "../..")
+	return binaries.BuildIn(dir, "../..")
 })
 
 // program returns the path of one of them.

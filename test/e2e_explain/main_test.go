@@ -65,7 +65,7 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	if bin, err = binaries.In(work, "../.."); err != nil {
+	if bin, err = binaries.BuildIn(work, "../.."); err != nil {
 		return 0, err
 	}
 	os.Unsetenv("KUBECONFIG")

@@ -49,7 +49,7 @@ func setUp(m *testing.M) (int, error) {
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("BERTH_DATA_DIR")
 	os.Setenv("HOME", work)
-	if shared.bin, err = binaries.In(work, "../.."); err != nil {
+	if shared.bin, err = binaries.BuildIn(work, "../.."); err != nil {
 		return 0, err
 	}
 	browser, end, err := stage.Launch(path)

@@ -76,11 +76,11 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	store := outoftree.NewStore()
 	m.set = outoftree.New(ctx, outoftree.Options{
 		Factories: factories, Store: store, Client: with.Client, KubeConfig: with.KubeConfig, PodsToActivate: with.PodsToActivate,
-		PreQueueingHints: on(features.SchedulerPreQueueingHints),
+		PreQueueingHints: isEnabled(features.SchedulerPreQueueingHints),
 	})
 	read, err := config.Parse("integration.yaml", file, config.Options{
-		Probe: m.set.Probe, CompareTolerations: on(features.TaintTolerationComparisonOperators),
-		WithoutStorageScores: !on(features.StorageCapacityScoring), AllowMissingDrivers: !on(features.VolumeLimitScaling),
+		Probe: m.set.Probe, CompareTolerations: isEnabled(features.TaintTolerationComparisonOperators),
+		WithoutStorageScores: !isEnabled(features.StorageCapacityScoring), AllowMissingDrivers: !isEnabled(features.VolumeLimitScaling),
 	})
 
 	if err != nil {
@@ -94,13 +94,13 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	m.scheduler, err = runner.New(with.Client, with.Client, runner.Options{
 		Profiles: profiles, Objects: store, Lead: m.leads,
 		Groups: groups.Gates{
-			Generic: on(features.GenericWorkload), Topology: on(features.TopologyAwareWorkloadScheduling),
-			Claims: on(features.DRAWorkloadResourceClaims), Policy: on(features.PodGroupPreemptionPolicy),
-			Composite: on(features.CompositePodGroup),
+			Generic: isEnabled(features.GenericWorkload), Topology: isEnabled(features.TopologyAwareWorkloadScheduling),
+			Claims: isEnabled(features.DRAWorkloadResourceClaims), Policy: isEnabled(features.PodGroupPreemptionPolicy),
+			Composite: isEnabled(features.CompositePodGroup),
 		},
 		Disabled: cycle.Disabled{
-			PopFromBackoff: !on(features.SchedulerPopFromBackoffQ), Expectation: !on(features.NominatedNodeNameForExpectation),
-			DeviceTaintRules: !on(features.DRADeviceTaintRules),
+			PopFromBackoff: !isEnabled(features.SchedulerPopFromBackoffQ), Expectation: !isEnabled(features.NominatedNodeNameForExpectation),
+			DeviceTaintRules: !isEnabled(features.DRADeviceTaintRules),
 		},
 		FirstBackoff: orInstant(with.FirstBackoff), LastBackoff: orInstant(with.LastBackoff), MaxWait: with.MaxWait,
 	})
@@ -163,7 +163,7 @@ func (m *made) schedule(ctx context.Context) error {
 	return m.scheduler.Run(ctx, binders)
 }
 
-func on(gate featuregate.Feature) bool { return utilfeature.DefaultFeatureGate.Enabled(gate) }
+func isEnabled(gate featuregate.Feature) bool { return utilfeature.DefaultFeatureGate.Enabled(gate) }
 
 // orInstant distinguishes a back-off of zero from an unset one.
 func orInstant(d time.Duration) time.Duration { return max(d, time.Nanosecond) }

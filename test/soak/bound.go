@@ -10,7 +10,7 @@ import (
 )
 
 // checkBound verifies that a pod gets its node once, and then has room there.
-func (w *witness) checkBound(p *podSeen, before *v1.Pod, now time.Time) {
+func (w *observer) checkBound(p *podSeen, before *v1.Pod, now time.Time) {
 	node := p.pod.Spec.NodeName
 	if node != "" && p.boundAt.IsZero() {
 		p.boundAt = now

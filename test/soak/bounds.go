@@ -82,7 +82,7 @@ func (c *campaign) measureParts() {
 			continue
 		}
 
-		c.witness.checks.addOne(bounded)
+		c.observer.checks.addOne(bounded)
 		for _, what := range over {
 			c.addViolation(bounded, what, p.name)
 		}

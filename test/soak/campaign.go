@@ -26,22 +26,22 @@ type campaign struct {
 	Options
 	began time.Time
 
-	parts   []*part // the control plane first; complete once the rounds begin, under mu before
-	plane   *part
-	disk    *disk // nil: none can be mounted, or is wanted
-	noDisk  string
-	client  kubernetes.Interface
-	witness *witness
-	churn   *churn
-	keeping sync.WaitGroup
+	parts    []*part // the control plane first; complete once the rounds begin, under mu before
+	plane    *part
+	disk     *disk // nil: none can be mounted, or is wanted
+	noDisk   string
+	client   kubernetes.Interface
+	observer *observer
+	churn    *churn
+	keeping  sync.WaitGroup
 	// rolling: parts are replaced one by one. Since the other one of two remains, trouble of one
 	// does not hinder the controllers.
 	rolling  bool
 	election election
 	release  context.CancelFunc // ends the keeping of parts
 
-	faults, requests, deeds, ends *counts
-	sizes                         *sizes
+	faults, requests, actions, ends *counts
+	sizes                           *sizes
 
 	enough context.CancelFunc // ends the rounds
 
@@ -58,8 +58,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	c := &campaign{Options: o, began: time.Now(), phase: "start", election: quick, faults: newCounts(),
-		requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
-	c.witness = newWitness(c.Silence, c.addViolation)
+		requests: newCounts(), actions: newCounts(), ends: newCounts(), sizes: newSizes()}
+	c.observer = newObserver(c.Silence, c.addViolation)
 	defer c.cleanUp()
 	if err := c.startAll(ctx); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	c.enough = enough
 	watching, stop := context.WithCancel(ctx)
 	var witnesses sync.WaitGroup
-	for _, f := range newFollowers(c.client, c.witness) {
+	for _, f := range newFollowers(c.client, c.observer) {
 		witnesses.Go(func() { f.runFollower(watching) })
 	}
 	witnesses.Go(func() { c.watchClock(watching) })
@@ -110,7 +110,7 @@ func (c *campaign) playRounds(ctx context.Context) {
 		raging, over := context.WithTimeout(ctx, c.Storm)
 		var both sync.WaitGroup
 		both.Go(func() { storm.runFaults(raging) })
-		both.Go(func() { c.churn.runDeeds(raging) })
+		both.Go(func() { c.churn.runActions(raging) })
 		both.Wait()
 		over()
 		c.setPhase("faults over")
@@ -172,7 +172,7 @@ func (c *campaign) startAll(ctx context.Context) error {
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
-	c.churn = &churn{client: c.client, rng: c.newRand(forChurn), nodes: c.Nodes, counts: c.deeds}
+	c.churn = &churn{client: c.client, rng: c.newRand(forChurn), nodes: c.Nodes, counts: c.actions}
 	if err := c.startParts(config); err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (c *campaign) watchClock(ctx context.Context) {
 			passed = now.Sub(last)
 		}
 		last = now
-		c.witness.checkLate(now, passed)
+		c.observer.checkLate(now, passed)
 	}
 }
 
@@ -269,7 +269,7 @@ func (c *campaign) endParts() {
 		if !ran {
 			continue
 		}
-		c.witness.checks.addOne(cleanEnd)
+		c.observer.checks.addOne(cleanEnd)
 		if code != 0 {
 			c.addViolation(cleanEnd, fmt.Sprintf("%s was asked to end and did so with exit code %d", p.name, code), p.name)
 		}

@@ -56,7 +56,7 @@ func TestShortCampaign(t *testing.T) {
 // programs returns the folder of the binaries under test.
 func programs(t *testing.T) string {
 	t.Helper()
-	dir, err := binaries.In(t.TempDir(), "../..")
+	dir, err := binaries.BuildIn(t.TempDir(), "../..")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func (c *campaign) startParts(api *rest.Config) error {
 		kind, _, _ := strings.Cut(name, "-")
 		network, err := newNetwork(api, c.newRand(forNetworks+uint64(i)), c.requests, func(pod string) {
 			if kind == "controller" {
-				c.witness.noteDeletion(pod, time.Now())
+				c.observer.noteDeletion(pod, time.Now())
 			}
 		})
 		if err != nil {
@@ -126,7 +126,7 @@ func (c *campaign) excuseOf(p *part, words string) (string, bool) {
 
 // partEnded records the unrequested end of a part.
 func (c *campaign) partEnded(p *part, why string, excused bool) {
-	c.witness.checks.addOne(noPanic)
+	c.observer.checks.addOne(noPanic)
 	c.ends.addOne(p.kindName() + ": " + why)
 	if !excused {
 		c.addViolation(noPanic, fmt.Sprintf("%s ended by itself: %s: %s", p.name, why, firstOf(p.journal.lastLines(3))), p.name)

@@ -32,18 +32,18 @@ type churn struct {
 	mends  int // how often changes of nodes are reverted, instead of once
 }
 
-// deed is an occasional action.
-type deed struct {
+// action is an occasional change of the workloads.
+type action struct {
 	name  string
 	often int
 	do    func(context.Context) error
 }
 
-// listDeeds returns the possible deeds with their relative frequencies.
-func (c *churn) listDeeds() []deed {
+// listActions returns the possible actions with their relative frequencies.
+func (c *churn) listActions() []action {
 	mends := max(1, c.mends)
 
-	return []deed{
+	return []action{
 		{"workload scaled", 10, c.scaleWorkload},
 		{"workload rolled", 3, c.rollWorkload},
 		{"job made", 4, c.makeJob},
@@ -64,16 +64,16 @@ func (c *churn) listDeeds() []deed {
 	}
 }
 
-// runDeeds performs one deed after the other until the context ends.
-func (c *churn) runDeeds(ctx context.Context) {
-	deeds, sum := c.listDeeds(), 0
+// runActions performs one action after the other until the context ends.
+func (c *churn) runActions(ctx context.Context) {
+	deeds, sum := c.listActions(), 0
 	for _, d := range deeds {
 		sum += d.often
 	}
 
 	for sleepFor(ctx, time.Duration(c.rng.Int64N(int64(600*time.Millisecond)))) {
 		dice := c.rng.IntN(sum)
-		i := slices.IndexFunc(deeds, func(d deed) bool { dice -= d.often; return dice < 0 })
+		i := slices.IndexFunc(deeds, func(d action) bool { dice -= d.often; return dice < 0 })
 		doing, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err := deeds[i].do(doing)
 		cancel()

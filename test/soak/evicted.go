@@ -39,7 +39,7 @@ func sameTaint(a, b *v1.Taint) bool {
 	return a.MatchTaint(b) && a.Value == b.Value && a.TimeAdded.Equal(b.TimeAdded)
 }
 
-func (w *witness) seesNode(node *v1.Node, now time.Time, gap *span) {
+func (w *observer) seesNode(node *v1.Node, now time.Time, gap *span) {
 	n := w.nodes[node.Name]
 	if n == nil || n.node.UID != node.UID {
 		n = &nodeSeen{}
@@ -122,7 +122,7 @@ func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since
 
 // checkJust verifies that a pod deleted by a controller for a taint was due to leave at some time
 // in the window.
-func (w *witness) checkJust(p *podSeen, now time.Time) {
+func (w *observer) checkJust(p *podSeen, now time.Time) {
 	if at, sent := w.deleted[podKey(p.pod)]; !sent || now.Sub(at) > 2*window {
 		return // marked once, and deleted by another client
 	}
@@ -168,9 +168,9 @@ func (p *podSeen) leftLate(now time.Time) leftLate {
 }
 
 const (
-	// tardy is the maximum delay of an eviction and of the detection of a silent node, counting
-	// only times without hindrance of the controllers.
-	tardy = 40 * time.Second
+	// evictionDelayLimit is the maximum delay of an eviction and of the detection of a silent node,
+	// counting only times without hindrance of the controllers.
+	evictionDelayLimit = 40 * time.Second
 	// recovers is the time for which controllers count as hindered after trouble: a Lease expires,
 	// lists are read, back-offs end.
 	recovers = 20 * time.Second
@@ -178,7 +178,7 @@ const (
 
 // checkLate finds pods still present after they were due to leave. passed is the time since the
 // last check, if the controllers were well throughout.
-func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
+func (w *observer) checkLate(now time.Time, passed time.Duration) (late int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fair += passed
@@ -196,7 +196,7 @@ func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
 		}
 		late++
 		w.checks.addOne(evictionDone)
-		if w.fair-p.late.fair > tardy {
+		if w.fair-p.late.fair > evictionDelayLimit {
 			w.reportOnce(evictionDone, podKey(p.pod),
 				"pod %s had to leave node %s for its taints and is there, %s later, in which the controllers were well",
 				podKey(p.pod), n.node.Name, (w.fair - p.late.fair).Round(time.Second))
@@ -207,7 +207,7 @@ func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
 }
 
 // checkSilent finds silent nodes without the taint.
-func (w *witness) checkSilent() (unnoticed int) {
+func (w *observer) checkSilent() (unnoticed int) {
 	for _, n := range w.nodes {
 		noticed := slices.ContainsFunc(n.node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnreachable })
 		if !n.silent.is || noticed {
@@ -215,7 +215,7 @@ func (w *witness) checkSilent() (unnoticed int) {
 		}
 		unnoticed++
 		w.checks.addOne(silenceSeen)
-		if w.fair-n.silent.fair > w.silence+tardy {
+		if w.fair-n.silent.fair > w.silence+evictionDelayLimit {
 			w.reportOnce(silenceSeen, n.node.Name,
 				"node %s has been silent for %s in which the controllers were well, and is not tainted", n.node.Name,
 				(w.fair - n.silent.fair).Round(time.Second))

@@ -20,26 +20,26 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// follower shows a witness all objects of a resource. It uses neither Berth's code nor an informer:
-// it detects and reports possibly missed events.
+// follower shows an observer all objects of a resource. It uses neither Berth's code nor an
+// informer: it detects and reports possibly missed events.
 type follower struct {
 	resource string
 	client   rest.Interface
 	list     func() runtime.Object
-	witness  *witness
+	observer *observer
 
 	version string
 	newest  uint64    // version that was ever seen
 	seenAll time.Time // until when nothing was missed
 }
 
-func newFollowers(client kubernetes.Interface, w *witness) []*follower {
+func newFollowers(client kubernetes.Interface, w *observer) []*follower {
 	core, policy := client.CoreV1().RESTClient(), client.PolicyV1().RESTClient()
 	return []*follower{
-		{resource: "nodes", client: core, list: func() runtime.Object { return &v1.NodeList{} }, witness: w},
-		{resource: "pods", client: core, list: func() runtime.Object { return &v1.PodList{} }, witness: w},
+		{resource: "nodes", client: core, list: func() runtime.Object { return &v1.NodeList{} }, observer: w},
+		{resource: "pods", client: core, list: func() runtime.Object { return &v1.PodList{} }, observer: w},
 		{resource: "poddisruptionbudgets", client: policy,
-			list: func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }, witness: w},
+			list: func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }, observer: w},
 	}
 }
 
@@ -73,10 +73,10 @@ func (f *follower) listAll(ctx context.Context) error {
 	present := map[types.UID]bool{}
 	_ = meta.EachListItem(list, func(o runtime.Object) error { // the function fails never
 		present[o.(metav1.Object).GetUID()] = true
-		f.witness.seeObject(o, now, gap)
+		f.observer.seeObject(o, now, gap)
 		return nil
 	})
-	f.witness.seeListed(f.resource, present, now, gap)
+	f.observer.seeListed(f.resource, present, now, gap)
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
 		return err
@@ -93,9 +93,9 @@ func (f *follower) noteVersion(version string) {
 	if err != nil {
 		return
 	}
-	f.witness.checks.addOne(stateKept)
+	f.observer.checks.addOne(stateKept)
 	if n < f.newest {
-		f.witness.found(stateKept, fmt.Sprintf("%s were at version %d, and are at %d", f.resource, f.newest, n), f.resource)
+		f.observer.found(stateKept, fmt.Sprintf("%s were at version %d, and are at %d", f.resource, f.newest, n), f.resource)
 	}
 	f.newest = max(n, f.newest)
 }
@@ -118,9 +118,9 @@ func (f *follower) watchChanges(ctx context.Context) error {
 		now := time.Now()
 		switch event.Type {
 		case watch.Added, watch.Modified:
-			f.witness.seeObject(event.Object, now, nil)
+			f.observer.seeObject(event.Object, now, nil)
 		case watch.Deleted:
-			f.witness.missObject(event.Object, now)
+			f.observer.missObject(event.Object, now)
 		case watch.Error:
 			return fmt.Errorf("watch %s: %v", f.resource, event.Object)
 		}

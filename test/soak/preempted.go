@@ -20,7 +20,7 @@ type waitedPod struct {
 }
 
 // noteServed records that a pod is no longer pending.
-func (w *witness) noteServed(p *podSeen, now time.Time) {
+func (w *observer) noteServed(p *podSeen, now time.Time) {
 	if isWaiting(p.pod) {
 		w.waited = append(w.waited, waitedPod{priorityOf(p.pod), now})
 	}
@@ -35,7 +35,7 @@ func priorityOf(pod *v1.Pod) int32 {
 
 // checkPreemption verifies that the victim had a lower priority than some pending pod, and that no
 // budget to be respected forbade it.
-func (w *witness) checkPreemption(p *podSeen, message string, now time.Time) {
+func (w *observer) checkPreemption(p *podSeen, message string, now time.Time) {
 	if !w.sawAll(now.Add(-window), "pods") {
 		w.checks.addOne(victimJust + " (not judged: changes may have been missed)")
 		return
@@ -68,7 +68,7 @@ type budgetSeen struct {
 	spent    time.Time // zero: it allows something
 }
 
-func (w *witness) seesBudget(budget *policyv1.PodDisruptionBudget, now time.Time, gap *span) {
+func (w *observer) seesBudget(budget *policyv1.PodDisruptionBudget, now time.Time, gap *span) {
 	b := w.budgets[budget.UID]
 	if b == nil {
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
@@ -88,7 +88,7 @@ func (w *witness) seesBudget(budget *policyv1.PodDisruptionBudget, now time.Time
 }
 
 // checkBudgets verifies that no budget of the pod has denied disruptions throughout the window.
-func (w *witness) checkBudgets(p *podSeen, by string, now time.Time) {
+func (w *observer) checkBudgets(p *podSeen, by string, now time.Time) {
 	if !isReady(p.pod) {
 		return // a pod that is not healthy may go if its budget is met
 	}

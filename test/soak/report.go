@@ -76,13 +76,13 @@ func (c *campaign) addViolation(promise, what string, about ...string) {
 // printProgress prints a line every ten seconds.
 func (c *campaign) printProgress(ctx context.Context) {
 	for sleepFor(ctx, 10*time.Second) {
-		c.witness.mu.Lock()
-		pods, nodes := len(c.witness.pods), len(c.witness.nodes)
-		c.witness.mu.Unlock()
+		c.observer.mu.Lock()
+		pods, nodes := len(c.observer.pods), len(c.observer.nodes)
+		c.observer.mu.Unlock()
 		c.mu.Lock()
 		fmt.Fprintf(c.Out, "%6s  round %d: %-12s  %d nodes, %d pods; %d faults, %d bad requests, %d deeds, %d checks; %d violations\n",
 			time.Since(c.began).Round(time.Second), c.rounds+1, c.phase, nodes, pods, c.faults.sum(),
-			c.requests.sum(), c.deeds.sum(), c.witness.checks.sum(), len(c.violations))
+			c.requests.sum(), c.actions.sum(), c.observer.checks.sum(), len(c.violations))
 		c.mu.Unlock()
 	}
 }
@@ -90,7 +90,7 @@ func (c *campaign) printProgress(ctx context.Context) {
 func (c *campaign) makeReport() *Report {
 	r := &Report{
 		Seed: c.Seed, Nodes: c.Nodes, Took: time.Since(c.began).Round(time.Second), Rounds: c.rounds, NoDisk: c.noDisk,
-		Faults: c.faults.all(), Requests: c.requests.all(), Deeds: c.deeds.all(), Ends: c.ends.all(), Checks: c.witness.checks.all(),
+		Faults: c.faults.all(), Requests: c.requests.all(), Deeds: c.actions.all(), Ends: c.ends.all(), Checks: c.observer.checks.all(),
 		Sizes: map[string]string{}, Rests: c.rests, Violations: c.violations,
 	}
 	for name, most := range c.sizes.most {

@@ -25,10 +25,10 @@ import (
 const forgotten = 60 * time.Second
 
 // awaitSettled waits, after all faults have ended and nothing else was reverted, until every pod
-// due to leave has left and every silent node is detected. The witness reports delays.
+// due to leave has left and every silent node is detected. The observer reports delays.
 func (c *campaign) awaitSettled(ctx context.Context) {
 	for end := time.Now().Add(c.Rest); sleepFor(ctx, 500*time.Millisecond); {
-		if len(c.notUp(ctx)) == 0 && c.witness.checkLate(time.Now(), 0) == 0 {
+		if len(c.notUp(ctx)) == 0 && c.observer.checkLate(time.Now(), 0) == 0 {
 			return
 		}
 		if time.Now().After(end) {
@@ -85,7 +85,7 @@ func (c *campaign) awaitRest(ctx context.Context) bool {
 		}
 		cancel()
 		left = append(left, c.notUp(ctx)...)
-		c.witness.checks.addOne(comesToRest)
+		c.observer.checks.addOne(comesToRest)
 		if len(left) == 0 {
 			c.mu.Lock()
 			c.rests = append(c.rests, time.Since(began))
@@ -137,7 +137,7 @@ func (c *campaign) listUnrest(ctx context.Context, could map[types.UID]time.Time
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		if isWaiting(p) {
-			c.witness.checks.addOne(noneForgot)
+			c.observer.checks.addOne(noneForgot)
 			if why := judge.couldRun(p); why != "" {
 				left = append(left, fmt.Sprintf("pod %s waits, and %s", podKey(p), why))
 				c.noteCould(p, why, could)

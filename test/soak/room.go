@@ -37,7 +37,7 @@ func takesRoom(pod *v1.Pod) bool {
 
 // checkRoom verifies that the total requests of a node's pods fit on it. The watch shows pods in
 // write order, so each computed total actually occurred.
-func (w *witness) checkRoom(node string, came *podSeen) {
+func (w *observer) checkRoom(node string, came *podSeen) {
 	n := w.nodes[node]
 	if n == nil || !takesRoom(came.pod) {
 		return

@@ -25,7 +25,7 @@ type storm struct {
 	rng    *rand.Rand
 	counts *counts
 	// targets are the affected parts. Every second storm spares the control plane: during its
-	// outages the witness is blind, and must give doubtful cases the benefit of the doubt.
+	// outages the observer is blind, and must give doubtful cases the benefit of the doubt.
 	targets []*part
 }
 

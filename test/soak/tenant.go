@@ -39,15 +39,15 @@ func TenantDefaults() TenantOptions {
 
 // The promises of this campaign, in addition to those about panics and memory.
 const (
-	witnessServed = "no pod of another namespace waits longer than 4 times what it waits in peace, and a second"
-	backToNormal  = "all is back to normal within a minute after what the tenant left is deleted"
+	probeServed  = "no pod of another namespace waits longer than 4 times what it waits in peace, and a second"
+	backToNormal = "all is back to normal within a minute after what the tenant left is deleted"
 )
 
 const (
-	tenantNamespace, witnessNamespace = "tenant", "witness"
-	tenantUser                        = "tenant"
-	normalWithin                      = time.Minute
-	leastPeace                        = 50 * time.Millisecond // that a wait in peace counts for
+	tenantNamespace, probeNamespace = "tenant", "witness"
+	tenantUser                      = "tenant"
+	normalWithin                    = time.Minute
+	leastPeace                      = 50 * time.Millisecond // that a wait in peace counts for
 )
 
 // tenancy is a running campaign.
@@ -72,8 +72,8 @@ func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
 		return nil, err
 	}
 	c := &campaign{Options: o.Options, began: time.Now(), phase: "start", faults: newCounts(), requests: newCounts(),
-		deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
-	c.witness = newWitness(c.Silence, c.addViolation)
+		actions: newCounts(), ends: newCounts(), sizes: newSizes()}
+	c.observer = newObserver(c.Silence, c.addViolation)
 	t := &tenancy{campaign: c, o: o}
 	defer c.cleanUp()
 
@@ -194,7 +194,7 @@ func (t *tenancy) printTenantProgress(ctx context.Context) {
 	for sleepFor(ctx, 10*time.Second) {
 		t.mu.Lock()
 		fmt.Fprintf(t.Out, "%6s  %-6s  %d requests of the tenant, %d refused; %d violations; the witness: %s\n",
-			time.Since(t.began).Round(time.Second), t.phase, t.deeds.sum(), t.requests.sum(), len(t.violations), t.served.soFar())
+			time.Since(t.began).Round(time.Second), t.phase, t.actions.sum(), t.requests.sum(), len(t.violations), t.served.soFar())
 		t.mu.Unlock()
 	}
 }
@@ -206,8 +206,8 @@ func (t *tenancy) waitBound() time.Duration {
 
 // reportLate records a pod exceeding the bound.
 func (t *tenancy) reportLate(name string, waited time.Duration) {
-	t.addViolation(witnessServed, fmt.Sprintf("a pod waited %v for its node; in peace at most %v",
-		waited.Round(time.Millisecond), t.longest.Round(time.Millisecond)), witnessNamespace+"/"+name)
+	t.addViolation(probeServed, fmt.Sprintf("a pod waited %v for its node; in peace at most %v",
+		waited.Round(time.Millisecond), t.longest.Round(time.Millisecond)), probeNamespace+"/"+name)
 }
 
 // runTenant runs the tenant until the context ends.
@@ -223,7 +223,7 @@ func (t *tenancy) runTenant(ctx context.Context, config *rest.Config) error {
 		if err != nil {
 			return err
 		}
-		hostile := &hostile{client: client, rng: t.newRand(forTenant + uint64(i)), nodes: t.Nodes, done: t.deeds, refused: t.requests}
+		hostile := &hostile{client: client, rng: t.newRand(forTenant + uint64(i)), nodes: t.Nodes, done: t.actions, refused: t.requests}
 		all.Go(func() {
 			for ctx.Err() == nil {
 				select {
@@ -265,7 +265,7 @@ func (t *tenancy) awaitRecovery(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	t.witness.checks.addOne(backToNormal)
+	t.observer.checks.addOne(backToNormal)
 	t.mu.Lock()
 	t.rests = append(t.rests, time.Since(ended))
 	t.mu.Unlock()

@@ -42,8 +42,8 @@ const (
 
 // runEcho repeatedly changes a pod that is never scheduled.
 func (s *served) runEcho(ctx context.Context) {
-	pods := s.client.CoreV1().Pods(witnessNamespace)
-	pod := witnessPod(echoName)
+	pods := s.client.CoreV1().Pods(probeNamespace)
+	pod := probePod(echoName)
 	pod.Spec.SchedulerName = "nobody"
 	for ctx.Err() == nil {
 		if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err == nil {
@@ -72,7 +72,7 @@ func (s *served) runEcho(ctx context.Context) {
 // watchEchoes watches for the changes.
 func (s *served) watchEchoes(ctx context.Context) {
 	eachPod(ctx, s.client, "", func(pod *v1.Pod, _ watch.EventType) {
-		if pod.Namespace == witnessNamespace && pod.Name == echoName {
+		if pod.Namespace == probeNamespace && pod.Name == echoName {
 			s.echoes.seeState(0, pod)
 		}
 	})

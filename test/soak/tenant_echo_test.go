@@ -50,14 +50,14 @@ func TestThePartOfTheAPIServerIsNotBerths(t *testing.T) {
 	s.echoes.beginRequest(began)
 	s.echoes.endRequest(began.Add(1500 * time.Millisecond))
 	s.waiting["in time"], s.waiting["late"] = began, began
-	s.notePlaced(witnessPod("in time"), began.Add(3900*time.Millisecond))
+	s.notePlaced(probePod("in time"), began.Add(3900*time.Millisecond))
 	s.tooLate(began.Add(3900 * time.Millisecond))
 	select {
 	case name := <-late:
 		t.Errorf("%s is not late: the API server took 1.5 s for a change", name)
 	case <-time.After(50 * time.Millisecond):
 	}
-	s.notePlaced(witnessPod("late"), began.Add(4100*time.Millisecond))
+	s.notePlaced(probePod("late"), began.Add(4100*time.Millisecond))
 	select {
 	case name := <-late:
 		if name != "late" {

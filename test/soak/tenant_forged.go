@@ -123,7 +123,7 @@ const commandLimit = time.Minute
 // namespace's Deployment.
 func (t *tenancy) runOperator(ctx context.Context, kubeconfig string) {
 	commands := [][]string{
-		{"pending", "-A"}, {"check"}, {"explain", "deployment/shop", "-n", witnessNamespace}, {"rebalance", "heal"},
+		{"pending", "-A"}, {"check"}, {"explain", "deployment/shop", "-n", probeNamespace}, {"rebalance", "heal"},
 		{"drain", "node-2", "--timeout", "5s"}, {"uncordon", "node-2"},
 		{"drain", "node-3", "--surge", "--timeout", "5s"}, {"uncordon", "node-3"},
 	}
@@ -134,16 +134,16 @@ func (t *tenancy) runOperator(ctx context.Context, kubeconfig string) {
 		args := commands[i%len(commands)]
 		began := time.Now()
 		out, ended := t.runCommand(append(args, "--kubeconfig", kubeconfig))
-		t.deeds.addOne("operator: " + strings.Join(args, " "))
-		t.witness.checks.addOne(commandsEnd)
+		t.actions.addOne("operator: " + strings.Join(args, " "))
+		t.observer.checks.addOne(commandsEnd)
 		if took := time.Since(began); !ended || strings.Contains(out, "goroutine ") {
 			t.addViolation(commandsEnd, fmt.Sprintf("berth %s: ended: %t, after %v: %.2000s", strings.Join(args, " "), ended, took, out), "operator")
 		}
-		shop, err := t.client.AppsV1().Deployments(witnessNamespace).Get(ctx, "shop", metav1.GetOptions{})
+		shop, err := t.client.AppsV1().Deployments(probeNamespace).Get(ctx, "shop", metav1.GetOptions{})
 		if err != nil {
 			continue
 		}
-		t.witness.checks.addOne(scaleIsOthers)
+		t.observer.checks.addOne(scaleIsOthers)
 		// A surge of the operator's drain adds one replica, and labels the workload meanwhile.
 		if n := *shop.Spec.Replicas; n != shopReplicas && shop.Labels["berth.dev/surge"] == "" {
 			t.addViolation(scaleIsOthers, fmt.Sprintf("deployment witness/shop has %d replicas", n), "operator")

@@ -33,7 +33,7 @@ func (t *tenancy) createObjects(ctx context.Context) error {
 		}
 	}
 	core := t.client.CoreV1()
-	for _, name := range []string{tenantNamespace, witnessNamespace} {
+	for _, name := range []string{tenantNamespace, probeNamespace} {
 		try(core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, none))
 	}
 	for name, value := range map[string]int32{"tenant-high": 1000, "tenant-low": -10} {
@@ -59,7 +59,7 @@ func (t *tenancy) createObjects(ctx context.Context) error {
 			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims", "resourceclaimtemplates"},
 				Verbs: []string{"*"}},
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}}}}, none))
-	try(t.client.AppsV1().Deployments(witnessNamespace).Create(ctx, shop(), none))
+	try(t.client.AppsV1().Deployments(probeNamespace).Create(ctx, shop(), none))
 	for name, ref := range map[string]rbacv1.RoleRef{
 		"admin":   {APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
 		"devices": {APIGroup: rbacv1.GroupName, Kind: "Role", Name: "devices"},
@@ -73,7 +73,7 @@ func (t *tenancy) createObjects(ctx context.Context) error {
 			VolumeBindingMode: &later}, none))
 	t.furnishDevices(ctx, try)
 	for range 100 { // service accounts come a moment after their namespace
-		if _, err := core.ServiceAccounts(witnessNamespace).Get(ctx, "default", metav1.GetOptions{}); err == nil {
+		if _, err := core.ServiceAccounts(probeNamespace).Get(ctx, "default", metav1.GetOptions{}); err == nil {
 			break
 		}
 		sleepFor(ctx, 100*time.Millisecond)

@@ -26,11 +26,11 @@ type served struct {
 	late   func(name string, waited time.Duration)
 	echoes echoes
 
-	mu      sync.Mutex // guards what follows
-	waiting map[string]time.Time
-	told    map[string]bool
-	waits   []time.Duration
-	bound   time.Duration // 0: not judged
+	mu       sync.Mutex // guards what follows
+	waiting  map[string]time.Time
+	reported map[string]bool
+	waits    []time.Duration
+	bound    time.Duration // 0: not judged
 }
 
 // figures holds waits.
@@ -57,10 +57,10 @@ func (f figures) String() string {
 
 func newServed(client kubernetes.Interface, late func(string, time.Duration)) *served {
 	return &served{client: client, late: late,
-		echoes: echoes{shown: [2]chan int{make(chan int, 1), make(chan int, 1)}}, waiting: map[string]time.Time{}, told: map[string]bool{}}
+		echoes: echoes{shown: [2]chan int{make(chan int, 1), make(chan int, 1)}}, waiting: map[string]time.Time{}, reported: map[string]bool{}}
 }
 
-func witnessPod(name string) *v1.Pod {
+func probePod(name string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "witness"}},
 		Spec: v1.PodSpec{
@@ -72,7 +72,7 @@ func witnessPod(name string) *v1.Pod {
 
 // createPods creates a pod a second, and deletes each some seconds after it got its node.
 func (s *served) createPods(ctx context.Context) {
-	pods := s.client.CoreV1().Pods(witnessNamespace)
+	pods := s.client.CoreV1().Pods(probeNamespace)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for i := 0; ; i++ {
@@ -82,7 +82,7 @@ func (s *served) createPods(ctx context.Context) {
 		case <-tick.C:
 		}
 		name := fmt.Sprint("w-", i)
-		if _, err := pods.Create(ctx, witnessPod(name), metav1.CreateOptions{}); err != nil {
+		if _, err := pods.Create(ctx, probePod(name), metav1.CreateOptions{}); err != nil {
 			continue // the API server's affair
 		}
 		s.mu.Lock()
@@ -97,7 +97,7 @@ func (s *served) createPods(ctx context.Context) {
 
 // watchPods observes the binding of pods.
 func (s *served) watchPods(ctx context.Context) {
-	eachPod(ctx, s.client, witnessNamespace, func(pod *v1.Pod, what watch.EventType) {
+	eachPod(ctx, s.client, probeNamespace, func(pod *v1.Pod, what watch.EventType) {
 		if pod.Name == echoName {
 			s.echoes.seeState(1, pod)
 		} else if pod.Spec.NodeName != "" || what == watch.Deleted {
@@ -131,8 +131,8 @@ func (s *served) notePlaced(pod *v1.Pod, now time.Time) {
 	}
 	delete(s.waiting, pod.Name)
 	s.waits = append(s.waits, now.Sub(created))
-	if waited := now.Sub(created); s.exceedsBound(created, now) && !s.told[pod.Name] {
-		s.told[pod.Name] = true
+	if waited := now.Sub(created); s.exceedsBound(created, now) && !s.reported[pod.Name] {
+		s.reported[pod.Name] = true
 		go s.late(pod.Name, waited)
 	}
 }
@@ -148,8 +148,8 @@ func (s *served) tooLate(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, since := range s.waiting {
-		if s.exceedsBound(since, now) && !s.told[name] {
-			s.told[name] = true
+		if s.exceedsBound(since, now) && !s.reported[name] {
+			s.reported[name] = true
 			go s.late(name, now.Sub(since))
 		}
 	}
@@ -210,13 +210,13 @@ func (t *tenancy) measureAll(ctx context.Context) {
 		}
 
 		t.sizes.mu.Unlock()
-		t.witness.checks.addOne(bounded)
+		t.observer.checks.addOne(bounded)
 		if page, err := t.partNamed("scheduler").getPath("/metrics"); err == nil {
 			if n := parseMetric(page, "berth_scheduler_panics_total"); n > panics {
 				panics = n
 				t.addViolation(noPanic, "a decision panicked", "scheduler")
 			}
-			t.witness.checks.addOne(noPanic)
+			t.observer.checks.addOne(noPanic)
 			t.mu.Lock()
 			t.decided = decisionsIn(page)
 			t.mu.Unlock()

@@ -79,8 +79,8 @@ func RunUpgrade(ctx context.Context, o UpgradeOptions) (*UpgradeReport, error) {
 	began := o.Options
 	began.Bin = o.Old
 	c := &campaign{Options: began, began: time.Now(), phase: "start", rolling: true, election: usual,
-		faults: newCounts(), requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
-	c.witness = newWitness(c.Silence, c.addViolation)
+		faults: newCounts(), requests: newCounts(), actions: newCounts(), ends: newCounts(), sizes: newSizes()}
+	c.observer = newObserver(c.Silence, c.addViolation)
 	u := &upgrade{campaign: c, o: o}
 	defer c.cleanUp()
 	if err := c.startAll(ctx); err != nil {
@@ -90,7 +90,7 @@ func RunUpgrade(ctx context.Context, o UpgradeOptions) (*UpgradeReport, error) {
 	u.flow, u.leases = newFlow(c.client), &leases{}
 	watching, stop := context.WithCancel(ctx)
 	var witnesses sync.WaitGroup
-	for _, f := range newFollowers(c.client, c.witness) {
+	for _, f := range newFollowers(c.client, c.observer) {
 		witnesses.Go(func() { f.runFollower(watching) })
 	}
 	for _, watch := range []func(context.Context){c.watchClock, c.pollReady, c.printProgress, u.flow.watchPods, u.flow.deleteOld} {
@@ -142,7 +142,7 @@ func (u *upgrade) rollParts(ctx context.Context, order []*part, to, folder strin
 	var load sync.WaitGroup
 	defer load.Wait()
 	defer over()
-	load.Go(func() { u.churn.runDeeds(busy) })
+	load.Go(func() { u.churn.runActions(busy) })
 	load.Go(func() { u.flow.createPods(busy, u.o.Rate) })
 
 	for _, p := range order {
@@ -157,7 +157,7 @@ func (u *upgrade) rollParts(ctx context.Context, order []*part, to, folder strin
 	}
 	over()
 	load.Wait()
-	u.witness.checks.addOne(noneForgot)
+	u.observer.checks.addOne(noneForgot)
 	if left := u.flow.awaitPlaced(ctx, u.Rest); len(left) > 0 {
 		u.addViolation(noneForgot, fmt.Sprintf("%d pods of the load have no node %s after the last was created: %s",
 			len(left), u.Rest, strings.Join(left[:min(len(left), 5)], ", ")), left[0])
@@ -171,7 +171,7 @@ func (u *upgrade) rollParts(ctx context.Context, order []*part, to, folder strin
 func (u *upgrade) replacePart(ctx context.Context, p *part, to, folder string) {
 	began := time.Now()
 	p.switchProgram(folder)
-	u.witness.checks.addOne(cleanEnd)
+	u.observer.checks.addOne(cleanEnd)
 	if code, ran := p.terminateProcess(30 * time.Second); ran && code != 0 {
 		// Delays caused by the machine are excused as in any campaign.
 		why, excused := u.excuseOf(p, p.lastWords())

@@ -26,9 +26,9 @@ type UpgradeReport struct {
 func (u *upgrade) makeUpgradeReport() *UpgradeReport {
 	r := &UpgradeReport{Report: u.campaign.makeReport(), Steps: u.steps}
 	r.Flow, r.Loaded = u.flow.allWaits(), u.flow.loaded
-	u.witness.mu.Lock()
-	left := slices.SortedFunc(slices.Values(u.witness.left), func(a, b leftLate) int { return cmp.Compare(a.late, b.late) })
-	u.witness.mu.Unlock()
+	u.observer.mu.Lock()
+	left := slices.SortedFunc(slices.Values(u.observer.left), func(a, b leftLate) int { return cmp.Compare(a.late, b.late) })
+	u.observer.mu.Unlock()
 	r.Evictions.pods = len(left)
 	for _, one := range left {
 		r.Evictions.waits = append(r.Evictions.waits, one.late)

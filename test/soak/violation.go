@@ -41,24 +41,24 @@ var promises = []string{boundOnce, roomKept, evictionDone, evictionJust, victimJ
 
 // counts counts things by name.
 type counts struct {
-	mu sync.Mutex
-	of map[string]int
+	mu     sync.Mutex
+	byName map[string]int
 }
 
-func newCounts() *counts { return &counts{of: map[string]int{}} }
+func newCounts() *counts { return &counts{byName: map[string]int{}} }
 
 func (c *counts) addOne(name string) { c.addMany(name, 1) }
 
 func (c *counts) addMany(name string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of[name] += n
+	c.byName[name] += n
 }
 
 func (c *counts) all() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.of)
+	return maps.Clone(c.byName)
 }
 
 func (c *counts) sum() (sum int) {

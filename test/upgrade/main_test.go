@@ -30,7 +30,7 @@ func both(t *testing.T) versions {
 	if v.old, err = binaries.Of(*old, "../.."); err != nil {
 		t.Fatal(err)
 	}
-	if v.new, err = binaries.In(t.TempDir(), "../.."); err != nil {
+	if v.new, err = binaries.BuildIn(t.TempDir(), "../.."); err != nil {
 		t.Fatal(err)
 	}
 	return v

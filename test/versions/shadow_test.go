@@ -54,7 +54,7 @@ func TestShadow(t *testing.T) {
 		t.Skip("no versions were named: see -versions")
 	}
 	work := t.TempDir()
-	berth, err := binaries.In(work, "../..")
+	berth, err := binaries.BuildIn(work, "../..")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestVersions(t *testing.T) {
 		t.Skip("no versions were named: see -versions")
 	}
 	work := t.TempDir()
-	berth, err := binaries.In(work, "../..")
+	berth, err := binaries.BuildIn(work, "../..")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func runParts(o options, chosen []string) bool {
 	}()
 	quiet := make(chan struct{})
 	defer close(quiet)
-	go r.tellWhatRuns(quiet)
+	go r.reportRunning(quiet)
 
 	lanes := make(map[lane][]part)
 	for _, p := range parts {

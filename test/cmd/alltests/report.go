@@ -228,7 +228,7 @@ func (r *report) printLocked(format string, arguments ...any) {
 // silence is the time without output after which the running tests are printed.
 const silence = 15 * time.Second
 
-func (r *report) tellWhatRuns(until <-chan struct{}) {
+func (r *report) reportRunning(until <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {

@@ -35,7 +35,7 @@ type place struct {
 	zone                int
 	light, ssd, spot    bool
 	tainted, gpu, small bool
-	of                  map[*app]bool
+	apps                map[*app]bool
 }
 
 // app is a Deployment with its ReplicaSet, its pods, and perhaps a budget.
@@ -46,7 +46,7 @@ type app struct {
 	cpu       int64
 	shape     shape
 	askew     bool  // some of its pods are in the wrong place
-	on        []int // a place for each pod
+	places    []int // a place for each pod
 	set       *appsv1.ReplicaSet
 }
 
@@ -104,7 +104,7 @@ func planCrowd(nodes, pods int) (*crowd, error) {
 			if i < 0 {
 				return nil, fmt.Errorf("no node for pod %d of %s: %d nodes are too few for %d pods", k, a.name, nodes, pods)
 			}
-			a.on = append(a.on, i)
+			a.places = append(a.places, i)
 		}
 		c.apps = append(c.apps, a)
 	}
@@ -113,7 +113,7 @@ func planCrowd(nodes, pods int) (*crowd, error) {
 
 // addNode adds a node: of twenty, twelve have 16 CPUs, five 32, two 8, and one has GPUs.
 func (c *crowd) addNode(i int) {
-	p := place{cpu: 16000, pods: 110, zone: i % zones, of: map[*app]bool{}}
+	p := place{cpu: 16000, pods: 110, zone: i % zones, apps: map[*app]bool{}}
 	round := i / zones // so that every zone has some of each kind
 	switch k := round % 20; {
 	case k == 19:
@@ -162,7 +162,7 @@ func (c *crowd) placeFor(a *app, k int) int {
 			}
 			return p.zone == k%zones
 		case apart:
-			return p.of[a] == (wrong && k > 0)
+			return p.apps[a] == (wrong && k > 0)
 		case selected:
 			return p.ssd != wrong
 		case even:
@@ -180,11 +180,11 @@ func (c *crowd) placeFor(a *app, k int) int {
 		p := &c.places[i]
 		fits := p.cpu >= a.cpu && p.pods > 0 && p.gpu == (a.shape == devices) && (!p.gpu || p.gpus > gpus/2)
 		// Lightly used nodes have a pod or two, both small.
-		if p.light && (a.cpu > 250 || a.shape != plain || len(p.of) > 1) {
+		if p.light && (a.cpu > 250 || a.shape != plain || len(p.apps) > 1) {
 			fits = false
 		}
 		if fits && (suits(p) || tries > 50*len(c.places)) {
-			p.cpu, p.pods, p.of[a] = p.cpu-a.cpu, p.pods-1, true
+			p.cpu, p.pods, p.apps[a] = p.cpu-a.cpu, p.pods-1, true
 			if p.gpu {
 				p.gpus--
 			}
@@ -214,7 +214,7 @@ func (c *crowd) createObjects(ctx context.Context, on *driver.Cluster) error {
 	}
 	return driver.InParallel(ctx, len(c.apps)*perApp, func(ctx context.Context, i int) error {
 		a, k := c.apps[i/perApp], i%perApp
-		return createPod(ctx, on.Client, a.newPod(k, c.nodes[a.on[k]].Name))
+		return createPod(ctx, on.Client, a.newPod(k, c.nodes[a.places[k]].Name))
 	})
 }
 

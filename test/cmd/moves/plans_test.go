@@ -48,7 +48,7 @@ func stateOf(t testing.TB, o *options, wait bool) *rebalance.State {
 		if budget != nil {
 			add(budget)
 		}
-		for k, place := range a.on {
+		for k, place := range a.places {
 			pod := a.newPod(k, c.nodes[place].Name)
 			pod.Spec.SchedulerName = v1.DefaultSchedulerName
 			add(pod)

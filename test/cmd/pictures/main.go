@@ -45,20 +45,20 @@ type picture struct {
 }
 
 var (
-	desk  = stage.View{Width: 1280, Height: 800}
-	dark  = stage.View{Width: 1280, Height: 800, Dark: true}
-	phone = stage.View{Width: 390, Height: 780, Scale: 2}
+	desktop = stage.View{Width: 1280, Height: 800}
+	dark    = stage.View{Width: 1280, Height: 800, Dark: true}
+	phone   = stage.View{Width: 390, Height: 780, Scale: 2}
 )
 
 func ofScene(trainer string) []picture {
 	return []picture{
-		{name: "page", view: desk, when: "document.querySelector('#body .list').dataset.pods >= 3"},
+		{name: "page", view: desktop, when: "document.querySelector('#body .list').dataset.pods >= 3"},
 		{name: "page-evictions", hash: "#/evictions", view: dark,
 			do:   []string{"document.querySelector('#colour [data-value=taint]').click()"},
 			when: "document.querySelector('#body .countdown')"},
-		{name: "page-explain", hash: "#/pod/default/" + trainer, view: desk, when: "document.querySelector('.suggestions')"},
+		{name: "page-explain", hash: "#/pod/default/" + trainer, view: desktop, when: "document.querySelector('.suggestions')"},
 		{name: "page-node", hash: "#/node/node-4", view: dark, when: "document.querySelector('#body .list').dataset.rows > 5"},
-		{name: "page-what-if", hash: "#/what-if", view: desk, do: []string{
+		{name: "page-what-if", hash: "#/what-if", view: desktop, do: []string{
 			"document.querySelector('#wi-words').value = 'drain node/node-8 --ignore-daemonsets --force'",
 			"document.querySelector('.primary').click()",
 		}, when: "document.querySelector('.verdict') && document.querySelector('#map').map.view.plan"},

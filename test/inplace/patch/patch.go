@@ -27,7 +27,7 @@ type Module struct {
 }
 
 // part is a file or a folder of a module, and where it goes.
-type part struct{ from, to string }
+type part struct{ from, target string }
 
 // edit puts text behind what stands in a file, or in its place.
 type edit struct {
@@ -178,7 +178,7 @@ import _ "github.com/berth-k8s/berth/test/inplace"
 // module cache itself can neither be changed nor be overlaid.
 func (m Module) Copy(from, to string) error {
 	for _, p := range m.parts {
-		if err := m.copyPart(filepath.Join(from, p.from), filepath.Join(to, p.to)); err != nil {
+		if err := m.copyPart(filepath.Join(from, p.from), filepath.Join(to, p.target)); err != nil {
 			return err
 		}
 	}
@@ -249,7 +249,7 @@ func (i writableInfo) Mode() fs.FileMode { return i.FileInfo.Mode() | 0o200 }
 // apply changes the copy in a folder.
 func (e edit) apply(folder string) error {
 	if !e.everywhere {
-		return e.in(filepath.Join(folder, e.file))
+		return e.applyTo(filepath.Join(folder, e.file))
 	}
 	var done int
 	err := filepath.WalkDir(folder, func(name string, _ fs.DirEntry, err error) error {
@@ -261,7 +261,7 @@ func (e edit) apply(folder string) error {
 			return err
 		}
 		done++
-		return e.in(name)
+		return e.applyTo(name)
 	})
 
 	if err == nil && done == 0 {
@@ -270,8 +270,8 @@ func (e edit) apply(folder string) error {
 	return err
 }
 
-// in changes a file.
-func (e edit) in(name string) error {
+// applyTo changes a file.
+func (e edit) applyTo(name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err

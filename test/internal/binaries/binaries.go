@@ -22,9 +22,9 @@ const Kubernetes = rules.Kubernetes
 // are static, so that they can be packed into an image.
 var environment = append(os.Environ(), "CGO_ENABLED=0")
 
-// In returns the folder of berth and berth-controlplane: the folder in BERTH_BIN, or else they are
-// built into work. root is the tree's, seen from the test.
-func In(work, root string) (string, error) {
+// BuildIn returns the folder of berth and berth-controlplane: the folder in BERTH_BIN, or else they
+// are built into work. root is the tree's, seen from the test.
+func BuildIn(work, root string) (string, error) {
 	if dir := os.Getenv("BERTH_BIN"); dir != "" {
 		return filepath.Abs(dir)
 	}
@@ -33,7 +33,7 @@ func In(work, root string) (string, error) {
 
 // WithKubelet is In, with the kubelet next to them.
 func WithKubelet(work, root string) (string, error) {
-	bin, err := In(work, root)
+	bin, err := BuildIn(work, root)
 	if err != nil {
 		return "", err
 	}

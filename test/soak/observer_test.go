@@ -20,17 +20,17 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
-// story passes events to a witness, in virtual time.
+// story passes events to an observer, in virtual time.
 type story struct {
 	*testing.T
-	*witness
+	*observer
 	now   time.Time
 	finds []string
 }
 
 func newStory(t *testing.T) *story {
 	s := &story{T: t, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
-	s.witness = newWitness(16*time.Second, func(promise, what string, _ ...string) { s.finds = append(s.finds, promise+": "+what) })
+	s.observer = newObserver(16*time.Second, func(promise, what string, _ ...string) { s.finds = append(s.finds, promise+": "+what) })
 	return s
 }
 
@@ -184,7 +184,7 @@ func TestPodThatStaysIsFoundByFairTime(t *testing.T) {
 	if late := s.checkLate(s.now, 0); late != 1 {
 		t.Errorf("%d are late, want 1", late)
 	}
-	s.checkLate(s.now, tardy)
+	s.checkLate(s.now, evictionDelayLimit)
 	s.finding("")
 	s.checkLate(s.now, time.Second)
 	s.finding(evictionDone)
@@ -336,7 +336,7 @@ func TestSilentNodeThatNobodyNoticesIsFound(t *testing.T) {
 	n := s.node("n").DeepCopy()
 	n.Annotations = map[string]string{simkubelet.AnnotationHeartbeat: simkubelet.HeartbeatStopped}
 	s.seeObject(n, s.now, nil)
-	s.checkLate(s.now, s.silence+tardy)
+	s.checkLate(s.now, s.silence+evictionDelayLimit)
 	s.finding("")
 	s.checkLate(s.now, time.Second)
 	s.finding(silenceSeen)
@@ -350,7 +350,7 @@ func TestSilentNodeThatNobodyNoticesIsFound(t *testing.T) {
 
 func TestStateThatGoesBackIsFound(t *testing.T) {
 	s := newStory(t)
-	f := &follower{resource: "pods", witness: s.witness}
+	f := &follower{resource: "pods", observer: s.observer}
 	f.noteVersion("100")
 	f.noteVersion("101")
 	s.finding("")
@@ -377,7 +377,7 @@ func TestWhatGrowsIsFound(t *testing.T) {
 	}
 }
 
-// TestWitnessForgets verifies that the witness does not grow during a campaign of hours.
+// TestWitnessForgets verifies that the observer does not grow during a campaign of hours.
 func TestWitnessForgets(t *testing.T) {
 	s := newStory(t)
 	for i := range 1000 {

@@ -17,16 +17,16 @@ const (
 	// window is the maximum age of the state that a part acts on: trouble of the part and delays of
 	// its requests may have lasted so long.
 	window = longestTrouble + 2*longestDelay + 10*time.Second
-	// remembers is the witness's retention of past events.
+	// remembers is the observer's retention of past events.
 	remembers = 3 * window
 	// inexact is the maximum difference between times seen on two watches, or written in whole
 	// seconds.
 	inexact = 3 * time.Second
 )
 
-// witness observes all nodes, pods and budgets, directly from the API server, and judges. Events
+// observer observes all nodes, pods and budgets, directly from the API server, and judges. Events
 // are passed with their times, so that tests can simulate them.
-type witness struct {
+type observer struct {
 	found  func(promise, what string, about ...string)
 	checks *counts
 	// silence is the maximum time without a node's sign of life before it must be tainted.
@@ -45,9 +45,9 @@ type witness struct {
 	waited []waitedPod
 	// fair is the total time during which the controllers were well: only then can they be late.
 	// See evicted.go.
-	fair time.Duration
-	told map[string]bool // what was reported, once each
-	left []leftLate      // pods that left for a taint
+	fair     time.Duration
+	reported map[string]bool // what was reported, once each
+	left     []leftLate      // pods that left for a taint
 }
 
 type span struct{ from, to time.Time }
@@ -64,24 +64,24 @@ type podSeen struct {
 	wasLeaving bool
 }
 
-func newWitness(silence time.Duration, found func(promise, what string, about ...string)) *witness {
-	return &witness{
+func newObserver(silence time.Duration, found func(promise, what string, about ...string)) *observer {
+	return &observer{
 		found: found, checks: newCounts(), silence: silence,
 		nodes: map[string]*nodeSeen{}, pods: map[types.UID]*podSeen{}, budgets: map[types.UID]*budgetSeen{},
-		deleted: map[string]time.Time{}, blind: map[string]span{}, told: map[string]bool{},
+		deleted: map[string]time.Time{}, blind: map[string]span{}, reported: map[string]bool{},
 	}
 }
 
 // reportOnce reports a violation, once per subject.
-func (w *witness) reportOnce(promise string, about string, format string, args ...any) {
-	if w.told[promise+about] {
+func (w *observer) reportOnce(promise string, about string, format string, args ...any) {
+	if w.reported[promise+about] {
 		return
 	}
-	w.told[promise+about] = true
+	w.reported[promise+about] = true
 	w.found(promise, fmt.Sprintf(format, args...), about)
 }
 
-func (w *witness) noteDeletion(pod string, now time.Time) {
+func (w *observer) noteDeletion(pod string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.deleted[pod] = now
@@ -89,7 +89,7 @@ func (w *witness) noteDeletion(pod string, now time.Time) {
 
 // seeObject records the current state of an object. With a gap, it may differ from the previous
 // state by more than one change.
-func (w *witness) seeObject(object any, now time.Time, gap *span) {
+func (w *observer) seeObject(object any, now time.Time, gap *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch o := object.(type) {
@@ -103,7 +103,7 @@ func (w *witness) seeObject(object any, now time.Time, gap *span) {
 }
 
 // missObject records the disappearance of an object.
-func (w *witness) missObject(object any, now time.Time) {
+func (w *observer) missObject(object any, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch o := object.(type) {
@@ -118,7 +118,7 @@ func (w *witness) missObject(object any, now time.Time) {
 
 // seeListed records a complete list after changes may have been missed; present holds the UIDs in
 // the list.
-func (w *witness) seeListed(resource string, present map[types.UID]bool, now time.Time, gap *span) {
+func (w *observer) seeListed(resource string, present map[types.UID]bool, now time.Time, gap *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if gap != nil {
@@ -146,7 +146,7 @@ func (w *witness) seeListed(resource string, present map[types.UID]bool, now tim
 }
 
 // sawAll reports whether no change of these resources can have been missed since then.
-func (w *witness) sawAll(since time.Time, resources ...string) bool {
+func (w *observer) sawAll(since time.Time, resources ...string) bool {
 	for _, resource := range resources {
 		if w.blind[resource].to.After(since) {
 			return false
@@ -155,7 +155,7 @@ func (w *witness) sawAll(since time.Time, resources ...string) bool {
 	return true
 }
 
-func (w *witness) seesPod(pod *v1.Pod, now time.Time) {
+func (w *observer) seesPod(pod *v1.Pod, now time.Time) {
 	p := w.pods[pod.UID]
 	if p == nil {
 		p = &podSeen{demand: demandOf(pod)}
@@ -174,7 +174,7 @@ func (w *witness) seesPod(pod *v1.Pod, now time.Time) {
 	p.wasLeaving = leaves
 }
 
-func (w *witness) missesPod(pod *v1.Pod, now time.Time) {
+func (w *observer) missesPod(pod *v1.Pod, now time.Time) {
 	p := w.pods[pod.UID]
 	if p == nil {
 		return
@@ -193,7 +193,7 @@ func isWaiting(pod *v1.Pod) bool {
 }
 
 // checkLeaving checks the cause of a pod's termination, once.
-func (w *witness) checkLeaving(p *podSeen, now time.Time) {
+func (w *observer) checkLeaving(p *podSeen, now time.Time) {
 	switch reason, message := disruptionOf(p.pod); reason {
 	case "DeletionByTaintManager":
 		w.checkJust(p, now)
@@ -217,7 +217,7 @@ func disruptionOf(pod *v1.Pod) (reason, message string) {
 }
 
 // forgetOld drops expired records.
-func (w *witness) forgetOld(now time.Time) {
+func (w *observer) forgetOld(now time.Time) {
 	for _, n := range w.nodes {
 		n.forgetBefore(now.Add(-remembers))
 	}
