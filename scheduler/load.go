@@ -168,18 +168,18 @@ func (p *process) writeEvent(eventType, reason, message string) {
 	if p.flags.Shadow {
 		return
 	}
-	about := v1.ObjectReference{
+	regarding := v1.ObjectReference{
 		APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.Lead.Namespace, Name: p.settings.Lead.Name,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if lease, err := p.client.CoordinationV1().Leases(about.Namespace).Get(ctx, about.Name, metav1.GetOptions{}); err == nil {
-		about.UID = lease.UID // kubectl describe finds events by it
+	if lease, err := p.client.CoordinationV1().Leases(regarding.Namespace).Get(ctx, regarding.Name, metav1.GetOptions{}); err == nil {
+		regarding.UID = lease.UID // kubectl describe finds events by it
 	}
 	if len(message) > longest {
 		message = strings.ToValidUTF8(message[:longest-3], "") + "..."
 	}
-	p.events.Add(about, eventType, reason, message)
+	p.events.Add(regarding, eventType, reason, message)
 }
 
 // leaseEvents writes the events of leader election.

@@ -52,22 +52,22 @@ func TestEveryFieldOfAnswersIsDocumented(t *testing.T) {
 
 // fieldsOf adds the names in JSON of the fields of a type and of the types in it, with where they
 // are.
-func fieldsOf(of reflect.Type, fields map[string]string) map[string]string {
-	switch of.Kind() {
+func fieldsOf(typ reflect.Type, fields map[string]string) map[string]string {
+	switch typ.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
-		return fieldsOf(of.Elem(), fields)
+		return fieldsOf(typ.Elem(), fields)
 	case reflect.Struct:
 	default:
 		return fields
 	}
-	if of.Name() != "" && !strings.Contains(of.PkgPath(), "/internal/") {
+	if typ.Name() != "" && !strings.Contains(typ.PkgPath(), "/internal/") {
 		return fields
 	}
-	for i := range of.NumField() {
-		f := of.Field(i)
+	for i := range typ.NumField() {
+		f := typ.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "" && name != "apiVersion" && name != "kind" { // the same in all answers
-			fields[name] = of.String()
+			fields[name] = typ.String()
 		}
 		if name != "" || f.Anonymous {
 			fieldsOf(f.Type, fields)

@@ -57,12 +57,12 @@ func packs(t *testing.T, name, server string) *config.InUse {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, err := c.InUse(config.Added{}, groups.Gates{})
+	inUse, err := c.InUse(config.Added{}, groups.Gates{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	told.Server = server
-	return told
+	inUse.Server = server
+	return inUse
 }
 
 func leaseOf(namespace, name, holder, annotation string) apitest.Object {
@@ -75,14 +75,14 @@ func leaseOf(namespace, name, holder, annotation string) apitest.Object {
 }
 
 // schedulerThat serves a configuration in use, like a scheduler's endpoint.
-func schedulerThat(t *testing.T, told *config.InUse) string {
+func schedulerThat(t *testing.T, inUse *config.InUse) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != config.InUsePath {
 			http.Error(w, "pod: unknown", http.StatusNotFound)
 			return
 		}
-		fmt.Fprintf(w, `{"kind": %q, "server": %q, "profiles": %s}`, told.Kind, told.Server, told.Profiles)
+		fmt.Fprintf(w, `{"kind": %q, "server": %q, "profiles": %s}`, inUse.Kind, inUse.Server, inUse.Profiles)
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
@@ -117,9 +117,9 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 				live += " --scheduler-url " + schedulerThat(t, packs(t, "default-scheduler", ""))
 			}
 			if row.beside != "" {
-				told := packs(t, "default-scheduler", strings.Replace(row.beside, "this", api.Config.Host, 1))
+				inUse := packs(t, "default-scheduler", strings.Replace(row.beside, "this", api.Config.Host, 1))
 				_, kubeconfig, _ := strings.Cut(live, " ")
-				if err := os.WriteFile(filepath.Join(filepath.Dir(kubeconfig), query.AddressFile), []byte(schedulerThat(t, told)+"\n"), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(filepath.Dir(kubeconfig), query.AddressFile), []byte(schedulerThat(t, inUse)+"\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -166,7 +166,7 @@ func TestPodsOfASecondSchedulerAreServed(t *testing.T) {
 // of the scheduler, whatever the source of the configuration, and promise no pod its turn.
 func TestAStoppedSchedulerIsTheFirstLine(t *testing.T) {
 	const long, turn = "2026-01-01T10:00:00.000000Z", "when its turn comes"
-	told := packs(t, "default-scheduler", "").OnLease("me")
+	text := packs(t, "default-scheduler", "").OnLease("me")
 	profile := filepath.Join(t.TempDir(), "profile.yaml")
 	if err := os.WriteFile(profile, []byte(strings.Replace(packingConfiguration, "NAME", "default-scheduler", 1)), 0o600); err != nil {
 		t.Fatal(err)
@@ -175,12 +175,12 @@ func TestAStoppedSchedulerIsTheFirstLine(t *testing.T) {
 		holder, told, flags, renewed string
 		want                         string
 	}{
-		"released":              {"", told, "", long, "the Lease kube-system/kube-scheduler was released at 2026-01-01 10:00:00Z."},
-		"not renewed":           {"me", told, "", long, "me has not renewed the Lease kube-system/kube-scheduler since 2026-01-01 10:00:00Z."},
+		"released":              {"", text, "", long, "the Lease kube-system/kube-scheduler was released at 2026-01-01 10:00:00Z."},
+		"not renewed":           {"me", text, "", long, "me has not renewed the Lease kube-system/kube-scheduler since 2026-01-01 10:00:00Z."},
 		"kube-scheduler's":      {"cp_1", "", "", long, "cp_1 has not renewed the Lease kube-system/kube-scheduler since 2026-01-01 10:00:00Z."},
-		"with a named file":     {"me", told, " --config " + profile, long, "me has not renewed"},
-		"renewed":               {"me", told, "", "", ""},
-		"another one responds":  {"me", told, " --scheduler-url " + schedulerThat(t, packs(t, "default-scheduler", "")), long, ""},
+		"with a named file":     {"me", text, " --config " + profile, long, "me has not renewed"},
+		"renewed":               {"me", text, "", "", ""},
+		"another one responds":  {"me", text, " --scheduler-url " + schedulerThat(t, packs(t, "default-scheduler", "")), long, ""},
 		"of another scheduler":  {"me", packs(t, "other", "").OnLease("me"), "", long, ""},
 		"no Lease of elections": {"-", "", "", long, ""},
 	} {

@@ -91,8 +91,8 @@ func bounded(t *testing.T, words string, more ...string) {
 	}
 	command := exec.Command(program, append(strings.Fields(words), more...)...)
 	command.Env = append(os.Environ(), asCommand+"=1")
-	var said bytes.Buffer
-	command.Stderr = &said
+	var buf bytes.Buffer
+	command.Stderr = &buf
 	late := time.AfterFunc(5*mostTimeOfCommand, func() { _ = command.Process.Kill() })
 	defer late.Stop()
 	err = command.Run()
@@ -101,7 +101,7 @@ func bounded(t *testing.T, words string, more ...string) {
 	took, memory := state.UserTime()+state.SystemTime(), state.SysUsage().(*syscall.Rusage).Maxrss<<10
 	t.Logf("%s: exit code %d after %v of processor time, %d MiB", words, state.ExitCode(), took, memory>>20)
 	if err != nil {
-		t.Errorf("%s: %v: %.2000s", words, err, said.String())
+		t.Errorf("%s: %v: %.2000s", words, err, buf.String())
 	}
 	if took > mostTimeOfCommand || memory > mostMemoryOfCommand {
 		t.Errorf("%s: %v of processor time and %d MiB, want no more than %v and %d", words, took, memory>>20, mostTimeOfCommand, mostMemoryOfCommand>>20)

@@ -139,11 +139,11 @@ func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*
 	}
 	address := p.askedScheduler()
 	return func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
-		var told *config.InUse
+		var inUse *config.InUse
 		if p.recording == "" {
-			told, _ = address.InUse(ctx) // without a response, the answer names the assumption
+			inUse, _ = address.InUse(ctx) // without a response, the answer names the assumption
 		}
-		return config.RunningOf(told, leases, lead.Trusted(p.schedulerLeases...), at)
+		return config.RunningOf(inUse, leases, lead.Trusted(p.schedulerLeases...), at)
 	}, nil
 }
 

@@ -36,14 +36,14 @@ func main() {
 func draw(title string) error {
 	var lines []string
 	longest := len(title)
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		line := strings.ReplaceAll(strings.TrimRight(in.Text(), " \r"), "\t", "        ")
+	scanner := bufio.NewScanner(os.Stdin)
+	for scanner.Scan() {
+		line := strings.ReplaceAll(strings.TrimRight(scanner.Text(), " \r"), "\t", "        ")
 		lines = append(lines, line)
 		longest = max(longest, len([]rune(line)))
 	}
 
-	if err := in.Err(); err != nil {
+	if err := scanner.Err(); err != nil {
 		return err
 	}
 	width, height := int(float64(longest)*charWidth)+2*margin, len(lines)*lineHeight+2*margin+bar

@@ -44,9 +44,9 @@ func searchEvents(root string, carriers map[string]carrier) (map[event]string, [
 		return nil, []error{err}
 	}
 	for dir := range s.folders {
-		s.each(dir, func(in *ast.FuncDecl, stack []ast.Node) {
+		s.each(dir, func(fn *ast.FuncDecl, stack []ast.Node) {
 			if kind, ok := stack[len(stack)-1].(*ast.SelectorExpr); ok && (kind.Sel.Name == "EventTypeNormal" || kind.Sel.Name == "EventTypeWarning") {
-				s.event(dir, in, stack)
+				s.event(dir, fn, stack)
 			}
 		})
 	}
@@ -84,10 +84,10 @@ func (s *search) parse() error {
 
 // each visits all declarations of a folder, with the enclosing function, if any, and the path to
 // the node.
-func (s *search) each(dir string, visit func(in *ast.FuncDecl, stack []ast.Node)) {
+func (s *search) each(dir string, visit func(fn *ast.FuncDecl, stack []ast.Node)) {
 	for _, file := range s.folders[dir] {
 		for _, declared := range file.Decls {
-			in, _ := declared.(*ast.FuncDecl)
+			fn, _ := declared.(*ast.FuncDecl)
 			stack := []ast.Node{file}
 			ast.Inspect(declared, func(n ast.Node) bool {
 				if n == nil {
@@ -95,7 +95,7 @@ func (s *search) each(dir string, visit func(in *ast.FuncDecl, stack []ast.Node)
 					return true
 				}
 				stack = append(stack, n)
-				visit(in, stack)
+				visit(fn, stack)
 				return true
 			})
 		}
@@ -103,7 +103,7 @@ func (s *search) each(dir string, visit func(in *ast.FuncDecl, stack []ast.Node)
 }
 
 // event records the reason that accompanies a type.
-func (s *search) event(dir string, in *ast.FuncDecl, stack []ast.Node) {
+func (s *search) event(dir string, fn *ast.FuncDecl, stack []ast.Node) {
 	kind, parent := stack[len(stack)-1].(*ast.SelectorExpr), stack[len(stack)-2]
 	var reason ast.Expr
 	switch p := parent.(type) {
@@ -122,7 +122,7 @@ func (s *search) event(dir string, in *ast.FuncDecl, stack []ast.Node) {
 		s.fail(kind, kind)
 		return
 	}
-	for _, name := range s.reasons(dir, in, reason) {
+	for _, name := range s.reasons(dir, fn, reason) {
 		part := dir
 		for folder, name := range parts {
 			if dir == folder || strings.HasPrefix(dir, folder+"/") {
@@ -138,19 +138,19 @@ func (s *search) fail(at ast.Node, expr ast.Expr) {
 }
 
 // reasons returns the possible values of an expression.
-func (s *search) reasons(dir string, in *ast.FuncDecl, expr ast.Expr) (all []string) {
+func (s *search) reasons(dir string, fn *ast.FuncDecl, expr ast.Expr) (all []string) {
 	switch e := expr.(type) {
 	case *ast.BasicLit:
 		return []string{constant.StringVal(constant.MakeFromLiteral(e.Value, e.Kind, 0))}
 	case *ast.BinaryExpr:
-		for _, prefix := range s.reasons(dir, in, e.X) {
+		for _, prefix := range s.reasons(dir, fn, e.X) {
 			all = append(all, prefix+"…")
 		}
 		return all
 	case *ast.IndexExpr:
 		if literal, ok := e.X.(*ast.CompositeLit); ok {
 			for _, element := range literal.Elts {
-				all = append(all, s.reasons(dir, in, element.(*ast.KeyValueExpr).Value)...)
+				all = append(all, s.reasons(dir, fn, element.(*ast.KeyValueExpr).Value)...)
 			}
 			return all
 		}
@@ -158,12 +158,12 @@ func (s *search) reasons(dir string, in *ast.FuncDecl, expr ast.Expr) (all []str
 		if value := s.constant(dir, e.Name); value != nil {
 			return s.reasons(dir, nil, value)
 		}
-		if i := parameter(in, e.Name); i >= 0 {
-			return s.given(dir, in, i)
+		if i := parameter(fn, e.Name); i >= 0 {
+			return s.given(dir, fn, i)
 		}
-		if assigned := assignedTo(in, e.Name); len(assigned) > 0 {
+		if assigned := assignedTo(fn, e.Name); len(assigned) > 0 {
 			for _, value := range assigned {
-				all = append(all, s.reasons(dir, in, value)...)
+				all = append(all, s.reasons(dir, fn, value)...)
 			}
 			return all
 		}
@@ -205,11 +205,11 @@ func (s *search) constant(dir, name string) ast.Expr {
 }
 
 // parameter returns the index of a function's parameter, or -1.
-func parameter(in *ast.FuncDecl, name string) int {
-	if in == nil {
+func parameter(fn *ast.FuncDecl, name string) int {
+	if fn == nil {
 		return -1
 	}
-	return slices.Index(names(in.Type.Params), name)
+	return slices.Index(names(fn.Type.Params), name)
 }
 
 func names(list *ast.FieldList) (all []string) {
@@ -223,7 +223,7 @@ func names(list *ast.FieldList) (all []string) {
 
 // given returns the values of a parameter in all calls in the folder.
 func (s *search) given(dir string, to *ast.FuncDecl, i int) (all []string) {
-	s.each(dir, func(in *ast.FuncDecl, stack []ast.Node) {
+	s.each(dir, func(fn *ast.FuncDecl, stack []ast.Node) {
 		call, ok := stack[len(stack)-1].(*ast.CallExpr)
 		if !ok || len(call.Args) != len(names(to.Type.Params)) {
 			return
@@ -236,18 +236,18 @@ func (s *search) given(dir string, to *ast.FuncDecl, i int) (all []string) {
 			called = f.Sel.Name
 		}
 		if called == to.Name.Name {
-			all = append(all, s.reasons(dir, in, call.Args[i])...)
+			all = append(all, s.reasons(dir, fn, call.Args[i])...)
 		}
 	})
 	return all
 }
 
 // assignedTo returns the values assigned to a variable of the function.
-func assignedTo(in *ast.FuncDecl, name string) (values []ast.Expr) {
-	if in == nil {
+func assignedTo(fn *ast.FuncDecl, name string) (values []ast.Expr) {
+	if fn == nil {
 		return nil
 	}
-	ast.Inspect(in, func(n ast.Node) bool {
+	ast.Inspect(fn, func(n ast.Node) bool {
 		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) == len(a.Rhs) {
 			for i, to := range a.Lhs {
 				if id, ok := to.(*ast.Ident); ok && id.Name == name {
@@ -264,7 +264,7 @@ func assignedTo(in *ast.FuncDecl, name string) (values []ast.Expr) {
 func (s *search) carried(c carrier) (all []string) {
 	place := s.placeOf(c)
 	for dir := range s.folders {
-		s.each(dir, func(in *ast.FuncDecl, stack []ast.Node) {
+		s.each(dir, func(fn *ast.FuncDecl, stack []ast.Node) {
 			literal, ok := stack[len(stack)-1].(*ast.CompositeLit)
 			if !ok || literal.Type == nil {
 				return
@@ -272,7 +272,7 @@ func (s *search) carried(c carrier) (all []string) {
 			name := types.ExprString(literal.Type)
 			if dir == c.dir && name == c.name || dir != c.dir && name == filepath.Base(c.dir)+"."+c.name {
 				if value := valueOf(literal, c.field, place); value != nil {
-					all = append(all, s.reasons(dir, in, value)...)
+					all = append(all, s.reasons(dir, fn, value)...)
 				}
 			}
 		})

@@ -109,10 +109,10 @@ func paragraphs(t *testing.T, path string, prose func(line string) (text string,
 	}
 	defer file.Close()
 	var run []string
-	in := bufio.NewScanner(file)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		if text, ok := prose(strings.TrimSpace(in.Text())); ok {
+	scanner := bufio.NewScanner(file)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		if text, ok := prose(strings.TrimSpace(scanner.Text())); ok {
 			run = append(run, text)
 			continue
 		}

@@ -136,11 +136,11 @@ func TestUndoAfterAKeptMark(t *testing.T) {
 // Notes for derived state are undone in order, and not recorded without a mark.
 func TestNotesOfOthers(t *testing.T) {
 	w := world.Open([]metav1.Object{node("a", 0)})
-	var said []string
+	var lines []string
 	say := func(text string) func() {
 		return func() {
 			_, there := world.Get[*v1.Node](w, "", "b")
-			said = append(said, fmt.Sprintf("%s %t", text, there))
+			lines = append(lines, fmt.Sprintf("%s %t", text, there))
 		}
 	}
 	w.Note(say("none"))
@@ -150,8 +150,8 @@ func TestNotesOfOthers(t *testing.T) {
 	w.Note(say("second"))
 	w.Undo(mark)
 	w.Undo(mark)
-	if want := []string{"second true", "first false"}; !slices.Equal(said, want) {
-		t.Errorf("said %q, want %q", said, want)
+	if want := []string{"second true", "first false"}; !slices.Equal(lines, want) {
+		t.Errorf("said %q, want %q", lines, want)
 	}
 }
 

@@ -46,13 +46,13 @@ func TestMembersSayWhatUpstreamSays(t *testing.T) {
 				if err != nil {
 					t.Fatalf("seed %d: %v", *first+i, err)
 				}
-				for name, said := range ours {
+				for name, text := range ours {
 					want := withoutCounts(theirs[name])
-					if !saidOfGroup(said) || !saidOfGroup(want) || !strings.Contains(want, "pod group preemption") {
+					if !saidOfGroup(text) || !saidOfGroup(want) || !strings.Contains(want, "pod group preemption") {
 						continue // no node fits it, or kube-scheduler did not look at it in its first domain
 					}
-					compared[kindOfWords(said)]++
-					if got := withoutCounts(said); got != want && withoutFirst(got) != withoutFirst(want) {
+					compared[kindOfWords(text)]++
+					if got := withoutCounts(text); got != want && withoutFirst(got) != withoutFirst(want) {
 						t.Errorf("seed %d: %s:\nupstream %s\nBerth    %s", *first+i, name, want, got)
 					}
 				}

@@ -68,7 +68,7 @@ func simulated(t *testing.T, w *World) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	said, err := simulate.Run(set, simulate.Options{Explain: true, Seed: 1})
+	result, err := simulate.Run(set, simulate.Options{Explain: true, Seed: 1})
 	if err != nil {
 		return 0, err
 	}
@@ -79,12 +79,12 @@ func simulated(t *testing.T, w *World) (int, error) {
 	}
 	defer u.stop()
 	want := u.attemptPod(context.Background(), seen.Pending[0])
-	i := slices.IndexFunc(said.Pods, func(p simulate.Pod) bool { return p.Name == waiting.Name && p.Namespace == waiting.Namespace })
+	i := slices.IndexFunc(result.Pods, func(p simulate.Pod) bool { return p.Name == waiting.Name && p.Namespace == waiting.Namespace })
 	if i < 0 {
 		t.Errorf("pod %s is not in the answer", waiting.Name)
 		return 0, nil
 	}
-	got := said.Pods[i]
+	got := result.Pods[i]
 	if want.failed != nil || want.all.inFlight() {
 		return 0, nil
 	}

@@ -41,17 +41,17 @@ func TestEveryTraitMatters(t *testing.T) {
 	for seed := *first; seed < *first+uint64(*census); seed++ {
 		w := Generate(seed)
 		w.Sequence = false
-		said := ""
+		text := ""
 		for _, f := range traits {
 			other := w.copy()
 			if !f.without(other) {
 				continue
 			}
 			drawn[f.name]++
-			if said == "" {
-				said = answers(t, w)
+			if text == "" {
+				text = answers(t, w)
 			}
-			if answers(t, other) != said {
+			if answers(t, other) != text {
 				decisive[f.name]++
 			}
 		}

@@ -152,8 +152,8 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	const best = ", which has the highest score"
 	c.ask("explain", "pod/"+pod).wants(t, 0, "on node "+node+best)
 	c.ask("explain", "deployment/packed").wants(t, 0, "on node "+node+best, "The same holds for")
-	if said := c.page(pod); !strings.Contains(said, best) {
-		t.Errorf("the page: %s", said)
+	if text := c.page(pod); !strings.Contains(text, best) {
+		t.Errorf("the page: %s", text)
 	}
 	c.ask("pending", "-A").wants(t, 0, "No pod is pending")
 	c.ask("rebalance", "--policy", policy).wants(t, 0, "Nothing can be moved")
@@ -199,8 +199,8 @@ func (c *configured) reload(pod, policy string) {
 		}
 		return nil
 	})
-	if said := c.page(pod); !strings.Contains(said, "would be chosen with") {
-		c.Errorf("the page after the reload: %s", said)
+	if text := c.page(pod); !strings.Contains(text, "would be chosen with") {
+		c.Errorf("the page after the reload: %s", text)
 	}
 	c.ask("rebalance", "--policy", policy, "--fail-on", "moves").wants(c.T, 3, "moves: ")
 }

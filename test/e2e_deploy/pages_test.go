@@ -125,8 +125,8 @@ func shellBlocks(t *testing.T, file string) (blocks []string) {
 	}
 	var block []string
 	inside := false
-	for in := bufio.NewScanner(bytes.NewReader(text)); in.Scan(); {
-		switch line := in.Text(); {
+	for scanner := bufio.NewScanner(bytes.NewReader(text)); scanner.Scan(); {
+		switch line := scanner.Text(); {
 		case line == "```sh":
 			inside, block = true, []string{"set -x"}
 		case line == "```" && inside:

@@ -81,13 +81,13 @@ func record(t testing.TB, api *rest.Config, faults ...*fault) *recorder {
 	return r
 }
 
-func (r *recorder) ServeHTTP(w http.ResponseWriter, in *http.Request) {
-	info, err := r.parse.NewRequestInfo(in)
+func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	info, err := r.parse.NewRequestInfo(request)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if f := r.note(info, in.URL.RawQuery); f != nil {
+	if f := r.note(info, request.URL.RawQuery); f != nil {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(f.status)
 		_ = json.NewEncoder(w).Encode(metav1.Status{
@@ -95,7 +95,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		})
 		return
 	}
-	r.forward.ServeHTTP(w, in)
+	r.forward.ServeHTTP(w, request)
 }
 
 func (r *recorder) note(info *request.RequestInfo, query string) *fault {

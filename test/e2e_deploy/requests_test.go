@@ -441,17 +441,17 @@ func (r *requests) respond(p *v1.Pod, responder, message string, completes bool)
 			return err
 		}
 		for i := range e.Status.Responders {
-			said := &e.Status.Responders[i]
+			status := &e.Status.Responders[i]
 			acts := slices.ContainsFunc(e.Status.TargetResponders, func(t lifecyclev1alpha1.TargetResponder) bool {
 				return t.Name == responder && t.State == lifecyclev1alpha1.ResponderStateActive
 			})
-			if said.Name != responder || !acts {
+			if status.Name != responder || !acts {
 				continue
 			}
 			now := metav1.Now()
-			said.HeartbeatTime, said.Message = &now, &message
+			status.HeartbeatTime, status.Message = &now, &message
 			if completes {
-				said.CompletionTime = &now
+				status.CompletionTime = &now
 			}
 			_, err = r.api.LifecycleV1alpha1().Evictions("default").UpdateStatus(r.Context(), e, metav1.UpdateOptions{})
 			if apierrors.IsInvalid(err) {

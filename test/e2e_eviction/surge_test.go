@@ -162,22 +162,22 @@ func (c *cluster) disturbSurge(name string, d disturbance, nodes []string, sched
 		return false
 	})
 
-	said := <-drained
-	rest := said
+	text := <-drained
+	rest := text
 	for _, pattern := range d.says {
 		found := regexp.MustCompile(pattern).FindStringIndex(rest)
 		if found == nil {
-			c.Fatalf("%q is not said after what was to be said before:\n%s", pattern, said)
+			c.Fatalf("%q is not said after what was to be said before:\n%s", pattern, text)
 		}
 		rest = rest[found[1]:]
 	}
 	if scale := c.kubectl("get", "deployment", name, "-o", "jsonpath={.spec.replicas} {.metadata.labels}"); scale != d.scale+" " {
-		c.Errorf("the scale and the labels are %q in the end:\n%s", scale, said)
+		c.Errorf("the scale and the labels are %q in the end:\n%s", scale, text)
 	}
 	pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), victim.Name, metav1.GetOptions{})
 	switch left := err != nil || pod.DeletionTimestamp != nil; {
 	case left != d.leaves:
-		c.Errorf("the pod has left: %t\n%s", left, said)
+		c.Errorf("the pod has left: %t\n%s", left, text)
 	case !left && len(pod.Annotations) > 0:
 		c.Errorf("the pod is left with %v", pod.Annotations)
 	}

@@ -106,8 +106,8 @@ func TestADrainGoesOnAfterAKill(t *testing.T) {
 	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "node/"+from+" drained") || !cordoned() {
 		t.Fatalf("the second run: %v\n%s", err, out)
 	}
-	if said := out.String(); !strings.Contains(said, "to evict from "+from) || !strings.Contains(said, "POD") || strings.Index(said, "POD") > strings.Index(said, ": evicted from") {
-		t.Errorf("the plan is not printed before the first eviction:\n%s", said)
+	if text := out.String(); !strings.Contains(text, "to evict from "+from) || !strings.Contains(text, "POD") || strings.Index(text, "POD") > strings.Index(text, ": evicted from") {
+		t.Errorf("the plan is not printed before the first eviction:\n%s", text)
 	}
 	if strings.Count(out.String(), ": evicted from") >= replicas {
 		t.Errorf("the second run evicted as many pods as there were:\n%s", out)

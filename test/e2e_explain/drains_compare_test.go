@@ -95,12 +95,12 @@ func asForeseen(planned, foreseen string) bool {
 // carryOut drains, and returns deviations from the predictions.
 func (f *foretold) carryOut() (problems []string) {
 	fault := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	said, err := f.drain()
+	text, err := f.drain()
 	if err != nil {
 		return []string{err.Error()}
 	}
-	f.said = said
-	plan, err := f.plan(said)
+	f.said = text
+	plan, err := f.plan(text)
 	pods, budgets, looked := f.look()
 	node, got := client.CoreV1().Nodes().Get(f.ctx, f.nodes[0], metav1.GetOptions{})
 	if err != nil || looked != nil || got != nil {
@@ -110,7 +110,7 @@ func (f *foretold) carryOut() (problems []string) {
 		fault("the drain that is carried out has another plan: %v", plan)
 	}
 	if f.any("refused: ", "never: ") {
-		if node.Spec.Unschedulable || versions(pods, budgets) != versions(f.pods, f.budgets) || !strings.Contains(said, "not drained: ") {
+		if node.Spec.Unschedulable || versions(pods, budgets) != versions(f.pods, f.budgets) || !strings.Contains(text, "not drained: ") {
 			fault("a drain that is refused has begun; cordoned: %t", node.Spec.Unschedulable)
 		}
 		return problems
@@ -149,10 +149,10 @@ func (f *foretold) carryOut() (problems []string) {
 			fault("%s: %d pods were to be held to the end, and %d are", key, g.foreseen, g.stayed)
 		}
 	}
-	if done := strings.Contains(said, "node/"+f.nodes[0]+" drained\n"); done != (len(held)+unended == 0) || !node.Spec.Unschedulable {
+	if done := strings.Contains(text, "node/"+f.nodes[0]+" drained\n"); done != (len(held)+unended == 0) || !node.Spec.Unschedulable {
 		fault("drained: %t, held: %v, not ended: %d, cordoned: %t", done, held, unended, node.Spec.Unschedulable)
 	}
-	lines := regexp.MustCompile(`(\d+) pods? held back: \S+/(\S+): (.*)`).FindAllStringSubmatch(said, -1)
+	lines := regexp.MustCompile(`(\d+) pods? held back: \S+/(\S+): (.*)`).FindAllStringSubmatch(text, -1)
 	if len(held) > 0 && (len(lines) == 0 || lines[len(lines)-1][1] != fmt.Sprint(len(held)) ||
 		held[lines[len(lines)-1][2]] == "" || !strings.Contains(lines[len(lines)-1][3], held[lines[len(lines)-1][2]])) {
 		fault("held: %v; said: %q", held, lines)

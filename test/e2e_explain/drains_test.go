@@ -184,9 +184,9 @@ func (f *foretold) ask() (err error) {
 		return err
 	}
 	f.foreseen = sayings{}
-	out, said, err := f.berth("what-if", append([]string{"drain", "node/" + f.nodes[0], "-o", "json"}, f.flags...)...)
+	out, text, err := f.berth("what-if", append([]string{"drain", "node/" + f.nodes[0], "-o", "json"}, f.flags...)...)
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, said)
+		return fmt.Errorf("%w\n%s", err, text)
 	}
 	forecast := &whatif.Forecast{}
 	if err := json.Unmarshal(out, forecast); err != nil {
@@ -219,12 +219,12 @@ func (f *foretold) ask() (err error) {
 // server about each eviction.
 func (f *foretold) askKubectl() {
 	f.kubectl = sayings{}
-	_, said, _ := f.berth("kubectl", append([]string{"drain", f.nodes[0], "--dry-run=client"}, f.flags...)...)
+	_, text, _ := f.berth("kubectl", append([]string{"drain", f.nodes[0], "--dry-run=client"}, f.flags...)...)
 	name := regexp.QuoteMeta(f.namespace) + `/([a-z0-9-]+)`
-	for _, m := range regexp.MustCompile("evicting pod "+name).FindAllStringSubmatch(said, -1) {
+	for _, m := range regexp.MustCompile("evicting pod "+name).FindAllStringSubmatch(text, -1) {
 		f.kubectl[m[1]] = "leaves"
 	}
-	for reason, names := range f.refusals(said) {
+	for reason, names := range f.refusals(text) {
 		reason, _, _ = strings.Cut(strings.Replace(reason, "cannot delete daemonsets.apps", "daemonsets.apps", 1), " (use")
 		for _, name := range names {
 			f.kubectl[name] = "refused: " + reason
@@ -269,7 +269,7 @@ func (p *pool) evictable(pod *v1.Pod) error {
 }
 
 // berth runs a command; an error exit is also a result.
-func (p *pool) berth(command string, args ...string) (stdout []byte, said string, err error) {
+func (p *pool) berth(command string, args ...string) (stdout []byte, text string, err error) {
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(p.ctx, filepath.Join(bin, "berth"), append([]string{command}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -278,7 +278,7 @@ func (p *pool) berth(command string, args ...string) (stdout []byte, said string
 }
 
 // drain runs berth drain until it ends, or until the remaining pods would stay forever.
-func (f *foretold) drain() (said string, err error) {
+func (f *foretold) drain() (text string, err error) {
 	var out output.Buffer
 	cmd := exec.CommandContext(f.ctx, filepath.Join(bin, "berth"), slices.Concat([]string{"drain", f.nodes[0], "--allow-pending", "--timeout=3m"}, f.flags)...)
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -318,9 +318,9 @@ func (f *foretold) goesOn(pods []v1.Pod) bool {
 }
 
 // plan parses the printed plan of berth drain.
-func (f *foretold) plan(said string) (sayings, error) {
+func (f *foretold) plan(text string) (sayings, error) {
 	plan, column := sayings{}, 0
-	written, _, _ := strings.Cut(said, "\nnode/") // the expected progress
+	written, _, _ := strings.Cut(text, "\nnode/") // the expected progress
 	for line := range strings.Lines(written) {
 		line = strings.TrimSpace(line)
 		why, names, listed := strings.Cut(line, ": ")
@@ -340,7 +340,7 @@ func (f *foretold) plan(said string) (sayings, error) {
 			}
 		}
 	}
-	_, refused, _ := strings.Cut(said, "not drained: ")
+	_, refused, _ := strings.Cut(text, "not drained: ")
 	for reason, names := range f.refusals(refused) {
 		kind := "refused: "
 		if strings.HasPrefix(reason, "cannot evict Pods: ") { // kubectl would try for ever
@@ -350,8 +350,8 @@ func (f *foretold) plan(said string) (sayings, error) {
 			plan[name] = kind + reason
 		}
 	}
-	if len(plan) == 0 && len(f.on()) > 0 && !strings.Contains(said, "0 pods to evict") {
-		return nil, fmt.Errorf("no plan:\n%s", said)
+	if len(plan) == 0 && len(f.on()) > 0 && !strings.Contains(text, "0 pods to evict") {
+		return nil, fmt.Errorf("no plan:\n%s", text)
 	}
 	return plan, nil
 }

@@ -50,8 +50,8 @@ func agentBlock(t *testing.T, file string) (commands []string) {
 	}
 	defer f.Close()
 	inside := false
-	for in := bufio.NewScanner(f); in.Scan(); {
-		switch line := in.Text(); {
+	for scanner := bufio.NewScanner(f); scanner.Scan(); {
+		switch line := scanner.Text(); {
 		case line == "```sh agent":
 			inside = true
 		case line == "```":

@@ -152,12 +152,12 @@ func TestAnotherKubeletIsRefused(t *testing.T) {
 		}
 		return string(out)
 	}
-	if said := up(); !strings.Contains(said, "this machine is a node already") || !strings.Contains(said, "--container-runtime-endpoint") {
-		t.Error(said)
+	if text := up(); !strings.Contains(text, "this machine is a node already") || !strings.Contains(text, "--container-runtime-endpoint") {
+		t.Error(text)
 	}
 	socket := filepath.Join(t.TempDir(), "none.sock")
-	if said := up("--container-runtime-endpoint", "unix://"+socket); !strings.Contains(said, "there is no "+socket) {
-		t.Error(said)
+	if text := up("--container-runtime-endpoint", "unix://"+socket); !strings.Contains(text, "there is no "+socket) {
+		t.Error(text)
 	}
 }
 

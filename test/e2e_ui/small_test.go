@@ -30,8 +30,8 @@ func TestMissingClaimsShareOneReason(t *testing.T) {
 	c.SetPod(len(c.Pods), rejected(c, 6, "0/3 nodes are available: 3 Insufficient cpu."))
 	p := open(t, ofCrowd(t, c).URL, "", desk)
 	p.wait("document.querySelector('#body .list').dataset.rows === '7'")
-	if said := eval[string](p, "[...document.querySelectorAll('.reason')].map((r) => r.textContent).join('; ')"); said != "6 persistentvolumeclaim not found; 1 Insufficient cpu" {
-		t.Errorf("reasons: %s", said)
+	if text := eval[string](p, "[...document.querySelectorAll('.reason')].map((r) => r.textContent).join('; ')"); text != "6 persistentvolumeclaim not found; 1 Insufficient cpu" {
+		t.Errorf("reasons: %s", text)
 	}
 }
 
@@ -86,15 +86,15 @@ func TestAmountsAreRounded(t *testing.T) {
 	p.shows("#body .rooms", "0 of 95.4 Gi")
 	p.shows("#body .rooms", "0 of 1 Gi")
 	p.shows("#legend", "cordoned")
-	if said := eval[string](p, "document.querySelector('#legend').textContent"); said != "no taint 0~PreferNoSchedule 0–NoSchedule 0×NoExecute 0/cordoned 1!not ready 0" {
-		t.Errorf("the legend: %s", said)
+	if text := eval[string](p, "document.querySelector('#legend').textContent"); text != "no taint 0~PreferNoSchedule 0–NoSchedule 0×NoExecute 0/cordoned 1!not ready 0" {
+		t.Errorf("the legend: %s", text)
 	}
 }
 
 func TestNoNodesAreNotAllReady(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(0, 1, 0)).URL, "", desk)
-	if said := eval[string](p, "document.querySelector('#summary .tile').title"); said != "Nodes: 0 none" {
-		t.Error(said)
+	if text := eval[string](p, "document.querySelector('#summary .tile').title"); text != "Nodes: 0 none" {
+		t.Error(text)
 	}
 }
 

@@ -53,29 +53,29 @@ type made struct {
 	ended chan struct{}
 }
 
-func newScheduler(ctx context.Context, with hook.Scheduler) hook.Made {
+func newScheduler(ctx context.Context, scheduler hook.Scheduler) hook.Made {
 	m := &made{leads: make(chan struct{})}
-	m.err = m.prepare(ctx, with)
+	m.err = m.prepare(ctx, scheduler)
 	return m
 }
 
 // prepare makes the plugins and the scheduler.
-func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
-	file, err := fileOf(with)
+func (m *made) prepare(ctx context.Context, scheduler hook.Scheduler) error {
+	file, err := fileOf(scheduler)
 	if err != nil {
 		return err
 	}
 
 	factories := map[string]outoftree.Factory{}
-	for name, factory := range with.Plugins {
+	for name, factory := range scheduler.Plugins {
 		factories[name] = func(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-			return factory(ctx, argsOf(with.Profiles, h.ProfileName(), name), h)
+			return factory(ctx, argsOf(scheduler.Profiles, h.ProfileName(), name), h)
 		}
 	}
 
 	store := outoftree.NewStore()
 	m.set = outoftree.New(ctx, outoftree.Options{
-		Factories: factories, Store: store, Client: with.Client, KubeConfig: with.KubeConfig, PodsToActivate: with.PodsToActivate,
+		Factories: factories, Store: store, Client: scheduler.Client, KubeConfig: scheduler.KubeConfig, PodsToActivate: scheduler.PodsToActivate,
 		PreQueueingHints: isEnabled(features.SchedulerPreQueueingHints),
 	})
 	read, err := config.Parse("integration.yaml", file, config.Options{
@@ -91,7 +91,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		return err
 	}
 
-	m.scheduler, err = runner.New(with.Client, with.Client, runner.Options{
+	m.scheduler, err = runner.New(scheduler.Client, scheduler.Client, runner.Options{
 		Profiles: profiles, Objects: store, Lead: m.leads,
 		Groups: groups.Gates{
 			Generic: isEnabled(features.GenericWorkload), Topology: isEnabled(features.TopologyAwareWorkloadScheduling),
@@ -102,7 +102,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 			PopFromBackoff: !isEnabled(features.SchedulerPopFromBackoffQ), Expectation: !isEnabled(features.NominatedNodeNameForExpectation),
 			DeviceTaintRules: !isEnabled(features.DRADeviceTaintRules),
 		},
-		FirstBackoff: orInstant(with.FirstBackoff), LastBackoff: orInstant(with.LastBackoff), MaxWait: with.MaxWait,
+		FirstBackoff: orInstant(scheduler.FirstBackoff), LastBackoff: orInstant(scheduler.LastBackoff), MaxWait: scheduler.MaxWait,
 	})
 
 	return err
@@ -182,21 +182,21 @@ func argsOf(profiles []upstream.KubeSchedulerProfile, profile, plugin string) ru
 
 // fileOf writes the configuration as a file of kube-scheduler's, without the arguments of
 // out-of-tree plugins.
-func fileOf(with hook.Scheduler) ([]byte, error) {
+func fileOf(scheduler hook.Scheduler) ([]byte, error) {
 	var defaults configv1.KubeSchedulerConfiguration
 	scheme.Scheme.Default(&defaults)
 	var c upstream.KubeSchedulerConfiguration
 	if err := scheme.Scheme.Convert(&defaults, &c, nil); err != nil {
 		return nil, err
 	}
-	c.Profiles, c.Extenders = slices.Clone(with.Profiles), with.Extenders
+	c.Profiles, c.Extenders = slices.Clone(scheduler.Profiles), scheduler.Extenders
 	for i, p := range c.Profiles {
 		c.Profiles[i].Plugins = p.Plugins.DeepCopy()
 		if p.Plugins != nil && len(p.Plugins.MultiPoint.Enabled) == 0 { // a file would have the default plugins there
 			c.Profiles[i].Plugins.MultiPoint.Disabled = []upstream.Plugin{{Name: "*"}}
 		}
 		c.Profiles[i].PluginConfig = slices.DeleteFunc(slices.Clone(p.PluginConfig),
-			func(c upstream.PluginConfig) bool { return with.Plugins[c.Name] != nil })
+			func(c upstream.PluginConfig) bool { return scheduler.Plugins[c.Name] != nil })
 	}
 	sortAlike(c.Profiles)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)

@@ -119,12 +119,12 @@ const started = "---- started"
 
 // ofThis returns the recent output of the last started process.
 func (j *journal) ofThis() string {
-	said := j.lastLines(20)
-	if i := slices.Index(said, started); i >= 0 {
-		said = said[:i]
+	lines := j.lastLines(20)
+	if i := slices.Index(lines, started); i >= 0 {
+		lines = lines[:i]
 	}
-	slices.Reverse(said)
-	return strings.Join(said, "\n")
+	slices.Reverse(lines)
+	return strings.Join(lines, "\n")
 }
 
 // lastLines returns the last lines, the newest first.

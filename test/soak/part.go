@@ -77,10 +77,10 @@ func (p *part) runOnce(ctx context.Context) {
 	if p.network != nil {
 		p.network.breakConnections() // its unread messages die with it
 	}
-	said := p.journal.ofThis()
+	text := p.journal.ofThis()
 	p.mu.Lock()
 	asked := p.struck || ctx.Err() != nil
-	p.process, p.troubled, p.exit, p.said = nil, time.Now(), err, said
+	p.process, p.troubled, p.exit, p.said = nil, time.Now(), err, text
 	if !asked {
 		p.downFor = time.Second
 	}
@@ -89,7 +89,7 @@ func (p *part) runOnce(ctx context.Context) {
 	p.journal.writeNote("ended: %v", err)
 	if !asked {
 		why := fmt.Sprint(err)
-		named, excused := p.excused(p, said)
+		named, excused := p.excused(p, text)
 		if excused {
 			why = named
 		}

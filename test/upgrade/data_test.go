@@ -65,8 +65,8 @@ func TestUpgradeKeepsDataFolder(t *testing.T) {
 	recording := filepath.Join(t.TempDir(), "recording")
 	run(t, v.old, "record", "-o", recording, "--once", "--kubeconfig", u.kubeconfig)
 	u.end(syscall.SIGINT)
-	if said := run(t, v.new, "explain", "pod/patient", "-f", recording); !strings.Contains(said, before["the node of pod patient"]) {
-		t.Errorf("of the old version's recording this one says:\n%s", said)
+	if text := run(t, v.new, "explain", "pod/patient", "-f", recording); !strings.Contains(text, before["the node of pod patient"]) {
+		t.Errorf("of the old version's recording this one says:\n%s", text)
 	}
 
 	for i, next := range []struct {

@@ -58,10 +58,10 @@ func try(t *testing.T, folder string, args ...string) (string, error) {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "berth"), args...)
 	// Nothing of the user's may be reached.
 	cmd.Env = append(os.Environ(), "KUBECONFIG=", "BERTH_DATA_DIR=", "HOME="+t.TempDir())
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
+	var out, buf bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &buf
 	if err := cmd.Run(); err != nil {
-		return out.String(), failed{err, strings.TrimSpace(said.String())}
+		return out.String(), failed{err, strings.TrimSpace(buf.String())}
 	}
 	return out.String(), nil
 }

@@ -51,12 +51,12 @@ func (c *cluster) checkMissesDevices() {
 func (c *cluster) explain() {
 	c.apply(pod("shy", "", "nodeSelector: {disk: "+c.namespace+"}"))
 	c.waits("shy", "didn't match Pod's node affinity/selector")
-	var said explain.Explanation
-	c.answers(&said, "explain", "pod/shy", "-n", c.namespace, "--scheduler-url", c.parts.scheduler.says(`health and metrics on (http://\S+)`))
-	if said.LastDecision == nil || !said.LastDecision.Holds {
-		c.Errorf("of the scheduler's last decision it says %+v", said.LastDecision)
+	var explanation explain.Explanation
+	c.answers(&explanation, "explain", "pod/shy", "-n", c.namespace, "--scheduler-url", c.parts.scheduler.says(`health and metrics on (http://\S+)`))
+	if explanation.LastDecision == nil || !explanation.LastDecision.Holds {
+		c.Errorf("of the scheduler's last decision it says %+v", explanation.LastDecision)
 	}
-	for _, suggestion := range said.Suggestions {
+	for _, suggestion := range explanation.Suggestions {
 		change := suggestion.Changes[0]
 		if strings.Contains(suggestion.Text, "with the label disk="+c.namespace+" (or add the label to a node of which it is true)") {
 			c.kubectl("label", "--overwrite", change.Object, "disk="+c.namespace)
@@ -64,7 +64,7 @@ func (c *cluster) explain() {
 			return
 		}
 	}
-	c.Errorf("no label is suggested: %+v", said.Suggestions)
+	c.Errorf("no label is suggested: %+v", explanation.Suggestions)
 }
 
 // whatIf verifies that pods predicted to leave a node leave it after the operation, and not before.
@@ -113,10 +113,10 @@ func (c *cluster) record() {
 	c.waits("shy", "didn't match Pod's node affinity/selector")
 	folder := filepath.Join(c.T.TempDir(), "recording")
 	c.berthSays("record", "-o", folder, "--once")
-	var said explain.Explanation
-	c.answers(&said, "explain", "pod/shy", "-n", c.namespace, "-f", folder)
-	if !strings.Contains(said.Message, "6 node(s) didn't match Pod's node affinity/selector") {
-		c.Errorf("of the recording it is said: %s", said.Message)
+	var explanation explain.Explanation
+	c.answers(&explanation, "explain", "pod/shy", "-n", c.namespace, "-f", folder)
+	if !strings.Contains(explanation.Message, "6 node(s) didn't match Pod's node affinity/selector") {
+		c.Errorf("of the recording it is said: %s", explanation.Message)
 	}
 	c.berthSays("simulate", "-f", folder)
 }

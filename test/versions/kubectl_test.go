@@ -113,9 +113,9 @@ func (c *cluster) gone(object string) {
 func (c *cluster) event(object, reason, words string) {
 	c.Helper()
 	c.eventually(func() error {
-		said := c.kubectl("get", "events", "--field-selector", "involvedObject.name="+object+",reason="+reason, "-o", "jsonpath={.items[*].message}")
-		if !strings.Contains(said, words) {
-			return fmt.Errorf("%s: no event %s %q, but %q", object, reason, words, said)
+		text := c.kubectl("get", "events", "--field-selector", "involvedObject.name="+object+",reason="+reason, "-o", "jsonpath={.items[*].message}")
+		if !strings.Contains(text, words) {
+			return fmt.Errorf("%s: no event %s %q, but %q", object, reason, words, text)
 		}
 		return nil
 	})
@@ -141,8 +141,8 @@ func (c *cluster) runs(pods ...string) {
 func (c *cluster) waits(pod, words string) {
 	c.Helper()
 	c.eventually(func() error {
-		if said := c.get("pod/"+pod, whyNot); !strings.Contains(said, words) || c.get("pod/"+pod, placedOn) != "" {
-			return fmt.Errorf("%s is on %q and says %q, want %q", pod, c.get("pod/"+pod, placedOn), said, words)
+		if text := c.get("pod/"+pod, whyNot); !strings.Contains(text, words) || c.get("pod/"+pod, placedOn) != "" {
+			return fmt.Errorf("%s is on %q and says %q, want %q", pod, c.get("pod/"+pod, placedOn), text, words)
 		}
 		return nil
 	})

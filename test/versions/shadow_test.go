@@ -248,78 +248,78 @@ const burglar = "burglar"
 // burglary is an action forbidden to a shadow.
 type burglary struct {
 	what string
-	try  func(c *cluster, as kubernetes.Interface) error
+	try  func(c *cluster, client kubernetes.Interface) error
 }
 
 // burglaries lists the writes of a scheduler and the controllers, and the ways from a token to more
 // permissions.
 var burglaries = []burglary{
-	{"bind a pod", func(c *cluster, as kubernetes.Interface) error {
-		return as.CoreV1().Pods("default").Bind(c.Context(), &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: v1.ObjectReference{Kind: "Node", Name: "node-1"}}, metav1.CreateOptions{})
+	{"bind a pod", func(c *cluster, client kubernetes.Interface) error {
+		return client.CoreV1().Pods("default").Bind(c.Context(), &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: v1.ObjectReference{Kind: "Node", Name: "node-1"}}, metav1.CreateOptions{})
 	}},
-	{"delete a pod", func(c *cluster, as kubernetes.Interface) error {
-		return as.CoreV1().Pods("default").Delete(c.Context(), "p", metav1.DeleteOptions{})
+	{"delete a pod", func(c *cluster, client kubernetes.Interface) error {
+		return client.CoreV1().Pods("default").Delete(c.Context(), "p", metav1.DeleteOptions{})
 	}},
-	{"evict a pod", func(c *cluster, as kubernetes.Interface) error {
-		return as.PolicyV1().Evictions("default").Evict(c.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}})
+	{"evict a pod", func(c *cluster, client kubernetes.Interface) error {
+		return client.PolicyV1().Evictions("default").Evict(c.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}})
 	}},
-	{"change a pod's status", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.CoreV1().Pods("default").Patch(c.Context(), "p", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
+	{"change a pod's status", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.CoreV1().Pods("default").Patch(c.Context(), "p", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
 		return err
 	}},
-	{"taint a node", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.CoreV1().Nodes().Patch(c.Context(), "node-1", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
+	{"taint a node", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.CoreV1().Nodes().Patch(c.Context(), "node-1", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
 		return err
 	}},
-	{"change a node's status", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.CoreV1().Nodes().Patch(c.Context(), "node-1", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
+	{"change a node's status", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.CoreV1().Nodes().Patch(c.Context(), "node-1", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
 		return err
 	}},
-	{"write an event", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.EventsV1().Events("default").Create(c.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}}, metav1.CreateOptions{})
+	{"write an event", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.EventsV1().Events("default").Create(c.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}}, metav1.CreateOptions{})
 		return err
 	}},
-	{"take kube-scheduler's Lease", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.CoordinationV1().Leases("kube-system").Create(c.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler"}}, metav1.CreateOptions{})
+	{"take kube-scheduler's Lease", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.CoordinationV1().Leases("kube-system").Create(c.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler"}}, metav1.CreateOptions{})
 		return err
 	}},
-	{"read secrets", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.CoreV1().Secrets("kube-system").List(c.Context(), metav1.ListOptions{})
+	{"read secrets", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.CoreV1().Secrets("kube-system").List(c.Context(), metav1.ListOptions{})
 		return err
 	}},
-	{"have a token of another account", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.CoreV1().ServiceAccounts("kube-system").CreateToken(c.Context(), "node-controller", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	{"have a token of another account", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.CoreV1().ServiceAccounts("kube-system").CreateToken(c.Context(), "node-controller", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		return err
 	}},
-	{"create a pod with another account", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.CoreV1().Pods("kube-system").Create(c.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{ServiceAccountName: "node-controller"}}, metav1.CreateOptions{})
+	{"create a pod with another account", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.CoreV1().Pods("kube-system").Create(c.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{ServiceAccountName: "node-controller"}}, metav1.CreateOptions{})
 		return err
 	}},
-	{"run a command in its own pod", func(c *cluster, as kubernetes.Interface) error {
-		return as.CoreV1().RESTClient().Post().Namespace(deploy.Namespace).Resource("pods").Name("p").SubResource("exec").Do(c.Context()).Error()
+	{"run a command in its own pod", func(c *cluster, client kubernetes.Interface) error {
+		return client.CoreV1().RESTClient().Post().Namespace(deploy.Namespace).Resource("pods").Name("p").SubResource("exec").Do(c.Context()).Error()
 	}},
-	{"change its own Deployment", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.AppsV1().Deployments(deploy.Namespace).Update(c.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "berth-shadow"}}, metav1.UpdateOptions{})
+	{"change its own Deployment", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.AppsV1().Deployments(deploy.Namespace).Update(c.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "berth-shadow"}}, metav1.UpdateOptions{})
 		return err
 	}},
-	{"add to its own role", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.RbacV1().ClusterRoles().Patch(c.Context(), "berth-shadow", types.JSONPatchType,
+	{"add to its own role", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.RbacV1().ClusterRoles().Patch(c.Context(), "berth-shadow", types.JSONPatchType,
 			[]byte(`[{"op": "add", "path": "/rules/-", "value": {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}}]`), metav1.PatchOptions{})
 		return err
 	}},
-	{"bind itself to a larger role", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.RbacV1().ClusterRoleBindings().Create(c.Context(), &rbacv1.ClusterRoleBinding{
+	{"bind itself to a larger role", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.RbacV1().ClusterRoleBindings().Create(c.Context(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "b"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "berth-shadow", Namespace: deploy.Namespace}},
 		}, metav1.CreateOptions{})
 		return err
 	}},
-	{"review somebody else's token", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.AuthenticationV1().TokenReviews().Create(c.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "t"}}, metav1.CreateOptions{})
+	{"review somebody else's token", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.AuthenticationV1().TokenReviews().Create(c.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "t"}}, metav1.CreateOptions{})
 		return err
 	}},
-	{"ask what others may do", func(c *cluster, as kubernetes.Interface) error {
-		_, err := as.AuthorizationV1().SubjectAccessReviews().Create(c.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "u"}}, metav1.CreateOptions{})
+	{"ask what others may do", func(c *cluster, client kubernetes.Interface) error {
+		_, err := client.AuthorizationV1().SubjectAccessReviews().Create(c.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "u"}}, metav1.CreateOptions{})
 		return err
 	}},
 }

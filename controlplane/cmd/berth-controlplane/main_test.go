@@ -93,12 +93,12 @@ func expectRefusal(t *testing.T, p *process, code int, says string) {
 	if got := p.waitEnd(t); got != code {
 		t.Errorf("exit code %d, want %d", got, code)
 	}
-	said := p.stderr.String()
-	if strings.Count(said, "\n") != 1 || !strings.HasSuffix(said, "\n") {
-		t.Errorf("not one line:\n%s", said)
+	text := p.stderr.String()
+	if strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {
+		t.Errorf("not one line:\n%s", text)
 	}
-	if !strings.HasPrefix(said, "berth-controlplane: ") || !strings.Contains(said, says) {
-		t.Errorf("said %q, want %q in it", said, says)
+	if !strings.HasPrefix(text, "berth-controlplane: ") || !strings.Contains(text, says) {
+		t.Errorf("said %q, want %q in it", text, says)
 	}
 }
 

@@ -43,11 +43,11 @@ func TestTooMuchMemoryIsAClearEnd(t *testing.T) {
 	for i := 0; i < len(hold); i += 4096 {
 		hold[i] = 1
 	}
-	said := ""
-	watchMemory(context.Background(), 32<<20, func(err error) { said = err.Error() })
+	text := ""
+	watchMemory(context.Background(), 32<<20, func(err error) { text = err.Error() })
 	runtime.KeepAlive(hold)
-	if !strings.Contains(said, "the limit is 32 MiB") || !strings.Contains(said, "GOMEMLIMIT") {
-		t.Errorf("it says %q", said)
+	if !strings.Contains(text, "the limit is 32 MiB") || !strings.Contains(text, "GOMEMLIMIT") {
+		t.Errorf("it says %q", text)
 	}
 }
 

@@ -53,8 +53,8 @@ func (Sandbox) Filter(_ *cluster.Cluster, p *cluster.Pod) plugins.Judge {
 }
 
 // Interests implements plugins.Requeuer.
-func (Sandbox) Interests(in plugins.Setting) []queue.Interest {
-	return []queue.Interest{{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.NodeNowPasses}}
+func (Sandbox) Interests(setting plugins.Setting) []queue.Interest {
+	return []queue.Interest{{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: setting.NodeNowPasses}}
 }
 
 // Wakes implements plugins.Waker.

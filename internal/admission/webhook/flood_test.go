@@ -109,10 +109,10 @@ func TestReviewsUnderWayAreBoundedBySource(t *testing.T) {
 		never := make(chan struct{})
 		handler := w.reviewHandler("mutate", nil)
 		send := func(source string, length int64, body io.Reader) *httptest.ResponseRecorder {
-			in := httptest.NewRequest(http.MethodPost, mutatePath+"?timeout=10s", body)
-			in.ContentLength, in.RemoteAddr = length, source+":1"
+			request := httptest.NewRequest(http.MethodPost, mutatePath+"?timeout=10s", body)
+			request.ContentLength, request.RemoteAddr = length, source+":1"
 			out := httptest.NewRecorder()
-			handler.ServeHTTP(out, in)
+			handler.ServeHTTP(out, request)
 			return out
 		}
 		for range 200 {

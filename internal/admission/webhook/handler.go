@@ -35,13 +35,13 @@ func (w *Webhook) newHandler(r *reviewer) http.Handler {
 // reviewHandler responds to every review, or fails with a status that counts as a failed call for
 // the API server.
 func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
-	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+	return http.HandlerFunc(func(out http.ResponseWriter, request *http.Request) {
 		began := time.Now()
-		review, response, err := w.answerReview(out, in, answer)
+		review, response, err := w.answerReview(out, request, answer)
 		// Before sending the response, so that the duration excludes the API server's reading time.
 		w.metrics.countReview(kind, review.Request, response, err, time.Since(began))
 		if err != nil {
-			notAnswered(in.Context(), err, kind, review.Request)
+			notAnswered(request.Context(), err, kind, review.Request)
 			guard.Refuse(out, statusOf(err), err.Error())
 			return
 		}
@@ -51,7 +51,7 @@ func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Response: response,
 		}
 		if err := json.NewEncoder(out).Encode(&reply); err != nil {
-			klog.FromContext(in.Context()).V(2).Info("Answer not sent", "kind", kind, "err", err)
+			klog.FromContext(request.Context()).V(2).Info("Answer not sent", "kind", kind, "err", err)
 		}
 	})
 }
@@ -61,9 +61,9 @@ func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 //
 // Its order bounds a stranger's cost: it reads only after getting room, and no more than the lane
 // allows.
-func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
+func (w *Webhook) answerReview(out http.ResponseWriter, request *http.Request,
 	answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
-	ctx, cancel := withTimeoutOf(in)
+	ctx, cancel := withTimeoutOf(request)
 	defer cancel()
 	// A cold cache lacks all classes and annotations, so its response would be wrong.
 	select {
@@ -71,8 +71,8 @@ func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 	case <-ctx.Done():
 		return review, nil, errCold
 	}
-	lane, longest := w.lanes.laneFor(in.ContentLength)
-	leave, err := lane.takeRoom(ctx, guard.Source(in.RemoteAddr))
+	lane, longest := w.lanes.laneFor(request.ContentLength)
+	leave, err := lane.takeRoom(ctx, guard.Source(request.RemoteAddr))
 	if err != nil {
 		return review, nil, err
 	}
@@ -83,7 +83,7 @@ func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 		_ = connection.SetReadDeadline(deadline)
 		_ = connection.SetWriteDeadline(deadline.Add(answerEarly))
 	}
-	body, err := io.ReadAll(io.LimitReader(in.Body, longest+1))
+	body, err := io.ReadAll(io.LimitReader(request.Body, longest+1))
 	if err != nil {
 		return review, nil, badRequest{fmt.Errorf("read the review: %w", err)}
 	}
@@ -115,12 +115,12 @@ const answerEarly = 100 * time.Millisecond
 // withTimeoutOf returns the request's context, ending shortly before the API server's timeout, as
 // given in the request. A later response would be lost, and the API server would log a timeout
 // instead of the reason. Without a timeout it is 10 s, the API's default.
-func withTimeoutOf(in *http.Request) (context.Context, context.CancelFunc) {
-	timeout, err := time.ParseDuration(in.URL.Query().Get("timeout"))
+func withTimeoutOf(request *http.Request) (context.Context, context.CancelFunc) {
+	timeout, err := time.ParseDuration(request.URL.Query().Get("timeout"))
 	if err != nil || timeout > 30*time.Second {
 		timeout = 10 * time.Second
 	}
-	return context.WithTimeout(in.Context(), max(timeout-answerEarly, timeout/2))
+	return context.WithTimeout(request.Context(), max(timeout-answerEarly, timeout/2))
 }
 
 // unanswered bounds the log of failed reviews, because any client of the port can cause them. The

@@ -225,12 +225,12 @@ func (w *Webhook) newServer(handler http.Handler) *http.Server {
 // admitCallers marks callers with a client certificate (required by the TLS configuration) as
 // admitted: strangers cannot displace their connections.
 func admitCallers(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-		if !guard.Admit(in) {
+	return http.HandlerFunc(func(out http.ResponseWriter, request *http.Request) {
+		if !guard.Admit(request) {
 			guard.Refuse(out, http.StatusServiceUnavailable, "too many connections are open")
 			return
 		}
-		next.ServeHTTP(out, in)
+		next.ServeHTTP(out, request)
 	})
 }
 

@@ -205,8 +205,8 @@ func TestRecordingsAreReadAsOfATime(t *testing.T) {
 		if err != nil || !slices.Equal(names, []string{"a"}) || !source.AsOf.Time.Equal(want) || source.From != "tape" {
 			t.Errorf("%q: %v, %+v, %v, want %v", args, names, source, err, want)
 		}
-		if told := q.errs.String(); strings.Count(told, "not read: poddisruptionbudgets") != 1 {
-			t.Errorf("%q: %q", args, told)
+		if text := q.errs.String(); strings.Count(text, "not read: poddisruptionbudgets") != 1 {
+			t.Errorf("%q: %q", args, text)
 		}
 	}
 	for args, want := range map[string]string{
@@ -338,8 +338,8 @@ func TestASchedulerThatIsSilentIsAskedOnce(t *testing.T) {
 			}
 		}
 	}
-	if said := q.errs.String(); count != 2 || strings.Count(said, "not asked: the scheduler: ") != 1 || !strings.Contains(said, "500 Internal Server Error: broken") {
-		t.Errorf("asked %d times: %q", count, said)
+	if text := q.errs.String(); count != 2 || strings.Count(text, "not asked: the scheduler: ") != 1 || !strings.Contains(text, "500 Internal Server Error: broken") {
+		t.Errorf("asked %d times: %q", count, text)
 	}
 	if q := newQuestion("-f", "a.yaml"); q.scheduler() != nil {
 		t.Error("a scheduler is asked about files")

@@ -90,13 +90,13 @@ func (q *Question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, n
 		return &config.Running{Profiles: q.named.Profiles, Stopped: q.stopped}, nil
 	}
 
-	var told *config.InUse
+	var inUse *config.InUse
 	if s := q.scheduler(); s != nil {
 		var err error
-		told, err = s.InUse(cmd.Context())
+		inUse, err = s.InUse(cmd.Context())
 		q.noteSilent(cmd, err)
 	}
-	r, err := config.RunningOf(told, leases, trusted, now)
+	r, err := config.RunningOf(inUse, leases, trusted, now)
 	if err != nil {
 		return nil, err
 	}

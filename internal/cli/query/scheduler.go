@@ -81,14 +81,14 @@ func (s *Scheduler) InUse(ctx context.Context) (*config.InUse, error) {
 	if text == nil || err != nil {
 		return nil, err
 	}
-	told := config.ReadInUse(text)
-	if told == nil {
+	inUse := config.ReadInUse(text)
+	if inUse == nil {
 		return nil, fmt.Errorf("%s: is no %s", at, config.InUseKind)
 	}
-	if cluster, err := s.Cluster.Config(s.UserAgent); s.URL == "" && (err != nil || cluster.Host != told.Server) {
+	if cluster, err := s.Cluster.Config(s.UserAgent); s.URL == "" && (err != nil || cluster.Host != inUse.Server) {
 		return nil, nil
 	}
-	return told, nil
+	return inUse, nil
 }
 
 // get returns the scheduler's document at a path, or nil if it does not exist.

@@ -45,12 +45,12 @@ func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 			lost += h.Lost
 			return records.Begin(stalling{f, place}, Magic, h, h.Began, records.Limits{Size: 1 << 40})
 		}
-		var told []string
+		var lines []string
 		v := &life{}
 		v.core = eviction.New(eviction.Options{Wall: func(now time.Time) time.Time { return now }})
 		var err error
 		v.writer, err = start[eviction.Event, eviction.Action](Header{Component: Eviction}, eviction.Options{}, ofEviction,
-			func(err error) { told = append(told, err.Error()) }, create)
+			func(err error) { lines = append(lines, err.Error()) }, create)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,8 +72,8 @@ func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 		}
 
 		results := playAll(t, dir)
-		if len(results) != 2 || len(told) != 2 || lost < 300 || results[0].Events+results[1].Events+lost != 1000 {
-			t.Errorf("%d of 1000 records lost, %+v; %q", lost, results, told)
+		if len(results) != 2 || len(lines) != 2 || lost < 300 || results[0].Events+results[1].Events+lost != 1000 {
+			t.Errorf("%d of 1000 records lost, %+v; %q", lost, results, lines)
 		}
 		if counted.Load() != int64(lost) {
 			t.Errorf("%d records are counted as lost of %d", counted.Load(), lost)

@@ -119,11 +119,11 @@ func (d *devices) taintsOf(device Device) func(yield func(Held, string) bool) {
 
 // publishedTaints returns the taints in a device's slice.
 func (d *devices) publishedTaints(device Device) []Held {
-	of := d.pools[device.poolOf()]
-	if of == nil {
+	pool := d.pools[device.poolOf()]
+	if pool == nil {
 		return nil
 	}
-	if s := of.slicesByDevice()[device.Name]; s != nil {
+	if s := pool.slicesByDevice()[device.Name]; s != nil {
 		return s.held[device.Name]
 	}
 	return nil
@@ -243,8 +243,8 @@ func (d *devices) dropClaim(name types.NamespacedName) {
 	delete(d.claims, name)
 	for i := range c.Uses {
 		id := c.Uses[i].Device.poolOf()
-		if of := d.pools[id]; of != nil {
-			delete(of.claims, name)
+		if pool := d.pools[id]; pool != nil {
+			delete(pool.claims, name)
 			d.dropIfUnused(id)
 		}
 	}
@@ -255,8 +255,8 @@ func (d *devices) dropClaim(name types.NamespacedName) {
 func (d *devices) setSlice(s *slice) {
 	d.dropSlice(s.Name)
 	d.slices[s.Name] = s
-	of := d.poolOf(s.Pool)
-	of.slices[s.Name], of.offers = s, nil
+	pool := d.poolOf(s.Pool)
+	pool.slices[s.Name], pool.offers = s, nil
 }
 
 // dropSlice removes the slice with the name, if known.
@@ -266,15 +266,15 @@ func (d *devices) dropSlice(name string) {
 		return
 	}
 	delete(d.slices, name)
-	of := d.pools[s.Pool]
-	delete(of.slices, name)
-	of.offers = nil
+	pool := d.pools[s.Pool]
+	delete(pool.slices, name)
+	pool.offers = nil
 	d.dropIfUnused(s.Pool)
 }
 
 // dropIfUnused removes a pool without slices and claims.
 func (d *devices) dropIfUnused(id Pool) {
-	if of := d.pools[id]; len(of.slices) == 0 && len(of.claims) == 0 {
+	if pool := d.pools[id]; len(pool.slices) == 0 && len(pool.claims) == 0 {
 		delete(d.pools, id)
 	}
 }
@@ -299,9 +299,9 @@ func (d *devices) sortRules() {
 // claimsIn returns the claims with devices of matching pools. The caller owns the map.
 func (d *devices) claimsIn(fits func(Pool) bool) map[types.NamespacedName]bool {
 	names := map[types.NamespacedName]bool{}
-	for id, of := range d.pools {
+	for id, pool := range d.pools {
 		if fits(id) {
-			maps.Copy(names, of.claims)
+			maps.Copy(names, pool.claims)
 		}
 	}
 	return names

@@ -121,9 +121,9 @@ func (n *notes) next() (at time.Time, ok bool) {
 	if len(n.written) >= notesInFlight {
 		return time.Time{}, false
 	}
-	for _, of := range n.late {
-		if !of.noting && (!ok || of.noteAt.Before(at)) {
-			at, ok = of.noteAt, true
+	for _, node := range n.late {
+		if !node.noting && (!ok || node.noteAt.Before(at)) {
+			at, ok = node.noteAt, true
 		}
 	}
 	return at, ok
@@ -131,30 +131,30 @@ func (n *notes) next() (at time.Time, ok bool) {
 
 // write sends the notes that are due. They stay in late until observed.
 func (n *notes) write(now time.Time) {
-	for _, of := range n.late {
+	for _, node := range n.late {
 		if len(n.written) >= notesInFlight {
 			return
 		}
-		if of.noting || now.Before(of.noteAt) {
+		if node.noting || now.Before(node.noteAt) {
 			continue
 		}
-		of.noting = true
+		node.noting = true
 		ticket := n.out.issueTicket()
-		n.written[ticket] = of
-		n.out.add(Annotate{Ticket: ticket, Node: of.name, ResourceVersion: of.version, Note: of.wantedNote()})
+		n.written[ticket] = node
+		n.out.add(Annotate{Ticket: ticket, Node: node.name, ResourceVersion: node.version, Note: node.wantedNote()})
 	}
 }
 
 // takeAnswer handles the response to a write, if it is one. Only the watch confirms the note; until
 // then, and whenever another client removes it, it is rewritten, with growing pauses.
 func (n *notes) takeAnswer(now time.Time, answer Answered) bool {
-	of, ok := n.written[answer.Ticket]
+	node, ok := n.written[answer.Ticket]
 	if !ok {
 		return false
 	}
 	delete(n.written, answer.Ticket)
-	of.noting = false
-	of.noteTries++
-	of.noteAt = now.Add(pacing.Backoff{First: time.Second, Last: time.Minute}.After(of.noteTries, of.name))
+	node.noting = false
+	node.noteTries++
+	node.noteAt = now.Add(pacing.Backoff{First: time.Second, Last: time.Minute}.After(node.noteTries, node.name))
 	return true
 }

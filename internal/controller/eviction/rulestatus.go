@@ -195,16 +195,16 @@ func (s *ruleStatuses) wouldEvict(r *rule) (published, allocated int, pods map[*
 	would.Taint.Effect = v1.TaintEffectNoExecute
 	alone := devices{claims: s.devices.seen.claims, sorted: []*rule{&would}}
 	pods = map[*pod]bool{}
-	for id, of := range s.devices.seen.pools {
+	for id, pool := range s.devices.seen.pools {
 		if !r.selectsPool(id) {
 			continue
 		}
-		for name := range of.slicesByDevice() {
+		for name := range pool.slicesByDevice() {
 			if r.selectsDevice(Device{id.Driver, id.Name, name}) {
 				published++
 			}
 		}
-		for name := range of.claims {
+		for name := range pool.claims {
 			for _, use := range s.devices.seen.claims[name].Uses {
 				if use.Device.poolOf() == id && r.selectsDevice(use.Device) {
 					allocated++

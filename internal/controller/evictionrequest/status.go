@@ -77,33 +77,33 @@ func (c *Core) progress(t *target, e *lifecyclev1alpha1.Eviction) *lifecyclev1al
 func (c *Core) activate(next *lifecyclev1alpha1.Eviction, turn int) {
 	active := &next.Status.TargetResponders[turn]
 	active.State = lifecyclev1alpha1.ResponderStateActive
-	said := statusOf(&next.Status, active.Name)
-	said.StartTime = c.stamp()
-	c.setConditions(next, lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction, messageOf(active.Name, said))
+	status := statusOf(&next.Status, active.Name)
+	status.StartTime = c.stamp()
+	c.setConditions(next, lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction, messageOf(active.Name, status))
 }
 
 // followActive checks the active responder while the pod exists: a completed or silent responder
 // loses its turn. Berth's own turn lasts until the pod is deleted or no longer requested to leave.
 func (c *Core) followActive(t *target, next *lifecyclev1alpha1.Eviction, active *lifecyclev1alpha1.TargetResponder) {
 	s := &next.Status
-	said := statusOf(s, active.Name)
+	status := statusOf(s, active.Name)
 	// A responder without a heartbeat is timed from the start of its turn.
-	beat := ptr.Deref(said.HeartbeatTime, ptr.Deref(said.StartTime, metav1.Time{})).Time
+	beat := ptr.Deref(status.HeartbeatTime, ptr.Deref(status.StartTime, metav1.Time{})).Time
 	silent := c.wall().Sub(beat)
 	switch {
-	case said.CompletionTime != nil:
+	case status.CompletionTime != nil:
 		c.passOn(t, next, active, lifecyclev1alpha1.ResponderStateCompleted)
 		return
 	// Berth's own turn never times out.
 	case active.Name == Imperative:
-		c.report(t, said, silent)
+		c.report(t, status, silent)
 	case silent >= heartbeatDeadline:
 		c.passOn(t, next, active, lifecyclev1alpha1.ResponderStateInterrupted)
 		return
 	default:
 		c.wake(t, c.now.Add(heartbeatDeadline-silent))
 	}
-	c.setConditions(next, lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction, messageOf(active.Name, said))
+	c.setConditions(next, lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction, messageOf(active.Name, status))
 }
 
 // passOn ends a responder's turn and starts the next one. After the last turn the Eviction has
@@ -128,21 +128,21 @@ func (c *Core) passOn(t *target, next *lifecyclev1alpha1.Eviction, active *lifec
 // report writes the progress of Berth's own eviction into the status of the Eviction. The message
 // contains the obstacle, such as a budget; it is written once per messageEvery at most, however
 // often evictions are tried.
-func (c *Core) report(t *target, said *lifecyclev1alpha1.ResponderStatus, silent time.Duration) {
+func (c *Core) report(t *target, status *lifecyclev1alpha1.ResponderStatus, silent time.Duration) {
 	if t.pod.Leaving {
 		t.said = evictedText
 	}
-	message := ptr.Deref(said.Message, "")
+	message := ptr.Deref(status.Message, "")
 	if t.said != "" {
 		// The cut may split a character, which the API server would reject.
 		message = strings.ToValidUTF8(t.said[:min(len(t.said), longestMessage)], "")
 	}
-	changed := message != ptr.Deref(said.Message, "")
+	changed := message != ptr.Deref(status.Message, "")
 	due := heartbeatEvery
 	switch {
-	case said.HeartbeatTime == nil && t.said == "": // the eviction has precedence
+	case status.HeartbeatTime == nil && t.said == "": // the eviction has precedence
 		return
-	case said.HeartbeatTime == nil:
+	case status.HeartbeatTime == nil:
 		due = 0
 	case changed:
 		due = messageEvery
@@ -151,20 +151,20 @@ func (c *Core) report(t *target, said *lifecyclev1alpha1.ResponderStatus, silent
 		c.wake(t, c.now.Add(due-silent))
 		return
 	}
-	said.HeartbeatTime, said.Message = c.stamp(), &message
+	status.HeartbeatTime, status.Message = c.stamp(), &message
 }
 
 // completeGone ends the turn of a responder after the deletion of its pod, once the responder has
 // reported completion. For Berth's own responder, the report must be written before the state.
 func (c *Core) completeGone(t *target, next *lifecyclev1alpha1.Eviction, active *lifecyclev1alpha1.TargetResponder) {
-	said := statusOf(&next.Status, active.Name)
+	status := statusOf(&next.Status, active.Name)
 	switch {
-	case said.CompletionTime != nil:
+	case status.CompletionTime != nil:
 		c.conclude(t, next, lifecyclev1alpha1.ResponderStateCompleted)
 	case active.Name == Imperative:
-		said.HeartbeatTime, said.CompletionTime = c.stamp(), c.stamp()
+		status.HeartbeatTime, status.CompletionTime = c.stamp(), c.stamp()
 		_, message := t.ending()
-		said.Message = &message
+		status.Message = &message
 	case c.now.Before(t.goneAt.Add(completesWithin)):
 		c.wake(t, t.goneAt.Add(completesWithin))
 	default:
@@ -232,11 +232,11 @@ func conditionsOf(reason lifecyclev1alpha1.EvictionConditionReason, message stri
 
 // messageOf is the message of the conditions during a turn: the active responder and its last
 // message.
-func messageOf(responder string, said *lifecyclev1alpha1.ResponderStatus) string {
-	if ptr.Deref(said.Message, "") == "" {
+func messageOf(responder string, status *lifecyclev1alpha1.ResponderStatus) string {
+	if ptr.Deref(status.Message, "") == "" {
 		return "waits for " + responder
 	}
-	return responder + ": " + *said.Message
+	return responder + ": " + *status.Message
 }
 
 // stamp is the current time with the precision of the API.

@@ -59,26 +59,26 @@ func (g *losses) gaugeName() string { return "devices that pods cannot use (thou
 
 // countPod implements gauge.
 func (g *losses) countPod(p *pod, n *cluster.Node, by int64) {
-	of := g.lossOf(n)
+	loss := g.lossOf(n)
 	if by > 0 {
-		of.pods = append(of.pods, p.Pod)
-	} else if at := slices.Index(of.pods, p.Pod); at >= 0 {
-		of.pods = slices.Delete(of.pods, at, at+1)
+		loss.pods = append(loss.pods, p.Pod)
+	} else if at := slices.Index(loss.pods, p.Pod); at >= 0 {
+		loss.pods = slices.Delete(loss.pods, at, at+1)
 	}
-	if !of.dirty {
-		of.dirty = true
-		g.dirty = append(g.dirty, of)
+	if !loss.dirty {
+		loss.dirty = true
+		g.dirty = append(g.dirty, loss)
 	}
 }
 
 // lossOf returns the record of a node, created without pods on first use.
 func (g *losses) lossOf(n *cluster.Node) *nodeLoss {
-	of := g.nodes[n.Index]
-	if of == nil {
-		of = &nodeLoss{n: n}
-		g.nodes[n.Index] = of
+	loss := g.nodes[n.Index]
+	if loss == nil {
+		loss = &nodeLoss{n: n}
+		g.nodes[n.Index] = loss
 	}
-	return of
+	return loss
 }
 
 // currentValue implements gauge. It costs one evaluation by the plugin for each changed node.
@@ -89,16 +89,16 @@ func (g *losses) currentValue() int64 {
 	if len(g.nodes) < g.w.c.Len() { // empty nodes also have free capacity
 		for _, n := range g.w.c.SortedNodes() {
 			if g.nodes[n.Index] == nil {
-				of := g.lossOf(n)
-				of.dirty = true
-				g.dirty = append(g.dirty, of)
+				loss := g.lossOf(n)
+				loss.dirty = true
+				g.dirty = append(g.dirty, loss)
 			}
 		}
 	}
-	for _, of := range g.dirty {
-		g.sum -= of.amount
-		of.amount, of.dirty = g.plugin.Loss(g.w.c, of.n, of.pods), false
-		g.sum += of.amount
+	for _, loss := range g.dirty {
+		g.sum -= loss.amount
+		loss.amount, loss.dirty = g.plugin.Loss(g.w.c, loss.n, loss.pods), false
+		g.sum += loss.amount
 	}
 	g.dirty = g.dirty[:0]
 	return g.sum

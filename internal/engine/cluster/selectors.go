@@ -62,7 +62,7 @@ const mostRequired = 1 << 10
 // RequiredLabels lists labels such that every pod matched by the selector has at least one of them.
 // everybody is true without such a list, or if all are too long: the selector may match any pod.
 // For example, "app in (a, b), tier=web" gives [tier=web], and "app, tier!=db" gives everybody.
-func RequiredLabels(selector *rules.Selector) (of []Label, everybody bool) {
+func RequiredLabels(selector *rules.Selector) (labels []Label, everybody bool) {
 	requirements, selects := selector.Requirements()
 	if !selects {
 		return nil, false // it matches no pod
@@ -78,7 +78,7 @@ func RequiredLabels(selector *rules.Selector) (of []Label, everybody bool) {
 		return nil, true
 	}
 	for _, value := range shortest.Values {
-		of = append(of, Label{Key: shortest.Key, Value: value})
+		labels = append(labels, Label{Key: shortest.Key, Value: value})
 	}
-	return of, false
+	return labels, false
 }

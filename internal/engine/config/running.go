@@ -71,12 +71,12 @@ func (s *Stopped) String() string {
 // configuration of a running scheduler, or nil. It leaves out names served by that scheduler or by
 // the leader of another Lease. Without a Lease nothing is known: schedulers need not elect a
 // leader.
-func StoppedOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (list []Stopped) {
+func StoppedOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (list []Stopped) {
 	leases, _ = trustedLeases(leases, trusted)
 	words := wordsOf(leases, now)
 	var served []string
-	if told != nil {
-		served = told.names()
+	if inUse != nil {
+		served = inUse.names()
 	}
 	for _, w := range words {
 		if !w.ended {
@@ -104,22 +104,22 @@ func StoppedOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, no
 //
 // Only trusted Leases count, as NAMESPACE or NAMESPACE/NAME: anyone with edit permissions in a
 // namespace can create a Lease there, and its profiles would move pods of other namespaces.
-func RunningOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (*Running, error) {
-	r := &Running{Stopped: StoppedOf(told, leases, trusted, now)}
+func RunningOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (*Running, error) {
+	r := &Running{Stopped: StoppedOf(inUse, leases, trusted, now)}
 	leases, r.Ignored = trustedLeases(leases, trusted)
 	var assumed []string
 	// The endpoint's response is newer than any Lease, and complete.
-	if told != nil {
-		if err := r.addProfiles(told); err != nil {
+	if inUse != nil {
+		if err := r.addProfiles(inUse); err != nil {
 			return nil, err
 		}
-		assumed = append(assumed, told.leftOut()...)
+		assumed = append(assumed, inUse.leftOut()...)
 	}
 	silent := ""
 	for _, word := range wordsOf(leases, now) {
 		switch {
 		case word.InUse == nil:
-			if !word.ended && (told == nil || told.Holder != word.holder) {
+			if !word.ended && (inUse == nil || inUse.Holder != word.holder) {
 				silent = fmt.Sprintf("kube-scheduler, which leads by the Lease %s as %s,", word.name, word.holder)
 			}
 			continue
@@ -141,7 +141,7 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, no
 	switch served := r.servesName(v1.DefaultSchedulerName); {
 	case served && silent != "":
 		assumed = append(assumed, silent+" decides by the same configuration as Berth")
-	case !served && (told == nil || silent != ""):
+	case !served && (inUse == nil || silent != ""):
 		c, err := Default(Options{CompareTolerations: true})
 		if err != nil {
 			return nil, err

@@ -174,11 +174,11 @@ func TestASchedulerThatStopped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var said []string
+		var lines []string
 		for i := range r.Stopped {
-			said = append(said, r.Stopped[i].String())
+			lines = append(lines, r.Stopped[i].String())
 		}
-		if got := strings.Join(said, " "); row.want == "" && got != "" || len(said) > 1 || !strings.Contains(got, row.want) {
+		if got := strings.Join(lines, " "); row.want == "" && got != "" || len(lines) > 1 || !strings.Contains(got, row.want) {
 			t.Errorf("%s: %q, want %q", name, got, row.want)
 		}
 	}

@@ -42,7 +42,7 @@ func (Ask) isAction() {}
 // suspendAttempt suspends the attempt and issues the question carried by err. It returns false if
 // err carries none. Its pod is still Taken, so nothing else decides it while the question is
 // pending.
-func (as *attempts) suspendAttempt(b *placement, err error) bool {
+func (s *attempts) suspendAttempt(b *placement, err error) bool {
 	if err == nil {
 		return false
 	}
@@ -54,12 +54,12 @@ func (as *attempts) suspendAttempt(b *placement, err error) bool {
 	b.endAttempt(false)
 	switch {
 	case b.questions >= mostQuestions:
-		as.requeueFailed(b, errNoEnd)
-	case as.asking >= mostQueries:
-		as.requeueFailed(b, errTooManyQueries)
+		s.requeueFailed(b, errNoEnd)
+	case s.asking >= mostQueries:
+		s.requeueFailed(b, errTooManyQueries)
 	default:
-		as.asking++
-		as.addAction(Ask{as.issueHandled(askHandler{as, b.item, question, b.questions + 1}), &b.Attempt, question})
+		s.asking++
+		s.addAction(Ask{s.issueHandled(askHandler{s, b.item, question, b.questions + 1}), &b.Attempt, question})
 	}
 
 	return true
@@ -77,17 +77,17 @@ type askHandler struct {
 // startPreparing suspends the attempt, which has not begun, while plugins prepare it. It returns
 // false if preparation is unnecessary. An attempt is prepared at most mostPreparations times; after
 // that the plugin computes synchronously.
-func (as *attempts) startPreparing(b *placement) bool {
+func (s *attempts) startPreparing(b *placement) bool {
 	for _, p := range b.profile.prepare {
-		question := p.Prepare(as.cluster, b.Waiting)
+		question := p.Prepare(s.cluster, b.Waiting)
 		switch namespace := b.Pod.Namespace; {
 		case question == nil, b.questions >= mostPreparations:
 			continue
-		case as.preparing[namespace] >= mostPreparing:
-			as.requeueFailed(b, errPreparing)
+		case s.preparing[namespace] >= mostPreparing:
+			s.requeueFailed(b, errPreparing)
 		default:
-			as.preparing[namespace]++
-			as.addAction(Ask{as.issueHandled(prepareHandler{askHandler{as, b.item, question, b.questions + 1}, namespace}),
+			s.preparing[namespace]++
+			s.addAction(Ask{s.issueHandled(prepareHandler{askHandler{s, b.item, question, b.questions + 1}, namespace}),
 				&b.Attempt, question})
 		}
 		return true

@@ -67,11 +67,11 @@ func TestAnAnswerForAPodThatIsGone(t *testing.T) {
 	next := aPod("p", "1")
 	next.UID = "another"
 	w.core.Step(w.now, Seen{Pods, next})
-	said := ""
+	text := ""
 	for _, a := range w.core.Step(w.now, Tick{}) {
-		said += a.String()
+		text += a.String()
 	}
-	if !strings.Contains(said, "bind default/p to n") {
-		t.Errorf("the pod that has its name: %q", said)
+	if !strings.Contains(text, "bind default/p to n") {
+		t.Errorf("the pod that has its name: %q", text)
 	}
 }

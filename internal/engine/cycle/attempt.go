@@ -43,70 +43,70 @@ type attempts struct {
 // newPlacement begins an attempt for a pod: its placement is not registered anywhere yet, and can
 // simply be dropped. The draw for Sampled is made in every attempt, so that random numbers are the
 // same with and without metrics.
-func (as *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
+func (s *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 	pod := item.Pod
-	b := &placement{profile: p, item: item, began: as.now, watch: as.clock()}
+	b := &placement{profile: p, item: item, began: s.now, watch: s.clock()}
 	waiting := cluster.NewPod(item.Class, pod.Name, pod.UID) // the cluster keeps it while the pod lives
 	waiting.Created = cluster.TimeOf(pod.CreationTimestamp.Time)
-	if nominated := as.cluster.Nominated(pod.UID); nominated != nil {
+	if nominated := s.cluster.Nominated(pod.UID); nominated != nil {
 		waiting.SetNominated(nominated.Nominated)
 	} else {
 		waiting.SetNominated(pod.Status.NominatedNodeName)
 	}
 	b.Attempt = Attempt{
-		Pod: pod, Waiting: waiting, Profile: pod.Spec.SchedulerName, Cluster: as.cluster, Sampled: as.rng.IntN(100) < sampled,
+		Pod: pod, Waiting: waiting, Profile: pod.Spec.SchedulerName, Cluster: s.cluster, Sampled: s.rng.IntN(100) < sampled,
 	}
 	return b
 }
 
 // requeueUnschedulable requeues an unschedulable pod to wait for a helpful event, and reports why.
 // nominate is the pod's new nomination; nil leaves it unchanged.
-func (as *attempts) requeueUnschedulable(b *placement, w *why, nominate *string) {
-	as.observer().Attempted(b.Profile, Unschedulable, as.clock().Sub(b.watch))
-	as.queue.Rejected(b.item, w.plugins, w.pending, as.now)
-	as.preemptions.noteUnschedulable(b.item)
-	as.decisions.rememberFailure(b, decision.Unschedulable, w)
-	as.nominations.setNomination(&b.Attempt, b.item, nominate)
-	as.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
+func (s *attempts) requeueUnschedulable(b *placement, w *why, nominate *string) {
+	s.observer().Attempted(b.Profile, Unschedulable, s.clock().Sub(b.watch))
+	s.queue.Rejected(b.item, w.plugins, w.pending, s.now)
+	s.preemptions.noteUnschedulable(b.item)
+	s.decisions.rememberFailure(b, decision.Unschedulable, w)
+	s.nominations.setNomination(&b.Attempt, b.item, nominate)
+	s.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
 }
 
 // requeueFailed requeues a pod after an attempt that ended with an error, and reports the error. As
 // upstream, the pod is retried after its back-off without an event, and loses its nomination.
 // Errors representing a plugin's verdict are reported as Unschedulable, but also back off.
-func (as *attempts) requeueFailed(b *placement, err error) {
+func (s *attempts) requeueFailed(b *placement, err error) {
 	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
 	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
 		result, reason, told = Unschedulable, v1.PodReasonUnschedulable, decision.Unschedulable
 	}
-	as.observer().Attempted(b.Profile, result, as.clock().Sub(b.watch))
-	as.queue.Failed(b.item, as.now)
-	as.decisions.rememberFailure(b, told, &why{message: err.Error()})
+	s.observer().Attempted(b.Profile, result, s.clock().Sub(b.watch))
+	s.queue.Failed(b.item, s.now)
+	s.decisions.rememberFailure(b, told, &why{message: err.Error()})
 	none := ""
-	as.nominations.setNomination(&b.Attempt, b.item, &none)
-	as.report(b.item, reason, err.Error(), &none)
+	s.nominations.setNomination(&b.Attempt, b.item, &none)
+	s.report(b.item, reason, err.Error(), &none)
 }
 
 // requeuePlacement requeues the pod of a placement.
-func (as *attempts) requeuePlacement(b *placement, err error) {
-	as.preemptions.forgetVictim(b.Pod.UID)
+func (s *attempts) requeuePlacement(b *placement, err error) {
+	s.preemptions.forgetVictim(b.Pod.UID)
 	if refused := (*rejection)(nil); errors.As(err, &refused) {
 		none := ""
 		w := &why{message: refused.Error(), plugins: []string{refused.plugin}}
 		if refused.Pending {
 			w.pending = w.plugins
 		}
-		as.requeueUnschedulable(b, w, &none)
+		s.requeueUnschedulable(b, w, &none)
 	} else {
-		as.requeueFailed(b, err)
+		s.requeueFailed(b, err)
 	}
-	as.podGroups.memberLost(b, err)
+	s.podGroups.memberLost(b, err)
 }
 
 // noteBound reports a bound pod to podGroups.
-func (as *attempts) noteBound(b *placement) { as.podGroups.memberBound(b) }
+func (s *attempts) noteBound(b *placement) { s.podGroups.memberBound(b) }
 
 // bindAnswered reports a finished binding to preemptions.
-func (as *attempts) bindAnswered(b *placement) { as.preemptions.bindAnswered(b) }
+func (s *attempts) bindAnswered(b *placement) { s.preemptions.bindAnswered(b) }
 
 // unschedulable is implemented by errors that represent a plugin's verdict rather than a failure.
 type unschedulable interface {
@@ -118,38 +118,38 @@ type unschedulable interface {
 // pods of a class differ in the inputs of the decision: a nomination, out-of-tree plugins and
 // extenders, which see the whole pod, ephemeral or resource claims per pod, or a device claim left
 // by an earlier attempt.
-func (as *attempts) rememberFailure(b *placement, nominate *string, w *why) {
+func (s *attempts) rememberFailure(b *placement, nominate *string, w *why) {
 	p, spec := b.profile, b.item.Class.Spec
 	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 ||
 		len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||
-		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) || as.leftClaim(b) {
+		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) || s.leftClaim(b) {
 		return
 	}
-	p.failed = failure{b.item.Class, as.cluster.Log.Len(), as.objectVersions(), w, as.preemptions.mustDelay(b.item)}
+	p.failed = failure{b.item.Class, s.cluster.Log.Len(), s.objectVersions(), w, s.preemptions.mustDelay(b.item)}
 }
 
 // knownToFail reports whether the pod must fail like the last failed pod of its class, because
 // nothing changed in between. Of ten thousand replicas that fit nowhere, only the first is decided;
 // each further one costs a comparison.
-func (as *attempts) knownToFail(b *placement) bool {
+func (s *attempts) knownToFail(b *placement) bool {
 	f := &b.profile.failed
-	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == as.cluster.Log.Len() &&
-		f.versions == as.objectVersions() &&
-		(!f.delayed || as.preemptions.mustDelay(b.item)) && !as.leftClaim(b)
+	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == s.cluster.Log.Len() &&
+		f.versions == s.objectVersions() &&
+		(!f.delayed || s.preemptions.mustDelay(b.item)) && !s.leftClaim(b)
 }
 
 // leftClaim reports whether the pod must first give up a device claim left by an earlier attempt.
-func (as *attempts) leftClaim(b *placement) bool {
+func (s *attempts) leftClaim(b *placement) bool {
 	return slices.ContainsFunc(b.profile.Reservers, func(r plugins.Reserver) bool {
 		of, ok := r.(plugins.ClaimReserver)
-		return ok && of.LeftClaim(as.cluster, b.Waiting)
+		return ok && of.LeftClaim(s.cluster, b.Waiting)
 	})
 }
 
 // objectVersions changes whenever an object other than a node or pod changes in a way that affects
 // decisions.
-func (as *attempts) objectVersions() uint64 {
-	o := &as.cluster.Objects
+func (s *attempts) objectVersions() uint64 {
+	o := &s.cluster.Objects
 	return o.Namespaces.Version + o.Services.Version + o.ReplicationControllers.Version + o.ReplicaSets.Version + o.StatefulSets.Version +
 		o.Budgets.Version + o.Volumes.Version + o.Claims.Version + o.StorageClasses.Version + o.CSINodes.Version + o.CSIDrivers.Version +
 		o.CSICapacities.Version + o.VolumeAttachments.Version + o.ResourceSlices.Version + o.ResourceClaims.Version +

@@ -383,8 +383,8 @@ func (c *chaos) judgeByAnother() {
 		// no added pods, and DefaultPreemption wakes no pods.
 		return
 	}
-	if said, asleep := sleeping(c.core.View(), uid); asleep {
-		c.breaks("another core begins with %s%s", action, said)
+	if text, asleep := sleeping(c.core.View(), uid); asleep {
+		c.breaks("another core begins with %s%s", action, text)
 	}
 }
 

@@ -29,11 +29,11 @@ func TestAClaimOnItsWayWakesNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := begin
-	tell := func(e Event) (said string) {
+	tell := func(e Event) (text string) {
 		for _, action := range core.Step(now, e) {
-			said += action.String() + "\n"
+			text += action.String() + "\n"
 		}
-		return said
+		return text
 	}
 	kinds := []Kind{Nodes, Pods, ResourceSlices, ResourceClaims, DeviceClasses}
 	tell(Follows{kinds})
@@ -65,22 +65,22 @@ func TestAClaimOnItsWayWakesNobody(t *testing.T) {
 		tell(Listed{kind})
 	}
 	tell(Seen{Pods, pod("first")})
-	if said := tell(Tick{}); !strings.Contains(said, "first") || strings.Contains(said, "FailedScheduling") {
-		t.Fatalf("the first pod has a device: %s", said)
+	if text := tell(Tick{}); !strings.Contains(text, "first") || strings.Contains(text, "FailedScheduling") {
+		t.Fatalf("the first pod has a device: %s", text)
 	}
 	tell(Seen{Pods, pod("second")})
-	if said := tell(Tick{}); !strings.Contains(said, "FailedScheduling") {
-		t.Fatalf("the second pod has none: %s", said)
+	if text := tell(Tick{}); !strings.Contains(text, "FailedScheduling") {
+		t.Fatalf("the second pod has none: %s", text)
 	}
 	now = now.Add(20 * time.Second) // longer than its back-off
 	held := claim("first", 3)
 	held.Finalizers = []string{resourcev1.Finalizer} // which is written before the allocation
-	if said := tell(Seen{ResourceClaims, held}) + tell(Tick{}); strings.Contains(said, "second") {
-		t.Errorf("the second pod was tried again: %s", said)
+	if text := tell(Seen{ResourceClaims, held}) + tell(Tick{}); strings.Contains(text, "second") {
+		t.Errorf("the second pod was tried again: %s", text)
 	}
 	tell(Gone{ResourceClaims, held})
-	if said := tell(Tick{}); !strings.Contains(said, "second") {
-		t.Errorf("the second pod was not tried when there was a device: %s", said)
+	if text := tell(Tick{}); !strings.Contains(text, "second") {
+		t.Errorf("the second pod was not tried when there was a device: %s", text)
 	}
 }
 
@@ -93,17 +93,17 @@ func deviceWorld(t *testing.T, devices int, claims ...*resourcev1.ResourceClaim)
 		t.Fatal(err)
 	}
 	now := begin
-	tell = func(e Event) (said string) {
+	tell = func(e Event) (text string) {
 		for _, action := range core.Step(now, e) {
-			said += action.String() + "\n"
+			text += action.String() + "\n"
 		}
-		return said
+		return text
 	}
-	tick = func() (said string) {
+	tick = func() (text string) {
 		for !core.Wake(now).After(now) {
-			said += tell(Tick{})
+			text += tell(Tick{})
 		}
-		return said
+		return text
 	}
 	kinds := []Kind{Nodes, Pods, ResourceSlices, ResourceClaims, DeviceClasses}
 	tell(Follows{kinds})
@@ -166,14 +166,14 @@ func TestPodWithALeftClaimIsUnlikeItsClass(t *testing.T) {
 	tell, tick := deviceWorld(t, 1, leftFor("a", true))
 	tell(Seen{Pods, wantsGPU("b")})
 	tell(Seen{Pods, wantsGPU("a")})
-	if said := tick(); !strings.Contains(said, "FailedScheduling of default/b") || !strings.Contains(said, "delete claim default/a-extended-resources-x") {
-		t.Errorf("b is to fail, and a to give up the device: %s", said)
+	if text := tick(); !strings.Contains(text, "FailedScheduling of default/b") || !strings.Contains(text, "delete claim default/a-extended-resources-x") {
+		t.Errorf("b is to fail, and a to give up the device: %s", text)
 	}
 	tell, tick = deviceWorld(t, 2, leftFor("a", false))
 	tell(Seen{Pods, wantsGPU("a")})
 	tell(Seen{Pods, wantsGPU("b")})
-	if said := tick(); !strings.Contains(said, "FailedScheduling of default/a") || !strings.Contains(said, "write claims of default/b") {
-		t.Errorf("a is to fail, and b to get a device: %s", said)
+	if text := tick(); !strings.Contains(text, "FailedScheduling of default/a") || !strings.Contains(text, "write claims of default/b") {
+		t.Errorf("a is to fail, and b to get a device: %s", text)
 	}
 }
 
@@ -183,11 +183,11 @@ func TestPodIsTriedOnceItsLeftClaimIsGone(t *testing.T) {
 	left := leftFor("a", false)
 	tell, tick := deviceWorld(t, 1, left)
 	tell(Seen{Pods, wantsGPU("a")})
-	if said := tick(); !strings.Contains(said, "delete claim default/a-extended-resources-x") {
-		t.Fatalf("a is to give up its claim: %s", said)
+	if text := tick(); !strings.Contains(text, "delete claim default/a-extended-resources-x") {
+		t.Fatalf("a is to give up its claim: %s", text)
 	}
-	if said := tell(Gone{ResourceClaims, left}) + tick(); !strings.Contains(said, "write claims of default/a") {
-		t.Errorf("a is to be tried again: %s", said)
+	if text := tell(Gone{ResourceClaims, left}) + tick(); !strings.Contains(text, "write claims of default/a") {
+		t.Errorf("a is to be tried again: %s", text)
 	}
 }
 
@@ -203,16 +203,16 @@ func TestWaitForDevicesIsTold(t *testing.T) {
 	p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new("c")}}
 	tell(Seen{Pods, p})
 	var ticket Ticket
-	said := tick()
-	if _, err := fmt.Sscanf(said, "write claims of default/p #%d", &ticket); err != nil {
-		t.Fatalf("%v: %s", err, said)
+	text := tick()
+	if _, err := fmt.Sscanf(text, "write claims of default/p #%d", &ticket); err != nil {
+		t.Fatalf("%v: %s", err, text)
 	}
 	reserved := claim.DeepCopy()
 	reserved.ResourceVersion = "2"
 	reserved.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: p.UID}}
-	said = tell(Seen{ResourceClaims, reserved}) + tell(Answered{ticket, Outcome{Claims: []*resourcev1.ResourceClaim{reserved}, Written: []bool{false}}}) + tick()
-	if want := "tell Normal BindingConditionsPending of default/p: waiting for binding conditions for device on node n\n"; said != want {
-		t.Errorf("got %s, want %s", said, want)
+	text = tell(Seen{ResourceClaims, reserved}) + tell(Answered{ticket, Outcome{Claims: []*resourcev1.ResourceClaim{reserved}, Written: []bool{false}}}) + tick()
+	if want := "tell Normal BindingConditionsPending of default/p: waiting for binding conditions for device on node n\n"; text != want {
+		t.Errorf("got %s, want %s", text, want)
 	}
 	failed := reserved.DeepCopy()
 	failed.ResourceVersion = "3"
@@ -220,10 +220,10 @@ func TestWaitForDevicesIsTold(t *testing.T) {
 		Driver: "gpu.example.com", Pool: "n", Device: "gpu-0",
 		Conditions: []metav1.Condition{{Type: "AttachFailed", Status: metav1.ConditionTrue, Reason: "FabricDown", Message: "port 7 does not answer"}},
 	}}
-	said = tell(Seen{ResourceClaims, failed}) + tick()
+	text = tell(Seen{ResourceClaims, failed}) + tick()
 	want := `FailedScheduling of default/p: running PreBind plugin "DynamicResources": device binding failed: claim=c, reason=FabricDown, message="port 7 does not answer"`
-	if !strings.Contains(said, want) {
-		t.Errorf("got %s, want %s", said, want)
+	if !strings.Contains(text, want) {
+		t.Errorf("got %s, want %s", text, want)
 	}
 }
 
@@ -249,16 +249,16 @@ func TestAllocationThatMayBeInTheAPIStays(t *testing.T) {
 				return p
 			}
 			tell(Seen{Pods, claiming("a")})
-			said := tick()
+			text := tick()
 			var ticket Ticket
-			if _, err := fmt.Sscanf(said, "write claims of default/a #%d", &ticket); err != nil {
-				t.Fatalf("%v: %s", err, said)
+			if _, err := fmt.Sscanf(text, "write claims of default/a #%d", &ticket); err != nil {
+				t.Fatalf("%v: %s", err, text)
 			}
 			tell(Answered{ticket, Outcome{Fault: &Fault{Message: "no answer"}, Written: []bool{true}}})
 			tell(Gone{Pods, claiming("a")})
 			tell(Seen{Pods, claiming("b")})
-			if said := tick(); !strings.Contains(said, "FailedScheduling of default/b") {
-				t.Errorf("b is to wait: %s", said)
+			if text := tick(); !strings.Contains(text, "FailedScheduling of default/b") {
+				t.Errorf("b is to wait: %s", text)
 			}
 			tell(Gone{Pods, claiming("b")})
 			shown := claims[0].DeepCopy()
@@ -266,8 +266,8 @@ func TestAllocationThatMayBeInTheAPIStays(t *testing.T) {
 			event, free := end(shown)
 			tell(event)
 			tell(Seen{Pods, claiming("b")})
-			if said := tick(); strings.Contains(said, "write claims of default/b") != free {
-				t.Errorf("is b to get the device? %t: %s", free, said)
+			if text := tick(); strings.Contains(text, "write claims of default/b") != free {
+				t.Errorf("is b to get the device? %t: %s", free, text)
 			}
 		})
 	}
@@ -322,13 +322,13 @@ func TestWaitsForDevicesAreObserved(t *testing.T) {
 			for _, e := range []Event{Follows{}, Led{}, Tick{}, Seen{Nodes, aNode("n", "4")}, Seen{ResourceClaims, claim}, Seen{Pods, p}} {
 				core.Step(begin, e)
 			}
-			said := ""
+			text := ""
 			for _, action := range core.Step(begin, Tick{}) {
-				said += action.String()
+				text += action.String()
 			}
 			var ticket Ticket
-			if _, err := fmt.Sscanf(said, "write claims of default/p #%d", &ticket); err != nil {
-				t.Fatalf("%v: %s", err, said)
+			if _, err := fmt.Sscanf(text, "write claims of default/p #%d", &ticket); err != nil {
+				t.Fatalf("%v: %s", err, text)
 			}
 			reserved := claim.DeepCopy()
 			reserved.ResourceVersion = "2"

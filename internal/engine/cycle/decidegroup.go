@@ -11,39 +11,39 @@ import (
 )
 
 // scheduleGroup decides the pending pods of a group after one of them was popped from the queue.
-func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
+func (s *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	if root := g.Root(); root != nil {
-		as.scheduleTree(root, popped)
+		s.scheduleTree(root, popped)
 		return
 	}
 
 	items := []*queue.Item{popped}
-	for _, uid := range as.listQueued(g) { // the queue remembers in which order items left it
-		if item := as.queue.Take(uid); item != nil {
+	for _, uid := range s.listQueued(g) { // the queue remembers in which order items left it
+		if item := s.queue.Take(uid); item != nil {
 			items = append(items, item)
 		}
 	}
 	slices.SortFunc(items, compareMembers)
-	if as.podGroups.progress.isIncomplete(g) { // something was deleted while they were active: their gate keeps them out
+	if s.podGroups.progress.isIncomplete(g) { // something was deleted while they were active: their gate keeps them out
 		for _, item := range items {
-			as.queue.Failed(item, as.now)
+			s.queue.Failed(item, s.now)
 		}
 		return
 	}
 
-	a := as.newGroup(g, items, nil)
+	a := s.newGroup(g, items, nil)
 	defer a.endGroup()
 	defer a.recoverPanic()
-	if discord := as.findDiscord([]*groups.Group{g}, items); discord != nil {
+	if discord := s.findDiscord([]*groups.Group{g}, items); discord != nil {
 		a.failAll(discord)
-		as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
+		s.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
 		return
 	}
 	a.beginGroup()
 
-	began := as.clock()
+	began := s.clock()
 	result := a.settleGroup()
-	as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, as.clock().Sub(began))
+	s.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, s.clock().Sub(began))
 }
 
 // settleGroup decides the members, and starts their placements or requeues them.

@@ -25,29 +25,29 @@ import (
 // decidegroup.go.
 
 // startAttempt starts an attempt for a popped pod.
-func (as *attempts) startAttempt(item *queue.Item) {
-	as.moveReservations.useReservation(item)
-	as.decidePod(item, nil, 0)
+func (s *attempts) startAttempt(item *queue.Item) {
+	s.moveReservations.useReservation(item)
+	s.decidePod(item, nil, 0)
 }
 
 // decidePod decides one pod. When an attempt continues after asynchronous questions, answers holds
 // the results so far and questions their number.
-func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
-	p := as.profiles.byName[item.Pod.Spec.SchedulerName]
-	as.ungrouped(item)
-	b := as.newPlacement(p, item)
+func (s *attempts) decidePod(item *queue.Item, answers any, questions int) {
+	p := s.profiles.byName[item.Pod.Spec.SchedulerName]
+	s.ungrouped(item)
+	b := s.newPlacement(p, item)
 	b.Async, b.Answers, b.questions = true, answers, questions
-	defer as.recoverAttempt(b)
+	defer s.recoverAttempt(b)
 	// A recorded failure does not hold for a pod allowed into reserved room: the failed pod may
 	// have been kept out of it.
-	let := as.reserved.lets(item)
-	if !let && as.knownToFail(b) {
-		as.requeueUnschedulable(b, p.failed.why, nil)
+	let := s.reserved.lets(item)
+	if !let && s.knownToFail(b) {
+		s.requeueUnschedulable(b, p.failed.why, nil)
 		return
 	}
 
 	// Before Begin: an attempt suspended here has called no stateful plugin.
-	if as.startPreparing(b) {
+	if s.startPreparing(b) {
 		return
 	}
 	for _, e := range p.begin {
@@ -56,24 +56,24 @@ func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
 
 	found := p.Decide(b.Waiting)
 	if found.Node == nil && found.Err == nil && let {
-		found = as.decideOntoHeld(b)
+		found = s.decideOntoHeld(b)
 	}
 
 	switch {
-	case as.suspendAttempt(b, found.Err), as.goOnLater(b, found.Err):
+	case s.suspendAttempt(b, found.Err), s.goOnLater(b, found.Err):
 	case found.Err != nil:
 		if f := (*decide.FilterError)(nil); errors.As(found.Err, &f) && p.bindsVolumes(f.Plugin) {
-			as.observer().VolumesFailed("predicate")
+			s.observer().VolumesFailed("predicate")
 		}
-		as.observer().Decided(as.clock().Sub(b.watch))
+		s.observer().Decided(s.clock().Sub(b.watch))
 		b.endAttempt(false)
-		as.requeueFailed(b, found.Err)
+		s.requeueFailed(b, found.Err)
 	case found.Node == nil:
-		as.handleNoFit(b)
+		s.handleNoFit(b)
 	default:
-		as.observer().Decided(as.clock().Sub(b.watch))
-		as.decisions.rememberPlaced(b, found.Node.Name, found.Total, found.Feasible)
-		as.placements.assumePod(b, found.Node)
+		s.observer().Decided(s.clock().Sub(b.watch))
+		s.decisions.rememberPlaced(b, found.Node.Name, found.Total, found.Feasible)
+		s.placements.assumePod(b, found.Node)
 	}
 }
 
@@ -88,45 +88,45 @@ const (
 
 // goOnLater requeues a pod for continuing its attempt after other pods have had their turn. Room
 // lent for the attempt is returned with it.
-func (as *attempts) goOnLater(b *placement, err error) bool {
+func (s *attempts) goOnLater(b *placement, err error) bool {
 	var unfinished *plugins.Unfinished
 	if !errors.As(err, &unfinished) || unfinished.Found < farEnough || b.item.Continued >= mostContinued {
 		return false
 	}
 
 	b.endAttempt(false)
-	as.queue.GoOn(b.item, as.now)
-	as.nominations.setNomination(&b.Attempt, b.item, nil)
+	s.queue.GoOn(b.item, s.now)
+	s.nominations.setNomination(&b.Attempt, b.item, nil)
 	return true
 }
 
 // decideOntoHeld decides a pod allowed into room held for a pod group. It is called only if the pod
 // fits nowhere else.
-func (as *attempts) decideOntoHeld(b *placement) decide.Decision {
-	nominees := as.reserved.lift()
-	defer as.reserved.putBack(nominees)
+func (s *attempts) decideOntoHeld(b *placement) decide.Decision {
+	nominees := s.reserved.lift()
+	defer s.reserved.putBack(nominees)
 	return b.profile.Decide(b.Waiting)
 }
 
 // handleNoFit handles a pod that fits on no node: it runs PostFilter, then requeues the pod. The
 // failure is recorded for the pods of its class only after PostFilter has run, because its
 // nomination is part of the outcome.
-func (as *attempts) handleNoFit(b *placement) {
+func (s *attempts) handleNoFit(b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
 	var messages, more []string
 	// As upstream, PostFilter is not run in an empty cluster.
 	if failure.Nodes > 0 {
-		as.events.inPostFilter = true // an unbound victim leaves immediately; its event must be noted before this pod waits
-		nominate, messages, more, _ = as.runPostFilters(b, b.profile.rescue)
-		as.events.inPostFilter = false
-		if as.suspendAttempt(b, b.unasked) {
+		s.events.inPostFilter = true // an unbound victim leaves immediately; its event must be noted before this pod waits
+		nominate, messages, more, _ = s.runPostFilters(b, b.profile.rescue)
+		s.events.inPostFilter = false
+		if s.suspendAttempt(b, b.unasked) {
 			return
 		}
 		if errors.Is(b.unasked, decide.ErrTooLong) {
-			as.observer().Decided(as.clock().Sub(b.watch))
+			s.observer().Decided(s.clock().Sub(b.watch))
 			b.endAttempt(false)
-			as.requeueFailed(b, b.unasked)
+			s.requeueFailed(b, b.unasked)
 			return
 		}
 	}
@@ -138,7 +138,7 @@ func (as *attempts) handleNoFit(b *placement) {
 	case b.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
 		nominate = nil
 	}
-	as.observer().Decided(as.clock().Sub(b.watch))
+	s.observer().Decided(s.clock().Sub(b.watch))
 	b.endAttempt(false)
 	rejectors := slices.Clone(failure.Plugins)
 	if failure.Rejector != "" {
@@ -146,18 +146,18 @@ func (as *attempts) handleNoFit(b *placement) {
 	}
 	rejectors = gang.WithNames(rejectors, more)
 	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
-	as.rememberFailure(b, nominate, w)
-	as.requeueUnschedulable(b, w, nominate)
+	s.rememberFailure(b, nominate, w)
+	s.requeueUnschedulable(b, w, nominate)
 }
 
 // runPostFilters runs PostFilter plugins in order until one is final. If one fails, the nominations
 // of earlier plugins are discarded, and the pod keeps its previous nomination.
-func (as *attempts) runPostFilters(b *placement, by []postFilter) (nominate *string, messages, rejectors []string, final bool) {
-	began := as.clock()
+func (s *attempts) runPostFilters(b *placement, by []postFilter) (nominate *string, messages, rejectors []string, final bool) {
+	began := s.clock()
 	helped := false
 	for _, rescue := range by {
-		done := as.startTiming(b, rescue.plugin, plugins.PostFilter)
-		r := as.askRescuer(&rescue, b)
+		done := s.startTiming(b, rescue.plugin, plugins.PostFilter)
+		r := s.askRescuer(&rescue, b)
 		done(r.Nominate != nil && *r.Nominate != "")
 		if r.Nominate != nil {
 			nominate = r.Nominate
@@ -182,21 +182,21 @@ func (as *attempts) runPostFilters(b *placement, by []postFilter) (nominate *str
 	}
 
 	if len(by) > 0 {
-		as.observer().Ran(b.Profile, plugins.PostFilter, helped, as.clock().Sub(began))
+		s.observer().Ran(b.Profile, plugins.PostFilter, helped, s.clock().Sub(began))
 	}
 	return nominate, messages, rejectors, final
 }
 
 // askRescuer runs one plugin. An out-of-tree plugin takes precedence over one of Berth's with the
 // same name.
-func (as *attempts) askRescuer(by *postFilter, b *placement) PostFilterResult {
+func (s *attempts) askRescuer(by *postFilter, b *placement) PostFilterResult {
 	switch {
 	case by.outside != nil:
 		return by.outside.RunPostFilter(&b.Attempt, func() *decide.Evaluation { return b.profile.Plain().Evaluate(b.Waiting) })
 	case by.releaser != nil:
-		return as.giveBackDevices(b, by.releaser)
+		return s.giveBackDevices(b, by.releaser)
 	}
-	return as.preemptions.preemptFor(b)
+	return s.preemptions.preemptFor(b)
 }
 
 // deallocateHandler handles the outcome of a DeallocateClaim.
@@ -219,28 +219,28 @@ func (e deallocateHandler) handleOutcome(o Outcome) {
 
 // giveBackDevices runs a plugin's PostFilter: it releases devices held by a claim of the pod but
 // unusable for the pod.
-func (as *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) PostFilterResult {
-	message, change, remove := plugin.PostFilter(as.cluster, b.Waiting, as.placements.isUnused(b))
+func (s *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) PostFilterResult {
+	message, change, remove := plugin.PostFilter(s.cluster, b.Waiting, s.placements.isUnused(b))
 	if change != nil {
-		errand := deallocateHandler{attempts: as, pod: b.Pod.UID}
-		if claim, ok := as.cluster.ResourceClaims.Get(change.Namespace, change.Name); ok && !remove {
+		errand := deallocateHandler{attempts: s, pod: b.Pod.UID}
+		if claim, ok := s.cluster.ResourceClaims.Get(change.Namespace, change.Name); ok && !remove {
 			if group, ok := plugins.GroupOf(claim); ok {
-				claims := as.placements.claims
+				claims := s.placements.claims
 				errand.group, claims.releasing[nameOf(claim)] = releaseHandler{claims, nameOf(claim)}, group.UID
 			}
 		}
-		as.addAction(DeallocateClaim{as.issueHandled(errand), change, remove})
+		s.addAction(DeallocateClaim{s.issueHandled(errand), change, remove})
 	}
 	return PostFilterResult{Message: message}
 }
 
 // ungrouped reports, at a pod's first attempt, that its group is ignored because pod groups are
 // disabled.
-func (as *attempts) ungrouped(item *queue.Item) {
-	if as.podGroups.gates.Generic || item.Attempts > 1 || item.Class.Spec.SchedulingGroup == nil {
+func (s *attempts) ungrouped(item *queue.Item) {
+	if s.podGroups.gates.Generic || item.Attempts > 1 || item.Class.Spec.SchedulingGroup == nil {
 		return
 	}
-	as.addAction(RecordEvent{
+	s.addAction(RecordEvent{
 		Profile: item.Pod.Spec.SchedulerName, Regarding: Reference(item.Pod), Type: v1.EventTypeWarning, Reason: "PodGroupIgnored",
 		Message: fmt.Sprintf("the pod names pod group %q and is scheduled without it: the scheduler runs without --feature-gates=%s=true",
 			groups.NameOf(item.Pod), groups.GenericWorkload),

@@ -12,40 +12,40 @@ import (
 )
 
 // scheduleTree decides the pending pods of a tree after one of them was popped from the queue.
-func (as *attempts) scheduleTree(root *groups.Composite, popped *queue.Item) {
+func (s *attempts) scheduleTree(root *groups.Composite, popped *queue.Item) {
 	tree := root.Leaves()
 	items := []*queue.Item{popped}
 	for _, g := range tree {
-		for _, uid := range as.listQueued(g) {
-			if item := as.queue.Take(uid); item != nil {
+		for _, uid := range s.listQueued(g) {
+			if item := s.queue.Take(uid); item != nil {
 				items = append(items, item)
 			}
 		}
 	}
-	if as.podGroups.progress.isIncomplete(as.groupOf(popped)) {
+	if s.podGroups.progress.isIncomplete(s.groupOf(popped)) {
 		for _, item := range items {
-			as.queue.Failed(item, as.now)
+			s.queue.Failed(item, s.now)
 		}
 		return
 	}
 
 	slices.SortFunc(items, compareMembers)
-	t := as.newTree(root, items)
+	t := s.newTree(root, items)
 	defer t.endGroups()
 	defer t.recoverPanic()
 	profile := popped.Pod.Spec.SchedulerName
-	if discord := as.findDiscord(tree, items); discord != nil {
+	if discord := s.findDiscord(tree, items); discord != nil {
 		t.failAll(discord)
-		as.observer().AttemptedGroup(profile, Errored, 0)
+		s.observer().AttemptedGroup(profile, Errored, 0)
 		return
 	}
 	for _, a := range t.leaves {
 		a.beginGroup()
 	}
 
-	began := as.clock()
+	began := s.clock()
 	result := t.settleTree()
-	as.observer().AttemptedGroup(profile, result, as.clock().Sub(began))
+	s.observer().AttemptedGroup(profile, result, s.clock().Sub(began))
 }
 
 // settleTree decides the pods, and starts their placements or requeues them.

@@ -27,9 +27,9 @@ func TestWithoutExpectationTheNodeIsNotNominated(t *testing.T) {
 		p.Labels = map[string]string{"hold": "yes"}
 		core.Step(begin, Seen{Pods, p})
 		var hold Ticket
-		nominated, said := false, ""
+		nominated, text := false, ""
 		for _, action := range core.Step(begin, Tick{}) {
-			said += action.String() + "\n"
+			text += action.String() + "\n"
 			switch a := action.(type) {
 			case Hold:
 				hold = a.Ticket
@@ -38,13 +38,13 @@ func TestWithoutExpectationTheNodeIsNotNominated(t *testing.T) {
 			}
 		}
 		if hold == 0 || nominated == off {
-			t.Errorf("disabled %t:\n%s", off, said)
+			t.Errorf("disabled %t:\n%s", off, text)
 		}
 		for _, action := range core.Step(begin, PermitAllowed{Ticket: hold, Plugin: "Holds"}) {
-			said += action.String() + "\n"
+			text += action.String() + "\n"
 		}
-		if off && !strings.Contains(said, "bind default/p") {
-			t.Errorf("it was allowed, and is not bound:\n%s", said)
+		if off && !strings.Contains(text, "bind default/p") {
+			t.Errorf("it was allowed, and is not bound:\n%s", text)
 		}
 	}
 }
@@ -103,8 +103,8 @@ func TestWithoutPopFromBackoffAPreemptorWaits(t *testing.T) {
 		}
 		soon := begin.Add(500 * time.Millisecond)
 		core.Step(soon, Gone{Pods, victim})
-		if said := tick(core, soon); strings.Contains(said, "bind default/p") == off {
-			t.Errorf("disabled %t, within the back-off:\n%s", off, said)
+		if text := tick(core, soon); strings.Contains(text, "bind default/p") == off {
+			t.Errorf("disabled %t, within the back-off:\n%s", off, text)
 		}
 		if over := begin.Add(time.Second); off && !strings.Contains(tick(core, over), "bind default/p") {
 			t.Error("it is not bound when the back-off is over")
@@ -112,9 +112,9 @@ func TestWithoutPopFromBackoffAPreemptorWaits(t *testing.T) {
 	}
 }
 
-func tick(core *Core, at time.Time) (said string) {
+func tick(core *Core, at time.Time) (text string) {
 	for _, action := range core.Step(at, Tick{}) {
-		said += action.String() + "\n"
+		text += action.String() + "\n"
 	}
-	return said
+	return text
 }

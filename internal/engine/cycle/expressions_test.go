@@ -86,17 +86,17 @@ func (s *selecting) claims(namespace, name string, expressions, length int) {
 
 // decide makes the core decide as far as it can, and returns its asynchronous questions and its
 // other actions.
-func (s *selecting) decide() (asked []Ask, said string) {
+func (s *selecting) decide() (asked []Ask, text string) {
 	for range 100 {
 		for _, a := range s.tell(Tick{}) {
 			if ask, is := a.(Ask); is {
 				asked = append(asked, ask)
 			} else {
-				said += a.String() + "\n"
+				text += a.String() + "\n"
 			}
 		}
 	}
-	return asked, said
+	return asked, text
 }
 
 // TestExpressionsAreCompiledAside: a tenant's claims select devices by expressions that take
@@ -111,28 +111,28 @@ func TestExpressionsAreCompiledAside(t *testing.T) {
 	s.tell(Seen{Pods, aPod("plain", "1")})
 
 	var asked []Ask
-	var said string
-	if took := timeOf(t, func() { asked, said = s.decide() }); took > time.Second/2 {
+	var text string
+	if took := timeOf(t, func() { asked, text = s.decide() }); took > time.Second/2 {
 		t.Errorf("to decide what can be decided took %v of processor time", took)
 	}
-	if len(asked) != 9 || !strings.Contains(said, "default/plain") {
-		t.Fatalf("%d pods ask aside, want 9; besides: %s", len(asked), said)
+	if len(asked) != 9 || !strings.Contains(text, "default/plain") {
+		t.Fatalf("%d pods ask aside, want 9; besides: %s", len(asked), text)
 	}
 
 	other := slices.IndexFunc(asked, func(a Ask) bool { return a.Attempt.Pod.Namespace == "other" })
 	asked[other].Query.Run(context.Background())
-	said = ""
+	text = ""
 	for _, a := range s.tell(Answered{Ticket: asked[other].Ticket}) {
-		said += a.String() + "\n"
+		text += a.String() + "\n"
 	}
-	if _, more := s.decide(); !strings.Contains(said+more, "other/short") {
-		t.Errorf("the pod whose expressions are compiled is not decided: %s", said+more)
+	if _, more := s.decide(); !strings.Contains(text+more, "other/short") {
+		t.Errorf("the pod whose expressions are compiled is not decided: %s", text+more)
 	}
 
 	s.claims("other", "again", 1, 0)
 	s.claims("hostile", "too-long", 30, 10_000)
-	if asked, said := s.decide(); len(asked) != 1 || !strings.Contains(said, "more expressions, or longer ones") {
-		t.Errorf("%d pods ask aside, want 1; besides: %s", len(asked), said)
+	if asked, text := s.decide(); len(asked) != 1 || !strings.Contains(text, "more expressions, or longer ones") {
+		t.Errorf("%d pods ask aside, want 1; besides: %s", len(asked), text)
 	}
 }
 
@@ -144,11 +144,11 @@ func TestPreparationsOfANamespaceAreBounded(t *testing.T) {
 		s.claims("hostile", fmt.Sprint("c-", i), 1, 0)
 	}
 	s.claims("other", "c", 1, 0)
-	asked, said := s.decide()
+	asked, text := s.decide()
 	if others := slices.ContainsFunc(asked, func(a Ask) bool { return a.Attempt.Pod.Namespace == "other" }); len(asked) != 33 || !others {
 		t.Errorf("%d pods ask aside, want 32 of one namespace and 1 of the other", len(asked))
 	}
-	if n := strings.Count(said, "wait for their device selectors"); n < 8 {
-		t.Errorf("%d pods are told why they back off, want 8: %s", n, said)
+	if n := strings.Count(text, "wait for their device selectors"); n < 8 {
+		t.Errorf("%d pods are told why they back off, want 8: %s", n, text)
 	}
 }

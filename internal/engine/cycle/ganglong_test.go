@@ -68,7 +68,7 @@ func TestNoGangHoldsTheLoop(t *testing.T) {
 			plain := aPod("plain", "10m")
 			core.Step(begin, Seen{Pods, plain})
 			var first, longest time.Duration
-			bound, removed, attempts, said := 0, 0, 0, ""
+			bound, removed, attempts, text := 0, 0, 0, ""
 			plainAfter := time.Duration(-1)
 			for second := range 300 {
 				now := begin.Add(time.Duration(second) * time.Second)
@@ -91,21 +91,21 @@ func TestNoGangHoldsTheLoop(t *testing.T) {
 						case Remove:
 							removed++
 						case WriteGroup:
-							said = a.Condition.Message
+							text = a.Condition.Message
 							attempts++
 						}
 					}
 				}
 			}
-			t.Logf("%v at first, %v at most; %d bound, %d removed, %d words on the group, the last: %.300s", first, longest, bound, removed, attempts, said)
+			t.Logf("%v at first, %v at most; %d bound, %d removed, %d words on the group, the last: %.300s", first, longest, bound, removed, attempts, text)
 			if first > holdsTheLoop || longest > 3*holdsTheLoop {
 				t.Errorf("the first attempt took %v of processor time, the longest %v", first, longest)
 			}
 			if row.bound != (bound == row.members) || row.preempted != (removed > 0) {
 				t.Errorf("%d are bound, %d preempted", bound, removed)
 			}
-			if !row.bound && !row.preempted && !strings.Contains(said, "0 of ") {
-				t.Errorf("it says %q", said)
+			if !row.bound && !row.preempted && !strings.Contains(text, "0 of ") {
+				t.Errorf("it says %q", text)
 			}
 			if plainAfter > time.Second {
 				t.Errorf("the other pod is bound after %v", plainAfter)

@@ -389,12 +389,12 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 			continue
 		}
 		if where, fits := fits(truth, object, bound, waiting, need); fits {
-			said := ""
+			text := ""
 			for _, p := range waiting {
 				item := c.core.View().Queue.Get(p.UID)
-				said += fmt.Sprintf(" %s is %s for %v %q;", p.Name, item.Place(), item.Rejectors, item.Message)
+				text += fmt.Sprintf(" %s is %s for %v %q;", p.Name, item.Place(), item.Rejectors, item.Message)
 			}
-			c.breaks("group %s waits, %d needed, and there is room for it: %v;%s", name, need, where, said)
+			c.breaks("group %s waits, %d needed, and there is room for it: %v;%s", name, need, where, text)
 		}
 		if n := len(bound); 0 < n && n < least && !started && !c.gangs.touched[name] {
 			c.breaks("gang %s asks for %d pods, and %d are bound", name, least, n)

@@ -99,22 +99,22 @@ func errSeveralSchedulers(one, another string) error {
 }
 
 // newGroup returns an attempt for pending members, given in decision order.
-func (as *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttempt) *groupAttempt {
+func (s *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttempt) *groupAttempt {
 	first := items[0].Pod.Spec.SchedulerName
 	a := &groupAttempt{
-		attempts: as, group: g, profile: as.profiles.byName[first], tree: of,
+		attempts: s, group: g, profile: s.profiles.byName[first], tree: of,
 		byAsked: make(map[*gang.Member]*member, len(items)),
 	}
 	members, asked := make([]member, len(items)), make([]gang.Member, len(items))
 	for i, item := range items {
-		p := as.profiles.byName[item.Pod.Spec.SchedulerName]
+		p := s.profiles.byName[item.Pod.Spec.SchedulerName]
 		m := &members[i]
-		m.placement, m.asked = as.newPlacement(p, item), &asked[i]
+		m.placement, m.asked = s.newPlacement(p, item), &asked[i]
 		m.sibling = true
 		item.Together = len(items)
 		asked[i] = gang.Member{
-			Pod: item.Pod, Waiting: m.Waiting, Asked: as.nominations.asContender(m.Waiting, item.Pod),
-			Delayed: as.preemptions.mustDelay(item),
+			Pod: item.Pod, Waiting: m.Waiting, Asked: s.nominations.asContender(m.Waiting, item.Pod),
+			Delayed: s.preemptions.mustDelay(item),
 		}
 		a.members, a.byAsked[m.asked] = append(a.members, m), m
 	}
@@ -127,18 +127,18 @@ func (as *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttem
 // not all name one scheduler, or do not all share the priority of the group (all groups of a tree
 // have their root's) and one preemption policy. Otherwise the decision order would determine which
 // of them make room for which.
-func (as *attempts) findDiscord(of []*groups.Group, items []*queue.Item) error {
+func (s *attempts) findDiscord(of []*groups.Group, items []*queue.Item) error {
 	first := &items[0].Pod.Spec
 	for _, item := range items {
 		if name := item.Pod.Spec.SchedulerName; name != first.SchedulerName {
 			return errSeveralSchedulers(name, first.SchedulerName)
 		}
-		if err := as.podGroups.compareWithGroup(of[0], item.Class, first.PreemptionPolicy); err != nil {
+		if err := s.podGroups.compareWithGroup(of[0], item.Class, first.PreemptionPolicy); err != nil {
 			return err
 		}
 	}
-	for _, p := range as.podGroups.units.OnNodes(of...) {
-		if err := as.podGroups.compareWithGroup(of[0], p.Class, first.PreemptionPolicy); err != nil {
+	for _, p := range s.podGroups.units.OnNodes(of...) {
+		if err := s.podGroups.compareWithGroup(of[0], p.Class, first.PreemptionPolicy); err != nil {
 			return err
 		}
 	}
@@ -194,10 +194,10 @@ func (a *groupAttempt) newRequest() *gang.Request {
 }
 
 // listQueued lists the members in the queue, in arrival order.
-func (as *attempts) listQueued(g *groups.Group) []types.UID {
+func (s *attempts) listQueued(g *groups.Group) []types.UID {
 	var items []*queue.Item
 	for uid := range g.Members {
-		if item := as.queue.Get(uid); item != nil {
+		if item := s.queue.Get(uid); item != nil {
 			items = append(items, item)
 		}
 	}

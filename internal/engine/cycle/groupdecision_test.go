@@ -134,18 +134,18 @@ func TestAConditionThatIsNotShownYetIsTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	now, last := begin, (*groups.PodGroup)(nil)
-	step := func(events ...Event) (said string) {
+	step := func(events ...Event) (text string) {
 		for _, e := range events {
 			for _, action := range core.Step(now, e) {
 				if a, ok := action.(WriteGroup); ok {
 					last = a.Group.DeepCopy()
 					last.Status.Conditions = []metav1.Condition{a.Condition}
-					said = a.Condition.Message
+					text = a.Condition.Message
 				}
 			}
 		}
 		now = now.Add(time.Minute)
-		return said
+		return text
 	}
 	step(Follows{}, Led{}, Seen{Nodes, aNode("n", "1")}, Seen{PodGroups, gangOf("g", 3)})
 	for _, name := range []string{"a", "b", "c"} {
@@ -155,11 +155,11 @@ func TestAConditionThatIsNotShownYetIsTakenBack(t *testing.T) {
 	}
 	first := step(Tick{})
 	step(Seen{PodGroups, last})
-	if said := step(Seen{Nodes, aNode("m", "1")}, Tick{}, Tick{}); said == "" || said == first {
-		t.Fatalf("with another node it says %q", said)
+	if text := step(Seen{Nodes, aNode("m", "1")}, Tick{}, Tick{}); text == "" || text == first {
+		t.Fatalf("with another node it says %q", text)
 	}
-	if said := step(Gone{Nodes, aNode("m", "1")}, Seen{Nodes, aNode("n", "1500m")}, Tick{}, Tick{}); said != first {
-		t.Errorf("without it, it says %q", said)
+	if text := step(Gone{Nodes, aNode("m", "1")}, Seen{Nodes, aNode("n", "1500m")}, Tick{}, Tick{}); text != first {
+		t.Errorf("without it, it says %q", text)
 	}
 }
 

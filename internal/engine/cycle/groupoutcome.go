@@ -132,7 +132,7 @@ func (a *groupAttempt) askOutside(placed []*member) (all map[*member]permitWaits
 // rejectAll requeues all members to wait. An event that can help any of them wakes the group. If
 // domains were skipped, or the bound was reached, the group is retried after its back-off. said
 // joins the messages of PodGroupPostFilter plugins.
-func (a *groupAttempt) rejectAll(said string) {
+func (a *groupAttempt) rejectAll(text string) {
 	a.noteRejectors()
 	nodes := a.reserveRoom()
 	verdict, next := a.attempt.Conclude()
@@ -148,8 +148,8 @@ func (a *groupAttempt) rejectAll(said string) {
 		node := nodes[m.Pod.UID]
 		a.requeueUnschedulable(m.placement, a.why(m), &node)
 	}
-	if said != "" {
-		message += ", " + said
+	if text != "" {
+		message += ", " + text
 	}
 	if len(nodes) > 0 {
 		message += a.reserved.words()

@@ -68,16 +68,16 @@ func (a *groupAttempt) describePlacement(from gang.Placement) GroupPlacement {
 // rescueOutside runs an out-of-tree plugin at PodGroupPostFilter.
 func (a *groupAttempt) rescueOutside(by GroupPostFilterer) groupPostFilterOutcome {
 	r := by.RunGroupPostFilter(a.shown)
-	said := groupPostFilterOutcome{message: r.Message, final: r.Final || r.Helped, err: r.Err}
+	outcome := groupPostFilterOutcome{message: r.Message, final: r.Final || r.Helped, err: r.Err}
 	if r.Helped {
-		said.nodes = map[*member]string{}
+		outcome.nodes = map[*member]string{}
 		for _, m := range a.members {
 			if node := r.Nodes[m.Pod.UID]; a.cluster.Node(node) != nil {
-				said.nodes[m] = node
+				outcome.nodes[m] = node
 			}
 		}
 	}
-	return said
+	return outcome
 }
 
 // ScorePlacements returns the weighted sums of these plugins' scores.

@@ -26,21 +26,21 @@ func (a *groupAttempt) findRoom() (found groupPostFilterOutcome) {
 	var messages, toMembers []string
 	alone := false
 	for _, by := range a.profile.rescueGroup {
-		said := a.askRescuer(&by)
-		if said.err != nil {
-			said.err = fmt.Errorf("error in %q PodGroupPostFilter plugins: %w", by.plugin, said.err)
-			return said
+		outcome := a.askRescuer(&by)
+		if outcome.err != nil {
+			outcome.err = fmt.Errorf("error in %q PodGroupPostFilter plugins: %w", by.plugin, outcome.err)
+			return outcome
 		}
-		if said.final {
-			said.toMembers = cmp.Or(said.toMembers, said.message)
-			return said
+		if outcome.final {
+			outcome.toMembers = cmp.Or(outcome.toMembers, outcome.message)
+			return outcome
 		}
-		if said.message != "" {
-			messages = append(messages, said.message)
+		if outcome.message != "" {
+			messages = append(messages, outcome.message)
 		}
-		if said.alone {
-			toMembers, alone = []string{said.toMembers}, true
-		} else if text := cmp.Or(said.toMembers, said.message); text != "" && !alone {
+		if outcome.alone {
+			toMembers, alone = []string{outcome.toMembers}, true
+		} else if text := cmp.Or(outcome.toMembers, outcome.message); text != "" && !alone {
 			toMembers = append(toMembers, text)
 		}
 	}
@@ -108,19 +108,19 @@ func (a *groupAttempt) planRoom() *gang.RoomPlan {
 // members counted on their nodes. It considers all nodes regardless of the topology constraint: a
 // claim is not released because another domain is the closest. As upstream, it does not end the
 // search for room.
-func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupPostFilterOutcome) {
+func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (outcome groupPostFilterOutcome) {
 	if !a.podGroups.gates.Topology || a.group.Object.Spec.SchedulingConstraints == nil {
-		said.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream reports this also without claims
+		outcome.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream reports this also without claims
 	}
 	if !slices.ContainsFunc(a.members, hasClaims) {
-		return said
+		return outcome
 	}
 
 	a.suspendNominations()
 	defer a.resumeNominations()
 	defer a.attempt.Rewind()
 	if a.attempt.PlaceInClosest() != nil {
-		return said
+		return outcome
 	}
 
 	a.events.inPostFilter = true
@@ -139,7 +139,7 @@ func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupPostFil
 		}
 		m.asked.Rejectors = gang.WithNames(m.asked.Rejectors, r.Rejectors)
 	}
-	return said
+	return outcome
 }
 
 func hasClaims(m *member) bool { return len(m.item.Class.Spec.ResourceClaims) > 0 }

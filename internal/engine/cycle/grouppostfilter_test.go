@@ -30,16 +30,16 @@ type groupSaver struct {
 func (*groupSaver) Name() string { return "Saver" }
 
 func (s *groupSaver) RunGroupPostFilter(a *GroupAttempt) GroupPostFilterResult {
-	said := fmt.Sprint(len(a.Members), " of ", a.Group.Name)
+	text := fmt.Sprint(len(a.Members), " of ", a.Group.Name)
 	if gone := a.Cluster.Pod(s.without); gone != nil {
 		n := gone.Node
 		a.Cluster.RemovePod(gone.UID)
 		for _, place := range a.Schedule().Places {
-			said += fmt.Sprint(" ", place.Pod.Name, " on ", place.Node.Name)
+			text += fmt.Sprint(" ", place.Pod.Name, " on ", place.Node.Name)
 		}
 		a.Cluster.Place(gone, n)
 	}
-	s.asked = append(s.asked, said)
+	s.asked = append(s.asked, text)
 	return s.answers
 }
 
@@ -65,7 +65,7 @@ func profileOfGroupSaver(t *testing.T, s *groupSaver, first bool) Profile {
 
 // savedGang decides a gang of three on a node of four CPUs with too little room, two CPUs being
 // taken by a pod of the given priority, and returns the resulting actions.
-func savedGang(t *testing.T, s *groupSaver, first bool, priority int32) (said string) {
+func savedGang(t *testing.T, s *groupSaver, first bool, priority int32) (text string) {
 	t.Helper()
 	core, err := New(Options{Profiles: []Profile{profileOfGroupSaver(t, s, first)}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
@@ -87,9 +87,9 @@ func savedGang(t *testing.T, s *groupSaver, first bool, priority int32) (said st
 		core.Step(begin, Seen{Pods, p})
 	}
 	for _, action := range core.Step(begin, Tick{}) {
-		said += action.String() + "\n"
+		text += action.String() + "\n"
 	}
-	return said
+	return text
 }
 
 // TestOutOfTreePluginsAreAskedAboutGroups: plugins at PodGroupPostFilter run in the order of the
@@ -117,17 +117,17 @@ func TestOutOfTreePluginsAreAskedAboutGroups(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := &groupSaver{answers: row.answers, without: row.without}
-			said := savedGang(t, s, row.first, row.priority)
+			text := savedGang(t, s, row.first, row.priority)
 			if got := strings.Join(s.asked, ", "); got != row.asked {
 				t.Errorf("it was asked about %q, want %q", got, row.asked)
 			}
 			for _, want := range row.said {
-				if !strings.Contains(said, want) {
-					t.Errorf("no %q in:\n%s", want, said)
+				if !strings.Contains(text, want) {
+					t.Errorf("no %q in:\n%s", want, text)
 				}
 			}
-			if row.not != "" && strings.Contains(said, row.not) {
-				t.Errorf("%q in:\n%s", row.not, said)
+			if row.not != "" && strings.Contains(text, row.not) {
+				t.Errorf("%q in:\n%s", row.not, text)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestMembersGiveUpDevicesThatTheyCannotUse(t *testing.T) {
 		}}})
 	}
 	core.Step(begin, Seen{PodGroups, gangOf("g", 2)})
-	said := ""
+	text := ""
 	for i := range 2 {
 		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("c", i), UID: types.UID(fmt.Sprint("c", i))}}
 		claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
@@ -170,10 +170,10 @@ func TestMembersGiveUpDevicesThatTheyCannotUse(t *testing.T) {
 		core.Step(begin, Seen{Pods, p})
 	}
 	for _, action := range core.Step(begin, Tick{}) {
-		said += action.String() + "\n"
+		text += action.String() + "\n"
 		if back, ok := action.(DeallocateClaim); ok && back.Claim.Name == "c0" {
 			return
 		}
 	}
-	t.Errorf("the claim keeps devices that nobody can use:\n%s", said)
+	t.Errorf("the claim keeps devices that nobody can use:\n%s", text)
 }

@@ -23,7 +23,7 @@ import (
 
 // gangIn shows a core the objects and a gang of the pods, and lets it decide once. It returns the
 // nodes of the placed members by name, the victims, and the gang's message.
-func gangIn(t *testing.T, o Options, g *groups.PodGroup, objects []Seen, members []*v1.Pod) (on map[string]string, victims []string, said string) {
+func gangIn(t *testing.T, o Options, g *groups.PodGroup, objects []Seen, members []*v1.Pod) (on map[string]string, victims []string, text string) {
 	t.Helper()
 	if o.Profiles == nil {
 		o.Profiles = []Profile{{Profile: plugins.Default()}}
@@ -47,7 +47,7 @@ func gangIn(t *testing.T, o Options, g *groups.PodGroup, objects []Seen, members
 		case Remove:
 			victims = append(victims, a.Victim.Name)
 		case WriteGroup:
-			said = a.Condition.Message
+			text = a.Condition.Message
 		}
 	}
 	on = map[string]string{}
@@ -56,7 +56,7 @@ func gangIn(t *testing.T, o Options, g *groups.PodGroup, objects []Seen, members
 			on[p.Name] = placed.NodeName
 		}
 	}
-	return on, victims, said
+	return on, victims, text
 }
 
 const gpu = v1.ResourceName("example.com/gpu")
@@ -82,9 +82,9 @@ func TestTheLargestInGPUsComeFirst(t *testing.T) {
 			members = append(members, p)
 		}
 	}
-	on, _, said := gangIn(t, Options{Seed: 1}, gangOf("g", len(members)), objects, members)
+	on, _, text := gangIn(t, Options{Seed: 1}, gangOf("g", len(members)), objects, members)
 	if len(on) != len(members) {
-		t.Errorf("%d of %d are placed: %s", len(on), len(members), said)
+		t.Errorf("%d of %d are placed: %s", len(on), len(members), text)
 	}
 }
 
@@ -116,9 +116,9 @@ func TestTheDomainWhereFewestGPUsAreLostIsFound(t *testing.T) {
 	}
 	g := gangOf("g", 8)
 	g.Spec.SchedulingConstraints, g.Spec.Priority = oneOf("rack"), new(int32(100))
-	_, victims, said := gangIn(t, Options{Seed: 1}, g, objects, members)
+	_, victims, text := gangIn(t, Options{Seed: 1}, g, objects, members)
 	if len(victims) != 8 {
-		t.Errorf("%d leave: %s", len(victims), said)
+		t.Errorf("%d leave: %s", len(victims), text)
 	}
 	for _, name := range victims {
 		if !strings.HasPrefix(name, "on-300-") {
@@ -153,10 +153,10 @@ func TestAGangGoesWhereItsVolumeCanBeMadeForAll(t *testing.T) {
 		}}}
 		members = append(members, p)
 	}
-	on, _, said := gangIn(t, Options{Seed: 1}, gangOf("g", 3), objects, members)
+	on, _, text := gangIn(t, Options{Seed: 1}, gangOf("g", 3), objects, members)
 	for _, p := range members {
 		if on[p.Name] != "large" {
-			t.Errorf("%s is on %q: %s", p.Name, on[p.Name], said)
+			t.Errorf("%s is on %q: %s", p.Name, on[p.Name], text)
 		}
 	}
 }
@@ -187,8 +187,8 @@ func TestNodesWithOtherDevicesAreNotAlike(t *testing.T) {
 		}})
 	}
 	astray := map[string]string{"p0": "m", "p2": "n"} // where nothing fits any more next to them
-	on, _, said := gangIn(t, Options{Prefer: func(p *cluster.Pod) string { return astray[p.Name] }}, gangOf("g", 3), objects, members)
+	on, _, text := gangIn(t, Options{Prefer: func(p *cluster.Pod) string { return astray[p.Name] }}, gangOf("g", 3), objects, members)
 	if on["p0"] != "n" || on["p1"] != "m" || on["p2"] != "m" {
-		t.Errorf("they are on %v: %s", on, said)
+		t.Errorf("they are on %v: %s", on, text)
 	}
 }

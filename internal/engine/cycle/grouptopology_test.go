@@ -122,9 +122,9 @@ func TestTheDomainThatIsFullestByWhatIsScoredWins(t *testing.T) {
 		withGPUs(p.Spec.Containers[0].Resources.Requests, 2)
 		g := gangOf("g", 1)
 		g.Spec.SchedulingConstraints = oneOf("rack")
-		on, _, said := gangIn(t, Options{Profiles: []Profile{{Profile: profile}}}, g, objects, []*v1.Pod{p})
+		on, _, text := gangIn(t, Options{Profiles: []Profile{{Profile: profile}}}, g, objects, []*v1.Pod{p})
 		if on["p"] != row.want {
-			t.Errorf("scored by %v it is in %q, want %q: %s", row.resources, on["p"], row.want, said)
+			t.Errorf("scored by %v it is in %q, want %q: %s", row.resources, on["p"], row.want, text)
 		}
 	}
 }

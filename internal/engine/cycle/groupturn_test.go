@@ -76,7 +76,7 @@ func TestEveryDomainGetsItsTurn(t *testing.T) {
 		return nil
 	})
 	comes(core, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })
-	bound, said := 0, ""
+	bound, text := 0, ""
 	for second := 0; second < 3600 && bound == 0; second++ {
 		for _, action := range core.Step(begin.Add(time.Duration(second)*time.Second), Tick{}) {
 			switch a := action.(type) {
@@ -85,15 +85,15 @@ func TestEveryDomainGetsItsTurn(t *testing.T) {
 					t.Errorf("a pod goes to %s", a.Attempt.Node)
 				}
 			case WriteGroup:
-				said = a.Condition.Message
+				text = a.Condition.Message
 			}
 		}
-		if second == 0 && (bound > 0 || !strings.HasSuffix(said, " Not all domains could be tried at once; the group is tried again after its back-off.")) {
-			t.Fatalf("the effort lasts for all: %d are bound; %s", bound, said)
+		if second == 0 && (bound > 0 || !strings.HasSuffix(text, " Not all domains could be tried at once; the group is tried again after its back-off.")) {
+			t.Fatalf("the effort lasts for all: %d are bound; %s", bound, text)
 		}
 	}
 	if bound != 4 {
-		t.Errorf("%d of 4 pods are bound after an hour; %s", bound, said)
+		t.Errorf("%d of 4 pods are bound after an hour; %s", bound, text)
 	}
 }
 

@@ -89,16 +89,16 @@ func (c *crowd) tell(e Event) []Action {
 
 // attempt shows the core a pod and returns the longest time its first attempts occupy the loop, in
 // processor time. At least one measurement must be within most.
-func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (took time.Duration, said string) {
+func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (took time.Duration, text string) {
 	c.Helper()
 	for again := range measurings {
-		if took, said = c.tryFor(fmt.Sprint(name, "-", again), change); took <= most {
-			return took, said
+		if took, text = c.tryFor(fmt.Sprint(name, "-", again), change); took <= most {
+			return took, text
 		}
 		awaitCalm(c.T)
 	}
 	c.Errorf("an attempt took %v of processor time, want no more than %v", took, most)
-	return took, said
+	return took, text
 }
 
 // measurings is the number of repetitions of a measurement above its limit: other work on the
@@ -106,7 +106,7 @@ func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (
 const measurings = 10
 
 // tryFor returns the longest of several attempts at a pod.
-func (c *crowd) tryFor(name string, change func(*v1.Pod)) (longest time.Duration, said string) {
+func (c *crowd) tryFor(name string, change func(*v1.Pod)) (longest time.Duration, text string) {
 	pod := aPod(name, "100m")
 	high := int32(1000)
 	pod.Labels, pod.Spec.Priority = map[string]string{"app": "app-1"}, &high
@@ -117,7 +117,7 @@ func (c *crowd) tryFor(name string, change func(*v1.Pod)) (longest time.Duration
 		var actions []Action
 		longest = max(longest, timeOf(c.T, func() { actions = c.tell(Tick{}) }))
 		for _, a := range actions {
-			said += a.String() + "\n"
+			text += a.String() + "\n"
 			if r, ok := a.(Remove); ok {
 				removals = append(removals, r.Ticket)
 			}
@@ -128,7 +128,7 @@ func (c *crowd) tryFor(name string, change func(*v1.Pod)) (longest time.Duration
 	for _, ticket := range removals { // the victims stay for the next attempt
 		c.tell(Answered{ticket, Outcome{Fault: &Fault{Message: "refused"}}})
 	}
-	return longest, said
+	return longest, text
 }
 
 // timeOf returns the processor time of a function, excluding garbage collection: a collection takes
@@ -302,9 +302,9 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 		}},
 	} {
 		t.Run(odd.name, func(t *testing.T) {
-			took, said := c.attempt(strings.ReplaceAll(odd.name, " ", "-"), holdsTheLoop, odd.change)
-			if !strings.Contains(said, odd.says) {
-				t.Errorf("it says nothing of %q: %.2000s", odd.says, said)
+			took, text := c.attempt(strings.ReplaceAll(odd.name, " ", "-"), holdsTheLoop, odd.change)
+			if !strings.Contains(text, odd.says) {
+				t.Errorf("it says nothing of %q: %.2000s", odd.says, text)
 			}
 			t.Log("the longest attempt took", took)
 		})

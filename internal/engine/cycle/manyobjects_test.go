@@ -44,8 +44,8 @@ func TestManyBudgetsHoldNobodyUp(t *testing.T) {
 				}})
 			}
 
-			took, said := c.attempt("ordinary", holdsTheLoop/2, func(pod *v1.Pod) { pod.Namespace = "other" })
-			t.Logf("the longest attempt took %v: %.300s", took, said)
+			took, text := c.attempt("ordinary", holdsTheLoop/2, func(pod *v1.Pod) { pod.Namespace = "other" })
+			t.Logf("the longest attempt took %v: %.300s", took, text)
 		})
 	}
 }
@@ -61,13 +61,13 @@ func TestManyLabelsHoldNobodyUp(t *testing.T) {
 		pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].NamespaceSelector.MatchLabels = map[string]string{"a": fmt.Sprint(i)}
 		c.tell(Seen{Pods, pod})
 	}
-	took, said := c.attempt("wide", holdsTheLoop/2, func(pod *v1.Pod) {
+	took, text := c.attempt("wide", holdsTheLoop/2, func(pod *v1.Pod) {
 		pod.Namespace = "tenant"
 		for k := range 30_000 {
 			pod.Labels[fmt.Sprint("l-", k)] = ""
 		}
 	})
-	t.Logf("the longest attempt took %v: %.300s", took, said)
+	t.Logf("the longest attempt took %v: %.300s", took, text)
 }
 
 // TestManyTolerationsHoldNobodyUp: every node has unique taints, and a tenant's pods tolerate tens
@@ -83,7 +83,7 @@ func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 		c.tell(Seen{Nodes, node})
 	}
 	for _, key := range []string{"", "own"} {
-		took, said := c.attempt("tolerates-"+key, mostOfStep, func(pod *v1.Pod) {
+		took, text := c.attempt("tolerates-"+key, mostOfStep, func(pod *v1.Pod) {
 			for k := range 20_000 {
 				name := fmt.Sprint("other-", k)
 				toleration := v1.Toleration{Key: name, Operator: v1.TolerationOpExists}
@@ -93,7 +93,7 @@ func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 				pod.Spec.Tolerations = append(pod.Spec.Tolerations, toleration)
 			}
 		})
-		t.Logf("the longest attempt took %v: %.300s", took, said)
+		t.Logf("the longest attempt took %v: %.300s", took, text)
 	}
 }
 
@@ -123,11 +123,11 @@ func TestManyDisksHoldNobodyUp(t *testing.T) {
 			c.tell(Seen{Pods, pod})
 		}
 		for i := range 2 {
-			took, said := c.attempt(fmt.Sprint(name, "-", i), mostOfStep, func(pod *v1.Pod) {
+			took, text := c.attempt(fmt.Sprint(name, "-", i), mostOfStep, func(pod *v1.Pod) {
 				pod.Namespace = "tenant"
 				add(pod, i*pods*disks)
 			})
-			t.Logf("%s: the longest attempt took %v: %.200s", name, took, said)
+			t.Logf("%s: the longest attempt took %v: %.200s", name, took, text)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
 			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 		}})
 	}
-	took, said := c.attempt("attaches", mostOfStep, func(pod *v1.Pod) {
+	took, text := c.attempt("attaches", mostOfStep, func(pod *v1.Pod) {
 		pod.Namespace = "tenant"
 		for k := range volumes {
 			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprint("v-", k), VolumeSource: v1.VolumeSource{
@@ -169,7 +169,7 @@ func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
 			}})
 		}
 	})
-	t.Logf("the longest attempt took %v: %.300s", took, said)
+	t.Logf("the longest attempt took %v: %.300s", took, text)
 }
 
 // TestManyVolumesHoldNobodyUp covers thousands of volumes bound to one zone, not to one node, and a
@@ -194,7 +194,7 @@ func TestManyVolumesHoldNobodyUp(t *testing.T) {
 	}
 
 	for _, claims := range []int{1, 20, 50, 200, 1000} {
-		took, said := c.attempt(fmt.Sprint("with-", claims), holdsTheLoop, func(pod *v1.Pod) {
+		took, text := c.attempt(fmt.Sprint("with-", claims), holdsTheLoop, func(pod *v1.Pod) {
 			pod.Namespace = "tenant"
 			for i := range claims {
 				name := fmt.Sprint("claim-", claims, "-", i)
@@ -204,6 +204,6 @@ func TestManyVolumesHoldNobodyUp(t *testing.T) {
 				pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
 			}
 		})
-		t.Logf("%d claims: the longest attempt took %v: %.200s", claims, took, said)
+		t.Logf("%d claims: the longest attempt took %v: %.200s", claims, took, text)
 	}
 }

@@ -18,15 +18,15 @@ import (
 // newMirrors creates the mirrors of all kinds. Most kinds are just a table of the cluster model;
 // see mirrorTable. The listing order of kinds does not matter: all are listed before any decision.
 func (c *Core) newMirrors() map[Kind]mirror {
-	s, h, in := c.common, c.events, c.intake
+	s, h, i := c.common, c.events, c.intake
 	pods := newMirror(s, h, queue.Pod, func(pod, old *v1.Pod) {
 		if pod.ManagedFields != nil { // others may read what a journal was given
 			pod.ManagedFields = nil // half of the object's size, and unused here
 		}
-		in.seePod(pod, old)
-	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { in.losePod(last, uid) })
+		i.seePod(pod, old)
+	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { i.losePod(last, uid) })
 	// The mirror has an index of pods by name anyway.
-	in.named = func(name cluster.Name) (uid types.UID, known bool) { uid, known = pods.known[name]; return uid, known }
+	i.named = func(name cluster.Name) (uid types.UID, known bool) { uid, known = pods.known[name]; return uid, known }
 	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec may become the class's
 	o := &c.cluster.Objects
 	budgets := mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen)
@@ -41,7 +41,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	}
 	budgets.forgetFirst(func(n cluster.Name) { delete(c.preemptions.budgets, n) })
 	all := map[Kind]mirror{
-		Nodes: newMirror(s, h, queue.Node, in.seeNode, func(n cluster.Name, _ types.UID, last *v1.Node) { in.loseNode(n.Name, last) }),
+		Nodes: newMirror(s, h, queue.Node, i.seeNode, func(n cluster.Name, _ types.UID, last *v1.Node) { i.loseNode(n.Name, last) }),
 		Pods:  pods,
 
 		Namespaces:             mirrorTable(s, h, &o.Namespaces, queue.Namespace, nil),

@@ -46,20 +46,20 @@ func (ns *nominations) clearNomination(uid types.UID) {
 // setNomination records the nominated node of a pod after its attempt; an empty name clears it, nil
 // leaves it unchanged unless it was for this attempt only. A pod that keeps its node keeps its
 // place among the nominated pods of that node.
-func (ns *nominations) setNomination(of *Attempt, item *queue.Item, node *string) {
-	if node == nil && ns.lent[of.Pod.UID] {
+func (ns *nominations) setNomination(attempt *Attempt, item *queue.Item, node *string) {
+	if node == nil && ns.lent[attempt.Pod.UID] {
 		node = new(string)
 	}
-	delete(ns.lent, of.Pod.UID)
-	if node == nil || ns.queue.Get(of.Pod.UID) != item {
+	delete(ns.lent, attempt.Pod.UID)
+	if node == nil || ns.queue.Get(attempt.Pod.UID) != item {
 		return
 	}
-	if current := ns.cluster.Nominated(of.Pod.UID); *node != "" && current != nil && current.Nominated == *node {
+	if current := ns.cluster.Nominated(attempt.Pod.UID); *node != "" && current != nil && current.Nominated == *node {
 		return
 	}
-	ns.clearNomination(of.Pod.UID)
+	ns.clearNomination(attempt.Pod.UID)
 	if *node != "" {
-		p := *ns.asContender(of.Waiting, of.Pod)
+		p := *ns.asContender(attempt.Waiting, attempt.Pod)
 		ns.cluster.Nominate(&p, *node)
 	}
 }

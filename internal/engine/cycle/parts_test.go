@@ -34,15 +34,15 @@ func TestPartsStandInOrder(t *testing.T) {
 		t.Errorf("%v does not take what placements come to", before[len(before)-2])
 	}
 	// Types instantiated per pod refer to no part: parts act on them.
-	for _, of := range []reflect.Type{reflect.TypeFor[placement](), reflect.TypeFor[servedProfile](), reflect.TypeFor[removal](), reflect.TypeFor[objectWait]()} {
-		for known := range partsIn(of) {
-			t.Errorf("%v knows %v", of, known)
+	for _, typ := range []reflect.Type{reflect.TypeFor[placement](), reflect.TypeFor[servedProfile](), reflect.TypeFor[removal](), reflect.TypeFor[objectWait]()} {
+		for known := range partsIn(typ) {
+			t.Errorf("%v knows %v", typ, known)
 		}
 	}
 }
 
 // partsIn yields the types of the parts to which a struct points.
-func partsIn(of reflect.Type) func(yield func(reflect.Type) bool) {
+func partsIn(typ reflect.Type) func(yield func(reflect.Type) bool) {
 	parts := map[reflect.Type]bool{reflect.TypeFor[*Core](): true}
 	for i := range reflect.TypeFor[Core]().NumField() {
 		if field := reflect.TypeFor[Core]().Field(i).Type; field.Kind() == reflect.Pointer {
@@ -50,8 +50,8 @@ func partsIn(of reflect.Type) func(yield func(reflect.Type) bool) {
 		}
 	}
 	return func(yield func(reflect.Type) bool) {
-		for i := range of.NumField() {
-			if field := of.Field(i).Type; parts[field] && !yield(field) {
+		for i := range typ.NumField() {
+			if field := typ.Field(i).Type; parts[field] && !yield(field) {
 				return
 			}
 		}

@@ -61,12 +61,12 @@ func TestARescueThatFailsNominatesNothing(t *testing.T) {
 			for _, e := range []Event{Follows{}, Led{}, Seen{Nodes, aNode("n", "1")}, Seen{Pods, aPod("p", "2")}} {
 				core.Step(begin, e)
 			}
-			said := ""
+			text := ""
 			for _, action := range core.Step(begin, Tick{}) {
-				said += action.String() + "\n"
+				text += action.String() + "\n"
 			}
-			if nominated := strings.Contains(said, `nominated "n"`); nominated != row.nominated || !strings.Contains(said, row.message) {
-				t.Errorf("nominated: %t, want %t with %q in:\n%s", nominated, row.nominated, row.message, said)
+			if nominated := strings.Contains(text, `nominated "n"`); nominated != row.nominated || !strings.Contains(text, row.message) {
+				t.Errorf("nominated: %t, want %t with %q in:\n%s", nominated, row.nominated, row.message, text)
 			}
 		})
 	}

@@ -85,15 +85,15 @@ func preemptionOutcome(found decide.Preemption) PreemptionOutcome {
 func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	pr.forgetCounted()
 	priority := b.Waiting.Class.Priority
-	by := gang.Preemptor{Group: pr.groupOf(b.item), Lowest: priority, Highest: priority, Gentle: b.profile.GentlePreemption}
-	stand := pr.podGroups.units.Protect(by, true)
+	preemptor := gang.Preemptor{Group: pr.groupOf(b.item), Lowest: priority, Highest: priority, Gentle: b.profile.GentlePreemption}
+	stand := pr.podGroups.units.Protect(preemptor, true)
 	shielded := stand.Len()
 	found := preemptBehind(stand, b)
 	if shielded == 0 || found.Node != nil || found.Err != nil || found.Ineligible || b.profile.KeepBudgets &&
 		priority < rules.SystemCritical {
 		return found
 	}
-	stand = pr.podGroups.units.Protect(by, false)
+	stand = pr.podGroups.units.Protect(preemptor, false)
 	if stand.Len() == shielded { // no budget made the difference
 		stand.Release()
 		return found

@@ -66,11 +66,11 @@ func (a WriteClaims) String() string {
 }
 
 func (a ReleaseClaim) String() string {
-	said := fmt.Sprintf("release claim %s/%s of %s", a.Claim.Namespace, a.Claim.Name, a.Holder)
+	text := fmt.Sprintf("release claim %s/%s of %s", a.Claim.Namespace, a.Claim.Name, a.Holder)
 	if a.Ticket != 0 {
-		said += fmt.Sprintf(" #%d", a.Ticket)
+		text += fmt.Sprintf(" #%d", a.Ticket)
 	}
-	return said
+	return text
 }
 
 func (a DeallocateClaim) String() string {

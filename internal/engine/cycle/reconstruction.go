@@ -252,24 +252,24 @@ func (h *reconstruction) earliest(item *queue.Item) time.Time {
 // tried. Each state costs an evaluation of all nodes, and there are at most 64 more; see
 // mostUnordered.
 func (h *reconstruction) evaluatePast(item *queue.Item, node string,
-	evaluate func() *decide.Evaluation) (said *decide.Evaluation, unclear bool) {
-	if said = evaluate(); isBest(said, node) { // as bindings were written
-		return said, false
+	evaluate func() *decide.Evaluation) (evaluation *decide.Evaluation, unclear bool) {
+	if evaluation = evaluate(); isBest(evaluation, node) { // as bindings were written
+		return evaluation, false
 	}
 
 	around, ordered := h.podsAround(item)
 	known := h.isKnown(item)
 	if len(around) == 0 {
-		return said, !known
+		return evaluation, !known
 	}
-	said = h.evaluateWith(around, func(o *rivalPod) bool { return o.ahead }, evaluate)
+	evaluation = h.evaluateWith(around, func(o *rivalPod) bool { return o.ahead }, evaluate)
 	switch {
-	case isBest(said, node):
-		return said, false
+	case isBest(evaluation, node):
+		return evaluation, false
 	case known && ordered:
-		return said, false
+		return evaluation, false
 	case !known || len(around) > mostUnordered:
-		return said, true
+		return evaluation, true
 	}
 
 	// Bit i of subset is set if the i-th of the pods around was decided before.
@@ -279,7 +279,7 @@ func (h *reconstruction) evaluatePast(item *queue.Item, node string,
 			return state, false
 		}
 	}
-	return said, false
+	return evaluation, false
 }
 
 // isKnown reports whether the observed bindings are the only possible changes of the cluster since

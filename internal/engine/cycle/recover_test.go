@@ -42,20 +42,20 @@ func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 		w.put(aPod(name, "1"))
 		w.deliver(Pods)
 	}
-	said := w.tell(Tick{})
+	text := w.tell(Tick{})
 	for _, want := range []string{
 		"panic while default/bad was decided: index out of range",
 		"FailedScheduling of default/bad: internal error while the pod was decided: index out of range",
 	} {
-		if !strings.Contains(said, want) {
-			t.Errorf("does not say %q:\n%s", want, said)
+		if !strings.Contains(text, want) {
+			t.Errorf("does not say %q:\n%s", want, text)
 		}
 	}
 	if item := w.core.View().Queue.Get("uid-bad"); item == nil || item.Place() != queue.Backoff || !item.Ready().After(w.now) {
 		t.Errorf("the pod is %+v", item)
 	}
-	if said := w.tell(Tick{}); !strings.Contains(said, "bind default/good to n") {
-		t.Errorf("the other pod: %q", said)
+	if text := w.tell(Tick{}); !strings.Contains(text, "bind default/good to n") {
+		t.Errorf("the other pod: %q", text)
 	}
 	if wake := w.core.Wake(w.now); !wake.After(w.now) {
 		t.Error("it is tried again at once")
@@ -137,8 +137,8 @@ func TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt(t *testing.T) {
 			}
 			w.put(bad)
 			w.deliver(Pods)
-			if said := w.tell(Tick{}); !strings.Contains(said, "panic while default/bad was decided: at "+point) {
-				t.Fatalf("%s", said)
+			if text := w.tell(Tick{}); !strings.Contains(text, "panic while default/bad was decided: at "+point) {
+				t.Fatalf("%s", text)
 			}
 			if item := w.core.View().Queue.Get("uid-bad"); item == nil || item.Place() != queue.Backoff || !item.Ready().After(w.now) {
 				t.Errorf("the pod is %+v", item)
@@ -153,8 +153,8 @@ func TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt(t *testing.T) {
 			for _, name := range []string{"one", "two"} {
 				w.put(aPod(name, "4"))
 				w.deliver(Pods)
-				if said := w.tell(Tick{}); !strings.Contains(said, "bind default/"+name+" to ") {
-					t.Errorf("another pod: %q", said)
+				if text := w.tell(Tick{}); !strings.Contains(text, "bind default/"+name+" to ") {
+					t.Errorf("another pod: %q", text)
 				}
 			}
 		})
@@ -197,8 +197,8 @@ func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
 	}
 	w.put(aPod("odd", "1"))
 	w.deliver(Pods)
-	if said := w.tell(Tick{}); !strings.Contains(said, "panic while default/odd was decided: in the middle") {
-		t.Errorf("%s", said)
+	if text := w.tell(Tick{}); !strings.Contains(text, "panic while default/odd was decided: in the middle") {
+		t.Errorf("%s", text)
 	}
 }
 
@@ -221,9 +221,9 @@ func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 	*odd.Spec.Priority = 10
 	w.put(odd)
 	w.deliver(Pods)
-	said := w.tell(Tick{})
-	if !strings.Contains(said, "in the middle (1 nodes mended)") {
-		t.Fatalf("no panic in the middle of a trial: %s", said)
+	text := w.tell(Tick{})
+	if !strings.Contains(text, "in the middle (1 nodes mended)") {
+		t.Fatalf("no panic in the middle of a trial: %s", text)
 	}
 	if len(node.Pods) != 2 || node.Requested.MilliCPU != 4000 || w.core.View().Cluster.Pods() != 2 || w.core.View().Cluster.Rooms[node.Index].RequestedCPU != 4000 {
 		t.Errorf("on the node are %d pods of %d, with %d", len(node.Pods), w.core.View().Cluster.Pods(), node.Requested.MilliCPU)
@@ -233,8 +233,8 @@ func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 	}
 	w.put(aPod("good", "1"))
 	w.deliver(Pods)
-	if said := w.tell(Tick{}); strings.Contains(said, "bind default/good") {
-		t.Errorf("the room of pods that are there was given away: %s", said)
+	if text := w.tell(Tick{}); strings.Contains(text, "bind default/good") {
+		t.Errorf("the room of pods that are there was given away: %s", text)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 // draw new seeds after a panic. Otherwise a journal could not be replayed.
 func TestTheSameIsDecidedAfterAPanic(t *testing.T) {
 	names := []string{"one", "two", "three", "four"}
-	run := func() (said string) {
+	run := func() (text string) {
 		w := newWorld(1, false, func() (all []Profile) {
 			for _, name := range names {
 				p := profileWith(at{Extension: panics{}})
@@ -264,9 +264,9 @@ func TestTheSameIsDecidedAfterAPanic(t *testing.T) {
 			w.deliver(Pods)
 		}
 		for range 5 {
-			said += w.tell(Tick{})
+			text += w.tell(Tick{})
 		}
-		return said
+		return text
 	}
 	first := run()
 	if !strings.Contains(first, "panic while") || !strings.Contains(first, "bind default/fourth") {
@@ -470,11 +470,11 @@ func TestAShieldIsLoweredAfterAPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell := func(e Event) (said string) {
+	tell := func(e Event) (text string) {
 		for _, a := range core.Step(begin, e) {
-			said += a.String()
+			text += a.String()
 		}
-		return said
+		return text
 	}
 	kinds := []Kind{Nodes, Pods, PodGroups}
 	tell(Follows{kinds})
@@ -498,8 +498,8 @@ func TestAShieldIsLoweredAfterAPanic(t *testing.T) {
 	odd := aPod("odd", "1")
 	*odd.Spec.Priority = 10
 	tell(Seen{Pods, odd})
-	if said := tell(Tick{}); !strings.Contains(said, "panic while default/odd was decided: in the middle") {
-		t.Fatalf("no panic: %s", said)
+	if text := tell(Tick{}); !strings.Contains(text, "panic while default/odd was decided: in the middle") {
+		t.Fatalf("no panic: %s", text)
 	}
 	if p := core.View().Cluster.Pod("uid-one"); p == nil || p.Class.Priority != 0 {
 		t.Errorf("the pod of the group is %+v", p)

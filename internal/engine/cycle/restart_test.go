@@ -301,8 +301,8 @@ func (s *served) judge() {
 		return
 	}
 	if uid, action, does := firstThing(s.anew(), s.now); does && !takesBack(view, action, s.podOf) {
-		if said, asleep := sleeping(view, uid); asleep {
-			s.breaks("another core begins with %s%s", action, said)
+		if text, asleep := sleeping(view, uid); asleep {
+			s.breaks("another core begins with %s%s", action, text)
 		}
 	}
 }
@@ -359,7 +359,7 @@ func takesBack(view View, action Action, podOf func(types.UID) *v1.Pod) bool {
 
 // sleeping describes the place of a pod, or of the pods of its group, in the queue, and reports
 // whether one of them waits there for an event.
-func sleeping(view View, uid types.UID) (said string, asleep bool) {
+func sleeping(view View, uid types.UID) (text string, asleep bool) {
 	of := func(uid types.UID) *groups.Group {
 		if view.Groups == nil {
 			return nil
@@ -369,9 +369,9 @@ func sleeping(view View, uid types.UID) (said string, asleep bool) {
 	group := of(uid)
 	for item := range view.Queue.Each {
 		if item.Pod.UID == uid || group != nil && of(item.Pod.UID) == group {
-			said += fmt.Sprintf("\n\t%s is %s by gate %q for %v: %s", item.Pod.Name, item.Place(), item.Gate, item.Rejectors, item.Message)
+			text += fmt.Sprintf("\n\t%s is %s by gate %q for %v: %s", item.Pod.Name, item.Place(), item.Gate, item.Rejectors, item.Message)
 			asleep = asleep || item.Place() == queue.Waiting || item.Place() == queue.Gated
 		}
 	}
-	return said, asleep
+	return text, asleep
 }

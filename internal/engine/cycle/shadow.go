@@ -13,21 +13,21 @@ import (
 // compare evaluates every node for a pod bound by another scheduler, in the possible states of the
 // nodes at that scheduler's decision. It is a trial: no pod stays placed, and the attempt is not
 // counted.
-func (as *attempts) compare(pod *v1.Pod) {
-	if !as.options.Shadow || pod.Spec.NodeName == "" || rules.IsTerminal(pod) {
+func (s *attempts) compare(pod *v1.Pod) {
+	if !s.options.Shadow || pod.Spec.NodeName == "" || rules.IsTerminal(pod) {
 		return
 	}
-	item := as.queue.Get(pod.UID)
+	item := s.queue.Get(pod.UID)
 	if item == nil {
 		return
 	}
-	p := as.profiles.byName[item.Pod.Spec.SchedulerName]
-	b := as.newPlacement(p, item)
+	p := s.profiles.byName[item.Pod.Spec.SchedulerName]
+	b := s.newPlacement(p, item)
 	for _, e := range p.begin {
 		e.Begin(&b.Attempt)
 	}
-	said, unclear := as.reconstruction.evaluatePast(item, pod.Spec.NodeName, func() *decide.Evaluation { return p.Plain().Evaluate(b.Waiting) })
-	as.addAction(Compared{pod, pod.Spec.NodeName, said, unclear})
+	evaluation, unclear := s.reconstruction.evaluatePast(item, pod.Spec.NodeName, func() *decide.Evaluation { return p.Plain().Evaluate(b.Waiting) })
+	s.addAction(Compared{pod, pod.Spec.NodeName, evaluation, unclear})
 	b.endAttempt(false)
-	as.reconstruction.rememberBound(item)
+	s.reconstruction.rememberBound(item)
 }

@@ -36,7 +36,7 @@ func TestSmallWorldsAreSearchedToTheEnd(t *testing.T) {
 		}
 		need := len(pods) - rng.IntN(2)
 		want := placeable(truth, pods, need)
-		got, said := placedByCore(t, nodes, pods, need)
+		got, text := placedByCore(t, nodes, pods, need)
 		if want {
 			possible++
 		} else {
@@ -46,7 +46,7 @@ func TestSmallWorldsAreSearchedToTheEnd(t *testing.T) {
 			t.Fatalf("seed %d: %d of %d pods are placed", seed, got, need)
 		}
 		if (got > 0) != want {
-			t.Fatalf("seed %d: %d of %d pods are placed, and there is a placement of %d: %t\n%s", seed, got, len(pods), need, want, said)
+			t.Fatalf("seed %d: %d of %d pods are placed, and there is a placement of %d: %t\n%s", seed, got, len(pods), need, want, text)
 		}
 	}
 	t.Logf("%d gangs can be placed, %d cannot", possible, impossible)
@@ -112,7 +112,7 @@ func placeable(truth *cluster.Cluster, rest []*v1.Pod, need int) bool {
 }
 
 // placedByCore returns the number of pods bound by a core, and its message about the group.
-func placedByCore(t *testing.T, nodes []*v1.Node, pods []*v1.Pod, need int) (placed int, said string) {
+func placedByCore(t *testing.T, nodes []*v1.Node, pods []*v1.Pod, need int) (placed int, text string) {
 	t.Helper()
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
@@ -134,9 +134,9 @@ func placedByCore(t *testing.T, nodes []*v1.Node, pods []*v1.Pod, need int) (pla
 			case Bind:
 				bound[a.Attempt.Pod.UID] = true
 			case WriteGroup:
-				said = a.Condition.Message
+				text = a.Condition.Message
 			}
 		}
 	}
-	return len(bound), said
+	return len(bound), text
 }

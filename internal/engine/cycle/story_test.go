@@ -259,7 +259,7 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 }
 
 // tick gives the core the requested ticks.
-func (s *story) tick(t *testing.T, after string) (said string) {
+func (s *story) tick(t *testing.T, after string) (text string) {
 	t.Helper()
 	end := s.now
 	if after != "" {
@@ -269,13 +269,13 @@ func (s *story) tick(t *testing.T, after string) (said string) {
 		wake := s.core.Wake(s.now)
 		if wake.After(end) {
 			s.now = end
-			return said
+			return text
 		}
 		if wake.After(s.now) {
 			s.now = wake
 		}
 		if line := s.step(Tick{}); line != "" {
-			said += fmt.Sprintf("%s: %s", s.now.Sub(begin), line)
+			text += fmt.Sprintf("%s: %s", s.now.Sub(begin), line)
 		}
 	}
 }

@@ -200,18 +200,18 @@ func storyClaim(t *testing.T, d *datadriven.TestData, version int) *resourcev1.R
 }
 
 // claimsKnown lists the device claims of a core.
-func claimsKnown(core *Core) (said string) {
+func claimsKnown(core *Core) (text string) {
 	for _, claim := range core.View().Cluster.ResourceClaims.All() {
-		said += claim.Name + ":"
+		text += claim.Name + ":"
 		if claim.Status.Allocation != nil {
 			for _, r := range claim.Status.Allocation.Devices.Results {
-				said += fmt.Sprintf(" has %s/%s", r.Pool, r.Device)
+				text += fmt.Sprintf(" has %s/%s", r.Pool, r.Device)
 			}
 		}
 		for _, r := range claim.Status.ReservedFor {
-			said += fmt.Sprintf(" for %s %s", r.Resource, r.UID)
+			text += fmt.Sprintf(" for %s %s", r.Resource, r.UID)
 		}
-		said += "\n"
+		text += "\n"
 	}
-	return said + fmt.Sprintf("in use or given up: %d\n", core.Books().Claims)
+	return text + fmt.Sprintf("in use or given up: %d\n", core.Books().Claims)
 }

@@ -14,17 +14,17 @@ import (
 )
 
 // newTree returns an attempt for pending pods of a tree, given in decision order within each group.
-func (as *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAttempt {
-	t := &treeAttempt{attempts: as, root: root, attemptOf: map[*groups.Group]*groupAttempt{}}
+func (s *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAttempt {
+	t := &treeAttempt{attempts: s, root: root, attemptOf: map[*groups.Group]*groupAttempt{}}
 	byGroup := map[*groups.Group][]*queue.Item{}
 	for _, item := range items {
-		byGroup[as.groupOf(item)] = append(byGroup[as.groupOf(item)], item)
+		byGroup[s.groupOf(item)] = append(byGroup[s.groupOf(item)], item)
 	}
 
 	tree := root.Leaves()
 	for _, g := range tree {
 		if list := byGroup[g]; len(list) > 0 {
-			a := as.newGroup(g, list, t)
+			a := s.newGroup(g, list, t)
 			t.leaves, t.attemptOf[g] = append(t.leaves, a), a
 		}
 	}
@@ -78,22 +78,22 @@ func (t *treeAttempt) rewind(c *groups.Composite) {
 }
 
 // anyPlaced reports whether a pod of a child, or below it, is placed.
-func (t *treeAttempt) anyPlaced(of groups.Child) bool {
+func (t *treeAttempt) anyPlaced(child groups.Child) bool {
 	isPlaced := func(a *groupAttempt) bool { return a != nil && len(a.attempt.Placed()) > 0 }
-	if of.Group != nil {
-		return isPlaced(t.attemptOf[of.Group])
+	if child.Group != nil {
+		return isPlaced(t.attemptOf[child.Group])
 	}
-	return slices.ContainsFunc(t.below(of.Composite), isPlaced)
+	return slices.ContainsFunc(t.below(child.Composite), isPlaced)
 }
 
 // placeGroup places one group. A group with its requirement met is settled, wherever the rest of
 // its pods may go.
-func (t *treeAttempt) placeGroup(of groups.Child, how placeOptions) (settled bool, err error) {
-	a := t.attemptOf[of.Group]
+func (t *treeAttempt) placeGroup(child groups.Child, how placeOptions) (settled bool, err error) {
+	a := t.attemptOf[child.Group]
 	if a == nil {
-		return t.podGroups.progress.isSettled(of), nil
+		return t.podGroups.progress.isSettled(child), nil
 	}
-	before := t.podGroups.progress.isSettled(of)
+	before := t.podGroups.progress.isSettled(child)
 	if a.profile.Decider.Work() >= t.until && !t.limits.Unhurried {
 		t.shortened = true
 		for _, m := range a.members {
@@ -126,11 +126,11 @@ func boolToInt(is bool) int {
 }
 
 // hasAny reports whether a child is one of some groups, or has one of them below it.
-func hasAny(of groups.Child, some map[*groups.Group]bool) bool {
-	if of.Group != nil {
-		return some[of.Group]
+func hasAny(child groups.Child, some map[*groups.Group]bool) bool {
+	if child.Group != nil {
+		return some[child.Group]
 	}
-	return len(some) > 0 && slices.ContainsFunc(of.Composite.Leaves(), func(g *groups.Group) bool { return some[g] })
+	return len(some) > 0 && slices.ContainsFunc(child.Composite.Leaves(), func(g *groups.Group) bool { return some[g] })
 }
 
 // mayHelpToRepeat reports whether an attempt that placed no pods may end differently in the same

@@ -205,14 +205,14 @@ func (t *treeAttempt) nameDomains(c *groups.Composite, key string) {
 
 // place places the pods below a child and reports whether the child is then settled; otherwise it
 // takes its placements back.
-func (t *treeAttempt) place(of groups.Child, how placeOptions) (settled bool, err error) {
+func (t *treeAttempt) place(child groups.Child, how placeOptions) (settled bool, err error) {
 	switch {
-	case of.Group != nil:
-		return t.placeGroup(of, how)
-	case of.Composite.TopologyKey() != "":
-		return t.placeInDomains(of.Composite, how)
+	case child.Group != nil:
+		return t.placeGroup(child, how)
+	case child.Composite.TopologyKey() != "":
+		return t.placeInDomains(child.Composite, how)
 	}
-	return t.placeChildren(of.Composite, how)
+	return t.placeChildren(child.Composite, how)
 }
 
 // placeChildren places the children of a composite one after the other. Preemption is limited to as

@@ -183,10 +183,10 @@ func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
 }
 
 // awaitRoom requeues the pods until they have room on these nodes.
-func (t *treeAttempt) awaitRoom(nodes map[*member]string, said string) {
+func (t *treeAttempt) awaitRoom(nodes map[*member]string, text string) {
 	t.shareRejectors()
 	for _, a := range t.leaves {
-		a.returnMembers(nodes, strings.TrimSuffix(t.reasonOf(a), ".")+", "+said)
+		a.returnMembers(nodes, strings.TrimSuffix(t.reasonOf(a), ".")+", "+text)
 	}
 }
 

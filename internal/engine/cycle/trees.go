@@ -99,11 +99,11 @@ func (gs *podGroups) wakeStartedTree(g *groups.Group) {
 }
 
 // isReady reports whether a group has enough pods, or a composite enough ready groups.
-func (gp *groupProgress) isReady(of groups.Child) bool {
-	if g := of.Group; g != nil {
+func (gp *groupProgress) isReady(child groups.Child) bool {
+	if g := child.Group; g != nil {
 		return g.Count() >= leastOf(g) || gp.isStarted(g)
 	}
-	return gp.holdsFor(of.Composite, gp.isReady)
+	return gp.holdsFor(child.Composite, gp.isReady)
 }
 
 // holdsFor reports whether a predicate holds for the required number of a composite's children, or
@@ -142,21 +142,21 @@ func (gp *groupProgress) isTreeStarted(c *groups.Composite) bool {
 
 // isSettled reports whether a group has its required pods on nodes, or a composite its required
 // children.
-func (gp *groupProgress) isSettled(of groups.Child) bool {
-	if g := of.Group; g != nil {
+func (gp *groupProgress) isSettled(child groups.Child) bool {
+	if g := child.Group; g != nil {
 		placed, _ := gp.countPlaced(g)
 		return placed >= leastOf(g) || gp.isStarted(g)
 	}
-	return gp.holdsFor(of.Composite, gp.isSettled)
+	return gp.holdsFor(child.Composite, gp.isSettled)
 }
 
 // isBoundWhole is isSettled for bound pods.
-func (gp *groupProgress) isBoundWhole(of groups.Child) bool {
-	if g := of.Group; g != nil {
+func (gp *groupProgress) isBoundWhole(child groups.Child) bool {
+	if g := child.Group; g != nil {
 		_, bound := gp.countPlaced(g)
 		return bound >= leastOf(g) || gp.isStarted(g)
 	}
-	return gp.holdsFor(of.Composite, gp.isBoundWhole)
+	return gp.holdsFor(child.Composite, gp.isBoundWhole)
 }
 
 // updateTree writes the scheduled condition of fully bound groups, once the tree's requirement is
@@ -190,17 +190,17 @@ func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
 
 // isHeld reports whether a group keeps its placed pods after a loss: it is settled, or some of its
 // pods are bound, so that it cannot be given up as a whole.
-func (gs *podGroups) isHeld(of groups.Child) bool {
-	if g := of.Group; g != nil {
+func (gs *podGroups) isHeld(child groups.Child) bool {
+	if g := child.Group; g != nil {
 		placed, bound := gs.progress.countPlaced(g)
 		return placed >= leastOf(g) || bound > 0 || gs.progress.isStarted(g)
 	}
-	for _, g := range of.Composite.Leaves() {
+	for _, g := range child.Composite.Leaves() {
 		if _, bound := gs.progress.countPlaced(g); bound > 0 {
 			return true
 		}
 	}
-	return gs.progress.holdsFor(of.Composite, gs.isHeld)
+	return gs.progress.holdsFor(child.Composite, gs.isHeld)
 }
 
 // listBrokenInTree is listBroken for a group of a tree: the highest composite above it with too few

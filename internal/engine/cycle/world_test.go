@@ -93,7 +93,7 @@ func (w *world) start() {
 }
 
 // tell passes the core an event, and takes over its actions.
-func (w *world) tell(e Event) (said string) {
+func (w *world) tell(e Event) (text string) {
 	var lines []string
 	w.budgets.told(e)
 	actions := w.core.Step(w.now, e)
@@ -113,9 +113,9 @@ func (w *world) tell(e Event) (said string) {
 	if _, ticked := e.(Tick); ticked && w.gangs.reserved != nil && !w.now.Before(w.gangs.reserved.Until) {
 		w.breaks("a reservation outlives its time, %s", w.gangs.reserved.Until.Sub(begin))
 	}
-	said = strings.Join(lines, "\n")
-	w.journal = append(w.journal, told{w.now, e, said})
-	return said
+	text = strings.Join(lines, "\n")
+	w.journal = append(w.journal, told{w.now, e, text})
+	return text
 }
 
 func (w *world) take(action Action) {

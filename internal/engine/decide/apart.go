@@ -91,21 +91,21 @@ func (s *survey) buildGroups() {
 	}
 
 	for i := range s.apart {
-		of := &s.apart[i]
-		at := s.b.at[of.node]
+		lone := &s.apart[i]
+		at := s.b.at[lone.node]
 		g := s.newGroup(s.b.groups[at].static)
 		for _, t := range s.tallies {
-			g.values = append(g.values, t.value(t.topology.domain[of.node]))
+			g.values = append(g.values, t.value(t.topology.domain[lone.node]))
 		}
-		of.bucket = s.b.scoreRoom(of.node, s.plan.room)
-		if of.bucket >= 0 && !s.b.groups[at].repelled {
+		lone.bucket = s.b.scoreRoom(lone.node, s.plan.room)
+		if lone.bucket >= 0 && !s.b.groups[at].repelled {
 			g.ok = 1
 		}
-		if hadRoom := g.ok; hasBothResources(s.b.roomOf(of.node)) {
+		if hadRoom := g.ok; hasBothResources(s.b.roomOf(lone.node)) {
 			s.lone[at]++
 			s.groups[at].ok -= hadRoom
 		}
-		if g.ok == 1 && s.lacksNominatedRoom(of.node) {
+		if g.ok == 1 && s.lacksNominatedRoom(lone.node) {
 			g.ok = 0
 		}
 	}

@@ -164,14 +164,14 @@ func (ix *index) coveredLooks(namespace string, selector *rules.Selector) (looks
 	ix.nameKeys(selector)
 	p := &ix.placed
 	p.beginSearch()
-	of, everybody := cluster.RequiredLabels(selector)
+	labels, everybody := cluster.RequiredLabels(selector)
 	if everybody {
 		for pods := range p.looks.All {
 			p.found = append(p.found, pods)
 		}
 	}
 
-	for _, at := range of {
+	for _, at := range labels {
 		p.findLooks(&p.byLabel, shortHashOf(at.Key, at.Value))
 	}
 	looks = p.found[:0]

@@ -16,11 +16,11 @@ func (pl *plan) countedLooks(ix *index) (looks []*lookPods, all bool) {
 	p := &ix.placed
 	p.beginSearch()
 	for _, selector := range own {
-		of, everybody := cluster.RequiredLabels(selector)
+		labels, everybody := cluster.RequiredLabels(selector)
 		if everybody {
 			return nil, true
 		}
-		for _, at := range of {
+		for _, at := range labels {
 			p.findLooks(&p.byLabel, shortHashOf(at.Key, at.Value))
 		}
 	}

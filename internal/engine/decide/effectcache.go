@@ -84,16 +84,16 @@ func (ix *index) termEffects(users *termUsers, own *cluster.PodClass, a *plugins
 		users.labels = readTermLabels(users)
 	}
 	ix.scratch = users.labels.describeClass(ix.scratch[:0], own, true)
-	by, known := s.known[effectKey{users, string(ix.scratch)}]
+	effects, known := s.known[effectKey{users, string(ix.scratch)}]
 	if known {
-		return by
+		return effects
 	}
 
 	about := string(ix.scratch)
-	by = ix.askUnusual(users, own, a)
-	s.makeRoom(len(s.known), len(about)+sizeOfTopologyKey*(len(by.repelled)+len(by.votes)))
-	s.known[effectKey{users, about}] = by
-	return by
+	effects = ix.askUnusual(users, own, a)
+	s.makeRoom(len(s.known), len(about)+sizeOfTopologyKey*(len(effects.repelled)+len(effects.votes)))
+	s.known[effectKey{users, about}] = effects
+	return effects
 }
 
 // makeRoom clears the cache if it has no room for one more entry; have is the current number of
@@ -183,20 +183,20 @@ func (ix *index) addTerm(s *termSum, users *termUsers, term int, a *plugins.Affi
 
 // effectsOf returns the sum in the form returned by askTerms.
 func (s *termSum) effectsOf(users *termUsers) affinityEffects {
-	by := affinityEffects{affinities: users.class.Affinities}
+	effects := affinityEffects{affinities: users.class.Affinities}
 	for key, terms := range s.repelled {
 		if terms > 0 {
-			by.repelled = append(by.repelled, key)
+			effects.repelled = append(effects.repelled, key)
 		}
 	}
-	slices.Sort(by.repelled)
+	slices.Sort(effects.repelled)
 	for key, weight := range s.votes {
 		if weight != 0 {
-			by.votes = append(by.votes, plugins.Vote{Key: key, Weight: weight})
+			effects.votes = append(effects.votes, plugins.Vote{Key: key, Weight: weight})
 		}
 	}
-	slices.SortFunc(by.votes, func(a, b plugins.Vote) int { return cmp.Compare(a.Key, b.Key) })
-	return by
+	slices.SortFunc(effects.votes, func(a, b plugins.Vote) int { return cmp.Compare(a.Key, b.Key) })
+	return effects
 }
 
 // countTerms counts the users' terms.

@@ -32,11 +32,11 @@ func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 
 	found.beginSearch()
 	for _, selector := range selectors {
-		of, everybody := cluster.RequiredLabels(selector)
+		labels, everybody := cluster.RequiredLabels(selector)
 		if everybody {
 			return true
 		}
-		for _, at := range of {
+		for _, at := range labels {
 			if found.findLooks(&found.byLabel, shortHashOf(at.Key, at.Value)); len(found.found) > most {
 				return true
 			}

@@ -183,30 +183,30 @@ func (c *nodeCounts) len() int {
 }
 
 // addPods changes the count of a node, and drops the node at zero.
-func (c *nodeCounts) addPods(node int32, by podCount) {
+func (c *nodeCounts) addPods(node int32, count podCount) {
 	switch {
 	case c.manyCounts == nil:
-		c.addToFew(node, by)
+		c.addToFew(node, count)
 	case c.every != nil:
-		c.addToSlot(node, by)
+		c.addToSlot(node, count)
 	default:
-		c.addToMany(node, by)
+		c.addToMany(node, count)
 	}
 }
 
 // addToFew updates the counts in a short sorted list: most classes have pods on few nodes, and a
 // list of sixteen is searched faster than a map, in a fraction of the memory.
-func (c *nodeCounts) addToFew(node int32, by podCount) {
+func (c *nodeCounts) addToFew(node int32, count podCount) {
 	i, known := slices.BinarySearchFunc(c.few, node, func(n nodeCount, node int32) int { return cmp.Compare(n.node, node) })
 	if known {
 		now := c.few[i].count()
-		now.add(by)
-		by = now
+		now.add(count)
+		count = now
 	}
 
-	short, fits := countOn(node, by)
+	short, fits := countOn(node, count)
 	switch {
-	case known && by == podCount{}:
+	case known && count == podCount{}:
 		c.few = slices.Delete(c.few, i, i+1)
 	case fits && known:
 		c.few[i] = short
@@ -220,7 +220,7 @@ func (c *nodeCounts) addToFew(node int32, by podCount) {
 		for _, n := range c.few {
 			c.many[n.node] = n.count()
 		}
-		c.many[node] = by
+		c.many[node] = count
 
 		c.few, c.top = nil, node
 		for other := range c.many {
@@ -231,9 +231,9 @@ func (c *nodeCounts) addToFew(node int32, by podCount) {
 
 // addToMany updates the counts in a map, until slots for all nodes up to the highest take less
 // memory.
-func (c *nodeCounts) addToMany(node int32, by podCount) {
+func (c *nodeCounts) addToMany(node int32, count podCount) {
 	n := c.many[node]
-	if n.add(by); n == (podCount{}) {
+	if n.add(count); n == (podCount{}) {
 		delete(c.many, node)
 		return
 	}
@@ -251,13 +251,13 @@ func (c *nodeCounts) addToMany(node int32, by podCount) {
 // addToSlot updates the counts in slots by node. It returns to a map only if that takes less than
 // half the memory, so that a class whose pod count oscillates around the threshold is not converted
 // repeatedly.
-func (c *nodeCounts) addToSlot(node int32, by podCount) {
+func (c *nodeCounts) addToSlot(node int32, count podCount) {
 	if missing := int(node) + 1 - len(c.every); missing > 0 {
 		c.every = append(c.every, make([]podCount, missing)...)
 	}
 	n := &c.every[node]
 	empty := *n == podCount{}
-	n.add(by)
+	n.add(count)
 
 	switch now := *n == (podCount{}); {
 	case empty && !now:
@@ -282,8 +282,8 @@ func (c *nodeCounts) addToSlot(node int32, by podCount) {
 // podCount counts the terminating and the remaining pods on a node.
 type podCount struct{ staying, leaving int32 }
 
-func (n *podCount) add(by podCount) {
-	n.staying, n.leaving = n.staying+by.staying, n.leaving+by.leaving
+func (n *podCount) add(count podCount) {
+	n.staying, n.leaving = n.staying+count.staying, n.leaving+count.leaving
 }
 
 // at returns the pods of a look, or nil.

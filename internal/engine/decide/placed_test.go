@@ -21,18 +21,18 @@ func TestCountsByNode(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "phases") {
 			first, removes := rapid.Int32Range(0, nodes-1).Draw(t, "first"), rapid.Bool().Draw(t, "removes")
 			for node := first; node < min(first+rapid.Int32Range(1, nodes).Draw(t, "length"), nodes); node++ {
-				by := podCount{staying: 1}
+				count := podCount{staying: 1}
 				if removes {
-					by = podCount{-want[node].staying, -want[node].leaving}
+					count = podCount{-want[node].staying, -want[node].leaving}
 				} else if node%3 == 0 {
-					by = podCount{leaving: 1}
+					count = podCount{leaving: 1}
 				}
-				if by == (podCount{}) {
+				if count == (podCount{}) {
 					continue
 				}
-				counts.addPods(node, by)
+				counts.addPods(node, count)
 				n := want[node]
-				if n.add(by); n == (podCount{}) {
+				if n.add(count); n == (podCount{}) {
 					delete(want, node)
 				} else {
 					want[node] = n

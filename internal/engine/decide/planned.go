@@ -72,17 +72,17 @@ func (ca *cache) findBase(known *recentPlan) {
 		return
 	}
 
-	said := ""
+	text := ""
 	if pl := known.full; pl.foreignApart {
-		said = string(pl.others.describeTerms(pl.example.Class.Affinities))
-		known.effort = ca.effortOf(said)
+		text = string(pl.others.describeTerms(pl.example.Class.Affinities))
+		known.effort = ca.effortOf(text)
 		if ca.worthSums(known.effort) {
 			known.plan = pl.withForeignSummed()
 			if key, list, ok = ca.axesOf(known); !ok {
 				return
 			}
 		} else {
-			said = ""
+			text = ""
 		}
 	}
 
@@ -91,7 +91,7 @@ func (ca *cache) findBase(known *recentPlan) {
 		key = binary.NativeEndian.AppendUint32(key, uint32(list[i].id)<<1|asBit(list[i].byCount))
 	}
 
-	key = append(binary.NativeEndian.AppendUint32(key, uint32(len(list))), said...)
+	key = append(binary.NativeEndian.AppendUint32(key, uint32(len(list))), text...)
 	ca.key = key
 	if !fits {
 		return
@@ -116,8 +116,8 @@ var effectSeed = maphash.MakeSeed()
 
 // effortOf returns the effort spent on foreign terms, identified by the text of
 // termEffects.describeTerms.
-func (ca *cache) effortOf(said string) *sharedEffort {
-	key := maphash.String(effectSeed, said) // the text is long where many terms matter
+func (ca *cache) effortOf(text string) *sharedEffort {
+	key := maphash.String(effectSeed, text) // the text is long where many terms matter
 	known := ca.sharedEfforts[key]
 	if known == nil {
 		known = &sharedEffort{}

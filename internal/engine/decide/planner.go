@@ -265,11 +265,11 @@ func (pn *planner) planRoom(pl *plan) {
 		if !is {
 			continue
 		}
-		switch by := scorer.ScoreByRoom(pn.c, pl.example); {
-		case by.Skips:
+		switch score := scorer.ScoreByRoom(pn.c, pl.example); {
+		case score.Skips:
 			r.skips = true
-		case by.Only:
-			r.addScore(&by, s.Weight)
+		case score.Only:
+			r.addScore(&score, s.Weight)
 		default:
 			return
 		}

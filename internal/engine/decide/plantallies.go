@@ -97,9 +97,9 @@ func (pn *planner) planTerms(pl *plan) {
 			pn.addTally(pl, tallyPlan{purpose: repel, key: own.RequiredAntiAffinity[i].TopologyKey})
 		}
 		for i := range pl.others.byAffinity {
-			by := &pl.others.byAffinity[i]
-			for _, key := range by.repelled {
-				pn.addTally(pl, tallyPlan{purpose: repelledBy, key: key, foreign: pl.isApart(by.affinities)})
+			effects := &pl.others.byAffinity[i]
+			for _, key := range effects.repelled {
+				pn.addTally(pl, tallyPlan{purpose: repelledBy, key: key, foreign: pl.isApart(effects.affinities)})
 			}
 		}
 	}
@@ -111,9 +111,9 @@ func (pn *planner) planTerms(pl *plan) {
 			}
 		}
 		for i := range pl.others.byAffinity {
-			by := &pl.others.byAffinity[i]
-			for _, v := range by.votes {
-				pn.addTally(pl, tallyPlan{purpose: vote, key: v.Key, foreign: pl.isApart(by.affinities)})
+			effects := &pl.others.byAffinity[i]
+			for _, v := range effects.votes {
+				pn.addTally(pl, tallyPlan{purpose: vote, key: v.Key, foreign: pl.isApart(effects.affinities)})
 			}
 		}
 	}
@@ -283,15 +283,15 @@ type effect struct {
 func (pl *plan) saidTo(ix *index) (s termEffects) {
 	own := pl.example.Class
 	for _, users := range ix.terms.usersFor(own.Labels) {
-		by := ix.termEffects(users, own, pl.affinities)
+		effects := ix.termEffects(users, own, pl.affinities)
 		if !pl.filtersPods {
-			by.repelled = nil
+			effects.repelled = nil
 		}
 		if !pl.countsVotes() {
-			by.votes = nil
+			effects.votes = nil
 		}
-		if len(by.repelled)+len(by.votes) > 0 {
-			s.byAffinity = append(s.byAffinity, by)
+		if len(effects.repelled)+len(effects.votes) > 0 {
+			s.byAffinity = append(s.byAffinity, effects)
 		}
 	}
 	slices.SortFunc(s.byAffinity, func(a, b affinityEffects) int { return slices.Compare(a.affinities[:], b.affinities[:]) })

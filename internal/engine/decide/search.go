@@ -42,11 +42,11 @@ func (s *survey) chooseNode() choice {
 		}
 		fixed := s.fixedScore(g, &bounds)
 		if n := len(s.b.groups); i >= n {
-			of := &s.apart[i-n]
+			lone := &s.apart[i-n]
 			if s.votesApart {
-				fixed += s.voteScore(g.votes + s.b.votesOf(of.node))
+				fixed += s.voteScore(g.votes + s.b.votesOf(lone.node))
 			}
-			s.offerPart(fixed+int64(of.bucket), part{group: none, count: 1, node: of.node})
+			s.offerPart(fixed+int64(lone.bucket), part{group: none, count: 1, node: lone.node})
 			continue
 		}
 		s.fixed[i] = fixed

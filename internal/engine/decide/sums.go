@@ -138,15 +138,15 @@ func (s *sums) isAnother(node int32) bool {
 // with the given affinities. A nil result means there are no such terms.
 func (s *termEffects) sumTerms(ix *index, but [2]uint64) (votes, repelling *sums) {
 	for i := range s.byAffinity {
-		by := &s.byAffinity[i]
-		if by.affinities == but {
+		effects := &s.byAffinity[i]
+		if effects.affinities == but {
 			continue
 		}
-		for _, key := range by.repelled {
-			repelling = repelling.addTerm(ix, by.affinities, key, 1)
+		for _, key := range effects.repelled {
+			repelling = repelling.addTerm(ix, effects.affinities, key, 1)
 		}
-		for _, v := range by.votes {
-			votes = votes.addTerm(ix, by.affinities, v.Key, v.Weight)
+		for _, v := range effects.votes {
+			votes = votes.addTerm(ix, effects.affinities, v.Key, v.Weight)
 		}
 	}
 	return votes, repelling

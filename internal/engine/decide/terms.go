@@ -130,12 +130,12 @@ func (t *terms) shrink() {
 // byLabel, since most labels have no second, and a list for each would cost more than everything
 // else here.
 func (t *terms) listBy(users *termUsers, selector *rules.Selector) {
-	of, everybody := cluster.RequiredLabels(selector)
+	labels, everybody := cluster.RequiredLabels(selector)
 	if everybody {
 		t.changed = t.version
 		t.others = withLast(t.others, users)
 	}
-	for _, at := range of {
+	for _, at := range labels {
 		hash := hashOf(at.Key, at.Value)
 		switch first := t.byLabel[hash]; first {
 		case users:
@@ -187,8 +187,8 @@ func (t *terms) dropUnused() {
 		}
 		t.selective -= int(asBit(users.class.SelectsNamespaces))
 		for term := range users.countTerms() {
-			of, _ := cluster.RequiredLabels(users.selectorOf(term))
-			for _, at := range of {
+			labels, _ := cluster.RequiredLabels(users.selectorOf(term))
+			for _, at := range labels {
 				t.unlistUsers(hashOf(at.Key, at.Value), gone)
 			}
 		}
@@ -274,13 +274,13 @@ type affinityEffects struct {
 }
 
 // effectsOf returns the effect of the terms of pods with the given affinities.
-func (s *termEffects) effectsOf(affinities [2]uint64) (by affinityEffects) {
+func (s *termEffects) effectsOf(affinities [2]uint64) (effects affinityEffects) {
 	i, says := slices.BinarySearchFunc(s.byAffinity, affinities,
-		func(by affinityEffects, at [2]uint64) int { return slices.Compare(by.affinities[:], at[:]) })
+		func(effects affinityEffects, at [2]uint64) int { return slices.Compare(effects.affinities[:], at[:]) })
 	if says {
-		by = s.byAffinity[i]
+		effects = s.byAffinity[i]
 	}
-	return by
+	return effects
 }
 
 // byKey adds up the votes for each key.
@@ -304,17 +304,17 @@ func (s *termEffects) describeTerms(but [2]uint64) []byte {
 	number := func(n int) { to = binary.NativeEndian.AppendUint64(to, uint64(n)) }
 	text := func(s string) { number(len(s)); to = append(to, s...) }
 	for i := range s.byAffinity {
-		by := &s.byAffinity[i]
-		if by.affinities == but {
+		effects := &s.byAffinity[i]
+		if effects.affinities == but {
 			continue
 		}
-		to = binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(to, by.affinities[0]), by.affinities[1])
-		number(len(by.repelled))
-		for _, key := range by.repelled {
+		to = binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(to, effects.affinities[0]), effects.affinities[1])
+		number(len(effects.repelled))
+		for _, key := range effects.repelled {
 			text(key)
 		}
-		number(len(by.votes))
-		for _, v := range by.votes {
+		number(len(effects.votes))
+		for _, v := range effects.votes {
 			text(v.Key)
 			number(int(v.Weight))
 		}

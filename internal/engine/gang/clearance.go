@@ -142,10 +142,10 @@ func (c *clearance) findVictims(gone *RemovedPods) (units [][]*cluster.Pod, ok b
 }
 
 func (c *clearance) protect(budgets bool) *ProtectedPods {
-	by := Preemptor{
+	preemptor := Preemptor{
 		Group: c.Group, Lowest: c.LowestPriority(), Highest: c.highestPriority(), Gentle: c.Profile.GentlePreemption,
 	}
-	return c.Units.Protect(by, budgets)
+	return c.Units.Protect(preemptor, budgets)
 }
 
 // findUnprotected removes pods outside protected, then releases protected. If it is not ok, the

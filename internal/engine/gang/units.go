@@ -119,28 +119,28 @@ type Preemptor struct {
 // they belong to the preemptor's group, or their group leaves as a whole and is as important as the
 // preemptor. With budgets, it also protects groups that could not leave without violating one. The
 // caller releases them.
-func (u Units) Protect(by Preemptor, budgets bool) *ProtectedPods {
+func (u Units) Protect(preemptor Preemptor, budgets bool) *ProtectedPods {
 	protected := &ProtectedPods{cluster: u.Cluster}
-	if by.Group != nil {
-		for _, p := range u.OnNodes(by.Group.Tree()...) {
-			protected.addBelow(p, by.Highest)
+	if preemptor.Group != nil {
+		for _, p := range u.OnNodes(preemptor.Group.Tree()...) {
+			protected.addBelow(p, preemptor.Highest)
 		}
 	}
-	if !by.Gentle && !u.Groups.AnyWhole() {
+	if !preemptor.Gentle && !u.Groups.AnyWhole() {
 		return protected
 	}
 
 	for _, g := range u.Groups.Sorted() {
-		if g.SharesTree(by.Group) || g.Object == nil || !by.Gentle && !g.Whole() {
+		if g.SharesTree(preemptor.Group) || g.Object == nil || !preemptor.Gentle && !g.Whole() {
 			continue
 		}
 		unit := u.Together(g)
-		if g.Priority() < by.Lowest && !(g.Whole() && budgets && u.BreakBudget(unit)) {
+		if g.Priority() < preemptor.Lowest && !(g.Whole() && budgets && u.BreakBudget(unit)) {
 			continue
 		}
 		for _, p := range unit {
 			if g.Whole() || !p.Preempted {
-				protected.addBelow(p, by.Lowest)
+				protected.addBelow(p, preemptor.Lowest)
 			}
 		}
 	}

@@ -550,12 +550,12 @@ func TestReplaysHaveTheTimeOfTheWall(t *testing.T) {
 			}})
 			return step(cycle.Tick{})
 		}
-		if said := pod("p"); !strings.Contains(said, "claim d/c") {
-			t.Errorf("the claim is not given up: %s", said)
+		if text := pod("p"); !strings.Contains(text, "claim d/c") {
+			t.Errorf("the claim is not given up: %s", text)
 		}
 		core = continued(t, w, now, 2)
-		if said := pod("q"); !strings.Contains(said, "claim d/c") {
-			t.Errorf("the claim is not given up in the next file: %s", said)
+		if text := pod("q"); !strings.Contains(text, "claim d/c") {
+			t.Errorf("the claim is not given up in the next file: %s", text)
 		}
 		if err := w.Close(context.Background()); err != nil {
 			t.Fatal(err)

@@ -69,15 +69,15 @@ func TestAListUnderWayGoesOnInTheNextFile(t *testing.T) {
 	note(cycle.Listing{Kind: cycle.Nodes})
 	see("b")
 
-	var told []string
+	var lines []string
 	for _, e := range eventsOfMoment(t, k) {
 		if seen, is := e.(cycle.Seen); is {
-			told = append(told, seen.Object.GetName())
+			lines = append(lines, seen.Object.GetName())
 		} else {
-			told = append(told, fmt.Sprintf("%T", e))
+			lines = append(lines, fmt.Sprintf("%T", e))
 		}
 	}
-	if got, want := strings.Join(told, " "), "cycle.Follows cycle.WallSet cycle.Listing a b cycle.Listed cycle.Listing b"; got != want {
+	if got, want := strings.Join(lines, " "), "cycle.Follows cycle.WallSet cycle.Listing a b cycle.Listed cycle.Listing b"; got != want {
 		t.Errorf("told:\n%s, want\n%s", got, want)
 	}
 }

@@ -49,9 +49,9 @@ func (*diskFile) Close() error { return nil }
 func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{place: make(chan struct{}, 1)}
-		var told []string
+		var lines []string
 		var counted atomic.Int64
-		w, err := start(Header{Began: began, Seed: 1}, func(err error) { told = append(told, err.Error()) }, d.create)
+		w, err := start(Header{Began: began, Seed: 1}, func(err error) { lines = append(lines, err.Error()) }, d.create)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,8 +69,8 @@ func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 			}
 		})
 
-		if len(d.files) != 2 || len(told) != 2 {
-			t.Fatalf("%d files; %q", len(d.files), told)
+		if len(d.files) != 2 || len(lines) != 2 {
+			t.Fatalf("%d files; %q", len(d.files), lines)
 		}
 		for i, f := range d.files {
 			r, err := NewReader(bytes.NewReader(f.Bytes()))

@@ -14,7 +14,7 @@ import (
 // ofDeviceClass is the hint for device classes. It reports whether the pod requests devices of the
 // class, by a claim that names the class, or by an extended resource that the class provides now or
 // provided before: nodes may have the resource themselves.
-func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
+func (setting Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 	if ofExtendedClass(item, e) {
 		return true
 	}
@@ -27,7 +27,7 @@ func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 		if err != nil || name == nil {
 			continue // the claim does not exist yet; its creation is a separate event
 		}
-		if claim, ok := in.Cluster.ResourceClaims.Get(item.Pod.Namespace, *name); ok && namesClass(claim, class.Name) {
+		if claim, ok := setting.Cluster.ResourceClaims.Get(item.Pod.Namespace, *name); ok && namesClass(claim, class.Name) {
 			return true
 		}
 	}

@@ -174,9 +174,9 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 	pool := x.pools[id]
 	x.touchPool(pool)
 	for node := range pool.nodes {
-		of := x.devicesOf(node)
-		delete(of.pools, id)
-		x.loseContent(of)
+		devices := x.devicesOf(node)
+		delete(devices.pools, id)
+		x.loseContent(devices)
 	}
 
 	// Subtract the old state from the counts before adding the new one.
@@ -196,12 +196,12 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 		x.sharedPools++
 	}
 	for node := range pool.nodes {
-		of := x.devicesOf(node)
-		if of.pools == nil {
-			of.pools = map[poolID]*devicePool{}
+		devices := x.devicesOf(node)
+		if devices.pools == nil {
+			devices.pools = map[poolID]*devicePool{}
 		}
-		of.pools[id] = pool
-		x.loseContent(of)
+		devices.pools[id] = pool
+		x.loseContent(devices)
 	}
 
 	x.takeSharesWhole(pool)
@@ -238,28 +238,28 @@ func (x *deviceIndex) touchPool(pool *devicePool) {
 func (x *deviceIndex) devicesOf(name string) *nodeDevices {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
-	of := x.nodes[name]
-	if of == nil {
-		of = &nodeDevices{}
-		x.nodes[name] = of
+	devices := x.nodes[name]
+	if devices == nil {
+		devices = &nodeDevices{}
+		x.nodes[name] = devices
 	}
-	return of
+	return devices
 }
 
 // slicesFor returns all slices needed by the allocator to judge a node, provided nodes share no
 // pools. A pool is only complete with all of its slices, so the result also includes other nodes'
 // slices in the node's pools. It is sorted by name.
 func (x *deviceIndex) slicesFor(name string) []*resourcev1.ResourceSlice {
-	of := x.devicesOf(name)
+	devices := x.devicesOf(name)
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
-	if of.slices == nil {
-		for _, pool := range of.pools {
+	if devices.slices == nil {
+		for _, pool := range devices.pools {
 			for _, slice := range pool.slices {
-				of.slices = append(of.slices, slice)
+				devices.slices = append(devices.slices, slice)
 			}
 		}
-		slices.SortFunc(of.slices, func(a, b *resourcev1.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(devices.slices, func(a, b *resourcev1.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	return of.slices
+	return devices.slices
 }

@@ -264,23 +264,23 @@ func hardSearch(t *testing.T, nodes, devices int, limit time.Duration) (*cluster
 
 // answers returns the filter's verdict on each node, computed by the given number of goroutines.
 func answers(c *cluster.Cluster, d *DynamicResources, p *cluster.Pod, goroutines int) []string {
-	judge, said := d.Filter(c, p), make([]string, len(c.Nodes))
-	ask := func(i int) { said[i] = told(offer{rejection: judge.Node(c.Nodes[i])}) }
+	judge, lines := d.Filter(c, p), make([]string, len(c.Nodes))
+	ask := func(i int) { lines[i] = told(offer{rejection: judge.Node(c.Nodes[i])}) }
 	var running sync.WaitGroup
 	for g := range goroutines {
 		running.Go(func() {
-			for i := g; i < len(said); i += goroutines {
+			for i := g; i < len(lines); i += goroutines {
 				ask(i)
 			}
 		})
 	}
 	running.Wait()
 	if judge.Again() {
-		for i := range said {
+		for i := range lines {
 			ask(i)
 		}
 	}
-	return said
+	return lines
 }
 
 // TestSearchesGoAsFarEveryTime requires the set of nodes searched before the limit to be
@@ -301,7 +301,7 @@ func TestSearchesGoAsFarEveryTime(t *testing.T) {
 		for {
 			d.BeginAttempt()
 			got = append(got, answers(c, d, p, goroutines))
-			timedOut := func(said string) bool { return strings.Contains(said, "timed out") }
+			timedOut := func(text string) bool { return strings.Contains(text, "timed out") }
 			if !slices.ContainsFunc(got[len(got)-1], timedOut) {
 				break
 			}
@@ -329,9 +329,9 @@ func TestSearchesOfAnAttemptShareTheirLimit(t *testing.T) {
 	for range 2 {
 		d.BeginAttempt()
 		for range 3 {
-			for i, said := range answers(c, d, p, 1) {
-				if want := fmt.Sprintf("node node-%d: timed out", i); !strings.Contains(said, want) {
-					t.Errorf("%s, want %s", said, want)
+			for i, text := range answers(c, d, p, 1) {
+				if want := fmt.Sprintf("node node-%d: timed out", i); !strings.Contains(text, want) {
+					t.Errorf("%s, want %s", text, want)
 				}
 			}
 		}
@@ -354,12 +354,12 @@ func TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers(t *testing.T) {
 			slice.Spec.Devices[i].Attributes["half"] = resourcev1.DeviceAttribute{IntValue: new(int64(0))}
 		}
 		c.ResourceSlices.Set(slice)
-		var said []string
+		var lines []string
 		for range 3 {
 			d.BeginAttempt()
-			said = answers(c, d, p, 2)
+			lines = answers(c, d, p, 2)
 		}
-		return said
+		return lines
 	}
 	const tooLong = "finding devices takes too long"
 	if got, want := said(newDynamicResources(t)), []string{tooLong, tooLong, tooLong, tooLong, "ok"}; !slices.Equal(got, want) {

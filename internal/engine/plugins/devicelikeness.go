@@ -56,18 +56,18 @@ func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID
 	own := x.slicesFor(n.Name)
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
-	of := x.nodes[n.Name]
-	if of.content == nil {
-		of.content = x.contentOf(n.Name, of, own)
+	devices := x.nodes[n.Name]
+	if devices.content == nil {
+		devices.content = x.contentOf(n.Name, devices, own)
 	}
 
-	if of.content.content == nil {
+	if devices.content.content == nil {
 		return likeness{}, nil, false
 	}
-	if of.content.likeness.content == nil || of.content.at != of.changed {
-		of.content.likeness, of.content.at = likeness{of.content.content, string(x.takenOf(of.content))}, of.changed
+	if devices.content.likeness.content == nil || devices.content.at != devices.changed {
+		devices.content.likeness, devices.content.at = likeness{devices.content.content, string(x.takenOf(devices.content))}, devices.changed
 	}
-	return of.content.likeness, of.content.pools, true
+	return devices.content.likeness, devices.content.pools, true
 }
 
 // takenOf encodes the taken part of a node's devices, in the order of their content. Amounts are
@@ -85,8 +85,8 @@ func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 			if amount := consumed[name]; amount != nil && !amount.IsZero() {
 				value := *amount // formatting may modify the value, which is shared
 				taken = append(binary.AppendUvarint(taken, uint64(len(name))), name...)
-				said := value.AsDec().String()
-				taken = append(binary.AppendUvarint(taken, uint64(len(said))), said...)
+				text := value.AsDec().String()
+				taken = append(binary.AppendUvarint(taken, uint64(len(text))), text...)
 			}
 		}
 		taken = append(taken, 0) //nolint:makezero // the end of a device; the bits come before all of them
@@ -143,14 +143,14 @@ func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.
 
 // loseContent forgets the content of a node's slices. Each new generation of a pool is a new
 // content, so contents without a node must not stay.
-func (x *deviceIndex) loseContent(of *nodeDevices) {
-	if of.content != nil && of.content.content != nil {
-		lost := of.content.content
+func (x *deviceIndex) loseContent(devices *nodeDevices) {
+	if devices.content != nil && devices.content.content != nil {
+		lost := devices.content.content
 		if lost.nodes--; lost.nodes == 0 {
 			delete(x.contents, lost.key)
 		}
 	}
-	of.slices, of.content = nil, nil
+	devices.slices, devices.content = nil, nil
 }
 
 // exampleAllocations is the offer of one of several like nodes, and the names of its pools, in the

@@ -183,12 +183,12 @@ func rejectUnresolvable(code, format string, args ...any) *Rejection {
 
 // Interests implements Requeuer. Slices wake every rejected pod: finding out which of them a device
 // could serve costs as much as trying them.
-func (*DynamicResources) Interests(in Setting) []queue.Interest {
+func (*DynamicResources) Interests(setting Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel | queue.UpdateNodeAllocatable},
 		{Resource: queue.ResourceClaim, Action: queue.All, Hint: ofResourceClaim, PerPod: true, Narrowing: byDeviceClaims()},
 		{Resource: queue.Pod, Action: queue.UpdatePodGeneratedResourceClaim, Hint: Own},
-		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: in.ofDeviceClass, PerPod: true},
+		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: setting.ofDeviceClass, PerPod: true},
 		{Resource: queue.ResourceSlice, Action: queue.Add | queue.Update | queue.Delete}, // deleting an outdated slice completes a pool
 	}
 }

@@ -39,8 +39,8 @@ func TestASharedDeviceThatBecomesExclusiveIsTaken(t *testing.T) {
 	p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
 	want := func(when, want string) {
 		t.Helper()
-		if said := answers(c, d, p, 1); said[0] != want {
-			t.Errorf("%s: got %q, want %q", when, said[0], want)
+		if lines := answers(c, d, p, 1); lines[0] != want {
+			t.Errorf("%s: got %q, want %q", when, lines[0], want)
 		}
 	}
 
@@ -84,7 +84,7 @@ func TestAllDevicesOfAnUnreadyPoolConcernOneNode(t *testing.T) {
 	c.ResourceClaims.Set(claim)
 	p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
 	const all = "claim default/c, request one: asks for all devices, but resource pool gpu.example.com/"
-	if said, want := answers(c, d, p, 3), []string{all + "a is currently being updated", all + "b is currently invalid", "ok"}; !slices.Equal(said, want) {
-		t.Errorf("got %q, want %q", said, want)
+	if lines, want := answers(c, d, p, 3), []string{all + "a is currently being updated", all + "b is currently invalid", "ok"}; !slices.Equal(lines, want) {
+		t.Errorf("got %q, want %q", lines, want)
 	}
 }

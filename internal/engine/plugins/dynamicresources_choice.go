@@ -70,11 +70,11 @@ func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.Al
 			among[id] = rank
 		}
 
-		on, err := a.newGrounds(x.onlyDevices(own, among), len(among))
+		grounds, err := a.newGrounds(x.onlyDevices(own, among), len(among))
 		if err != nil {
 			return nil
 		}
-		found, _ := a.searchOn(on, n, a.open)
+		found, _ := a.searchOn(grounds, n, a.open)
 		if found.results != nil {
 			return found.results
 		}

@@ -53,16 +53,16 @@ func TestThousandsOfShortagesAreToldInShort(t *testing.T) {
 		scalars[i], lacks[i], r.Scalars[name] = name, "Insufficient "+string(name), 1
 		n.Size.Scalars[name], n.Requested.Scalars[name] = 1, 1
 	}
-	told := listShortages(r, scalars, lacks, nil, n)
-	if len(told.Reasons) != mostShort+1 || told.Reasons[0] != "Insufficient e.io/00000" || told.Reasons[mostShort] != "Insufficient further resources" || told.Unresolvable {
-		t.Errorf("%d reasons, unresolvable: %v", len(told.Reasons), told.Unresolvable)
+	rejection := listShortages(r, scalars, lacks, nil, n)
+	if len(rejection.Reasons) != mostShort+1 || rejection.Reasons[0] != "Insufficient e.io/00000" || rejection.Reasons[mostShort] != "Insufficient further resources" || rejection.Unresolvable {
+		t.Errorf("%d reasons, unresolvable: %v", len(rejection.Reasons), rejection.Unresolvable)
 	}
 	delete(n.Size.Scalars, scalars[names-1])
-	if told := listShortages(r, scalars, lacks, nil, n); len(told.Reasons) != mostShort+1 || !told.Unresolvable {
-		t.Errorf("%d reasons, unresolvable: %v", len(told.Reasons), told.Unresolvable)
+	if rejection := listShortages(r, scalars, lacks, nil, n); len(rejection.Reasons) != mostShort+1 || !rejection.Unresolvable {
+		t.Errorf("%d reasons, unresolvable: %v", len(rejection.Reasons), rejection.Unresolvable)
 	}
-	if told := listShortages(r, scalars[:mostShort], lacks, nil, n); len(told.Reasons) != mostShort {
-		t.Errorf("%d reasons of %d", len(told.Reasons), mostShort)
+	if rejection := listShortages(r, scalars[:mostShort], lacks, nil, n); len(rejection.Reasons) != mostShort {
+		t.Errorf("%d reasons of %d", len(rejection.Reasons), mostShort)
 	}
 
 	n.Size.Scalars = nil // on a node without any of them the search ends early

@@ -194,11 +194,11 @@ func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClai
 	if err := tooMany(open); err != nil {
 		return &claimAllocations{rejection: &Rejection{Err: err}}, true
 	}
-	on, err := a.groundsOf(n)
+	grounds, err := a.groundsOf(n)
 	if err != nil {
 		return &claimAllocations{rejection: &Rejection{Err: err}}, true
 	}
-	return a.searchOn(on, n, open)
+	return a.searchOn(grounds, n, open)
 }
 
 // searchOn searches the grounds, which may hold fewer devices than the node: chooseDevices offers

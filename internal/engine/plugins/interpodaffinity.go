@@ -274,8 +274,8 @@ func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities
 }
 
 // Interests implements Requeuer. Namespaces are of interest because terms select them by label.
-func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
-	h := &affinityHints{c: in.Cluster}
+func (*InterPodAffinity) Interests(setting Setting) []queue.Interest {
+	h := &affinityHints{c: setting.Cluster}
 	return []queue.Interest{
 		{Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.UpdatePodLabel, Hint: h.podMatters,
 			Narrowing: byLabels(requiredSelectors)},

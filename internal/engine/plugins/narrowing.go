@@ -26,8 +26,8 @@ import (
 //	offered: 3 CPU, without the pods of priority below 10
 //	priority 8 could preempt the pod of priority 5, for 3 CPU at most
 //	priority 15 could have preempted the departed pod: only the free room is news, 1 CPU
-func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
-	if _, whole := in.Filter.(*NodeResourcesFit); !whole {
+func (setting Setting) byRoom(ofNode bool) *queue.Narrowing {
+	if _, whole := setting.Filter.(*NodeResourcesFit); !whole {
 		return nil
 	}
 	return &queue.Narrowing{
@@ -44,7 +44,7 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 				return queue.Amounts{-1, -1}
 			case ofNode && e.NodeBefore != nil && !nodeGrew(allResources(e), e):
 				return queue.Amounts{-1, -1}
-			case ofNode || e.PodBefore == nil || in.Displaces != nil || in.isKept(e.PodBefore):
+			case ofNode || e.PodBefore == nil || setting.Displaces != nil || setting.isKept(e.PodBefore):
 				return queue.Amounts{e.Node.Size.MilliCPU, e.Node.Size.Memory}
 			}
 

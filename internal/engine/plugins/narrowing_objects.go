@@ -35,7 +35,7 @@ func everyoneUnless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 
 // byClaims selects the pods that use the event's claim, the claim bound to the event's volume, or a
 // claim that names the volume. The two may differ after recreation of the volume.
-func (in Setting) byClaims() *queue.Narrowing {
+func (setting Setting) byClaims() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
 			for _, name := range claimNames(item.Pod) {
@@ -43,7 +43,7 @@ func (in Setting) byClaims() *queue.Narrowing {
 			}
 			// Volumes are also indexed under their own name: their claimRef may name another claim
 			// by then.
-			for _, claim := range in.claimsOf(item) { // a claim bound later wakes the pod itself
+			for _, claim := range setting.claimsOf(item) { // a claim bound later wakes the pod itself
 				if claim.Spec.VolumeName != "" {
 					topics = append(topics, queue.Topic{Kind: queue.OfVolume, Value: claim.Spec.VolumeName})
 				}

@@ -334,8 +334,8 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 // Interests implements Requeuer. Only nodes matter: the pod's own affinity cannot be changed while
 // it is pending without a scheduling gate. If the profile adds an affinity, a pod's own terms do
 // not cover all requirements on a node, so the hint runs for every class.
-func (pl *NodeAffinity) Interests(in Setting) []queue.Interest {
-	interest := queue.Interest{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.NodeNowPasses}
+func (pl *NodeAffinity) Interests(setting Setting) []queue.Interest {
+	interest := queue.Interest{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: setting.NodeNowPasses}
 	if pl.addedRequired == nil {
 		interest.Narrowing = byNodeSelection()
 	}

@@ -62,9 +62,9 @@ func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 
 // Interests implements Requeuer. Any update of the pod's spec may change its required features, so
 // the hint compares the generation.
-func (NodeDeclaredFeatures) Interests(in Setting) []queue.Interest {
+func (NodeDeclaredFeatures) Interests(setting Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeDeclaredFeature, Hint: in.NodeNowPasses},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeDeclaredFeature, Hint: setting.NodeNowPasses},
 		{Resource: queue.Pod, Action: queue.Update, Hint: ownSpec},
 	}
 }

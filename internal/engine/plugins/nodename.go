@@ -37,8 +37,8 @@ func (NodeName) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 }
 
 // Interests implements Requeuer. Only adding a node of that name helps: names do not change.
-func (NodeName) Interests(in Setting) []queue.Interest {
-	return []queue.Interest{{Resource: queue.Node, Action: queue.Add, Hint: in.NodeNowPasses}}
+func (NodeName) Interests(setting Setting) []queue.Interest {
+	return []queue.Interest{{Resource: queue.Node, Action: queue.Add, Hint: setting.NodeNowPasses}}
 }
 
 // Wakes implements Waker.

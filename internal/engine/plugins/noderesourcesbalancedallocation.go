@@ -82,12 +82,12 @@ func (b *NodeResourcesBalancedAllocation) readerFor(c *cluster.Cluster, p *clust
 // them every node is balanced.
 func (b *NodeResourcesBalancedAllocation) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader, skips := b.readerFor(c, p)
-	by := RoomScore{Skips: skips, Only: reader.roomOnly(), Score: b.roomScore}
-	by.CPU, by.Memory = reader.cpuAndMemory()
+	score := RoomScore{Skips: skips, Only: reader.roomOnly(), Score: b.roomScore}
+	score.CPU, score.Memory = reader.cpuAndMemory()
 	if b.cpu && b.memory {
-		by.Rule = EvennessRule
+		score.Rule = EvennessRule
 	}
-	return by
+	return score
 }
 
 // roomScore is Score for pods that need only CPU and memory, from the node's Room.

@@ -242,12 +242,12 @@ func (f *NodeResourcesFit) Scored() []config.ResourceSpec { return f.specs }
 // omits them; any other weights require a call of Of.
 func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader := f.readerFor(c, p)
-	by := RoomScore{Only: reader.roomOnly(), Score: f.roomScore}
-	by.CPU, by.Memory = reader.cpuAndMemory()
+	score := RoomScore{Only: reader.roomOnly(), Score: f.roomScore}
+	score.CPU, score.Memory = reader.cpuAndMemory()
 	if f.strategy == config.LeastAllocated && f.cpuWeight == f.memoryWeight && f.cpuWeight > 0 {
-		by.Rule = LeastAllocatedRule
+		score.Rule = LeastAllocatedRule
 	}
-	return by
+	return score
 }
 
 // roomScore is Score for pods that need only CPU and memory. It also counts the defaults of
@@ -262,24 +262,24 @@ func (f *NodeResourcesFit) roomScore(room *cluster.Room, cpu, memory int64) int6
 // Interests implements Requeuer. An event helps by making sufficient room on its node. For a pod
 // that may preempt, room that suffices after the departure of its victims helps as well, unless the
 // pod could have preempted them before.
-func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
+func (*NodeResourcesFit) Interests(setting Setting) []queue.Interest {
 	interests := []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: in.byRoom(true),
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: setting.byRoom(true),
 			Hint: func(item *queue.Item, e *queue.Event) bool {
 				return e.Node != nil && (e.NodeBefore == nil || nodeGrew(&item.Class.Requests, e)) &&
-					(in.fitsOn(item, e.Node) || in.fitsWithoutLower(item, e.Node))
+					(setting.fitsOn(item, e.Node) || setting.fitsWithoutLower(item, e.Node))
 			}},
-		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Narrowing: in.byRoom(false),
+		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Narrowing: setting.byRoom(false),
 			Hint: func(item *queue.Item, e *queue.Event) bool {
 				switch {
 				case !isOthers(e):
 					return Own(item, e)
 				case e.Node == nil || e.PodBefore == nil || !podShrank(&item.Class.Requests, e):
 					return false
-				case in.fitsOn(item, e.Node):
+				case setting.fitsOn(item, e.Node):
 					return true
 				}
-				return !in.couldRemove(item, e.PodBefore) && in.fitsWithoutLower(item, e.Node)
+				return !setting.couldRemove(item, e.PodBefore) && setting.fitsWithoutLower(item, e.Node)
 			}},
 		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return extendedNameChanged(e) && ofExtendedClass(item, e)
@@ -287,11 +287,11 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	}
 	// Only with gentle preemption does a pod wait for room being vacated by another preemptor's
 	// victims. Their preemption is then news, before their departure.
-	if in.Profile.GentlePreemption { // a pod may wait for the room of another preemptor's victims
+	if setting.Profile.GentlePreemption { // a pod may wait for the room of another preemptor's victims
 		interests = append(interests, queue.Interest{Resource: queue.Pod, Action: queue.Update,
 			Hint: func(item *queue.Item, e *queue.Event) bool {
 				return isOthers(e) && e.Node != nil && e.PodBefore != nil && e.Pod != nil && e.Pod.Preempted && !e.PodBefore.Preempted &&
-					in.mayPreempt(item) && in.fitsOn(item, withoutPreempted(e.Node))
+					setting.mayPreempt(item) && setting.fitsOn(item, withoutPreempted(e.Node))
 			}})
 	}
 	return interests
@@ -300,20 +300,20 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 // fitsWithoutLower reports whether the pod would fit on the node after the departure of all pods it
 // could preempt. It returns false if there are none: fitsOn covers that case. It copies the node
 // only if there is a pod to remove.
-func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
-	if !in.mayPreempt(item) {
+func (setting Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
+	if !setting.mayPreempt(item) {
 		return false
 	}
 	var without *cluster.Node
 	for _, p := range n.Pods {
-		if in.mayDisplace(item, p) {
+		if setting.mayDisplace(item, p) {
 			if without == nil {
 				without = n.Copy(nil)
 			}
 			without.Take(p)
 		}
 	}
-	return without != nil && in.fitsOn(item, without)
+	return without != nil && setting.fitsOn(item, without)
 }
 
 // withoutPreempted returns a copy of the node without its remaining victims. The node itself must
@@ -330,9 +330,9 @@ func withoutPreempted(n *cluster.Node) *cluster.Node {
 
 // mayPreempt reports whether the profile enables preemption and the pod's preemptionPolicy allows
 // it. nil is PreemptLowerPriority, the default.
-func (in Setting) mayPreempt(item *queue.Item) bool {
+func (setting Setting) mayPreempt(item *queue.Item) bool {
 	policy := item.Class.Spec.PreemptionPolicy
-	return in.Profile.Preemption && (policy == nil || *policy != v1.PreemptNever)
+	return setting.Profile.Preemption && (policy == nil || *policy != v1.PreemptNever)
 }
 
 // nodeGrew reports whether the node has more of a requested resource than before. A higher limit on

@@ -52,9 +52,9 @@ func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 
 // Interests implements Requeuer. A cordon counts as an update of taints despite being a field of
 // the spec: both are in the node's TaintSet. For the pending pod, only a new toleration matters.
-func (NodeUnschedulable) Interests(in Setting) []queue.Interest {
+func (NodeUnschedulable) Interests(setting Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(cordonTaints)},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: setting.NodeNowPasses, Narrowing: byTaints(cordonTaints)},
 		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: Own},
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // Interests implements Requeuer. The plugin has three reasons to reject a node: the limit reached,
 // a missing driver, or a missing claim of the pod.
-func (v *NodeVolumeLimits) Interests(in Setting) []queue.Interest {
+func (v *NodeVolumeLimits) Interests(setting Setting) []queue.Interest {
 	countsLess := func(_ *queue.Item, e *queue.Event) bool { return v.countsLess(e) }
 	fewerVolumes := everyoneUnless(func(e *queue.Event) bool { return !v.countsLess(e) })
 	return []queue.Interest{
@@ -27,7 +27,7 @@ func (v *NodeVolumeLimits) Interests(in Setting) []queue.Interest {
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(_ *queue.Item, e *queue.Event) bool {
 			return usedVolumes(e, isAttachable)
 		}, Narrowing: everyoneUnless(func(e *queue.Event) bool { return !usedVolumes(e, isAttachable) })},
-		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
+		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: setting.byClaims()},
 		{Resource: queue.Claim, Action: queue.Update | queue.Delete, Hint: countsLess, Narrowing: fewerVolumes},
 		{Resource: queue.Volume, Action: queue.Delete, Hint: countsLess, Narrowing: fewerVolumes},
 		{Resource: queue.VolumeAttachment, Action: queue.Delete, Hint: func(item *queue.Item, _ *queue.Event) bool {

@@ -49,14 +49,14 @@ func (l *lately[T]) forgetAll() { l.known, l.bulk = map[*cluster.PodClass]T{}, 0
 
 // Interests implements Requeuer. Any change of a count, or of the counted nodes, helps. Even a
 // higher count can help: it may raise the minimum over all domains.
-func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
+func (s *PodTopologySpread) Interests(setting Setting) []queue.Interest {
 	var latest lately[*wantedSpread]
 	of := func(class *cluster.PodClass) *wantedSpread {
 		if w, ok := latest.known[class]; ok {
 			return w
 		}
 		w := &wantedSpread{own: len(class.Spec.TopologySpreadConstraints) > 0}
-		w.constraints, w.err = s.Hard(in.Cluster, cluster.NewPod(class, "", ""))
+		w.constraints, w.err = s.Hard(setting.Cluster, cluster.NewPod(class, "", ""))
 		if w.own { // defaults depend on services and owners
 			latest.addValue(class, w)
 		}

@@ -21,7 +21,7 @@ type Requeuer interface {
 	// Interests lists the events that can help, each with a hint that reports whether it helps a
 	// given pod. A hint may run after further events, and reads the current state: a later event
 	// that helps runs its own hint.
-	Interests(in Setting) []queue.Interest
+	Interests(setting Setting) []queue.Interest
 }
 
 // Setting is the input of a plugin's interests.
@@ -41,23 +41,23 @@ type Setting struct {
 type Displaces func(item *queue.Item, p *cluster.Pod) bool
 
 // mayDisplace reports whether preemption for the item could take the pod, regardless of budgets.
-func (in Setting) mayDisplace(item *queue.Item, p *cluster.Pod) bool {
-	if in.Displaces != nil {
-		return in.Displaces(item, p)
+func (setting Setting) mayDisplace(item *queue.Item, p *cluster.Pod) bool {
+	if setting.Displaces != nil {
+		return setting.Displaces(item, p)
 	}
 	return p.Class.Priority < item.Class.Priority
 }
 
 // couldRemove reports whether the pod of an item could have preempted p all along, so that p's
 // departure is not news to the item. A pod covered by a budget may have been out of reach.
-func (in Setting) couldRemove(item *queue.Item, p *cluster.Pod) bool {
-	return in.mayDisplace(item, p) && !in.isKept(p)
+func (setting Setting) couldRemove(item *queue.Item, p *cluster.Pod) bool {
+	return setting.mayDisplace(item, p) && !setting.isKept(p)
 }
 
 // isKept reports whether the profile honours a budget that covers the pod. It ignores the budget's
 // current allowance, which may have differed at the time of the item's decision.
-func (in Setting) isKept(p *cluster.Pod) bool {
-	return in.Profile.KeepBudgets && len(in.Cluster.BudgetsOf(p.Class)) > 0
+func (setting Setting) isKept(p *cluster.Pod) bool {
+	return setting.Profile.KeepBudgets && len(setting.Cluster.BudgetsOf(p.Class)) > 0
 }
 
 // Interests returns the events that can help pods of the profile, by rejecting plugin. displaces
@@ -113,11 +113,11 @@ func askedPod(item *queue.Item) *cluster.Pod {
 
 // NodeNowPasses is the hint of a filter that reads nothing but the node. It reports whether the
 // filter passes the node now and did not before.
-func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
+func (setting Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false
 	}
-	judge := in.Filter.Filter(in.Cluster, askedPod(item))
+	judge := setting.Filter.Filter(setting.Cluster, askedPod(item))
 	if judge.Err != nil || judge.All != nil {
 		return true // retried, so that the new reason is reported
 	}
@@ -130,7 +130,7 @@ func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 // fitsOn reports whether the filter passes the node, which may be a copy with fewer pods than in
 // the cluster. It reads only Judge.Node: it serves NodeResourcesFit, which never rejects a pod as a
 // whole nor narrows the nodes.
-func (in Setting) fitsOn(item *queue.Item, n *cluster.Node) bool {
-	judge := in.Filter.Filter(in.Cluster, askedPod(item))
+func (setting Setting) fitsOn(item *queue.Item, n *cluster.Node) bool {
+	judge := setting.Filter.Filter(setting.Cluster, askedPod(item))
 	return judge.Node == nil || judge.Node(n) == nil
 }

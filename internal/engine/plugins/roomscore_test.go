@@ -38,22 +38,22 @@ func TestRoomScoreIsTheScore(t *testing.T) {
 		pod, room := c.Pending(drawPod(t, "waiting")), &c.Rooms[node.Index]
 
 		for _, scorer := range []RoomScorer{drawFit(t), drawBalanced(t)} {
-			by, scoring := scorer.ScoreByRoom(c, pod), scorer.Score(c, pod, nil)
-			if by.Skips != (scoring.Node == nil) {
-				t.Errorf("%s: skips %t, scores %t", scorer.Name(), by.Skips, scoring.Node != nil)
+			score, scoring := scorer.ScoreByRoom(c, pod), scorer.Score(c, pod, nil)
+			if score.Skips != (scoring.Node == nil) {
+				t.Errorf("%s: skips %t, scores %t", scorer.Name(), score.Skips, scoring.Node != nil)
 			}
-			if by.Skips || !by.Only {
+			if score.Skips || !score.Only {
 				continue
 			}
 			want, _ := scoring.Node(node)
-			if got := by.Score(room, by.CPU, by.Memory); got != want {
+			if got := score.Score(room, score.CPU, score.Memory); got != want {
 				t.Errorf("%s: by room %d, Score %d", scorer.Name(), got, want)
 			}
-			if len(pod.Class.Requests.Scalars) > 0 || by.Rule == NoRule {
+			if len(pod.Class.Requests.Scalars) > 0 || score.Rule == NoRule {
 				continue
 			}
-			if cpu, memory, skips := by.Rule.Amounts(pod.Class); cpu != by.CPU || memory != by.Memory || skips {
-				t.Errorf("%s: by its rule %d and %d count, skips %t; by itself %d and %d", scorer.Name(), cpu, memory, skips, by.CPU, by.Memory)
+			if cpu, memory, skips := score.Rule.Amounts(pod.Class); cpu != score.CPU || memory != score.Memory || skips {
+				t.Errorf("%s: by its rule %d and %d count, skips %t; by itself %d and %d", scorer.Name(), cpu, memory, skips, score.CPU, score.Memory)
 			}
 		}
 	})

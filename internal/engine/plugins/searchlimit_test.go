@@ -38,8 +38,8 @@ func TestAnExpressionThatDoesNotCompileIsNamed(t *testing.T) {
 	for _, expression := range []string{"true", "device.nonsense"} {
 		request.Selectors = append(request.Selectors, resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: expression}})
 	}
-	if said := saidOf(t, claim); !strings.Contains(said, "undefined field 'nonsense'") {
-		t.Errorf("got %q", said)
+	if text := saidOf(t, claim); !strings.Contains(text, "undefined field 'nonsense'") {
+		t.Errorf("got %q", text)
 	}
 }
 
@@ -78,8 +78,8 @@ func TestCountsThatNoIntHoldsAreRefused(t *testing.T) {
 		"all":          all,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if said := saidOf(t, claim); !strings.Contains(said, "exceeds the claim limit of 32") {
-				t.Errorf("got %q", said)
+			if text := saidOf(t, claim); !strings.Contains(text, "exceeds the claim limit of 32") {
+				t.Errorf("got %q", text)
 			}
 		})
 	}
@@ -119,8 +119,8 @@ func TestWhatAnExpressionCostsDependsOnTheDevice(t *testing.T) {
 				c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 			}
 			p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
-			if said := answers(c, d, p, 2); said[0] != want {
-				t.Errorf("%d attributes, shared by all nodes: %v: got %q, want %q", attributes, shared, said, want)
+			if lines := answers(c, d, p, 2); lines[0] != want {
+				t.Errorf("%d attributes, shared by all nodes: %v: got %q, want %q", attributes, shared, lines, want)
 			}
 		}
 	}
@@ -140,8 +140,8 @@ func TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated(t *testing.T) {
 	c.ResourceClaims.Set(claim)
 	p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
 	began := time.Now()
-	if said := answers(c, d, p, 1); said[0] != "finding devices takes too long" {
-		t.Errorf("got %q", said)
+	if lines := answers(c, d, p, 1); lines[0] != "finding devices takes too long" {
+		t.Errorf("got %q", lines)
 	}
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("the search took %v", took)
@@ -166,7 +166,7 @@ func TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn(t *testing.T) {
 	claim.Spec.Devices.Requests[0].Exactly.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: expression}}}
 	c.ResourceClaims.Set(claim)
 	p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
-	if said := answers(c, d, p, 1); said[0] != "ok" {
-		t.Errorf("got %q", said)
+	if lines := answers(c, d, p, 1); lines[0] != "ok" {
+		t.Errorf("got %q", lines)
 	}
 }

@@ -93,9 +93,9 @@ func isComparing(t v1.Toleration) bool {
 
 // Interests implements Requeuer. A new node, a node that lost a taint, or a toleration added to the
 // pending pod helps.
-func (*TaintToleration) Interests(in Setting) []queue.Interest {
+func (*TaintToleration) Interests(setting Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(keepingOff)},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: setting.NodeNowPasses, Narrowing: byTaints(keepingOff)},
 		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: Own},
 	}
 }

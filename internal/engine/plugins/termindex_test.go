@@ -208,8 +208,8 @@ func TestThousandsOfInvalidTermsAreToldInShort(t *testing.T) {
 	if scoring.Err == nil {
 		t.Fatal("invalid terms are no error")
 	}
-	if said := scoring.Err.Error(); len(said) > 10_000 || !strings.Contains(said, "word-0") {
-		t.Errorf("%d bytes are said: %.300s", len(said), said)
+	if text := scoring.Err.Error(); len(text) > 10_000 || !strings.Contains(text, "word-0") {
+		t.Errorf("%d bytes are said: %.300s", len(text), text)
 	}
 }
 
@@ -246,8 +246,8 @@ func TestATermOfThousandsOfRequirementsIsToldInShort(t *testing.T) {
 			t.Errorf("%d MiB are allocated to say what is wrong", taken>>20)
 		}
 		named := strings.Contains(scoring.Err.Error(), "[0].matchExpressions[3]")
-		if said := scoring.Err.Error(); len(said) > 10_000 || named != (invalid == 3) {
-			t.Errorf("requirement %d is invalid; said in %d bytes: %.300s", invalid, len(said), said)
+		if text := scoring.Err.Error(); len(text) > 10_000 || named != (invalid == 3) {
+			t.Errorf("requirement %d is invalid; said in %d bytes: %.300s", invalid, len(text), text)
 		}
 	}
 }

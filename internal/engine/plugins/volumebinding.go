@@ -247,15 +247,15 @@ func (v *VolumeBinding) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 
 // Interests implements Requeuer. Of CSINodes only migration matters, of CSIDrivers only the end of
 // capacity tracking, after which every node has room.
-func (*VolumeBinding) Interests(in Setting) []queue.Interest {
-	keys := &volumeKeys{c: in.Cluster}
+func (*VolumeBinding) Interests(setting Setting) []queue.Interest {
+	keys := &volumeKeys{c: setting.Cluster}
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true,
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: setting.nodeNowServes, PerPod: true,
 			Narrowing: byVolumeKeys(keys.hasKey)},
-		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
-		{Resource: queue.Volume, Action: queue.All, Hint: in.ofVolume, PerPod: true, Narrowing: in.byClaims()},
+		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true, Narrowing: setting.byClaims()},
+		{Resource: queue.Volume, Action: queue.All, Hint: setting.ofVolume, PerPod: true, Narrowing: setting.byClaims()},
 
-		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
+		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: setting.ofStorageClass, PerPod: true},
 		{Resource: queue.CSINode, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
 			was, isOld := e.Old.(*storagev1.CSINode)
 			is, isNew := e.New.(*storagev1.CSINode)
@@ -270,7 +270,7 @@ func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 			return isOld && tracks(was) && !(isNew && tracks(is))
 		}},
 
-		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: in.ofCapacity, PerPod: true,
+		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: setting.ofCapacity, PerPod: true,
 			Narrowing: everyoneUnless(noMoreStorage)},
 	}
 }

@@ -51,7 +51,7 @@ func ofClaim(item *queue.Item, e *queue.Event) bool {
 
 // ofVolume reports whether one of the pod's claims has the volume or could get it, judged by class
 // and by reservations for other claims, but not by size. An event with an unknown object counts.
-func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
+func (setting Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	volume, ok := e.New.(*v1.PersistentVolume)
 	if !ok {
 		volume, ok = e.Old.(*v1.PersistentVolume)
@@ -59,7 +59,7 @@ func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	if !ok {
 		return true
 	}
-	for _, claim := range in.claimsOf(item) {
+	for _, claim := range setting.claimsOf(item) {
 		if claim.Spec.VolumeName == volume.Name {
 			return true
 		}
@@ -71,7 +71,7 @@ func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 }
 
 // ofVolumeZone reports whether such a volume is new, or in another place than before.
-func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
+func (setting Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolume)
 	is, isNew := e.New.(*v1.PersistentVolume)
 	// VolumeZone reads only the zone labels of a volume.
@@ -80,13 +80,13 @@ func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 		now, has := is.Labels[key]
 		return had != has || before != now
 	})
-	return !same && in.ofVolume(item, e)
+	return !same && setting.ofVolume(item, e)
 }
 
 // claimsOf returns the pod's existing claims.
-func (in Setting) claimsOf(item *queue.Item) (claims []*v1.PersistentVolumeClaim) {
+func (setting Setting) claimsOf(item *queue.Item) (claims []*v1.PersistentVolumeClaim) {
 	for _, name := range claimNames(item.Pod) {
-		if claim, ok := in.Cluster.Claims.Get(item.Pod.Namespace, name); ok {
+		if claim, ok := setting.Cluster.Claims.Get(item.Pod.Namespace, name); ok {
 			claims = append(claims, claim)
 		}
 	}
@@ -94,17 +94,17 @@ func (in Setting) claimsOf(item *queue.Item) (claims []*v1.PersistentVolumeClaim
 }
 
 // usesClass reports whether one of the pod's claims has the storage class, and no volume yet.
-func (in Setting) usesClass(item *queue.Item, name string) bool {
-	return slices.ContainsFunc(in.claimsOf(item), func(c *v1.PersistentVolumeClaim) bool {
+func (setting Setting) usesClass(item *queue.Item, name string) bool {
+	return slices.ContainsFunc(setting.claimsOf(item), func(c *v1.PersistentVolumeClaim) bool {
 		return c.Spec.VolumeName == "" && claimClass(c) == name
 	})
 }
 
 // ofStorageClass is the hint for storage classes: the class is new, or allows other topologies. Its
 // provisioner and binding mode are immutable.
-func (in Setting) ofStorageClass(item *queue.Item, e *queue.Event) bool {
+func (setting Setting) ofStorageClass(item *queue.Item, e *queue.Event) bool {
 	class, ok := e.New.(*storagev1.StorageClass)
-	if !ok || !in.usesClass(item, class.Name) {
+	if !ok || !setting.usesClass(item, class.Name) {
 		return false
 	}
 	was, ok := e.Old.(*storagev1.StorageClass)
@@ -113,9 +113,9 @@ func (in Setting) ofStorageClass(item *queue.Item, e *queue.Event) bool {
 }
 
 // ofCapacity is the hint for CSI capacities: more storage of a class that the pod waits for.
-func (in Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
+func (setting Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
 	is, ok := e.New.(*storagev1.CSIStorageCapacity)
-	if !ok || !in.usesClass(item, is.StorageClassName) {
+	if !ok || !setting.usesClass(item, is.StorageClassName) {
 		return false
 	}
 	was, ok := e.Old.(*storagev1.CSIStorageCapacity)
@@ -129,11 +129,11 @@ func moreStorage(was, is *storagev1.CSIStorageCapacity) bool {
 
 // nodeNowServes is the hint for nodes of a volume filter. Nodes cannot help pods rejected as a
 // whole: an event of the claim wakes them.
-func (in Setting) nodeNowServes(item *queue.Item, e *queue.Event) bool {
+func (setting Setting) nodeNowServes(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false
 	}
-	judge := in.Filter.Filter(in.Cluster, askedPod(item))
+	judge := setting.Filter.Filter(setting.Cluster, askedPod(item))
 	switch {
 	case judge.Err != nil:
 		return true

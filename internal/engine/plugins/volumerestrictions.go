@@ -115,7 +115,7 @@ func useClaims(volumes []v1.Volume, claims sets.Set[string]) bool {
 
 // Interests implements Requeuer. Deleting a node removes its pods that use a disk or claim; a new
 // node may be free of conflicts.
-func (VolumeRestrictions) Interests(in Setting) []queue.Interest {
+func (VolumeRestrictions) Interests(setting Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add},
 		{Resource: queue.Node, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
@@ -124,7 +124,7 @@ func (VolumeRestrictions) Interests(in Setting) []queue.Interest {
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return e.PodBefore != nil && sharesVolume(item.Class, e.PodBefore.Class)
 		}, Narrowing: everyoneUnless(func(e *queue.Event) bool { return !usedVolumes(e, isAttachable) })},
-		{Resource: queue.Claim, Action: queue.Add, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
+		{Resource: queue.Claim, Action: queue.Add, Hint: ofClaim, PerPod: true, Narrowing: setting.byClaims()},
 	}
 }
 

@@ -182,13 +182,13 @@ func isZoneLabel(key string) bool { return slices.Contains(zoneLabels, key) }
 // Interests implements Requeuer. Claims and volumes count for two reasons: the pod was rejected as
 // a whole for a missing one, or for a volume in the wrong zone that may be replaced by binding
 // another.
-func (VolumeZone) Interests(in Setting) []queue.Interest {
+func (VolumeZone) Interests(setting Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true,
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: setting.nodeNowServes, PerPod: true,
 			Narrowing: byVolumeKeys(isZoneLabel)},
-		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
-		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: in.ofVolumeZone, PerPod: true, Narrowing: in.byClaims()},
-		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
+		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: setting.byClaims()},
+		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: setting.ofVolumeZone, PerPod: true, Narrowing: setting.byClaims()},
+		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: setting.ofStorageClass, PerPod: true},
 	}
 }
 

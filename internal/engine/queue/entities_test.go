@@ -18,9 +18,9 @@ import (
 func TestPodsOfAGroupAreOneEntity(t *testing.T) {
 	q := newQueue()
 	q.Grouped = true
-	var said []string
+	var lines []string
 	q.EntityMoved = func(place Place, label string, group bool) {
-		said = append(said, fmt.Sprintf("%s %s %t", place, label, group))
+		lines = append(lines, fmt.Sprintf("%s %s %t", place, label, group))
 	}
 	closed := true
 	q.Admit = func(item *Item) string {
@@ -31,8 +31,8 @@ func TestPodsOfAGroupAreOneEntity(t *testing.T) {
 	}
 	expect := func(step string, counts EntityCounts, moves ...string) {
 		t.Helper()
-		if !slices.Equal(said, moves) {
-			t.Errorf("%s: moved\n%s\nwant\n%s", step, strings.Join(said, "\n"), strings.Join(moves, "\n"))
+		if !slices.Equal(lines, moves) {
+			t.Errorf("%s: moved\n%s\nwant\n%s", step, strings.Join(lines, "\n"), strings.Join(moves, "\n"))
 		}
 		got := q.Entities()
 		got.Pods[Taken], got.Groups[Taken] = 0, 0
@@ -42,7 +42,7 @@ func TestPodsOfAGroupAreOneEntity(t *testing.T) {
 		if err := q.Check(); err != nil {
 			t.Errorf("%s: %v", step, err)
 		}
-		said = nil
+		lines = nil
 	}
 	later := epoch.Add(time.Minute)
 

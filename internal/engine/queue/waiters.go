@@ -250,8 +250,8 @@ func (w *waiters) removeGroup(of *group, l *listing) {
 
 // findGroups adds the groups that the event may help to those found.
 func (w *waiters) findGroups(e *Event, found *finds) {
-	for of := range w.all {
-		found.addFound(of)
+	for group := range w.all {
+		found.addFound(group)
 	}
 	n := w.interest.Narrowing
 	switch {
@@ -271,15 +271,15 @@ func (w *waiters) findGroups(e *Event, found *finds) {
 		topics, all := n.EventTopics(e)
 		if all {
 			for _, set := range w.byTopic {
-				for of := range set.eachGroup {
-					found.addFound(of)
+				for group := range set.eachGroup {
+					found.addFound(group)
 				}
 			}
 		}
 
 		for i := range topics {
-			for of := range w.byTopic[topics[i].hashTopic()].eachGroup {
-				found.addFound(of)
+			for group := range w.byTopic[topics[i].hashTopic()].eachGroup {
+				found.addFound(group)
 			}
 		}
 	}

@@ -35,8 +35,8 @@ type chunk struct {
 //	- metadata: {name: a}   chunk 1
 //	- metadata: {name: b}   chunk 2
 func splitStream(r io.Reader, emit func(chunk) error) error {
-	in := inUTF8(bufio.NewReaderSize(r, 1<<16))
-	first, err := firstByte(in)
+	reader := inUTF8(bufio.NewReaderSize(r, 1<<16))
+	first, err := firstByte(reader)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -44,24 +44,24 @@ func splitStream(r io.Reader, emit func(chunk) error) error {
 		return err
 	}
 	// The magic number of gzip: recordings are often handed on compressed.
-	if ahead, _ := in.Peek(2); string(ahead) == "\x1f\x8b" {
+	if ahead, _ := reader.Peek(2); string(ahead) == "\x1f\x8b" {
 		return errors.New("is compressed: unpack it first, as with gunzip")
 	}
 
 	if first == '{' {
-		s := jsonSplitter{input: in, line: 1, emit: emit}
+		s := jsonSplitter{input: reader, line: 1, emit: emit}
 		return s.splitJSON()
 	}
 
-	s := yamlSplitter{input: in, emit: emit}
+	s := yamlSplitter{input: reader, emit: emit}
 	return s.splitYAML()
 }
 
 // firstByte peeks at the first byte that is not white space. After 32 KiB of white space it gives
 // up and returns a space, which is read as YAML.
-func firstByte(in *bufio.Reader) (byte, error) {
+func firstByte(reader *bufio.Reader) (byte, error) {
 	for n := 64; ; n *= 2 {
-		ahead, err := in.Peek(n)
+		ahead, err := reader.Peek(n)
 		if rest := bytes.TrimLeftFunc(ahead, unicode.IsSpace); len(rest) > 0 {
 			return rest[0], nil
 		}

@@ -12,11 +12,11 @@ import (
 
 // inUTF8 returns the text of a file in UTF-8, also if a Windows shell wrote it in UTF-16, with or
 // without a byte order mark: PowerShell does so for kubectl get -o yaml > file.
-func inUTF8(in *bufio.Reader) *bufio.Reader {
-	ahead, _ := in.Peek(2)
+func inUTF8(reader *bufio.Reader) *bufio.Reader {
+	ahead, _ := reader.Peek(2)
 	// Too short to be anything but UTF-8.
 	if len(ahead) < 2 {
-		return in
+		return reader
 	}
 	var low, high int // where a unit has its low and its high byte
 	marked := false
@@ -31,12 +31,12 @@ func inUTF8(in *bufio.Reader) *bufio.Reader {
 	case first == 0 && second != 0:
 		low, high = 1, 0
 	default:
-		return in
+		return reader
 	}
 	if marked {
-		_, _ = in.Discard(2) // which Peek has shown to be there
+		_, _ = reader.Discard(2) // which Peek has shown to be there
 	}
-	return bufio.NewReaderSize(&utf16Reader{input: in, low: low, high: high}, 1<<16)
+	return bufio.NewReaderSize(&utf16Reader{input: reader, low: low, high: high}, 1<<16)
 }
 
 // utf16Reader decodes UTF-16 while reading. Invalid units become U+FFFD.

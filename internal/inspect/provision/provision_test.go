@@ -36,8 +36,8 @@ func TestStories(t *testing.T) {
 		dir := filepath.Dir(file)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			plan := planOf(t, dir)
-			var said, claims bytes.Buffer
-			page := answer.NewPage(&said)
+			var buf, claims bytes.Buffer
+			page := answer.NewPage(&buf)
 			plan.Print(page, true)
 			if err := page.Flush(); err != nil {
 				t.Fatal(err)
@@ -46,11 +46,11 @@ func TestStories(t *testing.T) {
 				t.Fatal(err)
 			}
 			if claim, _, ok := strings.Cut(strings.TrimPrefix(claims.String(), "---\n"), "---\n"); ok || claim != "" {
-				said.WriteString("\nthe first NodeClaim:\n" + claim)
+				buf.WriteString("\nthe first NodeClaim:\n" + claim)
 			}
 			want := filepath.Join(dir, "want.txt")
 			if *rewrite {
-				if err := os.WriteFile(want, said.Bytes(), 0o644); err != nil {
+				if err := os.WriteFile(want, buf.Bytes(), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -58,8 +58,8 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if said.String() != string(text) {
-				t.Errorf("said:\n%s\nwant:\n%s", said.String(), text)
+			if buf.String() != string(text) {
+				t.Errorf("said:\n%s\nwant:\n%s", buf.String(), text)
 			}
 		})
 	}

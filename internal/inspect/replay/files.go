@@ -110,13 +110,13 @@ func findGaps(files []File) {
 		f, dir := &files[i], filepath.Dir(files[i].Path)
 		isFirst := !older[dir]
 		older[dir] = true
-		in, err := f.open()
+		file, err := f.open()
 		if err != nil {
 			continue
 		}
-		in.Close()
-		f.Gap = Gap{Lost: in.lost, ends: in.began}
-		if name := records.Name(in.continues); !in.continues.IsZero() && !isFirst && !there[filepath.Join(dir, name)] {
+		file.Close()
+		f.Gap = Gap{Lost: file.lost, ends: file.began}
+		if name := records.Name(file.continues); !file.continues.IsZero() && !isFirst && !there[filepath.Join(dir, name)] {
 			f.Missing = name
 		}
 	}
@@ -131,32 +131,32 @@ type opened struct {
 	controllers      *controllerjournal.Reader
 }
 
-func (f *File) open() (in *opened, err error) {
-	in = &opened{}
-	if in.File, err = owned.Open(f.Path); err != nil {
+func (f *File) open() (file *opened, err error) {
+	file = &opened{}
+	if file.File, err = owned.Open(f.Path); err != nil {
 		return nil, err
 	}
 	if f.Controllers {
-		in.controllers, err = controllerjournal.NewReader(in)
+		file.controllers, err = controllerjournal.NewReader(file)
 	} else {
-		in.scheduler, err = journal.NewReader(in)
+		file.scheduler, err = journal.NewReader(file)
 	}
 	switch {
 	case err != nil:
-		in.Close()
+		file.Close()
 		return nil, err
 	case f.Controllers:
-		in.began, in.continues, in.lost = in.controllers.Header.Began, in.controllers.Header.Continues, in.controllers.Header.Lost
+		file.began, file.continues, file.lost = file.controllers.Header.Began, file.controllers.Header.Continues, file.controllers.Header.Lost
 	default:
-		in.began, in.continues, in.lost = in.scheduler.Header.Began, in.scheduler.Header.Continues, in.scheduler.Header.Lost
+		file.began, file.continues, file.lost = file.scheduler.Header.Began, file.scheduler.Header.Continues, file.scheduler.Header.Lost
 	}
-	return in, nil
+	return file, nil
 }
 
 // again reads a journal of the scheduler from its beginning.
-func (in *opened) again() (*journal.Reader, error) {
-	if _, err := in.Seek(0, io.SeekStart); err != nil {
+func (file *opened) again() (*journal.Reader, error) {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	return journal.NewReader(in)
+	return journal.NewReader(file)
 }

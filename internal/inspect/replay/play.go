@@ -46,19 +46,19 @@ type Played struct {
 
 // Play plays a journal.
 func (p *Player) Play(f *File) (one Played, err error) {
-	in, err := f.open()
+	file, err := f.open()
 	if err != nil {
 		return one, err
 	}
-	defer in.Close()
+	defer file.Close()
 
 	one = Played{File: f.Path, Gap: f.Gap}
 	began := time.Now()
 	if f.Controllers {
-		one.Component = in.controllers.Header.Component
-		one.Result.Result, err = controllerjournal.Replay(in.controllers, p.optionsOfControllers(f))
+		one.Component = file.controllers.Header.Component
+		one.Result.Result, err = controllerjournal.Replay(file.controllers, p.optionsOfControllers(f))
 	} else {
-		one.Result, err = journal.Replay(in.scheduler, p.options(f))
+		one.Result, err = journal.Replay(file.scheduler, p.options(f))
 	}
 	one.Lasted = simulate.Seconds(one.Result.Lasted.Round(time.Millisecond))
 	one.Took = simulate.Seconds(time.Since(began).Round(time.Microsecond))

@@ -32,17 +32,17 @@ spec: {nodeName: %s, containers: [{name: c, image: i}]}
 		fmt.Fprintf(&text, "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: %s}\nspec: {minAvailable: 0, selector: {matchLabels: {app: two}}}\n", name)
 	}
 	s := run(t, text.String(), simulate.Options{For: time.Hour, Scenario: scenario(t, "- {at: 1m, drain: {nodes: [node-1, node-2], force: true}}\n")})
-	var told []string
+	var lines []string
 	for _, e := range s.Timeline {
 		if strings.Contains(e.Kind, "Drain") {
-			told = append(told, strings.TrimSpace(fmt.Sprint(e.Kind, " ", e.Node, " ", e.Name, " ", e.After)))
+			lines = append(lines, strings.TrimSpace(fmt.Sprint(e.Kind, " ", e.Node, " ", e.Name, " ", e.After)))
 		}
 	}
 	want := []string{
 		"PodDrained node-1 one 60s", "DrainBlocked node-1 two 60s", "DrainGaveUp node-1  60s",
 		"PodDrained node-2 next 60s", "NodeDrained node-2  60s",
 	}
-	if diff := cmp.Diff(want, told); diff != "" {
+	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -313,13 +313,13 @@ func TestABudgetHoldsPodsOfASilentNode(t *testing.T) {
 	s := run(t, cluster, simulate.Options{
 		For: 5 * time.Minute, Scenario: scenario(t, "- {at: 1m, fail: {node: node-0}}\n- {at: 3m, drain: {node: node-0, timeout: 1m}}\n"),
 	})
-	var told []string
+	var lines []string
 	for _, e := range s.Timeline {
 		if strings.Contains(e.Kind, "Drain") {
-			told = append(told, fmt.Sprint(e.Kind, " ", e.After))
+			lines = append(lines, fmt.Sprint(e.Kind, " ", e.After))
 		}
 	}
-	if diff := cmp.Diff([]string{"DrainBlocked 180s", "DrainGaveUp 240s"}, told); diff != "" {
+	if diff := cmp.Diff([]string{"DrainBlocked 180s", "DrainGaveUp 240s"}, lines); diff != "" {
 		t.Error(diff)
 	}
 }

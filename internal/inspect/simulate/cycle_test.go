@@ -22,7 +22,7 @@ func story(t *testing.T, cluster, steps string, files map[string]string) []strin
 		For: time.Hour, Scenario: scenario(t, steps),
 		Read: func(names []string, _ *manifest.Set) (*manifest.Set, error) { return read(t, files[names[0]]), nil },
 	})
-	var told []string
+	var lines []string
 	for _, p := range s.Pods {
 		line := fmt.Sprintf("%s %s: ", p.After, p.Name)
 		switch {
@@ -33,9 +33,9 @@ func story(t *testing.T, cluster, steps string, files map[string]string) []strin
 		default:
 			line += "pending"
 		}
-		told = append(told, line)
+		lines = append(lines, line)
 	}
-	return told
+	return lines
 }
 
 const smallCluster = `apiVersion: v1

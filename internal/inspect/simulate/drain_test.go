@@ -29,14 +29,14 @@ spec: {nodeName: %s, containers: [{name: c, image: i}]}
 	}
 	text.WriteString("---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: stays}\nspec: {minAvailable: 2, selector: {matchLabels: {app: stays}}}\n")
 	s := run(t, text.String(), simulate.Options{For: time.Hour, Scenario: scenario(t, "- {at: 1m, drain: {nodes: [node-1, node-2], force: true, timeout: 20s}}\n")})
-	var told []string
+	var lines []string
 	for _, e := range s.Timeline {
 		if strings.Contains(e.Kind, "Drain") {
-			told = append(told, fmt.Sprint(e.Kind, " ", e.Node, " ", e.After))
+			lines = append(lines, fmt.Sprint(e.Kind, " ", e.Node, " ", e.After))
 		}
 	}
 	want := []string{"DrainBlocked node-1 60s", "DrainGaveUp node-1 80s", "PodDrained node-2 80s", "DrainBlocked node-2 80s", "DrainGaveUp node-2 100s"}
-	if diff := cmp.Diff(want, told); diff != "" {
+	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -104,11 +104,11 @@ spec:
   scheduling: {schedulingPolicy: {gang: {}}}
   template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}
 `
-	said := run(t, twoNodes+gang, simulate.Options{Gates: map[string]bool{"WorkloadWithJob": true}})
-	if len(said.Pods) != 2 || len(said.Groups) != 0 {
-		t.Fatalf("pods %+v, groups that are pending %+v: want two pods and no group", said.Pods, said.Groups)
+	result := run(t, twoNodes+gang, simulate.Options{Gates: map[string]bool{"WorkloadWithJob": true}})
+	if len(result.Pods) != 2 || len(result.Groups) != 0 {
+		t.Fatalf("pods %+v, groups that are pending %+v: want two pods and no group", result.Pods, result.Groups)
 	}
-	for _, p := range said.Pods {
+	for _, p := range result.Pods {
 		if p.Node == "" || p.Group == "" {
 			t.Errorf("%s: on %q, of the group %q", p.Name, p.Node, p.Group)
 		}
@@ -147,9 +147,9 @@ spec:
       priorityClassName: high
       containers: [{name: c, image: i, resources: {requests: {cpu: "8"}}}]
 `
-	said := run(t, twoNodes+full, simulate.Options{Gates: map[string]bool{"WorkloadWithJob": true}, For: time.Minute})
-	if said.Groups == nil || len(said.Groups[0].Victims) != 2 {
-		t.Errorf("the groups are %+v: want one that preempts both pods", said.Groups)
+	result := run(t, twoNodes+full, simulate.Options{Gates: map[string]bool{"WorkloadWithJob": true}, For: time.Minute})
+	if result.Groups == nil || len(result.Groups[0].Victims) != 2 {
+		t.Errorf("the groups are %+v: want one that preempts both pods", result.Groups)
 	}
 }
 
@@ -185,14 +185,14 @@ spec:
       resourceClaims: [{name: link, resourceClaimTemplateName: links}]
       containers: [{name: c, image: i, resources: {claims: [{name: link}]}}]
 `
-	said := run(t, twoNodes+device, simulate.Options{Gates: map[string]bool{"WorkloadWithJob": true}})
-	for _, p := range said.Pods {
+	result := run(t, twoNodes+device, simulate.Options{Gates: map[string]bool{"WorkloadWithJob": true}})
+	for _, p := range result.Pods {
 		if p.Node != "node-1" {
 			t.Errorf("%s: on %q: want node-1, whose device it shares: %s", p.Name, p.Node, p.Message)
 		}
 	}
-	if len(said.Pods) != 2 {
-		t.Errorf("pods %+v: want two", said.Pods)
+	if len(result.Pods) != 2 {
+		t.Errorf("pods %+v: want two", result.Pods)
 	}
 }
 

@@ -259,12 +259,12 @@ func (p *Pod) writeExplained(out *answer.Page, timed bool, first map[string]stri
 	if p.Node != "" {
 		out.Line("%s: %s", title, p.Node)
 	} else {
-		said := fmt.Sprint(p.why(), rows)
-		if like := first[said]; like != "" {
+		text := fmt.Sprint(p.why(), rows)
+		if like := first[text]; like != "" {
 			out.Line("%s: <none>: as %s", title, like)
 			return
 		}
-		first[said] = name
+		first[text] = name
 		out.Line("%s: <none>: %s", title, p.why())
 	}
 

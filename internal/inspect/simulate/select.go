@@ -79,8 +79,8 @@ func (n Nodes) String() string {
 // NodeLike returns a new node of that name with the labels, taints and size of another, except for
 // the state of that node. A node with reported conditions is copied as ready; one without, as in a
 // hand-written manifest, stays silent. It does not modify the model.
-func NodeLike(like *v1.Node, name string) *v1.Node {
-	n := like.DeepCopy()
+func NodeLike(model *v1.Node, name string) *v1.Node {
+	n := model.DeepCopy()
 	n.ObjectMeta = metav1.ObjectMeta{Name: name, UID: "", Labels: n.Labels, Annotations: nil}
 	if _, ok := n.Labels[v1.LabelHostname]; ok {
 		n.Labels[v1.LabelHostname] = name
@@ -89,7 +89,7 @@ func NodeLike(like *v1.Node, name string) *v1.Node {
 	n.Spec.ProviderID, n.Spec.PodCIDR, n.Spec.PodCIDRs = "", "", nil
 	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t v1.Taint) bool { return ofState[t.Key] })
 	n.Status.Conditions, n.Status.Addresses, n.Status.VolumesAttached, n.Status.VolumesInUse = nil, nil, nil, nil
-	if len(like.Status.Conditions) > 0 {
+	if len(model.Status.Conditions) > 0 {
 		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady"}}
 	}
 	return n

@@ -96,8 +96,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.bounds.now = w.clock.start
 	w.allowed = allowed{Allowance: o.Allowance, there: func() (pods, nodes int) { return len(w.pods.named), len(w.nodes.named) }}
 	// Empty lists instead of nil: JSON consumers get [] and not null.
-	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
-	w.report = report{clock: &w.clock, said: said, timed: lasting}
+	result := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
+	w.report = report{clock: &w.clock, said: result, timed: lasting}
 	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
 
 	w.budgets = budgets{scheduler: &w.scheduler, workloads: &w.workloads, unready: map[*cluster.PodClass]int{}}

@@ -133,8 +133,8 @@ func New(client kubernetes.Interface, component string) *Log {
 }
 
 // Add queues an event about an object.
-func (l *Log) Add(about v1.ObjectReference, eventType, reason, message string) {
-	l.Record(Event{Regarding: about, Type: eventType, Reason: reason, Message: message})
+func (l *Log) Add(regarding v1.ObjectReference, eventType, reason, message string) {
+	l.Record(Event{Regarding: regarding, Type: eventType, Reason: reason, Message: message})
 }
 
 // Record queues an event. It never waits: an event that finds the queue full is dropped, counted

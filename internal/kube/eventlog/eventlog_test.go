@@ -223,9 +223,9 @@ func TestEventsAreInTheNameOfWhoReportsThem(t *testing.T) {
 }
 
 func TestFullQueueDropsEvents(t *testing.T) {
-	var said bytes.Buffer
+	var buf bytes.Buffer
 	klog.LogToStderr(false)
-	klog.SetOutput(&said)
+	klog.SetOutput(&buf)
 	t.Cleanup(func() { klog.LogToStderr(true); klog.SetOutput(os.Stderr) })
 	log := New(fake.NewClientset(), "default-scheduler")
 	tellOnce(log, most+10)
@@ -233,8 +233,8 @@ func TestFullQueueDropsEvents(t *testing.T) {
 		t.Errorf("%d events wait and %d are dropped, want %d and 10", n, log.dropped, most)
 	}
 	klog.Flush()
-	if !strings.Contains(said.String(), "dropped") || strings.Count(said.String(), "\n") != 1 {
-		t.Errorf("said once: %q", said.String())
+	if !strings.Contains(buf.String(), "dropped") || strings.Count(buf.String(), "\n") != 1 {
+		t.Errorf("said once: %q", buf.String())
 	}
 }
 
@@ -462,9 +462,9 @@ func TestEventWithoutAnAnswerHoldsUpNoOther(t *testing.T) {
 			return written.create(e)
 		}
 		of := func(pod string) v1.ObjectReference {
-			about := about(pod)
-			about.UID = types.UID(pod)
-			return about
+			regarding := about(pod)
+			regarding.UID = types.UID(pod)
+			return regarding
 		}
 		log.Add(of("hangs"), v1.EventTypeNormal, "TaintManagerEviction", "")
 		for i := range others {
@@ -485,9 +485,9 @@ func TestLongLanesDoNotHoldUpWhatIsToldOnce(t *testing.T) {
 	running(t, func(e *v1.Event) error { written.Store(e.Reason+e.Name, true); return nil }, func(log *Log, busy *atomic.Bool) {
 		busy.Store(true)
 		for i := range 5000 {
-			about := about(fmt.Sprint("p-", i))
-			about.UID = types.UID(about.Name)
-			log.Add(about, v1.EventTypeWarning, "FailedScheduling", "")
+			regarding := about(fmt.Sprint("p-", i))
+			regarding.UID = types.UID(regarding.Name)
+			log.Add(regarding, v1.EventTypeWarning, "FailedScheduling", "")
 		}
 		tellOnce(log, 1000)
 		time.Sleep(10 * time.Second)
@@ -578,9 +578,9 @@ func TestNothingIsBegunAfterTheDrain(t *testing.T) {
 		return nil
 	}, func(log *Log, _ *atomic.Bool) {
 		for i := range 1000 {
-			about := about(fmt.Sprint("p-", i))
-			about.UID = types.UID(about.Name)
-			log.Add(about, v1.EventTypeWarning, "FailedScheduling", "")
+			regarding := about(fmt.Sprint("p-", i))
+			regarding.UID = types.UID(regarding.Name)
+			log.Add(regarding, v1.EventTypeWarning, "FailedScheduling", "")
 		}
 		time.Sleep(time.Second)
 		now := time.Now()

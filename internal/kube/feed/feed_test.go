@@ -168,13 +168,13 @@ func run(t *testing.T, a *api, do func()) string {
 	return strings.Join(a.said, "\n")
 }
 
-func wants(t *testing.T, said string, want ...string) {
+func wants(t *testing.T, text string, want ...string) {
 	t.Helper()
-	rest := said
+	rest := text
 	for _, w := range want {
 		at := strings.Index(rest, w)
 		if at < 0 {
-			t.Fatalf("no %q in its place in\n%s", w, said)
+			t.Fatalf("no %q in its place in\n%s", w, text)
 		}
 		rest = rest[at+len(w):]
 	}
@@ -182,13 +182,13 @@ func wants(t *testing.T, said string, want ...string) {
 
 func TestListsInPagesThenWatches(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "more", "a", "b"), page("7", "", "c")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		a.current().Modify(pod("a", "8"))
 		a.current().Delete(pod("b", "9"))
 	})
-	wants(t, said, "listing", "list continue=\"\"", "seen a", "seen b", "list continue=\"more\"", "seen c", "version 7", "listed", "watch from 7", "back", "seen a", "gone b")
-	if strings.Count(said, `limit=500 of "spec.nodeName!="`) != 2 {
-		t.Errorf("not in pages of 500, or not of what is selected:\n%s", said)
+	wants(t, text, "listing", "list continue=\"\"", "seen a", "seen b", "list continue=\"more\"", "seen c", "version 7", "listed", "watch from 7", "back", "seen a", "gone b")
+	if strings.Count(text, `limit=500 of "spec.nodeName!="`) != 2 {
+		t.Errorf("not in pages of 500, or not of what is selected:\n%s", text)
 	}
 	asked := a.asked[0]
 	if asked.FieldSelector != "spec.nodeName!=" || !asked.AllowWatchBookmarks || asked.TimeoutSeconds == nil || *asked.TimeoutSeconds < 300 || *asked.TimeoutSeconds > 600 {
@@ -207,26 +207,26 @@ func TestQuantitiesAreBounded(t *testing.T) {
 	a := &api{pages: []v1.PodList{{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1.Pod{*huge("7")}}}}
 	say := func(o runtime.Object) { a.say("overhead %s", o.(*v1.Pod).Spec.Overhead.Memory()) }
 	a.shown = Sink{Listing: func() {}, Listed: func() {}, Seen: say, Gone: say}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		a.current().Modify(huge("8"))
 		a.current().Delete(huge("9"))
 	})
-	if n := strings.Count(said, "overhead 1e270"); n != 3 {
-		t.Errorf("%d of 3 quantities are bounded:\n%s", n, said)
+	if n := strings.Count(text, "overhead 1e270"); n != 3 {
+		t.Errorf("%d of 3 quantities are bounded:\n%s", n, text)
 	}
 }
 
 func TestBrokenWatchGoesOnWhereItWas(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		a.current().Modify(pod("a", "8"))
 		a.current().Action(watch.Bookmark, pod("", "20"))
 		a.current().Stop()
 		time.Sleep(time.Second)
 	})
-	wants(t, said, "watch from 7", "seen a", "watch from 20")
-	if strings.Count(said, "listing") != 1 || strings.Count(said, "seen") != 2 {
-		t.Errorf("listed again, or a bookmark was shown:\n%s", said)
+	wants(t, text, "watch from 7", "seen a", "watch from 20")
+	if strings.Count(text, "listing") != 1 || strings.Count(text, "seen") != 2 {
+		t.Errorf("listed again, or a bookmark was shown:\n%s", text)
 	}
 }
 
@@ -235,17 +235,17 @@ func TestForgottenVersionIsListedAgain(t *testing.T) {
 	tooLarge.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
 	for _, err := range []*apierrors.StatusError{apierrors.NewResourceExpired("gone"), tooLarge} {
 		a := &api{pages: []v1.PodList{page("7", "", "a"), page("30", "", "b")}}
-		said := run(t, a, func() {
+		text := run(t, a, func() {
 			a.current().Error(&err.ErrStatus)
 			time.Sleep(time.Second)
 		})
-		wants(t, said, "watch from 7", "lost", "listing", "seen b", "watch from 30", "back")
+		wants(t, text, "watch from 7", "lost", "listing", "seen b", "watch from 30", "back")
 	}
 }
 
 func TestBackWithinASecondAfterAnOutage(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		a.fail(errors.New("connection refused"))
 		a.current().Stop()
 		time.Sleep(10 * time.Minute)
@@ -253,31 +253,31 @@ func TestBackWithinASecondAfterAnOutage(t *testing.T) {
 		a.say("up again")
 		time.Sleep(1500 * time.Millisecond)
 	})
-	wants(t, said, "lost", "10m0s up again", "watch from 7", "back")
+	wants(t, text, "lost", "10m0s up again", "watch from 7", "back")
 }
 
 // A watch may lag behind; Anew fetches the newest state.
 func TestAnewListsAgain(t *testing.T) {
 	a := &api{agree: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		a.say("anew")
 		close(a.anew)
 		time.Sleep(time.Hour) // in the bubble's time
 		a.current().Modify(pod("c", "10"))
 	})
-	wants(t, said, "listed", "watch from 7", "0s anew", "0s listing", "seen b", "0s listed", "fresh", "watch from 9", "seen c")
-	if strings.Count(said, "listing") != 2 || strings.Count(said, "fresh") != 1 || strings.Contains(said, "lost") {
-		t.Errorf("listed once more, and said so once, without a loss:\n%s", said)
+	wants(t, text, "listed", "watch from 7", "0s anew", "0s listing", "seen b", "0s listed", "fresh", "watch from 9", "seen c")
+	if strings.Count(text, "listing") != 2 || strings.Count(text, "fresh") != 1 || strings.Contains(text, "lost") {
+		t.Errorf("listed once more, and said so once, without a loss:\n%s", text)
 	}
 }
 
 // A list begun after Anew suffices; an earlier one does not.
 func TestAnewBeforeTheFirstList(t *testing.T) {
 	a := &api{early: true, pages: []v1.PodList{page("7", "", "a")}}
-	said := run(t, a, func() { time.Sleep(time.Hour) })
-	wants(t, said, "listing", "listed", "fresh", "watch from 7")
-	if strings.Count(said, "listing") != 1 {
-		t.Errorf("listed again:\n%s", said)
+	text := run(t, a, func() { time.Sleep(time.Hour) })
+	wants(t, text, "listing", "listed", "fresh", "watch from 7")
+	if strings.Count(text, "listing") != 1 {
+		t.Errorf("listed again:\n%s", text)
 	}
 }
 
@@ -296,15 +296,15 @@ func TestWholeCollectsLists(t *testing.T) {
 		Seen:   func(p *v1.Pod) { a.say("seen %s", p.Name) },
 		Gone:   func(p *v1.Pod) { a.say("gone %s", p.Name) },
 	}.Sink()
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		for _, name := range []string{"a", "other"} {
 			a.current().Modify(pod(name, "8"))
 			a.current().Delete(pod(name, "9"))
 		}
 	})
-	wants(t, said, "listed [a c] at 7", "watch from 7", "seen a", "gone a")
-	if strings.Contains(said, "seen c") || strings.Contains(said, "other") {
-		t.Errorf("said\n%s", said)
+	wants(t, text, "listed [a c] at 7", "watch from 7", "seen a", "gone a")
+	if strings.Contains(text, "seen c") || strings.Contains(text, "other") {
+		t.Errorf("said\n%s", text)
 	}
 }
 
@@ -318,10 +318,10 @@ func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 		}
 		return nil
 	}
-	said := run(t, a, func() { time.Sleep(time.Second) })
-	wants(t, said, "listing", "seen a", "lost", "listing", `continue="" limit=0`, "seen c", "listed", "watch from 9", "back") // no page can be too late again
-	if strings.Contains(said, "watch from 7") || strings.Count(said, "listed") != 1 {
-		t.Errorf("a list that failed counts:\n%s", said)
+	text := run(t, a, func() { time.Sleep(time.Second) })
+	wants(t, text, "listing", "seen a", "lost", "listing", `continue="" limit=0`, "seen c", "listed", "watch from 9", "back") // no page can be too late again
+	if strings.Contains(text, "watch from 7") || strings.Count(text, "listed") != 1 {
+		t.Errorf("a list that failed counts:\n%s", text)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 		{errors.New("connection refused"), 1},
 	} {
 		a := &api{pages: []v1.PodList{page("7", "", "a"), page("30", "", "b")}}
-		said := run(t, a, func() {
+		text := run(t, a, func() {
 			a.fail(c.err)
 			a.current().Stop()
 			time.Sleep(uselessAfter - time.Second) // in the bubble's time, as all waits here
@@ -350,11 +350,11 @@ func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 			a.fail(nil)
 			time.Sleep(5 * time.Second)
 		})
-		if n := strings.Count(said, "listing"); n != c.lists {
-			t.Errorf("%v: %d lists, want %d:\n%s", c.err, n, c.lists, said)
+		if n := strings.Count(text, "listing"); n != c.lists {
+			t.Errorf("%v: %d lists, want %d:\n%s", c.err, n, c.lists, text)
 		}
 		if c.lists > 1 {
-			wants(t, said, "listed", "not yet", "listing", "seen b", "watch from 30", "back")
+			wants(t, text, "listed", "not yet", "listing", "seen b", "watch from 30", "back")
 		}
 	}
 }
@@ -374,13 +374,13 @@ func TestPageThatFailsIsAskedForAgain(t *testing.T) {
 			}
 			return nil
 		}
-		said := run(t, a, func() { time.Sleep(10 * time.Second) })
-		wants(t, said, "listing", "seen a", `continue="more"`, `continue="more"`, `continue="more"`, "seen b", "listed", "watch from 7")
-		if lists := strings.Count(said, "listing"); lists != 1+fails/6 {
-			t.Errorf("after %d failures, %d lists:\n%s", fails, lists, said)
+		text := run(t, a, func() { time.Sleep(10 * time.Second) })
+		wants(t, text, "listing", "seen a", `continue="more"`, `continue="more"`, `continue="more"`, "seen b", "listed", "watch from 7")
+		if lists := strings.Count(text, "listing"); lists != 1+fails/6 {
+			t.Errorf("after %d failures, %d lists:\n%s", fails, lists, text)
 		}
-		if strings.Contains(said, "\n0s seen b") {
-			t.Errorf("asked again without a pause:\n%s", said)
+		if strings.Contains(text, "\n0s seen b") {
+			t.Errorf("asked again without a pause:\n%s", text)
 		}
 	}
 }
@@ -410,10 +410,10 @@ func TestAnewDuringAList(t *testing.T) {
 		}
 		return nil
 	}
-	said := run(t, a, func() { time.Sleep(time.Minute) })
-	wants(t, said, "seen a", "listed", "seen b", "listed", "fresh", "watch from 9")
-	if strings.Count(said, "fresh") != 1 || strings.Count(said, "listing") != 2 {
-		t.Errorf("fresh once, after the second of two lists:\n%s", said)
+	text := run(t, a, func() { time.Sleep(time.Minute) })
+	wants(t, text, "seen a", "listed", "seen b", "listed", "fresh", "watch from 9")
+	if strings.Count(text, "fresh") != 1 || strings.Count(text, "listing") != 2 {
+		t.Errorf("fresh once, after the second of two lists:\n%s", text)
 	}
 }
 
@@ -427,15 +427,15 @@ func TestListAfterAnewMayFail(t *testing.T) {
 		}
 		return nil
 	}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		close(a.anew)
 		time.Sleep(time.Minute)
 		a.current().Error(&apierrors.NewResourceExpired("gone").ErrStatus)
 		time.Sleep(time.Minute)
 	})
-	wants(t, said, "listed", "listing", "lost", "listing", "seen b", "listed", "fresh", "watch from 9", "lost", "seen c", "watch from 12")
-	if strings.Count(said, "fresh") != 1 {
-		t.Errorf("fresh more than once:\n%s", said)
+	wants(t, text, "listed", "listing", "lost", "listing", "seen b", "listed", "fresh", "watch from 9", "lost", "seen c", "watch from 12")
+	if strings.Count(text, "fresh") != 1 {
+		t.Errorf("fresh more than once:\n%s", text)
 	}
 }
 
@@ -443,15 +443,15 @@ func TestListAfterAnewMayFail(t *testing.T) {
 // immediately.
 func TestWatchThatEndsInOrderIsNotLost(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		for range 20 {
 			time.Sleep(5 * time.Minute)
 			a.current().Stop()
 			time.Sleep(100 * time.Millisecond)
 		}
 	})
-	if n := strings.Count(said, "watch from"); n != 21 || strings.Contains(said, "lost") {
-		t.Errorf("%d watches in a hundred minutes, want 21, and none lost:\n%s", n, said)
+	if n := strings.Count(text, "watch from"); n != 21 || strings.Contains(text, "lost") {
+		t.Errorf("%d watches in a hundred minutes, want 21, and none lost:\n%s", n, text)
 	}
 }
 
@@ -502,30 +502,30 @@ func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 // one is delayed.
 func TestBriefWatchesAreLost(t *testing.T) {
 	a := &api{brief: true, pages: slices.Repeat([]v1.PodList{page("7", "", "a")}, 30)}
-	said := run(t, a, func() { time.Sleep(10 * time.Minute) })
-	if n := strings.Count(said, "watch from 7"); n < 500 || n > 700 {
+	text := run(t, a, func() { time.Sleep(10 * time.Minute) })
+	if n := strings.Count(text, "watch from 7"); n < 500 || n > 700 {
 		t.Errorf("%d watches in ten minutes", n)
 	}
-	wants(t, said, "back", "lost", "watch from 7")
+	wants(t, text, "back", "lost", "watch from 7")
 }
 
 // TestWhatBriefWatchesDoNotShowIsListed: watches that keep ending immediately may never show
 // anything.
 func TestWhatBriefWatchesDoNotShowIsListed(t *testing.T) {
 	a := &api{brief: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		time.Sleep(uselessAfter - time.Second) // in the bubble's time
 		a.say("not yet")
 		time.Sleep(5 * time.Second)
 	})
-	wants(t, said, "listed", "not yet", "listing", "seen b", "watch from 9")
+	wants(t, text, "listed", "not yet", "listing", "seen b", "watch from 9")
 }
 
 // TestAnOutageIsNoReasonToList, whatever errors the API server returned before and at its
 // beginning.
 func TestAnOutageIsNoReasonToList(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		for _, each := range []struct {
 			err   error
 			lasts time.Duration
@@ -540,32 +540,32 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 			time.Sleep(each.lasts) // in the bubble's time
 		}
 	})
-	if n := strings.Count(said, "listing"); n != 1 {
-		t.Errorf("%d lists:\n%s", n, said)
+	if n := strings.Count(text, "listing"); n != 1 {
+		t.Errorf("%d lists:\n%s", n, text)
 	}
-	wants(t, said, "watch from 7", "back", "lost", "watch from 7", "back")
+	wants(t, text, "watch from 7", "back", "lost", "watch from 7", "back")
 }
 
 // TestWatchThatDoesNotEndIsLost: a watch still open after its agreed end shows nothing more.
 func TestWatchThatDoesNotEndIsLost(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		a.current().Modify(pod("a", "8"))
 		time.Sleep(5*time.Minute + 29*time.Second)
 		a.say("no earlier")
 		time.Sleep(5*time.Minute + 2*time.Second)
 		a.current().Modify(pod("a", "9"))
 	})
-	wants(t, said, "watch from 7", "no earlier", "lost", "watch from 8", "back", "seen a")
-	if strings.Count(said, "lost") != 1 || strings.Count(said, "listing") != 1 {
-		t.Errorf("lost once, and listed once:\n%s", said)
+	wants(t, text, "watch from 7", "no earlier", "lost", "watch from 8", "back", "seen a")
+	if strings.Count(text, "lost") != 1 || strings.Count(text, "listing") != 1 {
+		t.Errorf("lost once, and listed once:\n%s", text)
 	}
 }
 
 // TestAnewWhileAWatchIsOpened: a proxy may hold the response back until there is an event.
 func TestAnewWhileAWatchIsOpened(t *testing.T) {
 	a := &api{hangs: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		a.mu.Lock()
 		a.hangs = false
 		a.mu.Unlock()
@@ -574,16 +574,16 @@ func TestAnewWhileAWatchIsOpened(t *testing.T) {
 		close(a.anew)
 		time.Sleep(time.Second)
 	})
-	wants(t, said, "listed", "1m0s anew", "listing", "seen b", "listed", "fresh", "watch from 9")
-	if strings.Contains(said, "lost") {
-		t.Errorf("a loss:\n%s", said)
+	wants(t, text, "listed", "1m0s anew", "listing", "seen b", "listed", "fresh", "watch from 9")
+	if strings.Contains(text, "lost") {
+		t.Errorf("a loss:\n%s", text)
 	}
 }
 
 // TestNewFailureIsFollowedUpAtOnce, even after a long outage.
 func TestNewFailureIsFollowedUpAtOnce(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		a.fail(errors.New("connection refused"))
 		a.current().Stop()
 		time.Sleep(time.Minute)
@@ -594,7 +594,7 @@ func TestNewFailureIsFollowedUpAtOnce(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		a.say("later")
 	})
-	wants(t, said, "fails", "lost", "watch from 7", "back", "later")
+	wants(t, text, "fails", "lost", "watch from 7", "back", "later")
 }
 
 // TestPausesDouble from a twentieth of a second to one second, and no two feeds have the same.
@@ -657,12 +657,12 @@ func TestFeedEndsAtOnce(t *testing.T) {
 // TestUnknownEventsBreakTheWatch, since their content is lost; a bookmark does not.
 func TestUnknownEventsBreakTheWatch(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		a.current().Add(pod("b", "8"))
 		a.current().Action("PATCHED", pod("c", "9"))
 		time.Sleep(time.Second)
 	})
-	wants(t, said, "seen b", "lost", "watch from 8", "back")
+	wants(t, text, "seen b", "lost", "watch from 8", "back")
 }
 
 // TestOutageIsOneLine, however many feeds notice it, and a forgotten version logs none; an error
@@ -736,29 +736,29 @@ func TestWholeBeginsEachListAnew(t *testing.T) {
 		Seen:   func(p *v1.Pod) { a.say("seen %s", p.Name) },
 		Gone:   func(p *v1.Pod) { a.say("gone %s", p.Name) },
 	}.Sink()
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		time.Sleep(time.Second)
 		a.current().Add(pod("d", "10"))
 	})
 	if len(lists) != 1 || len(lists[0]) != 1 || lists[0][0].Name != "c" {
 		t.Errorf("listed %v", lists)
 	}
-	wants(t, said, "watch from 9", "seen d")
+	wants(t, text, "watch from 9", "seen d")
 }
 
 // TestWatchesThatGoOnAreOfUse: each shows something before it fails, however long that takes.
 func TestWatchesThatGoOnAreOfUse(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
-	said := run(t, a, func() {
+	text := run(t, a, func() {
 		for i := range 60 {
 			a.current().Modify(pod("a", fmt.Sprint(8+i)))
 			a.current().Error(&apierrors.NewInternalError(errors.New("unable to decode an event")).ErrStatus)
 			time.Sleep(2 * time.Second)
 		}
 	})
-	wants(t, said, "watch from 7", "watch from 8", "watch from 66", "watch from 67")
-	if strings.Count(said, "listing") != 1 {
-		t.Errorf("listed again:\n%s", said)
+	wants(t, text, "watch from 7", "watch from 8", "watch from 66", "watch from 67")
+	if strings.Count(text, "listing") != 1 {
+		t.Errorf("listed again:\n%s", text)
 	}
 }
 
@@ -776,8 +776,8 @@ func TestAWholeListTakesLonger(t *testing.T) {
 		}
 		return nil
 	}
-	said := run(t, a, func() { time.Sleep(5 * time.Minute) })
-	wants(t, said, "lost", `continue="" limit=0`, "1m5", "lost", `continue="" limit=500`, "seen d", "listed", "watch from 11")
+	text := run(t, a, func() { time.Sleep(5 * time.Minute) })
+	wants(t, text, "lost", `continue="" limit=0`, "1m5", "lost", `continue="" limit=500`, "seen d", "listed", "watch from 11")
 }
 
 // TestWholeKeepsNothing of a list after reporting it.

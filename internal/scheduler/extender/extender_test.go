@@ -107,8 +107,8 @@ func TestFilter(t *testing.T) {
 			if asked.path != "/filter" || asked.contentType != "application/json" {
 				t.Errorf("asked %s as %s", asked.path, asked.contentType)
 			}
-			if told := fmt.Sprint(asked.body["NodeNames"]); c.capable && told != "[n1 n2 n3]" || !c.capable && told != "<nil>" {
-				t.Errorf("names that were sent: %s", told)
+			if text := fmt.Sprint(asked.body["NodeNames"]); c.capable && text != "[n1 n2 n3]" || !c.capable && text != "<nil>" {
+				t.Errorf("names that were sent: %s", text)
 			}
 			if (asked.body["Nodes"] == nil) != c.capable {
 				t.Errorf("nodes that were sent: %v", asked.body["Nodes"])

@@ -141,18 +141,18 @@ func preBind(t *testing.T, x cycle.PreBinder, a *cycle.Attempt) string {
 	if err != nil {
 		return err.Error()
 	}
-	told := "not needed, "
+	text := "not needed, "
 	if work.Needed {
-		told = "needed, "
+		text = "needed, "
 	}
 	refusal := (*Refusal)(nil)
 	switch err := x.PreBind(t.Context(), a); {
 	case errors.As(err, &refusal):
-		return told + "unschedulable: " + refusal.Error()
+		return text + "unschedulable: " + refusal.Error()
 	case err != nil:
-		return told + err.Error()
+		return text + err.Error()
 	}
-	return told + "done"
+	return text + "done"
 }
 
 // TestAPodBetweenPreBindAndBindingCanBeGivenUp, for example by preemption, but not once it is about

@@ -40,11 +40,11 @@ func newSet(t *testing.T, factories map[string]Factory) *Set {
 func TestFactoriesGetTheArgumentsOfTheFile(t *testing.T) {
 	var made []string
 	set := newSet(t, map[string]Factory{"A": func(_ context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-		told := "nothing"
+		text := "nothing"
 		if args != nil {
-			told = string(args.(*runtime.Unknown).Raw) + " " + args.(*runtime.Unknown).ContentType
+			text = string(args.(*runtime.Unknown).Raw) + " " + args.(*runtime.Unknown).ContentType
 		}
-		made = append(made, h.ProfileName()+": "+told)
+		made = append(made, h.ProfileName()+": "+text)
 		return &fakePlugin{name: "A"}, nil
 	}, "unused": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 		t.Error("a plugin that no profile enables is made")

@@ -73,13 +73,13 @@ func (s *story) remove(stays time.Duration) {
 	time.Sleep(stays)
 }
 
-func (s *story) expect(t *testing.T, applied, told []string) {
+func (s *story) expect(t *testing.T, applied, lines []string) {
 	t.Helper()
 	if !slices.Equal(s.applied, applied) {
 		t.Errorf("applied %q, want %q", s.applied, applied)
 	}
-	if !slices.Equal(s.told, told) {
-		t.Errorf("told %q, want %q", s.told, told)
+	if !slices.Equal(s.told, lines) {
+		t.Errorf("told %q, want %q", s.told, lines)
 	}
 }
 

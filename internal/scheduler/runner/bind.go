@@ -92,7 +92,7 @@ var (
 // kube-scheduler would report a failure, forget the assumed pod and wait for the watch to correct
 // it.
 func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
-	of := a.Attempt
+	attempt := a.Attempt
 	began := time.Now()
 	for try := 1; ; try++ {
 		own, err := b.tryToBind(ctx, a, try)
@@ -101,7 +101,7 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 			err = fmt.Errorf("binding rejected: %w", err)
 		}
 		if err != nil && !(own && apierrors.IsNotFound(err)) { // a plugin may have missed an object other than the pod
-			has, lookErr := b.hasNode(ctx, of, err)
+			has, lookErr := b.hasNode(ctx, attempt, err)
 			if lookErr != nil {
 				err = lookErr
 			}
@@ -116,9 +116,9 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 		if again && b.life.sleepAbout(firstPause<<try) {
 			continue
 		}
-		b.observer.Ran(of.Profile, plugins.Bind, err == nil, time.Since(began))
+		b.observer.Ran(attempt.Profile, plugins.Bind, err == nil, time.Since(began))
 		if log := klog.FromContext(ctx).V(2); log.Enabled() {
-			log.Info("Bound", "pod", klog.KObj(of.Pod), "node", of.Node, "took", time.Since(began), "err", err)
+			log.Info("Bound", "pod", klog.KObj(attempt.Pod), "node", attempt.Node, "took", time.Since(began), "err", err)
 		}
 		return err
 	}
@@ -128,10 +128,10 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 // DefaultBinder was tried. The UID in the binding makes the API server refuse it for another pod of
 // the same name.
 func (b *binder) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool, err error) {
-	of := a.Attempt
+	attempt := a.Attempt
 	for _, binder := range a.By.Bind {
-		done := b.plugins.startTiming(of, binder.Name(), plugins.Bind)
-		passed, err := b.askBinder(ctx, binder, of)
+		done := b.plugins.startTiming(attempt, binder.Name(), plugins.Bind)
+		passed, err := b.askBinder(ctx, binder, attempt)
 		done(err == nil)
 		if !passed || err != nil {
 			return false, err
@@ -148,10 +148,10 @@ func (b *binder) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool
 
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	done := b.plugins.startTiming(of, "DefaultBinder", plugins.Bind)
+	done := b.plugins.startTiming(attempt, "DefaultBinder", plugins.Bind)
 	err = b.post(ctx, &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: of.Pod.Namespace, Name: of.Pod.Name, UID: of.Pod.UID},
-		Target:     v1.ObjectReference{Kind: "Node", Name: of.Node},
+		ObjectMeta: metav1.ObjectMeta{Namespace: attempt.Pod.Namespace, Name: attempt.Pod.Name, UID: attempt.Pod.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: attempt.Node},
 	})
 
 	done(err == nil)
@@ -160,9 +160,9 @@ func (b *binder) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool
 
 // askBinder calls an out-of-tree plugin to bind the pod. Until it returns, another worker takes
 // this worker's place.
-func (b *binder) askBinder(ctx context.Context, binder cycle.Binder, of *cycle.Attempt) (passed bool, err error) {
+func (b *binder) askBinder(ctx context.Context, binder cycle.Binder, attempt *cycle.Attempt) (passed bool, err error) {
 	defer b.workers.lendWorker(ctx)()
-	return callGuarded(b.plugins, binder, func() (bool, error) { return binder.Bind(ctx, of) })
+	return callGuarded(b.plugins, binder, func() (bool, error) { return binder.Bind(ctx, attempt) })
 }
 
 // hasNode reads whether the pod is on its node in spite of an error. A returned error means that
@@ -170,26 +170,26 @@ func (b *binder) askBinder(ctx context.Context, binder cycle.Binder, of *cycle.A
 // outcome therefore unknown. If the read is refused, the response to the binding counts; without
 // one, the room is kept for as long as the binding can still be carried out. has and err are both
 // zero for an existing pod without a node: the binding may be retried.
-func (b *binder) hasNode(ctx context.Context, of *cycle.Attempt, why error) (has bool, err error) {
+func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, why error) (has bool, err error) {
 	err = errors.New("the scheduler stops")
 	began := time.Now()
 	b.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
-		pod, failed := b.client.CoreV1().Pods(of.Pod.Namespace).Get(ctx, of.Pod.Name, metav1.GetOptions{})
+		pod, failed := b.client.CoreV1().Pods(attempt.Pod.Namespace).Get(ctx, attempt.Pod.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(failed):
 			err = errGone
 		case failed != nil && isAnswered(failed):
 			if b.unread.Due() {
 				klog.FromContext(ctx).Error(failed, "A pod cannot be read to find out whether it was bound", "pod",
-					klog.KObj(of.Pod), "node", of.Node)
+					klog.KObj(attempt.Pod), "node", attempt.Node)
 			}
 			err = fmt.Errorf("%w; whether the pod has its node in spite of that cannot be read: %w", why, failed)
 			return isAnswered(why) || time.Since(began) >= writtenWithin
 		case failed != nil:
 			return false
-		case pod.UID != of.Pod.UID:
+		case pod.UID != attempt.Pod.UID:
 			err = errGone
-		case pod.Spec.NodeName == of.Node:
+		case pod.Spec.NodeName == attempt.Node:
 			has, err = true, nil
 		case pod.Spec.NodeName != "":
 			err = errBoundElsewhere

@@ -19,9 +19,9 @@ const drain = 2 * time.Second
 // recordBinding emits the event of a bound pod, with upstream's reason and message. A pod is bound
 // only once, so its event needs no series.
 func (s *Scheduler) recordBinding(a *cycle.Attempt) {
-	about := cycle.Reference(a.Pod)
+	regarding := cycle.Reference(a.Pod)
 	s.events.Record(eventlog.Event{
-		Component: a.Profile, Regarding: about, Type: v1.EventTypeNormal, Reason: "Scheduled",
-		Message: "Successfully assigned " + about.Namespace + "/" + about.Name + " to " + a.Node, Once: true,
+		Component: a.Profile, Regarding: regarding, Type: v1.EventTypeNormal, Reason: "Scheduled",
+		Message: "Successfully assigned " + regarding.Namespace + "/" + regarding.Name + " to " + a.Node, Once: true,
 	})
 }

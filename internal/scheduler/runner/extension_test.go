@@ -156,13 +156,13 @@ func with(t *testing.T, outside ...*outsider) cycle.Profile {
 	return p
 }
 
-func (w *world) saidInOrder(said string, want ...string) {
+func (w *world) saidInOrder(text string, want ...string) {
 	w.Helper()
-	rest := said
+	rest := text
 	for _, s := range want {
 		at := strings.Index(rest, s)
 		if at < 0 {
-			w.Fatalf("no %q in its place in\n%s", s, said)
+			w.Fatalf("no %q in its place in\n%s", s, text)
 		}
 		rest = rest[at+len(s):]
 	}
@@ -192,7 +192,7 @@ func TestPluginIsAskedAtEveryPoint(t *testing.T) {
 // TestFailureIsTakenBackInReverse: wherever the attempt fails, all reservations are given back, the
 // last one first, and the room is free.
 func TestFailureIsTakenBackInReverse(t *testing.T) {
-	for point, told := range map[string]string{
+	for point, text := range map[string]string{
 		"reserve": "Unschedulable: 0/1 nodes are available: 1 not now.",
 		"permit":  "Unschedulable: 0/1 nodes are available: 1 not now.",
 		"prebind": `SchedulerError: running PreBind plugin "B": not now`,
@@ -203,8 +203,8 @@ func TestFailureIsTakenBackInReverse(t *testing.T) {
 				w.api.Put(aNode("n", "1"), aPod("p", "1"))
 				w.start(Options{Profiles: []cycle.Profile{with(t, a, b)}})
 				w.until("p is turned down", func() bool { return w.condition("p") != "" })
-				if got := w.condition("p"); got != told {
-					t.Errorf("told %q, want %q", got, told)
+				if got := w.condition("p"); got != text {
+					t.Errorf("told %q, want %q", got, text)
 				}
 				w.saidInOrder(b.words(), "unreserve p", "end false p")
 				w.saidInOrder(a.words(), "reserve p", "unreserve p")
@@ -402,7 +402,7 @@ func (p *panics) Panicked() { p.n.Add(1) }
 // goroutine, where only Berth can recover it. The panic is reported in the pod's condition and an
 // event, and counted; the pod is placed after its back-off, and another pod meanwhile.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
-	for point, said := range map[string]string{
+	for point, text := range map[string]string{
 		"Reserve":          "internal error while the pod was decided: at Reserve",
 		"PreBindPreFlight": `plugin "X" panicked: at PreBindPreFlight`,
 		"PreBind":          `plugin "X" panicked: at PreBind`,
@@ -418,19 +418,19 @@ func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 				var seen panics
 				w.start(Options{Profiles: []cycle.Profile{profile}, Observer: &seen})
 				w.pass(500 * time.Millisecond)
-				if is := w.condition("bad"); !strings.Contains(is, said) {
+				if is := w.condition("bad"); !strings.Contains(is, text) {
 					t.Errorf("the pod's condition: %s", is)
 				}
 				if seen.n.Load() != 1 {
 					t.Errorf("%d panics are counted", seen.n.Load())
 				}
-				if node := w.nodeOf("bad"); (node == "n") != (said == "") {
+				if node := w.nodeOf("bad"); (node == "n") != (text == "") {
 					t.Errorf("in its back-off the pod is on %q", node)
 				}
 				told := slices.ContainsFunc(w.api.Events(), func(e *v1.Event) bool {
-					return e.InvolvedObject.Name == "bad" && e.Type == v1.EventTypeWarning && strings.Contains(e.Message, said)
+					return e.InvolvedObject.Name == "bad" && e.Type == v1.EventTypeWarning && strings.Contains(e.Message, text)
 				})
-				if told != (said != "") {
+				if told != (text != "") {
 					t.Errorf("an event tells: %t", told)
 				}
 				w.api.Put(aPod("good", "1"))

@@ -94,8 +94,8 @@ func TestBindingThatWasTakenAfterAll(t *testing.T) {
 		var seen refusals
 		w.start(Options{Observer: &seen})
 		w.pass(2 * time.Minute)
-		if node, said := w.nodeOf("a"), w.condition("a"); node != "n" || said != "" {
-			t.Errorf("a on %q, told %q", node, said)
+		if node, text := w.nodeOf("a"), w.condition("a"); node != "n" || text != "" {
+			t.Errorf("a on %q, told %q", node, text)
 		}
 		for _, e := range w.api.Events() {
 			if e.Type != v1.EventTypeNormal {

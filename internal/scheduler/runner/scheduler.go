@@ -120,7 +120,7 @@ type Journal interface {
 
 // Shadow gets the pods bound by other schedulers. The owner calls it.
 type Shadow interface {
-	Bound(pod *v1.Pod, node string, said *decide.Evaluation, unclear bool)
+	Bound(pod *v1.Pod, node string, evaluation *decide.Evaluation, unclear bool)
 }
 
 // helperCount is the number of workers for work that is not urgent: statuses, victims.

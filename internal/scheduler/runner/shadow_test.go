@@ -21,10 +21,10 @@ type seenBound struct {
 
 type shadowLog []seenBound
 
-func (l *shadowLog) Bound(pod *v1.Pod, node string, said *decide.Evaluation, _ bool) {
-	for i := range said.Nodes {
-		if v := &said.Nodes[i]; v.Node.Name == node {
-			*l = append(*l, seenBound{pod.Name, node, said.Feasible, v.Rejection != nil})
+func (l *shadowLog) Bound(pod *v1.Pod, node string, evaluation *decide.Evaluation, _ bool) {
+	for i := range evaluation.Nodes {
+		if v := &evaluation.Nodes[i]; v.Node.Name == node {
+			*l = append(*l, seenBound{pod.Name, node, evaluation.Feasible, v.Rejection != nil})
 		}
 	}
 }

@@ -197,8 +197,8 @@ func TestPodThatMayNotBeRead(t *testing.T) {
 				w.api.Put(aNode("n", "1"), aPod("a", "1"))
 				w.start(Options{})
 				w.pass(c.within)
-				if said := w.condition("a"); !strings.Contains(said, "binding rejected: ") || !strings.Contains(said, "cannot be read: ") {
-					t.Errorf("told %q", said)
+				if text := w.condition("a"); !strings.Contains(text, "binding rejected: ") || !strings.Contains(text, "cannot be read: ") {
+					t.Errorf("told %q", text)
 				}
 				w.api.SetFault(nil)
 				w.untilBound("a")

@@ -61,19 +61,19 @@ func AwaitsFailure(job *batchv1.Job) bool {
 // Successor returns the replacement of a pod made by its controller, from the pod's own template,
 // without individual claims. A StatefulSet's keeps the name. The old pod is not changed. name
 // returns the new name, given the new pod and its controller.
-func Successor(of *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav1.OwnerReference) string, now metav1.Time) *v1.Pod {
-	next := of.DeepCopy()
+func Successor(pod *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav1.OwnerReference) string, now metav1.Time) *v1.Pod {
+	next := pod.DeepCopy()
 	next.UID, next.CreationTimestamp = uid, now
 	next.ResourceVersion, next.DeletionTimestamp, next.DeletionGracePeriodSeconds = "", nil, nil
 	next.Spec.NodeName = ""
-	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: of.Status.QOSClass}
+	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: pod.Status.QOSClass}
 
 	controller := metav1.GetControllerOfNoCopy(next)
 	switch rules.KindOf(controller) {
 	case rules.KindOf(nil), rules.StatefulSet:
 	case rules.DaemonSet:
 		// The old pod may have been created by name on its node; the controller pins by affinity.
-		PinTo(next, DaemonNode(of))
+		PinTo(next, DaemonNode(pod))
 		next.Name = name(next, controller)
 	default:
 		next.Name = name(next, controller)

@@ -119,12 +119,12 @@ func one(ctx context.Context, builder *build.Builder, file [2]string, benchmark,
 
 	cmd := exec.CommandContext(ctx, file[0], "-test.run=^$", "-test.benchtime=1ns", "-test.bench="+pattern,
 		"-perf-scheduling-label-filter="+labels, "-test.timeout=30m")
-	var said bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = file[1], &said, &said
+	var buf bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = file[1], &buf, &buf
 	cmd.Env = append(os.Environ(), builder.Environment(inPlace)...)
 	cmd.Env = append(cmd.Env, "TMPDIR="+filepath.Dir(file[0]))
 	failure := cmd.Run()
-	if f.rate, err = throughput(said.String()); err != nil {
+	if f.rate, err = throughput(buf.String()); err != nil {
 		return f, errors.Join(failure, err)
 	}
 
@@ -142,14 +142,14 @@ var (
 	tooLow   = regexp.MustCompile(`expected "SchedulingThroughput" "Average" to be higher: got ([0-9.e+]+), want`)
 )
 
-func throughput(said string) (float64, error) {
-	m := reported.FindStringSubmatch(said)
+func throughput(text string) (float64, error) {
+	m := reported.FindStringSubmatch(text)
 	if m == nil {
-		m = tooLow.FindStringSubmatch(said)
+		m = tooLow.FindStringSubmatch(text)
 	}
 	if m == nil {
 		return 0, fmt.Errorf("no throughput is reported: is there such a workload, and has it the labels?\n%s",
-			said[max(0, len(said)-2000):])
+			text[max(0, len(text)-2000):])
 	}
 	return strconv.ParseFloat(m[1], 64)
 }

@@ -121,11 +121,11 @@ func takeScene(browser *stage.Browser, bin, data, out string) error {
 // play makes something happen on the cluster, and returns the name of a pod that waits.
 func play(bin, data string) (trainer string, err error) {
 	kubectl := func(stdin string, words string) string {
-		said := ""
+		text := ""
 		if err == nil {
-			said, err = stage.Kubectl(bin, data, stdin, strings.Fields(words)...)
+			text, err = stage.Kubectl(bin, data, stdin, strings.Fields(words)...)
 		}
-		return said
+		return text
 	}
 
 	kubectl("", "taint nodes node-2 dedicated=ml:NoSchedule")

@@ -169,11 +169,11 @@ func (b *Builder) EndStrays() {
 // Command runs a command to its end. Its error contains the end of the command's output.
 func Command(ctx context.Context, folder string, env []string, out io.Writer, name string, arguments ...string) error {
 	cmd := exec.CommandContext(ctx, name, arguments...)
-	var said bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = folder, out, &said
+	var buf bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = folder, out, &buf
 	cmd.Env = append(os.Environ(), env...)
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, tail(said.String()))
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, tail(buf.String()))
 	}
 	return nil
 }

@@ -96,10 +96,10 @@ func (w *World) Respond(pod, responder, message string, completes bool) (done bo
 				continue
 			}
 
-			said := &next.Status.Responders[i]
-			said.HeartbeatTime, said.Message = &metav1.Time{Time: w.Now.Truncate(time.Second)}, &message
+			status := &next.Status.Responders[i]
+			status.HeartbeatTime, status.Message = &metav1.Time{Time: w.Now.Truncate(time.Second)}, &message
 			if completes {
-				said.CompletionTime = said.HeartbeatTime
+				status.CompletionTime = status.HeartbeatTime
 			}
 
 			if w.Validate != nil {

@@ -280,10 +280,10 @@ func (r *Roller) exchanged() bool {
 			waits = append(waits, why)
 		}
 	}
-	if told := strings.Join(waits, "; "); told != r.waits {
-		r.waits = told
-		if told != "" {
-			r.addAction(RollProgress{Result: Withheld, Message: told})
+	if text := strings.Join(waits, "; "); text != r.waits {
+		r.waits = text
+		if text != "" {
+			r.addAction(RollProgress{Result: Withheld, Message: text})
 		}
 	}
 	return len(waits) == 0

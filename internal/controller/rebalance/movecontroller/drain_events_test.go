@@ -21,11 +21,11 @@ import (
 func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	e := newDrainEvents(fake.NewClientset())
 	var mu sync.Mutex
-	var said []string
+	var lines []string
 	e.log.Create = func(_ context.Context, event *v1.Event) error {
 		mu.Lock()
 		defer mu.Unlock()
-		said = append(said, event.InvolvedObject.Name+" "+event.Reason+": "+event.Message)
+		lines = append(lines, event.InvolvedObject.Name+" "+event.Reason+": "+event.Message)
 		return nil
 	}
 	pod := &rebalance.Departure{Namespace: "shop", Name: "web-0", UID: "1"}
@@ -44,7 +44,7 @@ func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	e.log.Run(ctx)
 	want := []string{"web-0 DrainWaiting: the budget allows none", "web-0 DrainWaiting: web-1 is not ready",
 		"web-0 DrainWaiting: its successor does not start", "web-0 SurgeGivenUp: its successor does not start"}
-	if !slices.Equal(said, want) {
-		t.Errorf("%q, want %q", said, want)
+	if !slices.Equal(lines, want) {
+		t.Errorf("%q, want %q", lines, want)
 	}
 }

@@ -223,7 +223,7 @@ func (a *api) answer(w http.ResponseWriter, code int, o runtime.Object) {
 }
 
 // move runs a healing Mover until its run ends.
-func (a *api) move(t *testing.T) (told []string, done execute.Done) {
+func (a *api) move(t *testing.T) (lines []string, done execute.Done) {
 	t.Helper()
 	configuration, err := config.Default(config.Options{})
 	if err != nil {
@@ -240,7 +240,7 @@ func (a *api) move(t *testing.T) (told []string, done execute.Done) {
 		OnProgress: func(e execute.MoveProgress) {
 			a.said = append(a.said, e.Result)
 			if e.Move != nil {
-				told = append(told, fmt.Sprintf("%s %s", e.Move.Name, e.Result))
+				lines = append(lines, fmt.Sprintf("%s %s", e.Move.Name, e.Result))
 			}
 		},
 		Done: func(a execute.Done) { done = a; cancel() },
@@ -249,18 +249,18 @@ func (a *api) move(t *testing.T) (told []string, done execute.Done) {
 		t.Fatal(err)
 	}
 	if done.Plan == nil {
-		t.Fatalf("no run ended within %v; told %v", within, told)
+		t.Fatalf("no run ended within %v; told %v", within, lines)
 	}
-	return told, done
+	return lines, done
 }
 
 // TestAMoveIsInTheJournalBeforeThePodIsEvicted: it is removed when the successor has arrived.
 func TestAMoveIsInTheJournalBeforeThePodIsEvicted(t *testing.T) {
 	a := newAPI(t)
 	a.refuse = 1
-	told, done := a.move(t)
-	if want := []string{"web-1 Evicted", "web-1 Arrived"}; !slices.Equal(told, want) || done.Moves != 1 || done.Stopped != "" {
-		t.Errorf("told %v, done %+v, want %v", told, done, want)
+	lines, done := a.move(t)
+	if want := []string{"web-1 Evicted", "web-1 Arrived"}; !slices.Equal(lines, want) || done.Moves != 1 || done.Stopped != "" {
+		t.Errorf("told %v, done %+v, want %v", lines, done, want)
 	}
 	maps, eviction := "/api/v1/namespaces/kube-system/configmaps", "POST /api/v1/namespaces/default/pods/web-1/eviction"
 	note := "PUT " + maps + "/berth-rebalance"
@@ -310,9 +310,9 @@ func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	a.Set("pods", successor)
 	a.journal = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "0"}, Data: map[string]string{"journal": `{"move": {"namespace": "default",
 		"name": "web-1", "uid": "web-1", "owner": "ReplicaSet/web", "ownerUID": "web", "from": "a", "to": "b", "cause": "heal", "begun": "2026-11-20T10:00:00Z"}}`}}
-	told, done := a.move(t)
-	if want := []string{"web-1 Resumed", "web-1 Arrived"}; !slices.Equal(told, want) || done.Stopped != "" {
-		t.Errorf("told %v, done %+v, want %v", told, done, want)
+	lines, done := a.move(t)
+	if want := []string{"web-1 Resumed", "web-1 Arrived"}; !slices.Equal(lines, want) || done.Stopped != "" {
+		t.Errorf("told %v, done %+v, want %v", lines, done, want)
 	}
 	if slices.ContainsFunc(a.writes, func(w string) bool { return strings.HasSuffix(w, "/eviction") }) {
 		t.Errorf("evicted again: %q", a.writes)
@@ -328,16 +328,16 @@ func TestWhatHasNoEffectInAPolicyIsSaid(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(a.Config)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	var told []string
+	var lines []string
 	m := movecontroller.New(client, eventlog.New(client, "test"), movecontroller.Options{
 		Policy: func(policy.Priorities) (*rebalance.Policy, error) {
 			return &rebalance.Policy{Notes: []string{"policy.yaml:3: nodeFit is no field"}}, nil
 		},
-		OnProgress: func(e execute.MoveProgress) { told = append(told, e.Message) },
+		OnProgress: func(e execute.MoveProgress) { lines = append(lines, e.Message) },
 		Done:       func(execute.Done) { cancel() },
 	})
-	if err := m.Run(ctx); err != nil || len(told) == 0 || told[0] != "note: policy.yaml:3: nodeFit is no field" {
-		t.Errorf("told %q, %v", told, err)
+	if err := m.Run(ctx); err != nil || len(lines) == 0 || lines[0] != "note: policy.yaml:3: nodeFit is no field" {
+		t.Errorf("told %q, %v", lines, err)
 	}
 }
 
@@ -353,7 +353,7 @@ func TestWhatCannotBeReadIsAnError(t *testing.T) {
 }
 
 // drain drains node a.
-func (a *api) drain(t *testing.T) (told []string, done execute.DrainDone) {
+func (a *api) drain(t *testing.T) (lines []string, done execute.DrainDone) {
 	t.Helper()
 	configuration, err := config.Default(config.Options{})
 	if err != nil {
@@ -363,18 +363,18 @@ func (a *api) drain(t *testing.T) (told []string, done execute.DrainDone) {
 	defer cancel()
 	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}}}
 	drainer := movecontroller.NewDrainer(kubernetes.NewForConfigOrDie(a.Config), configuration.Profiles, options, func(a execute.DrainProgress) {
-		told = append(told, string(a.Result))
+		lines = append(lines, string(a.Result))
 		if a.Result == execute.Unreserved {
-			told = append(told, a.Message)
+			lines = append(lines, a.Message)
 		}
 	}, func(a execute.DrainDone) { done = a; cancel() })
 	if err := drainer.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if done.Stopped != "" || done.Evicted != 1 || done.Left != 0 {
-		t.Errorf("done %+v, want one pod evicted; told %v", done, told)
+		t.Errorf("done %+v, want one pod evicted; told %v", done, lines)
 	}
-	return told, done
+	return lines, done
 }
 
 // TestADrainCordonsBeforeItEvicts: it ends when the pod is deleted and its successor scheduled.
@@ -413,12 +413,12 @@ func TestTheRoomOfAnotherProcessIsLeftAlone(t *testing.T) {
 func TestThatNoRoomIsKeptIsSaid(t *testing.T) {
 	a := newAPI(t)
 	a.leases = http.StatusForbidden
-	told, _ := a.drain(t)
-	said := slices.IndexFunc(told, func(line string) bool {
+	lines, _ := a.drain(t)
+	said := slices.IndexFunc(lines, func(line string) bool {
 		return strings.HasPrefix(line, "no room is kept for successors: the Lease kube-system/berth-rebalance cannot be written: ")
 	})
-	if said < 0 || strings.Count(strings.Join(told, " "), string(execute.Unreserved)) != 1 {
-		t.Errorf("told %q", told)
+	if said < 0 || strings.Count(strings.Join(lines, " "), string(execute.Unreserved)) != 1 {
+		t.Errorf("told %q", lines)
 	}
 	if len(a.writes) != 2 {
 		t.Errorf("written %q, want that the node is drained all the same", a.writes)
@@ -431,10 +431,10 @@ func TestWhereAnotherSchedulerPlacesThatIsSaid(t *testing.T) {
 	for program, want := range map[string]bool{"kube-scheduler": true, "berth": false} {
 		a := newAPI(t)
 		a.leader = program
-		told, _ := a.drain(t)
-		is := slices.Contains(told, "no room is kept for successors: "+program+" places pods (by the Lease kube-system/kube-scheduler); each arrival is checked")
+		lines, _ := a.drain(t)
+		is := slices.Contains(lines, "no room is kept for successors: "+program+" places pods (by the Lease kube-system/kube-scheduler); each arrival is checked")
 		if is != want {
-			t.Errorf("%s: told %q", program, told)
+			t.Errorf("%s: told %q", program, lines)
 		}
 		a = newAPI(t)
 		a.leader = program

@@ -108,16 +108,16 @@ func reportProgress(ctx context.Context, events *eventlog.Log, a execute.MovePro
 	}
 	klog.FromContext(ctx).V(2).Info("Move", "pod", klog.KRef(a.Move.Namespace, a.Move.Name), "result", a.Result,
 		"node", a.Node, "message", a.Message)
-	about := v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: a.Move.Namespace, Name: a.Move.Name, UID: a.Move.UID}
+	regarding := v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: a.Move.Namespace, Name: a.Move.Name, UID: a.Move.UID}
 
 	switch a.Result {
 	case execute.Evicted:
-		events.Add(about, v1.EventTypeNormal, "Rebalanced", "Evicted from "+a.Move.From+" for "+a.Move.Cause+
+		events.Add(regarding, v1.EventTypeNormal, "Rebalanced", "Evicted from "+a.Move.From+" for "+a.Move.Cause+
 			"; its successor was proved to land on "+a.Move.To)
 	case execute.Replaced:
-		events.Add(about, v1.EventTypeNormal, "Rebalanced", "Leaves "+a.Move.From+" for "+a.Move.Cause+"; its successor is ready")
+		events.Add(regarding, v1.EventTypeNormal, "Rebalanced", "Leaves "+a.Move.From+" for "+a.Move.Cause+"; its successor is ready")
 	case execute.Resumed, execute.Arrived, execute.Ended, execute.Raised, execute.Awaited:
 	default:
-		events.Add(about, v1.EventTypeWarning, "RebalanceFailed", a.Message)
+		events.Add(regarding, v1.EventTypeWarning, "RebalanceFailed", a.Message)
 	}
 }

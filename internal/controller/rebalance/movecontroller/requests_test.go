@@ -357,12 +357,12 @@ func TestRequestsThatAreLeftAreToldOf(t *testing.T) {
 		client.PrependReactor("delete", "evictionrequests", func(ktesting.Action) (bool, runtime.Object, error) {
 			return !may, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "evictionrequests"}, request.Name, nil)
 		})
-		var told []string
-		d := NewDrainer(client, nil, execute.DrainOptions{}, func(a execute.DrainProgress) { told = append(told, a.Message) }, nil)
+		var lines []string
+		d := NewDrainer(client, nil, execute.DrainOptions{}, func(a execute.DrainProgress) { lines = append(lines, a.Message) }, nil)
 		d.Do(t.Context(), execute.Withdraw{Pods: map[types.UID]bool{"1": true}})(t.Context())
 		d.finish(t.Context())
-		if said := len(told) == 1 && strings.Contains(told[0], "could not be withdrawn"); said == may || len(told) > 1 {
-			t.Errorf("it may withdraw: %t, and it is told: %q", may, told)
+		if said := len(lines) == 1 && strings.Contains(lines[0], "could not be withdrawn"); said == may || len(lines) > 1 {
+			t.Errorf("it may withdraw: %t, and it is told: %q", may, lines)
 		}
 	}
 }

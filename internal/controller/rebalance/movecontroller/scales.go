@@ -79,15 +79,15 @@ func resourceWithScale(list *metav1.APIResourceList, kind string) string {
 //	       its label, other replicas           label off: another client changed the scale
 //	       another label, or none              nothing to do
 func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
-	of := a.Target
+	scaled := a.Target
 	changes := func(object metav1.Object, replicas *int32) (map[string]any, error) {
 		switch label, wants := object.GetLabels()[rebalance.SurgeLabel], ptr.Deref(replicas, 1); {
-		case object.GetUID() != of.UID:
-			return nil, apierrors.NewNotFound(appsv1.Resource(of.Kind), of.Name)
+		case object.GetUID() != scaled.UID:
+			return nil, apierrors.NewNotFound(appsv1.Resource(scaled.Kind), scaled.Name)
 		case label == a.After, a.After == "" && label != a.Before:
 			return nil, nil // done before, and the answer was lost; or it is another one's
 		case a.After != "" && (label != "" || wants != a.From):
-			return nil, apierrors.NewConflict(appsv1.Resource(of.Kind), of.Name, errors.New("it was scaled meanwhile"))
+			return nil, apierrors.NewConflict(appsv1.Resource(scaled.Kind), scaled.Name, errors.New("it was scaled meanwhile"))
 		case a.After != "":
 			return scaleTo(a.To, a.After), nil
 		case wants != a.From:
@@ -95,21 +95,21 @@ func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 		}
 		return scaleTo(a.To, nil), nil
 	}
-	if of.Kind == "ReplicaSet" && of.Through != nil {
+	if scaled.Kind == "ReplicaSet" && scaled.Through != nil {
 		return r.scaleThrough(ctx, a)
 	}
 	if a.After == "" {
-		return r.changeScale(ctx, of, metav1.PatchOptions{}, changes)
+		return r.changeScale(ctx, scaled, metav1.PatchOptions{}, changes)
 	}
 
 	// A workload scaled without its label would never be scaled back. A preceding dry run passes
 	// through the same admission, and a scale without a label is reverted.
-	if err := r.changeScale(ctx, of, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, changes); err != nil {
+	if err := r.changeScale(ctx, scaled, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, changes); err != nil {
 		return err
 	}
-	err := r.changeScale(ctx, of, metav1.PatchOptions{}, changes)
+	err := r.changeScale(ctx, scaled, metav1.PatchOptions{}, changes)
 	if dropped := (notStoredError{}); errors.As(err, &dropped) {
-		return errors.Join(err, r.changeScale(ctx, of, metav1.PatchOptions{}, func(_ metav1.Object, replicas *int32) (map[string]any, error) {
+		return errors.Join(err, r.changeScale(ctx, scaled, metav1.PatchOptions{}, func(_ metav1.Object, replicas *int32) (map[string]any, error) {
 			if ptr.Deref(replicas, 1) != a.To {
 				return nil, nil
 			}
@@ -120,15 +120,15 @@ func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 }
 
 // changeScale changes a Deployment or ReplicaSet through changeObject.
-func (r *requests) changeScale(ctx context.Context, of rebalance.Scaled, options metav1.PatchOptions,
+func (r *requests) changeScale(ctx context.Context, scaled rebalance.Scaled, options metav1.PatchOptions,
 	change func(metav1.Object, *int32) (map[string]any, error)) error {
-	if of.Kind == "ReplicaSet" {
-		sets := r.client.AppsV1().ReplicaSets(of.Namespace)
-		return changeObject(ctx, of.Name, options, sets.Get, sets.Patch,
+	if scaled.Kind == "ReplicaSet" {
+		sets := r.client.AppsV1().ReplicaSets(scaled.Namespace)
+		return changeObject(ctx, scaled.Name, options, sets.Get, sets.Patch,
 			func(o *appsv1.ReplicaSet) (map[string]any, error) { return change(o, o.Spec.Replicas) })
 	}
-	deployments := r.client.AppsV1().Deployments(of.Namespace)
-	return changeObject(ctx, of.Name, options, deployments.Get, deployments.Patch,
+	deployments := r.client.AppsV1().Deployments(scaled.Namespace)
+	return changeObject(ctx, scaled.Name, options, deployments.Get, deployments.Patch,
 		func(o *appsv1.Deployment) (map[string]any, error) { return change(o, o.Spec.Replicas) })
 }
 
@@ -247,29 +247,29 @@ func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 //
 // The names originate from an owner reference, which a tenant can write: Name rejects anything but
 // a single path segment, so that the request stays in the ReplicaSet's namespace.
-func (r *requests) scaleOf(of rebalance.Scaled, verb string) (*rest.Request, error) {
-	version, err := schema.ParseGroupVersion(of.Through.APIVersion)
+func (r *requests) scaleOf(scaled rebalance.Scaled, verb string) (*rest.Request, error) {
+	version, err := schema.ParseGroupVersion(scaled.Through.APIVersion)
 	if err != nil || len(content.IsPathSegmentName(version.Group))+len(content.IsPathSegmentName(version.Version)) > 0 {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no version of an API", of.Through.APIVersion))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no version of an API", scaled.Through.APIVersion))
 	}
 	list, err := r.client.Discovery().ServerResourcesForGroupVersion(version.String())
 	if err != nil {
 		return nil, err
 	}
-	resource := resourceWithScale(list, of.Through.Kind)
+	resource := resourceWithScale(list, scaled.Through.Kind)
 	if resource == "" {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s has no scale subresource", of.Through.Kind))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s has no scale subresource", scaled.Through.Kind))
 	}
-	if wrong := content.IsPathSegmentName(of.Through.Name); len(wrong) > 0 {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no name of a %s: %s", of.Through.Name, of.Through.Kind, wrong[0]))
+	if wrong := content.IsPathSegmentName(scaled.Through.Name); len(wrong) > 0 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no name of a %s: %s", scaled.Through.Name, scaled.Through.Kind, wrong[0]))
 	}
-	return r.client.Discovery().RESTClient().Verb(verb).AbsPath("/apis", version.Group, version.Version).Namespace(of.Namespace).
-		Resource(resource).Name(of.Through.Name).SubResource("scale").SetHeader("Accept", "application/json"), nil
+	return r.client.Discovery().RESTClient().Verb(verb).AbsPath("/apis", version.Group, version.Version).Namespace(scaled.Namespace).
+		Resource(resource).Name(scaled.Through.Name).SubResource("scale").SetHeader("Accept", "application/json"), nil
 }
 
 // readScale reads the scale of a ReplicaSet's controller.
-func (r *requests) readScale(ctx context.Context, of rebalance.Scaled) (*autoscalingv1.Scale, error) {
-	request, err := r.scaleOf(of, http.MethodGet)
+func (r *requests) readScale(ctx context.Context, scaled rebalance.Scaled) (*autoscalingv1.Scale, error) {
+	request, err := r.scaleOf(scaled, http.MethodGet)
 	if err != nil {
 		return nil, err
 	}
@@ -283,13 +283,13 @@ func (r *requests) readScale(ctx context.Context, of rebalance.Scaled) (*autosca
 
 // setScale writes a scale conditionally on the version that was read. A Conflict means that the
 // scale was changed in between.
-func (r *requests) setScale(ctx context.Context, of rebalance.Scaled, scale *autoscalingv1.Scale, replicas int32) error {
+func (r *requests) setScale(ctx context.Context, scaled rebalance.Scaled, scale *autoscalingv1.Scale, replicas int32) error {
 	scale.Spec.Replicas = replicas
 	text, err := json.Marshal(scale)
 	if err != nil {
 		return err
 	}
-	request, err := r.scaleOf(of, http.MethodPut)
+	request, err := r.scaleOf(scaled, http.MethodPut)
 	if err != nil {
 		return err
 	}

@@ -59,8 +59,8 @@ func countRecords(t *testing.T, d *disk) (n int) {
 func TestAStalledDiskIsNotWaitedFor(t *testing.T) {
 	for _, length := range []int{0, 1_300_000, 2 * mostBytes} {
 		total := mostBytes/(length+PieceCost) + 100 + fileBuffer/(length+1) // plus the file's buffer
-		var told []string
-		s, d := stalledSpool(t, false, func(err error) { told = append(told, err.Error()) })
+		var lines []string
+		s, d := stalledSpool(t, false, func(err error) { lines = append(lines, err.Error()) })
 		record := make([]byte, length)
 		for i := range total {
 			if err := s.Add(time.Time{}, record); err != nil {
@@ -94,8 +94,8 @@ func TestAStalledDiskIsNotWaitedFor(t *testing.T) {
 		if n := countRecords(t, d); n != total-lost || countRecords(t, next) != 1 {
 			t.Errorf("of %d records %d are lost and %d are written", total, lost, n)
 		}
-		if len(told) != 2 || !strings.Contains(told[0], "does not keep up") || !strings.Contains(told[1], "records are lost") {
-			t.Errorf("told: %q", told)
+		if len(lines) != 2 || !strings.Contains(lines[0], "does not keep up") || !strings.Contains(lines[1], "records are lost") {
+			t.Errorf("told: %q", lines)
 		}
 	}
 }

@@ -134,7 +134,7 @@ func (r *reader) leases(ctx context.Context) {
 				continue
 			}
 			r.facts.Leases[name] = holder
-			if told := config.ReadInUse([]byte(lease.Annotations[config.InUseAnnotation])); told != nil && told.Holder == holder {
+			if inUse := config.ReadInUse([]byte(lease.Annotations[config.InUseAnnotation])); inUse != nil && inUse.Holder == holder {
 				r.facts.BerthLeads = r.facts.BerthLeads || name == check.UpstreamLease
 			}
 		}
