@@ -102,10 +102,10 @@ func (c *checking) askServer(cmd *cobra.Command, client kubernetes.Interface) (*
 	if err != nil {
 		return nil, err
 	}
-	denied, err := clusterfacts.Denied(cmd.Context(), clusterfacts.Mine(client), deploy.Part(c.part), version.GitVersion, "")
+	denied, err := clusterfacts.Denied(cmd.Context(), clusterfacts.OwnAccess(client), deploy.Part(c.part), version.GitVersion, "")
 	if err == nil && len(denied) > 0 { // it may be meant to elect by kube-scheduler's Lease
 		var other []string
-		if other, err = clusterfacts.Denied(cmd.Context(), clusterfacts.Mine(client), deploy.Part(c.part),
+		if other, err = clusterfacts.Denied(cmd.Context(), clusterfacts.OwnAccess(client), deploy.Part(c.part),
 			version.GitVersion, check.UpstreamLease); len(other) < len(denied) {
 			denied = other
 		}

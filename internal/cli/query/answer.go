@@ -27,9 +27,9 @@ type Document interface {
 type Answer struct {
 	Document interface {
 		Document
-		// Gist returns the result without times: results with equal gists are the same to the
-		// reader.
-		Gist() string
+		// Fingerprint returns the result without times: results with equal fingerprints are the
+		// same to the reader.
+		Fingerprint() string
 	}
 	// Certain is set if the result does not depend on the scheduler's configuration.
 	Certain bool
@@ -76,7 +76,7 @@ func (q *Question) Ask(cmd *cobra.Command, view func(*simulate.World, simulate.S
 			return q.write(cmd, said)
 		}
 
-		if gist := said.Document.Gist(); first || gist != before {
+		if gist := said.Document.Fingerprint(); first || gist != before {
 			before = gist
 			if err := q.write(cmd, said); err != nil {
 				return err

@@ -72,11 +72,11 @@ func (q *asked) names() (names []string, source simulate.Source, err error) {
 	return names, source, nil
 }
 
-type document struct{ gist string }
+type document struct{ fingerprint string }
 
-func (d document) Gist() string { return d.gist }
+func (d document) Fingerprint() string { return d.fingerprint }
 func (d document) Write(out io.Writer, format string) error {
-	_, err := out.Write([]byte(d.gist + format + "\n"))
+	_, err := out.Write([]byte(d.fingerprint + format + "\n"))
 	return err
 }
 

@@ -149,9 +149,9 @@ type ReadPod struct{ Name cluster.Name }
 // Compared reports another scheduler's placement of a pod served by a profile, with every plugin's
 // verdict on every node before it; see reconstruction. Only a shadow core returns it.
 type Compared struct {
-	Pod  *v1.Pod
-	Node string
-	Said *decide.Evaluation
+	Pod        *v1.Pod
+	Node       string
+	Evaluation *decide.Evaluation
 	// Unclear is set if the pod may have been decided against an unknown state.
 	Unclear bool
 }

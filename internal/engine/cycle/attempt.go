@@ -61,7 +61,7 @@ func (s *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 
 // requeueUnschedulable requeues an unschedulable pod to wait for a helpful event, and reports why.
 // nominate is the pod's new nomination; nil leaves it unchanged.
-func (s *attempts) requeueUnschedulable(b *placement, w *why, nominate *string) {
+func (s *attempts) requeueUnschedulable(b *placement, w *unschedulableReason, nominate *string) {
 	s.observer().Attempted(b.Profile, Unschedulable, s.clock().Sub(b.watch))
 	s.queue.Rejected(b.item, w.plugins, w.pending, s.now)
 	s.preemptions.noteUnschedulable(b.item)
@@ -80,7 +80,7 @@ func (s *attempts) requeueFailed(b *placement, err error) {
 	}
 	s.observer().Attempted(b.Profile, result, s.clock().Sub(b.watch))
 	s.queue.Failed(b.item, s.now)
-	s.decisions.rememberFailure(b, told, &why{message: err.Error()})
+	s.decisions.rememberFailure(b, told, &unschedulableReason{message: err.Error()})
 	none := ""
 	s.nominations.setNomination(&b.Attempt, b.item, &none)
 	s.report(b.item, reason, err.Error(), &none)
@@ -91,7 +91,7 @@ func (s *attempts) requeuePlacement(b *placement, err error) {
 	s.preemptions.forgetVictim(b.Pod.UID)
 	if refused := (*rejection)(nil); errors.As(err, &refused) {
 		none := ""
-		w := &why{message: refused.Error(), plugins: []string{refused.plugin}}
+		w := &unschedulableReason{message: refused.Error(), plugins: []string{refused.plugin}}
 		if refused.Pending {
 			w.pending = w.plugins
 		}
@@ -118,7 +118,7 @@ type unschedulable interface {
 // pods of a class differ in the inputs of the decision: a nomination, out-of-tree plugins and
 // extenders, which see the whole pod, ephemeral or resource claims per pod, or a device claim left
 // by an earlier attempt.
-func (s *attempts) rememberFailure(b *placement, nominate *string, w *why) {
+func (s *attempts) rememberFailure(b *placement, nominate *string, w *unschedulableReason) {
 	p, spec := b.profile, b.item.Class.Spec
 	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 ||
 		len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||

@@ -29,9 +29,9 @@ type clusterEvents struct {
 	*common
 	events []queue.Event
 	// objects: an object changed, and a placement may be waiting for it; see objectWaits.
-	objects bool
-	outside bool // an out-of-tree plugin sees the objects of events
-	held    int  // pods that wait at Permit
+	objects   bool
+	outOfTree bool // an out-of-tree plugin sees the objects of events
+	held      int  // pods that wait at Permit
 	// inPostFilter: a preemption is being decided, so its preemptor is not in the queue yet but
 	// must not miss the following events.
 	inPostFilter bool
@@ -113,7 +113,7 @@ func (h *clusterEvents) changedPlaced(was *cluster.Pod, at *cluster.Node, p *clu
 		actions |= queue.UpdatePodScaleUp
 	}
 
-	if h.outside && old != nil && object != nil {
+	if h.outOfTree && old != nil && object != nil {
 		actions |= podChanges(old, object, true)
 	}
 	if actions == 0 || was.Terminating != p.Terminating {
@@ -144,7 +144,7 @@ func takesLess(was, is *cluster.Resources) bool {
 // the cluster model's data. It has no other readers, and events are kept for a while.
 func (h *clusterEvents) podObject(p *cluster.Pod, object *v1.Pod) any {
 	switch {
-	case !h.outside:
+	case !h.outOfTree:
 		return nil
 	case object != nil:
 		return object
@@ -158,7 +158,7 @@ func (h *clusterEvents) nodeChanged(before, n *cluster.Node, old, object *v1.Nod
 	e := queue.Event{Resource: queue.Node, Label: "NodeAdd", Action: queue.Add, NodeBefore: before, Node: n, New: object}
 	if before != nil {
 		e.Action, e.Label = nodeActions(before, n), "NodeUpdate"
-		if h.outside {
+		if h.outOfTree {
 			e.Action |= otherNodeActions(old, object)
 			e.Old = orNil(old)
 			if old == nil {
@@ -220,7 +220,7 @@ func conditionStatuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 // groupChanged records the change of a PodGroup to object, or its deletion, for out-of-tree
 // plugins. Pods waiting for a group because of Berth itself are woken by name.
 func (h *clusterEvents) groupChanged(name cluster.Name, object *groups.PodGroup) {
-	if !h.outside {
+	if !h.outOfTree {
 		return
 	}
 	e := queue.Event{Resource: queue.PodGroup, Action: queue.Add, New: orNil(object)}

@@ -118,7 +118,7 @@ func (s *attempts) handleNoFit(b *placement) {
 	// As upstream, PostFilter is not run in an empty cluster.
 	if failure.Nodes > 0 {
 		s.events.inPostFilter = true // an unbound victim leaves immediately; its event must be noted before this pod waits
-		nominate, messages, more, _ = s.runPostFilters(b, b.profile.rescue)
+		nominate, messages, more, _ = s.runPostFilters(b, b.profile.postFilters)
 		s.events.inPostFilter = false
 		if s.suspendAttempt(b, b.unasked) {
 			return
@@ -133,7 +133,7 @@ func (s *attempts) handleNoFit(b *placement) {
 	// As upstream, the nomination is cleared if there are no nodes or no PostFilter plugins, and
 	// kept if the pod was rejected before reaching DynamicResources.
 	switch none := ""; {
-	case failure.Nodes == 0, len(b.profile.rescue) == 0:
+	case failure.Nodes == 0, len(b.profile.postFilters) == 0:
 		nominate = &none
 	case b.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
 		nominate = nil
@@ -145,7 +145,7 @@ func (s *attempts) handleNoFit(b *placement) {
 		rejectors = append(rejectors, failure.Rejector)
 	}
 	rejectors = gang.WithNames(rejectors, more)
-	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
+	w := &unschedulableReason{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
 	s.rememberFailure(b, nominate, w)
 	s.requeueUnschedulable(b, w, nominate)
 }
@@ -157,7 +157,7 @@ func (s *attempts) runPostFilters(b *placement, by []postFilter) (nominate *stri
 	helped := false
 	for _, rescue := range by {
 		done := s.startTiming(b, rescue.plugin, plugins.PostFilter)
-		r := s.askRescuer(&rescue, b)
+		r := s.runPostFilter(&rescue, b)
 		done(r.Nominate != nil && *r.Nominate != "")
 		if r.Nominate != nil {
 			nominate = r.Nominate
@@ -187,12 +187,12 @@ func (s *attempts) runPostFilters(b *placement, by []postFilter) (nominate *stri
 	return nominate, messages, rejectors, final
 }
 
-// askRescuer runs one plugin. An out-of-tree plugin takes precedence over one of Berth's with the
-// same name.
-func (s *attempts) askRescuer(by *postFilter, b *placement) PostFilterResult {
+// runPostFilter runs one plugin. An out-of-tree plugin takes precedence over one of Berth's with
+// the same name.
+func (s *attempts) runPostFilter(by *postFilter, b *placement) PostFilterResult {
 	switch {
-	case by.outside != nil:
-		return by.outside.RunPostFilter(&b.Attempt, func() *decide.Evaluation { return b.profile.Plain().Evaluate(b.Waiting) })
+	case by.outOfTree != nil:
+		return by.outOfTree.RunPostFilter(&b.Attempt, func() *decide.Evaluation { return b.profile.Plain().Evaluate(b.Waiting) })
 	case by.releaser != nil:
 		return s.giveBackDevices(b, by.releaser)
 	}

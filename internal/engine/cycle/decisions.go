@@ -43,7 +43,7 @@ type pendingOutcome struct {
 	node     string
 	score    int64 // of node
 	result   decision.Result
-	why      *why
+	why      *unschedulableReason
 	victims  []decision.Name
 }
 
@@ -76,7 +76,7 @@ func (d *decisions) rememberPlaced(b *placement, node string, score int64, feasi
 }
 
 // rememberFailure records why a pod was not placed.
-func (d *decisions) rememberFailure(b *placement, result decision.Result, w *why) {
+func (d *decisions) rememberFailure(b *placement, result decision.Result, w *unschedulableReason) {
 	if d.queue.Get(b.Pod.UID) != b.item {
 		return
 	}

@@ -158,25 +158,25 @@ func (a *groupAttempt) rejectAll(text string) {
 }
 
 // why returns the reason for a member's rejection.
-func (a *groupAttempt) why(m *member) *why {
+func (a *groupAttempt) why(m *member) *unschedulableReason {
 	if m.asked.Failure == nil && a.tree != nil && !a.lacksOwn() {
-		return &why{message: a.tree.wordsOf(a.tree.failingAbove(a.group)),
+		return &unschedulableReason{message: a.tree.wordsOf(a.tree.failingAbove(a.group)),
 			plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors)}
 	}
 	if m.asked.Failure == nil {
-		return &why{
+		return &unschedulableReason{
 			message: groupUnschedulable + ", " + a.words().wordsWith(a.unhelped),
 			plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors),
 		}
 	}
 	if !m.asked.Reached() {
-		return &why{message: notReachedMessage}
+		return &unschedulableReason{message: notReachedMessage}
 	}
 	rejectors := gang.WithNames(m.asked.RejectedBy(), a.rejectors)
 	if a.attempt.InDomains() { // another domain may become the best one
 		rejectors = nil
 	}
-	return &why{m.asked.Failure.Message(m.claims), rejectors, m.asked.Failure.Pending, m.asked.Failure.Reasons}
+	return &unschedulableReason{m.asked.Failure.Message(m.claims), rejectors, m.asked.Failure.Pending, m.asked.Failure.Reasons}
 }
 
 // noteRejectors records the rejectors of differing members: if one of them fits now, another may
@@ -226,7 +226,7 @@ func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	for _, m := range a.members {
 		m.victims = victims
 	}
-	a.awaitRoom(nodes, a.words().wordsWith(saidOf(len(victims))))
+	a.awaitRoom(nodes, a.words().wordsWith(preemptionMessage(len(victims))))
 }
 
 // takeNominated removes the nominations of lower-priority pods to the nodes of a plan.

@@ -65,8 +65,8 @@ func (a *groupAttempt) describePlacement(from gang.Placement) GroupPlacement {
 	return p
 }
 
-// rescueOutside runs an out-of-tree plugin at PodGroupPostFilter.
-func (a *groupAttempt) rescueOutside(by GroupPostFilterer) groupPostFilterOutcome {
+// runOutOfTree runs an out-of-tree plugin at PodGroupPostFilter.
+func (a *groupAttempt) runOutOfTree(by GroupPostFilterer) groupPostFilterOutcome {
 	r := by.RunGroupPostFilter(a.shown)
 	outcome := groupPostFilterOutcome{message: r.Message, final: r.Final || r.Helped, err: r.Err}
 	if r.Helped {

@@ -25,8 +25,8 @@ func (a *groupAttempt) findRoom() (found groupPostFilterOutcome) {
 	a.attempt.Begin()
 	var messages, toMembers []string
 	alone := false
-	for _, by := range a.profile.rescueGroup {
-		outcome := a.askRescuer(&by)
+	for _, by := range a.profile.groupPostFilters {
+		outcome := a.runPostFilter(&by)
 		if outcome.err != nil {
 			outcome.err = fmt.Errorf("error in %q PodGroupPostFilter plugins: %w", by.plugin, outcome.err)
 			return outcome
@@ -49,19 +49,19 @@ func (a *groupAttempt) findRoom() (found groupPostFilterOutcome) {
 	return found
 }
 
-// askRescuer runs one plugin.
-func (a *groupAttempt) askRescuer(by *groupPostFilter) groupPostFilterOutcome {
+// runPostFilter runs one plugin.
+func (a *groupAttempt) runPostFilter(by *groupPostFilter) groupPostFilterOutcome {
 	switch {
 	case by.releaser != nil:
-		return a.rescueClaims(by.releaser)
+		return a.releaseUnusableClaims(by.releaser)
 	case by.preempts:
-		return a.rescueByPlan()
+		return a.preemptByPlan()
 	}
-	return a.rescueOutside(by.outside)
+	return a.runOutOfTree(by.outOfTree)
 }
 
-// rescueByPlan is DefaultPreemption's part: it plans the victims for the group as a whole.
-func (a *groupAttempt) rescueByPlan() groupPostFilterOutcome {
+// preemptByPlan is DefaultPreemption's part: it plans the victims for the group as a whole.
+func (a *groupAttempt) preemptByPlan() groupPostFilterOutcome {
 	began := a.clock()
 	plan := a.planRoom()
 	outcome := outcomeOf(a.attempt, plan)
@@ -104,11 +104,11 @@ func (a *groupAttempt) planRoom() *gang.RoomPlan {
 	return a.attempt.PlanRoom()
 }
 
-// rescueClaims makes a plugin release devices held by members but unusable for them, with fitting
-// members counted on their nodes. It considers all nodes regardless of the topology constraint: a
-// claim is not released because another domain is the closest. As upstream, it does not end the
-// search for room.
-func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (outcome groupPostFilterOutcome) {
+// releaseUnusableClaims makes a plugin release devices held by members but unusable for them, with
+// fitting members counted on their nodes. It considers all nodes regardless of the topology
+// constraint: a claim is not released because another domain is the closest. As upstream, it does
+// not end the search for room.
+func (a *groupAttempt) releaseUnusableClaims(by plugins.ClaimReleaser) (outcome groupPostFilterOutcome) {
 	if !a.podGroups.gates.Topology || a.group.Object.Spec.SchedulingConstraints == nil {
 		outcome.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream reports this also without claims
 	}

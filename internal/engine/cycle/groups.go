@@ -161,7 +161,7 @@ func (gs *podGroups) writeCondition(g *groups.Group, status metav1.ConditionStat
 	}
 
 	text := func(c *metav1.Condition) string { return fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message) }
-	last := g.Said
+	last := g.LastCondition
 	if old := g.Condition(); old != nil {
 		if old.Status == status {
 			condition.LastTransitionTime = old.LastTransitionTime
@@ -169,7 +169,7 @@ func (gs *podGroups) writeCondition(g *groups.Group, status metav1.ConditionStat
 		last = cmp.Or(last, text(old))
 	}
 
-	if g.Said = text(&condition); g.Said != last {
+	if g.LastCondition = text(&condition); g.LastCondition != last {
 		gs.addAction(WriteGroup{Group: g.Object, Condition: condition})
 	}
 }

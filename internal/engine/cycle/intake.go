@@ -85,7 +85,7 @@ func (i *intake) pendingPod(pod *v1.Pod) {
 	nominated := i.nominations.followClient(item, pod, p)
 	i.nominations.renewPod(p, pod)
 	var least queue.Action
-	if i.events.outside && item.Pod.ResourceVersion != pod.ResourceVersion {
+	if i.events.outOfTree && item.Pod.ResourceVersion != pod.ResourceVersion {
 		least = queue.Update // plugins interested in pod updates hear of every one
 	}
 	i.updateItem(item, pod, p, least)
@@ -223,7 +223,7 @@ func (i *intake) placedPod(pod, old *v1.Pod) {
 		i.events.podRemoved(&was, at, pod)
 	case before != nil && before != after:
 		i.events.changedPlaced(&was, at, after, old, pod)
-	case before != nil && i.events.outside && old != nil && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
+	case before != nil && i.events.outOfTree && old != nil && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
 		i.events.addEvent(queue.Event{
 			Resource: queue.Pod, Action: podChanges(old, pod, true), Label: "AssignedPodUpdate", PodBefore: before,
 			Pod: after, Node: after.Node,

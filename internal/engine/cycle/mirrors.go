@@ -124,7 +124,7 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 			object = m.single(object)
 		}
 	}
-	if m.events.outside {
+	if m.events.outOfTree {
 		m.kept[name] = object
 	}
 

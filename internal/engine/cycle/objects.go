@@ -166,7 +166,7 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 // writeClaims creates the action for the devices allocated by reserveDevices.
 func writeClaims(b *placement, ticket Ticket) Action {
 	work := b.devices.ReservedClaims
-	work.Claims = slices.Clone(work.Claims) // sharedClaims.replaceStandIn changes them
+	work.Claims = slices.Clone(work.Claims) // sharedClaims.replacePlaceholder changes them
 	return WriteClaims{ticket, &b.Attempt, work, b.claimUses()}
 }
 

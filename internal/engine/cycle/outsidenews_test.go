@@ -120,8 +120,8 @@ func TestStatesAreKeptWhileSomebodyWantsThem(t *testing.T) {
 	step(Seen{Nodes, versionOf(2)})
 	heardBy(t, l, `NodeAdd "" "1"`, `NodeUpdate "1" "2"`)
 	step(Configured{Profiles: []Profile{{Profile: plugins.Default()}}})
-	if core.events.outside || kept() != 0 {
-		t.Errorf("listening for plugins that are gone: %t, %d states of nodes are kept", core.events.outside, kept())
+	if core.events.outOfTree || kept() != 0 {
+		t.Errorf("listening for plugins that are gone: %t, %d states of nodes are kept", core.events.outOfTree, kept())
 	}
 	step(Seen{Nodes, versionOf(3)})
 	step(Configured{Profiles: listening(l)})

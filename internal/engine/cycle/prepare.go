@@ -356,8 +356,8 @@ func (ps *placements) checkConditions() {
 	}
 }
 
-// replaceStandIn replaces the placeholder by the claim created for a pod's extended resources.
-func (l *sharedClaims) replaceStandIn(e ClaimMade) {
+// replacePlaceholder replaces the placeholder by the claim created for a pod's extended resources.
+func (l *sharedClaims) replacePlaceholder(e ClaimMade) {
 	errand, ok := l.handlers[e.Ticket].(preBindHandler)
 	if !ok {
 		return

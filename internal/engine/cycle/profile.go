@@ -18,17 +18,17 @@ type servedProfile struct {
 	Profile
 	*decide.Decider
 
-	begin       []Beginner
-	assumed     []Assumer
-	end         []Ender
-	gates       []func(*queue.Item) (plugin string)
-	rescue      []postFilter
-	rescueGroup []groupPostFilter
-	reserve     []Reserver
-	permit      []Permitter
-	prepare     []plugins.Preparer
-	learners    []plugins.Learner // among the reservers
-	sorter      Sorter
+	begin            []Beginner
+	assumed          []Assumer
+	end              []Ender
+	gates            []func(*queue.Item) (plugin string)
+	postFilters      []postFilter
+	groupPostFilters []groupPostFilter
+	reserve          []Reserver
+	permit           []Permitter
+	prepare          []plugins.Preparer
+	learners         []plugins.Learner // among the reservers
+	sorter           Sorter
 
 	beginGroup      []GroupBeginner
 	scorePlacements []PlacementScorer
@@ -42,15 +42,15 @@ type servedProfile struct {
 // Calling it is up to the attempts: a profile knows its plugins, and does not depend on attempts.
 type postFilter struct {
 	ownPostFilter
-	plugin  string
-	outside PostFilterer
+	plugin    string
+	outOfTree PostFilterer
 }
 
 // groupPostFilter is the same at PodGroupPostFilter. PostFilter is not run for the pods of a group.
 type groupPostFilter struct {
 	ownPostFilter
-	plugin  string
-	outside GroupPostFilterer
+	plugin    string
+	outOfTree GroupPostFilterer
 }
 
 // ownPostFilter is the function of one of Berth's plugins at either point, if any.
@@ -77,7 +77,7 @@ type failure struct {
 	class    *cluster.PodClass
 	position int // in the cluster's log
 	versions uint64
-	why      *why
+	why      *unschedulableReason
 	delayed  bool // holds only for pods that may not preempt yet
 }
 
@@ -92,24 +92,24 @@ func (p *servedProfile) bindsVolumes(plugin string) bool {
 	})
 }
 
-// addRescuers adds the plugins at PostFilter.
-func (p *servedProfile) addRescuers(byName map[string]Extension) {
+// addPostFilters adds the plugins at PostFilter.
+func (p *servedProfile) addPostFilters(byName map[string]Extension) {
 	for _, name := range p.At[plugins.PostFilter] {
 		made := postFilter{plugin: name, ownPostFilter: ownPostFilterOf(p.Plugin(name))}
-		made.outside, _ = byName[name].(PostFilterer)
-		if made.outside != nil || made.releaser != nil || made.preempts {
-			p.rescue = append(p.rescue, made)
+		made.outOfTree, _ = byName[name].(PostFilterer)
+		if made.outOfTree != nil || made.releaser != nil || made.preempts {
+			p.postFilters = append(p.postFilters, made)
 		}
 	}
 }
 
-// addGroupRescuers adds the plugins at PodGroupPostFilter.
-func (p *servedProfile) addGroupRescuers(byName map[string]Extension) {
+// addGroupPostFilters adds the plugins at PodGroupPostFilter.
+func (p *servedProfile) addGroupPostFilters(byName map[string]Extension) {
 	for _, name := range p.At[plugins.PodGroupPostFilter] {
 		made := groupPostFilter{plugin: name, ownPostFilter: ownPostFilterOf(p.Plugin(name))}
-		made.outside, _ = byName[name].(GroupPostFilterer)
-		if made.outside != nil || made.releaser != nil || made.preempts {
-			p.rescueGroup = append(p.rescueGroup, made)
+		made.outOfTree, _ = byName[name].(GroupPostFilterer)
+		if made.outOfTree != nil || made.releaser != nil || made.preempts {
+			p.groupPostFilters = append(p.groupPostFilters, made)
 		}
 	}
 }

@@ -79,8 +79,8 @@ func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 		}
 	}
 	fs.addGates(made, byName)
-	made.addRescuers(byName)
-	made.addGroupRescuers(byName)
+	made.addPostFilters(byName)
+	made.addGroupPostFilters(byName)
 	return made, nil
 }
 
@@ -203,12 +203,12 @@ func (fs *profiles) useConfiguration(f *configuration) {
 	fs.byName = f.byName
 	fs.preemptions.keepsBudgets = slices.ContainsFunc(f.list, func(p Profile) bool { return p.KeepBudgets })
 	fs.preemptions.delays = map[string]time.Duration{}
-	fs.events.outside = false
+	fs.events.outOfTree = false
 	for _, p := range f.list {
 		if p.Preemption && p.GentlePreemption {
 			fs.preemptions.delays[p.SchedulerName] = p.PreemptionDelay
 		}
-		fs.events.outside = fs.events.outside ||
+		fs.events.outOfTree = fs.events.outOfTree ||
 			slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
 		fs.queue.SetInterests(p.SchedulerName, f.interests[p.SchedulerName])
 	}

@@ -51,7 +51,7 @@ func (w *watched) step(e Event) {
 		a, ok := action.(Compared)
 		switch {
 		case !ok:
-		case slices.ContainsFunc(a.Said.Best(), func(v *decide.NodeVerdict) bool { return v.Node.Name == a.Node }):
+		case slices.ContainsFunc(a.Evaluation.Best(), func(v *decide.NodeVerdict) bool { return v.Node.Name == a.Node }):
 			w.judge["best"]++
 		case a.Unclear:
 			w.judge["unclear"]++

@@ -249,7 +249,7 @@ func (s *shadowed) compare(actions []Action) {
 		a, ok := action.(Compared)
 		switch {
 		case !ok:
-		case slices.ContainsFunc(a.Said.Best(), func(v *decide.NodeVerdict) bool { return v.Node.Name == a.Node }):
+		case slices.ContainsFunc(a.Evaluation.Best(), func(v *decide.NodeVerdict) bool { return v.Node.Name == a.Node }):
 			s.judge["best"]++
 		case a.Unclear:
 			s.judge["unclear"]++

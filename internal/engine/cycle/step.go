@@ -88,7 +88,7 @@ func (c *Core) replaceProfiles(list []Profile) error {
 	}
 	c.intake.keepWhole(f.whole)
 	c.profiles.useConfiguration(f)
-	if !c.events.outside {
+	if !c.events.outOfTree {
 		for _, m := range c.mirrors {
 			m.forgetStates()
 		}
@@ -160,7 +160,7 @@ func (c *Core) applyEvent(e Event) {
 	case PermitRejected:
 		c.placements.permitRejected(e)
 	case ClaimMade:
-		c.claims.replaceStandIn(e)
+		c.claims.replacePlaceholder(e)
 
 	case Answered:
 		c.routeAnswer(e)

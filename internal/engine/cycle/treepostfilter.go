@@ -179,7 +179,7 @@ func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
 			m.victims = victims
 		}
 	}
-	t.awaitRoom(nodes, saidOf(len(victims)))
+	t.awaitRoom(nodes, preemptionMessage(len(victims)))
 }
 
 // awaitRoom requeues the pods until they have room on these nodes.
@@ -190,7 +190,7 @@ func (t *treeAttempt) awaitRoom(nodes map[*member]string, text string) {
 	}
 }
 
-func saidOf(victims int) string {
+func preemptionMessage(victims int) string {
 	if victims == 0 {
 		return "pod group preemption: ongoing preemption on nominated nodes"
 	}

@@ -15,13 +15,13 @@ import (
 // This file reports unscheduled pods to users: by the event FailedScheduling, and the condition
 // PodScheduled. Pods are tried often, so both are written only if they contain news.
 
-// sayAgain is the time for which a repeated event with the same message about a pod is suppressed,
-// and a condition with a write not observed yet. A pod waiting with many other pods is tried
-// whenever one of them could be placed; an event each time would bury the news.
-const sayAgain = 30 * time.Second
+// repeatAfter is the time for which a repeated event with the same message about a pod is
+// suppressed, and a condition with a write not observed yet. A pod waiting with many other pods is
+// tried whenever one of them could be placed; an event each time would bury the news.
+const repeatAfter = 30 * time.Second
 
-// why is the reason why a pod is not placed; pods of a class share it.
-type why struct {
+// unschedulableReason is the reason why a pod is not placed; pods of a class share it.
+type unschedulableReason struct {
 	message string
 	plugins []string
 	pending []string // of plugins that asked the pod to wait
@@ -33,7 +33,7 @@ type why struct {
 // differs from the pod's existing or pending one.
 func (s *common) report(item *queue.Item, reason, message string, nominate *string) {
 	pod := item.Pod
-	if item.Message != message || s.now.Sub(item.MessageAt) >= sayAgain {
+	if item.Message != message || s.now.Sub(item.MessageAt) >= repeatAfter {
 		item.Message, item.MessageAt = message, s.now
 		s.addAction(RecordEvent{
 			Profile: pod.Spec.SchedulerName, Regarding: Reference(pod), Type: v1.EventTypeWarning,
@@ -79,7 +79,7 @@ func (s *common) noteNominating(item *queue.Item, node string) {
 // it later, or "". A watch may skip a short-lived state of a pod, so the write counts for a limited
 // time only.
 func (s *common) unseenNomination(item *queue.Item) string {
-	if n := item.Nominating; n != nil && s.now.Sub(n.At) < sayAgain {
+	if n := item.Nominating; n != nil && s.now.Sub(n.At) < repeatAfter {
 		return n.Node
 	}
 	return ""
@@ -90,7 +90,7 @@ func (s *common) unseenNomination(item *queue.Item) string {
 // show it yet.
 func (s *common) written(item *queue.Item) *v1.PodCondition {
 	pod := item.Pod
-	if t := item.Written; t != nil && pod.ResourceVersion != "" && t.Version == pod.ResourceVersion && s.now.Sub(t.At) < sayAgain {
+	if t := item.Written; t != nil && pod.ResourceVersion != "" && t.Version == pod.ResourceVersion && s.now.Sub(t.At) < repeatAfter {
 		return &t.Condition
 	}
 	for i := range pod.Status.Conditions {

@@ -156,7 +156,7 @@ func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok 
 		} else if t.purpose == spreadSoft {
 			list[at].byCount = byCount
 		}
-		list[at].told = list[at].told || t.purpose == spreadSoft
+		list[at].soft = list[at].soft || t.purpose == spreadSoft
 		known.axisOf = append(known.axisOf, at)
 		if pl.everyKey && t.purpose == spreadSoft {
 			key = binary.NativeEndian.AppendUint32(key, uint32(at)|1<<31)
@@ -177,7 +177,7 @@ func (ca *cache) limitAxes(list []topologyAxis) bool {
 				continue
 			}
 			groups = min(groups*max(1, a.domainCount()), 1<<30)
-			if !a.told && (most == nil || a.domainCount() > most.domainCount()) {
+			if !a.soft && (most == nil || a.domainCount() > most.domainCount()) {
 				most = a
 			}
 		}

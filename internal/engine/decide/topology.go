@@ -148,5 +148,5 @@ func (t *topology) eachNode(domain int32, f func(node int32)) {
 type topologyAxis struct {
 	*topology
 	byCount bool // there are many: nodes are divided only by whether they have a domain
-	told    bool // a soft constraint counts by it, so limitAxes must not set byCount
+	soft    bool // a soft constraint counts by it, so limitAxes must not set byCount
 }

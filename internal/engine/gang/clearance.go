@@ -12,59 +12,60 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// clearance finds the pods to evict so that a crew fits on the nodes that it is currently confined
-// to: at first more than necessary, then some are reprieved. It restores the cluster: all removals
-// and placements are hypothetical. Every function that removes pods returns them as whole units.
+// clearance finds the pods to evict so that a set of pods fits on the nodes that it is currently
+// confined to: at first more than necessary, then some are reprieved. It restores the cluster: all
+// removals and placements are hypothetical. Every function that removes pods returns them as whole
+// units.
 type clearance struct {
 	*Request // of the group; for a tree, of all its groups together
 	bound    *Bound
-	crew     crew
+	pods     podSet
 }
 
-// crew is the set of pods to make room for: the members of a group, or those of all groups of a
+// podSet is the set of pods to make room for: the members of a group, or those of all groups of a
 // tree. Placed pods stay on their nodes until rewind.
-type crew interface {
-	// fit places the rest of the crew in one order, and reports whether all needed pods are placed.
-	// If not, a part of the crew may be placed.
+type podSet interface {
+	// fit places the rest of the pods in one order, and reports whether all needed pods are placed.
+	// If not, a part of them may be placed.
 	fit() bool
 	// fitAnyhow is fit, in any order.
 	fitAnyhow() bool
-	// find removes pods until the crew fits. If it is not ok, none of the crew is placed.
+	// find removes pods until the pods fit. If it is not ok, none of them is placed.
 	find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool)
-	// refit places the crew again after a successful find.
+	// refit places the pods again after a successful find.
 	refit() bool
-	// anew re-places the whole crew, in any order. If it does not fit, it restores the previous
+	// anew re-places all of the pods, in any order. If they do not fit, it restores the previous
 	// placement.
 	anew() bool
-	// rewind takes the crew off its nodes.
+	// rewind takes the pods off their nodes.
 	rewind()
 	// placers returns the placers of the placed groups.
 	placers() []*Placer
-	// differ reports whether the order of placing the crew may matter.
+	// differ reports whether the order of placing the pods may matter.
 	differ() bool
-	// leastTogether is the minimum CPU and memory requested by the crew.
+	// leastTogether is the minimum CPU and memory requested by the pods.
 	leastTogether() amounts
 }
 
-// plan plans for the crew within its current confinement.
+// plan plans for the pods within their current confinement.
 func (c *clearance) plan() *RoomPlan {
 	gone := Without(c.Cluster)
 	defer gone.RestoreAfter(0)
 	c.removeLeaving(gone)
-	defer c.crew.rewind()
+	defer c.pods.rewind()
 
 	if c.Profile.GentlePreemption {
 		if p := c.planBeside(gone); p != nil || c.isDelayed() {
 			return p
 		}
 	}
-	if c.crew.fit() || gone.Len() > 0 && c.crew.differ() && c.crew.fitAnyhow() {
+	if c.pods.fit() || gone.Len() > 0 && c.pods.differ() && c.pods.fitAnyhow() {
 		return c.describePlan(nil, gone.Len() > 0)
 	}
-	c.crew.rewind()
+	c.pods.rewind()
 
 	victims, ok := c.findVictims(gone)
-	if !ok || !c.crew.refit() {
+	if !ok || !c.pods.refit() {
 		return nil
 	}
 
@@ -89,8 +90,8 @@ func (c *clearance) removeLeaving(gone *RemovedPods) {
 // planBeside plans without victims, and without using the room of nominated pods.
 func (c *clearance) planBeside(gone *RemovedPods) *RoomPlan {
 	defer ProtectNominations(c.Cluster, c.LowestPriority())()
-	defer c.crew.rewind()
-	if gone.Len() == 0 || !c.crew.fit() {
+	defer c.pods.rewind()
+	if gone.Len() == 0 || !c.pods.fit() {
 		return nil
 	}
 	p := c.describePlan(nil, true)
@@ -101,7 +102,7 @@ func (c *clearance) planBeside(gone *RemovedPods) *RoomPlan {
 // describePlan returns the current placement as a plan, with the units to evict for it.
 func (c *clearance) describePlan(victims [][]*cluster.Pod, waits bool) *RoomPlan {
 	p := &RoomPlan{Victims: victims, Waits: waits}
-	for _, by := range c.crew.placers() {
+	for _, by := range c.pods.placers() {
 		for _, m := range by.tentative.placed {
 			p.Places = append(p.Places, Place{m, decide.Decision{Node: m.Node}})
 		}
@@ -121,7 +122,7 @@ func (c *clearance) victimRule() leaveRule {
 	}
 }
 
-// findVictims removes pods until the crew fits. It first also protects groups unable to leave as a
+// findVictims removes pods until they fit. It first also protects groups unable to leave as a
 // whole without violating a budget; then only the too important ones; finally it evicts
 // low-priority groups despite the higher priority of their pods.
 func (c *clearance) findVictims(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
@@ -153,7 +154,7 @@ func (c *clearance) protect(budgets bool) *ProtectedPods {
 func (c *clearance) findUnprotected(gone *RemovedPods, protected *ProtectedPods) (units [][]*cluster.Pod, ok bool) {
 	before := gone.Len()
 	defer protected.Release()
-	if units, ok = c.crew.find(gone); !ok {
+	if units, ok = c.pods.find(gone); !ok {
 		gone.RestoreAfter(before)
 	}
 	return units, ok
@@ -168,32 +169,32 @@ func (c *clearance) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, o
 		}
 		units = append(units, c.removeLowerFrom(n, gone)...)
 	}
-	if gone.Len() == 0 || !c.crew.fitAnyhow() {
+	if gone.Len() == 0 || !c.pods.fitAnyhow() {
 		return nil, false
 	}
 
 	needed, others := c.splitByUse(units, gone)
-	c.crew.rewind()
+	c.pods.rewind()
 	for _, unit := range others {
 		gone.Restore(unit)
 	}
-	if c.crew.fitAnyhow() {
+	if c.pods.fitAnyhow() {
 		return needed, true
 	}
 
 	// The other units took more than room: the first pod of a series fits only if no pod matching
 	// its affinity exists anywhere. Return all units, for a reprieve one by one.
-	c.crew.rewind()
+	c.pods.rewind()
 	for _, unit := range others {
 		gone.Remove(unit...)
 	}
-	return append(needed, others...), c.crew.fitAnyhow()
+	return append(needed, others...), c.pods.fitAnyhow()
 }
 
 // splitByUse splits units into those with a pod on a node of a placed member, and the rest.
 func (c *clearance) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (needed, others [][]*cluster.Pod) {
 	taken := map[*cluster.Node]bool{}
-	for _, p := range c.crew.placers() {
+	for _, p := range c.pods.placers() {
 		for _, m := range p.tentative.placed {
 			taken[m.Node] = true
 		}
@@ -232,7 +233,7 @@ func (c *clearance) isLowUnit(g *groups.Group) bool {
 	return g != nil && !g.SharesTree(c.Group) && g.Whole() && g.Priority() < c.LowestPriority()
 }
 
-// removeLowUnits also removes such groups, the lowest first, until the crew fits: the search on
+// removeLowUnits also removes such groups, the lowest first, until they fit: the search on
 // nodes only considers the priorities of their pods. If it is not ok, removed pods stay removed.
 func (c *clearance) removeLowUnits(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	low := slices.DeleteFunc(slices.Clone(c.Units.Groups.Sorted()), func(g *groups.Group) bool { return !c.isLowUnit(g) })

@@ -13,7 +13,7 @@ import (
 func (c *clearance) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (leave [][]*cluster.Pod) {
 	c.sortForReprieve(units)
 	defer c.bound.extendPart()() // it need not come to its end
-	together := c.crew.leastTogether()
+	together := c.pods.leastTogether()
 	for _, unit := range units {
 		if c.bound.isSpentTwice() || !c.reprieve(unit, gone, together) {
 			leave = append(leave, unit)
@@ -40,7 +40,7 @@ func (c *clearance) sortForReprieve(units [][]*cluster.Pod) {
 	})
 }
 
-// reprieve puts a unit back if the crew still fits. Otherwise it changes nothing. At first only the
+// reprieve puts a unit back if the pods still fit. Otherwise it changes nothing. At first only the
 // members on the unit's nodes move; if that is not enough, and the members differ, all are placed
 // again, in any order, unless their total request exceeds the free room.
 func (c *clearance) reprieve(unit []*cluster.Pod, gone *RemovedPods, together amounts) bool {
@@ -58,7 +58,7 @@ func (c *clearance) reprieve(unit []*cluster.Pod, gone *RemovedPods, together am
 	for _, m := range slices.Backward(moving) {
 		m.placer.tentative.Rewind(m.stay)
 	}
-	if c.crew.differ() && !c.bound.isSpent() && c.isFree(together) && c.crew.anew() {
+	if c.pods.differ() && !c.bound.isSpent() && c.isFree(together) && c.pods.anew() {
 		return true
 	}
 
@@ -73,7 +73,7 @@ func (c *clearance) reprieve(unit []*cluster.Pod, gone *RemovedPods, together am
 // between them wherever the unit is.
 func (c *clearance) fitsBeside(unit []*cluster.Pod) bool {
 	matters := slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return p.Class.HasAffinity() })
-	for _, p := range c.crew.placers() {
+	for _, p := range c.pods.placers() {
 		for _, m := range p.tentative.placed {
 			class := m.Waiting.Class
 			if !matters && !class.HasAffinity() && len(class.Spec.TopologySpreadConstraints) == 0 {
@@ -97,7 +97,7 @@ type movingMembers struct {
 
 // takeFrom takes the members off some nodes.
 func (c *clearance) takeFrom(nodes []*cluster.Node) (moving []movingMembers) {
-	for _, p := range c.crew.placers() {
+	for _, p := range c.pods.placers() {
 		were := p.tentative.removeFrom(nodes)
 		moving = append(moving, movingMembers{p, were, len(p.tentative.placed)})
 	}
@@ -116,7 +116,7 @@ func (c *clearance) isFree(wanted amounts) bool {
 		room := &c.Cluster.Rooms[i]
 		free = free.plus(amounts{cpu: max(0, room.CPU-room.RequestedCPU), memory: max(0, room.Memory-room.RequestedMemory)})
 	}
-	for _, p := range c.crew.placers() {
+	for _, p := range c.pods.placers() {
 		for _, m := range p.tentative.placed {
 			free = free.plus(requestOf(m.Waiting.Class, ""))
 		}

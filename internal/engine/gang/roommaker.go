@@ -65,7 +65,7 @@ func (r *Request) MayPreempt() bool {
 
 func newRoomMaker(r *Request, bound *Bound, tentative *Tentative, placer *Placer, domains *Domains) *RoomMaker {
 	made := &RoomMaker{tentative: tentative, placer: placer, domains: domains}
-	made.clearance = clearance{Request: r, bound: bound, crew: made}
+	made.clearance = clearance{Request: r, bound: bound, pods: made}
 	return made
 }
 

@@ -32,24 +32,24 @@ func (a *Attempt) PlanTree(tree Tree) *RoomPlan {
 	}
 	a.bound.begin()
 	a.bound.effort = 0
-	crew := &treeCrew{tree: tree, unlike: a.areUnlike()}
-	crew.clearance = clearance{Request: a.Request, bound: a.bound, crew: crew}
+	crew := &treePodSet{tree: tree, unlike: a.areUnlike()}
+	crew.clearance = clearance{Request: a.Request, bound: a.bound, pods: crew}
 	return crew.plan()
 }
 
-// treeCrew is the crew of all groups of a tree. Members of all of them have the priority of its
-// root, so that none is a victim of another.
-type treeCrew struct {
+// treePodSet is the set of pods of all groups of a tree. Members of all of them have the priority
+// of its root, so that none is a victim of another.
+type treePodSet struct {
 	clearance
 	tree   Tree
 	unlike bool // see areUnlike
 }
 
-func (t *treeCrew) fit() bool              { return t.tree.Place(false) }
-func (t *treeCrew) fitAnyhow() bool        { return t.tree.Place(true) }
-func (t *treeCrew) rewind()                { t.tree.Rewind() }
-func (t *treeCrew) differ() bool           { return t.unlike }
-func (t *treeCrew) leastTogether() amounts { return amounts{} } // groups that are not needed may be left out
+func (t *treePodSet) fit() bool              { return t.tree.Place(false) }
+func (t *treePodSet) fitAnyhow() bool        { return t.tree.Place(true) }
+func (t *treePodSet) rewind()                { t.tree.Rewind() }
+func (t *treePodSet) differ() bool           { return t.unlike }
+func (t *treePodSet) leastTogether() amounts { return amounts{} } // groups that are not needed may be left out
 
 // areUnlike reports whether the order of placing the groups of a tree may matter: apart from their
 // groups, their pods are not all alike.
@@ -72,7 +72,7 @@ func (r *Request) areUnlike() bool {
 
 // find evicts pods for each group in turn, as for a standalone group. If that is not enough, it
 // places the tree after removing all lower-priority pods, which upstream does first.
-func (t *treeCrew) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
+func (t *treePodSet) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	before := gone.Len()
 	room := &TreeRoom{gone: gone}
 	if t.tree.PlaceWith(room) {
@@ -92,9 +92,9 @@ func (t *treeCrew) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 }
 
 // refit keeps the groups in the places where find left them.
-func (t *treeCrew) refit() bool { return true }
+func (t *treePodSet) refit() bool { return true }
 
-func (t *treeCrew) anew() bool {
+func (t *treePodSet) anew() bool {
 	t.bound.addEffort(costOfDecision * len(t.Members))
 	restore := t.tree.Remember()
 	t.tree.Rewind()
@@ -107,7 +107,7 @@ func (t *treeCrew) anew() bool {
 
 // placers returns the placers of the placed groups, and subjects them to the bound of the whole
 // plan.
-func (t *treeCrew) placers() (list []*Placer) {
+func (t *treePodSet) placers() (list []*Placer) {
 	for _, a := range t.tree.Placed() {
 		a.placer.bound = t.bound
 		list = append(list, a.placer)

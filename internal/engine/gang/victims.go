@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// RoomMaker implements crew for the members of a group.
+// RoomMaker implements podSet for the members of a group.
 
 func (r *RoomMaker) fit() bool          { return r.placer.passFits() }
 func (r *RoomMaker) fitAnyhow() bool    { return r.placer.placeAnyhow() }

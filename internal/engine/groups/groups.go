@@ -51,10 +51,10 @@ type Group struct {
 
 	// The following fields belong to the owner.
 
-	Done  bool    // the group was scheduled
-	Said  string  // the last condition that was written
-	Last  Attempt // the last attempt, if it failed
-	Short int     // at least this many more pods must be bound before the group can be scheduled
+	Done          bool    // the group was scheduled
+	LastCondition string  // the last condition that was written
+	Last          Attempt // the last attempt, if it failed
+	Short         int     // at least this many more pods must be bound before the group can be scheduled
 
 	// For a group in a tree: Full, its pods are bound, and the tree was notified; Woken, the tree
 	// was notified that the group has been scheduled and still exists. A loss ends both.
@@ -80,7 +80,7 @@ type Attempt struct {
 
 // Forget clears the owner's fields, for a new object with the same name.
 func (g *Group) Forget() {
-	g.Done, g.Said, g.Last, g.Short, g.Since = false, "", Attempt{}, 0, time.Time{}
+	g.Done, g.LastCondition, g.Last, g.Short, g.Since = false, "", Attempt{}, 0, time.Time{}
 	g.Shortened, g.Reached = 0, nil
 	g.Full, g.Woken = false, false
 }

@@ -257,7 +257,7 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 					topics = append(topics, queue.Topic{Kind: queue.ToleratesKey, Key: t.Key})
 				}
 			}
-			return append(topics, queue.Topic{Kind: queue.Everybody}), false
+			return append(topics, queue.Topic{Kind: queue.AllPods}), false
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
 			if e.Node == nil {
@@ -269,7 +269,7 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 				return nil, false // a pod that tolerates these tolerated those
 			}
 			if len(left) == 0 {
-				return []queue.Topic{{Kind: queue.Everybody}}, false
+				return []queue.Topic{{Kind: queue.AllPods}}, false
 			}
 			rarest := &left[0]
 			for i := range left {

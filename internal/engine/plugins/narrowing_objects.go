@@ -21,7 +21,7 @@ import (
 // everyoneUnless selects every class, except on events that can help no pod by the given function.
 // It saves the call of the hint for each class if the event decides by itself.
 func everyoneUnless(nobody func(e *queue.Event) bool) *queue.Narrowing {
-	everybody := []queue.Topic{{Kind: queue.Everybody}}
+	everybody := []queue.Topic{{Kind: queue.AllPods}}
 	return &queue.Narrowing{
 		Topics: func(*queue.Item) (topics []queue.Topic, all bool) { return everybody, false },
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
@@ -92,14 +92,14 @@ func byDeviceClaims() *queue.Narrowing {
 					topics = append(topics, queue.Topic{Kind: queue.OfDeviceClaim, Key: item.Pod.Namespace, Value: *name})
 				}
 			}
-			return append(topics, queue.Topic{Kind: queue.Everybody}), false
+			return append(topics, queue.Topic{Kind: queue.AllPods}), false
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
 			was, _ := e.Old.(*resourcev1.ResourceClaim)
 			is, _ := e.New.(*resourcev1.ResourceClaim)
 			switch {
 			case givesBack(was, is), is == nil && was != nil && was.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true":
-				return []queue.Topic{{Kind: queue.Everybody}}, false
+				return []queue.Topic{{Kind: queue.AllPods}}, false
 			case is == nil:
 				return nil, false
 			}

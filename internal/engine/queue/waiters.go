@@ -72,9 +72,9 @@ const (
 	OfVolume
 	// InNamespace is the namespace of the pending pods.
 	InNamespace
-	// Everybody is used without a key: every group has this topic, and so has every event that may
+	// AllPods is used without a key: every group has this topic, and so has every event that may
 	// help any group.
-	Everybody
+	AllPods
 )
 
 // waiters holds the groups waiting for events of one interest. Each group is in all, in byTopic or

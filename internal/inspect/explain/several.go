@@ -162,8 +162,8 @@ func (s *Several) tell(p *answer.Page, wide bool) {
 	}
 }
 
-// Gist returns the explanation without times and without changes caused only by the clock.
-func (e *Explanation) Gist() string {
+// Fingerprint returns the explanation without times and without changes caused only by the clock.
+func (e *Explanation) Fingerprint() string {
 	words := []string{string(e.State), e.Pod.Node, e.Pod.NominatedNode, e.Message}
 	if e.Eviction != nil {
 		words = append(words, e.Eviction.Taint, e.Eviction.Due.String())
@@ -174,14 +174,14 @@ func (e *Explanation) Gist() string {
 	return strings.Join(words, "\n")
 }
 
-// Gist returns the explanation without times.
-func (e *GroupExplanation) Gist() string { return string(e.State) + "\n" + e.Summary }
+// Fingerprint returns the explanation without times.
+func (e *GroupExplanation) Fingerprint() string { return string(e.State) + "\n" + e.Summary }
 
-// Gist returns the explanations without times.
-func (s *Several) Gist() string {
+// Fingerprint returns the explanations without times.
+func (s *Several) Fingerprint() string {
 	words := []string{strconv.Itoa(s.Pods), strconv.Itoa(s.Pending), strconv.Itoa(s.Missing), s.Reason}
 	for i := range s.Items {
-		words = append(words, strings.Join(s.Items[i].Pods, ","), s.Items[i].Gist())
+		words = append(words, strings.Join(s.Items[i].Pods, ","), s.Items[i].Fingerprint())
 	}
 	return strings.Join(words, "\n")
 }

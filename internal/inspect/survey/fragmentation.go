@@ -181,8 +181,8 @@ func (s *Fragmentation) Names() (names []string) {
 	return names
 }
 
-// Gist is the report without the time. Callers polling for changes compare it.
-func (s *Fragmentation) Gist() string { return fmt.Sprint(s.Groups, s.Total, len(s.Pods)) }
+// Fingerprint is the report without the time. Callers polling for changes compare it.
+func (s *Fragmentation) Fingerprint() string { return fmt.Sprint(s.Groups, s.Total, len(s.Pods)) }
 
 // mostKinds limits the kinds of pods listed without -o wide. Pending and most frequently expected
 // ones are first.

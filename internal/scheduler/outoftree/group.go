@@ -29,11 +29,11 @@ type groupSession struct {
 	state   *groupState         // lives as long as the attempt
 	// placement is the state of the current placement, and placements holds the last one of each
 	// domain.
-	placement  *groupState
-	placements map[string]*groupState
-	members    map[types.UID]*session // by pod; only members with out-of-tree plugins
-	rescuing   bool                   // a plugin at PodGroupPostFilter is running
-	mutations  *mutations             // nil: the snapshot is not being changed
+	placement    *groupState
+	placements   map[string]*groupState
+	members      map[types.UID]*session // by pod; only members with out-of-tree plugins
+	inPostFilter bool                   // a plugin at PodGroupPostFilter is running
+	mutations    *mutations             // nil: the snapshot is not being changed
 }
 
 // groupState is the data kept by plugins about a pod group, or about one placement of it.
@@ -130,9 +130,9 @@ func (x *extension) RunGroupPostFilter(a *cycle.GroupAttempt) cycle.GroupPostFil
 	var result *fwk.PodGroupPostFilterResult
 	var status *fwk.Status
 	// Only now: the snapshot must be taken of the cluster without changes.
-	g.rescuing = true
+	g.inPostFilter = true
 	defer func() {
-		g.rescuing = false
+		g.inPostFilter = false
 		g.endMutations()
 	}()
 	y.whileOpen(func() {
@@ -283,7 +283,7 @@ var _ fwk.MutableSnapshotSharedLister = mutableLister{}
 // session returns the attempt receiving the changes, and errNotInPostFilter if no plugin at
 // PodGroupPostFilter is running.
 func (l mutableLister) session() (*groupSession, error) {
-	if g := l.f.group; g != nil && g.rescuing {
+	if g := l.f.group; g != nil && g.inPostFilter {
 		return g, nil
 	}
 	return nil, errNotInPostFilter

@@ -85,7 +85,7 @@ func (h *handle) MutableSnapshotSharedLister() fwk.MutableSnapshotSharedLister {
 // at PodGroupPostFilter may do so. It does not make Berth's own reservations of volumes and
 // devices. Like upstream, the first failure ends the calls, and the caller must unreserve.
 func (h *handle) RunReservePluginsReserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
-	if g := h.f.group; g == nil || !g.rescuing {
+	if g := h.f.group; g == nil || !g.inPostFilter {
 		return fwk.AsStatus(errNotInPostFilter)
 	}
 	for _, plugin := range pluginsAt[fwk.ReservePlugin](h.f, plugins.Reserve) {
@@ -99,7 +99,7 @@ func (h *handle) RunReservePluginsReserve(ctx context.Context, state fwk.CycleSt
 // RunReservePluginsUnreserve calls Unreserve of the same plugins, in the reverse order. At any
 // other time it does nothing, since it cannot return an error.
 func (h *handle) RunReservePluginsUnreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
-	if g := h.f.group; g == nil || !g.rescuing {
+	if g := h.f.group; g == nil || !g.inPostFilter {
 		return
 	}
 	for _, plugin := range slices.Backward(pluginsAt[fwk.ReservePlugin](h.f, plugins.Reserve)) {

@@ -91,7 +91,7 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 			klog.KRef(a.Pod.Namespace, a.Pod.Name), "mendedNodes", a.Mended)
 		s.observer.Panicked()
 	case cycle.Compared:
-		s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
+		s.shadow.Bound(a.Pod, a.Node, a.Evaluation, a.Unclear)
 	default:
 		s.writeLater(action)
 	}

@@ -255,7 +255,7 @@ func (s *Scheduler) finishActions() {
 	if s.shadow != nil { // bindings seen and not judged yet
 		for _, action := range s.giveEvent(s.loop.Now().Add(cycle.MaxBindingDelay), cycle.Tick{}) {
 			if a, ok := action.(cycle.Compared); ok {
-				s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
+				s.shadow.Bound(a.Pod, a.Node, a.Evaluation, a.Unclear)
 			}
 		}
 		return

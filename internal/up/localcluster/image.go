@@ -163,14 +163,14 @@ func (s *selfHosted) installManifests(ctx context.Context, c *Cluster, out *prin
 	}()
 
 	standIns := &supervisor.Supervisor{Dir: filepath.Dir(c.kubeconfig), Progress: func(string, string) {}, Trouble: out.Trouble}
-	if err := standIns.Run(standing, s.standIns(c), func() {}); err != nil {
+	if err := standIns.Run(standing, s.placeholders(c), func() {}); err != nil {
 		return err
 	}
 	return <-waited
 }
 
-// standIns returns the scheduler and the controllers as processes.
-func (s *selfHosted) standIns(c *Cluster) []supervisor.Part {
+// placeholders returns the scheduler and the controllers as processes.
+func (s *selfHosted) placeholders(c *Cluster) []supervisor.Part {
 	return []supervisor.Part{
 		{Name: "controller", Argv: c.newPart("controller", "--leader-elect-resource-namespace", deploy.Namespace,
 			"--health-bind-address", "127.0.0.1:0")},

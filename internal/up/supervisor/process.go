@@ -25,7 +25,7 @@ type process struct {
 	ended chan struct{} // closed when it has ended
 	err   error         // valid after ended
 
-	said     atomic.Int64 // lines on standard output until it was ready
+	lines    atomic.Int64 // lines on standard output until it was ready
 	lastSaid atomic.Pointer[string]
 }
 
@@ -92,7 +92,7 @@ func (p *process) hearLine(part Part, line string, progress func(part, line stri
 		return
 	}
 	p.lastSaid.Store(&line)
-	p.said.Add(1)
+	p.lines.Add(1)
 	if progress != nil {
 		progress(part.Name, line)
 	}

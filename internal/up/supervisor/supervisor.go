@@ -140,7 +140,7 @@ func (s *Supervisor) startPart(ctx context.Context, part Part) (*keeper, error) 
 
 // signsOf reads the signs of progress of a starting part.
 func (s *Supervisor) signsOf(part Part, p *process) signs {
-	now := signs{lines: p.said.Load()}
+	now := signs{lines: p.lines.Load()}
 	if last := p.lastSaid.Load(); last != nil {
 		now.last = *last
 	}

@@ -56,7 +56,7 @@ type core interface {
 func newMover(client kubernetes.Interface, name string, core core, options rebalance.Options, surge bool) *Mover {
 	m := &Mover{Loop: loop.New[execute.Event, execute.Action](name), client: client, options: options, kinds: kindsOf(client), surge: surge}
 	m.requests = newRequests(client, reportOnce(m.See))
-	m.requests.asker = newAsker(client, name, func(why string) { m.See(execute.Unanswered{Why: why}) })
+	m.requests.requester = newRequester(client, name, func(why string) { m.See(execute.Unanswered{Why: why}) })
 	if surge {
 		m.kinds = append(m.kinds, surgeKinds(client)...)
 	}

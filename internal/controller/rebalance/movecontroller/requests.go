@@ -45,7 +45,7 @@ const reserveWithin = 5 * time.Second
 
 // requests carries out a core's requests.
 //
-// It holds no lock, except the asker's: for the reservation and the journal, cores issue one
+// It holds no lock, except the requester's: for the reservation and the journal, cores issue one
 // request at a time. Apart from conflicts, a request is tried once; retries are the core's
 // decision, because it observes changes in the meantime.
 type requests struct {
@@ -53,7 +53,7 @@ type requests struct {
 	process string // distinguishes the journal's writers
 	// noReservation is called if the Lease with the reservation cannot be written.
 	noReservation func(why string)
-	asker         *asker                // nil: evictions are not asked for
+	requester     *requester            // nil: evictions are not asked for
 	left          atomic.Pointer[error] // why requests were not withdrawn, the last time
 }
 
@@ -327,8 +327,8 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 //
 // The UID is a precondition, which protects a newer pod of the same name.
 func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
-	if !a.Direct && !a.Delete && a.Grace == nil && r.asker != nil && r.asker.isServed() && !r.asker.isRefused(a.Namespace) {
-		if direct, err := r.asker.ask(ctx, a); !direct || err != nil {
+	if !a.Direct && !a.Delete && a.Grace == nil && r.requester != nil && r.requester.isServed() && !r.requester.isRefused(a.Namespace) {
+		if direct, err := r.requester.ask(ctx, a); !direct || err != nil {
 			return err
 		}
 	}
@@ -339,10 +339,10 @@ func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
 // withdraw withdraws requests. Any remaining ones are withdrawn by the next run, or deleted with
 // their pods. The caller does not wait for a response; an error is kept in left.
 func (r *requests) withdraw(ctx context.Context, pods map[types.UID]bool) {
-	if r.asker == nil || !r.asker.isServed() {
+	if r.requester == nil || !r.requester.isServed() {
 		return
 	}
-	err := r.asker.withdraw(ctx, func(_ string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool { return pods[of.UID] })
+	err := r.requester.withdraw(ctx, func(_ string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool { return pods[of.UID] })
 	if err != nil {
 		r.left.Store(&err)
 		klog.FromContext(ctx).Info("EvictionRequests are left", "err", err)

@@ -278,7 +278,7 @@ func (r *reader) installation(ctx context.Context) {
 	r.configuration(ctx)
 	for _, part := range r.facts.Installed {
 		// Query the ServiceAccount, not the caller.
-		account := Of(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part))
+		account := AccessOf(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part))
 		denied, err := Denied(ctx, account, part, r.facts.Version, r.facts.SchedulerLease)
 		if err == nil && part == deploy.Controller && r.facts.AnswersRequests() {
 			// Only a controller configured to respond to EvictionRequests needs this permission; by

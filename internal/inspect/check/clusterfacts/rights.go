@@ -18,13 +18,14 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/check"
 )
 
-// Asker queries the API server for a permission. The Asker determines the user. It must be safe for
-// concurrent use.
-type Asker func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)
+// AccessCheck queries the API server for a permission. It determines the user. It must be
+// safe for concurrent use.
+type AccessCheck func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)
 
-// Of returns an Asker for another user. Its callers need permission to create SubjectAccessReviews.
-// The user is assumed to be a ServiceAccount, with the groups of ServiceAccounts.
-func Of(client kubernetes.Interface, user string) Asker {
+// AccessOf returns an AccessCheck for another user. Its callers need permission to create
+// SubjectAccessReviews. The user is assumed to be a ServiceAccount, with the groups of
+// ServiceAccounts.
+func AccessOf(client kubernetes.Interface, user string) AccessCheck {
 	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
@@ -37,8 +38,8 @@ func Of(client kubernetes.Interface, user string) Asker {
 	}
 }
 
-// Mine returns an Asker for the caller, available to every caller.
-func Mine(client kubernetes.Interface) Asker {
+// OwnAccess returns an AccessCheck for the caller, available to every caller.
+func OwnAccess(client kubernetes.Interface) AccessCheck {
 	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
@@ -76,7 +77,7 @@ func ofPodGroups(r deploy.Right) bool {
 // Denied lists the permissions required by a component on an API server of this version but denied
 // to the caller. lease is the scheduler's Lease as namespace/name; empty means the one in the
 // manifests.
-func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease string) ([]string, error) {
+func Denied(ctx context.Context, ask AccessCheck, part deploy.Part, version, lease string) ([]string, error) {
 	rights, err := deploy.RightsOf(part)
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 
 // deniedToAnswer lists the permissions denied to the caller for responding to EvictionRequests,
 // which is off by default and needs additional permissions.
-func deniedToAnswer(ctx context.Context, ask Asker) ([]string, error) {
+func deniedToAnswer(ctx context.Context, ask AccessCheck) ([]string, error) {
 	rights, err := deploy.EvictionRequestRights()
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func deniedToAnswer(ctx context.Context, ask Asker) ([]string, error) {
 
 // deniedOf queries each permission, and lists the denied ones in the order of rights. Without any,
 // the list is empty but not nil.
-func deniedOf(ctx context.Context, ask Asker, rights []deploy.Right) ([]string, error) {
+func deniedOf(ctx context.Context, ask AccessCheck, rights []deploy.Right) ([]string, error) {
 	allowed := make([]bool, len(rights))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atATime)

@@ -41,13 +41,13 @@ type askedError struct{ why string }
 
 func (e askedError) Error() string { return e.why }
 
-// asker evicts pods through EvictionRequests if these are served and have a controller.
+// requester evicts pods through EvictionRequests if these are served and have a controller.
 //
 // An EvictionRequest lets the pod's own responders act before it is evicted. The API may serve
 // EvictionRequests without a controller acting on them, and a request would then never complete. So
 // the first request not observed in time ends the use of EvictionRequests for the rest of the
 // process.
-type asker struct {
+type requester struct {
 	client     kubernetes.Interface
 	name       string // of the requester, without its domain
 	onFallback func(why string)
@@ -62,17 +62,17 @@ type asker struct {
 	refused map[string]bool
 }
 
-// newAsker returns an asker. It calls told once, if it switches to direct evictions. name
+// newRequester returns a requester. It calls told once, if it switches to direct evictions. name
 // identifies the component: it is part of the names and of a label of its requests, for a later
 // process to find them.
-func newAsker(client kubernetes.Interface, name string, told func(why string)) *asker {
-	return &asker{client: client, name: name, onFallback: told, since: map[types.UID]time.Time{}, refused: map[string]bool{}}
+func newRequester(client kubernetes.Interface, name string, told func(why string)) *requester {
+	return &requester{client: client, name: name, onFallback: told, since: map[types.UID]time.Time{}, refused: map[string]bool{}}
 }
 
 // isServed reports whether the API server serves EvictionRequests. It queries the server until the
 // first definite response, which is final; after an error, evictions are made directly in the
 // meantime.
-func (a *asker) isServed() bool {
+func (a *requester) isServed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.served || a.direct {
@@ -88,8 +88,9 @@ func (a *asker) isServed() bool {
 	return a.served
 }
 
-// giveUp switches to direct evictions. told is called without the lock, because it may call back.
-func (a *asker) giveUp(why string) {
+// giveUp switches to direct evictions. onFallback is called without the lock, because it may call
+// back.
+func (a *requester) giveUp(why string) {
 	a.mu.Lock()
 	first := !a.direct
 	a.direct = true
@@ -101,7 +102,7 @@ func (a *asker) giveUp(why string) {
 
 // refuse switches a namespace to direct evictions: a quota, a policy or missing permissions forbid
 // EvictionRequests there. The first such namespace is reported.
-func (a *asker) refuse(namespace string) {
+func (a *requester) refuse(namespace string) {
 	a.mu.Lock()
 	first := len(a.refused) == 0
 	a.refused[namespace] = true
@@ -112,7 +113,7 @@ func (a *asker) refuse(namespace string) {
 }
 
 // isRefused reports whether EvictionRequests are refused in a namespace.
-func (a *asker) isRefused(namespace string) bool {
+func (a *requester) isRefused(namespace string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.refused[namespace]
@@ -123,7 +124,7 @@ func (a *asker) isRefused(namespace string) bool {
 //
 // The request's name consists of the component and the pod's UID: a pod has one request per
 // component, and repeating the call finds it.
-func (a *asker) ask(ctx context.Context, e execute.Evict) (direct bool, err error) {
+func (a *requester) ask(ctx context.Context, e execute.Evict) (direct bool, err error) {
 	requests := a.client.LifecycleV1alpha1().EvictionRequests(e.Namespace)
 	request := &lifecyclev1alpha1.EvictionRequest{
 		ObjectMeta: metav1.ObjectMeta{
@@ -154,11 +155,13 @@ func (a *asker) ask(ctx context.Context, e execute.Evict) (direct bool, err erro
 }
 
 // labels are on all requests of the component.
-func (a *asker) labels() map[string]string { return map[string]string{"berth.dev/requester": a.name} }
+func (a *requester) labels() map[string]string {
+	return map[string]string{"berth.dev/requester": a.name}
+}
 
 // firstAsked returns the time of this process's first request for the pod. It does not use
 // creationTimestamp, because the API server's clock may differ.
-func (a *asker) firstAsked(uid types.UID) time.Time {
+func (a *requester) firstAsked(uid types.UID) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.since[uid].IsZero() {
@@ -174,7 +177,7 @@ func (a *asker) firstAsked(uid types.UID) time.Time {
 //	observed, not failed                         wait: a responder is at work
 //	failed: the eviction is invalid              delete it, and evict directly
 //	failed otherwise                             delete it, and try again later
-func (a *asker) followUp(ctx context.Context, r *lifecyclev1alpha1.EvictionRequest, since time.Time) (direct bool, err error) {
+func (a *requester) followUp(ctx context.Context, r *lifecyclev1alpha1.EvictionRequest, since time.Time) (direct bool, err error) {
 	failed := meta.FindStatusCondition(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
 	switch {
 	case r.Status.ObservedGeneration == nil && time.Since(since) < answeredWithin:
@@ -198,7 +201,7 @@ func (a *asker) followUp(ctx context.Context, r *lifecyclev1alpha1.EvictionReque
 }
 
 // A missing or replaced request counts as deleted.
-func (a *asker) deleteRequest(ctx context.Context, r *lifecyclev1alpha1.EvictionRequest) error {
+func (a *requester) deleteRequest(ctx context.Context, r *lifecyclev1alpha1.EvictionRequest) error {
 	err := a.client.LifecycleV1alpha1().EvictionRequests(r.Namespace).Delete(ctx, r.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -211,7 +214,7 @@ func (a *asker) deleteRequest(ctx context.Context, r *lifecyclev1alpha1.Eviction
 // that exits normally withdraws its own. Requests for deleted pods are garbage-collected with their
 // pods.
 func WithdrawDrains(ctx context.Context, client kubernetes.Interface, nodes []string) error {
-	a := newAsker(client, drainRequester, nil)
+	a := newRequester(client, drainRequester, nil)
 	if !a.isServed() {
 		return nil
 	}
@@ -223,7 +226,7 @@ func WithdrawDrains(ctx context.Context, client kubernetes.Interface, nodes []st
 
 // withdraw deletes the requests for these pods made by this or an earlier process. It continues
 // after errors and returns all of them, because each remaining request evicts a pod.
-func (a *asker) withdraw(ctx context.Context, which func(namespace string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool) error {
+func (a *requester) withdraw(ctx context.Context, which func(namespace string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, withdrawnWithin)
 	defer cancel()
 	selector := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: a.labels()})

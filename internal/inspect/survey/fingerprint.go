@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Gist is the report without the time of the request and the age of pending pods. Reports with the
-// same gist have the same content for a reader. It serves callers that poll and print only changes,
-// such as a watch.
-func (p *Pending) Gist() string {
+// Fingerprint is the report without the time of the request and the age of pending pods. Reports
+// with the same fingerprint have the same content for a reader. It serves callers that poll and
+// print only changes, such as a watch.
+func (p *Pending) Fingerprint() string {
 	var gist strings.Builder
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
@@ -20,9 +20,9 @@ func (p *Pending) Gist() string {
 	return gist.String()
 }
 
-// Gist is the report without the time of the request and the time left. It includes the due time of
-// a pod, because its change is news.
-func (e *Evictions) Gist() string {
+// Fingerprint is the report without the time of the request and the time left. It includes the due
+// time of a pod, because its change is news.
+func (e *Evictions) Fingerprint() string {
 	var gist strings.Builder
 	for i := range e.Evictions {
 		v := &e.Evictions[i]
@@ -31,8 +31,8 @@ func (e *Evictions) Gist() string {
 	return gist.String()
 }
 
-// Gist is the report without the time of the request.
-func (c *Capacity) Gist() string {
+// Fingerprint is the report without the time of the request.
+func (c *Capacity) Fingerprint() string {
 	gist := fmt.Sprint(c.Groups)
 	if c.Fill != nil {
 		gist += fmt.Sprint(c.Fill.Placed, c.Fill.Nodes, c.Fill.Stops)
