@@ -24,8 +24,8 @@ import (
 //
 // The node of a successor depends on its volumes: a StatefulSet's successor takes over the claims
 // of its victim, bound to a zone, while an ephemeral volume gets a new, unbound claim. The
-// stand-ins for the controllers (package claimcontrollers) make and bind claims like kube-controller-manager
-// and a provisioner.
+// stand-ins for the controllers (package claimcontrollers) make and bind claims like
+// kube-controller-manager and a provisioner.
 type claiming struct {
 	world       *objects.World
 	claims      claimcontrollers.Claims
