@@ -202,7 +202,13 @@ func (t *deviceTally) matches(r *talliedRequest, device reachedDevice) bool {
 		if compiled.Error != nil {
 			return false
 		}
-		t.spent += t.a.expressions.costs.costOf(selector.CEL.Expression).most
+		cost := t.a.expressions.costs.costOf(selector.CEL.Expression)
+		if t.spent += cost.most; cost.isEndless() {
+			t.spent = tallyLimit + 1
+		}
+		if t.spent > tallyLimit {
+			continue
+		}
 		matches, _, err := compiled.DeviceMatches(context.Background(), cel.Device{Driver: device.driver,
 			AllowMultipleAllocations: device.AllowMultipleAllocations, Attributes: device.Attributes, Capacity: device.Capacity})
 		if err != nil || !matches {

@@ -58,7 +58,8 @@ type turn struct {
 func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (set *expressionSet, long bool) {
 	list := expressionsOf(c, open)
 	key := strings.Join(list, "\x00")
-	if len(list) > mostExpressions || len(key) > mostExpressionText {
+	tooLong := func(expression string) bool { return len(expression) > resourcev1.CELSelectorExpressionMaxLength }
+	if len(list) > mostExpressions || len(key) > mostExpressionText || slices.ContainsFunc(list, tooLong) {
 		return nil, true
 	}
 	if set := s.known[key]; set != nil {
@@ -73,12 +74,9 @@ func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceCl
 	return set, false
 }
 
-// newExpressionSet returns a set of uncompiled expressions. Cost and evaluation share the compiled
-// form, because compilation is the slow part.
+// newExpressionSet returns a set of uncompiled expressions.
 func newExpressionSet(list []string) *expressionSet {
-	set := &expressionSet{list: list, cache: newSelectorCache(mostExpressions)}
-	set.costs.cache = set.cache
-	return set
+	return &expressionSet{list: list, cache: newSelectorCache(mostExpressions)}
 }
 
 // expressionsOf lists the expressions of claims and of the classes they name, sorted and without

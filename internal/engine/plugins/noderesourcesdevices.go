@@ -5,6 +5,7 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -76,9 +77,7 @@ type deviceCounts struct {
 
 // deviceExpressions caches the compiled selectors of the few classes that provide a resource. All
 // plugins and profiles share it, because compilation depends only on the expression's text.
-var deviceExpressions = sync.OnceValue(func() *cel.Cache {
-	return newSelectorCache(32)
-})
+var deviceExpressions = sync.OnceValue(func() *expressionSet { return newExpressionSet(nil) })
 
 // countsFor returns nil, the common case, if no class provides a resource weighed by the scorer and
 // requested by the pod.
@@ -232,6 +231,9 @@ func (s *deviceStock) addSlice(a *amounts, n *cluster.Node, class *resourcev1.De
 	return true
 }
 
+// errEndlessSelector is the error of a class whose selector is not evaluated; see worstCost.
+var errEndlessSelector = errors.New("the selector takes too long")
+
 // classSelects reports whether all selectors of the class select the device. A selector of an
 // unknown kind selects everything.
 func classSelects(class *resourcev1.DeviceClass, driver string, device *resourcev1.Device) (bool, error) {
@@ -239,9 +241,13 @@ func classSelects(class *resourcev1.DeviceClass, driver string, device *resource
 		if selector.CEL == nil {
 			continue
 		}
-		compiled := deviceExpressions().GetOrCompile(selector.CEL.Expression)
+		expressions := deviceExpressions()
+		compiled := expressions.cache.GetOrCompile(selector.CEL.Expression)
 		if compiled.Error != nil {
 			return false, compiled.Error
+		}
+		if expressions.costs.costOf(selector.CEL.Expression).isEndless() {
+			return false, errEndlessSelector
 		}
 		seen := cel.Device{Driver: driver, Attributes: device.Attributes, Capacity: device.Capacity}
 		if matches, _, err := compiled.DeviceMatches(context.Background(), seen); err != nil || !matches {

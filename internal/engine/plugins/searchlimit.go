@@ -124,8 +124,8 @@ const heavyExpression = 100
 type expressionCost struct {
 	// In the units of searchCost.
 	most int64
-	// If nil, most applies unchanged. Otherwise the expression is heavy or long, and costOn
-	// measures it on each device.
+	// If nil, most applies unchanged. Otherwise the expression is heavy, and costOn measures it on
+	// each device.
 	compiled *cel.CompilationResult
 }
 
@@ -143,15 +143,10 @@ func (e expressionCost) costOn(driver string, d *resourcev1.Device) int64 {
 // expressionCosts holds the costs of expressions. An expression that fails to compile is never
 // evaluated: it ends the search. Concurrent searches on several nodes share the costs.
 type expressionCosts struct {
-	cache *cel.Cache
 	mutex sync.Mutex
 	// By the expression's text. Entries never change, because compilation is deterministic.
 	known map[string]expressionCost
 }
-
-// longExpression is the length, in bytes, beyond which an expression is measured rather than
-// compiled a second time for an estimate.
-const longExpression = 1 << 10
 
 // costOf returns the cost of an expression. It is found once, under the lock: concurrent callers
 // depend on the same compiler anyway, and wait.
@@ -165,37 +160,46 @@ func (e *expressionCosts) costOf(expression string) expressionCost {
 	if e.known == nil {
 		e.known = map[string]expressionCost{}
 	}
-	cost = e.findCost(expression)
+	cost = findCost(expression)
 	e.known[expression] = cost
 	return cost
 }
 
 // findCost estimates an expression, without evaluating it. An expression that fails to compile
-// costs the minimum, since its first use ends the search. An expression that is too long to compile
-// again, or has a heavy estimate, is measured on each device. Any other expression costs its
-// estimate everywhere.
-func (e *expressionCosts) findCost(expression string) (cost expressionCost) {
+// costs the minimum, since its first use ends the search. An expression with a heavy estimate is
+// measured on each device, unless CEL's measure is wrong. Any other expression costs its estimate
+// everywhere.
+func findCost(expression string) (cost expressionCost) {
 	cost.most = costOfExpression
-	if len(expression) > longExpression {
-		if compiled := e.cache.GetOrCompile(expression); compiled.Error == nil {
-			return expressionCost{costOfExpression + resourcev1.CELSelectorExpressionMaxCost/expressionCostsEach, &compiled}
-		}
-		return cost
-	}
 	// This limits an evaluation in costOn rather than the estimate: once a single device uses up a
 	// whole search, the exact figure no longer matters.
 	enough := uint64(longestSearch/searchCost) * expressionCostsEach
-	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression,
-		cel.Options{CostLimit: &enough}); compiled.Error == nil {
-		cost.most += int64(min(compiled.MaxCost, resourcev1.CELSelectorExpressionMaxCost)) / expressionCostsEach
-		// The API server refuses a larger estimate, for functions that compute for minutes without
-		// a pause: CEL compares with its limit after each call. Such an expression, from a
-		// manifest, is not even measured.
-		if cost.most > heavyExpression && compiled.MaxCost <= resourcev1.CELSelectorExpressionMaxCost {
-			cost.compiled = &compiled
-		}
+	compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{CostLimit: &enough})
+	if compiled.Error != nil {
+		return cost
+	}
+
+	estimate, measurable := compiled.MaxCost, true
+	if worst := worstCost(&compiled); worst > severalTimes && worst > 2*estimate {
+		estimate, measurable = worst, false
+	}
+	cost.most += int64(min(estimate, resourcev1.CELSelectorExpressionMaxCost)) / expressionCostsEach
+	// The API server refuses a larger estimate, for functions that compute for minutes without a
+	// pause: CEL compares with its limit after each call. Such an expression, from a manifest, is
+	// not even measured.
+	if cost.most > heavyExpression && estimate <= resourcev1.CELSelectorExpressionMaxCost && measurable {
+		cost.compiled = &compiled
 	}
 	return cost
+}
+
+// severalTimes is the worst-case cost of the regular expressions used in practice, which usually
+// cost a hundredth of it.
+const severalTimes = 1000
+
+// isEndless reports whether the expression must not be evaluated at all.
+func (e expressionCost) isEndless() bool {
+	return e.compiled == nil && e.most >= resourcev1.CELSelectorExpressionMaxCost/expressionCostsEach
 }
 
 // searchContext is the context of a search on one node. The allocator calls Err at every step, and
