@@ -6,8 +6,9 @@
 //
 // It differs from client-go's informers in three ways relevant to a component with its own memory
 // and a need for speed: it keeps no objects, so that the component keeps only the necessary; it
-// lists in pages of a few megabytes, so that a large list is never in memory as a whole; and after
-// an outage it is back within a second, while a reflector's back-off may last half a minute.
+// lists in pages of a few megabytes, so that a large list is never in memory as a whole; and it is
+// back within five seconds of an error, and within one of an outage, while a reflector's back-off
+// may last half a minute.
 package feed
 
 import (
@@ -16,16 +17,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/quantity"
 )
 
@@ -33,9 +37,14 @@ const (
 	// pageSize is the maximum number of objects in a page of a list: a megabyte or two of pods, and
 	// few enough round trips.
 	pageSize = 500
-	// The pause after a failure begins at firstPause and doubles up to lastPause.
-	firstPause = 50 * time.Millisecond
-	lastPause  = time.Second
+	// The interval between requests begins at firstPause and doubles up to lastPause: in the end
+	// there are at most 20 per minute. After absentAfter attempts it does not grow while nothing
+	// accepts connections, so that no request is sent.
+	firstPause  = 100 * time.Millisecond
+	lastPause   = 5 * time.Second
+	absentAfter = 3
+	// pageTries bounds the requests for a page after the first one.
+	pageTries = 6
 	// watchFor is the minimum time after which the server ends a watch. A watch still open
 	// answerWithin after that is given up: an intermediary has died unnoticed.
 	watchFor = 5 * time.Minute
@@ -89,33 +98,37 @@ func SizeOf(o runtime.Object) int {
 }
 
 // Run shows the sink everything of the source, until the context ends. It never gives up: it
-// retries any failure after a pause of at most lastPause.
+// repeats requests at intervals of at most lastPause, whatever the responses are.
 //
 // The order for the sink is: Listing, Seen for each object, Listed; then Seen and Gone for changes;
 // and Listing again if the API server can no longer continue from the last version seen, or on
 // request by Source.Anew.
 func Run(ctx context.Context, source Source, sink Sink) {
-	f := feed{source: source, sink: sink, anew: source.Anew}
-	pause := firstPause
-	for ctx.Err() == nil {
-		began := time.Now()
+	f := feed{source: source, sink: sink, anew: source.Anew, key: strconv.FormatUint(rand.Uint64(), 36)}
+	for f.waitTurn(ctx) {
 		err := f.goOn(ctx)
-		if err == nil || time.Since(began) > lastPause {
-			pause = firstPause
-		}
 		if err != nil && ctx.Err() == nil {
 			f.logError(ctx, err)
 			f.callSink(sink.Lost)
 		}
-		if err == nil && f.version == "" { // Anew: a client waits for the list
-			continue
+		if utilnet.IsConnectionRefused(err) {
+			f.pace.Attempts = min(f.pace.Attempts, absentAfter)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause)):
+		if err == nil && f.version == "" { // Anew: another component waits for the list
+			f.pace.Reset()
 		}
-		pause = min(2*pause, lastPause)
 	}
+}
+
+// waitTurn waits until the next request may be sent, and reports whether the context allows it. A
+// watch that lasted longer than the interval is followed up immediately.
+func (f *feed) waitTurn(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Until(f.pace.Next)):
+	}
+	f.pace.Sent(time.Now(), pacing.Backoff{First: firstPause, Last: lastPause}, f.key)
+	return ctx.Err() == nil
 }
 
 // feed is the state of one Run. It belongs to the goroutine of Run.
@@ -126,6 +139,8 @@ type feed struct {
 	anew    <-chan struct{} // of the source, until it was closed
 	fresh   bool            // the list in progress, or the next one, is the list that Anew asked for
 	whole   bool            // the next list is to have no pages: the last one took too long for them
+	pace    pacing.Pace     // of the lists and watches, and of repeated requests for a page
+	key     string          // random: feeds that lost the API server together spread their requests
 	useless time.Time       // since when watches from this version have been; zero: they are not
 	refused time.Time       // when the last of these ended
 
@@ -160,7 +175,7 @@ func (f *feed) goOn(ctx context.Context) error {
 		f.refused = time.Now()
 	}
 
-	if isForgotten(err) || isPermanent(err) && !f.useless.IsZero() && time.Since(f.useless) >= uselessAfter {
+	if isForgotten(err) || isPermanent(err) && !f.useless.IsZero() && f.pace.Next.Sub(f.useless) >= uselessAfter {
 		f.version, f.useless = "", time.Time{}
 	}
 	if err != nil {
@@ -241,15 +256,13 @@ func (f *feed) listPages(ctx context.Context) error {
 // getPage returns a page. After the first page, a failed one is requested again a few times, so
 // that a large list is not restarted because of one request.
 func (f *feed) getPage(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	for pause := firstPause; ; pause *= 2 {
+	for tries := 1; ; tries++ {
 		page, err := f.sendList(ctx, options)
-		if err == nil || options.Continue == "" || isForgotten(err) || errors.Is(err, errLargePage) || pause > lastPause {
+		if err == nil || options.Continue == "" || isForgotten(err) || errors.Is(err, errLargePage) || tries == pageTries {
 			return page, err
 		}
-		select {
-		case <-ctx.Done():
+		if !f.waitTurn(ctx) {
 			return nil, ctx.Err()
-		case <-time.After(pause/2 + rand.N(pause)):
 		}
 	}
 }

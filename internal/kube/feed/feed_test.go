@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,7 +247,7 @@ func TestForgottenVersionIsListedAgain(t *testing.T) {
 func TestBackWithinASecondAfterAnOutage(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
-		a.fail(errors.New("connection refused"))
+		a.fail(errRefused)
 		a.current().Stop()
 		time.Sleep(10 * time.Minute)
 		a.fail(nil)
@@ -338,7 +339,7 @@ func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 		{apierrors.NewServiceUnavailable("shutting down"), 1},
 		{apierrors.NewTooManyRequests("overloaded", 1), 1},
 		{apierrors.NewGenericServerResponse(http.StatusBadGateway, "get", schema.GroupResource{}, "", "", 0, true), 1},
-		{errors.New("connection refused"), 1},
+		{errRefused, 1},
 	} {
 		a := &api{pages: []v1.PodList{page("7", "", "a"), page("30", "", "b")}}
 		text := run(t, a, func() {
@@ -346,9 +347,9 @@ func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 			a.current().Stop()
 			time.Sleep(uselessAfter - time.Second) // in the bubble's time, as all waits here
 			a.say("not yet")
-			time.Sleep(3 * time.Second)
+			time.Sleep(time.Second + lastPause)
 			a.fail(nil)
-			time.Sleep(5 * time.Second)
+			time.Sleep(lastPause)
 		})
 		if n := strings.Count(text, "listing"); n != c.lists {
 			t.Errorf("%v: %d lists, want %d:\n%s", c.err, n, c.lists, text)
@@ -476,7 +477,7 @@ func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // end or time out, client-go returns no error but a finished watch.
 func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 	for name, failure := range map[string]error{
-		"refused": errors.New("connection refused"), "ended": io.EOF, "reset": errors.New("connection reset by peer"), "timed out": os.ErrDeadlineExceeded,
+		"refused": errRefused, "ended": io.EOF, "reset": errors.New("connection reset by peer"), "timed out": os.ErrDeadlineExceeded,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -490,7 +491,11 @@ func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 					Listing: func() {}, Listed: func() {}, Seen: func(runtime.Object) {}, Gone: func(runtime.Object) {},
 					Lost: func() { lost++ }, Back: func() { back++ },
 				})
-				if lost == 0 || back > 0 || tr.watches > 80 {
+				most := 20
+				if name == "refused" {
+					most = 100
+				}
+				if lost == 0 || back > 0 || tr.watches > most {
 					t.Errorf("lost %d times and back %d times, after %d requests in a minute", lost, back, tr.watches)
 				}
 			})
@@ -503,7 +508,7 @@ func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 func TestBriefWatchesAreLost(t *testing.T) {
 	a := &api{brief: true, pages: slices.Repeat([]v1.PodList{page("7", "", "a")}, 30)}
 	text := run(t, a, func() { time.Sleep(10 * time.Minute) })
-	if n := strings.Count(text, "watch from 7"); n < 500 || n > 700 {
+	if n := strings.Count(text, "watch from 7"); n < 120 || n > 160 {
 		t.Errorf("%d watches in ten minutes", n)
 	}
 	wants(t, text, "back", "lost", "watch from 7")
@@ -516,7 +521,7 @@ func TestWhatBriefWatchesDoNotShowIsListed(t *testing.T) {
 	text := run(t, a, func() {
 		time.Sleep(uselessAfter - time.Second) // in the bubble's time
 		a.say("not yet")
-		time.Sleep(5 * time.Second)
+		time.Sleep(time.Second + lastPause)
 	})
 	wants(t, text, "listed", "not yet", "listing", "seen b", "watch from 9")
 }
@@ -531,7 +536,7 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 			lasts time.Duration
 		}{
 			{apierrors.NewInternalError(errors.New("etcd")), 5 * time.Second},
-			{errors.New("connection refused"), 2 * uselessAfter},
+			{errRefused, 2 * uselessAfter},
 			{apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("not yet")), 5 * time.Second},
 			{nil, 5 * time.Second},
 		} {
@@ -584,7 +589,7 @@ func TestAnewWhileAWatchIsOpened(t *testing.T) {
 func TestNewFailureIsFollowedUpAtOnce(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
-		a.fail(errors.New("connection refused"))
+		a.fail(errRefused)
 		a.current().Stop()
 		time.Sleep(time.Minute)
 		a.fail(nil)
@@ -597,7 +602,7 @@ func TestNewFailureIsFollowedUpAtOnce(t *testing.T) {
 	wants(t, text, "fails", "lost", "watch from 7", "back", "later")
 }
 
-// TestPausesDouble from a twentieth of a second to one second, and no two feeds have the same.
+// TestPausesDouble from a tenth of a second to five seconds, and no two feeds have the same.
 func TestPausesDouble(t *testing.T) {
 	attempts := func(within time.Duration) (n int) {
 		a := &api{pages: []v1.PodList{}}
@@ -605,10 +610,10 @@ func TestPausesDouble(t *testing.T) {
 		run(t, a, func() { time.Sleep(within) })
 		return n
 	}
-	if n := attempts(time.Second); n < 4 || n > 8 {
+	if n := attempts(time.Second); n < 4 || n > 6 {
 		t.Errorf("%d attempts in the first second", n)
 	}
-	if n := attempts(10 * time.Minute); n < 500 || n > 700 {
+	if n := attempts(10 * time.Minute); n < 120 || n > 160 {
 		t.Errorf("%d attempts in ten minutes of outage", n)
 	}
 	same := map[time.Duration]bool{}
@@ -616,11 +621,50 @@ func TestPausesDouble(t *testing.T) {
 		var second time.Time
 		a := &api{}
 		a.shown = Sink{Listing: func() { second = time.Now() }, Seen: func(runtime.Object) {}}
-		run(t, a, func() { time.Sleep(80 * time.Millisecond) })
+		run(t, a, func() { time.Sleep(150 * time.Millisecond) })
 		same[second.Sub(a.began)] = true
 	}
 	if len(same) < 2 {
 		t.Errorf("feeds ask at the same times: %v", same)
+	}
+}
+
+// TestRequestsAreSpacedWhateverTheResponses: no more than 20 requests of a kind per minute, even if
+// each watch shows a change, or lasts for a while, or each list ends after a page.
+func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
+	for name, then := range map[string]func(a *api){
+		"each watch shows a change, and ends":    func(a *api) { a.current().Modify(pod("a", "8")); a.current().Stop() },
+		"each watch shows a bookmark, and ends":  func(a *api) { a.current().Action(watch.Bookmark, pod("", "8")); a.current().Stop() },
+		"each watch ends after a second":         func(a *api) { time.Sleep(1100 * time.Millisecond); a.current().Stop() },
+		"the version of each list is forgotten":  func(a *api) { a.current().Error(&apierrors.NewResourceExpired("gone").ErrStatus) },
+		"each watch ends with an internal error": func(a *api) { a.current().Error(&apierrors.NewInternalError(errors.New("etcd")).ErrStatus) },
+	} {
+		a := &api{pages: slices.Repeat([]v1.PodList{page("7", "", "a")}, 100)}
+		said := run(t, a, func() {
+			for last := (*watch.FakeWatcher)(nil); time.Since(a.began) < time.Minute; time.Sleep(10 * time.Millisecond) {
+				if w := a.current(); w != nil && w != last {
+					last = w
+					then(a)
+				}
+			}
+		})
+		if lists, watches := strings.Count(said, "list continue"), strings.Count(said, "watch from"); lists > 20 || watches > 20 || watches < 10 {
+			t.Errorf("%s: %d lists and %d watches within a minute", name, lists, watches)
+		}
+	}
+
+	a := &api{}
+	a.listing = func(context.Context) error {
+		a.pages = append(a.pages, page("7", "more", "a"))
+		if strings.Contains(a.said[len(a.said)-1], `"more"`) {
+			return apierrors.NewInternalError(errors.New("etcd"))
+		}
+		return nil
+	}
+	a.pages = append(a.pages, page("7", "more", "a"))
+	said := run(t, a, func() { time.Sleep(time.Minute) })
+	if first, second := strings.Count(said, `continue=""`), strings.Count(said, `continue="more"`); first > 20 || second > 20 || second < 10 {
+		t.Errorf("%d requests for the first page within a minute, and %d for the second", first, second)
 	}
 }
 
@@ -672,7 +716,7 @@ func TestOutageIsOneLine(t *testing.T) {
 		err  error
 		want int
 	}{
-		{errors.New("connection refused"), 1},
+		{errRefused, 1},
 		{apierrors.NewResourceExpired("too old resource version"), 0},
 		{apierrors.NewForbidden(v1.Resource("pods"), "", errors.New("no")), 3},
 	} {
@@ -753,7 +797,7 @@ func TestWatchesThatGoOnAreOfUse(t *testing.T) {
 		for i := range 60 {
 			a.current().Modify(pod("a", fmt.Sprint(8+i)))
 			a.current().Error(&apierrors.NewInternalError(errors.New("unable to decode an event")).ErrStatus)
-			time.Sleep(2 * time.Second)
+			time.Sleep(lastPause)
 		}
 	})
 	wants(t, text, "watch from 7", "watch from 8", "watch from 66", "watch from 67")
@@ -795,3 +839,6 @@ func TestWholeKeepsNothing(t *testing.T) {
 	}
 	goruntime.KeepAlive(sink)
 }
+
+// errRefused is the error of a connection that nothing accepts.
+var errRefused = fmt.Errorf("dial tcp 127.0.0.1:6443: %w", syscall.ECONNREFUSED)
