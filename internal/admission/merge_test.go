@@ -95,12 +95,12 @@ func TestMergesAgreeWithThoseOfAllPairs(t *testing.T) {
 }
 
 // TestLargePodsAreAdmittedInProportionalTime compares the processor time for a pod with the time
-// for a pod four times as large.
+// for a pod eight times as large. On a busy machine, caches serve the large one worse.
 func TestLargePodsAreAdmittedInProportionalTime(t *testing.T) {
-	small, large := processorTimeOfAdmission(t, 5_000), processorTimeOfAdmission(t, 20_000)
-	t.Logf("10,000 tolerations take %s, 40,000 take %s", small, large)
-	if large > 8*small { // quadratic work takes 16 times as long
-		t.Errorf("four times as many tolerations take %.1f times as long", float64(large)/float64(small))
+	small, large := processorTimeOfAdmission(t, 2_000), processorTimeOfAdmission(t, 16_000)
+	t.Logf("4,000 tolerations take %s, 32,000 take %s", small, large)
+	if large > 30*small { // quadratic work takes 64 times as long
+		t.Errorf("eight times as many tolerations take %.1f times as long", float64(large)/float64(small))
 	}
 }
 

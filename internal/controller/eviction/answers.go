@@ -82,6 +82,7 @@ func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	}
 
 	e.pause = pause{}
+	a.pod.node.reads.Reset()
 	switch {
 	case e.stillDue(a):
 		e.reasonRead(now, a)

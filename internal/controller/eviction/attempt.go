@@ -25,8 +25,9 @@ const (
 	firstRetry  = 100 * time.Millisecond
 	lastRetry   = 5 * time.Second
 	budgetRetry = 5 * time.Second
-	// While reads fail, all attempts pause. The API is probed after firstPause, then after twice as
-	// long each time, up to lastPause.
+	// While reads fail, all attempts pause, for firstPause at first, then for twice as long each
+	// time, up to lastPause, so that pods becoming due are soon evicted after an outage. The same
+	// object is read again after firstRetry, and in the end after lastRetry.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
@@ -105,6 +106,13 @@ func (e *evictor) beginAttempts(now time.Time) {
 		p := e.deadlines.queue[0]
 		if now.Before(p.nextAttempt()) {
 			return
+		}
+
+		// The node could not be read for another pod.
+		if p.byNode.IsDue(now) && !p.node.reads.Ready(now) {
+			p.notYet = p.node.reads.Next
+			e.deadlines.enqueuePod(p)
+			continue
 		}
 
 		// From here the attempt holds the pod; see evictor for the invariant.

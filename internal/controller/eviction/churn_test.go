@@ -81,7 +81,7 @@ func TestEachSafeguardIsNeeded(t *testing.T) {
 	for _, safeguard := range eviction.Safeguards {
 		t.Run(safeguard, func(t *testing.T) {
 			var found atomic.Uint64
-			eachSeed(20_000, func(seed uint64) bool {
+			eachSeed(100_000, func(seed uint64) bool {
 				w := evictiontest.New(seed)
 				w.Controller.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{}).Break(safeguard) }
 				if wrong := evictiontest.Churn(w); len(wrong) > 0 && found.CompareAndSwap(0, seed) {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // node is a node that was observed or is referred to by a pod.
@@ -15,11 +17,12 @@ type node struct {
 	pods          []*pod // in no order that means anything; see addPod
 	known         bool   // a watch showed it and has not shown it gone
 	uid           types.UID
-	version       string    // its resource version, as last seen
-	list          uint32    // the last list that showed it
-	held          []Held    // its NoExecute taints
-	taintsWritten time.Time // Node.Witness as of held
-	note          string    // its annotation, as last seen or written
+	version       string      // its resource version, as last seen
+	list          uint32      // the last list that showed it
+	held          []Held      // its NoExecute taints
+	taintsWritten time.Time   // Node.Witness as of held
+	note          string      // its annotation, as last seen or written
+	reads         pacing.Pace // of failed reads since the last successful one
 
 	noting    bool // a write of the note is in flight
 	noteTries int

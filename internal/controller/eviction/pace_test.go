@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 )
@@ -32,10 +34,8 @@ func subject(action eviction.Action) string {
 	return fmt.Sprintf("%T", action)
 }
 
-// mostWrites and mostReads bound the requests of a kind for an object within a minute, whatever the
-// responses. While the API cannot be read, it is probed once a second: evictions that became due in
-// an outage must not be late after it.
-const mostWrites, mostReads = 20, 80
+// most bounds the requests of a kind for an object within a minute, whatever the responses.
+const most = 20
 
 // TestRequestsAreSpacedWhateverTheResponses verifies that taint eviction sends few requests of a
 // kind for an object per minute while all requests, or those of one kind, get the same response,
@@ -72,10 +72,7 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 				object := subject(action)
 				times := append(sent[object], w.Now)
 				sent[object] = times
-				reads, most := strings.HasPrefix(object, "read "), mostWrites
-				if reads {
-					most = mostReads
-				}
+				reads := strings.HasPrefix(object, "read ")
 				if i := len(times) - 1 - most; i >= 0 && w.Now.Sub(times[i]) < time.Minute {
 					t.Fatalf("%s to %q: more than %d requests within a minute: %s", name, kind, most, object)
 				}
@@ -103,5 +100,48 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	}
 	if faults < 200 {
 		t.Errorf("only %d faults were met", faults)
+	}
+}
+
+// TestPodsShareTheFailedReadsOfTheirNode verifies that a node that cannot be read, unlike others,
+// is not read more often because it has many pods, and that they follow its recovery.
+func TestPodsShareTheFailedReadsOfTheirNode(t *testing.T) {
+	const pods, within = 20, 6 * time.Second
+	w := evictiontest.New(0)
+	w.AddNode("n")
+	w.AddNode("other")
+	for i := range pods {
+		after := int64(i)
+		for _, node := range []string{"n", "other"} {
+			w.AddPod(fmt.Sprintf("%s-%d", node, i), node, []v1.Toleration{{Operator: v1.TolerationOpExists, TolerationSeconds: &after}})
+		}
+	}
+
+	var reads []time.Time
+	over := false
+	w.Requests.Respond = func(action eviction.Action, do func() eviction.Answered) eviction.Answered {
+		if read, ok := action.(eviction.ReadNode); !ok || read.Node != "n" || over {
+			return do()
+		}
+		reads = append(reads, w.Now)
+		if i := len(reads) - 1 - most; i >= 0 && w.Now.Sub(reads[i]) < time.Minute {
+			t.Fatalf("more than %d reads within a minute", most)
+		}
+		return eviction.Answered{Outcome: eviction.Refused}
+	}
+
+	w.Controller.Start()
+	w.Taint("n", "key", "value", false)
+	w.Taint("other", "key", "value", false)
+	w.Run(pods * time.Second)
+	if w.Requests.Deleted < pods-1 {
+		t.Errorf("%d of %d pods of the other node were deleted", w.Requests.Deleted, pods)
+	}
+
+	w.Run(10 * time.Minute)
+	over = true
+	w.Run(within)
+	if w.Requests.Deleted != 2*pods {
+		t.Errorf("%d of %d pods were deleted within %v of the recovery", w.Requests.Deleted-pods, pods, within)
 	}
 }

@@ -36,13 +36,16 @@ func (e *evictor) retryLater(now time.Time, a *attempt, after time.Duration) {
 	e.endAttempt(a, at)
 }
 
-// retryRead ends an attempt that could not read. The outage affects all pods alike, so all attempts
-// pause for a while.
+// retryRead ends an attempt that could not read. The outage may affect all pods alike, so all
+// attempts pause for a while.
 func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 	e.pause.extend(now, answer.RetryAfter)
-	p := a.pod
+	p, backoff := a.pod, pacing.Backoff{First: firstRetry, Last: lastRetry}
+	if a.step == readingNode && p.node.reads.Ready(now) {
+		p.node.reads.Sent(now, backoff, p.node.name)
+	}
 	p.tries++
-	e.endAttempt(a, now.Add(pacing.Backoff{First: firstPause, Last: lastPause}.After(p.tries, string(p.UID))))
+	e.endAttempt(a, now.Add(backoff.After(p.tries, string(p.UID))))
 }
 
 // endAttempt ends an attempt without a delete. If the pod may stay by now, that is recorded here:

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
@@ -89,6 +91,7 @@ type NodeState struct {
 	Noting    bool
 	NoteTries int
 	NoteAt    time.Time
+	Reads     pacing.Pace `json:",omitzero"` // failed ones
 }
 
 // HeldState is a Held with the basis of its times.
@@ -149,7 +152,7 @@ func (c *Core) Save() Knowledge {
 		n := c.mirror.nodes[name]
 		saved := NodeState{
 			Name: n.name, Known: n.known, UID: n.uid, Version: n.version, List: n.list, Held: saveHeld(n.held), Witness: n.taintsWritten,
-			Note: n.note, Noting: n.noting, NoteTries: n.noteTries, NoteAt: n.noteAt,
+			Note: n.note, Noting: n.noting, NoteTries: n.noteTries, NoteAt: n.noteAt, Reads: n.reads,
 		}
 		for _, p := range n.pods {
 			saved.Pods = append(saved.Pods, p.UID)
@@ -223,7 +226,7 @@ func Restore(options Options, s Knowledge) *Core {
 		n := &s.Nodes[i]
 		c.mirror.nodes[n.Name] = &node{
 			name: n.Name, known: n.Known, uid: n.UID, version: n.Version, list: n.List, held: restoreHeld(n.Held), taintsWritten: n.Witness,
-			note: n.Note, noting: n.Noting, noteTries: n.NoteTries, noteAt: n.NoteAt,
+			note: n.Note, noting: n.Noting, noteTries: n.NoteTries, noteAt: n.NoteAt, reads: n.Reads,
 		}
 	}
 

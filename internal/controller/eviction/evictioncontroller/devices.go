@@ -19,14 +19,16 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 const (
 	// devicesAgain is the interval between checks for a kind not listed by the API server.
 	devicesAgain = time.Minute
-	// devicesSoon is the pause after another failure.
-	devicesSoon = time.Second
 )
+
+// devicesSoon are the intervals between checks after other failures.
+var devicesSoon = pacing.Backoff{First: time.Second, Last: 5 * time.Second}
 
 // deviceFeeds supply the core with the state of devices: claims, slices and rules, each in a
 // separate feed. Statuses of rules are not written until all three have been listed.
@@ -68,7 +70,7 @@ func (e *Evictor) deviceFeeds() []func(context.Context) {
 // the component counts as synced. Missing permissions are treated alike. Either is logged once.
 func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 	said := false
-	for {
+	for tries := 1; ; tries++ {
 		asking, cancel := context.WithTimeout(ctx, answerWithin)
 		// A list with a limit of one object: discovery would show that the API is served, but not
 		// whether it may be read.
@@ -81,7 +83,7 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 
 		// A temporarily unavailable API server is retried soon, because the state of devices is
 		// unknown until then.
-		wait := devicesSoon
+		wait := devicesSoon.After(tries, source.Name)
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			wait = devicesAgain
 			if !said {

@@ -131,6 +131,26 @@ func TestServerWithoutTheAPIs(t *testing.T) {
 	}
 }
 
+// TestAnAPIThatFailsIsAskedRarely: at most 20 times per minute for a kind, before its first list.
+func TestAnAPIThatFailsIsAskedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		var asked atomic.Int32
+		a.SetFault(func(r *http.Request) fakeapi.Fault {
+			if strings.HasPrefix(r.URL.Path, "/apis/resource.k8s.io/v1/devicetaintrules") {
+				asked.Add(1)
+				return fakeapi.Fault{Status: http.StatusInternalServerError}
+			}
+			return a.fault(r)
+		})
+		start(t, a, eviction.Options{})
+		time.Sleep(time.Minute)
+		if times := asked.Load(); times < 10 || times > 20 {
+			t.Errorf("asked %d times in a minute", times)
+		}
+	})
+}
+
 // TestDeviceCountdownSurvivesAChangeOfLeader: one of two evictors loses its lease while pods
 // tolerate the taints of their devices, and the other one begins, immediately or some time later.
 // Every pod is evicted at its deadline, or as soon as an evictor is running again, and none is

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
 	"github.com/berth-k8s/berth/internal/kube/feed"
 	"github.com/berth-k8s/berth/internal/kube/loop"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // Name is the controller's name in the API and in --controllers.
@@ -28,11 +29,12 @@ const Name = "evictionrequest-controller"
 const (
 	// idle is the pause of the loop while nothing is due.
 	idle = time.Hour
-	// servedAgain is the interval between requests for an API that the server does not serve,
-	// servedSoon the pause after another failure.
+	// servedAgain is the interval between checks for an API not served by the API server.
 	servedAgain = time.Minute
-	servedSoon  = time.Second
 )
+
+// servedSoon are the intervals between checks after other failures.
+var servedSoon = pacing.Backoff{First: time.Second, Last: 5 * time.Second}
 
 // Controller responds to EvictionRequests: it runs the Core in a loop (package loop). The API is
 // alpha and off by default, so most API servers do not serve it; then the controller waits, and
@@ -87,7 +89,7 @@ func (c *Controller) Run(ctx context.Context) {
 // the context ends first. That it is not served, or must not be read, is logged once.
 func (c *Controller) waitServed(ctx context.Context) bool {
 	said := false
-	for ctx.Err() == nil {
+	for tries := 1; ctx.Err() == nil; tries++ {
 		_, err := c.requests.client.LifecycleV1alpha1().EvictionRequests("").List(ctx, metav1.ListOptions{Limit: 1})
 		c.unserved.Store(apierrors.IsNotFound(err))
 
@@ -97,7 +99,7 @@ func (c *Controller) waitServed(ctx context.Context) bool {
 			return true
 		// The API server is away, and not without the API.
 		case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
-			wait = servedSoon
+			wait = servedSoon.After(tries, Name)
 		case !said:
 			klog.FromContext(ctx).Info("EvictionRequests are not answered: they cannot be listed", "err", err)
 			said = true
