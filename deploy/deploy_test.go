@@ -61,7 +61,7 @@ func TestRightsReadAsASentence(t *testing.T) {
 }
 
 // TestViewIsWhatTheCommandsRead verifies that berth-view has exactly the kinds read by explain,
-// what-if and record, and the events of the page.
+// what-if and record, the events of the page, and NodePools for plans.
 func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	rights, err := RightsOf(View)
 	if err != nil {
@@ -76,7 +76,7 @@ func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	for _, kind := range snapshot.Kinds() {
 		want = append(want, kind.GroupVersion.Group+"/"+kind.Resource)
 	}
-	want = append(want, "/events")
+	want = append(want, "/events", "karpenter.sh/nodepools")
 	slices.Sort(have)
 	slices.Sort(want)
 	if !slices.Equal(have, want) {

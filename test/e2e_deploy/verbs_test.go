@@ -312,6 +312,13 @@ func isOfGroups(r deploy.Right) bool {
 	return slices.Contains([]string{"workloads", "podgroups", "compositepodgroups"}, resource)
 }
 
+// boughtNode is the simplest catalog for what-if provision.
+const boughtNode = `apiVersion: v1
+kind: Node
+metadata: {name: small, annotations: {berth.dev/price: "0.10"}}
+status: {allocatable: {cpu: "2", memory: 4Gi, pods: "110"}}
+`
+
 // viewIsEnough runs the inspection commands with their role.
 func (c *cluster) viewIsEnough() {
 	granted, err := deploy.RightsOf(deploy.View)
@@ -323,9 +330,14 @@ func (c *cluster) viewIsEnough() {
 	seen := record(c.T, c.Config)
 	own := kubeconfig(c.T, seen, c.tokenIn("default", "asks"))
 	c.kubectl("run", "asked", "--image=nginx", "--overrides", `{"spec": {"schedulerName": "nobody"}}`)
+	nodes := filepath.Join(c.T.TempDir(), "nodes.yaml")
+	if err := os.WriteFile(nodes, []byte(boughtNode), 0o600); err != nil {
+		c.Fatal(err)
+	}
 	for _, command := range [][]string{
 		{"explain", "pod/asked"},
 		{"what-if", "drain", "node/node-1", "--ignore-daemonsets", "--force"},
+		{"what-if", "provision", "--catalog", nodes}, // also reads NodePools, served or not
 		{"record", "-o", filepath.Join(c.T.TempDir(), "recording"), "--for", "2s"},
 		{"kubectl", "get", "events", "--watch-only", "--request-timeout=1s"},
 		{"kubectl", "get", "events"},
