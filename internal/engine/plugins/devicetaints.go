@@ -63,6 +63,25 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 	}
 }
 
+// Brief implements Briefer. The node closest to taking the pod is the one with the most devices.
+func (d *DynamicResources) Brief(c *cluster.Cluster, p *cluster.Pod) string {
+	var best *cluster.Node
+	most, shared := -1, slices.DeleteFunc(c.ResourceSlices.All(), isLocal)
+	for _, n := range c.SortedNodes() {
+		if count := len(d.devicesWithin(n, shared)); count > most {
+			best, most = n, count
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	text := d.Detail(c, p)(best)
+	if text != "" && most > 0 {
+		text += " on " + best.Name
+	}
+	return text
+}
+
 // tolerationsOf returns the tolerations of each request of a claim, and of each alternative.
 func tolerationsOf(claim *resourcev1.ResourceClaim) (list [][]resourcev1.DeviceToleration) {
 	for i := range claim.Spec.Devices.Requests {

@@ -309,6 +309,9 @@ func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.N
 	}
 }
 
+// Brief implements Briefer.
+func (*VolumeBinding) Brief(c *cluster.Cluster, p *cluster.Pod) string { return AwaitedVolumes(c, p) }
+
 // AwaitedVolumes lists the unbound claims not waiting for a choice of node, and the objects or the
 // component they lack. For a pod with a feasible node the choice is made: it waits for them only.
 func AwaitedVolumes(c *cluster.Cluster, p *cluster.Pod) string {

@@ -149,6 +149,8 @@ type Decisive struct {
 	Plugin  string   `json:"plugin"`
 	Reasons []string `json:"reasons"` // the plugin's most frequent reasons
 	Nodes   int      `json:"nodes"`   // number of nodes it rejects, for any reason
+	// Detail names the objects and amounts, if the reasons do not, such as the users of devices.
+	Detail string `json:"detail,omitempty"`
 }
 
 // Preemption reports whether removing lower-priority pods helps.

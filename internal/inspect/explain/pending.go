@@ -239,7 +239,11 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 	if len(e.object.Spec.SchedulingGates) > 0 {
 		s.ungate = e.ungateEdit()
 	}
-	e.out.Decisive = s.decisivePlugin()
+	if e.out.Decisive = s.decisivePlugin(); e.out.Decisive != nil {
+		if by, ok := profile.Plugin(e.out.Decisive.Plugin).(plugins.Briefer); ok {
+			e.out.Decisive.Detail = by.Brief(e.c, waiting)
+		}
+	}
 	if e.out.Leaving != nil {
 		e.out.Preemption = nil // not needed
 		return

@@ -83,6 +83,8 @@ type Workload struct {
 	Plugin string `json:"plugin,omitempty"`
 	Nodes  int    `json:"nodes,omitempty"`
 	Of     int    `json:"of,omitempty"`
+	// Detail names the objects and amounts behind the oldest pod's reason, if the reason does not.
+	Detail string `json:"detail,omitempty"`
 	// Help is the smallest change that lets one of the pods run, if one was found.
 	Help string `json:"help,omitempty"`
 	// Command is a kubectl command for the change, if there is one.
@@ -329,6 +331,7 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found, source s
 		one.Reason = "no node has " + strings.Join(e.NoNodeHas, " or ")
 	case e.Decisive != nil:
 		one.Plugin, one.Nodes, one.Reason = e.Decisive.Plugin, e.Decisive.Nodes, strings.Join(e.Decisive.Reasons, ", ")
+		one.Detail = e.Decisive.Detail
 	}
 	// A pod that preempts needs no help.
 	if makesRoom := e.Preemption != nil && e.Preemption.Helps; len(e.Suggestions) > 0 && !makesRoom {
@@ -367,7 +370,7 @@ func (one *Workload) ofGroup(w *simulate.World, name string, stopped bool) error
 		return err
 	}
 	t := e.Now
-	one.Plugin, one.Nodes, one.Message, one.State = "", 0, t.Message, e.State
+	one.Plugin, one.Nodes, one.Detail, one.Message, one.State = "", 0, "", t.Message, e.State
 	switch {
 	case t.Incomplete:
 		one.Reason = t.Message

@@ -128,10 +128,14 @@ func (p *Pending) printHelps(page *answer.Page) {
 
 // why returns the printed reason: if a plugin rejects nodes, with their number.
 func (w *Workload) why() string {
-	if w.Nodes > 0 {
-		return fmt.Sprintf("%d of %s: %s", w.Nodes, answer.Count(w.Of, "node"), w.Reason)
+	text := w.Reason
+	if w.Detail != "" {
+		text += " (" + w.Detail + ")"
 	}
-	return w.Reason
+	if w.Nodes > 0 {
+		return fmt.Sprintf("%d of %s: %s", w.Nodes, answer.Count(w.Of, "node"), text)
+	}
+	return text
 }
 
 // Write writes the pods due for eviction, for people or in one of answer.Formats, or as names.

@@ -338,3 +338,71 @@ spec: {schedulerName: default-scheduler, containers: [{name: c, image: i}], volu
 		t.Errorf("%s: %s", one.State, one.Reason)
 	}
 }
+
+// Pods pending for devices or volumes: the reason itself names neither claims nor users.
+func TestReasonsNameClaims(t *testing.T) {
+	const devices = `
+apiVersion: v1
+kind: Node
+metadata: {name: a}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: b}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: of-b}
+spec: {driver: gpu.example.com, nodeName: b, pool: {name: b, generation: 1, resourceSliceCount: 1}, devices: [{name: gpu-0}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: five, namespace: x}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu, allocationMode: ExactCount, count: 5}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: trains, namespace: x, uid: t, resourceVersion: "1"}
+spec: {containers: [{name: c, image: i}], resourceClaims: [{name: d, resourceClaimName: five}]}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data, namespace: x}
+spec: {storageClassName: absent, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: stores, namespace: x, uid: s, resourceVersion: "1"}
+spec: {containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}
+`
+	set, err := manifest.Read([]string{"-"}, strings.NewReader(devices), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := simulate.Open(set, simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := survey.PendingOf(w, survey.Scope{}, simulate.Source{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := p.Write(&text, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"2 of 2 nodes: cannot allocate all claims (claim five, request r: wants 5 of class gpu, 1 present, 1 free on b)",
+		`2 of 2 nodes: pod has unbound immediate PersistentVolumeClaims (persistentvolumeclaim "data": storageclass "absent" not found)`,
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%s\nlacks %s", &text, want)
+		}
+	}
+}
