@@ -332,6 +332,58 @@ func AwaitedVolumes(c *cluster.Cluster, p *cluster.Pod) string {
 	return strings.Join(list, "; ")
 }
 
+// provisionedWithin is more than a working provisioner takes.
+const provisionedWithin = time.Minute
+
+// StalledClasses returns the storage classes with a claim that waits for its provisioner in vain:
+// for longer than a working one takes, or for a provisioner without any trace in the cluster.
+func StalledClasses(c *cluster.Cluster, now time.Time) (classes map[string]bool) {
+	for _, claim := range c.Claims.All() {
+		asked := metav1.HasAnnotation(claim.ObjectMeta, annSelectedNode) && !claim.CreationTimestamp.IsZero()
+		class, ok := c.StorageClasses.Get("", claimClass(claim))
+		if !ok || !asked || claim.Spec.VolumeName != "" {
+			continue
+		}
+		if now.Sub(claim.CreationTimestamp.Time) < provisionedWithin && leavesTrace(c, class.Provisioner) {
+			continue
+		}
+		if classes == nil {
+			classes = map[string]bool{}
+		}
+		classes[class.Name] = true
+	}
+	return classes
+}
+
+// AwaitedOf returns AwaitedVolumes if the pod has an unbound claim of one of the storage classes.
+func AwaitedOf(c *cluster.Cluster, p *cluster.Pod, classes map[string]bool) string {
+	if len(classes) == 0 {
+		return ""
+	}
+	claims, _ := usableClaims(c, p)
+	if !slices.ContainsFunc(claims, func(claim *v1.PersistentVolumeClaim) bool {
+		return claim.Spec.VolumeName == "" && classes[claimClass(claim)]
+	}) {
+		return ""
+	}
+	return AwaitedVolumes(c, p)
+}
+
+// leavesTrace reports whether a provisioner is built in, installed or has made a volume.
+func leavesTrace(c *cluster.Cluster, provisioner string) bool {
+	if _, installed := c.CSIDrivers.Get("", provisioner); installed || strings.HasPrefix(provisioner, "kubernetes.io/") {
+		return true
+	}
+	for _, n := range c.CSINodes.All() {
+		if slices.ContainsFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == provisioner }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.Volumes.All(), func(v *v1.PersistentVolume) bool {
+		return v.Annotations[annProvisionedBy] == provisioner || v.Spec.CSI != nil && v.Spec.CSI.Driver == provisioner
+	})
+}
+
 // awaitedBy returns the component that must act on the volume chosen for a claim, or "" if none is
 // chosen.
 func awaitedBy(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) string {

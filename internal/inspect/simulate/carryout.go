@@ -17,7 +17,8 @@ import (
 // immediately.
 
 // carryOut carries out an action of the core as an API server and the volume and claim controllers
-// would. It takes no time and always succeeds. Every ticket is resolved before carryOut returns.
+// would. It takes no time and always succeeds, except that no volumes of stalled classes are made.
+// Every ticket is resolved before carryOut returns.
 func (s *scheduler) carryOut(action cycle.Action) {
 	if s.controllers.CarryOut(action) {
 		return

@@ -6,6 +6,7 @@ package simulate_test
 import (
 	"bytes"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +75,67 @@ status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 	}
 	if _, node, message, _ := left[0].Next(); node != "node-2" {
 		t.Errorf("the successor is on %q: %s", node, message)
+	}
+}
+
+// Volumes of a class are not made if one of its claims waits in vain: for too long, or for a
+// provisioner without any trace in the cluster.
+func TestStalledProvisioners(t *testing.T) {
+	const objects = twoNodes + `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: fast}
+provisioner: csi.example.com
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: old, namespace: default, uid: old, resourceVersion: "1", creationTimestamp: "CREATED", annotations: {volume.kubernetes.io/selected-node: node-2}}
+spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: asked, namespace: default, uid: asked, resourceVersion: "1"}
+spec: {containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeClaim: {claimName: old}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: next}
+spec:
+  containers: [{name: c, image: i}]
+  volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]
+---
+`
+	const driver = "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: csi.example.com}\n"
+	for _, c := range []struct {
+		name, more string
+		age        time.Duration
+		stalls     bool
+	}{
+		{"just asked", driver, time.Second, false},
+		{"asked long ago", driver, time.Hour, true},
+		{"not installed", "", time.Second, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+			created := now.Add(-c.age).Format(time.RFC3339)
+			w, err := simulate.Open(read(t, strings.ReplaceAll(objects, "CREATED", created)+c.more), simulate.Options{Now: now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Settle()
+			w.AdvanceUntilQuiet(time.Hour)
+			for _, name := range []string{"asked", "next"} {
+				f, _ := w.Find("default", name)
+				waits := strings.Contains(f.Message, "waits for csi.example.com to make a volume of storageclass \"fast\" on node-")
+				if waits != c.stalls || (f.Pod.NodeName == "") != c.stalls {
+					t.Errorf("%s is on %q: %q", name, f.Pod.NodeName, f.Message)
+				}
+			}
+			if list := w.Pods(); len(list) != 2 || (list[0].Node == "") != c.stalls || (list[1].Node == "") != c.stalls {
+				t.Errorf("listed: %+v", list)
+			}
+		})
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
@@ -52,6 +53,7 @@ func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
 	showAll(s, cycle.ResourceClaims, set.ResourceClaims)
 	showAll(s, cycle.DeviceClasses, set.DeviceClasses)
 	showAll(s, cycle.DeviceTaintRules, set.DeviceTaintRules)
+	s.standin.Stalled = plugins.StalledClasses(s.c, s.clock.time())
 	s.showComposites(set.CompositePodGroups, catalog)
 	s.showGroups(set.PodGroups, catalog)
 }

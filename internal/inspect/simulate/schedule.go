@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -291,15 +292,18 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 	if d.Group != nil {
 		said.Group = d.Group.Name
 	}
+	awaited := ""
 	if d.Result == decision.Placed {
-		said.Node = d.Node
-		return s.report.addDecision(p, said, false)
+		if awaited = plugins.AwaitedOf(s.c, p.Pod, s.standin.Stalled); awaited == "" {
+			said.Node = d.Node
+			return s.report.addDecision(p, said, false)
+		}
 	}
 	if said.Nodes == nil { // a pod like it has just failed, so it was not decided itself
 		said.Nodes = s.explainPod(p.Spec().SchedulerName, p.Pod)
 	}
-	said.Message, said.NominatedNode = d.Message, d.NominatedNode
-	p.refusal, p.reasons = d.Message, d.Reasons
+	said.Message, said.NominatedNode = cmp.Or(awaited, d.Message), d.NominatedNode
+	p.refusal, p.reasons = said.Message, d.Reasons
 	for _, victim := range d.Victims {
 		said.Victims = append(said.Victims, Name{victim.Namespace, victim.Name})
 	}

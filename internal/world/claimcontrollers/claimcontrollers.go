@@ -14,6 +14,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
@@ -29,6 +30,8 @@ type Controllers struct {
 	Feed func(cycle.Event)
 	// Named, if set, is called with the name of the claim for a pod's extended resources.
 	Named func(pod types.UID, status *v1.PodExtendedResourceClaimStatus)
+	// Stalled holds the storage classes without a working provisioner.
+	Stalled map[string]bool
 	// Now is the time in the world.
 	Now func() metav1.Time
 }
@@ -98,8 +101,8 @@ func (c *Controllers) bindVolumes(a cycle.WriteVolumes) {
 }
 
 // Bind does the work of provisioners and of the volume binding controller for a pod's volumes:
-// chosen ones are bound to their claims, and the rest provisioned. node is the pod's future node,
-// or nil.
+// chosen ones are bound to their claims, and the rest provisioned, unless their class is stalled.
+// node is the pod's future node, or nil.
 func (c *Controllers) Bind(volumes plugins.PodVolumes, node *cluster.Node) {
 	for _, volume := range volumes.Volumes {
 		c.show(cycle.Volumes, volume.DeepCopy())
@@ -110,6 +113,10 @@ func (c *Controllers) Bind(volumes plugins.PodVolumes, node *cluster.Node) {
 		}
 	}
 	for _, claim := range volumes.Claims {
+		if c.Stalled[ptr.Deref(claim.Spec.StorageClassName, "")] {
+			c.show(cycle.Claims, claim.DeepCopy()) // with the selected node
+			continue
+		}
 		volume := c.provision(claim, node)
 		c.show(cycle.Volumes, volume)
 		c.bindClaim(claim, volume.Name)
