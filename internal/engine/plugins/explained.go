@@ -25,8 +25,8 @@ type Detailer interface {
 	Detail(c *cluster.Cluster, p *cluster.Pod) func(n *cluster.Node) string
 }
 
-// Briefer is a plugin with reasons that do not name the objects and amounts behind them. Brief does,
-// once for all nodes: of different details it returns that of the node closest to taking the pod.
+// Briefer is a plugin with reasons that do not name the objects and amounts behind them. Brief
+// does, once for all nodes: if these differ, for the node closest to taking the pod.
 type Briefer interface {
 	Brief(c *cluster.Cluster, p *cluster.Pod) string
 }
