@@ -65,6 +65,9 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 
 // Brief implements Briefer. The node closest to taking the pod is the one with the most devices.
 func (d *DynamicResources) Brief(c *cluster.Cluster, p *cluster.Pod) string {
+	if a := d.attemptFor(c, p); a.err != nil || a.rejection != nil {
+		return "" // the reason names the claim
+	}
 	var best *cluster.Node
 	most, shared := -1, slices.DeleteFunc(c.ResourceSlices.All(), isLocal)
 	for _, n := range c.SortedNodes() {

@@ -372,6 +372,11 @@ metadata: {name: trains, namespace: x, uid: t, resourceVersion: "1"}
 spec: {containers: [{name: c, image: i}], resourceClaims: [{name: d, resourceClaimName: five}]}
 ---
 apiVersion: v1
+kind: Pod
+metadata: {name: lacks, namespace: x, uid: l, resourceVersion: "1"}
+spec: {containers: [{name: c, image: i}], resourceClaims: [{name: d, resourceClaimName: absent}]}
+---
+apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data, namespace: x}
 spec: {storageClassName: absent, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
@@ -398,6 +403,7 @@ spec: {containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeCl
 		t.Fatal(err)
 	}
 	for _, want := range []string{
+		`could not find ResourceClaim "x/absent"`,
 		"2 of 2 nodes: cannot allocate all claims (claim five, request r: wants 5 of class gpu, 1 present, 1 free on b)",
 		`2 of 2 nodes: pod has unbound immediate PersistentVolumeClaims (persistentvolumeclaim "data": storageclass "absent" not found)`,
 	} {
