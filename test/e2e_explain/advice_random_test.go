@@ -339,6 +339,9 @@ func (d *drawn) carryOut(t *testing.T, s *explain.Suggestion) bool {
 		name := object[strings.LastIndex(object, "/")+1:]
 		switch c.Kind {
 		case "AddNode":
+			if strings.Contains(string(c.Patch), v1.LabelOSStable) {
+				return false // simulated nodes are not Windows
+			}
 			byHand = append(byHand, func() { d.addNode(t, c, object) })
 		case "RunPod":
 			found := regexp.MustCompile(`labelled (\S+) in namespace`).FindStringSubmatch(c.Text)

@@ -16,13 +16,11 @@ import (
 // Helpers shared by the volume plugins: from a pod's volumes to claims, and from claims to volumes.
 
 // Annotations on claims and volumes. They mark completed binding, a volume chosen by the controller
-// or the scheduler rather than a user, the node to provision a volume for, and the provisioner of a
-// volume.
+// or the scheduler rather than a user, and the node to provision a volume for.
 const (
 	annBindCompleted     = "pv.kubernetes.io/bind-completed"
 	annBoundByController = "pv.kubernetes.io/bound-by-controller"
 	annSelectedNode      = "volume.kubernetes.io/selected-node"
-	annProvisionedBy     = "pv.kubernetes.io/provisioned-by"
 )
 
 // claimOf returns the name of the claim behind a pod's volume; ok is false for volumes without a

@@ -335,24 +335,41 @@ func AwaitedVolumes(c *cluster.Cluster, p *cluster.Pod) string {
 // provisionedWithin is more than a working provisioner takes.
 const provisionedWithin = time.Minute
 
-// StalledClasses returns the storage classes with a claim that waits for its provisioner in vain:
-// for longer than a working one takes, or for a provisioner without any trace in the cluster.
-func StalledClasses(c *cluster.Cluster, now time.Time) (classes map[string]bool) {
+// StalledClasses returns the storage classes whose provisioner makes no volumes: one of its claims
+// has waited for longer than a working one takes, or its CSI driver leaves no trace in the cluster.
+// A cluster that is not known as a whole may lack the traces; then a claim must be waiting as well.
+func StalledClasses(c *cluster.Cluster, now time.Time, whole bool) (classes map[string]bool) {
+	classes = map[string]bool{}
 	for _, claim := range c.Claims.All() {
 		asked := metav1.HasAnnotation(claim.ObjectMeta, annSelectedNode) && !claim.CreationTimestamp.IsZero()
 		class, ok := c.StorageClasses.Get("", claimClass(claim))
-		if !ok || !asked || claim.Spec.VolumeName != "" {
-			continue
+		if ok && asked && claim.Spec.VolumeName == "" &&
+			(now.Sub(claim.CreationTimestamp.Time) >= provisionedWithin || !leavesTrace(c, class.Provisioner)) {
+			classes[class.Name] = true
 		}
-		if now.Sub(claim.CreationTimestamp.Time) < provisionedWithin && leavesTrace(c, class.Provisioner) {
-			continue
+	}
+	for _, class := range c.StorageClasses.All() {
+		if whole && !leavesTrace(c, class.Provisioner) {
+			classes[class.Name] = true
 		}
-		if classes == nil {
-			classes = map[string]bool{}
-		}
-		classes[class.Name] = true
 	}
 	return classes
+}
+
+// leavesTrace reports whether a provisioner is installed or has made a volume. Only CSI drivers
+// register, and only their names have no slash.
+func leavesTrace(c *cluster.Cluster, provisioner string) bool {
+	if _, installed := c.CSIDrivers.Get("", provisioner); installed || strings.Contains(provisioner, "/") {
+		return true
+	}
+	for _, n := range c.CSINodes.All() {
+		if slices.ContainsFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == provisioner }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.Volumes.All(), func(v *v1.PersistentVolume) bool {
+		return v.Spec.CSI != nil && v.Spec.CSI.Driver == provisioner
+	})
 }
 
 // AwaitedOf returns AwaitedVolumes if the pod has an unbound claim of one of the storage classes.
@@ -367,21 +384,6 @@ func AwaitedOf(c *cluster.Cluster, p *cluster.Pod, classes map[string]bool) stri
 		return ""
 	}
 	return AwaitedVolumes(c, p)
-}
-
-// leavesTrace reports whether a provisioner is built in, installed or has made a volume.
-func leavesTrace(c *cluster.Cluster, provisioner string) bool {
-	if _, installed := c.CSIDrivers.Get("", provisioner); installed || strings.HasPrefix(provisioner, "kubernetes.io/") {
-		return true
-	}
-	for _, n := range c.CSINodes.All() {
-		if slices.ContainsFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == provisioner }) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(c.Volumes.All(), func(v *v1.PersistentVolume) bool {
-		return v.Annotations[annProvisionedBy] == provisioner || v.Spec.CSI != nil && v.Spec.CSI.Driver == provisioner
-	})
 }
 
 // awaitedBy returns the component that must act on the volume chosen for a claim, or "" if none is

@@ -78,8 +78,8 @@ status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 	}
 }
 
-// Volumes of a class are not made if one of its claims waits in vain: for too long, or for a
-// provisioner without any trace in the cluster.
+// Volumes of a class are not made if one of its claims has waited for too long, or if its driver is
+// not installed.
 func TestStalledProvisioners(t *testing.T) {
 	const objects = twoNodes + `
 apiVersion: storage.k8s.io/v1
@@ -108,18 +108,25 @@ spec:
 `
 	const driver = "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: csi.example.com}\n"
 	for _, c := range []struct {
-		name, more string
-		age        time.Duration
-		stalls     bool
+		name, more    string
+		asked         time.Duration // ago; 0 for never
+		whole, stalls bool
 	}{
-		{"just asked", driver, time.Second, false},
-		{"asked long ago", driver, time.Hour, true},
-		{"not installed", "", time.Second, true},
+		{"just asked", driver, time.Second, true, false},
+		{"asked long ago", driver, time.Hour, true, true},
+		{"asked of none", "", time.Second, false, true},
+		{"not installed", "", 0, true, true},
+		{"maybe installed", "", 0, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
-			created := now.Add(-c.age).Format(time.RFC3339)
-			w, err := simulate.Open(read(t, strings.ReplaceAll(objects, "CREATED", created)+c.more), simulate.Options{Now: now})
+			text := strings.ReplaceAll(objects, "CREATED", now.Add(-c.asked).Format(time.RFC3339)) + c.more
+			if c.asked == 0 {
+				text = strings.ReplaceAll(text, ", annotations: {volume.kubernetes.io/selected-node: node-2}", "")
+			}
+			set := read(t, text)
+			set.Whole = c.whole
+			w, err := simulate.Open(set, simulate.Options{Now: now})
 			if err != nil {
 				t.Fatal(err)
 			}

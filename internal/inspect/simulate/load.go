@@ -53,7 +53,6 @@ func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
 	showAll(s, cycle.ResourceClaims, set.ResourceClaims)
 	showAll(s, cycle.DeviceClasses, set.DeviceClasses)
 	showAll(s, cycle.DeviceTaintRules, set.DeviceTaintRules)
-	s.standin.Stalled = plugins.StalledClasses(s.c, s.clock.time())
 	s.showComposites(set.CompositePodGroups, catalog)
 	s.showGroups(set.PodGroups, catalog)
 }
@@ -90,6 +89,7 @@ func (o *operations) loadApplied(set *manifest.Set) {
 	// With the identity and status copied above, the core sees an update of the same object rather
 	// than another object of that name.
 	o.scheduler.showSet(&applied, o.pods.catalog)
+	o.scheduler.findStalled(o.workloads.set.Whole)
 	// New quotas count existing pods of their namespace. A pod refused by a quota is charged
 	// nowhere and does not count.
 	var charged []*v1.Pod
@@ -100,6 +100,12 @@ func (o *operations) loadApplied(set *manifest.Set) {
 	}
 
 	o.bounds.addLimits(set.ResourceQuotas, set.LimitRanges, charged)
+}
+
+// findStalled finds the storage classes without a working provisioner. whole is set if everything in
+// the cluster was read.
+func (s *scheduler) findStalled(whole bool) {
+	s.standin.Stalled = plugins.StalledClasses(s.c, s.clock.time(), whole)
 }
 
 // showAll shows the core a list of objects of one kind, each in a separate event.

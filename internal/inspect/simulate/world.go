@@ -166,6 +166,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		w.scheduler.api.Follow(object, false)
 	}
 	w.scheduler.showSet(set, w.pods.catalog)
+	w.scheduler.findStalled(set.Whole)
 	w.claims.identifyClaims()
 	for _, n := range set.Nodes {
 		w.nodes.addNode(n)
