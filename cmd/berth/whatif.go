@@ -154,7 +154,8 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	case len(steps) == 0:
 		return usagef("no operation is named: such as drain node/NAME (see %s --help)", cmd.CommandPath())
 	}
-	said.Within(f.NamespaceOr(f.namespace))
+	f.Applied = f.NamespaceOr(f.namespace)
+	said.Within(f.Applied)
 
 	readCatalog := func() (*provision.Catalog, error) { return nil, nil }
 	if provisions {

@@ -98,7 +98,7 @@ func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set,
 	if q.applied++; q.applied > mostApplied {
 		return nil, fmt.Errorf("apply -f -: at most %d times in a forecast", mostApplied)
 	}
-	set, err := manifest.Read([]string{"-"}, bytes.NewReader([]byte(q.Manifest)), manifest.Options{Over: over})
+	set, err := manifest.Read([]string{"-"}, bytes.NewReader([]byte(q.Manifest)), manifest.Options{Over: over, Namespace: q.Namespace})
 	if err != nil {
 		return nil, err
 	}

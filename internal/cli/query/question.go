@@ -44,7 +44,9 @@ type Question struct {
 	// DropManagedFields drops the objects' managed fields, which do not affect any result.
 	DropManagedFields bool
 	NodePools         bool // of Karpenter are read as well
-	Meter             print.Meter
+	// Applied is the namespace of applied objects without one; by default, "default".
+	Applied string
+	Meter   print.Meter
 
 	recursive bool
 	seed      uint64
@@ -226,7 +228,7 @@ func (q *Question) Options(cmd *cobra.Command, set *manifest.Set, source *simula
 	}
 	options := simulate.Options{Profiles: running.Profiles, Seed: q.seed, Gates: q.Gates, Now: source.AsOf.Time, Unseen: q.Unseen}
 	options.Read = func(files []string, over *manifest.Set) (*manifest.Set, error) {
-		applied, err := readManifests(cmd, files, manifest.Options{Over: over})
+		applied, err := readManifests(cmd, files, manifest.Options{Over: over, Namespace: q.Applied})
 		if err == nil && slices.ContainsFunc(q.Files, isRecording) {
 			for _, object := range applied.Objects() {
 				record.Slim(object) // or it would differ from what is recorded

@@ -4,6 +4,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -33,6 +34,8 @@ type parser struct {
 	tree    tree
 	decoder *decoder
 	lenient bool
+	// namespace is that of objects without one.
+	namespace string
 }
 
 // parseChunk reads one chunk, the order-th of the input. It returns several results for a List not
@@ -266,7 +269,7 @@ func (p *parser) unknownFields(f *found) {
 func (p *parser) finishObject(f *found, n int32) {
 	o := f.object
 	if f.kind.namespaced && o.GetNamespace() == "" {
-		o.SetNamespace(metav1.NamespaceDefault)
+		o.SetNamespace(cmp.Or(p.namespace, metav1.NamespaceDefault))
 	}
 
 	// The API server would also generate a name.

@@ -34,6 +34,8 @@ type Options struct {
 	// Strict rejects pods on nodes missing from the input. Without it they are kept, and counted in
 	// Set.Elsewhere.
 	Strict bool
+	// Namespace is the namespace of objects without one; by default, "default".
+	Namespace string
 	// Over is the set that the input is applied to, or nil: objects may refer to it as well.
 	Over *Set
 	// Stdin is the name of standard input in messages; by default <stdin>.
@@ -245,7 +247,7 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 	for range workers {
 		running.Go(func() {
 			// Each worker has a parser, reusing its tree and its table of words for all objects.
-			p := &parser{decoder: newDecoder(), lenient: r.options.Lenient}
+			p := &parser{decoder: newDecoder(), lenient: r.options.Lenient, namespace: r.options.Namespace}
 			for b := range jobs {
 				for i, c := range b.chunks {
 					b.found = append(b.found, nameTemplate(c, p.parseChunk(c, b.order+int32(i)))...)
