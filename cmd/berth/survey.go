@@ -4,11 +4,13 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/cli/parse"
@@ -54,7 +56,7 @@ func inquire(cmd *cobra.Command, condition string,
 		if err != nil {
 			return err
 		}
-		return s.Ask(cmd, func(w *simulate.World, source simulate.Source) (*query.Answer, error) {
+		err = s.Ask(cmd, func(w *simulate.World, source simulate.Source) (*query.Answer, error) {
 			s.Meter.Begin(cmd.ErrOrStderr(), "asking about the cluster")
 			said, any, err := list(w, of, source)
 			if err == nil && failOn != "" {
@@ -62,6 +64,13 @@ func inquire(cmd *cobra.Command, condition string,
 			}
 			return said, err
 		})
+		// A namespace's admin may read its pods, but not the nodes.
+		if condition == "pending" && of.Namespace != "" && apierrors.IsForbidden(err) {
+			if lines := s.StatusesOf(cmd.Context(), of.Namespace); len(lines) > 0 {
+				err = fmt.Errorf("%w. Without them:\n%s", err, strings.Join(lines, "\n"))
+			}
+		}
+		return err
 	}
 
 	flags := cmd.Flags()

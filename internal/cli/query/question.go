@@ -210,6 +210,17 @@ func (q *Question) StatusOf(ctx context.Context, namespace, name string) string 
 	return client.StatusOf(ctx, namespace, name)
 }
 
+// StatusesOf describes the pending pods of a namespace; see [snapshot.Client.StatusesOf].
+func (q *Question) StatusesOf(ctx context.Context, namespace string) []string {
+	client, err := q.readingClient()
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	return client.StatusesOf(ctx, namespace)
+}
+
 func (q *Question) readLive(ctx context.Context) (*snapshot.Snapshot, error) {
 	client, err := q.readingClient()
 	if err != nil {

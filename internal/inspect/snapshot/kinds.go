@@ -118,9 +118,28 @@ func (c *Client) StatusOf(ctx context.Context, namespace, name string) string {
 	if pod.Spec.NodeName != "" {
 		return fmt.Sprintf("pod %s/%s is on node %s", namespace, name, pod.Spec.NodeName)
 	}
+	return messageFor(&pod)
+}
+
+// StatusesOf describes the pending pods of a namespace like StatusOf, one per line.
+func (c *Client) StatusesOf(ctx context.Context, namespace string) (lines []string) {
+	var list v1.PodList
+	if err := c.http[v1.SchemeGroupVersion].Get().Namespace(namespace).Resource("pods").Do(ctx).Into(&list); err != nil {
+		return nil
+	}
+	for i := range list.Items {
+		if message := messageFor(&list.Items[i]); list.Items[i].Spec.NodeName == "" && message != "" {
+			lines = append(lines, message)
+		}
+	}
+	return lines
+}
+
+// messageFor quotes the scheduler's message in a pod's status; empty without one.
+func messageFor(pod *v1.Pod) string {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == v1.PodScheduled && condition.Message != "" {
-			return fmt.Sprintf("the scheduler wrote into the status of pod %s/%s, %s: %s", namespace, name,
+			return fmt.Sprintf("the scheduler wrote into the status of pod %s/%s, %s: %s", pod.Namespace, pod.Name,
 				condition.LastTransitionTime.UTC().Format("2006-01-02 15:04:05Z"), condition.Message)
 		}
 	}

@@ -104,6 +104,27 @@ func TestWhatMayNotBeReadIsLeftOutUnlessItIsNeeded(t *testing.T) {
 	}
 }
 
+// TestAnAdminOfANamespaceGetsItsPods reads the pods of a namespace only.
+func TestAnAdminOfANamespaceGetsItsPods(t *testing.T) {
+	api := apitest.New(t)
+	api.Refuse("nodes", http.StatusForbidden)
+	for _, name := range []string{"waits", "new", "runs"} {
+		pod := object("v1", "Pod", "shop", name)
+		if name != "new" {
+			pod["status"] = map[string]any{"conditions": []any{map[string]any{
+				"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available", "lastTransitionTime": "2026-11-27T12:00:00Z"}}}
+		}
+		if name == "runs" {
+			pod["spec"] = map[string]any{"nodeName": "node-1"}
+		}
+		api.Set("pods", pod)
+	}
+	want := []string{"the scheduler wrote into the status of pod shop/waits, 2026-11-27 12:00:00Z: 0/3 nodes are available"}
+	if lines := client(t, api).StatusesOf(t.Context(), "shop"); !slices.Equal(lines, want) {
+		t.Errorf("%q", lines)
+	}
+}
+
 // The connection itself refuses all writes; the server of this test fails at any request that is
 // not a GET.
 func TestNoWriteIsSent(t *testing.T) {
