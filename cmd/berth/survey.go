@@ -67,7 +67,7 @@ func inquire(cmd *cobra.Command, condition string,
 		// A namespace's admin may read its pods, but not the nodes.
 		if condition == "pending" && of.Namespace != "" && apierrors.IsForbidden(err) {
 			if lines := s.StatusesOf(cmd.Context(), of.Namespace); len(lines) > 0 {
-				err = fmt.Errorf("%w. Without them:\n%s", err, strings.Join(lines, "\n"))
+				err = fmt.Errorf("%w. Without them: %s", err, strings.Join(lines, "; "))
 			}
 		}
 		return err
