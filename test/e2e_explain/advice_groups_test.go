@@ -56,7 +56,7 @@ func TestEveryGroupAdviceHelps(t *testing.T) {
 
 func (a *groupAdvice) follow(t *testing.T) {
 	in := &advice{name: a.name}
-	sh(t, "kubectl create namespace "+a.name)
+	createNamespace(t, a.name)
 	t.Cleanup(func() {
 		sh(t, "kubectl delete namespace "+a.name+" --wait=false; kubectl delete pods --all --force -n "+a.name)
 	})

@@ -225,7 +225,7 @@ func TestEveryAdviceHelps(t *testing.T) {
 }
 
 func (a *advice) follow(t *testing.T) {
-	sh(t, "kubectl create namespace "+a.name)
+	createNamespace(t, a.name)
 	t.Cleanup(func() {
 		sh(t, "kubectl delete namespace "+a.name+" --wait=false; kubectl delete pods --all --force -n "+a.name)
 	})
@@ -253,6 +253,18 @@ func (a *advice) follow(t *testing.T) {
 	a.pendingAgrees(t, e)
 	a.do(t, e)
 	within(t, 30*time.Second, "the pods run", func() bool { return a.running(t) == max(a.then, 1) && a.waiting(t) == nil })
+}
+
+// createNamespace creates a namespace, and waits until pods can be created in it.
+func createNamespace(t *testing.T, name string) {
+	t.Helper()
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 20*time.Second, "a service account", func() bool {
+		_, err := client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
+		return err == nil
+	})
 }
 
 // do follows the advice, which is to do nothing if pods are already leaving.
