@@ -102,8 +102,8 @@ func (o *operations) loadApplied(set *manifest.Set) {
 	o.bounds.addLimits(set.ResourceQuotas, set.LimitRanges, charged)
 }
 
-// findStalled finds the storage classes without a working provisioner. whole is set if everything in
-// the cluster was read.
+// findStalled finds the storage classes without a working provisioner. whole is set if the whole
+// cluster was read.
 func (s *scheduler) findStalled(whole bool) {
 	s.standin.Stalled = plugins.StalledClasses(s.c, s.clock.time(), whole)
 }
