@@ -40,7 +40,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 
 	return func(n *cluster.Node) string {
 		within := d.devicesWithin(n, shared)
-		texts := tally.countsOf(within)
+		texts := slices.Concat(tally.elsewhere(n), tally.countsOf(within))
 		taints, devices := map[string]bool{}, 0
 		for _, device := range within {
 			// Only devices withheld from all requests are news: the rest are unavailable for

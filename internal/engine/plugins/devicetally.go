@@ -4,6 +4,7 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -65,11 +66,7 @@ func deviceUsers(c *cluster.Cluster) map[structured.DeviceID][]string {
 		}
 		user := fmt.Sprintf("claim %s/%s, reserved for no pod", claim.Namespace, claim.Name)
 		if len(claim.Status.ReservedFor) > 0 {
-			var pods []string
-			for _, consumer := range claim.Status.ReservedFor {
-				pods = append(pods, claim.Namespace+"/"+consumer.Name)
-			}
-			user = fmt.Sprintf("%s (claim %s)", joinFew(pods), claim.Name)
+			user = fmt.Sprintf("%s (claim %s)", joinFew(consumersOf(claim)), claim.Name)
 		}
 		for i := range claim.Status.Allocation.Devices.Results {
 			if result := &claim.Status.Allocation.Devices.Results[i]; !ptr.Deref(result.AdminAccess, false) {
@@ -79,6 +76,14 @@ func deviceUsers(c *cluster.Cluster) map[structured.DeviceID][]string {
 		}
 	}
 	return users
+}
+
+// consumersOf names the pods in a claim's reservation.
+func consumersOf(claim *resourcev1.ResourceClaim) (pods []string) {
+	for _, consumer := range claim.Status.ReservedFor {
+		pods = append(pods, claim.Namespace+"/"+consumer.Name)
+	}
+	return pods
 }
 
 // joinFew joins at most three texts, and counts the rest.
@@ -151,6 +156,8 @@ func (t *deviceTally) countsOf(devices []reachedDevice) []string {
 				text += " (there are no ResourceSlices: does the driver run?)"
 			case len(devices) == 0:
 				text += " (no ResourceSlice has devices for the node)"
+			case present == 0:
+				text += " (the selectors match none of the node's devices)"
 			case len(users) > 0:
 				text += ", used by " + joinFew(users)
 			}
@@ -165,6 +172,19 @@ func (t *deviceTally) countsOf(devices []reachedDevice) []string {
 		return append(rest, "no choice of these devices satisfies all requests and constraints together")
 	}
 	return short
+}
+
+// elsewhere describes the allocated claims out of a node's reach, and the pods for which they are
+// reserved.
+func (t *deviceTally) elsewhere(n *cluster.Node) (texts []string) {
+	for i, claim := range t.a.claims {
+		if claim.Status.Allocation == nil || t.a.reachable[i] == nil || t.a.reachable[i].match(n) {
+			continue
+		}
+		texts = append(texts, fmt.Sprintf("claim %s is allocated out of the node's reach, for %s", claim.Name,
+			cmp.Or(joinFew(consumersOf(claim)), "no pod")))
+	}
+	return texts
 }
 
 // countFor counts the devices matching a request, and the free ones among them, and lists the users
