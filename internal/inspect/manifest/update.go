@@ -59,10 +59,25 @@ func Merge(was, manifest metav1.Object) (merged, before metav1.Object, err error
 	if p, ok := merged.(*v1.Pod); ok && len(last) == 0 {
 		p.Spec.SchedulingGates = manifest.(*v1.Pod).Spec.SchedulingGates // the client that removes one names the others
 	}
+	if p, ok := merged.(*v1.Pod); ok && err == nil {
+		keepPullPolicies(p.Spec.Containers, was.(*v1.Pod).Spec.Containers)
+		keepPullPolicies(p.Spec.InitContainers, was.(*v1.Pod).Spec.InitContainers)
+	}
 	for _, object := range []metav1.Object{merged, before} {
 		byType[reflect.TypeOf(object).Elem()].prepare(object) // its faults are known, or the server's
 	}
 	return merged, before, err
+}
+
+// keepPullPolicies undoes the default of the manifest's containers with another image: it depends
+// on the image, but only the API server sets it, in new pods.
+func keepPullPolicies(now, was []v1.Container) {
+	for i := range now {
+		j := slices.IndexFunc(was, func(c v1.Container) bool { return c.Name == now[i].Name })
+		if j >= 0 && now[i].Image != was[j].Image {
+			now[i].ImagePullPolicy = was[j].ImagePullPolicy
+		}
+	}
 }
 
 // omitEmpty removes null and empty strings, which typed objects have for fields missing from a

@@ -158,6 +158,7 @@ func TestApplyIsRefusedAsByTheAPIServer(t *testing.T) {
 		{"Pod", "alone", []string{"tolerations: [", "schedulingGates: [{name: stop}], tolerations: ["},
 			`spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'stop'`},
 		{"Pod", "alone", []string{"tolerations: [", "activeDeadlineSeconds: 9, tolerations: [{key: b, operator: Exists}, ", "image: i", "image: j"}, ""},
+		{"Pod", "alone", []string{"image: i", "image: \"i:2\""}, ""}, // by default, it is pulled only if absent
 		{"Pod", "gated", []string{"disk: ssd", "disk: hdd"}, `only additions to spec.nodeSelector are allowed (no mutations or deletions)`},
 		{"Pod", "gated", []string{"disk: ssd", "disk: ssd, zone: a"}, ""},
 		{"PersistentVolumeClaim", "data", []string{"slow", "fast"}, `PersistentVolumeClaim "data" is invalid: spec: Forbidden: ` +
