@@ -6,6 +6,7 @@ package explain
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
@@ -56,11 +58,16 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 	if err != nil {
 		return err.Error()
 	}
+	for _, e := range edits {
+		if e.set != nil {
+			e.set(w.Trial()) // before the first attempt: no event would requeue the pod
+		}
+	}
 	w.MakeMissing(rehearsedMissing)
 	*s.budget -= s.size
 	w.Settle()
 	k := keeperOf(w, s.original)
-	before := k.runningPods(w)
+	before := k.stateOf(w)
 	var kinds []string
 	var alter []func(*v1.Pod)
 	for _, e := range edits {
@@ -80,8 +87,6 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 					return err.Error()
 				}
 			}
-		case e.set != nil:
-			e.set(w.Trial())
 		}
 	}
 	var notes []string
@@ -139,6 +144,9 @@ func (k keeper) execute(w *simulate.World, steps []step) (notes []string, err er
 			}
 			object.SetUID("")
 			object.SetResourceVersion("")
+			if pod, ok := object.(*v1.Pod); ok && s.verb == recreateObject {
+				pod.Status = v1.PodStatus{} // with the names of its claims
+			}
 		}
 		if s.verb == deletePod {
 			continue
@@ -187,14 +195,25 @@ func (k keeper) objectOf(w *simulate.World, s step) (metav1.Object, error) {
 	return after, json.Unmarshal(merged, after)
 }
 
-// runningPods counts the workload's pods on nodes.
-func (k keeper) runningPods(w *simulate.World) (n int) {
+// podsBefore are a workload's pods before a change.
+type podsBefore struct {
+	running map[types.UID]bool
+	pending int
+}
+
+// stateOf returns the workload's pods.
+func (k keeper) stateOf(w *simulate.World) (of podsBefore) {
+	of.running = map[types.UID]bool{}
 	for _, f := range w.InNamespace(k.pod.Namespace) {
-		if k.isOurs(w, f.Object) && isRunning(f) {
-			n++
+		switch {
+		case !k.isOurs(w, f.Object):
+		case isRunning(f):
+			of.running[f.Object.UID] = true
+		case f.Pod != nil && f.Pod.NodeName == "":
+			of.pending++
 		}
 	}
-	return n
+	return of
 }
 
 // isOurs reports whether a pod is the keeper's pod, or belongs to its workload.
@@ -211,25 +230,26 @@ func isRunning(f simulate.Found) bool {
 }
 
 // whyNotRunning returns why the commands did not help, or "" if they did: it looks for the pod and
-// otherwise compares the number of running pods with the number before.
-func (k keeper) whyNotRunning(w *simulate.World, before int, notes []string) string {
+// otherwise for a new running pod. More pods must run than before or, after a rollout, as many with
+// fewer pending.
+func (k keeper) whyNotRunning(w *simulate.World, before podsBefore, notes []string) string {
 	if f, ok := w.Find(k.pod.Namespace, k.pod.Name); ok && f.Object.UID == k.pod.UID && isRunning(f) {
 		return ""
 	}
-	running, why := 0, ""
+	why, now := "", k.stateOf(w)
+	fresh := slices.ContainsFunc(slices.Collect(maps.Keys(now.running)), func(uid types.UID) bool { return !before.running[uid] })
+	more := len(now.running) - len(before.running)
 	for _, f := range w.InNamespace(k.pod.Namespace) {
 		switch {
 		case !k.isOurs(w, f.Object):
-		case isRunning(f):
-			running++
 		case f.Refused != "":
 			why = f.Refused
-		case why == "" && f.Message != "":
+		case why == "" && !isRunning(f) && f.Message != "":
 			why = f.Message
 		}
 	}
 	switch {
-	case running > before:
+	case more > 0 || more == 0 && fresh && now.pending < before.pending:
 		return ""
 	case len(notes) > 0:
 		return notes[0]
