@@ -68,7 +68,7 @@ func (c *checking) runCheck(cmd *cobra.Command) error {
 		return usagef("--for %q: must be one of %s", c.part, strings.Trim(strings.ReplaceAll(fmt.Sprint(deploy.Parts()), " ", ", "), "[]"))
 	}
 
-	client, err := query.NewClient(&c.cluster, "berth-check", query.Short, query.Busy)
+	client, err := query.NewClient(&c.cluster, "berth-check", query.LimitTime, query.RaiseRateLimit)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c *checking) runCheck(cmd *cobra.Command) error {
 	said, err := c.askServer(cmd, client)
 	meter.End()
 	if err != nil {
-		return connect.Reach(err)
+		return connect.WithRemedy(err)
 	}
 	if err := said.Write(cmd.OutOrStdout(), c.output); err != nil {
 		return err

@@ -189,7 +189,7 @@ func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Inte
 	if err := d.Prepare(cmd); err != nil {
 		return nil, nil, err
 	}
-	client, err := query.NewClient(&d.Cluster, d.UserAgent, query.Busy)
+	client, err := query.NewClient(&d.Cluster, d.UserAgent, query.RaiseRateLimit)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -200,7 +200,7 @@ func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Inte
 		o.Grace = &d.grace
 	}
 	if o.Nodes, err = d.selectNodes(cmd.Context(), client, args); err != nil {
-		return nil, nil, connect.Reach(err)
+		return nil, nil, connect.WithRemedy(err)
 	}
 	// Placements require a known configuration, unless the drain does not depend on them: it may
 	// leave pods pending, or it is a dry run, whose first line reports the assumption.

@@ -79,7 +79,7 @@ func pointAt(dataDir string, args []string) error {
 	}
 	switch {
 	case kubeconfig != "" && needsCluster(args):
-		if at, runs := connect.Answers(kubeconfig); !runs {
+		if at, runs := connect.IsListening(kubeconfig); !runs {
 			return fmt.Errorf("the cluster in %s is not running: nothing answers at %s: start it with `%s`, or name "+
 				"another one with --data-dir, KUBECONFIG or --kubeconfig",
 				dataDir, at, upIn(dataDir))

@@ -36,7 +36,7 @@ func newFault(to *connect.Flags, cmd *cobra.Command,
 		if err := addNamed(&which, nodes); err != nil {
 			return err
 		}
-		client, err := query.NewClient(to, "nodes", query.Short)
+		client, err := query.NewClient(to, "nodes", query.LimitTime)
 		if err != nil {
 			return err
 		}

@@ -249,7 +249,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 		}
 		return p, err
 	}); err != nil {
-		return connect.Reach(err)
+		return connect.WithRemedy(err)
 	}
 	running, err := b.RunningIn(cmd, client, false)
 	if err != nil {

@@ -48,14 +48,14 @@ func (d *drain) runUncordon(cmd *cobra.Command, args []string) error {
 	if err := d.checkNodes(cmd, args); err != nil {
 		return err
 	}
-	client, err := query.NewClient(&d.Cluster, d.UserAgent, query.Short)
+	client, err := query.NewClient(&d.Cluster, d.UserAgent, query.LimitTime)
 	if err != nil {
 		return err
 	}
 
 	names, err := d.selectNodes(cmd.Context(), client, args)
 	if err != nil {
-		return connect.Reach(err)
+		return connect.WithRemedy(err)
 	}
 	if err := openNodes(cmd.Context(), cmd.OutOrStdout(), client, names, d.dryRun); err != nil || d.dryRun != "none" {
 		return err

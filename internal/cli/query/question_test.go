@@ -370,14 +370,14 @@ func TestTheNamespaceIsTheFlagsOrTheContexts(t *testing.T) {
 func TestClientsAreTuned(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Minute: time.Minute} {
 		cfg := &rest.Config{Timeout: timeout}
-		if Short(cfg); cfg.Timeout != want {
+		if LimitTime(cfg); cfg.Timeout != want {
 			t.Errorf("%v: %v", timeout, cfg.Timeout)
 		}
 	}
 	nowhere(t)
 	q := newQuestion("--kubeconfig", kubeconfig(t, t.TempDir(), "https://127.0.0.1:1", ""))
 	tuned := 0
-	if _, err := NewClient(&q.Cluster, "x", Busy, func(cfg *rest.Config) {
+	if _, err := NewClient(&q.Cluster, "x", RaiseRateLimit, func(cfg *rest.Config) {
 		if tuned++; cfg.QPS != 50 || cfg.Burst != 100 || !strings.HasSuffix(cfg.UserAgent, "/x") {
 			t.Errorf("%+v", cfg)
 		}

@@ -135,7 +135,7 @@ func (q *Question) configFor(cmd *cobra.Command, set *manifest.Set, source *simu
 func (q *Question) RunningIn(cmd *cobra.Command, client kubernetes.Interface, mayAssume bool) (*config.Running, error) {
 	leases, err := lead.List(cmd.Context(), client.CoordinationV1())
 	if err != nil && !snapshot.Optional(err) {
-		return nil, connect.Reach(err)
+		return nil, connect.WithRemedy(err)
 	}
 	r, err := q.running(cmd, leases, time.Now())
 	switch {
@@ -161,14 +161,14 @@ func NewClient(to *connect.Flags, userAgent string, tune ...func(*rest.Config)) 
 	return kubernetes.NewForConfig(cfg)
 }
 
-// Short bounds the time of a request for one-shot queries, which must not hang on a kubeconfig that
-// points nowhere.
-func Short(cfg *rest.Config) {
+// LimitTime bounds the time of a request for one-shot queries, which must not hang on a kubeconfig
+// that points nowhere.
+func LimitTime(cfg *rest.Config) {
 	if cfg.Timeout == 0 { // no --request-timeout
 		cfg.Timeout = 5 * time.Second
 	}
 }
 
-// Busy raises the rate limit for commands that make many requests; client-go's 5 a second would
-// throttle them.
-func Busy(cfg *rest.Config) { cfg.QPS, cfg.Burst = 50, 100 }
+// RaiseRateLimit raises the rate limit for commands that make many requests; client-go's 5 a second
+// would throttle them.
+func RaiseRateLimit(cfg *rest.Config) { cfg.QPS, cfg.Burst = 50, 100 }

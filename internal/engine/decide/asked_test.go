@@ -172,7 +172,7 @@ func TestPodsThatOthersTellApartAreRankedApart(t *testing.T) {
 func TestSummitKnowsTheHighest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := make([]int16, rapid.SampledFrom([]int{1, 64, 65, 300, 4096, 4200}).Draw(t, "numbers"))
-		s := newSummit(numbers)
+		s := newMaxTree(numbers)
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
 			for range rapid.IntRange(0, 12).Draw(t, "changes") {
 				i := rapid.IntRange(0, len(numbers)-1).Draw(t, "which")
@@ -180,7 +180,7 @@ func TestSummitKnowsTheHighest(t *testing.T) {
 				numbers[i] = int16(rapid.IntRange(-3, 5).Draw(t, "number"))
 				s.numberChanged(int32(i), before)
 			}
-			want, top := peakOf(numbers), s.highestOf()
+			want, top := maximumOf(numbers), s.highestOf()
 			if top != want {
 				t.Fatalf("highest is %+v, want %+v", top, want)
 			}

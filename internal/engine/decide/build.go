@@ -39,7 +39,7 @@ func (r *ranking) rebuild() {
 
 	r.flat, r.live, r.settledOnes = nil, none, map[int]int32{}
 	if len(r.tallies) == 0 {
-		r.flat = newSummit(r.bucket)
+		r.flat = newMaxTree(r.bucket)
 	} else {
 		r.at = make([]position, len(c.Nodes))
 	}

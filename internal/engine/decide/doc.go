@@ -43,7 +43,7 @@
 //     plugins for one class, by their dependencies: fixed, pods on the node, domains, API objects.
 //   - compare (sheet, tally, static, tie): groups of nodes, pod counts of their domains, verdicts
 //     and totals. Shared by rank and base.
-//   - rank (ranking, groups, noderoom, counting, build, follow, summit, choose, guests, left,
+//   - rank (ranking, groups, noderoom, counting, build, follow, maxtree, choose, guests, left,
 //     hypothesis): all nodes for one class.
 //   - base (base, inclusion, tree, box, sums, survey, apart, search): all nodes for all classes of
 //     a skeleton.
@@ -74,6 +74,6 @@
 //     order of a map.
 //   - Lists documented as valid until the next call are scratch space of the type that returns
 //     them.
-//   - Hot functions stay small enough to be inlined: summit.numberChanged, pointOf, ranking.roomOf,
+//   - Hot functions stay small enough to be inlined: maxTree.numberChanged, pointOf, ranking.roomOf,
 //     box.fits, tally.value, ranking.groupAt, room.fits. Check with `go build -gcflags=-m`.
 package decide

@@ -43,7 +43,7 @@ type ranking struct {
 	// flat replaces the buckets of groups while at most one group has unsettled nodes; otherwise it
 	// is nil. live is that group, or none; settledOnes are the groups of settled nodes by reason;
 	// at is not maintained.
-	flat        *summit
+	flat        *maxTree
 	live        int32
 	settledOnes map[int]int32
 

@@ -42,8 +42,8 @@ type leaveRule func(p *cluster.Pod) (priority int64, leaves bool)
 // leftAlready is the priority of a pod that can leave at no cost.
 const leftAlready = math.MinInt64
 
-// vacancy holds the free amounts of some nodes, and the pods that may leave.
-type vacancy struct {
+// freeCapacity holds the free amounts of some nodes, and the pods that may leave.
+type freeCapacity struct {
 	nodes   []amounts
 	leavers []leaver
 }
@@ -54,8 +54,8 @@ type leaver struct {
 	priority int64
 }
 
-// vacancyOn returns the vacancy of nodes. A nil rule lets no pod leave.
-func vacancyOn(nodes []*cluster.Node, other v1.ResourceName, mayLeave leaveRule) (v vacancy) {
+// freeCapacityOn returns the free capacity of nodes. A nil rule lets no pod leave.
+func freeCapacityOn(nodes []*cluster.Node, other v1.ResourceName, mayLeave leaveRule) (v freeCapacity) {
 	for i, n := range nodes {
 		left := amounts{
 			cpu:    n.Size.MilliCPU - n.Requested.MilliCPU,
@@ -80,7 +80,7 @@ func vacancyOn(nodes []*cluster.Node, other v1.ResourceName, mayLeave leaveRule)
 }
 
 // listPriorities lists the priorities of the pods that may leave, the lowest first.
-func (v vacancy) listPriorities() (list []int64) {
+func (v freeCapacity) listPriorities() (list []int64) {
 	for i := range v.leavers {
 		if n := len(list); n == 0 || list[n-1] != v.leavers[i].priority {
 			list = append(list, v.leavers[i].priority)
@@ -90,19 +90,19 @@ func (v vacancy) listPriorities() (list []int64) {
 	return slices.Compact(list)
 }
 
-// without returns the vacancy after all leavers up to a priority have left.
-func (v vacancy) without(priority int64) vacancy {
+// without returns the free capacity after all leavers up to a priority have left.
+func (v freeCapacity) without(priority int64) freeCapacity {
 	nodes := slices.Clone(v.nodes)
 	for i := range v.leavers {
 		if l := &v.leavers[i]; l.priority <= priority {
 			nodes[l.node] = nodes[l.node].plus(l.amounts)
 		}
 	}
-	return vacancy{nodes: nodes}
+	return freeCapacity{nodes: nodes}
 }
 
 // sumFree sums up the free amounts of all nodes.
-func (v vacancy) sumFree() (free amounts) {
+func (v freeCapacity) sumFree() (free amounts) {
 	for i := range v.nodes {
 		free = free.plus(v.nodes[i].atLeastZero())
 	}
@@ -132,7 +132,7 @@ func (r leastRequest) countOn(left amounts) int {
 }
 
 // countIn returns the maximum number of members that fit on the nodes.
-func (r leastRequest) countIn(v vacancy) (sum int) {
+func (r leastRequest) countIn(v freeCapacity) (sum int) {
 	for i := range v.nodes {
 		sum += r.countOn(v.nodes[i])
 	}
@@ -141,7 +141,7 @@ func (r leastRequest) countIn(v vacancy) (sum int) {
 
 // fewestLeavers returns a lower bound for the number of leavers, up to a priority, until need
 // members fit: it assumes that the largest leave, and that their room can be combined across nodes.
-func (r leastRequest) fewestLeavers(v vacancy, priority int64, need int) int {
+func (r leastRequest) fewestLeavers(v freeCapacity, priority int64, need int) int {
 	free := v.sumFree()
 	lacks := amounts{
 		cpu:    times(need, r.cpu) - free.cpu,
@@ -211,7 +211,7 @@ func (r *Request) boundOn(nodes []*cluster.Node, least leastRequest, mayLeave le
 		return b, true
 	}
 
-	v := vacancyOn(nodes, least.name, mayLeave)
+	v := freeCapacityOn(nodes, least.name, mayLeave)
 	if least.countIn(v) >= r.Need {
 		return b, true
 	}

@@ -23,7 +23,7 @@
 //	             │
 //	         RoomMaker     the cheapest domain; pods that end without eviction
 //	             │
-//	         clearance     victims, reprieve: for the members of a group, or for a tree
+//	         victimSearch  victims, reprieve: for the members of a group, or for a tree
 //	             │
 //	          Domains      one domain of a topology key: bound, confine, score
 //	             │
@@ -46,17 +46,17 @@
 // # Trees
 //
 // Package cycle places the groups of a tree, each by an Attempt. To make room, it passes the tree
-// to [Attempt.PlanTree]: the clearance has the tree place its groups after removing pods, and while
-// more may be removed ([TreeRoom]), by a RoomMaker for each group that does not fit.
+// to [Attempt.PlanTree]: the victimSearch has the tree place its groups after removing pods, and
+// while more may be removed ([TreeRoom]), by a RoomMaker for each group that does not fit.
 //
 // # What is exact, and what is bounded
 //
 // If members are alike, one pass is exact: all take the same room, so no order places more. If they
 // differ, several orders are tried, followed by a depth-first search for placements; the search is
 // exact unless it reaches its limit, which the verdict reports. Domains are skipped only if a bound
-// shows that too few members fit ([vacancy]), or that the score cannot be better. Victims are found
-// greedily and then reprieved unit by unit: every evicted unit is needed, but a smaller set may
-// exist.
+// shows that too few members fit ([freeCapacity]), or that the score cannot be better. Victims are
+// found greedily and then reprieved unit by unit: every evicted unit is needed, but a smaller set
+// may exist.
 //
 // All pods share the deciding goroutine, so an attempt ends at its [Bound]: about a tenth of a
 // second to decide and as much to make room, twice that the next time, and so on. The bound is a

@@ -244,7 +244,7 @@ func (d *Domains) findRoomiest(domains []string) (roomiest string) {
 	nodes, least := d.nodesByDomain(), d.leastRequest()
 	most := -1
 	for _, domain := range domains {
-		if n := least.countIn(vacancyOn(nodes[domain], least.name, nil)); n > most {
+		if n := least.countIn(freeCapacityOn(nodes[domain], least.name, nil)); n > most {
 			roomiest, most = domain, n
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // reprieveVictims puts unneeded units back, while the effort lasts, and returns the rest.
-func (c *clearance) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (leave [][]*cluster.Pod) {
+func (c *victimSearch) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (leave [][]*cluster.Pod) {
 	c.sortForReprieve(units)
 	defer c.bound.extendPart()() // it need not come to its end
 	together := c.pods.leastTogether()
@@ -24,7 +24,7 @@ func (c *clearance) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (
 
 // sortForReprieve orders units for reprieve: first units that violate a budget by leaving, then the
 // more important ones.
-func (c *clearance) sortForReprieve(units [][]*cluster.Pod) {
+func (c *victimSearch) sortForReprieve(units [][]*cluster.Pod) {
 	breaks := map[*cluster.Pod]bool{}
 	for _, unit := range units {
 		breaks[unit[0]] = c.Units.BreakBudget(unit)
@@ -43,7 +43,7 @@ func (c *clearance) sortForReprieve(units [][]*cluster.Pod) {
 // reprieve puts a unit back if the pods still fit. Otherwise it changes nothing. At first only the
 // members on the unit's nodes move; if that is not enough, and the members differ, all are placed
 // again, in any order, unless their total request exceeds the free room.
-func (c *clearance) reprieve(unit []*cluster.Pod, gone *RemovedPods, together amounts) bool {
+func (c *victimSearch) reprieve(unit []*cluster.Pod, gone *RemovedPods, together amounts) bool {
 	var nodes []*cluster.Node
 	for _, p := range unit {
 		nodes = append(nodes, gone.NodeOf(p))
@@ -71,7 +71,7 @@ func (c *clearance) reprieve(unit []*cluster.Pod, gone *RemovedPods, together am
 
 // fitsBeside reports whether all members may stay on their nodes with a unit back: affinity may act
 // between them wherever the unit is.
-func (c *clearance) fitsBeside(unit []*cluster.Pod) bool {
+func (c *victimSearch) fitsBeside(unit []*cluster.Pod) bool {
 	matters := slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return p.Class.HasAffinity() })
 	for _, p := range c.pods.placers() {
 		for _, m := range p.tentative.placed {
@@ -96,7 +96,7 @@ type movingMembers struct {
 }
 
 // takeFrom takes the members off some nodes.
-func (c *clearance) takeFrom(nodes []*cluster.Node) (moving []movingMembers) {
+func (c *victimSearch) takeFrom(nodes []*cluster.Node) (moving []movingMembers) {
 	for _, p := range c.pods.placers() {
 		were := p.tentative.removeFrom(nodes)
 		moving = append(moving, movingMembers{p, were, len(p.tentative.placed)})
@@ -106,7 +106,7 @@ func (c *clearance) takeFrom(nodes []*cluster.Node) (moving []movingMembers) {
 
 // isFree reports whether all nodes together have this much CPU and memory free, or taken by
 // members.
-func (c *clearance) isFree(wanted amounts) bool {
+func (c *victimSearch) isFree(wanted amounts) bool {
 	if c.roomFilter() == nil {
 		return true
 	}

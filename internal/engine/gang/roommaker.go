@@ -15,7 +15,7 @@ import (
 // RoomMaker plans evictions for a group that does not fit. It restores the cluster: all removals
 // and placements are hypothetical.
 type RoomMaker struct {
-	clearance
+	victimSearch
 	tentative *Tentative
 	placer    *Placer
 	domains   *Domains
@@ -65,7 +65,7 @@ func (r *Request) MayPreempt() bool {
 
 func newRoomMaker(r *Request, bound *Bound, tentative *Tentative, placer *Placer, domains *Domains) *RoomMaker {
 	made := &RoomMaker{tentative: tentative, placer: placer, domains: domains}
-	made.clearance = clearance{Request: r, bound: bound, pods: made}
+	made.victimSearch = victimSearch{Request: r, bound: bound, pods: made}
 	return made
 }
 

@@ -33,14 +33,14 @@ func (a *Attempt) PlanTree(tree Tree) *RoomPlan {
 	a.bound.begin()
 	a.bound.effort = 0
 	crew := &treePodSet{tree: tree, unlike: a.areUnlike()}
-	crew.clearance = clearance{Request: a.Request, bound: a.bound, pods: crew}
+	crew.victimSearch = victimSearch{Request: a.Request, bound: a.bound, pods: crew}
 	return crew.plan()
 }
 
 // treePodSet is the set of pods of all groups of a tree. Members of all of them have the priority
 // of its root, so that none is a victim of another.
 type treePodSet struct {
-	clearance
+	victimSearch
 	tree   Tree
 	unlike bool // see areUnlike
 }

@@ -95,7 +95,7 @@ func (c *Client) List(ctx context.Context, k Kind, options metav1.ListOptions) (
 		return nil, err
 	}
 	request := c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec)
-	return list, connect.Reach(feed.ReadInto(ctx, request, options.Limit, list))
+	return list, connect.WithRemedy(feed.ReadInto(ctx, request, options.Limit, list))
 }
 
 // Host is the API server's address.
@@ -105,7 +105,7 @@ func (c *Client) Host() string { return c.config.Host }
 func (c *Client) ClusterID(ctx context.Context) (string, error) {
 	var ns v1.Namespace
 	err := c.http[v1.SchemeGroupVersion].Get().Resource("namespaces").Name(metav1.NamespaceSystem).Do(ctx).Into(&ns)
-	return string(ns.UID), connect.Reach(err)
+	return string(ns.UID), connect.WithRemedy(err)
 }
 
 // StatusOf describes a pod from its own status, for callers without access to the whole cluster. It
@@ -156,7 +156,7 @@ func (c *Client) Source(k Kind) feed.Source {
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.Watch = true
 			w, err := c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
-			return w, connect.Reach(err)
+			return w, connect.WithRemedy(err)
 		},
 	}
 }

@@ -107,7 +107,7 @@ func (c *Client) readNodePools(ctx context.Context, s *Snapshot) error {
 		s.Missing = append(s.Missing, fmt.Sprintf("nodepools: %v", err))
 		return nil
 	case err != nil:
-		return fmt.Errorf("list nodepools: %w", connect.Reach(err))
+		return fmt.Errorf("list nodepools: %w", connect.WithRemedy(err))
 	}
 	var list struct{ Items []json.RawMessage }
 	if err := json.Unmarshal(text, &list); err != nil {

@@ -152,10 +152,10 @@ func harmless(config *clientcmdapi.Config) error {
 	return nil
 }
 
-// Answers reports whether anything listens at the local server of a kubeconfig returned by Found,
-// and its address. Only a refused connection counts as a no: the request itself describes any other
-// failure better. It takes a second at most.
-func Answers(kubeconfig string) (address string, answers bool) {
+// IsListening reports whether anything listens at the local server of a kubeconfig returned by
+// Found, and its address. Only a refused connection counts as a no: the request itself describes
+// any other failure better. It takes a second at most.
+func IsListening(kubeconfig string) (address string, answers bool) {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
 		return "", true // its user reports the error

@@ -12,10 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Reach replaces the many errors of an unreachable API server, or of rejected credentials, by a
-// remedy. Other errors, nil included, are returned unchanged. The returned error wraps the original
-// one.
-func Reach(err error) error {
+// WithRemedy replaces the many errors of an unreachable API server, or of rejected credentials, by
+// a remedy. Other errors, nil included, are returned unchanged. The returned error wraps the
+// original one.
+func WithRemedy(err error) error {
 	var urlErr *url.Error
 	var netErr net.Error
 	switch {

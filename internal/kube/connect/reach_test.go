@@ -27,7 +27,7 @@ func TestReachSaysWhatToDo(t *testing.T) {
 		{fmt.Errorf("client rate limiter: %w", context.DeadlineExceeded), "cannot be reached: no answer: check"},
 		{apierrors.NewUnauthorized("Unauthorized"), "does not accept the credentials (Unauthorized): check"},
 	} {
-		err := Reach(c.err)
+		err := WithRemedy(c.err)
 		if text := err.Error(); !strings.Contains(text, c.says) || !strings.Contains(text, "--kubeconfig") || strings.Contains(text, "x=y") {
 			t.Errorf("%v: %s", c.err, text)
 		}
@@ -35,7 +35,7 @@ func TestReachSaysWhatToDo(t *testing.T) {
 			t.Errorf("%v: its cause is lost", c.err)
 		}
 	}
-	if err := errors.New("forbidden"); Reach(err) != err || Reach(nil) != nil {
+	if err := errors.New("forbidden"); WithRemedy(err) != err || WithRemedy(nil) != nil {
 		t.Error("another error is changed")
 	}
 }

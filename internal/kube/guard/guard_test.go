@@ -533,10 +533,10 @@ func TestStrangersSendALimitedNumberOfBytes(t *testing.T) {
 		want    int
 	}{
 		"a stranger":          {limit, func(net.Conn) {}, limit},
-		"one with a warrant":  {limit, Vouch, 100 * limit},
+		"one with a warrant":  {limit, NoteCertificate, 100 * limit},
 		"one who was let in":  {limit, func(c net.Conn) { c.(*conn).admit() }, 100 * limit},
 		"without a limit":     {0, func(net.Conn) {}, 100 * limit},
-		"another kind of one": {limit, func(c net.Conn) { Vouch(c.(*conn).Conn) }, limit},
+		"another kind of one": {limit, func(c net.Conn) { NoteCertificate(c.(*conn).Conn) }, limit},
 	} {
 		l := Bound(endlessly{}, Bounds{Unadmitted: 10, PerSource: 10, Admitted: 1, Unknown: c.unknown})
 		accepted, err := l.Accept()

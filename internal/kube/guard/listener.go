@@ -20,7 +20,7 @@ type Bounds struct {
 	PerSource  int // of those, from one source
 	Admitted   int // whose caller was let in
 	// Unknown is the number of bytes an unadmitted caller may send before being let in, TLS
-	// included; 0 means unlimited. See Vouch.
+	// included; 0 means unlimited. See NoteCertificate.
 	Unknown int64
 }
 
@@ -168,9 +168,9 @@ func (c *conn) admit() bool {
 	return true
 }
 
-// Vouch records that the caller of a connection has presented an accepted certificate, but is not
-// yet let in. It may send more than an unadmitted caller.
-func Vouch(c net.Conn) {
+// NoteCertificate records that the caller of a connection has presented an accepted certificate,
+// but is not yet let in. It may send more than an unadmitted caller.
+func NoteCertificate(c net.Conn) {
 	if known, ok := c.(*conn); ok {
 		known.vouched.Store(true)
 	}

@@ -111,7 +111,7 @@ func (f Faults) annotateNode(ctx context.Context, node *v1.Node, annotations fun
 	})
 
 	if err != nil {
-		return fmt.Errorf("node %s: %w", node.Name, connect.Reach(err))
+		return fmt.Errorf("node %s: %w", node.Name, connect.WithRemedy(err))
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, e
 			return nil, fmt.Errorf("node %s: there is none of that name; see the nodes with: kubectl get nodes -l %s",
 				name, simkubelet.LabelSimulated)
 		case err != nil:
-			return nil, connect.Reach(err)
+			return nil, connect.WithRemedy(err)
 		// An annotation would be useless on a machine.
 		case node.Labels[simkubelet.LabelSimulated] == "":
 			return nil, fmt.Errorf("node %s: is not a simulated node (it has no label %s)", name, simkubelet.LabelSimulated)
@@ -146,7 +146,7 @@ func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, e
 	for _, zone := range which.Zones {
 		list, err := f.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: simkubelet.LabelSimulated})
 		if err != nil {
-			return nil, connect.Reach(err)
+			return nil, connect.WithRemedy(err)
 		}
 		zones := map[string]bool{}
 		for i := range list.Items {

@@ -114,7 +114,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface, shape *simkubel
 	defer cancel()
 	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, "", connect.Reach(err)
+		return nil, "", connect.WithRemedy(err)
 	}
 
 	nodes := make([]*v1.Node, len(list.Items))

@@ -21,23 +21,23 @@ type Gate struct {
 	// On is the default. Alpha and beta gates follow AllAlpha and AllBeta; a locked gate has only
 	// one value.
 	On, Alpha, Beta, Locked bool
-	// Heed is Berth's treatment of the gate. If Berth does not follow it, Why explains Berth's
+	// Treatment is Berth's treatment of the gate. If Berth does not follow it, Why explains Berth's
 	// behavior.
-	Heed Heed
-	Why  string
+	Treatment Treatment
+	Why       string
 }
 
-// Heed is the treatment of a gate.
-type Heed uint8
+// Treatment is the treatment of a gate.
+type Treatment uint8
 
 const (
-	// Refused gates have a fixed behavior in Berth, that of the default. The other value is an
+	// Fixed gates have a fixed behavior in Berth, that of the default. The other value is an
 	// error.
-	Refused Heed = iota
-	// Honoured gates have upstream's effect with both values.
-	Honoured
-	// Indifferent gates make no difference in Berth. They are accepted and noted.
-	Indifferent
+	Fixed Treatment = iota
+	// Followed gates have upstream's effect with both values.
+	Followed
+	// WithoutEffect gates make no difference in Berth. They are accepted and noted.
+	WithoutEffect
 )
 
 // The gates honored by Berth, in addition to those of pod groups.
@@ -63,7 +63,7 @@ func Gates() []Gate {
 	return []Gate{
 		{Name: "ComponentFlagz", On: true, Beta: true, Why: "/flagz is always served"},
 		{Name: "ComponentStatusz", On: true, Beta: true, Why: "/statusz is always served"},
-		{Name: groups.CompositePodGroups, Alpha: true, Heed: Honoured},
+		{Name: groups.CompositePodGroups, Alpha: true, Treatment: Followed},
 		{Name: "CoordinatedLeaderElection", Beta: true, Why: "the Lease is taken by whoever comes first"},
 
 		{Name: "DRAAdminAccess", On: true, Locked: true},
@@ -71,7 +71,7 @@ func Gates() []Gate {
 		{Name: "DRADerivedAttributes", Alpha: true, Why: notYet},
 		{Name: "DRADeviceBindingConditions", On: true, Beta: true, Why: alwaysOn},
 		{Name: "DRADeviceCompatibilityGroups", Alpha: true, Why: notYet},
-		{Name: deviceTaintRules, On: true, Heed: Honoured},
+		{Name: deviceTaintRules, On: true, Treatment: Followed},
 		{Name: "DRADeviceTaints", On: true, Why: alwaysOn},
 		{Name: "DRAExtendedResource", On: true, Locked: true},
 		{Name: "DRAFractionalCapacityRange", Beta: true, Why: "off unless all components of a cluster are of v1.37, and not in Berth yet"},
@@ -82,34 +82,34 @@ func Gates() []Gate {
 		{Name: "DRAPrioritizedList", On: true, Locked: true},
 		{Name: "DRAResourceClaimDeviceStatus", On: true, Locked: true},
 		{Name: "DRASchedulerFilterTimeout", On: true, Beta: true, Why: "the search for devices is always bounded"},
-		{Name: groups.DRAWorkloadResourceClaims, Beta: true, Heed: Honoured},
+		{Name: groups.DRAWorkloadResourceClaims, Beta: true, Treatment: Followed},
 
 		{Name: "DynamicResourceAllocation", On: true, Locked: true},
-		{Name: groups.GenericWorkload, Beta: true, Heed: Honoured},
-		{Name: "InPlacePodLevelResourcesVerticalScaling", On: true, Beta: true, Heed: Indifferent,
+		{Name: groups.GenericWorkload, Beta: true, Treatment: Followed},
+		{Name: "InPlacePodLevelResourcesVerticalScaling", On: true, Beta: true, Treatment: WithoutEffect,
 			Why: "pods tell of such resizes only where the API server's gate is on"},
 		{Name: "InPlacePodVerticalScaling", On: true, Locked: true},
 		{Name: "InPlacePodVerticalScalingSchedulerPreemption", Alpha: true,
 			Why: "no pods are preempted for a resize that the kubelet has deferred"},
-		{Name: "InterPodAffinityHostnameFastPath", Alpha: true, Heed: Indifferent, Why: "verdicts are the same with and without it"},
+		{Name: "InterPodAffinityHostnameFastPath", Alpha: true, Treatment: WithoutEffect, Why: "verdicts are the same with and without it"},
 		{Name: "MatchLabelKeysInPodTopologySpread", On: true, Beta: true, Why: alwaysOn},
 
 		{Name: "NodeDeclaredFeatures", On: true, Locked: true},
 		{Name: "NodeInclusionPolicyInPodTopologySpread", On: true, Locked: true},
-		{Name: expectation, On: true, Beta: true, Heed: Honoured},
-		{Name: "OpportunisticBatching", On: true, Beta: true, Heed: Indifferent, Why: "pods that are alike are always ranked together"},
-		{Name: groups.PodGroupPreemptionPolicy, Alpha: true, Heed: Honoured},
+		{Name: expectation, On: true, Beta: true, Treatment: Followed},
+		{Name: "OpportunisticBatching", On: true, Beta: true, Treatment: WithoutEffect, Why: "pods that are alike are always ranked together"},
+		{Name: groups.PodGroupPreemptionPolicy, Alpha: true, Treatment: Followed},
 		{Name: "PodLevelResources", On: true, Beta: true, Why: alwaysOn},
 
-		{Name: "SchedulerAsyncAPICalls", Beta: true, Heed: Indifferent, Why: apart},
-		{Name: "SchedulerAsyncPreemption", On: true, Beta: true, Heed: Indifferent, Why: apart},
-		{Name: popFromBackoff, On: true, Beta: true, Heed: Honoured},
-		{Name: preQueueingHints, Alpha: true, Heed: Honoured},
-		{Name: storageScores, On: true, Beta: true, Heed: Honoured},
-		{Name: compareTolerations, Alpha: true, Heed: Honoured},
-		{Name: groups.TopologyAwareWorkloadScheduling, Alpha: true, Heed: Honoured},
+		{Name: "SchedulerAsyncAPICalls", Beta: true, Treatment: WithoutEffect, Why: apart},
+		{Name: "SchedulerAsyncPreemption", On: true, Beta: true, Treatment: WithoutEffect, Why: apart},
+		{Name: popFromBackoff, On: true, Beta: true, Treatment: Followed},
+		{Name: preQueueingHints, Alpha: true, Treatment: Followed},
+		{Name: storageScores, On: true, Beta: true, Treatment: Followed},
+		{Name: compareTolerations, Alpha: true, Treatment: Followed},
+		{Name: groups.TopologyAwareWorkloadScheduling, Alpha: true, Treatment: Followed},
 		{Name: "VolumeAttributesClass", On: true, Locked: true},
-		{Name: driversMissing, On: true, Beta: true, Heed: Honoured},
+		{Name: driversMissing, On: true, Beta: true, Treatment: Followed},
 	}
 }
 
@@ -137,7 +137,7 @@ func Honours(name string) bool {
 // honouredGates lists the gates honored by Berth with this default.
 func honouredGates(on bool) (names []string) {
 	for _, g := range Gates() {
-		if g.Heed == Honoured && g.On == on {
+		if g.Treatment == Followed && g.On == on {
 			names = append(names, g.Name)
 		}
 	}
@@ -202,7 +202,7 @@ func (f *Flags) validateGates() error {
 	for _, g := range Gates() {
 		value, given := f.gates[g.Name]
 		switch {
-		case !given || value == g.On || g.Heed != Refused:
+		case !given || value == g.On || g.Treatment != Fixed:
 		case g.Locked:
 			return fmt.Errorf("--feature-gates: cannot set feature gate %s to %t, feature is locked to %t", g.Name, value, g.On)
 		default:
@@ -218,7 +218,7 @@ func (f *Flags) gateNotes() (notes []string) {
 	unreached := map[string][]string{}
 	for _, g := range Gates() {
 		known[g.Name] = g
-		if g.Heed != Refused || f.enabled(&g) == g.On {
+		if g.Treatment != Fixed || f.enabled(&g) == g.On {
 			continue
 		}
 		// Only a group can have set it: by name it would have been an error.
@@ -237,7 +237,7 @@ func (f *Flags) gateNotes() (notes []string) {
 		case len(unreached[name]) > 0:
 			notes = append(notes, fmt.Sprintf("--feature-gates: %s=%t: does not change %s", name, f.gates[name],
 				strings.Join(unreached[name], ", ")))
-		case consulted && g.Heed == Indifferent:
+		case consulted && g.Treatment == WithoutEffect:
 			notes = append(notes, fmt.Sprintf("--feature-gates: %s: has no effect: %s", name, g.Why))
 		case !consulted && name != "AllAlpha" && name != "AllBeta":
 			notes = append(notes, fmt.Sprintf("--feature-gates: %s: has no effect: kube-scheduler does not consult it", name))

@@ -294,13 +294,13 @@ func TestGatesThatBerthCannotFollowAreRefused(t *testing.T) {
 		f := parse(t, other)
 		err := f.Validate()
 		switch {
-		case g.Heed == Refused:
+		case g.Treatment == Fixed:
 			if err == nil || !strings.Contains(err.Error(), g.Name) || g.Locked != (g.Why == "") || !strings.HasSuffix(err.Error(), g.Why) {
 				t.Errorf("%s: %v", other, err)
 			}
 		case err != nil && !strings.Contains(err.Error(), "needs"): // a gate of pod groups needs another one
 			t.Errorf("%s: %v", other, err)
-		case (g.Heed == Indifferent) != (len(f.Notes()) == 1):
+		case (g.Treatment == WithoutEffect) != (len(f.Notes()) == 1):
 			t.Errorf("%s: noted %q", other, f.Notes())
 		}
 	}

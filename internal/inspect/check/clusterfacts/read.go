@@ -37,7 +37,7 @@ const pageSize = 500
 func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error) {
 	version, err := client.Discovery().ServerVersion()
 	if err != nil {
-		return nil, fmt.Errorf("ask for the version: %w", connect.Reach(err))
+		return nil, fmt.Errorf("ask for the version: %w", connect.WithRemedy(err))
 	}
 
 	r := &reader{client: client, facts: &check.Facts{

@@ -9,18 +9,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// lots hands out lots to nodes: numbers that determine a node's address and pod range. The zero
-// value has handed out none.
+// addressLots hands out lots to nodes: numbers that determine a node's address and pod range. The
+// zero value has handed out none.
 //
 // In a fresh cluster, a node's lot is its number. Nodes of other prefixes, sizes and processes, and
 // real nodes, may have taken some of the addresses.
-type lots struct {
+type addressLots struct {
 	taken map[int]struct{}
 	last  int // the lot that was handed out last
 }
 
 // takeOf marks the lots with an address or a pod range of an existing node.
-func (l *lots) takeOf(shape *Shape, n *v1.Node) {
+func (l *addressLots) takeOf(shape *Shape, n *v1.Node) {
 	if l.taken == nil {
 		l.taken = map[int]struct{}{}
 	}
@@ -47,7 +47,7 @@ func (l *lots) takeOf(shape *Shape, n *v1.Node) {
 }
 
 // take returns the next free lot; 0 if there is none.
-func (l *lots) take(shape *Shape) int {
+func (l *addressLots) take(shape *Shape) int {
 	for l.last < shape.MaxCount() {
 		l.last++
 		if _, taken := l.taken[l.last]; !taken {

@@ -26,7 +26,7 @@ type Fleet struct {
 	nodes map[string]*node
 	// pods bound to one of nodes.
 	pods   map[types.UID]*pod
-	lots   lots
+	lots   addressLots
 	timers timers
 	out    []Action
 	// live counts registered nodes.

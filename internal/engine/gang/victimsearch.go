@@ -12,11 +12,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// clearance finds the pods to evict so that a set of pods fits on the nodes that it is currently
+// victimSearch finds the pods to evict so that a set of pods fits on the nodes that it is currently
 // confined to: at first more than necessary, then some are reprieved. It restores the cluster: all
 // removals and placements are hypothetical. Every function that removes pods returns them as whole
 // units.
-type clearance struct {
+type victimSearch struct {
 	*Request // of the group; for a tree, of all its groups together
 	bound    *Bound
 	pods     podSet
@@ -48,7 +48,7 @@ type podSet interface {
 }
 
 // plan plans for the pods within their current confinement.
-func (c *clearance) plan() *RoomPlan {
+func (c *victimSearch) plan() *RoomPlan {
 	gone := Without(c.Cluster)
 	defer gone.RestoreAfter(0)
 	c.removeLeaving(gone)
@@ -78,7 +78,7 @@ func (c *clearance) plan() *RoomPlan {
 
 // removeLeaving removes pods already preempted and still terminating: if that is enough, no other
 // pod must be evicted.
-func (c *clearance) removeLeaving(gone *RemovedPods) {
+func (c *victimSearch) removeLeaving(gone *RemovedPods) {
 	highest := c.highestPriority()
 	for _, p := range c.Host.Leaving() {
 		if c.Profile.GentlePreemption || p.Class.Priority < highest || c.isLowUnit(c.Units.Groups.GroupOf(p.UID)) {
@@ -88,7 +88,7 @@ func (c *clearance) removeLeaving(gone *RemovedPods) {
 }
 
 // planBeside plans without victims, and without using the room of nominated pods.
-func (c *clearance) planBeside(gone *RemovedPods) *RoomPlan {
+func (c *victimSearch) planBeside(gone *RemovedPods) *RoomPlan {
 	defer ProtectNominations(c.Cluster, c.LowestPriority())()
 	defer c.pods.rewind()
 	if gone.Len() == 0 || !c.pods.fit() {
@@ -100,7 +100,7 @@ func (c *clearance) planBeside(gone *RemovedPods) *RoomPlan {
 }
 
 // describePlan returns the current placement as a plan, with the units to evict for it.
-func (c *clearance) describePlan(victims [][]*cluster.Pod, waits bool) *RoomPlan {
+func (c *victimSearch) describePlan(victims [][]*cluster.Pod, waits bool) *RoomPlan {
 	p := &RoomPlan{Victims: victims, Waits: waits}
 	for _, by := range c.pods.placers() {
 		for _, m := range by.tentative.placed {
@@ -112,7 +112,7 @@ func (c *clearance) describePlan(victims [][]*cluster.Pod, waits bool) *RoomPlan
 
 // victimRule returns the rule for pods that may be evicted for the group. Pods already leaving cost
 // nothing.
-func (c *clearance) victimRule() leaveRule {
+func (c *victimSearch) victimRule() leaveRule {
 	highest := c.highestPriority()
 	return func(p *cluster.Pod) (priority int64, leaves bool) {
 		if p.Preempted {
@@ -125,7 +125,7 @@ func (c *clearance) victimRule() leaveRule {
 // findVictims removes pods until they fit. It first also protects groups unable to leave as a
 // whole without violating a budget; then only the too important ones; finally it evicts
 // low-priority groups despite the higher priority of their pods.
-func (c *clearance) findVictims(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
+func (c *victimSearch) findVictims(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	protected := c.protect(true)
 	most := protected.Len()
 	units, ok = c.findUnprotected(gone, protected)
@@ -142,7 +142,7 @@ func (c *clearance) findVictims(gone *RemovedPods) (units [][]*cluster.Pod, ok b
 	return units, ok
 }
 
-func (c *clearance) protect(budgets bool) *ProtectedPods {
+func (c *victimSearch) protect(budgets bool) *ProtectedPods {
 	preemptor := Preemptor{
 		Group: c.Group, Lowest: c.LowestPriority(), Highest: c.highestPriority(), Gentle: c.Profile.GentlePreemption,
 	}
@@ -151,7 +151,7 @@ func (c *clearance) protect(budgets bool) *ProtectedPods {
 
 // findUnprotected removes pods outside protected, then releases protected. If it is not ok, the
 // removed pods are restored.
-func (c *clearance) findUnprotected(gone *RemovedPods, protected *ProtectedPods) (units [][]*cluster.Pod, ok bool) {
+func (c *victimSearch) findUnprotected(gone *RemovedPods, protected *ProtectedPods) (units [][]*cluster.Pod, ok bool) {
 	before := gone.Len()
 	defer protected.Release()
 	if units, ok = c.pods.find(gone); !ok {
@@ -162,7 +162,7 @@ func (c *clearance) findUnprotected(gone *RemovedPods, protected *ProtectedPods)
 
 // removeAllLower removes all pods less important than every member, searches for a placement, and
 // restores in one step the units without pods on members' nodes, if possible.
-func (c *clearance) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
+func (c *victimSearch) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	for n := range c.eachNode {
 		if c.bound.isSpent() {
 			return nil, false
@@ -192,7 +192,7 @@ func (c *clearance) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, o
 }
 
 // splitByUse splits units into those with a pod on a node of a placed member, and the rest.
-func (c *clearance) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (needed, others [][]*cluster.Pod) {
+func (c *victimSearch) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (needed, others [][]*cluster.Pod) {
 	taken := map[*cluster.Node]bool{}
 	for _, p := range c.pods.placers() {
 		for _, m := range p.tentative.placed {
@@ -210,7 +210,7 @@ func (c *clearance) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (neede
 }
 
 // removeLowerFrom removes the pods of a node less important than every member.
-func (c *clearance) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [][]*cluster.Pod) {
+func (c *victimSearch) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [][]*cluster.Pod) {
 	lowest := c.LowestPriority()
 	for _, p := range slices.Clone(n.Pods) {
 		if p.Node == nil || p.Class.Priority >= lowest || c.Units.Groups.GroupOf(p.UID).SharesTree(c.Group) {
@@ -229,13 +229,13 @@ func (c *clearance) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [
 
 // isLowUnit reports whether a group leaves only as a whole, and has a lower priority than the
 // members, whatever the priorities of its pods are.
-func (c *clearance) isLowUnit(g *groups.Group) bool {
+func (c *victimSearch) isLowUnit(g *groups.Group) bool {
 	return g != nil && !g.SharesTree(c.Group) && g.Whole() && g.Priority() < c.LowestPriority()
 }
 
 // removeLowUnits also removes such groups, the lowest first, until they fit: the search on
 // nodes only considers the priorities of their pods. If it is not ok, removed pods stay removed.
-func (c *clearance) removeLowUnits(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
+func (c *victimSearch) removeLowUnits(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	low := slices.DeleteFunc(slices.Clone(c.Units.Groups.Sorted()), func(g *groups.Group) bool { return !c.isLowUnit(g) })
 	slices.SortStableFunc(low, func(x, y *groups.Group) int { return cmp.Compare(x.Priority(), y.Priority()) })
 	for _, g := range low {

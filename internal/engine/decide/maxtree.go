@@ -8,25 +8,25 @@ import (
 	"math/bits"
 )
 
-// summit finds the highest of many numbers that change one at a time. It maintains the highest
+// maxTree finds the highest of many numbers that change one at a time. It maintains the highest
 // number and the count of its occurrences for every block of 64 numbers and for every 64 blocks. A
 // block is reread only after the last of its highest numbers has fallen.
 //
 // A ranking with all nodes in one group uses it instead of buckets: it costs two bytes per node and
 // touches little memory, so the rankings of hundreds of classes can follow the same changes.
 //
-// Invariant: a block's peak is exact or too high, never too low; many counts the numbers at that
-// height. Blocks with a possibly excessive peak are marked, and reread by highestOf.
-type summit struct {
+// Invariant: a block's maximum is exact or too high, never too low; many counts the numbers at that
+// height. Blocks with a possibly excessive maximum are marked, and reread by highestOf.
+type maxTree struct {
 	numbers []int16
-	blocks  []peak
-	above   []peak   // of 64 blocks each
-	marked  []uint64 // a bit for each block that changed, a word for each of above
+	blocks  []maximum
+	above   []maximum // of 64 blocks each
+	marked  []uint64  // a bit for each block that changed, a word for each of above
 }
 
-// peak is the maximum of some numbers, and the count of its occurrences. many may be 0: then all
+// maximum is the maximum of some numbers, and the count of its occurrences. many may be 0: then all
 // numbers are lower.
-type peak struct {
+type maximum struct {
 	height int16
 	many   int32
 }
@@ -34,18 +34,18 @@ type peak struct {
 // foot is lower than all numbers.
 const foot = math.MinInt16
 
-func newSummit(numbers []int16) *summit {
-	s := &summit{}
+func newMaxTree(numbers []int16) *maxTree {
+	s := &maxTree{}
 	s.startOver(numbers)
 	return s
 }
 
 // startOver starts over with other numbers, possibly more of them.
-func (s *summit) startOver(numbers []int16) {
+func (s *maxTree) startOver(numbers []int16) {
 	s.numbers = numbers
 	n := (len(numbers) + 63) / 64
 	m := (n + 63) / 64
-	s.blocks, s.above, s.marked = make([]peak, n), make([]peak, m), make([]uint64, m)
+	s.blocks, s.above, s.marked = make([]maximum, n), make([]maximum, m), make([]uint64, m)
 	for b := range s.blocks {
 		s.blocks[b].height = math.MaxInt16
 		s.marked[b>>6] |= 1 << (b & 63)
@@ -53,7 +53,7 @@ func (s *summit) startOver(numbers []int16) {
 }
 
 // numberChanged records the change of a number from before.
-func (s *summit) numberChanged(i int32, before int16) {
+func (s *maxTree) numberChanged(i int32, before int16) {
 	b, now := i>>6, s.numbers[i]
 	p := &s.blocks[b]
 	if before < p.height && now < p.height {
@@ -66,23 +66,23 @@ func (s *summit) numberChanged(i int32, before int16) {
 	case now == p.height:
 		p.many++
 	case now > p.height:
-		*p = peak{now, 1}
+		*p = maximum{now, 1}
 	}
 	s.marked[b>>6] |= 1 << (b & 63)
 }
 
 // highestOf returns the highest number and how often it occurs.
-func (s *summit) highestOf() peak {
-	top := peak{height: foot}
+func (s *maxTree) highestOf() maximum {
+	top := maximum{height: foot}
 	for a, marks := range s.marked {
 		if marks != 0 {
 			for ; marks != 0; marks &= marks - 1 {
 				if b := a<<6 + bits.TrailingZeros64(marks); s.blocks[b].many == 0 {
-					s.blocks[b] = peakOf(s.numbers[b<<6 : min(b<<6+64, len(s.numbers))])
+					s.blocks[b] = maximumOf(s.numbers[b<<6 : min(b<<6+64, len(s.numbers))])
 				}
 			}
 			s.marked[a] = 0
-			s.above[a] = joinPeaks(s.blocks[a<<6 : min(a<<6+64, len(s.blocks))])
+			s.above[a] = joinMaximums(s.blocks[a<<6 : min(a<<6+64, len(s.blocks))])
 		}
 		top = top.join(s.above[a])
 	}
@@ -91,7 +91,7 @@ func (s *summit) highestOf() peak {
 
 // nth returns the index of the nth of the highest numbers. highestOf must have been called since
 // the last change.
-func (s *summit) nth(n int, top peak) int32 {
+func (s *maxTree) nth(n int, top maximum) int32 {
 	for a, p := range s.above {
 		if p.height != top.height {
 			continue
@@ -114,9 +114,9 @@ func (s *summit) nth(n int, top peak) int32 {
 	return none
 }
 
-// nthIn returns the index of the nth number of this height in a block. The block's peak must count
-// more than n of them.
-func (s *summit) nthIn(block, n int, height int16) int32 {
+// nthIn returns the index of the nth number of this height in a block. The block's maximum must
+// count more than n of them.
+func (s *maxTree) nthIn(block, n int, height int16) int32 {
 	for i := block << 6; ; i++ {
 		if s.numbers[i] == height {
 			if n == 0 {
@@ -127,7 +127,7 @@ func (s *summit) nthIn(block, n int, height int16) int32 {
 	}
 }
 
-func peakOf(numbers []int16) peak {
+func maximumOf(numbers []int16) maximum {
 	height, many := int16(foot), int32(0)
 	for _, v := range numbers {
 		if v > height {
@@ -137,12 +137,12 @@ func peakOf(numbers []int16) peak {
 			many++
 		}
 	}
-	return peak{height, many}
+	return maximum{height, many}
 }
 
-// joinPeaks returns the peak of several blocks.
-func joinPeaks(peaks []peak) peak {
-	top := peak{height: foot}
+// joinMaximums returns the maximum of several blocks.
+func joinMaximums(peaks []maximum) maximum {
+	top := maximum{height: foot}
 	for _, p := range peaks {
 		top = top.join(p)
 	}
@@ -150,7 +150,7 @@ func joinPeaks(peaks []peak) peak {
 }
 
 // join returns the higher of two peaks, or their sum if they are equally high.
-func (p peak) join(o peak) peak {
+func (p maximum) join(o maximum) maximum {
 	switch {
 	case o.height > p.height:
 		return o
