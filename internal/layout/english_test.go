@@ -118,7 +118,7 @@ func paragraphs(t *testing.T, path string, prose func(line string) (text string,
 		}
 		list, run = append(list, run), nil
 	}
-	if err := in.Err(); err != nil {
+	if err := scanner.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return append(list, run)

@@ -105,7 +105,7 @@ func (o *operations) loadApplied(set *manifest.Set) {
 // findStalled finds the storage classes without a working provisioner. whole is set if the whole
 // cluster was read.
 func (s *scheduler) findStalled(whole bool) {
-	s.standin.Stalled = plugins.StalledClasses(s.c, s.clock.time(), whole)
+	s.controllers.Stalled = plugins.StalledClasses(s.c, s.clock.time(), whole)
 }
 
 // showAll shows the core a list of objects of one kind, each in a separate event.

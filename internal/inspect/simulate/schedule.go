@@ -294,7 +294,7 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 	}
 	awaited := ""
 	if d.Result == decision.Placed {
-		if awaited = plugins.AwaitedOf(s.c, p.Pod, s.standin.Stalled); awaited == "" {
+		if awaited = plugins.AwaitedOf(s.c, p.Pod, s.controllers.Stalled); awaited == "" {
 			said.Node = d.Node
 			return s.report.addDecision(p, said, false)
 		}
