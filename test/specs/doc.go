@@ -6,9 +6,9 @@
 //
 // The specs and their framework are upstream's, unchanged; this package contains only their
 // selection and the cluster. specs.txt lists the specs to run and the specs that cannot pass
-// without real containers, each with its reason; docs/evidence/upstream-specs.md has the results. It is a
-// separate module because of the framework's additional dependencies. `make specs` runs it: an hour
-// and a an hour, most of it waits in the specs.
+// without real containers, each with its reason; docs/evidence/upstream-specs.md has the results.
+// It is a separate module because of the framework's additional dependencies. `make specs` runs it:
+// an hour and a half, most of it waits in the specs.
 //
 // With -berth-agent it runs the specs of node.txt, on the node of `berth up --agent`, with real
 // containers: `make node-conformance`. The images are built here, and served to containerd as a

@@ -63,7 +63,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 	}
 }
 
-// Brief implements Briefer. The node closest to taking the pod is the one with the most devices.
+// Brief implements Briefer. The node with the most devices is the closest to taking the pod.
 func (d *DynamicResources) Brief(c *cluster.Cluster, p *cluster.Pod) string {
 	if a := d.attemptFor(c, p); a.err != nil || a.rejection != nil {
 		return "" // the reason names the claim

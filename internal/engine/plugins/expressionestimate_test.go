@@ -65,7 +65,7 @@ func TestExpressionsAreNeverEvaluatedForMinutes(t *testing.T) {
 }
 
 // TestOrdinarySelectorsKeepTheirCost requires the API server's estimate for selectors used in
-// practice, including those whose worst case is some hundred times its estimate.
+// practice, even if their worst case is some hundred times its estimate.
 func TestOrdinarySelectorsKeepTheirCost(t *testing.T) {
 	for _, expression := range []string{
 		`device.attributes["gpu.example.com"].model.matches("^NVIDIA-(A100|H100)-[A-Z0-9]{1,10}$")`,

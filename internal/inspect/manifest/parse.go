@@ -34,7 +34,7 @@ type parser struct {
 	tree    tree
 	decoder *decoder
 	lenient bool
-	// namespace is that of objects without one.
+	// namespace is for objects that name none.
 	namespace string
 }
 
