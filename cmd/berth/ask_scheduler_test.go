@@ -172,7 +172,7 @@ func TestAStoppedSchedulerIsTheFirstLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, row := range map[string]struct {
-		holder, told, flags, renewed string
+		holder, published, flags, renewed string
 		want                         string
 	}{
 		"released":              {"", text, "", long, "the Lease kube-system/kube-scheduler was released at 2026-01-01 10:00:00Z."},
@@ -186,7 +186,7 @@ func TestAStoppedSchedulerIsTheFirstLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := twoNodes(t, "default-scheduler")
-			lease := leaseOf("kube-system", "kube-scheduler", row.holder, row.told)
+			lease := leaseOf("kube-system", "kube-scheduler", row.holder, row.published)
 			if row.renewed != "" {
 				lease["spec"].(map[string]any)["renewTime"] = row.renewed
 			}

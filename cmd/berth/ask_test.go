@@ -115,8 +115,8 @@ func TestAnswersAreMachineReadable(t *testing.T) {
 func TestASchedulerThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	town := file(t, "town.yaml", smallTown)
 	code, _, errs := command(t, "explain", "-l", "!none", "-f", town, "--scheduler-url", "http://127.0.0.1:1")
-	if told := strings.Count(errs, "not asked: the scheduler"); code != 0 || told != 1 {
-		t.Errorf("exit code %d, told %d times:\n%s", code, told, errs)
+	if times := strings.Count(errs, "not asked: the scheduler"); code != 0 || times != 1 {
+		t.Errorf("exit code %d, times %d times:\n%s", code, times, errs)
 	}
 }
 

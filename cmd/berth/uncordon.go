@@ -77,8 +77,8 @@ func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interfa
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: names}, OnlyRestore: true}
-	tell := func(a execute.DrainProgress) { print.PrintLine(out, a.Line()) }
-	drainer := movecontroller.NewDrainer(client, nil, options, tell, func(execute.DrainDone) { cancel() })
+	report := func(a execute.DrainProgress) { print.PrintLine(out, a.Line()) }
+	drainer := movecontroller.NewDrainer(client, nil, options, report, func(execute.DrainDone) { cancel() })
 	return drainer.Run(ctx)
 }
 

@@ -68,7 +68,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	// The browser reconnects after a second.
 	out.writeText("retry: 1000\n\n")
 	after := s.lastPosition(r)
-	var told changefeed.Watches
+	var shown changefeed.Watches
 	first := true
 	silence := time.NewTicker(beat)
 	defer silence.Stop()
@@ -76,9 +76,9 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	// steps, and in the end the state again.
 	for out.err == nil {
 		frames, watches, changed := s.watcher.Read(after)
-		if first || !reflect.DeepEqual(watches, told) {
+		if first || !reflect.DeepEqual(watches, shown) {
 			out.sendEvent("watch", "", encodeJSON(watches))
-			told, first = watches, false
+			shown, first = watches, false
 		}
 		for _, f := range frames {
 			kind := "delta"

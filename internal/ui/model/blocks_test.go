@@ -15,18 +15,18 @@ import (
 )
 
 // blocksOf returns the blocks of a node, for a page that reads all pending changes.
-func blocksOf(c *model.Cluster, of string) (list []model.Block, told bool) {
+func blocksOf(c *model.Cluster, of string) (list []model.Block, shown bool) {
 	for d := c.Changes(noon); d != nil; d = c.Changes(noon) {
 		if d.Nodes == nil {
 			continue
 		}
 		for _, n := range d.Nodes.Rows {
 			if n.Name == of {
-				list, told = n.Blocks, true
+				list, shown = n.Blocks, true
 			}
 		}
 	}
-	return list, told
+	return list, shown
 }
 
 func TestANodeShowsItsPods(t *testing.T) {
@@ -47,8 +47,8 @@ func TestANodeShowsItsPods(t *testing.T) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 	see(c, noon, node("node-1", "z1"))
-	if got, told := blocksOf(c, "node-1"); !told || got[0].Leaves || got[1].Leaves {
-		t.Errorf("without the taint: %t %+v", told, got)
+	if got, shown := blocksOf(c, "node-1"); !shown || got[0].Leaves || got[1].Leaves {
+		t.Errorf("without the taint: %t %+v", shown, got)
 	}
 }
 
@@ -59,15 +59,15 @@ func TestPodsAreSentWhereNodesHaveRoomForThem(t *testing.T) {
 	for i := range 1001 {
 		see(c, noon, node(fmt.Sprint("node-", i), "z1"))
 	}
-	if got, told := blocksOf(c, "node-0"); !told || got != nil {
-		t.Errorf("1,001 nodes: %t %+v", told, got)
+	if got, shown := blocksOf(c, "node-0"); !shown || got != nil {
+		t.Errorf("1,001 nodes: %t %+v", shown, got)
 	}
 	c.NodeGone(noon, "node-1000")
-	if got, told := blocksOf(c, "node-0"); !told || len(got) != 1 {
-		t.Errorf("1,000 nodes: %t %+v", told, got)
+	if got, shown := blocksOf(c, "node-0"); !shown || len(got) != 1 {
+		t.Errorf("1,000 nodes: %t %+v", shown, got)
 	}
 	see(c, noon, node("node-1000", "z1"))
-	if got, told := blocksOf(c, "node-0"); !told || got != nil {
-		t.Errorf("1,001 nodes again: %t %+v", told, got)
+	if got, shown := blocksOf(c, "node-0"); !shown || got != nil {
+		t.Errorf("1,001 nodes again: %t %+v", shown, got)
 	}
 }

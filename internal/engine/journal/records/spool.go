@@ -60,13 +60,13 @@ func (p piece) size() int {
 	return len(p.record) + PieceCost
 }
 
-// NewSpool starts the writing goroutine, which begins with f. tell is called on other goroutines.
+// NewSpool starts the writing goroutine, which begins with f. notify is called on other goroutines.
 // single means a journal of one file.
-func NewSpool(f *File, single bool, tell func(error)) *Spool {
-	if tell == nil {
-		tell = func(error) {}
+func NewSpool(f *File, single bool, notify func(error)) *Spool {
+	if notify == nil {
+		notify = func(error) {}
 	}
-	s := &Spool{single: single, notify: tell, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	s := &Spool{single: single, notify: notify, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	go s.run(f)
 	return s
 }

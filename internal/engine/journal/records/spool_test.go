@@ -28,7 +28,7 @@ func (d *disk) Write(b []byte) (int, error) {
 func (*disk) Close() error { return nil }
 
 // stalledSpool returns a spool with its first file on a stalled disk.
-func stalledSpool(t *testing.T, single bool, tell func(error)) (*Spool, *disk) {
+func stalledSpool(t *testing.T, single bool, notify func(error)) (*Spool, *disk) {
 	t.Helper()
 	d := &disk{}
 	f, err := Begin(d, "test\n", nil, time.Now(), Limits{Size: 1 << 40})
@@ -36,7 +36,7 @@ func stalledSpool(t *testing.T, single bool, tell func(error)) (*Spool, *disk) {
 		t.Fatal(err)
 	}
 	d.mu.Lock()
-	return NewSpool(f, single, tell), d
+	return NewSpool(f, single, notify), d
 }
 
 // countRecords reads a file, which must end with a whole record.

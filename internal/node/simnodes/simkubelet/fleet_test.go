@@ -44,12 +44,12 @@ func TestCases(t *testing.T) {
 				w = newWorld(testShape())
 				configure(t, w, d)
 				w.start()
-				return w.told()
+				return w.reports()
 			}
 			if text := command(t, w, d); text != "" {
 				return text
 			}
-			return w.told()
+			return w.reports()
 		})
 	})
 }
@@ -104,7 +104,7 @@ func command(t *testing.T, w *world, d *datadriven.TestData) string {
 				w.pods[name].Finalizers = []string{"example.com/keep"}
 			case "left":
 				w.leavePod(name)
-				return w.told()
+				return w.reports()
 			}
 		}
 		w.deletePod(name, grace)

@@ -259,8 +259,8 @@ func (w *world) say(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf("%-5s ", at)+fmt.Sprintf(format, args...))
 }
 
-// told returns the trace, and clears it.
-func (w *world) told() string {
+// reports returns the trace, and clears it.
+func (w *world) reports() string {
 	trace := w.trace
 	w.trace = nil
 	if len(trace) == 0 {
