@@ -173,7 +173,7 @@ func TestAStoppedSchedulerIsTheFirstLine(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		holder, published, flags, renewed string
-		want                         string
+		want                              string
 	}{
 		"released":              {"", text, "", long, "the Lease kube-system/kube-scheduler was released at 2026-01-01 10:00:00Z."},
 		"not renewed":           {"me", text, "", long, "me has not renewed the Lease kube-system/kube-scheduler since 2026-01-01 10:00:00Z."},

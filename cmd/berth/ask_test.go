@@ -116,7 +116,7 @@ func TestASchedulerThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	town := file(t, "town.yaml", smallTown)
 	code, _, errs := command(t, "explain", "-l", "!none", "-f", town, "--scheduler-url", "http://127.0.0.1:1")
 	if times := strings.Count(errs, "not asked: the scheduler"); code != 0 || times != 1 {
-		t.Errorf("exit code %d, times %d times:\n%s", code, times, errs)
+		t.Errorf("exit code %d, %d times:\n%s", code, times, errs)
 	}
 }
 

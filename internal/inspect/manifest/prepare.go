@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/berth-k8s/berth/internal/admission"
@@ -155,7 +157,15 @@ func defaultRequests(spec *resourcev1.ResourceClaimSpec) {
 // prepareDeployment checks a Deployment. Like the functions for the workloads below, it leaves the
 // number of replicas unset: see Set.defaultReplicas.
 func prepareDeployment(d *appsv1.Deployment) field.ErrorList {
-	return checkWorkload(&d.ObjectMeta, d.Spec.Replicas, d.Spec.Selector, &d.Spec.Template)
+	errs := checkWorkload(&d.ObjectMeta, d.Spec.Replicas, d.Spec.Selector, &d.Spec.Template)
+	none := func(n *intstr.IntOrString) bool {
+		return n != nil && (n.Type == intstr.Int && n.IntVal == 0 || strings.TrimLeft(n.StrVal, "0") == "%")
+	}
+	if r := d.Spec.Strategy.RollingUpdate; r != nil && none(r.MaxUnavailable) && none(r.MaxSurge) {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "strategy", "rollingUpdate", "maxUnavailable"), *r.MaxUnavailable,
+			"may not be 0 when `maxSurge` is 0"))
+	}
+	return errs
 }
 
 func prepareReplicaSet(rs *appsv1.ReplicaSet) field.ErrorList {
@@ -225,6 +235,9 @@ func checkWorkload(meta *metav1.ObjectMeta, replicas *int32, selector *metav1.La
 	} else if !s.Matches(labels.Set(template.Labels)) {
 		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template.Labels,
 			"`selector` does not match template `labels`"))
+	}
+	if policy := template.Spec.RestartPolicy; policy == v1.RestartPolicyOnFailure || policy == v1.RestartPolicyNever {
+		errs = append(errs, field.NotSupported(spec.Child("template", "spec", "restartPolicy"), policy, []v1.RestartPolicy{v1.RestartPolicyAlways}))
 	}
 	return append(errs, checkTemplate(template, spec.Child("template"))...)
 }
