@@ -32,8 +32,8 @@ import (
 type apiServer struct {
 	config app.CompletedConfig
 	server *aggregator.APIAggregator
-	ended  chan struct{} // closed when the server ended, by itself or not
-	err    error         // why; valid once ended is closed
+	ended  chan struct{} // closed once the server has ended, for any reason
+	err    error         // the reason; valid once ended is closed
 	ready  bool          // it was ready once: its hooks are done. Written while it starts, read when it is stopped
 }
 
@@ -254,8 +254,8 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		"enable-aggregator-routing": "true",
 		"enable-admission-plugins":  strings.Join(o.enabledAdmission(), ","),
 		"disable-admission-plugins": strings.Join(o.DisableAdmission, ","),
-		// Upstream keeps these once per process, so they are set even when Berth's rules replace
-		// its plugin.
+		// These are process-wide variables upstream, so set them even when Berth's rules replace
+		// upstream's plugin.
 		"default-not-ready-toleration-seconds":   secondsFlag(o.Rules.NotReadySeconds),
 		"default-unreachable-toleration-seconds": secondsFlag(o.Rules.UnreachableSeconds),
 

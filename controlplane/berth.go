@@ -23,8 +23,8 @@ import (
 
 // RunBerth turns the control plane into a whole cluster by adding Berth's scheduler and controllers
 // and simulated nodes node-1, node-2, … in three zones, so that pods run. It returns once the nodes
-// are registered and the scheduler has synced; everything ends with the test, before the control
-// plane does.
+// are registered and the scheduler has synced; they stop at the end of the test, before the control
+// plane.
 //
 // Unlike `berth up`, it runs them as administrator: a test may do anything. Call it once per
 // cluster.

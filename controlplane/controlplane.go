@@ -30,9 +30,10 @@ const KubernetesVersion = rules.Kubernetes
 // Run runs a control plane until ctx ends. It reports progress in lines: "etcd ready …", "api
 // server ready …", "controllers ready …", and last "ready kubeconfig=<path> after=<duration>".
 //
-// It returns nil if ctx ends. An error explains the remedy in one line: the control plane could not
-// be started, or one of its components has ended by itself. Run does not restart within the
-// process; the supervisor starts another one, which continues with the state in the data directory.
+// It returns nil if ctx ends, and an error if the control plane could not be started or one of its
+// components ended by itself. The error suggests a remedy in one line. Run does not restart a
+// component within the process. The supervisor starts another process, which continues with the
+// state in the data directory.
 func Run(ctx context.Context, o Options, progress io.Writer) error {
 	c, err := launchPlane(ctx, o, progress)
 	if err != nil {
@@ -82,11 +83,11 @@ type controlPlane struct {
 	api     *apiServer
 	workers *controllers
 
-	broken context.Context // ends when a part ended by itself, with that as its cause
+	broken context.Context // cancelled when a part ends by itself, with the part's error as cause
 	fail   context.CancelCauseFunc
 
 	closers  []func() // in order of starting
-	left     bool     // the API server could not be stopped and serves on; of use while closers run
+	left     bool     // the API server could not be stopped and still serves; read by closers
 	stopOnce sync.Once
 }
 
@@ -104,7 +105,7 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 	c.onStop(func() { c.fail(nil) })
 	defer func() {
 		if err != nil {
-			c.abandonParts() // such as on a disk that is full: an etcd that gave up, now or while it is stopped, may never end
+			c.abandonParts() // for example, etcd may never end after failing on a full disk
 		}
 	}()
 	// The error reports the cancellation cause: the caller's, or the reason a component ended.
@@ -156,7 +157,7 @@ func (c *controlPlane) stop() {
 	})
 }
 
-// onStop registers an undo step for stop, right after the step was done.
+// onStop registers an undo step for stop, to be called right after the step.
 func (c *controlPlane) onStop(f func()) { c.closers = append(c.closers, f) }
 
 // printProgress prints a line with the time since the start.
@@ -261,9 +262,9 @@ func (a *apiServer) reason(ctx context.Context, err error, ended func() error) e
 	}
 }
 
-// configureBeside configures the API server while etcd starts. If etcd fails, it does not wait for
-// the server, parts of which keep trying to reach etcd for a while; it abandons the configuring
-// goroutine because the process is about to end.
+// configureBeside configures the API server while etcd starts. If etcd fails, configureBeside
+// returns immediately and abandons the configuring goroutine, which may keep trying to reach etcd
+// for a while: the process is about to end.
 func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPListener, etcdStarted <-chan error) (*apiServer, error) {
 	type result struct {
 		api *apiServer

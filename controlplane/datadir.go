@@ -22,13 +22,13 @@ import (
 
 // dataDir is a data directory held exclusively by this process.
 //
-//	version         what wrote the directory; a newer one is refused
+//	version         the version that wrote the directory; newer ones are refused
 //	lock            locked (flock) while a control plane runs on the directory
-//	kubeconfig      the administrator's way in
+//	kubeconfig      the kubeconfig of the administrator
 //	controlplane.log
 //	port            the port used last
 //	pki/            authorities, the key that signs service account tokens, certificates
-//	etcd/           etcd's own
+//	etcd/           the data of etcd
 type dataDir struct {
 	root string
 	lock *os.File

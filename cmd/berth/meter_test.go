@@ -70,7 +70,7 @@ func TestProgressOnATerminal(t *testing.T) {
 }
 
 // TestPodsThatAreAlikeAreExplainedOnce verifies that identical pods of a workload share one
-// explanation: with thousands of nodes each takes a quarter of a second.
+// explanation: with thousands of nodes, an explanation takes a quarter of a second.
 func TestPodsThatAreAlikeAreExplainedOnce(t *testing.T) {
 	after, every := print.MeterAfter, print.MeterEvery
 	print.MeterAfter, print.MeterEvery = 0, time.Hour
@@ -101,8 +101,8 @@ spec: {schedulerName: default-scheduler, priority: 0, containers: [{name: c, ima
 	}
 }
 
-// TestProgressOfALiveCluster verifies the progress of commands that contact a cluster, until its
-// response, including a refusal.
+// TestProgressOfALiveCluster verifies that commands show progress until the cluster responds, even
+// if it refuses the request.
 func TestProgressOfALiveCluster(t *testing.T) {
 	after, every := print.MeterAfter, print.MeterEvery
 	print.MeterAfter, print.MeterEvery = 0, time.Hour
@@ -194,7 +194,7 @@ func TestProgressOfUp(t *testing.T) {
 }
 
 // TestProgressOfABuild covers the first build, which takes minutes: on a terminal it counts the
-// packages; in a pipe it is go build.
+// packages; in a pipe it prints only the output of go build.
 func TestProgressOfABuild(t *testing.T) {
 	script, err := exec.LookPath("script")
 	if err != nil {

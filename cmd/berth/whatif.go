@@ -183,8 +183,8 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 		return err
 	}
 
-	// A refused drain is an implicit condition: a drain that does not begin satisfies none of the
-	// others.
+	// "refused" is an implicit condition: a refused drain changes nothing, so no other condition
+	// would hold.
 	conditions := f.failOn
 	if len(conditions) > 0 && !slices.Contains(conditions, "refused") {
 		conditions = append(slices.Clone(conditions), "refused")
@@ -218,8 +218,8 @@ func progressText(elapsed, until time.Duration, without bool) string {
 }
 
 // completeArgs completes the arguments of berth what-if: operations and, after one, its flags and
-// the names of its objects. Cobra delegates the flags because it cannot distinguish those of
-// several operations.
+// the names of its objects. Cobra leaves flags to completeArgs because it cannot attribute them to
+// one of several operations.
 func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	const noFile = cobra.ShellCompDirectiveNoFileComp
 	first, word := parse.FirstOperation(args), ""
@@ -248,7 +248,7 @@ func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete st
 	case awaits != "":
 		return f.FlagValues(cmd, awaits, toComplete, namespace)
 	case strings.HasPrefix(toComplete, "-"):
-		var names []string // those of all operations cobra adds
+		var names []string // cobra adds the flags common to all operations
 		own.VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
 		return query.WithPrefix(names, toComplete), noFile
 	}

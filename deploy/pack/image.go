@@ -24,8 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// User is the processes' user: unassigned on any machine, with the number used by distroless
-// images.
+// User is the UID of the processes. Distroless images use the same UID for nonroot, and machines
+// assign it to no account.
 const User = "65532"
 
 // Image holds the inputs of an image.
@@ -33,7 +33,8 @@ type Image struct {
 	// Reference is its name, with a tag: registry.example.com/berth:v1.0.0.
 	Reference string
 	Version   string
-	// Revision is the commit, and Created its time, so that the same commit gives the same bytes.
+	// Revision is the commit. Created is the time of the commit, not of the build, so that the same
+	// commit gives the same bytes.
 	Revision string
 	Created  time.Time
 	// License is the text of /LICENSE in the image.
@@ -41,8 +42,8 @@ type Image struct {
 	// Binaries maps architectures (amd64, arm64) to folders with the binaries for /berth and
 	// /berth-scheduler.
 	Binaries map[string]string
-	// Node adds the kubelet, to be copied to a machine. It cannot run in a container of this image,
-	// which has neither root nor mount.
+	// Node adds the kubelet, to be copied to a machine. The kubelet cannot run in a container of
+	// this image, which runs without root and lacks the mount command.
 	Node bool
 }
 

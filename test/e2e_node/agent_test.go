@@ -57,7 +57,7 @@ func TestAgentJoins(t *testing.T) {
 		if t.Failed() {
 			t.Logf("the agent:\n%s", agent.out.tail())
 		}
-		_ = agent.stop() // by its signal
+		_ = agent.stop() // the error only reports the signal
 	})
 	var node *v1.Node
 	eventually(t, "the node is ready", func() (err error) {

@@ -22,7 +22,7 @@ var shared struct {
 	dataDir string
 }
 
-// noBrowser is the reason for a missing browser; the tests are skipped with it.
+// noBrowser is the reason why no browser is available; if it is set, tests are skipped.
 var noBrowser string
 
 func TestMain(m *testing.M) {
@@ -83,7 +83,7 @@ func (p tab) done() {
 	p.Close()
 }
 
-// at returns an address below a page, with its query after the token.
+// at appends a path, fragment or query to a page's URL, which already has a query with the token.
 func at(url, rest string) string {
 	if strings.HasPrefix(rest, "?") {
 		return url + "&" + rest[1:]

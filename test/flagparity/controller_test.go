@@ -37,8 +37,8 @@ var values = map[string][]string{
 	"leader-elect-resource-namespace": {"other"},
 }
 
-// stricter are values that Berth refuses and kube-controller-manager takes; see
-// docs/concepts/node-health.md.
+// stricter maps the values that Berth rejects and kube-controller-manager accepts to the reasons;
+// see docs/concepts/node-health.md.
 var stricter = map[string]string{
 	"--node-monitor-period=0s":           "a loop without a pause",
 	"--node-monitor-period=-5s":          "a loop without a pause",
@@ -52,8 +52,8 @@ var stricter = map[string]string{
 	"--controllers=":                     "nothing would run",
 }
 
-// TestEveryFlagOfNodeHealthIsTaken: what kube-controller-manager takes for the controllers that
-// Berth replaces, Berth takes, with the same default, and it takes the same values.
+// TestEveryFlagOfNodeHealthIsTaken verifies that Berth has kube-controller-manager's flags for the
+// replaced controllers, with the same defaults, and accepts the same values.
 func TestEveryFlagOfNodeHealthIsTaken(t *testing.T) {
 	_, all := theirs(t)
 	defaults := pflag.NewFlagSet("berth", pflag.ContinueOnError)
@@ -107,8 +107,8 @@ func theirs(t *testing.T) (*options.KubeControllerManagerOptions, cliflag.NamedF
 	return o, o.Flags(app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases())
 }
 
-// takenByUpstream queries kube-controller-manager's own options. Complaints without any flag do not
-// count.
+// takenByUpstream reports whether kube-controller-manager's own options accept the flag. It ignores
+// validation errors that also occur without the flag.
 func takenByUpstream(t *testing.T, arg string) bool {
 	t.Helper()
 	o, all := theirs(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// stalling is a file that blocks writes while its place is taken.
+// stalling is a file whose writes block while the test occupies place.
 type stalling struct {
 	io.WriteCloser
 	place chan struct{}
@@ -32,8 +32,9 @@ func (f stalling) Write(b []byte) (int, error) {
 	return f.WriteCloser.Write(b)
 }
 
-// TestAStalledDiskHoldsNobodyUp: the core keeps being stepped while large objects arrive and the
-// disk stalls. Excess records are lost and counted, and the journal continues in another file.
+// TestAStalledDiskHoldsNobodyUp verifies that the core is not delayed while large objects arrive
+// and the disk stalls. Excess records are lost and counted, and the journal continues in another
+// file.
 func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, place, lost := t.TempDir(), make(chan struct{}, 1), 0

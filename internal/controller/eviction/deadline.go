@@ -88,9 +88,9 @@ func (d Due) soonerOf(o Due) Due {
 // not-ready at 10:10, so it is due at 10:15. If the node has a second taint since 10:12 that the
 // pod does not tolerate at all, it is due at 10:12.
 //
-// A node that turns from not-ready to unreachable is in the same outage (see Held.Turned): the
-// seconds for the second taint count from its start, but the pod stays no longer than the larger of
-// the two tolerations from the beginning of the outage, if both end.
+// A node that turns from not-ready to unreachable is in the same outage (see Held.Turned). The
+// seconds for the second taint count from that taint's start. If both tolerations are limited, the
+// pod also stays no longer than the larger of them, counted from the beginning of the outage.
 func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	var least Due
 	for _, held := range taints {
@@ -113,7 +113,7 @@ func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	return least
 }
 
-// toleratedFor returns the time a pod stays despite the taint, if that ends.
+// toleratedFor returns the time a pod stays despite the taint. ends is false if it stays forever.
 func toleratedFor(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Duration, ends bool) {
 	toleration := rules.TolerationOf(taint, tolerations)
 	switch {

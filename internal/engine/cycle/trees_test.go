@@ -25,13 +25,13 @@ import (
 
 var treeRuns = flag.Int("tree-chaos", 200, "runs of TestChaosOfTrees")
 
-// TestChaosOfTrees is TestChaosOfPodGroups with groups of groups: trees of up to three levels,
-// which grow, lose parts of themselves, and occasionally have composites naming each other in
-// circles. Binding of a group of a tree begins only when the required number of groups have their
-// requirements met. In two thirds of the runs trees preempt: only lower-priority pods, and only if
-// the required number of groups then have room. Once everything is calm, the plain evaluator cannot
-// place any waiting tree, even without the pods of lower priority, and every pod kept out lacks
-// something.
+// TestChaosOfTrees is TestChaosOfPodGroups with trees of up to three levels of groups. The trees
+// grow, lose subtrees, and occasionally contain cycles of composites. A group of a tree is bound
+// only after the required number of the tree's groups have their required pods on nodes. In two
+// thirds of the runs, trees preempt lower-priority pods, but only if this makes room for the
+// required number of groups. Once the world is calm, the plain evaluator cannot place any waiting
+// tree, even without the lower-priority pods, and pods are gated only in trees with an unmet
+// requirement.
 func TestChaosOfTrees(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	runChaos(t, *treeRuns, func(seed uint64) (int, error) { return treeRun(seed, seed%3 > 0) })
@@ -40,10 +40,10 @@ func TestChaosOfTrees(t *testing.T) {
 	}
 }
 
-// TestTreesOfOnce replays past failures, from more runs than a test has time for. In 4902 a group
-// has a pod that counts, and the tree takes it for a leaving pod: the tree tries a domain without a
-// node for the group. In 2273 the binding of a victim was withdrawn, a list shows it bound
-// nevertheless, and it is a victim again before the outcome of its binding arrives.
+// TestTreesOfOnce replays seeds that failed in longer runs of TestChaosOfTrees. With seed 4902, a
+// tree mistook a counted pod of a group for a leaving one, and tried a domain without a node for
+// the group. With seed 2273, the binding of a victim was withdrawn, a list nevertheless showed the
+// victim bound, and it became a victim again before the result of the binding arrived.
 func TestTreesOfOnce(t *testing.T) {
 	for _, seed := range []uint64{4902, 2273} {
 		if _, err := treeRun(seed, seed%3 > 0); err != nil {
@@ -67,7 +67,7 @@ func treeRun(seed uint64, preempting bool) (binds int, err error) {
 	c.gangs.gates = groups.Gates{Generic: true, Topology: true, Composite: true}
 	c.gangs.ofTrees = []string{"g0", "g3", "g6", "g9"}
 	if preempting {
-		c.gangs.treePriority, c.gangs.beside = int32(seed%3*15), "g1" // of other pods it is 0, 10 or 20
+		c.gangs.treePriority, c.gangs.beside = int32(seed%3*15), "g1" // of other pods: 0, 10 or 20
 	}
 	c.options.Groups = c.gangs.gates
 	c.kinds = append(c.kinds, CompositePodGroups, PodGroups)
@@ -163,7 +163,8 @@ func (c *chaos) countGated(pods []*v1.Pod) (gated int) {
 	return gated
 }
 
-// treeOf is a tree in its API state: the object of a name, and the children below it.
+// treeOf is a tree or subtree of API objects: a group, or a composite with its children. least is
+// the required number of pods or children.
 type treeOf struct {
 	group    *groups.PodGroup
 	least    int
@@ -219,13 +220,15 @@ func (t *treeOf) leaves() (all []*treeOf) {
 	return all
 }
 
-// isFlat reports whether all children are groups: no composite in between could lack something.
+// isFlat reports whether all children are groups, so that no intermediate composite can have an
+// unmet requirement.
 func (t *treeOf) isFlat() bool {
 	return !slices.ContainsFunc(t.children, func(child *treeOf) bool { return child.group == nil })
 }
 
-// holds reports whether a predicate holds for the required number of leaves, and of children above
-// them; for a started group, one suffices.
+// holds reports whether a predicate holds for enough of the tree: for a composite, it must hold for
+// the required number of children, or for one child if any leaf below has started. It holds for
+// every started leaf.
 func (t *treeOf) holds(of, started func(*treeOf) bool) bool {
 	if t.group != nil {
 		return of(t) || started(t)
@@ -247,8 +250,8 @@ func (w *world) started(t *treeOf) bool {
 	return len(bound) > 0 && meta.IsStatusConditionTrue(t.group.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
 }
 
-// checkTree checks a group that begins to be bound: in the core's view, its tree has all required
-// pods on nodes.
+// checkTree checks, when the binding of a group begins, that all required pods of its tree are on
+// nodes in the core's view.
 func (w *world) checkTree(g *groups.Group) {
 	if g.Parent() == nil {
 		return
@@ -364,8 +367,8 @@ func (c *chaos) judgeTree(truth *cluster.Cluster, tree *treeOf) {
 	}
 }
 
-// treeFits reports whether more of a tree of two levels fits, placed naively, one group after the
-// other.
+// treeFits reports whether naively placing further groups of a two-level tree, one after another,
+// meets the tree's requirements.
 func (c *chaos) treeFits(truth *cluster.Cluster, tree *treeOf) bool {
 	var placed []*cluster.Pod
 	defer func() {

@@ -8,13 +8,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// cache holds the data structures behind decisions as long as they are worth their memory: rankings
-// for the classes that earned one, bases for the rest, plans for both. Only the cache decides about
-// their creation and removal.
+// cache holds the data structures that speed up decisions: rankings for classes with enough effort,
+// bases for the other classes, and plans for both. Only the cache creates them, and drops them when
+// they are no longer worth their memory.
 //
-// All of it can be rebuilt from the cluster, so dropping costs time and never changes a result. But
-// a ranking and a base make different draws, so the moment when a class gets its ranking is part of
-// a replay.
+// All of it can be rebuilt from the cluster, so dropping costs time and never changes a result.
+// However, a ranking and a base draw different random numbers, so in a replay each class must get
+// its ranking at the same decision.
 type cache struct {
 	c       *cluster.Cluster
 	limits  *effort.Limits
@@ -27,9 +27,9 @@ type cache struct {
 	// a volume each.
 	rankings    map[rankingKey]*ranking
 	weight      int               // of rankings, the sum of ranking.weight
-	using       *ranking          // what was used last, and may weigh more or less by now
-	idle        uint64            // that many decisions, unless Decider.KeepFor is set
-	latest      []*ranking        // by decision, modulo idle+1: the plan used; grows with the first
+	using       *ranking          // used last; its weight may have changed since
+	idle        uint64            // the constant idle, unless set by Decider.KeepFor
+	latest      []*ranking        // ring of the rankings used, by decision modulo idle+1
 	byClass     map[int32]*member // the ranking of each class
 	mostMembers int               // of byClass; see cluster.Shrunk
 
@@ -42,7 +42,7 @@ type cache struct {
 	effort        map[int32]classEffort    // by class
 	sharedEfforts map[uint64]*sharedEffort // by a hash of effects of foreign terms; see termEffects.describeTerms
 
-	unused uint64 // what was not used since is dropped by dropUnused, by the decider's clock
+	unused uint64 // last call of dropUnused, by the decider's clock
 
 	axes []topologyAxis // scratch space
 	key  []byte         // scratch space
@@ -60,10 +60,10 @@ func newCache(ix *index, planner *planner) *cache {
 
 // member is the ranking last found for a class.
 //
-// The ranking may have been dropped since: then the class must earn another one.
+// The ranking may have been dropped since. The class then needs new effort to get another one.
 type member struct {
 	*ranking
-	versions versions // what it was found from
+	versions versions // versions from which the ranking was found
 	terms    int      // version of all terms up to which versions.terms is known to hold
 	asked    uint64   // when the class was last decided, by the decider's clock
 }
@@ -78,7 +78,7 @@ func (m *member) seesFor(class *cluster.PodClass) bool {
 const maxMembers = 1 << 14
 
 // forgetCandidates forgets the victims cached for a ranking: the ranking was dropped, a rebuild
-// renumbered its groups and reasons, or the victims would hold for one pod only.
+// renumbered its groups and reasons, or the victims are valid for one pod only.
 func (ca *cache) forgetCandidates(r *ranking) { delete(ca.candidates, r) }
 
 // bytesOf estimates the memory of a ranking, including the victims cached for its classes.
@@ -100,24 +100,24 @@ func (ca *cache) bytesOf(r *ranking) int {
 // the nodes or when sums start or cease to pay off.
 type recentPlan struct {
 	class    *cluster.PodClass
-	full     *plan         // with a tally for all that matters
-	plan     *plan         // the same, or without what the base sums
-	versions versions      // what the plan was made from
+	full     *plan         // with a tally for everything relevant
+	plan     *plan         // full, or full without the tallies summed by base
+	versions versions      // versions from which the plan was made
 	terms    int           // version of all terms up to which versions.terms is known to hold
 	nodes    uint64        // version of the nodes when the base was found
 	base     *base         // nil: there is none
 	axisOf   []int         // by tally
-	effort   *sharedEffort // for effects of foreign terms; nil: it is little, or a base sums it
+	effort   *sharedEffort // of foreign terms; nil if small, or summed by a base
 	used     uint64        // when, by the decider's clock
-	soon     bool          // it had been used within the few decisions before that
+	soon     bool          // the use before that was at most few decisions earlier
 }
 
 // classEffort is the cost of the surveys of a class so far.
 type classEffort struct {
 	work          int
-	tallies, last int    // tallies and work of the last of them
-	every         int    // decisions since the one before that
-	soon          int    // decisions that looked at next to nothing, each not long after the one before
+	tallies, last int    // number of tallies, and work, of the last expensive survey
+	every         int    // decisions between that survey and the use before it
+	soon          int    // cheap surveys, each soon after the use before it
 	used          uint64 // when, by the decider's clock
 }
 

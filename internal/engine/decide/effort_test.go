@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// full returns a cluster where preemption helps only on the last node, since most pods elsewhere
-// have a high priority, and a pending pod.
+// full returns a cluster and a pending pod. Preemption helps only on the last node, since most pods
+// elsewhere have a high priority.
 func full(t *testing.T, nodes int, change func(*v1.Pod)) (*cluster.Cluster, *cluster.Pod) {
 	t.Helper()
 	c := benchCluster(nodes, false)
@@ -30,7 +30,7 @@ func full(t *testing.T, nodes int, change func(*v1.Pod)) (*cluster.Cluster, *clu
 			pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("8")
 			if i == nodes-1 {
 				pod.Spec.Priority = new(int32(-5))
-			} else if k > 0 { // some leave, and it is not enough
+			} else if k > 0 { // some pods can be preempted, but not enough
 				pod.Spec.Priority = new(int32(100))
 			} else {
 				pod.Spec.Priority = new(int32(-5))
@@ -45,8 +45,8 @@ func full(t *testing.T, nodes int, change func(*v1.Pod)) (*cluster.Cluster, *clu
 	return c, c.Pending(pod)
 }
 
-// TestPreemptionGoesOnWhereItStopped: an attempt examines nodes until its effort is exhausted, and
-// the next attempt continues with the remaining nodes, until one succeeds.
+// TestPreemptionGoesOnWhereItStopped verifies that an attempt examines nodes until its effort is
+// exhausted, and that later attempts continue with the remaining nodes until one succeeds.
 func TestPreemptionGoesOnWhereItStopped(t *testing.T) {
 	const nodes = 40
 	c, p := full(t, nodes, func(*v1.Pod) {})
@@ -80,8 +80,8 @@ func TestPreemptionGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// TestPlainPreemptionEnds: a pod decided by Plain gives up if each of its victims costs a scan of
-// all nodes; with enough effort it finds the node.
+// TestPlainPreemptionEnds verifies that preemption by Plain gives up if each victim costs a scan of
+// all nodes, and that with enough effort it finds the node.
 func TestPlainPreemptionEnds(t *testing.T) {
 	c, p := full(t, 10, func(pod *v1.Pod) {
 		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{

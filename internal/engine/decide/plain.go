@@ -19,7 +19,7 @@ type Plain struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
 	limits  *effort.Limits
-	meter   *effort.Meter // a Decider's own, or one without readers
+	meter   *effort.Meter // the Decider's meter, or else an unread one
 }
 
 // NewPlain returns the plain evaluator for pods of a profile in a cluster.

@@ -97,7 +97,8 @@ func (r *RoomMaker) placeOnceEnded(nodes []*cluster.Node) (places []Place, ended
 				return nil, 0
 			}
 
-			// Count each ended pod as room for one member: an earlier pass would be in vain.
+			// Assume that each ended pod makes room for one member: placing the members earlier
+			// would be futile.
 			if untried++; untried >= r.Need-len(r.tentative.placed) {
 				untried = 0
 				if fits = r.placer.passFits(); fits {

@@ -16,9 +16,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// likeness is equal for nodes with like devices: identical except for the names of node and pools,
-// with the same devices taken, and equal shares taken of shared ones. Such nodes make claims the
-// same offer, so one search serves a hundred equal nodes. It is usable as a map key.
+// likeness is a map key, equal for nodes with interchangeable devices: their slices differ only in
+// the names of the node and its pools, the same devices are allocated, and the consumed capacity of
+// shared devices is equal. Like nodes offer a claim the same devices, so one search serves a
+// hundred of them.
 type likeness struct {
 	content *deviceContent
 	taken   string // a bit for each device, then the consumption of the shared ones
@@ -34,11 +35,11 @@ type deviceContent struct {
 
 // nodeContent holds a node's local devices in the allocator's search order.
 type nodeContent struct {
-	content *deviceContent // nil: no node is like it
+	content *deviceContent // nil: no other node is considered like it
 	pools   []poolID
 	devices []structured.DeviceID
 	shared  []int // indices of devices with shares
-	// likeness is the node's likeness as of the index's counter at.
+	// likeness is valid as long as at equals nodeDevices.changed.
 	likeness likeness
 	at       uint64
 }
@@ -89,14 +90,14 @@ func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 				taken = append(binary.AppendUvarint(taken, uint64(len(text))), text...)
 			}
 		}
-		taken = append(taken, 0) //nolint:makezero // the end of a device; the bits come before all of them
+		taken = append(taken, 0) //nolint:makezero // ends the device's entry, after the bits
 	}
 	return taken
 }
 
-// contentOf reads the slices of a node. A nil content in the result marks a node without like
-// nodes: its pools include slices of other nodes, its devices choose their nodes, or the index
-// holds too many contents already. The caller holds the mutex.
+// contentOf reads the slices of a node. The result's content is nil if no other node can be like
+// this one: a slice selects nodes other than by this node's name, or the index already holds
+// mostContents contents. The caller holds the mutex.
 func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.ResourceSlice) *nodeContent {
 	content := &nodeContent{}
 	for id := range of.pools {
@@ -126,7 +127,7 @@ func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.
 				content.devices = append(content.devices, structured.MakeDeviceID(id.driver, id.name, spec.Devices[i].Name))
 			}
 		}
-		key = append(key, 0) // the end of a pool; no slice is empty
+		key = append(key, 0) // ends the pool: the length of a slice is never 0
 	}
 	known := x.contents[string(key)]
 	if known == nil {
@@ -141,8 +142,8 @@ func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.
 	return content
 }
 
-// loseContent forgets the content of a node's slices. Each new generation of a pool is a new
-// content, so contents without a node must not stay.
+// loseContent drops the content of a node's slices, and deletes it from the index with its last
+// node. Otherwise contents would accumulate, since each generation of a pool has a new one.
 func (x *deviceIndex) loseContent(devices *nodeDevices) {
 	if devices.content != nil && devices.content.content != nil {
 		lost := devices.content.content
@@ -153,8 +154,8 @@ func (x *deviceIndex) loseContent(devices *nodeDevices) {
 	devices.slices, devices.content = nil, nil
 }
 
-// exampleAllocations is the offer of one of several like nodes, and the names of its pools, in the
-// common order of all nodes like it.
+// exampleAllocations holds the offer of one of several like nodes. pools lists the pools of that
+// node in the order of nodeContent.pools, which corresponds between like nodes.
 type exampleAllocations struct {
 	*claimAllocations
 	pools []poolID
@@ -163,8 +164,8 @@ type exampleAllocations struct {
 // mostExamples bounds the examples kept per shape.
 const mostExamples = 1 << 10
 
-// allocationsLike returns the known offer of a node like n, translated to n, or nil. A rejection is
-// the same for both.
+// allocationsLike returns the known offer of a node like n, translated to n, or nil. Rejections
+// need no translation.
 func (s *deviceShape) allocationsLike(n *cluster.Node, like likeness, pools []poolID) *claimAllocations {
 	s.mutex.Lock()
 	example, ok := s.examples[like]
@@ -202,11 +203,11 @@ func (e exampleAllocations) moveTo(node string, pools []poolID) *claimAllocation
 		for j := range result.Devices.Results {
 			device := &result.Devices.Results[j]
 			device.Pool = pools[slices.Index(e.pools, poolID{device.Driver, device.Pool})].name
-			if device.ShareID != nil { // the consumption may become the same again while the share is held
+			if device.ShareID != nil { // a new ID: the example may be reused while the share exists
 				device.ShareID = new(uuid.NewUUID())
 			}
 		}
-		if result.NodeSelector != nil { // devices of one node: only its name
+		if result.NodeSelector != nil { // local devices: the selector contains only the node's name
 			result.NodeSelector.NodeSelectorTerms[0].MatchFields[0].Values[0] = node
 		}
 		moved.results[i] = *result

@@ -42,15 +42,16 @@ func ofClaim(item *queue.Item, e *queue.Event) bool {
 	if claim == nil || claim.Namespace != item.Pod.Namespace || !slices.Contains(claimNames(item.Pod), claim.Name) {
 		return false
 	}
-	// A new UID is another claim of the same name, and the beginning of a deletion rejects the pod
-	// as a whole.
+	// A different UID means a new claim with the same name. A pod with a claim in deletion is
+	// rejected as a whole, so the start of a deletion counts as well.
 	return !isOld || !isNew || !reflect.DeepEqual(was.Spec, claim.Spec) || !reflect.DeepEqual(was.Status, claim.Status) ||
 		!reflect.DeepEqual(was.Annotations, claim.Annotations) || was.UID != claim.UID ||
 		was.DeletionTimestamp.IsZero() != claim.DeletionTimestamp.IsZero()
 }
 
-// ofVolume reports whether one of the pod's claims has the volume or could get it, judged by class
-// and by reservations for other claims, but not by size. An event with an unknown object counts.
+// ofVolume reports whether the volume belongs to one of the pod's claims or could be bound to one.
+// It compares the class and checks for reservations by other claims, but ignores the size. An event
+// with an unknown object counts.
 func (setting Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	volume, ok := e.New.(*v1.PersistentVolume)
 	if !ok {
@@ -70,7 +71,7 @@ func (setting Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	return false
 }
 
-// ofVolumeZone reports whether such a volume is new, or in another place than before.
+// ofVolumeZone is ofVolume, but ignores updates that leave the volume's zone labels unchanged.
 func (setting Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolume)
 	is, isNew := e.New.(*v1.PersistentVolume)
@@ -112,7 +113,8 @@ func (setting Setting) ofStorageClass(item *queue.Item, e *queue.Event) bool {
 	return !ok || was.UID != class.UID || !reflect.DeepEqual(was.AllowedTopologies, class.AllowedTopologies)
 }
 
-// ofCapacity is the hint for CSI capacities: more storage of a class that the pod waits for.
+// ofCapacity is the hint for CSI capacities: an unbound claim of the pod has the capacity's storage
+// class, and the capacity is new, has grown or has moved.
 func (setting Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
 	is, ok := e.New.(*storagev1.CSIStorageCapacity)
 	if !ok || !setting.usesClass(item, is.StorageClassName) {
@@ -127,8 +129,8 @@ func moreStorage(was, is *storagev1.CSIStorageCapacity) bool {
 	return largestVolume(is) > largestVolume(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
 }
 
-// nodeNowServes is the hint for nodes of a volume filter. Nodes cannot help pods rejected as a
-// whole: an event of the claim wakes them.
+// nodeNowServes is a volume filter's hint for node events. They cannot help pods rejected as a
+// whole, which are requeued by events of their claims.
 func (setting Setting) nodeNowServes(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false

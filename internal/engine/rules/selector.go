@@ -160,8 +160,8 @@ func (s *Selector) Requirements() (list []Requirement, selects bool) {
 	return s.requirements, !s.nothing
 }
 
-// ShareTexts interns the strings of a selector just read from labels only: keys with text, and
-// values with the values of the given labels.
+// ShareTexts interns the strings of a new selector without expressions: keys by text, and values by
+// the values of the given labels.
 func (s *Selector) ShareTexts(own *Labels, text func(string) string) {
 	for i := range s.requirements {
 		r := &s.requirements[i]
@@ -172,7 +172,7 @@ func (s *Selector) ShareTexts(own *Labels, text func(string) string) {
 	}
 }
 
-// OfLabels returns a selector read from labels only in the API's form; nil if it selects nothing.
+// OfLabels returns the API's form of a selector without expressions; nil if it selects nothing.
 func (s *Selector) OfLabels() *metav1.LabelSelector {
 	if s.nothing {
 		return nil
@@ -224,7 +224,7 @@ func (s *Selector) Looks(set *Labels) int { return 1 + min(len(s.requirements), 
 
 // matchesFew iterates over the labels rather than the requirements. The labels must meet all
 // requirements on their own keys; a requirement on any other key is met unless it needs a label. So
-// the labels must cover as many needed keys as there are.
+// the number of needed keys among the labels must equal needed.
 func (s *Selector) matchesFew(count int, all iter.Seq2[string, string]) bool {
 	if count < int(s.needed) {
 		return false
@@ -278,7 +278,7 @@ func (s *Selector) Digest() (d [2]uint64) {
 	return d
 }
 
-// Two seeds, drawn at start, to prevent prepared collisions of selectors.
+// Two random seeds prevent tenants from crafting selectors with equal digests.
 var digestSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 // requirementDigest is the hashed form of a requirement.

@@ -28,7 +28,7 @@ func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 		taints []taint
 		nodes  []verdict
 	}
-	// Keyed by the texts of their taints.
+	// The keys are the texts of the taints.
 	sets := map[string]*set{}
 	for _, v := range nodes {
 		list := f.untoleratedBy(plugin, v.node)
@@ -137,8 +137,8 @@ func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 }
 
 // newNodes proposes to add a node like an existing one. It tries one node of each kind, smallest
-// first, and proposes the first two that help. The label with the node's name does not count for
-// its kind.
+// first, and proposes the first two that help. Nodes of one kind may differ in the label with the
+// node's name.
 func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 	kinds := map[cluster.Parts]*v1.Node{}
 	var order []cluster.Parts
@@ -213,7 +213,7 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 				drop(p)
 			}
 		}))
-		// Alternatively, a node that meets the requirements.
+		// Alternatively, propose a node that meets the requirements.
 		if e := f.labelledNode(v, missing, terms); e != nil {
 			edits = append(edits, e)
 		}
@@ -244,7 +244,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 			}
 		}
 	}
-	// Adding a node like another does not provide a node with a given name.
+	// A node added like another one does not get a given name.
 	if _, named := wanted[v1.LabelHostname]; named || len(wanted) == 0 {
 		return nil
 	}
@@ -254,7 +254,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	}
 
 	like := f.w.Node(v.node.Name)
-	// The model with the labels, to be copied by NodeLike.
+	// Add the labels to the model before NodeLike copies it.
 	with := like.DeepCopy()
 	with.Labels = labels.Merge(with.Labels, wanted)
 	return &edit{

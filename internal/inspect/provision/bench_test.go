@@ -17,8 +17,8 @@ import (
 )
 
 // BenchmarkPlan plans nodes for pods like those of Karpenter's benchmark, run by `make
-// bench-karpenter`: the world is read, but its pods have not been tried. cost/h is the cost of the
-// nodes.
+// bench-karpenter`: the world has been read, but none of its pods has been decided yet. cost/h is
+// the cost of the nodes.
 func BenchmarkPlan(b *testing.B) {
 	catalog := fourHundredTypes()
 	for _, count := range []int{1000, 5000, 20000} {
@@ -42,7 +42,8 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// fourHundredTypes are 1 to 400 CPU with 2Gi of memory and 10 pods per CPU, in three zones.
+// fourHundredTypes returns a catalog of node types with 1 to 400 CPUs, 2Gi of memory and 10 pods
+// per CPU, in three zones.
 func fourHundredTypes() *Catalog {
 	c := &Catalog{}
 	for cpu := int64(1); cpu <= 400; cpu++ {
@@ -63,8 +64,8 @@ func fourHundredTypes() *Catalog {
 	return c
 }
 
-// diversePods are one fifth each plain, spread over zones, spread over nodes, together in a zone,
-// and one per node.
+// diversePods returns pods in five equal parts: plain, spread over zones, spread over nodes,
+// together in a zone, and one per node.
 func diversePods(count int) (list []metav1.Object) {
 	r := rand.New(rand.NewPCG(42, 0))
 	letter := func() map[string]string { return map[string]string{"my-label": string(rune('a' + r.IntN(7)))} }

@@ -137,7 +137,7 @@ func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Se
 
 // rollOut removes the old template's pods that the workload's strategy permits replacing. From then
 // on, a new ReplicaSet creates a Deployment's pods. dropPod creates no successors for a rollout:
-// updateWorkload fills up, and makeDaemons below.
+// updateWorkload creates them or, for a DaemonSet, makeDaemons below.
 func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 	stays := func(*pod) bool { return false }
 	switch o := l.Object.(type) {
@@ -158,7 +158,7 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 		}
 		stays = func(p *pod) bool { return workload.KeepsRevision(o, workload.OrdinalOf(o, p.Name)) }
 	}
-	// Before the ReplicaSets are replaced, because they identify the pods.
+	// List the pods before the ReplicaSets, which identify them, are replaced.
 	pods := c.podsOf(was)
 	if d, ok := l.Object.(*appsv1.Deployment); ok {
 		c.workloads.replaceReplicaSets(d, set)
@@ -174,8 +174,8 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 }
 
 // renewedPod returns the pod that replaces an old one if its template has changed since, or nil. It
-// applies to pods not replaced by a rollout, due to an OnDelete strategy or because the rollout has
-// not reached them yet, and departing for another reason. A StatefulSet recreates a pod below the
+// applies to pods that leave for a reason other than the rollout, which has not reached them yet
+// or, with the strategy OnDelete, does not replace them. A StatefulSet recreates a pod below the
 // partition from the old template, so the result for it is nil.
 func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	owner := rules.OwnerOf(old)

@@ -49,8 +49,8 @@ func (c *Count) Add(namespace string, controller *metav1.OwnerReference, pods, h
 	c.owners[i].pods += pods
 }
 
-// AddPod counts a pod. For a terminal or terminating pod only the controller counts, which may have
-// replaced it already.
+// AddPod counts a pod. A terminal or terminating pod only adds its controller, which may already
+// have replaced the pod.
 func (c *Count) AddPod(p *v1.Pod, healthy bool) {
 	pods, ready := 1, 0
 	switch {
@@ -63,8 +63,8 @@ func (c *Count) AddPod(p *v1.Pod, healthy bool) {
 }
 
 // Status returns the status written by the disruption controller. maxUnavailable and percentages
-// relate to the scale of the pods' controllers, whatever pods exist; pods of controllers without a
-// scale fail its sync, and pods without a controller do not count.
+// are relative to the scale of the pods' controllers, not to the number of existing pods. A pod
+// whose controller has no scale makes the sync fail, and pods without a controller do not count.
 func (c *Count) Status(b *policyv1.PodDisruptionBudget, workloads *workload.Table) policyv1.PodDisruptionBudgetStatus {
 	counted := &policyv1.PodDisruptionBudget{Spec: b.Spec}
 	s := &counted.Status
@@ -80,8 +80,8 @@ func (c *Count) Status(b *policyv1.PodDisruptionBudget, workloads *workload.Tabl
 	return *s
 }
 
-// scale sums up the pods wanted by the controllers. A controller missing from the table counts with
-// its existing pods.
+// scale sums up the pods wanted by the controllers. For a controller missing from the table, it
+// adds the number of existing pods.
 func (c *Count) scale(workloads *workload.Table) (sum int, fault string) {
 	summed := map[rules.Owner]bool{}
 	for _, o := range c.owners {
@@ -107,9 +107,8 @@ func (c *Count) scale(workloads *workload.Table) (sum int, fault string) {
 	return sum, ""
 }
 
-// OfScale reports whether a budget relates to the scale of its pods' controllers, and not to a
-// number of pods: maxUnavailable, or a percentage. With minAvailable: 2, the wanted number of pods
-// does not matter.
+// OfScale reports whether a budget is relative to the scale of its pods' controllers: it uses
+// maxUnavailable or a percentage. With minAvailable: 2, the scale is irrelevant.
 func OfScale(spec *policyv1.PodDisruptionBudgetSpec) bool {
 	return spec.MaxUnavailable != nil || spec.MinAvailable != nil && spec.MinAvailable.Type == intstr.String
 }
@@ -140,7 +139,8 @@ func Allow(b *policyv1.PodDisruptionBudget) {
 	}
 }
 
-// FailSync makes a budget allow nothing because its controller cannot count its pods. It changes b.
+// FailSync makes a budget allow no disruption because the disruption controller cannot count the
+// budget's pods. It changes b.
 func FailSync(b *policyv1.PodDisruptionBudget, why string) {
 	b.Status.DisruptionsAllowed = 0
 	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{

@@ -56,9 +56,9 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 
 	b := covering[0]
 	s, answer := &b.Status, Verdict{Budget: b}
-	// An unready pod may go without spending anything: always, by the budget's policy, or as long
-	// as enough other pods are healthy. Otherwise a pod that never becomes ready could block every
-	// drain.
+	// An unready pod may be evicted without spending a disruption: always if the budget's policy is
+	// AlwaysAllow, else as long as enough other pods are healthy. Without this exception, a pod
+	// that never becomes ready could block every drain.
 	if !ready {
 		always := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
 		if always || s.CurrentHealthy >= s.DesiredHealthy && s.DesiredHealthy > 0 {
@@ -70,7 +70,7 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 	// The budget was changed, and its numbers are outdated.
 	case s.ObservedGeneration < b.Generation:
 		answer.Answer, answer.Message = Later, fmt.Sprintf("the disruption budget %s is still being processed by the server", b.Name)
-		if FailedSync(s) { // and so it stays
+		if FailedSync(s) { // a failed sync does not update the numbers
 			condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 			answer.Message += ", because it failed sync: " + condition.Message
 		}
@@ -95,7 +95,7 @@ func why(b *policyv1.PodDisruptionBudget) string {
 	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 	says := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
 	switch {
-	case says && FailedSync(s): // its numbers are of before then
+	case says && FailedSync(s): // its numbers predate the failure
 		return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently "+
 			"because it failed sync: %s", b.Name, condition.Message)
 	case s.CurrentHealthy <= s.DesiredHealthy:
@@ -117,7 +117,7 @@ func Ungoverned(p *v1.Pod) bool {
 
 // Hopeless reports whether a budget allows no disruption even with all of its pods healthy, as with
 // minAvailable: 100%. A drain waiting for it never ends. bare is the number of its pods without a
-// controller: in a budget relating to scales, these are healthy beyond the expected pods.
+// controller: a budget relative to scales counts them as healthy, but not as expected.
 func Hopeless(b *policyv1.PodDisruptionBudget, bare int) bool {
 	s, most := &b.Status, int(b.Status.ExpectedPods)
 	if OfScale(&b.Spec) {
@@ -126,9 +126,9 @@ func Hopeless(b *policyv1.PodDisruptionBudget, bare int) bool {
 	return s.ExpectedPods > 0 && int(s.DesiredHealthy) >= most && s.DisruptionsAllowed == 0
 }
 
-// Counted reports whether the disruption controller has written the budget's status for its present
-// spec, or that it cannot. Budgets of manifests may lack a status. An all-zero status with
-// generation 0 counts as missing.
+// Counted reports whether the disruption controller has written the budget's status for its current
+// spec, or has reported that it cannot. Budgets of manifests may lack a status. An all-zero status
+// with generation 0 counts as missing.
 func Counted(b *policyv1.PodDisruptionBudget) bool {
 	s := &b.Status
 	return FailedSync(s) || s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 ||

@@ -21,7 +21,7 @@ func ReadinessOf(n *v1.Node) v1.ConditionStatus {
 }
 
 // HoldsPods reports whether deleted pods of a node stay in Terminating: its kubelet, which would
-// confirm their end, is silent. Controllers awaiting a pod's end make no successor meanwhile.
+// confirm their end, is silent. Until then, controllers awaiting the pod's end create no successor.
 func HoldsPods(n *v1.Node) bool { return ReadinessOf(n) == v1.ConditionUnknown && !GivenUp(n) }
 
 // GivenUp reports whether the pod garbage collector removes terminating pods of a node without its

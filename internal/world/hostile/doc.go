@@ -5,8 +5,8 @@
 // rest of the cluster.
 //
 // [Kinds] are the kinds that the ClusterRole edit lets a tenant write in a namespace, and that
-// Berth reads. [Paths] finds, by reflection, every field of such a kind of unbounded length: text,
-// lists and maps. A [Generator] makes objects with one of these fields as long as room allows, and
-// the rest empty or short. A field added by a later version of the API is found without a change
-// here.
+// Berth reads. [Paths] finds, by reflection, the fields of unbounded length in such a kind: texts,
+// lists and maps. A [Generator] makes objects in which one of these fields has a requested length,
+// and the others are empty or short. A field added by a later version of the API is found without a
+// change here.
 package hostile

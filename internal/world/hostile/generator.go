@@ -22,23 +22,24 @@ import (
 // of the API server and etcd (1.5 MiB).
 const RoomOfObject = 1_300_000
 
-// Generator makes objects of one tenant. Its zero values but for Rand are good. The same Rand gives
+// Generator makes objects of one tenant. All fields except Rand are optional. The same Rand gives
 // the same objects. It is not safe for concurrent use.
 type Generator struct {
 	*rand.Rand
-	// Known is the percentage of words in use by other tenants. The rest are unique: indexes over
-	// them grow with each.
+	// Known is the percentage of words in use by other tenants. The others are unique, and each
+	// adds an entry to an index.
 	Known int
 	// Prefix begins the unique words.
 	Prefix string
 
-	// made counts objects and unique words. full requests filling an object's other fields as well.
+	// made counts objects and unique words. If full is set, an object's other fields are filled as
+	// well.
 	made int
 	full bool
 }
 
-// Object returns an object of a kind with the field at the path as long as room allows, in bytes.
-// Its other fields are short; full also fills those outside the path. path must be one of
+// Object returns an object of a kind. The field at the path is filled up to room bytes, and other
+// fields are short; if full is set, those outside the path are filled as well. path must be one of
 // Paths(kind).
 func (g *Generator) Object(kind Kind, path Path, room int, full bool) Object {
 	object := kind.New()
@@ -46,7 +47,7 @@ func (g *Generator) Object(kind Kind, path Path, room int, full bool) Object {
 	if g.full = full; full {
 		g.fill(v, "", 0)
 	}
-	// After the other fields, which must not overwrite it.
+	// Grow the field last: fill would overwrite it.
 	g.grow(v, path, room)
 
 	g.made++
@@ -56,7 +57,7 @@ func (g *Generator) Object(kind Kind, path Path, room int, full bool) Object {
 	return object
 }
 
-// Namespace is the tenant's. All objects are in it.
+// Namespace is the tenant's namespace, which contains all objects.
 const Namespace = "tenant"
 
 // objects is the number of object names: referring fields use one of them, so that many references
@@ -167,8 +168,8 @@ func longText(begin string, room int) string {
 // validation.
 const mostText = 10 << 10
 
-// many is the number of items on the way to the long field: from one with all of the room to
-// thousands with a little each. Finding the costliest is up to the test.
+// many returns a random number of items for a list or map on the path: from one item with all of
+// the room to thousands of short ones. Tests generate enough objects to find the costliest number.
 func (g *Generator) many(t reflect.Type, room int) int {
 	n := []int{1, 1, 3, 30, 1000, room/50 + 1}[g.IntN(6)]
 	if most := mostItems[t]; most > 0 {
@@ -181,8 +182,8 @@ func (g *Generator) many(t reflect.Type, room int) int {
 // recursive.
 const mostDepth = 7
 
-// fill gives a field short content: lists of one or two items, and half of the pointers. It returns
-// the approximate number of bytes.
+// fill gives a field short content: one or two items per list, and a value for half of the
+// pointers. It returns the approximate number of bytes.
 func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -267,7 +268,7 @@ func isScalar(t reflect.Type) bool {
 	return true
 }
 
-// fillLeaf gives a value of a type that is filled as a whole.
+// fillLeaf sets a value of a type that is not filled field by field.
 func (g *Generator) fillLeaf(v reflect.Value) int {
 	switch v.Interface().(type) {
 	case resource.Quantity:
@@ -291,7 +292,8 @@ var hugeQuantities = []resource.Quantity{resource.MustParse("1e60000000"), resou
 // unique one. field is "" if only the type counts.
 func (g *Generator) word(t reflect.Type, field string) string {
 	if t != plainText {
-		// A value known to the API, so that the object is read to its end.
+		// Use a value known to the API: readers may ignore the rest of an object with an unknown
+		// one.
 		if of := words[t]; of != nil {
 			return of[g.IntN(len(of))]
 		}

@@ -14,13 +14,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// RunsDaemon reports whether the DaemonSet's controller wants a pod on the node. The node's name,
-// labels and taints decide, its free room does not: a pod without room is created, and stays
+// RunsDaemon reports whether the DaemonSet's controller wants a pod on the node. It considers the
+// node's name, labels and taints, but not its free room: without room, the pod is created and stays
 // pending.
 func RunsDaemon(set *appsv1.DaemonSet, node *v1.Node) bool { return NodesOf(set)(node) }
 
-// NodesOf returns a function equivalent to RunsDaemon for one set: its template is read once, which
-// takes long with tens of thousands of terms. The function is valid until the set changes.
+// NodesOf returns a function equivalent to RunsDaemon for one set. It reads the set's template
+// once, since a template with tens of thousands of terms takes long to read. The function is valid
+// until the set changes.
 func NodesOf(set *appsv1.DaemonSet) func(*v1.Node) bool {
 	spec := set.Spec.Template.Spec
 	spec.Tolerations = slices.Clone(spec.Tolerations)

@@ -19,12 +19,12 @@ import (
 
 // Failure is the effect of a lost pod on its Job.
 type Failure struct {
-	// Job has the failure counted in its status, and Pod in its annotations. Successors are made
-	// from Pod, so that later failures of its index are counted as well.
+	// Job counts the failure in its status, and Pod counts it in its annotations. Successors are
+	// made from Pod, so that later failures of its index are counted as well.
 	Job *batchv1.Job
 	Pod *v1.Pod
-	// Why is the reason the Job fails, or only the pod's index if Index is set; empty if neither
-	// does. A failed Job has a condition with the same message.
+	// Why is the reason for the failure of the Job or, if Index is set, only of the pod's index;
+	// empty if neither fails. A failed Job has a condition with the same message.
 	Why   string
 	Index bool
 }
@@ -91,9 +91,9 @@ func (f *Failure) failIndex(index int, why string) {
 	}
 }
 
-// countIndex counts the failure, or one ignored, in the annotations of the pod. It returns the
-// pod's index and the failures counted so far, or a negative index if the Job does not limit the
-// failures of single indexes.
+// countIndex counts the failure, or an ignored failure, in the annotations of the pod. It returns
+// the pod's index and the failures counted so far, or a negative index if the Job does not limit
+// the failures of single indexes.
 func countIndex(f *Failure, ignored bool) (index, failures int) {
 	index, err := strconv.Atoi(f.Pod.Annotations[batchv1.JobCompletionIndexAnnotation])
 	if f.Job.Spec.BackoffLimitPerIndex == nil || err != nil {
@@ -117,14 +117,14 @@ func countOf(p *v1.Pod, annotation string) int {
 	return int(n)
 }
 
-// IndexFailures returns the number of failures of a pod's index in a row, whether they count or
-// not, as its annotations have it after [Fail].
+// IndexFailures returns the number of consecutive failures of a pod's index, including ignored
+// ones, from the annotations updated by [Fail].
 func IndexFailures(p *v1.Pod) int {
 	return countOf(p, batchv1.JobIndexFailureCountAnnotation) + countOf(p, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }
 
-// Backoff returns the time for which the Job controller makes no pod after the last of so many
-// failures in a row: of the Job, or of the index if the Job limits these.
+// Backoff returns the delay before the Job controller creates a pod after this number of
+// consecutive failures: failures of the index if the Job limits these, otherwise of the Job.
 func Backoff(failures int) time.Duration {
 	if failures <= 0 {
 		return 0

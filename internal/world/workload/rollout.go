@@ -31,7 +31,8 @@ func Rolling(object metav1.Object) string {
 // observed the change.
 const rolledOut = "is being rolled out"
 
-// rollingDeployment: all replicas are updated, old ones removed, and the updated ones available.
+// rollingDeployment implements Rolling. The rollout is complete if all replicas are updated, old
+// ones are removed, and updated ones are available.
 func rollingDeployment(d *appsv1.Deployment) string {
 	switch s := &d.Status; {
 	case s.ObservedGeneration == 0:
@@ -43,8 +44,9 @@ func rollingDeployment(d *appsv1.Deployment) string {
 	}
 }
 
-// rollingStatefulSet: all pods have the update revision, or those above the partition do, and all
-// are ready. A set with manually deleted pods (OnDelete) is never rolled out by itself.
+// rollingStatefulSet implements Rolling. The rollout is complete if all pods, or all pods above the
+// partition, have the update revision, and all are ready. A set with the strategy OnDelete counts
+// as complete, since its controller replaces only deleted pods.
 func rollingStatefulSet(set *appsv1.StatefulSet) string {
 	s, replicas, strategy := &set.Status, ptr.Deref(set.Spec.Replicas, 1), &set.Spec.UpdateStrategy
 	rolling := s.UpdateRevision != s.CurrentRevision
@@ -60,7 +62,8 @@ func rollingStatefulSet(set *appsv1.StatefulSet) string {
 	return awaited(replicas - s.ReadyReplicas)
 }
 
-// rollingDaemonSet: all nodes that should have a pod have an updated and available one.
+// rollingDaemonSet implements Rolling. The rollout is complete if each node that should have a pod
+// has an updated and available one.
 func rollingDaemonSet(set *appsv1.DaemonSet) string {
 	switch s := &set.Status; {
 	case s.ObservedGeneration == 0, set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType:
@@ -83,8 +86,8 @@ func awaited(count int32) string {
 	return fmt.Sprintf("waits for %d of its pods to be available", count)
 }
 
-// templateGeneration is the annotation of a DaemonSet that counts the changes of its template. Its
-// pods have the count at their creation in the label madeOfGeneration.
+// templateGeneration is the annotation of a DaemonSet that counts the changes of its template. The
+// label madeOfGeneration of a pod holds the count at the pod's creation.
 const (
 	templateGeneration = appsv1.DeprecatedTemplateGeneration
 	madeOfGeneration   = "pod-template-generation"
@@ -95,8 +98,8 @@ const (
 // of a pod's requests.
 var Annotations = []string{scaleSeen, mostSeen, templateGeneration, autoscaled}
 
-// Outdated reports whether a workload would replace this pod by a different one: its template was
-// changed since, and the change waits for pods to be deleted or for the rollout to reach this one.
+// Outdated reports whether the template of a workload has changed since this pod was created, so
+// that a successor would differ. The pod remains until it is deleted or the rollout reaches it.
 func Outdated(object metav1.Object, p *v1.Pod) bool {
 	if set, is := object.(*appsv1.StatefulSet); is {
 		rolls := set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType
@@ -107,8 +110,8 @@ func Outdated(object metav1.Object, p *v1.Pod) bool {
 	return isOfAnotherTemplate(object, p)
 }
 
-// isOfAnotherTemplate reports whether a workload's pod was created from another template than the
-// present one. Pods of a ReplicaSet always have its template.
+// isOfAnotherTemplate reports whether a workload's pod was created from a template other than the
+// current one. Pods of a ReplicaSet always have its template.
 func isOfAnotherTemplate(object metav1.Object, p *v1.Pod) bool {
 	made, now := "", ""
 	switch o := object.(type) {

@@ -14,16 +14,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Kubernetes is the version that the API server reports: it is linked into the binary, and Helm,
-// for one, compares it with what a chart requires.
+// Kubernetes is the version that the API server reports: it is linked into the binary. Clients such
+// as Helm compare it with the version required by a chart.
 const Kubernetes = rules.Kubernetes
 
-// environment is as it was before tests hid the user's home, in which Go keeps its caches. Programs
-// are static, so that they can be packed into an image.
+// environment is the process's environment before tests change HOME: Go keeps its caches in the
+// user's home. Programs are static, so that they can be packed into an image.
 var environment = append(os.Environ(), "CGO_ENABLED=0")
 
-// BuildIn returns the folder of berth and berth-controlplane: the folder in BERTH_BIN, or else they
-// are built into work. root is the tree's, seen from the test.
+// BuildIn returns a folder with berth and berth-controlplane: BERTH_BIN if it is set, otherwise
+// work, after building them there. root is the path of the source tree, relative to the test.
 func BuildIn(work, root string) (string, error) {
 	if dir := os.Getenv("BERTH_BIN"); dir != "" {
 		return filepath.Abs(dir)
@@ -31,7 +31,7 @@ func BuildIn(work, root string) (string, error) {
 	return work, build(work, root, "build")
 }
 
-// WithKubelet is In, with the kubelet next to them.
+// WithKubelet is BuildIn for a folder that also contains the kubelet.
 func WithKubelet(work, root string) (string, error) {
 	bin, err := BuildIn(work, root)
 	if err != nil {
@@ -43,8 +43,8 @@ func WithKubelet(work, root string) (string, error) {
 	return bin, build(bin, root, "build-node")
 }
 
-// build makes a target of the Makefile in a folder. Its flags are the flags of all other builds:
-// with others Kubernetes would be compiled once more, for ten minutes of CPU time.
+// build runs a target of the Makefile, with its output in a folder. It uses the flags of all other
+// builds: with different flags, Kubernetes would be compiled again, for ten minutes of CPU time.
 func build(bin, root, target string) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
@@ -58,9 +58,9 @@ func build(bin, root, target string) error {
 	return nil
 }
 
-// Of returns the folder of the programs of another version: the named one, or the folder where the
-// programs of a revision of this repository are built, below the user's cache. What was built
-// before is used again.
+// Of returns a folder with the programs of another version. version names such a folder, or a
+// revision of this repository, which is built in the user's cache unless the cache already contains
+// it.
 func Of(version, root string) (string, error) {
 	if info, err := os.Stat(version); err == nil && info.IsDir() {
 		return filepath.Abs(version)
@@ -84,7 +84,7 @@ func Of(version, root string) (string, error) {
 	if err := os.MkdirAll(tree, 0o755); err != nil {
 		return "", err
 	}
-	// The tree comes without its history, so its version is passed to it.
+	// The archive has no history, so pass the version to make.
 	script := `set -eo pipefail; git archive "$1" | tar -x -C "$2"; make -C "$2" build VERSION="${1:0:12}"; touch "$2/built"`
 	build := exec.Command("bash", "-c", script, "bash", commit, tree)
 	build.Dir, build.Env = root, environment
@@ -95,7 +95,7 @@ func Of(version, root string) (string, error) {
 }
 
 // Image packs the berth and berth-scheduler of a folder into an OCI tar file, as `make image` does.
-// berth-scheduler is built where only berth is there.
+// It builds berth-scheduler if the folder contains only berth.
 func Image(bin, root, reference, file string) error {
 	if _, err := os.Stat(filepath.Join(bin, "berth-scheduler")); err != nil {
 		if err := run(root, "build", "-o", bin+string(filepath.Separator), "./cmd/berth-scheduler"); err != nil {
@@ -106,7 +106,7 @@ func Image(bin, root, reference, file string) error {
 		"-version", reference, "-o", file)
 }
 
-// Chart makes the chart as a release of that version has it, in a folder, and returns its file.
+// Chart packages the chart into a folder, as for a release of the version, and returns the file.
 func Chart(root, version, folder string) (string, error) {
 	cmd := exec.Command("go", "run", "./cmd/release", "-chart", "-version", version, "-o", folder)
 	cmd.Dir, cmd.Env = filepath.Join(root, "deploy/pack"), environment
@@ -129,7 +129,7 @@ func Helm(root string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// run has the go command do something in a folder.
+// run runs the go command in a folder.
 func run(folder string, arguments ...string) error {
 	cmd := exec.Command("go", arguments...)
 	cmd.Dir, cmd.Env = folder, environment

@@ -133,9 +133,9 @@ func (d *Drainer) followSuccessor(p *departure) {
 	}
 }
 
-// accepts reports whether waiting longer for the successor to be scheduled is pointless: the user
-// accepts a pending successor, and the scheduler has rejected it as predicted by the plan, or after
-// the victim left the node.
+// accepts reports whether to stop waiting for the successor to be scheduled: the user accepts
+// pending successors, and the scheduler has rejected this one, either as the plan predicted or
+// after the victim left the node.
 func (d *Drainer) accepts(p *departure, next *v1.Pod) bool {
 	return d.options.AllowPending && next != nil && unschedulable(next) != "" && (p.Stranded != "" || !p.left.IsZero())
 }

@@ -22,22 +22,22 @@ type Options struct {
 
 // Limits of the search. None of them can make a result wrong, only more expensive.
 const (
-	exactItems    = 11         // so many things are packed in all ways
-	pricingSteps  = 200_000    // fillings of all bins, searched for those reducing the program's cost
-	pivotShare    = 8          // how many numbers of a matrix are as much work as a thing that is looked at
-	pricingWork   = 30_000_000 // things looked at to solve the linear program
-	thingWork     = 50_000     // where bins are many: for each thing
-	improvingWork = 15_000_000 // and to improve the solution
-	divingWork    = 400_000    // and in each step of a dive
-	atOnce        = 6          // a dive buys one in so many of the patterns that are bought in part
-	smallProgram  = 20_000     // bins times items, of which the values bound even if there is more to find
-	fewThings     = 6000       // of so many the program begins with whole solutions
-	thin          = 1.3        // by which sizes of bins differ at least for both to be filled
-	setSteps      = 200_000    // sets of bins that are looked at
-	packSteps     = 20_000     // places of things that are tried for a set
-	someBins      = 24         // kinds of bins that are asked for patterns each time
-	gainful       = 1e-4       // by how much a pattern must be worth more than it costs
-	smoothing     = 0.8        // how much the values of the fluid count at first
+	exactItems    = 11         // up to this many things, all packings are tried
+	pricingSteps  = 200_000    // search steps, over all bins, for fillings that reduce the cost
+	pivotShare    = 8          // matrix entries that cost as much work as visiting one thing
+	pricingWork   = 30_000_000 // visited things to solve the linear program
+	thingWork     = 50_000     // pricingWork per thing, unless the program is small
+	improvingWork = 15_000_000 // visited things to improve the solution
+	divingWork    = 400_000    // visited things in each step of a dive
+	atOnce        = 6          // a step of a dive buys 1/atOnce of the fractionally bought patterns
+	smallProgram  = 20_000     // bins times items up to which an unfinished program gives a bound
+	fewThings     = 6000       // up to this many things, the program begins with whole solutions
+	thin          = 1.3        // minimum ratio of the sizes of two bins for both to be filled
+	setSteps      = 200_000    // examined sets of bins
+	packSteps     = 20_000     // places tried for things, per set
+	someBins      = 24         // kinds of bins searched for patterns in one step
+	gainful       = 1e-4       // minimum relative gain of a pattern: its value over its cost
+	smoothing     = 0.8        // initial weight of the fluid's values
 )
 
 // Rounds is the default number of times bins are emptied and repacked.
@@ -99,22 +99,22 @@ func (s *search) find() {
 // search is the state of a solution in progress.
 //
 // While a solution is improved, bins, left, used and spent are consistent: things in bins are not
-// in left. Trials are reverted with count and -1.
+// in left. Trials are reverted by count(bin, -1).
 type search struct {
 	p       *Problem
 	f, twin *filler
 	options Options
-	// values holds the cost of a thing of each item with fractional bins, and whole the amounts of
-	// patterns bought by the linear program.
+	// values holds the cost of one thing of each item if bins could be bought in fractions, and
+	// bought the amount of each pattern bought by the linear program.
 	values []float64
 	bought []weighted
-	// duals are the linear program's values. They are right for a bound; values are for choosing
-	// fillings, and stay near the fluid's, since a young program may value a thing at 0.
+	// duals holds the linear program's values, which give a bound. values, used to choose fillings,
+	// stay close to the fluid's, since in its first steps the program may value a thing at 0.
 	duals []float64
-	// useful lists the bins not dominated by any other, by price; some lists those of them that
-	// differ in size, and tempting those bought by the program.
+	// useful lists the bins not dominated by any other, by price. some lists the useful bins of
+	// sufficiently different sizes, and tempting the useful bins bought by the program.
 	useful, some, tempting []int
-	alone                  []*pattern // by item: the best bin with nothing else
+	alone                  []*pattern // by item: the best bin for this item only
 	// bins are the final purchases, and left the things not in them.
 	bins  []*pattern
 	left  []int
@@ -126,7 +126,7 @@ type search struct {
 	// bounded is the bound, once it is measured.
 	bounded  float64
 	measured bool
-	solved   bool // the linear program is good for a bound
+	solved   bool // the linear program's values give a bound
 }
 
 // relax solves the linear program, and keeps the cost of a thing of each item.
@@ -148,7 +148,7 @@ func (s *search) relax() {
 	work := pricingWork
 	if !s.isSmall() {
 		work = min(work, s.things()*thingWork)
-		if s.options.Rounds < Rounds { // of less effort
+		if s.options.Rounds < Rounds { // reduced effort
 			work = min(work, pricingWork/Rounds*s.options.Rounds)
 		}
 	}
@@ -206,9 +206,10 @@ func (s *search) needed() (bins, takes []int) {
 	return bins, takes
 }
 
-// thinned returns the useful bins without those close in size to another with the same items,
-// because a filling gets the cheapest bin that holds it afterwards. names are the numbers of
-// needed. It only affects the initial bins of the search, not the quality of purchases.
+// thinned returns the useful bins, except for bins close in size to another bin with the same
+// items. This reduces only the bins that the search fills, not the quality of purchases: each
+// filling is moved to the cheapest bin that holds it afterwards. names holds the takes returned by
+// needed.
 func (s *search) thinned(names []int) (bins []int) {
 	last := map[string]int{}
 	for _, bin := range s.useful { // by price
@@ -272,8 +273,8 @@ func (s *search) packed() []int {
 	return packed
 }
 
-// least returns a lower bound on the cost of bins for so many things. It is computed once, since it
-// costs as much as solving; inSets may raise it later.
+// least returns a lower bound on the cost of bins for the given number of things of each item. It
+// is computed once, since it costs as much as solving; inSets may raise it later.
 func (s *search) least(packed []int) float64 {
 	if !s.measured {
 		s.measured = true
@@ -316,5 +317,6 @@ func Bound(p *Problem) float64 {
 	return worth(values, s.left)
 }
 
-// isSmall reports whether the linear program's values at the end of its time suffice for a bound.
+// isSmall reports whether the linear program's values at the end of its time give a bound even if
+// it has not finished.
 func (s *search) isSmall() bool { return len(s.useful)*len(s.left) < smallProgram }
