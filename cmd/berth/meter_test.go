@@ -236,7 +236,7 @@ func TestANamespacesAdminGetsThePodsOwnStatus(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path == "/api/v1/namespaces/shop/pods/web" {
-			_, _ = io.WriteString(w, `{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web"}, "status": {"conditions": [{"type": "PodScheduled",
+			_, _ = io.WriteString(w, `{"kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": "shop", "name": "web"}, "status": {"conditions": [{"type": "PodScheduled",
 				"status": "False", "message": "0/7 nodes are available", "lastTransitionTime": "2026-11-20T10:00:00Z"}]}}`)
 			return
 		}

@@ -63,6 +63,7 @@ type (
 		Node       *Node         // as read
 		Devices    *Devices      // as read
 		RetryAfter time.Duration // as the server asks, with Busy
+		Unserved   bool          `json:",omitempty"` // with Failed: no server accepted the request
 	}
 )
 

@@ -41,6 +41,9 @@ func (e *evictor) retryLater(now time.Time, a *attempt, after time.Duration) {
 func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 	e.pause.extend(now, answer.RetryAfter)
 	p, backoff := a.pod, pacing.Backoff{First: firstRetry, Last: lastRetry}
+	if answer.Unserved {
+		backoff.Last = lastPause // probes of an absent server cost it nothing
+	}
 	if a.step == readingNode && p.node.reads.Ready(now) {
 		p.node.reads.Sent(now, backoff, p.node.name)
 	}

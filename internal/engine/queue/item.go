@@ -13,7 +13,7 @@ import (
 )
 
 // Item is a pending pod with the queue's state of it. The exported fields are for the caller to
-// read. It may set Message, MessageAt, Told, Nominating, Unfit, Patient and Together, and replace
+// read. It may set Message, MessageAt, Written, Nominating, Unfit, Patient and Together, and replace
 // Pod by a fuller copy; Patient only outside of a back-off, since it determines the item's back-off
 // heap.
 type Item struct {

@@ -30,7 +30,7 @@ type Saved struct {
 	Counted    []string          `json:",omitempty"`
 	Message    string            `json:",omitempty"`
 	MessageAt  time.Time         `json:",omitzero"`
-	Told       *WrittenCondition `json:",omitempty"`
+	Written    *WrittenCondition `json:"Told,omitempty"`
 	Nominating *Nominating       `json:",omitempty"`
 	Overdue    bool              `json:",omitempty"`
 	Flushed    time.Time         `json:",omitzero"`
@@ -43,7 +43,7 @@ func (q *Queue) Save() (all []Saved) {
 		all = append(all, Saved{
 			UID: i.Pod.UID, Place: i.place, Gate: i.Gate, Since: i.Since, Admitted: i.Admitted, Unfit: i.Unfit, Attempts: i.Attempts,
 			Rejected: i.rejected, Failed: i.failed, Ready: i.ready, Returned: i.returned, Entered: i.entered, Rejectors: i.Rejectors,
-			Pending: i.Pending, Counted: i.counted, Message: i.Message, MessageAt: i.MessageAt, Told: i.Written, Nominating: i.Nominating,
+			Pending: i.Pending, Counted: i.counted, Message: i.Message, MessageAt: i.MessageAt, Written: i.Written, Nominating: i.Nominating,
 			Overdue: i.Overdue, Flushed: i.flushed,
 		})
 	}
@@ -83,7 +83,7 @@ func (q *Queue) restoreItem(item *Item, s *Saved) {
 	item.Attempts, item.rejected, item.failed = s.Attempts, s.Rejected, s.Failed
 	item.ready, item.returned, item.entered, item.Overdue = s.Ready, s.Returned, s.Entered, s.Overdue
 	item.Rejectors, item.Pending, item.Message, item.MessageAt = s.Rejectors, s.Pending, s.Message, s.MessageAt
-	item.Written, item.Nominating, item.flushed = s.Told, s.Nominating, s.Flushed
+	item.Written, item.Nominating, item.flushed = s.Written, s.Nominating, s.Flushed
 	q.countWaiting(item, s.Counted)
 
 	switch s.Place {

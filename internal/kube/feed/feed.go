@@ -111,13 +111,19 @@ func Run(ctx context.Context, source Source, sink Sink) {
 			f.logError(ctx, err)
 			f.callSink(sink.Lost)
 		}
-		if utilnet.IsConnectionRefused(err) {
+		if IsUnserved(err) {
 			f.pace.Attempts = min(f.pace.Attempts, absentAfter)
 		}
 		if err == nil && f.version == "" { // Anew: another component waits for the list
 			f.pace.Reset()
 		}
 	}
+}
+
+// IsUnserved reports whether a request failed because no server accepted it, or its connection broke
+// without a response. Repeating such a request costs an API server nothing.
+func IsUnserved(err error) bool {
+	return utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
 }
 
 // waitTurn waits until the next request may be sent, and reports whether the context allows it. A

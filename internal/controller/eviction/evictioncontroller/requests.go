@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/kube/feed"
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
@@ -98,7 +99,7 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		err = r.annotateNode(ctx, a)
 	}
 
-	answer.Outcome = outcomeOf(err)
+	answer.Outcome, answer.Unserved = outcomeOf(err), feed.IsUnserved(err)
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && answer.Outcome == eviction.Busy {
 		answer.RetryAfter = time.Duration(seconds) * time.Second
 	}
