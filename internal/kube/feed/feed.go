@@ -7,8 +7,7 @@
 // It differs from client-go's informers in three ways relevant to a component with its own memory
 // and a need for speed: it keeps no objects, so that the component keeps only the necessary; it
 // lists in pages of a few megabytes, so that a large list is never in memory as a whole; and it is
-// back within five seconds of an error, and within one of an outage, while a reflector's back-off
-// may last half a minute.
+// back within a second of an outage, while a reflector's back-off may last half a minute.
 package feed
 
 import (
@@ -24,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
@@ -37,12 +35,10 @@ const (
 	// pageSize is the maximum number of objects in a page of a list: a megabyte or two of pods, and
 	// few enough round trips.
 	pageSize = 500
-	// The interval between requests begins at firstPause and doubles up to lastPause: in the end
-	// there are at most 20 per minute. After absentAfter attempts it does not grow while nothing
-	// accepts connections, so that no request is sent.
-	firstPause  = 100 * time.Millisecond
-	lastPause   = 5 * time.Second
-	absentAfter = 3
+	// The interval between requests begins at firstPause and doubles up to lastPause, whatever the
+	// responses are. A longer interval would delay evictions after an outage.
+	firstPause = 100 * time.Millisecond
+	lastPause  = time.Second
 	// pageTries bounds the requests for a page after the first one.
 	pageTries = 6
 	// watchFor is the minimum time after which the server ends a watch. A watch still open
@@ -111,19 +107,10 @@ func Run(ctx context.Context, source Source, sink Sink) {
 			f.logError(ctx, err)
 			f.callSink(sink.Lost)
 		}
-		if IsUnserved(err) {
-			f.pace.Attempts = min(f.pace.Attempts, absentAfter)
-		}
 		if err == nil && f.version == "" { // Anew: another component waits for the list
 			f.pace.Reset()
 		}
 	}
-}
-
-// IsUnserved reports whether a request failed because no server accepted it, or its connection broke
-// without a response. Repeating such a request costs an API server nothing.
-func IsUnserved(err error) bool {
-	return utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
 }
 
 // waitTurn waits until the next request may be sent, and reports whether the context allows it. A

@@ -14,11 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/kube/feed"
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
@@ -99,7 +99,7 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		err = r.annotateNode(ctx, a)
 	}
 
-	answer.Outcome, answer.Unserved = outcomeOf(err), feed.IsUnserved(err)
+	answer.Outcome, answer.Unserved = outcomeOf(err), utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && answer.Outcome == eviction.Busy {
 		answer.RetryAfter = time.Duration(seconds) * time.Second
 	}
