@@ -18,27 +18,27 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Action is a request by the core: one of the types below. Two cores given the same events print
-// the same actions. Actions of one Step may be carried out in any order, except that writes to one
-// pod (WriteStatus) must reach the API in the returned order.
+// Action is a request by the core: one of the types below. Given the same events, two cores return
+// the same actions, in their printed form. Actions of one Step may be carried out in any order,
+// except that writes to one pod (WriteStatus) must reach the API in the returned order.
 type Action interface {
 	fmt.Stringer
 	isAction()
 }
 
-// Ready is returned once, when the cluster is known, this scheduler leads, and scheduling begins.
+// Ready is returned once, when all kinds are listed, this scheduler leads, and scheduling begins.
 type Ready struct{}
 
 // Cancel requests that an action end as soon as possible. The action still has an outcome:
-// withdrawn if it had not begun. An action that has begun may still succeed; its outcome shows
-// which.
+// Withdrawn if it had not begun. An action that has begun may succeed or fail, as its outcome
+// shows.
 type Cancel struct {
 	Ticket Ticket
 	Reason string
 }
 
 // Hold reports that plugins make the pod wait at Permit, each for a limited time. It has no
-// outcome: PermitAllowed and PermitRejected carry the plugins' verdicts, and Release ends it.
+// outcome: PermitAllowed and PermitRejected carry the plugins' verdicts, and Release ends the Hold.
 type Hold struct {
 	Ticket Ticket
 	Pod    *v1.Pod
@@ -56,8 +56,8 @@ type Release struct {
 	Took   time.Duration
 }
 
-// WriteVolumes writes the volumes and claims matched for the pod. Its outcome arrives once they are
-// written. The core itself then waits until they are bound.
+// WriteVolumes writes the volumes and claims matched for the pod. Its outcome arrives after the
+// writes. Afterwards the core itself waits until the claims are bound.
 type WriteVolumes struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -70,19 +70,19 @@ type WriteClaims struct {
 	Ticket  Ticket
 	Attempt *Attempt
 	Claims  plugins.ReservedClaims
-	Uses    []ClaimUse // of Claims, in their order
+	Uses    []ClaimUse // the uses of Claims, in the same order
 }
 
-// ClaimUse describes a pod's part in a claim that other pods may share. Pods writing the same claim
-// take turns, and each starts from the previous pod's result.
+// ClaimUse describes a pod's use of a claim that other pods may share. Pods writing the same claim
+// take turns, and each pod starts from the previous pod's result.
 type ClaimUse struct {
-	Shared uint64 // the same for all users of the claim
+	Shared uint64 // number shared by all users of the claim
 	// Decided: the allocation was not in the API when the node was chosen, so the first user writes
-	// it. Written: a user has written it already; if it is missing now, it was revoked and must not
-	// be written again.
+	// it. Written: a user has already written the allocation. If the allocation is missing now, it
+	// was revoked and must not be written again.
 	Decided, Written bool
-	// Joined: another user holds the reservation for the pod's group, which may be missing from the
-	// API.
+	// Joined: another user holds the reservation for the pod's group. The reservation may be
+	// missing from the API.
 	Joined bool
 }
 
@@ -102,8 +102,8 @@ type DeallocateClaim struct {
 	Delete bool
 }
 
-// Remove deletes a victim after writing the condition with the reason. Its outcome arrives when the
-// deletion was accepted, before the pod has terminated.
+// Remove writes a condition with the reason to a victim, and then deletes it. Its outcome arrives
+// when the API has accepted the deletion, before the pod has terminated.
 type Remove struct {
 	Ticket    Ticket
 	Victim    v1.ObjectReference
@@ -114,14 +114,14 @@ type Remove struct {
 }
 
 // WriteStatus writes a condition, the nominated node, or both to a pod; a nil field is left
-// unchanged. It has an outcome if it has a ticket. A nominated node of "" clears the field.
+// unchanged. It has an outcome only if it has a ticket. A nominated node of "" clears the field.
 type WriteStatus struct {
 	Ticket    Ticket
 	Pod       *v1.Pod
 	Condition *v1.PodCondition
 	Nominate  *string
 	// Reworded: the write changes only the message of the existing condition, and may be delayed
-	// behind all other writes.
+	// until after all other writes.
 	Reworded bool
 }
 
@@ -139,7 +139,7 @@ type RecordEvent struct {
 }
 
 // RecordBinding records the event for a bound pod. It follows the outcome of the Bind, even if a
-// watch has shown the binding before.
+// watch has already shown the binding.
 type RecordBinding struct{ Attempt *Attempt }
 
 // ReadPod fetches a pod missing from the core's state. The reply is Read; a deleted pod gets no
@@ -147,12 +147,12 @@ type RecordBinding struct{ Attempt *Attempt }
 type ReadPod struct{ Name cluster.Name }
 
 // Compared reports another scheduler's placement of a pod served by a profile, with every plugin's
-// verdict on every node before it; see reconstruction. Only a shadow core returns it.
+// verdict on every node before the placement; see reconstruction. Only a shadow core returns it.
 type Compared struct {
 	Pod        *v1.Pod
 	Node       string
 	Evaluation *decide.Evaluation
-	// Unclear is set if the pod may have been decided against an unknown state.
+	// Unclear is set if the pod may have been decided against a state that the shadow did not try.
 	Unclear bool
 }
 
@@ -162,7 +162,7 @@ type Panicked struct {
 	Pod   v1.ObjectReference
 	Value string
 	Stack []byte
-	// Mended counts the nodes with sums that differed from their pods in the API.
+	// Mended counts the nodes with sums that differed from the sums of their pods in the API.
 	Mended int
 }
 

@@ -17,23 +17,23 @@ import (
 )
 
 // This file turns changes of the cluster into events, which the queue compares with the needs of
-// waiting pods. Events have kube-scheduler's labels and actions, so that metrics and hints of
-// plugins are the same.
+// waiting pods. Events have kube-scheduler's labels and actions, so that metrics and plugins' hints
+// match kube-scheduler's.
 
-// clusterEvents are the events that have not reached the queue yet.
+// clusterEvents holds the events not yet passed to the queue.
 //
-// Events are kept only while a pod could be waiting for one: in the queue, at Permit, or because
-// its victims are being chosen in this very step. The next tick passes them on, so that hints see
-// the model with all changes until then.
+// Events are kept only while a pod could be waiting for one: in the queue, at Permit, or during the
+// choice of its victims in the current step. The next tick passes them to the queue, so hints see
+// the model with all changes up to that tick.
 type clusterEvents struct {
 	*common
 	events []queue.Event
-	// objects: an object changed, and a placement may be waiting for it; see objectWaits.
+	// objects is set if an object changed that a placement may be waiting for; see objectWaits.
 	objects   bool
-	outOfTree bool // an out-of-tree plugin sees the objects of events
-	held      int  // pods that wait at Permit
-	// inPostFilter: a preemption is being decided, so its preemptor is not in the queue yet but
-	// must not miss the following events.
+	outOfTree bool // an out-of-tree plugin reads the objects of events
+	held      int  // number of pods waiting at Permit
+	// inPostFilter: a preemption is being decided, so its preemptor is not back in the queue yet,
+	// but must not miss the following events.
 	inPostFilter bool
 }
 
@@ -46,7 +46,7 @@ func (h *clusterEvents) addEvent(e queue.Event) {
 }
 
 // hasListeners reports whether a pod could be waiting for an event. Active pods and pods in
-// back-off need none.
+// back-off need no events.
 func (h *clusterEvents) hasListeners() bool {
 	return h.inPostFilter || h.queue.Len(queue.Waiting)+h.queue.Len(queue.Gated)+h.held > 0
 }
@@ -66,8 +66,8 @@ func (h *clusterEvents) dropEvents() {
 	h.events = cluster.ShrunkList(h.events[:0])
 }
 
-// podAdded records that a pod now takes room on its node. It may help a pod with an affinity to it.
-// object is nil if only the model is known.
+// podAdded records that a pod now takes room on its node. This may help a pending pod with an
+// affinity to it. object is nil if only the model is known.
 func (h *clusterEvents) podAdded(p *cluster.Pod, object *v1.Pod) {
 	if h.hasListeners() {
 		h.addEvent(queue.Event{
@@ -76,8 +76,8 @@ func (h *clusterEvents) podAdded(p *cluster.Pod, object *v1.Pod) {
 	}
 }
 
-// podRemoved records that a pod no longer takes, or claims, room on a node. It may still exist in
-// the API, after losing its nomination or failing its placement.
+// podRemoved records that a pod no longer takes, or claims, room on a node. The pod may still exist
+// in the API, if it lost its nomination or its placement failed.
 func (h *clusterEvents) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 	if !h.hasListeners() && (n == nil || len(n.Nominated) == 0) {
 		return
@@ -85,15 +85,15 @@ func (h *clusterEvents) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.P
 	h.addEvent(queue.Event{
 		Resource: queue.Pod, Action: queue.Delete, Label: "AssignedPodDelete", PodBefore: p, Node: n, Old: h.podObject(p, object),
 	})
-	if n != nil && !h.queue.WaitOutBackoff { // preemptors nominated to this node waited for exactly this: no back-off
+	if n != nil && !h.queue.WaitOutBackoff { // preemptors nominated to this node waited for this event, and need no back-off
 		for _, waiting := range n.Nominated {
 			h.queue.Activate(waiting.UID, h.now)
 		}
 	}
 }
 
-// changedPlaced records a relevant change of a placed pod. The objects may be nil. A pod changing
-// its node counts as one removed and one added.
+// changedPlaced records a relevant change of a placed pod. The objects may be nil. A pod that
+// changes its node is recorded as removed and added.
 func (h *clusterEvents) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
 	if was.NodeName != p.NodeName {
 		h.podRemoved(was, at, nil)
@@ -126,8 +126,8 @@ func (h *clusterEvents) changedPlaced(was *cluster.Pod, at *cluster.Node, p *clu
 	})
 }
 
-// takesLess reports whether a pod requests less than before of any resource. A pod can request less
-// of one and more of another: then both actions are reported.
+// takesLess reports whether a pod requests less than before of any resource. If a pod requests less
+// of one resource and more of another, both actions are reported.
 func takesLess(was, is *cluster.Resources) bool {
 	if is.MilliCPU < was.MilliCPU || is.Memory < was.Memory || is.EphemeralStorage < was.EphemeralStorage {
 		return true
@@ -141,7 +141,7 @@ func takesLess(was, is *cluster.Resources) bool {
 }
 
 // podObject returns the out-of-tree plugins' view of a pod: the API object or, if that is not kept,
-// the cluster model's data. It has no other readers, and events are kept for a while.
+// the cluster model's data. Only these plugins read it, and events are kept for a while.
 func (h *clusterEvents) podObject(p *cluster.Pod, object *v1.Pod) any {
 	switch {
 	case !h.outOfTree:
@@ -152,8 +152,8 @@ func (h *clusterEvents) podObject(p *cluster.Pod, object *v1.Pod) any {
 	return p.Object()
 }
 
-// nodeChanged records the changes of a node. before is nil for a new node, old if the object was
-// not kept.
+// nodeChanged records the changes of a node. before is nil for a new node; old is nil if the object
+// was not kept.
 func (h *clusterEvents) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
 	e := queue.Event{Resource: queue.Node, Label: "NodeAdd", Action: queue.Add, NodeBefore: before, Node: n, New: object}
 	if before != nil {
@@ -191,7 +191,7 @@ func nodeActions(was, is *cluster.Node) (actions queue.Action) {
 }
 
 // otherNodeActions returns the changes relevant only to out-of-tree plugins. Without the previous
-// object any of them may have occurred.
+// object, any change may have occurred.
 func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	if old == nil {
 		return queue.UpdateNodeCondition | queue.UpdateNodeAnnotation | queue.UpdateNodePreemptionPolicy
@@ -208,7 +208,8 @@ func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	return actions
 }
 
-// conditionStatuses omits the times, which change with every heartbeat, and the messages.
+// conditionStatuses returns the statuses of the node's conditions. It omits messages, and times,
+// which change with every heartbeat.
 func conditionStatuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 	all := map[v1.NodeConditionType]v1.ConditionStatus{}
 	for _, is := range n.Status.Conditions {
@@ -249,8 +250,8 @@ func orNil[T any, P interface {
 }
 
 // podChanges returns the potentially relevant changes of a pod. The scheduler's own writes do not
-// count. decisive is set if the pod's class has changed, or may have; otherwise its requests are
-// the same and need not be compared.
+// count. decisive is set if the pod's class may have changed. Otherwise the requests are unchanged
+// and need not be compared.
 func podChanges(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	if !maps.Equal(old.Labels, pod.Labels) {
 		actions |= queue.UpdatePodLabel
@@ -281,7 +282,7 @@ func podChanges(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	return actions
 }
 
-// lessRequested reports whether a pod requests less of something than before.
+// lessRequested reports whether a pod requests less of any resource than before.
 func lessRequested(old, pod *v1.Pod) bool {
 	requests := rules.Requests(pod)
 	for name, amount := range rules.Requests(old) {

@@ -21,12 +21,13 @@ import (
 // Core is the scheduling cycle of a set of profiles. It has one owner: its methods must not be
 // called concurrently.
 //
-// It consists of parts, in the order of the fields. A part uses the parts before it and calls none
-// after it; the end of a placement is reported through the interface placementListener. Each part's
-// type documents its invariants. The invariants of the whole: a pod to be scheduled is an item of
-// the queue until a watch shows it bound or deleted, and its place there is queue.Taken during an
-// attempt. Every placement, outstanding action and wait has an event or a deadline that ends it. No
-// decision is made before all kinds are listed and this scheduler leads.
+// It consists of parts, in the order of the fields. A part uses only the parts listed before it;
+// the end of a placement is reported through the interface placementListener. Each part's type
+// documents its own invariants. The following invariants hold for the whole core. A pod to be
+// scheduled is an item of the queue until a watch shows it bound or deleted, and its place in the
+// queue is queue.Taken during an attempt. Every placement, outstanding action and wait has an event
+// or a deadline that ends it. No decision is made before all kinds are listed and this scheduler
+// leads.
 type Core struct {
 	*common
 	ready            *readiness
@@ -44,7 +45,7 @@ type Core struct {
 	attempts         *attempts
 	intake           *intake
 	mirrors          map[Kind]mirror
-	flushed          time.Time // when the queue was last searched for pods that have waited too long
+	flushed          time.Time // time of the last scan for pods stuck in the unschedulable queue
 }
 
 // Check reports whether the profiles are valid. Configured ignores invalid profiles. Check compiles
@@ -54,13 +55,13 @@ func (c *Core) Check(list []Profile) error {
 	return err
 }
 
-// flushEvery is the interval between scans for pods stuck in the unschedulable queue. A wait of up
-// to queue.MaxWait (five minutes) can thus take half a minute longer, which saves scanning all
-// pending pods more often. Upstream uses the same interval.
+// flushEvery is the interval between scans for pods stuck in the unschedulable queue. It can
+// lengthen a wait of queue.MaxWait (five minutes) by half a minute, but a shorter interval would
+// scan all pending pods more often. Upstream uses the same interval.
 const flushEvery = 30 * time.Second
 
-// Wake returns the time at which the core needs a Tick if nothing else happens: now, if work is
-// pending. It is never later than the next flush, so a caller sleeping until then needs no
+// Wake returns the time at which the core needs a Tick if no event arrives. If work is pending, it
+// returns now. It is never later than the next flush, so a caller sleeping until then needs no
 // additional timer.
 func (c *Core) Wake(now time.Time) time.Time {
 	if len(c.events.events) > 0 || c.events.objects || c.ready.mayDecide() && !c.ready.begun {
@@ -73,9 +74,10 @@ func (c *Core) Wake(now time.Time) time.Time {
 	return next
 }
 
-// Due returns the end of the next timed wait: a back-off, a wait at Permit, for objects, before a
-// preemption, or for a budget to count a deleted victim. If ok is false no timed wait is pending,
-// and a Tick only scans for pods that have waited too long.
+// Due returns the end of the next timed wait. A timed wait is a back-off, a wait at Permit, a wait
+// for objects, a wait before a preemption, or a wait for a budget to count a deleted victim. If ok
+// is false, no timed wait is pending, and a Tick only scans for pods stuck in the unschedulable
+// queue.
 func (c *Core) Due() (next time.Time, ok bool) {
 	// The deadlines share no common heap: each component keeps its own, and they are few.
 	sooner := func(at time.Time) {
@@ -120,7 +122,7 @@ func (c *Core) Due() (next time.Time, ok bool) {
 // Synced reports whether every followed kind has been listed.
 func (c *Core) Synced() bool { return c.ready.hasSynced() }
 
-// View is the state used by the core's decisions. It may be read between two steps.
+// View is the state used by the core's decisions. It may only be read between steps.
 type View struct {
 	Cluster  *cluster.Cluster
 	Queue    *queue.Queue
@@ -129,8 +131,8 @@ type View struct {
 	Reserved *Reservation // the current one, or nil
 }
 
-// View returns the core's state. Maps of the View are new; their contents and the pointers refer to
-// the core's own state, changed by the next step.
+// View returns the core's state. The maps of the View are copies. Their values, and the pointers,
+// refer to the core's own state, which the next step changes.
 func (c *Core) View() View {
 	v := View{Cluster: c.cluster, Queue: c.queue, Profiles: map[string]Profile{}, Reserved: c.reserved.held}
 	if c.podGroups.gates.Generic {
@@ -151,17 +153,17 @@ func (c *Core) Sizes() Sizes {
 	}
 }
 
-// Books lists pending work. When the cluster is at rest, all of it is empty.
+// Books lists pending work. All fields are empty when the cluster is at rest.
 type Books struct {
 	Assumed   []types.UID // pods on their way to a node
-	Held      []types.UID // those of them that wait at Permit
-	Preemptor []types.UID // pods whose victims' removal is not answered yet
-	Leaving   []types.UID // victims that no watch has shown terminating
-	Yielding  []types.UID // victims whose binding is not over
+	Held      []types.UID // assumed pods that wait at Permit
+	Preemptor []types.UID // preemptors with unanswered evictions
+	Leaving   []types.UID // victims not yet observed as terminating
+	Yielding  []types.UID // victims with an unfinished binding
 	Unserved  []types.UID // pending pods of scheduler names without a profile
-	Claims    int         // device claims in use or given up of which no watch has shown that
+	Claims    int         // device claims with a use or release not yet observed by a watch
 	Awaiting  int         // waits for objects
-	Handlers  int         // actions not answered yet
+	Handlers  int         // unanswered actions
 	Decisions int         // remembered decisions about pending pods
 }
 
@@ -184,9 +186,9 @@ func (c *Core) Books() Books {
 	return b
 }
 
-// Decided returns the decisions of the last step: one for each decided or requeued pod, without the
-// pod's place in the queue. Most steps decide at most one pod. The pods of a group are decided
-// together, and share the description of the group.
+// Decided returns the decisions of the last step: one decision for each decided or requeued pod.
+// They do not contain the pod's place in the queue. Most steps decide at most one pod. The pods of
+// a group are decided together, and share the description of the group.
 func (c *Core) Decided() []*decision.Decision {
 	step := c.decisions.step
 	if len(step) == 0 {
@@ -202,7 +204,7 @@ func (c *Core) Decided() []*decision.Decision {
 	told := map[*groups.Group]*decision.Group{}
 	for i := range step {
 		o := &step[i]
-		// A pod can be decided and requeued in one step, when a reservation or Permit fails: the
+		// A pod can be decided and requeued in one step, if a reservation or Permit fails. The
 		// later outcome counts.
 		if last[o.uid] != i {
 			continue
@@ -233,7 +235,7 @@ func (c *Core) Decider(schedulerName string) *decide.Decider {
 	return nil
 }
 
-// Decision returns the last decision about a pod, or nil without a recorded decision.
+// Decision returns the last decision about a pod, or nil if no decision is recorded.
 func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	uid, known := c.intake.named(name)
 	item := c.queue.Get(uid)
@@ -266,9 +268,9 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	return d
 }
 
-// Incomplete returns the reason why its group keeps a pending pod out of the queue: a missing
-// PodGroup, too few pods in a gang, or too few groups in a tree of composite groups. It is empty if
-// the group does not keep the pod out.
+// Incomplete returns the reason why a group keeps its pending pod out of the queue: a missing
+// PodGroup, too few pods in a gang, or too few groups in a tree of composite groups. It returns ""
+// if the group does not keep the pod out.
 func (c *Core) Incomplete(uid types.UID) string {
 	item := c.queue.Get(uid)
 	if item == nil {
@@ -287,7 +289,7 @@ func (c *Core) Incomplete(uid types.UID) string {
 	return fmt.Sprintf("of the %d pods that PodGroup %q asks for at once there %s", g.MinCount(), g.Name.Name, areThere(g.Count()))
 }
 
-// areThere completes a sentence "there ..." with a number.
+// areThere completes the phrase "there ..." with a verb and a number.
 func areThere(count int) string {
 	if count == 1 {
 		return "is 1"
@@ -297,7 +299,7 @@ func areThere(count int) string {
 
 // Sizes counts the objects of a core, for metrics; see [Core.Sizes].
 type Sizes struct {
-	Active, Backoff, Unschedulable, Gated int // pods in the queue
+	Active, Backoff, Unschedulable, Gated int // number of pods by place
 	Nodes, Pods, Assumed                  int // in the cluster model
 	// Entities counts pod groups and ungrouped pods in the queue.
 	Entities queue.EntityCounts

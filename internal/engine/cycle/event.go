@@ -16,22 +16,23 @@ import (
 )
 
 // Event is an input of the core: one of the types below. Object events arrive from lists and
-// watches in the API server's order per kind; between kinds the order is undefined, and every
-// component must handle a pod arriving before its PodGroup, or a claim before its volume.
+// watches in the API server's order per kind; Between kinds the order is undefined: for example,
+// every component must handle a pod arriving before its PodGroup, or a claim arriving before its
+// volume.
 type Event interface{ isEvent() }
 
-// Follows names the watched kinds. No decision is made before each has been listed once.
+// Follows names the watched kinds. No decision is made before each kind has been listed once.
 type Follows struct{ Kinds []Kind }
 
-// Listing marks the beginning of a full list of a kind, and Listed its end: known objects missing
-// in between were deleted.
+// Listing marks the beginning of a full list of a kind, and Listed marks its end. Known objects
+// missing from the list were deleted.
 type (
 	Listing struct{ Kind Kind }
 	Listed  struct{ Kind Kind }
 )
 
-// Seen shows an object in its API state: from a list, or because it is new or has changed. The core
-// keeps a reference; the object must not be changed afterwards.
+// Seen shows the state of an object in the API. The object is from a list, or is new or changed.
+// The core keeps a reference; the object must not be changed afterwards.
 type Seen struct {
 	Kind   Kind
 	Object metav1.Object
@@ -47,34 +48,34 @@ type Gone struct {
 // than the state shown by a watch.
 type Read struct{ Pod *v1.Pod }
 
-// Led makes this scheduler the leader: from now on it decides. There is no opposite: a leading core
-// leads for as long as it is stepped.
+// Led makes this scheduler the leader: from now on it decides. No event ends the leadership; a core
+// leads until it is no longer stepped.
 type Led struct{}
 
 // WallSet reports how far the wall clock, used for times in API objects, is now ahead of the core's
-// clock, which is never adjusted. Until then the two clocks agree.
+// clock, which is never adjusted. Before the first WallSet, the two clocks agree.
 type WallSet struct{ Ahead time.Duration }
 
 // Configured replaces the profiles; see [Core.Check].
 type Configured struct {
 	Profiles []Profile
-	// Source is the profiles' configuration file, for a journal.
+	// Source is the content of the profiles' configuration file, for a journal.
 	Source []byte
 }
 
-// Tick lets time take effect: expired back-offs and waits end, pending events wake pods, and the
-// first pod of the active queue is decided.
+// Tick handles the passage of time: expired back-offs and waits end, pending events wake pods, and
+// the first pod of the active queue is decided.
 type Tick struct{}
 
-// Activate makes pods be tried immediately, whatever they are waiting for. A gate still keeps its
+// Activate retries pods immediately, regardless of the events they wait for. Gates can still keep
 // pods out.
 type Activate struct{ Pods []types.UID }
 
 // Happened reports an event of a resource that only out-of-tree plugins watch.
 type Happened struct{ Event *queue.Event }
 
-// ClaimMade reports the creation of the claim for a pod's extended resources, replacing its
-// placeholder. It precedes the outcome of the WriteClaims.
+// ClaimMade reports the creation of the claim for a pod's extended resources, which replaces its
+// placeholder. The event precedes the outcome of the WriteClaims.
 type ClaimMade struct {
 	Ticket  Ticket
 	StandIn cluster.Name
@@ -93,9 +94,9 @@ type Outcome struct {
 	Fault *Fault
 	// Withdrawn: the action was cancelled before it began, and had no effect.
 	Withdrawn bool
-	// Work is the outcome of a Preflight: the work of each plugin, in their order.
+	// Work is the outcome of a Preflight: the work of each plugin, in the order of the plugins.
 	Work []PreBindWork
-	// Claims is the outcome of a WriteClaims: the written claims, even if a later one failed.
+	// Claims is the outcome of a WriteClaims: the written claims, even if a later write failed.
 	Claims []*resourcev1.ResourceClaim
 	// Written reports, for each claim in order, whether the allocation is or may be in the API.
 	Written []bool
@@ -155,13 +156,14 @@ const (
 	ResourceClaims         Kind = "resourceclaims"
 	DeviceClasses          Kind = "deviceclasses"
 	DeviceTaintRules       Kind = "devicetaintrules"
-	PodGroups              Kind = "podgroups" // followed where pod groups are switched on
+	PodGroups              Kind = "podgroups" // followed if pod groups are enabled
 	CompositePodGroups     Kind = "compositepodgroups"
-	MoveLeases             Kind = "leases" // one Lease, which shows a [Room]
+	MoveLeases             Kind = "leases" // a single Lease, which holds a [MoveReservation]
 )
 
-// Used is a disruption budget and the victims not counted by it yet: their names by UID, and the
-// times of their deletion, if deleted. It carries a usedBudget in a [Resumed].
+// Used is a disruption budget with the victims that its status does not count yet. It holds their
+// names by UID, and the times of their deletion, if deleted. It carries a usedBudget in a
+// [Resumed].
 type Used struct {
 	Budget  cluster.Name
 	Victims map[types.UID]string

@@ -30,19 +30,19 @@ type Profile struct {
 // not block; the rest run on a goroutine per pod.
 type Extension interface{ Name() string }
 
-// Attempt is one try to schedule a pod, from the queue to its binding. It needs no lock: the owner
-// does not touch it while another goroutine has it. An attempt that issues an asynchronous question
-// ends, and a new attempt begins when the answer arrives.
+// Attempt is one try to schedule a pod, from the queue to its binding. It needs no lock: while
+// another goroutine uses it, the owner does not access it. Issuing an asynchronous question ends
+// the attempt; a new attempt begins when the answer arrives.
 type Attempt struct {
-	Pod     *v1.Pod      // as the API last showed it; shared, read-only
+	Pod     *v1.Pod      // latest version observed from the API; shared, read-only
 	Waiting *cluster.Pod // the same pod in the cluster model
 	Profile string       // the scheduler name
 	// Cluster is the model used by decisions. Only the owner may read it.
 	Cluster *cluster.Cluster
 	Node    string // the chosen node; empty before the decision
-	// Sampled: each plugin is timed.
+	// Sampled attempts measure the duration of each plugin.
 	Sampled bool
-	// State belongs to the out-of-tree plugins, to keep data between extension points.
+	// State holds the data that out-of-tree plugins keep between extension points.
 	State any
 	// Async: potentially blocking questions must be issued asynchronously; see [Ask].
 	Async bool
@@ -77,8 +77,8 @@ type Sorter interface {
 }
 
 // Gate keeps a pod out of the active queue (PreEnqueue). It is called when the pod appears or
-// changes, when one of the gate's own events happens, and whenever the pod would return from
-// waiting. On the owner. A nil rejection lets the pod in.
+// changes, when one of the gate's own events happens, and whenever the pod is about to leave the
+// unschedulable queue. On the owner. A nil rejection lets the pod in.
 type Gate interface {
 	Extension
 	Admit(pod *v1.Pod) *plugins.Rejection
@@ -88,7 +88,8 @@ type Gate interface {
 // among DynamicResources and DefaultPreemption. On the owner.
 type PostFilterer interface {
 	Extension
-	// RunPostFilter may inspect every node's verdict; evaluate computes them on its first call.
+	// RunPostFilter may inspect every node's verdict. The first call of evaluate computes the
+	// verdicts.
 	RunPostFilter(a *Attempt, evaluate func() *decide.Evaluation) PostFilterResult
 }
 
@@ -102,14 +103,14 @@ type PostFilterResult struct {
 	Rejectors []string
 	// Message is appended to the reason why the pod is not scheduled.
 	Message string
-	// Final: no further plugin is called, because this one helped (upstream: Success) or because no
-	// plugin can (UnschedulableAndUnresolvable).
+	// Final: no further plugin is called, because this plugin helped (upstream: Success) or because
+	// no plugin can help (UnschedulableAndUnresolvable).
 	Final bool
-	// Err: the plugin failed, and no further one is called.
+	// Err: the plugin failed, and no further plugin is called.
 	Err error
 }
 
-// Reserver reserves something for a pod after a node was chosen (Reserve). If that or any later
+// Reserver reserves something for a pod after a node was chosen (Reserve). If Reserve or any later
 // step fails, Unreserve is called for all reservers of the profile in reverse order, including
 // reservers not called yet, as in kube-scheduler. On the owner.
 type Reserver interface {
@@ -118,24 +119,24 @@ type Reserver interface {
 	Unreserve(a *Attempt)
 }
 
-// Permitter may delay the binding of a pod (Permit). A wait above zero holds the pod for at most
-// that time. Every permitter that requested a wait must allow the pod (PermitAllowed); a single one
-// can reject it. On the owner. The wait is capped at maxPermitWait.
+// Permitter may delay the binding of a pod (Permit). A positive hold delays the binding for at most
+// that duration. Every permitter that requested a wait must allow the pod (PermitAllowed); a single
+// permitter can reject it. On the owner. The wait is capped at maxPermitWait.
 type Permitter interface {
 	Extension
 	Permit(a *Attempt) (refused *plugins.Rejection, hold time.Duration)
 }
 
 // Interested declares the events that may make a pod schedulable after the plugin rejected or gated
-// it (EnqueueExtensions). Out-of-tree filters and gates that declare none are called again on every
-// event. On the owner, including hints.
+// it (EnqueueExtensions). Out-of-tree filters and gates without declared events are called again on
+// every event. On the owner, including hints.
 type Interested interface {
 	Extension
 	Interests() ([]queue.Interest, error)
 }
 
-// Objects receives every change of nodes, pods and pod groups in the API, each before the cluster
-// model is updated.
+// Objects receives every API change of nodes, pods and pod groups, before the cluster model is
+// updated.
 type Objects interface {
 	Pod(pod *v1.Pod) // seen or changed, pending or placed
 	PodGone(uid types.UID)
@@ -157,6 +158,6 @@ func (a *Attempt) String() string {
 
 // PreBindWork describes a plugin's work before a pod is bound. The zero value means no work.
 type PreBindWork struct {
-	Needed   bool // anything
-	Parallel bool // others may run at the same time
+	Needed   bool // the plugin has work to do
+	Parallel bool // other plugins may run concurrently
 }

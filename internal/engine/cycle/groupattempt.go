@@ -19,41 +19,43 @@ import (
 )
 
 // groupAttempt turns package gang's decisions about a group into actions: placements, preemptions,
-// reservations, conditions. Until startPlacements, pods counted on nodes by gang are not reported,
-// written, or reserved with out-of-tree plugins.
+// reservations, conditions. Pods that gang counts on nodes are not reported, written, or reserved
+// with out-of-tree plugins until startPlacements is called.
 type groupAttempt struct {
 	*attempts
 	attempt *gang.Attempt
 	group   *groups.Group
 	profile *servedProfile
-	members []*member // by priority, then age, as upstream
+	members []*member // sorted by priority, then age, as upstream
 	byAsked map[*gang.Member]*member
 
-	// suspended holds the nominations of members withdrawn while the group is decided: room is
-	// reserved for these members.
+	// suspended holds the members' nominations that are withdrawn while the group is decided. Room
+	// is reserved for these members.
 	suspended []*cluster.Pod
-	trial     bool          // nothing comes of it: see preview
-	evaluated time.Time     // the placement that is evaluated now: since when
-	shown     *GroupAttempt // to out-of-tree plugins; nil without any, and once it is over for them
-	rejectors []string      // of all members; see noteRejectors
-	unhelped  string        // reports of fitting members on plugins that did not help the group
-	tree      *treeAttempt  // that it is part of; nil if the group is in no tree
+	trial     bool          // the attempt is discarded; see preview
+	evaluated time.Time     // start of the current evaluation of a placement
+	shown     *GroupAttempt // the attempt shown to out-of-tree plugins; nil without such plugins, and after they saw it end
+	rejectors []string      // rejectors of all members; see noteRejectors
+	unhelped  string        // message for fitting members about plugins that did not help the group
+	tree      *treeAttempt  // attempt for the group's tree; nil if the group is in no tree
 }
 
-// member is a pod of a group being decided: a placement for the cycle, and asked for gang.
+// member is a pod of a group being decided: the cycle uses its placement, and package gang uses
+// asked.
 type member struct {
 	*placement
 	asked  *gang.Member
-	claims string // what became of its device claims, for its message
+	claims string // outcome of its device claims, for its message
 }
 
 // groupHost is gang's view of the cycle.
 type groupHost struct{ *groupAttempt }
 
 // treeAttempt decides the groups of a tree of composites in one step: one group after the other, in
-// upstream's traversal order, each by a separate attempt that sees the placements of earlier
-// groups. A composite with too few settled children gives up all placements below it. If the root
-// has enough, the remaining placements are started in one step; otherwise none are.
+// upstream's traversal order, each by a separate attempt that takes the placements of earlier
+// groups into account. If a composite has too few settled children, all placements below it are
+// given up. If the root has enough settled children, the remaining placements are started in one
+// step; otherwise no placement is started.
 //
 // It has more methods than other types because one pass needs all of its state. Separate files hold
 // the order of groups (treeattempt), the domains (treedomains), the room made by other pods
@@ -64,14 +66,14 @@ type treeAttempt struct {
 	leaves    []*groupAttempt // groups with pending pods, in upstream's order
 	attemptOf map[*groups.Group]*groupAttempt
 
-	until     int       // of the decider's work: where the attempt ends
-	shortened bool      // it did
-	within    []confine // the domains of the composites that are being placed
+	until     int       // amount of the decider's work at which the attempt ends
+	shortened bool      // the attempt ended at that limit
+	within    []confine // domains of the composites currently being placed
 	// failing holds the composites given up in the last pass, with the number of their settled
 	// children.
 	failing  map[*groups.Composite]int
 	inDomain bool // a composite has a topology constraint
-	placed   bool // some group was placed, even if it was given up later
+	placed   bool // at least one group was placed, even if its placement was given up later
 }
 
 // confine limits pods to the nodes of one domain.
@@ -79,16 +81,16 @@ type confine struct{ key, domain string }
 
 // groupPostFilterOutcome is a plugin's result for a group that does not fit.
 type groupPostFilterOutcome struct {
-	nodes   map[*member]string // where members are nominated; nil: nowhere
+	nodes   map[*member]string // nominated nodes of members; nil: no nominations
 	plan    *gang.RoomPlan     // DefaultPreemption's; nil if it does not help
 	message string
 	// toMembers is the message for fitting members, including DefaultPreemption's message if it
 	// does not help. The group's own condition is more detailed.
 	toMembers string
-	alone     bool // upstream asks no further plugin, and members learn of no other
-	// final: no further plugin is called, because this one helped or because no plugin can.
+	alone     bool // upstream calls no further plugin, so members' messages contain no other plugin
+	// final: no further plugin is called, because this plugin helped or because no plugin can help.
 	final bool
-	// err: the plugin failed, and with it the attempt.
+	// err: the plugin failed, which fails the attempt.
 	err error
 }
 
@@ -123,10 +125,10 @@ func (s *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttemp
 	return a
 }
 
-// findDiscord returns upstream's error if the pending and placed pods of jointly decided groups do
-// not all name one scheduler, or do not all share the priority of the group (all groups of a tree
-// have their root's) and one preemption policy. Otherwise the decision order would determine which
-// of them make room for which.
+// findDiscord returns upstream's error if the pending and placed pods of jointly decided groups
+// name different schedulers, differ in preemption policy, or differ from the priority of the group
+// (in a tree, every group has the priority of the root). Without this check, the decision order
+// would determine which pods make room for others.
 func (s *attempts) findDiscord(of []*groups.Group, items []*queue.Item) error {
 	first := &items[0].Pod.Spec
 	for _, item := range items {
@@ -145,8 +147,9 @@ func (s *attempts) findDiscord(of []*groups.Group, items []*queue.Item) error {
 	return nil
 }
 
-// compareWithGroup returns an error if a pod's priority differs from its group's, or its preemption
-// policy from the group's (with group policies enabled) or from that of the group's first pod.
+// compareWithGroup returns an error if a pod's priority differs from the priority of its group. It
+// also returns an error if the pod's preemption policy differs from the policy of the group (if
+// group policies are enabled) or from the policy of the group's first pod.
 func (gs *podGroups) compareWithGroup(g *groups.Group, class *cluster.PodClass, first *v1.PreemptionPolicy) error {
 	if class.Priority != g.Priority() {
 		return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's priority, got %d and %d",
@@ -210,8 +213,8 @@ func (s *attempts) listQueued(g *groups.Group) []types.UID {
 	return uids
 }
 
-// compareMembers orders the members of a group for deciding, in upstream's order: first by the
-// number of attempts, descending, then by age, oldest first.
+// compareMembers orders the members of a group for deciding. Within a priority the order is
+// upstream's: first by the number of attempts, descending, then by age, oldest first.
 func compareMembers(a, b *queue.Item) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), cmp.Compare(b.Attempts, a.Attempts), earlier(a, b))
 }
@@ -225,7 +228,7 @@ func (a *groupAttempt) takeOff() {
 	}
 }
 
-// limit gives the attempt for a group the tree's remaining effort.
+// limit limits a group's request to the remaining work of the tree attempt.
 func (t *treeAttempt) limit(r *gang.Request) {
 	r.Limits.Work = max(1, t.until-r.Decider.Work())
 	r.Limits.Search /= max(1, len(t.attemptOf))

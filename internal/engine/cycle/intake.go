@@ -18,8 +18,8 @@ import (
 // intake processes pods and nodes shown by the API.
 //
 // A pod to be scheduled by one of the profiles is an item of the queue until a watch shows it
-// bound, ended or deleted; a pod of another scheduler name is in unserved if the name may be served
-// one day. A pod removed from the queue has neither a nomination nor a recorded failure.
+// bound, ended or deleted; A pod of another scheduler name is in unserved if a profile may serve
+// the name later. A pod removed from the queue has neither a nomination nor a recorded failure.
 type intake struct {
 	*common
 	events      *clusterEvents
@@ -31,7 +31,7 @@ type intake struct {
 	profiles    *profiles
 	attempts    *attempts
 
-	named    func(cluster.Name) (uid types.UID, known bool) // a pod that is known
+	named    func(cluster.Name) (uid types.UID, known bool) // returns the UID of a known pod
 	unserved map[types.UID]unservedPod                      // pending pods of scheduler names without a profile
 	trimmer  podTrimmer
 
@@ -39,7 +39,7 @@ type intake struct {
 }
 
 // seePod processes a pod shown by the API; old is its previous state, if kept. A pod may first
-// appear in any state: a list shows all changes since the last one combined.
+// appear in any state, since a list combines all changes since the previous list.
 func (i *intake) seePod(pod, old *v1.Pod) {
 	if i.options.Objects != nil {
 		if rules.IsTerminal(pod) {
@@ -59,9 +59,9 @@ func (i *intake) seePod(pod, old *v1.Pod) {
 	case !served:
 		i.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
 		i.unserved = cluster.Shrunk(i.unserved, &i.mostUnserved)
-	case i.cluster.Pod(pod.UID) != nil: // placed in its former state; if it returns to the queue, the new state counts
+	case i.cluster.Pod(pod.UID) != nil: // decided in its former state; the new state counts if it returns to the queue
 		if item := i.queue.Get(pod.UID); item != nil {
-			// A nomination is not adopted here: this scheduler has chosen a node.
+			// A nomination is not adopted here: this scheduler has already chosen a node.
 			i.updateItem(item, pod, i.cluster.Pending(pod), 0)
 		}
 	default:
@@ -70,14 +70,14 @@ func (i *intake) seePod(pod, old *v1.Pod) {
 	}
 }
 
-// pendingPod processes a pod to be scheduled. A pod already in the queue may be at any place there.
+// pendingPod processes a pod to be scheduled. A pod already in the queue may be in any place.
 func (i *intake) pendingPod(pod *v1.Pod) {
 	p := i.cluster.Pending(pod)
 	item := i.queue.Get(pod.UID)
 	if item == nil {
 		item = i.queue.Add(i.trimmer.trimPod(pod, p.Class), p.Class, i.now)
-		// Attempts for a whole group cost other pods more: a group does not retry before the end of
-		// its back-off.
+		// An attempt for a whole group delays other pods for longer, so a group is not retried
+		// before the end of its back-off.
 		item.Patient = i.groupOf(item) != nil
 		i.nominations.podArrived(item)
 		return
@@ -86,16 +86,16 @@ func (i *intake) pendingPod(pod *v1.Pod) {
 	i.nominations.renewPod(p, pod)
 	var least queue.Action
 	if i.events.outOfTree && item.Pod.ResourceVersion != pod.ResourceVersion {
-		least = queue.Update // plugins interested in pod updates hear of every one
+		least = queue.Update // plugins interested in pod updates receive every update
 	}
 	i.updateItem(item, pod, p, least)
-	// The pod may be Waiting, and nothing else would trigger its retry.
+	// The pod may be Waiting, and no event would trigger its retry.
 	if nominated {
 		i.queue.Wake(pod.UID, queue.Changed, i.now)
 	}
 }
 
-// updateItem processes the new state of a pending pod. least is the change reported if no other
+// updateItem processes the new state of a pending pod. least is the action reported if no specific
 // change is found.
 func (i *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
 	pod = i.trimmer.trimPod(pod, p.Class)
@@ -109,15 +109,15 @@ func (i *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least
 	i.queue.Update(item, pod, p.Class, actions, i.now)
 }
 
-// unservedPod is a pending pod of a scheduler name without a profile. Only its name is kept. If a
-// profile for it is configured, the pod is fetched.
+// unservedPod is a pending pod of a scheduler name without a profile. Only the name of the pod is
+// kept. The pod is fetched if a profile for its scheduler name is configured.
 type unservedPod struct {
 	cluster.Name
 	scheduler string
 }
 
-// keepWhole decides whether pods are kept whole from now on. Pods already pending are fetched again
-// from Options.Objects.
+// keepWhole sets whether whole pod objects are kept from now on. Pods already pending are fetched
+// again from Options.Objects.
 func (i *intake) keepWhole(whole bool) {
 	if whole && !i.trimmer.whole && i.options.Objects != nil {
 		for item := range i.queue.Each {
@@ -127,16 +127,16 @@ func (i *intake) keepWhole(whole bool) {
 	i.trimmer.whole = whole
 }
 
-// restorePod replaces the trimmed form of a pod by the whole object, if kept elsewhere.
+// restorePod replaces the trimmed form of a pod with the whole object, if Options.Objects keeps it.
 func (i *intake) restorePod(item *queue.Item) {
 	if pod := i.options.Objects.Shown(item.Pod.UID); pod != nil {
 		item.Pod = pod
 	}
 }
 
-// readPod processes a fetched pod. It may be older than the state shown by the watch, so it counts
-// only if the watch cannot have shown more: for an unserved pod, and for a pod found on another
-// node by a binding.
+// readPod processes a fetched pod. A fetched pod may be older than the state shown by the watch. It
+// is used only for an unserved pod, and for a pod that a binding found on another node; in these
+// cases the watch cannot have shown a newer state.
 func (i *intake) readPod(pod *v1.Pod) {
 	_, unserved := i.unserved[pod.UID]
 	if unserved && pod.Spec.NodeName == "" || i.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {
@@ -145,7 +145,7 @@ func (i *intake) readPod(pod *v1.Pod) {
 }
 
 // dismissUnserved removes pods with an unserved scheduler name from the queue, and retries the
-// remaining ones.
+// remaining pods.
 func (i *intake) dismissUnserved() {
 	for _, item := range i.queue.Sorted() {
 		pod := item.Pod
@@ -160,7 +160,7 @@ func (i *intake) dismissUnserved() {
 	}
 }
 
-// fetchServed fetches the pending pods of newly served scheduler names, in a fixed order. Each
+// fetchServed fetches the pending pods of newly served scheduler names, in a fixed order. Each pod
 // enters the queue when its Read arrives.
 func (i *intake) fetchServed() {
 	for _, uid := range slices.Sorted(maps.Keys(i.unserved)) {
@@ -183,7 +183,7 @@ func (i *intake) dropPending(uid types.UID) {
 }
 
 // endPlacement ends the placement, if any, of a pod deleted or bound by another client. Its
-// reservations are released immediately, or with the last outcome of outstanding actions.
+// reservations are released immediately, or after the last outcome of its outstanding actions.
 func (i *intake) endPlacement(uid types.UID, why *Fault) {
 	if b := i.placements.abandonPod(uid, why); b != nil {
 		i.preemptions.forgetVictim(uid)
@@ -191,26 +191,26 @@ func (i *intake) endPlacement(uid types.UID, why *Fault) {
 	}
 }
 
-// placedPod processes a placed or ended pod. It may have been bound by this scheduler, by another
-// one, or before this scheduler was started.
+// placedPod processes a placed or ended pod. It may have been bound by this or another scheduler,
+// or before this scheduler was started.
 func (i *intake) placedPod(pod, old *v1.Pod) {
-	// A shadow judges the binding before the model has it.
+	// A shadow judges the binding before it is added to the model.
 	i.attempts.compare(pod)
 	if b := i.placements.byPod[pod.UID]; b != nil {
 		if pod.Spec.NodeName == b.Node && !rules.IsTerminal(pod) {
 			i.placements.confirmBound(b)
-		} else { // another client bound it, or it has ended
+		} else { // another client bound the pod, or the pod has ended
 			i.endPlacement(pod.UID, errBoundElsewhere)
 		}
 	}
-	// Its nominated room on another node is free now, which may help other pods; on its own node it
-	// takes the room itself.
+	// If the pod was nominated to another node, its room there is now free, which may help other
+	// pods. On its own node the pod occupies the room.
 	if nominated := i.cluster.Nominated(pod.UID); nominated != nil && nominated.Nominated != pod.Spec.NodeName {
 		i.nominations.clearNomination(pod.UID)
 	}
 	i.dropPending(pod.UID)
 	before := i.cluster.Pod(pod.UID)
-	var was cluster.Pod // a copy: SetPod may change it
+	var was cluster.Pod // a copy, since SetPod may change the pod
 	var at *cluster.Node
 	if before != nil {
 		was, at = *before, before.Node
@@ -232,8 +232,8 @@ func (i *intake) placedPod(pod, old *v1.Pod) {
 	}
 }
 
-// setPod puts a pod into the cluster model. A victim counts as terminating until a watch shows it
-// so.
+// setPod puts a pod into the cluster model. A victim counts as terminating even before a watch
+// shows it terminating.
 func (i *intake) setPod(pod *v1.Pod) *cluster.Pod {
 	p := i.cluster.SetPod(pod)
 	i.preemptions.noteLeaver(pod.UID, p)
@@ -247,8 +247,8 @@ func (i *intake) setPod(pod *v1.Pod) *cluster.Pod {
 	return i.preemptions.replaceAs(p, true)
 }
 
-// losePod forgets a deleted pod. last is its last state, or nil if unknown, as after a list without
-// the pod.
+// losePod forgets a deleted pod. last is its last state. It is nil if the state is unknown, for
+// example after a list without the pod.
 func (i *intake) losePod(last *v1.Pod, uid types.UID) {
 	if i.options.Objects != nil {
 		i.options.Objects.PodGone(uid)
@@ -286,8 +286,8 @@ func (i *intake) seeNode(node *v1.Node, old *v1.Node) {
 }
 
 // loseNode forgets a deleted node. Pods being placed on it return to the queue. Its running pods
-// stay in the model, without a node, until a watch shows their deletion: the node may return under
-// its name.
+// stay in the model, without a node, until a watch shows their deletion, because the node may be
+// recreated under the same name.
 func (i *intake) loseNode(name string, last *v1.Node) {
 	if i.options.Objects != nil {
 		i.options.Objects.NodeGone(name)
@@ -303,7 +303,7 @@ func (i *intake) loseNode(name string, last *v1.Node) {
 		i.placements.stopBinding(b, errNodeGone)
 	}
 	i.cluster.RemoveNode(name)
-	for _, p := range nominated { // they are tried again, and go elsewhere or lose their nomination
+	for _, p := range nominated { // they are retried, and either move to another node or lose their nomination
 		i.queue.Wake(p.UID, "NodeDelete", i.now)
 	}
 	i.events.objects = true

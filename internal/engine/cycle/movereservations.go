@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// The Lease shown to the core as [MoveLeases]. Its annotation holds a [MoveReservation] as JSON;
-// without it, nothing is reserved.
+// Name, namespace and annotation of the Lease that the core follows as [MoveLeases]. The annotation
+// holds a [MoveReservation] as JSON; without the annotation, nothing is reserved.
 const (
 	MoveLeaseNamespace        = metav1.NamespaceSystem
 	MoveLeaseName             = "berth-rebalance"
@@ -30,9 +30,9 @@ type MoveReservation struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
-	Owner     types.UID `json:"owner"` // the controller that makes the successor
-	Node      string    `json:"node"`  // where the successor is to go
-	// Ahead is set if the successor starts first, before the pod stops.
+	Owner     types.UID `json:"owner"` // the controller that creates the successor
+	Node      string    `json:"node"`  // the intended node of the successor
+	// Ahead is set if the successor starts before the pod stops.
 	Ahead bool `json:"ahead,omitempty"`
 	// GraceSeconds is the maximum time for the pod to terminate.
 	GraceSeconds int64 `json:"graceSeconds,omitempty"`
@@ -40,40 +40,41 @@ type MoveReservation struct {
 	Begun string `json:"begun,omitempty"`
 }
 
-// The duration of a reservation: the wait for each step by the component that moves pods.
+// Limits of a reservation: maximum waits for the steps of a move.
 const (
-	leavesWithin  = 2 * time.Minute // until the pod is being deleted; beyond its grace period, until it has gone
-	arrivesWithin = time.Minute     // from then on
+	leavesWithin  = 2 * time.Minute // wait for the pod's deletion to begin; and, in addition to its grace period, for it to terminate
+	arrivesWithin = time.Minute     // wait for the successor after that
 	longestGrace  = int64(time.Hour / time.Second)
 )
 
 // moveReservations reserves capacity for the successors of pods being moved. The move is shown by a
 // Lease writable only by the component that moves pods.
 //
-// A guest, of the class of the leaving pod, is nominated to the node: pods of the same or a lower
-// priority leave it its capacity. The first pod of the same controller tried while that pod is
-// terminating, after its deletion, or immediately if the successor starts first, takes the guest's
-// place: it is nominated for that attempt, so that it is placed on the node if it fits there. An
-// unknown pod gets no guest; its successor is nominated nevertheless.
+// A guest with the class of the leaving pod is nominated to the node, which reserves the capacity
+// against pods of the same or a lower priority. The successor is the first pod of the same
+// controller that is tried while the leaving pod is terminating or after its deletion, or at any
+// time if the successor starts first. The successor replaces the guest: it is nominated for that
+// attempt, and is placed on the node if it fits there. If the leaving pod is unknown, no guest is
+// created, but the successor is nominated as well.
 //
 // At most one reservation is held at a time. It is held for a limited time, whether or not the
 // Lease is deleted.
 type moveReservations struct {
 	*common
 	nominations *nominations
-	kept        *keptReservation // the last one shown; nil if the Lease shows none
+	kept        *keptReservation // the reservation shown last; nil if the Lease shows none
 }
 
 // keptReservation is the reservation shown by the Lease, and the progress of the move.
 type keptReservation struct {
 	MoveReservation
-	guest         *cluster.Pod // nil: none
+	guest         *cluster.Pod // nil if no guest is nominated
 	until         time.Time
-	leaving, gone bool // the pod is being deleted, or not known, as of the last look at it
-	over          bool // nothing is reserved any longer
+	leaving, gone bool // whether the pod was terminating, or unknown, in the last check
+	over          bool // the reservation has ended
 }
 
-// seen processes the Lease. The same Lease is shown again with every list; an ended reservation
+// seen processes the Lease. Every list shows the same Lease again; a reservation that has ended
 // stays ended.
 func (rs *moveReservations) seen(lease *coordinationv1.Lease) {
 	var shown MoveReservation
@@ -90,13 +91,14 @@ func (rs *moveReservations) seen(lease *coordinationv1.Lease) {
 	rs.follow()
 }
 
-// withdraw forgets the room.
+// withdraw ends and forgets the reservation.
 func (rs *moveReservations) withdraw() {
 	rs.endReservation()
 	rs.kept = nil
 }
 
-// endReservation frees the capacity, which may help other pods. The Lease may still show it.
+// endReservation frees the capacity, which may help other pods. The Lease may still show the
+// reservation.
 func (rs *moveReservations) endReservation() {
 	k := rs.kept
 	if k == nil || k.over {
@@ -108,8 +110,8 @@ func (rs *moveReservations) endReservation() {
 	}
 }
 
-// resume sets the deadline at which another core would have ended the reservation; zero: it had
-// none.
+// resume sets the deadline at which another core would have ended the reservation. The zero time
+// means that the other core had no reservation.
 func (rs *moveReservations) resume(until time.Time) {
 	switch {
 	case rs.kept == nil:
@@ -142,8 +144,8 @@ func (rs *moveReservations) follow() {
 	}
 }
 
-// lapse ends the reservation if its time is up. The state of the leaving pod is checked with every
-// tick.
+// lapse ends the reservation if its deadline has passed. The state of the leaving pod is checked
+// with every tick.
 func (rs *moveReservations) lapse() {
 	if rs.kept == nil || rs.kept.over {
 		return
@@ -163,7 +165,7 @@ func (rs *moveReservations) useReservation(item *queue.Item) {
 	k.over = true
 	if k.guest != nil {
 		if rs.cluster.Nominated(k.guest.UID) == nil {
-			return // a pod of a higher priority has made room for itself there
+			return // a pod of a higher priority has preempted pods on that node
 		}
 		rs.nominations.clearNomination(k.guest.UID)
 	}
@@ -173,8 +175,8 @@ func (rs *moveReservations) useReservation(item *queue.Item) {
 }
 
 // isFor reports whether a pending pod is the successor. victim is the pod being moved, nil after
-// its deletion. The controller is read from the pod: the class has that of one of its pods,
-// possibly of a workload recreated since.
+// its deletion. The controller is read from the pod: the class holds the controller of one of its
+// pods, which may belong to a workload recreated since.
 func (k *keptReservation) isFor(item *queue.Item, victim *cluster.Pod) bool {
 	leaving := rules.Predecessor{Namespace: k.Namespace, Name: k.Name, UID: k.UID, Owner: k.Owner}
 	return leaving.MayBeSucceededBy(item.Pod) && (k.Ahead || victim == nil || victim.Terminating)

@@ -14,23 +14,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// nominations hold room on nodes for pods waiting for their victims to terminate, or nominated by
-// other clients. The cluster model has them by the name of the node, even while the node is
-// unknown.
+// nominations reserve room on nodes for pods that wait for their victims to terminate, or that
+// other clients have nominated. The cluster model keeps nominations by the name of the node, even
+// while the node is unknown.
 //
-// Only an item of the queue has a nomination, gated or not; a member of a pod group only once its
-// gates have let it in. A pod kept out by its group loses its nomination with the next lapse.
+// Only an item of the queue has a nomination. An ungrouped pod may have a nomination while it is
+// gated, a member of a pod group only after it has passed its gates. A pod kept out by its group
+// loses its nomination in the next clearGated.
 type nominations struct {
 	*common
 	ready  *readiness
 	events *clusterEvents
-	// ofGroups: group priorities are enabled.
+	// ofGroups is set if group priorities are enabled.
 	ofGroups bool
-	// keepsOut reports whether a group keeps its pods out: it is incomplete, or a gate keeps one of
-	// them out. It is false for a group with room being made for it.
+	// keepsOut reports whether a group keeps its pods out: the group is incomplete, or a gate keeps
+	// one of its pods out. It returns false while room is being made for the group.
 	keepsOut func(*groups.Group) bool
-	doubtful []types.UID // pods that their groups have kept out since the last lapse
-	// lent: pods nominated only for the current attempt, by no client and in no status.
+	doubtful []types.UID // pods kept out by their groups since the last clearGated
+	// lent holds the pods nominated only for the current attempt. These nominations are not from a
+	// client, and are not written to a status.
 	lent map[types.UID]bool
 }
 
@@ -43,9 +45,9 @@ func (ns *nominations) clearNomination(uid types.UID) {
 	}
 }
 
-// setNomination records the nominated node of a pod after its attempt; an empty name clears it, nil
-// leaves it unchanged unless it was for this attempt only. A pod that keeps its node keeps its
-// place among the nominated pods of that node.
+// setNomination records the nominated node of a pod after its attempt. An empty name clears the
+// nomination. nil leaves it unchanged, unless it was only for this attempt. A pod that keeps its
+// node keeps its position among the nominated pods of that node.
 func (ns *nominations) setNomination(attempt *Attempt, item *queue.Item, node *string) {
 	if node == nil && ns.lent[attempt.Pod.UID] {
 		node = new(string)
@@ -72,14 +74,14 @@ func (ns *nominations) nominatePod(item *queue.Item, node string) {
 }
 
 // lendRoom nominates a pod to a node for the next attempt. If the pod fits nowhere, the room is
-// released: a pod that may not preempt would otherwise keep it for as long as it waits.
+// released: otherwise a pod that may not preempt would keep the room for as long as it waits.
 func (ns *nominations) lendRoom(item *queue.Item, node string) {
 	ns.nominatePod(item, node)
 	ns.lent[item.Pod.UID] = true
 }
 
-// podArrived adopts the nomination of a new pod. It holds room for the pod even while a gate keeps
-// the pod out.
+// podArrived adopts the nomination of a new pod. The nomination reserves room even while a gate
+// keeps the pod out.
 func (ns *nominations) podArrived(item *queue.Item) {
 	if ns.groupOf(item) == nil {
 		ns.podAdmitted(item)
@@ -94,19 +96,20 @@ func (ns *nominations) podAdmitted(item *queue.Item) {
 }
 
 // followClient adopts a nomination set or cleared by another client. If this scheduler has already
-// decided otherwise, its own write has not been observed yet, and its decision holds. A newly
-// nominated pod must be tried, so that it takes the room kept for it or gives it up.
+// decided otherwise, its own write has not been observed yet, and its decision takes precedence. A
+// newly nominated pod must be tried, so that it either uses or releases the room reserved for it.
 func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
 	was, is := item.Pod.Status.NominatedNodeName, pod.Status.NominatedNodeName
 	current := ""
 	if nominated := ns.cluster.Nominated(pod.UID); nominated != nil {
 		current = nominated.Nominated
 	}
-	// It is this scheduler's own, given up meanwhile.
+	// The nomination is this scheduler's own, which it has given up in the meantime.
 	if is != "" && is == ns.unseenNomination(item) {
 		return false
 	}
-	// This scheduler's decisions since it last saw the pod are newer than the client's write.
+	// A decision that this scheduler made since it last observed the pod is newer than the client's
+	// write.
 	if was == is || current != was || item.Admitted.IsZero() && ns.groupOf(item) != nil || ns.isKeptOut(item) {
 		return false
 	}
@@ -117,8 +120,8 @@ func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Po
 	return is != ""
 }
 
-// renewPod processes a new state of a possibly nominated pod. A new class may need less of its node
-// than before, and the difference may help other pods.
+// renewPod processes a new state of a possibly nominated pod. A pod with a new class may need less
+// of its node than before, and the difference may help other pods.
 func (ns *nominations) renewPod(p *cluster.Pod, pod *v1.Pod) {
 	was := ns.cluster.Nominated(pod.UID)
 	if was == nil {
@@ -145,9 +148,9 @@ func (ns *nominations) moveOn(p *cluster.Pod) {
 	ns.queue.Wake(p.UID, queue.ForceActivate, ns.now)
 }
 
-// asContender returns a waiting pod in the form used when competing with other pods for room: with
-// the priority of its PodGroup, if group priorities are enabled. The same holds for its nomination;
-// otherwise two groups could take the room from each other forever.
+// asContender returns the form of a waiting pod that competes with other pods for room. If group
+// priorities are enabled, this form has the priority of the PodGroup. Nominations must use the same
+// form; otherwise two groups could take the room from each other forever.
 func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	if !ns.ofGroups {
 		return p
@@ -163,8 +166,8 @@ func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	return contender
 }
 
-// podMoved follows the places of pods in the queue. The queue calls it in the middle of a move, so
-// it must not change anything: doubtful pods are examined later.
+// podMoved handles the moves of pods in the queue. The queue calls it during a move, so podMoved
+// must not change the queue or nominations: doubtful pods are examined later.
 func (ns *nominations) podMoved(item *queue.Item, label string) {
 	ns.observer().Queued(item.Place(), label)
 	if ns.isKeptOut(item) && ns.cluster.Nominated(item.Pod.UID) != nil {
@@ -172,14 +175,15 @@ func (ns *nominations) podMoved(item *queue.Item, label string) {
 	}
 }
 
-// isKeptOut reports whether its group keeps a gated pod out.
+// isKeptOut reports whether a pod is gated because of its group.
 func (ns *nominations) isKeptOut(item *queue.Item) bool {
 	g := ns.groupOf(item)
 	return item.Gate != "" && g != nil && ns.keepsOut(g)
 }
 
-// clearGated clears the nominations of pods kept out by their groups: the time of their next
-// attempt is unknown, and other pods can use the room. This may rerun the gates of further pods.
+// clearGated clears the nominations of pods kept out by their groups, because the time of their
+// next attempt is unknown and other pods can use the room. This may rerun the gates of further
+// pods.
 func (ns *nominations) clearGated() {
 	for len(ns.doubtful) > 0 {
 		uid := ns.doubtful[0]
@@ -194,8 +198,8 @@ func (ns *nominations) clearGated() {
 }
 
 // takesLong reports whether the pod's binding waits for another party: an out-of-tree plugin, or
-// the controller or driver awaited by Berth's own plugin. Claims with only writes pending take as
-// long as the binding does, and the nomination would be one more write.
+// the controller or driver awaited by Berth's own plugin. Writing claims takes no longer than the
+// binding, and writing the nomination would only add another write.
 func (b *placement) takesLong() bool {
 	return slices.ContainsFunc(slices.Concat(b.prepare.groups...), func(plugin string) bool {
 		own := b.ownWork(plugin)
@@ -206,22 +210,22 @@ func (b *placement) takesLong() bool {
 // nominateStep replaces a plugin's name in preparation.running for the write of the nomination.
 const nominateStep = "-"
 
-// nominateHandler handles the outcome of the write of the nomination. If that failed, the pod
-// continues without it.
+// nominateHandler handles the outcome of the write of the nomination. If the write failed, the
+// preparation continues without a nomination.
 type nominateHandler struct {
 	ps *placements
 	b  *placement
 }
 
-// handleOutcome starts the first group unless the pod is still held: then the last PermitAllowed
-// does.
+// handleOutcome starts the first group. If the pod is still held, the last PermitAllowed starts it
+// instead.
 func (e nominateHandler) handleOutcome(o Outcome) {
 	b := e.b
-	// No watch will show it.
+	// No watch will show the nomination.
 	if n := b.item.Nominating; n != nil && n.Node == b.Node && (o.Fault != nil || o.Withdrawn) {
 		b.item.Nominating = nil
 	}
-	if b.ending != nil { // the preparation ended without waiting for this
+	if b.ending != nil { // the preparation ended without waiting for this outcome
 		return
 	}
 	clear(b.prepare.running)

@@ -22,7 +22,7 @@ import (
 // volumes and device claims are reserved in the cluster model, written before the pod is bound,
 // awaited, and released if the placement fails. Claims shared by several pods are in claims.go.
 
-// volumesBound is met when the PV controller, or a provisioner, has bound all claims of the pod. If
+// volumesBound is met when the PV controller or a provisioner has bound all claims of the pod. If
 // the node is deleted, the pod returns to the queue.
 var volumesBound = waitFor{
 	late:   "binding volumes: timed out waiting for the condition",
@@ -37,7 +37,7 @@ var volumesBound = waitFor{
 }
 
 // devicesReady is met when the drivers have set all binding conditions of the allocated devices.
-// Most devices have none, and need no wait.
+// Most devices have no binding conditions, and need no wait.
 var devicesReady = waitFor{
 	late:   "device binding timeout",
 	needed: func(b *placement) bool { return slices.ContainsFunc(b.devices.Claims, awaitsDevices) },
@@ -73,8 +73,8 @@ var devicesReady = waitFor{
 	},
 }
 
-// awaitCondition makes a placement wait, if needed, until a plugin's written objects are ready. The
-// objects may be ready already: events.objects makes the next tick check.
+// awaitCondition makes a placement wait, if needed, until a plugin's written objects are ready.
+// Since the objects may be ready already, events.objects is set to check them in the next tick.
 func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 	if w.needed != nil && !w.needed(b) {
 		return
@@ -116,7 +116,7 @@ func (ps *placements) endWaits(b *placement) {
 }
 
 // reserveVolumes matches the pod's volumes and assumes them in the cluster model. The returned
-// function undoes it. It is nil if no writes are needed.
+// function undoes the assumption. The function is nil if no writes are needed.
 func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver, n *cluster.Node) (undo func(), err error) {
 	volumes, err := plugin.PodVolumes(ps.cluster, b.Waiting, n)
 	if err != nil {
@@ -130,7 +130,8 @@ func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver
 	return volumes.Assume(ps.cluster), nil
 }
 
-// bindingVolumesFailed counts a failure to write volumes, or to have them bound in time.
+// bindingVolumesFailed counts a failure to write volumes, or a timeout while waiting for their
+// binding.
 func bindingVolumesFailed(ps *placements) { ps.observer().VolumesFailed("bind") }
 
 // writeVolumes creates the action for the volumes matched by reserveVolumes.
@@ -138,8 +139,8 @@ func writeVolumes(b *placement, ticket Ticket) Action {
 	return WriteVolumes{ticket, &b.Attempt, b.volumes}
 }
 
-// reserveDevices allocates the pod's devices in the cluster model. The returned function undoes it,
-// including the writes made by then.
+// reserveDevices allocates the pod's devices in the cluster model. The returned function undoes the
+// allocation, including the writes made in the meantime.
 func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver, n *cluster.Node) (undo func(), err error) {
 	claims, give, err := plugin.ReserveClaims(ps.cluster, b.Waiting, n)
 	if err != nil || len(claims.Claims) == 0 {
@@ -166,12 +167,12 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 // writeClaims creates the action for the devices allocated by reserveDevices.
 func writeClaims(b *placement, ticket Ticket) Action {
 	work := b.devices.ReservedClaims
-	work.Claims = slices.Clone(work.Claims) // sharedClaims.replacePlaceholder changes them
+	work.Claims = slices.Clone(work.Claims) // sharedClaims.replacePlaceholder changes the original slice
 	return WriteClaims{ticket, &b.Attempt, work, b.claimUses()}
 }
 
 // claimsWritten records the written claims, even if other claims failed. It ends the pod's use of
-// its shared claims: an allocation that neither this pod nor another one writes is undone.
+// its shared claims. An allocation not written by this or another pod is undone.
 func claimsWritten(ps *placements, b *placement, o Outcome) {
 	b.devices.written = append(b.devices.written, o.Claims...)
 	for i, use := range b.devices.uses {
@@ -182,7 +183,7 @@ func claimsWritten(ps *placements, b *placement, o Outcome) {
 	ps.tellGivenBack(b, ps.claims.endUse)
 }
 
-// usesOf counts the pod's uses of a claim; 0 after its uses have ended.
+// usesOf counts the pod's uses of a claim. It returns 0 after the uses have ended.
 func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
 	for i := range w.uses {
 		if w.uses[i].sharedClaim == shared {
@@ -192,8 +193,8 @@ func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
 	return n
 }
 
-// unreserveDevices undoes both the decided and the written state. give undoes the allocations in
-// the cluster model, except for the claims selected by its argument:
+// unreserveDevices undoes both the allocations in the cluster model and the written claims. give
+// undoes the allocations in the cluster model, except for the claims selected by its argument:
 //
 //   - written claims, and claims with a possibly written allocation, stay unchanged until a watch
 //     shows the result of ReleaseClaim;
@@ -201,7 +202,7 @@ func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
 //     be in the API.
 func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
 	stay, ofGroup := map[types.UID]bool{}, map[types.UID]bool{}
-	var reserved []*plugins.ReservedClaim // for the group, in the API
+	var reserved []*plugins.ReservedClaim // claims reserved for the group in the API
 	for _, claim := range b.devices.written {
 		stay[claim.UID] = true
 	}
@@ -230,13 +231,14 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 			ps.addAction(ReleaseClaim{Claim: claim, Holder: b.Pod.UID})
 		}
 	}
-	if b.stage != reserving && !ps.groupUses(b) { // what was only tried leaves the API as it is
+	if b.stage != reserving && !ps.groupUses(b) { // a placement that was only tried has changed nothing in the API
 		ps.claims.releaseClaims(reserved)
 	}
 }
 
 // tellGivenBack calls giveBack, and records the volumes and devices of the placement freed by it.
-// Other pods may wait for them, and if they were never written, no watch will show it.
+// Other pods may wait for them. No watch shows the release of volumes and devices that were never
+// written.
 func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 	var were []*resourcev1.ResourceClaim
 	for i := range b.devices.Claims {

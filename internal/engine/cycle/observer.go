@@ -14,53 +14,57 @@ import (
 // goroutines: they must be fast and safe for concurrent use. Embed [NoObserver] to implement only
 // some of them.
 type Observer interface {
-	// Attempted: an attempt ended; took counts from popping the pod from the queue.
+	// Attempted: an attempt ended. took is the time since the pod was popped from the queue.
 	Attempted(profile string, result Result, took time.Duration)
 	// Decided: the search for a node ended, with or without a node; took includes preemption.
 	Decided(took time.Duration)
-	// Ran: all plugins of an extension point were called for one pod. Only for points run by the
-	// cycle: PreEnqueue, PostFilter, Reserve, Permit, PreBind, Bind, PostBind.
+	// Ran: all plugins of an extension point were called for one pod. It is reported only for the
+	// points run by the cycle: PreEnqueue, PostFilter, Reserve, Permit, PreBind, Bind, PostBind.
 	Ran(profile string, point plugins.Point, ok bool, took time.Duration)
-	// RanPlugin: one plugin was called at such a point. Reported for one attempt in ten.
+	// RanPlugin: one plugin was called at such a point. It is reported for one attempt in ten.
 	RanPlugin(plugin string, point plugins.Point, ok bool, took time.Duration)
 	// Queued: a pod entered one of the queues, because of the event with that label.
 	Queued(place queue.Place, event string)
-	// EntityQueued: an entity entered one of the queues because of the event with that label: a pod
-	// group, or an ungrouped pod. All pods of a group enter together.
+	// EntityQueued: an entity (a pod group or an ungrouped pod) entered one of the queues because
+	// of the event with that label. All pods of a group enter together.
 	EntityQueued(place queue.Place, event string, group bool)
-	// Bound: a pod was scheduled after that many attempts and that long since it was first
-	// admitted. afterFlush: its last attempt was triggered by the flush of pods waiting too long.
+	// Bound: a pod was scheduled. tries is the number of attempts, and sinceFirst the time since it
+	// was first admitted. afterFlush: its last attempt was triggered by Queue.Flush, after the
+	// maximum wait.
 	Bound(tries int, sinceFirst time.Duration, afterFlush bool)
-	// Rejected: one pod more (delta 1) or fewer (-1) waits because of the plugin.
+	// Rejected: the number of pods waiting because of the plugin changed by delta (1 or -1).
 	Rejected(plugin, profile string, delta int)
 	// Preempted: preemption was tried, for a pod or a pod group.
 	Preempted(p Preempted)
 	// RemovedVictims: all removals for one preemptor, a pod or a pod group, have completed.
 	RemovedVictims(group, ok bool, took time.Duration)
-	// GeneratedPlacements: a pod group about to be placed has count possible placements: domains of
-	// its topology key, or all nodes. EvaluatedPlacements: count of these were judged, and the
-	// group fits there or not; took is for each of them.
+	// GeneratedPlacements: a pod group about to be placed has count possible placements. A
+	// placement is a domain of its topology key, or all nodes. EvaluatedPlacements: count
+	// placements were evaluated, with the same result: the group fits (feasible) or does not fit.
+	// took is the time for each of them.
 	GeneratedPlacements(profile string, count int)
 	EvaluatedPlacements(profile string, feasible bool, count int, took time.Duration)
 	// Permitted: a pod's wait at Permit ended; result is "allowed", "rejected" or "timed out".
 	Permitted(result string, took time.Duration)
-	// AwaitedDevice: a pod's wait for its devices ended, reported for each device, whether it has
-	// binding conditions itself (own) or not; how is "success", "failure", "timeout" or "error".
+	// AwaitedDevice: a pod's wait for its devices ended. It is reported for each device of the pod;
+	// own is set if the device itself has binding conditions. how is "success", "failure",
+	// "timeout" or "error".
 	AwaitedDevice(profile, driver, how string, own bool, took time.Duration)
 	// MadeClaim: the creation of a claim for a pod's extended resources was attempted.
 	MadeClaim(ok bool)
-	// VolumesFailed: volumes could not be judged on a node ("predicate"), assumed ("assume"), or
+	// VolumesFailed: volumes could not be checked for a node ("predicate"), assumed ("assume"), or
 	// bound ("bind").
 	VolumesFailed(at string)
 	// Handled: an event about an object of this kind was processed.
 	Handled(resource queue.Resource, action queue.Action, took time.Duration)
-	// Hinted: a plugin was queried whether an event helps a pod rejected by it.
+	// Hinted: a hint of a plugin was called for an event and a pod rejected by the plugin.
 	Hinted(plugin string, event string, wake bool, took time.Duration)
-	// BindRefused: a binding was refused; reason is the API's, such as Conflict, or empty.
+	// BindRefused: a binding was refused; reason is the reason from the API, such as Conflict, or
+	// empty.
 	BindRefused(reason string)
 	// Binding: the number of bindings in progress changed by delta (1 or -1).
 	Binding(delta int)
-	// Panicked: a decision panicked, or a plugin during a pod's binding.
+	// Panicked: a decision panicked, or a plugin panicked during a pod's binding.
 	Panicked()
 	// AttemptedGroup: an attempt at a pod group ended. The pods of the group are also counted one
 	// by one.
@@ -86,12 +90,12 @@ const (
 type Preempted struct {
 	Group    bool // the preemptor is a pod group
 	Outcome  PreemptionOutcome
-	Searched bool // victims were searched for: not for a group that may not preempt
+	Searched bool // victims were searched for; false for a group that may not preempt
 	Took     time.Duration
 
-	Victims    int // pods; 0 if it cannot help
-	Whole      int // pod groups among the victims that leave as a whole
-	Violations int // victims whose disruption budget does not allow that they leave
+	Victims    int // number of victim pods; 0 if preemption cannot help
+	Whole      int // number of pod groups that are preempted as a whole
+	Violations int // number of victims with a disruption budget that does not allow the disruption
 }
 
 // PreemptionOutcome is the result of a search for victims, with the names of upstream's status

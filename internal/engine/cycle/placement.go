@@ -21,25 +21,25 @@ import (
 // placement is a pod on its way from the queue to its node. From assumePod until uncountPod or
 // confirmBound it is in placements.byPod and its pod counts on the node. It ends in exactly one of
 // three ways: takeBack (the pod returns to the queue), dropPlacement (the pod was deleted), or
-// finishBound. It belongs to the core. Only the embedded Attempt is handed out, with actions.
+// finishBound. Only the core reads and changes it; actions carry only the embedded Attempt.
 type placement struct {
 	Attempt
-	profile *servedProfile // as of the decision; Configured may have replaced it since
-	item    *queue.Item    // Taken, or no longer in the queue
-	began   time.Time      // by the clock of the core
-	watch   time.Time      // by the stopwatch
+	profile *servedProfile // the profile at the time of the decision; Configured may have replaced it since
+	item    *queue.Item    // in the place Taken, or removed from the queue
+	began   time.Time      // time of the decision, by the clock of the core
+	watch   time.Time      // time of the decision, by the stopwatch
 
-	questions int   // asked aside so far in this attempt
-	unasked   error // a PostFilter plugin's error; it may be a query to run asynchronously
+	questions int   // asynchronous questions issued in this attempt
+	unasked   error // error of a PostFilter plugin, possibly a query to run asynchronously
 
-	undo    []func()        // gives back what Berth's own plugins reserved, in reverse order
-	asked   bool            // out-of-tree Reserve plugins were called, so Unreserve must also be
+	undo    []func()        // functions that release the reservations of Berth's own plugins, called in reverse order
+	asked   bool            // out-of-tree Reserve plugins were called, so Unreserve must be called
 	victims []decision.Name // pods preempted for it
 
 	stage   stage
-	permit  *permitHold // while it is held
-	prepare preparation // while stage is preparing
-	binding Ticket      // of its Bind action, while stage is binding
+	permit  *permitHold // the wait at Permit; nil unless the pod is held
+	prepare preparation // used while stage is preparing
+	binding Ticket      // ticket of the Bind action, while stage is binding
 
 	// ending, once set, is the reason why the pod will not be bound after all. Outstanding work is
 	// cancelled, and its last outcome ends the placement.
@@ -62,23 +62,22 @@ type placement struct {
 type stage uint8
 
 const (
-	// Stages follow each other in this order, and determine the possible cancellation: in reserving
-	// everything is undone immediately, in preparing a Cancel is issued for each outstanding
-	// action, in binding cancellation succeeds only if the Bind has not begun, in bound it is
-	// impossible.
+	// A placement passes through the stages in this order. The stage determines the way to cancel
+	// it. A reserving placement is undone immediately. For a preparing placement, a Cancel is
+	// issued for each outstanding action. The Cancel of a binding placement succeeds only if the
+	// Bind has not begun. A bound placement cannot be cancelled.
 	reserving stage = iota // decided in this step, reservations in progress
 	preparing              // held at Permit, or PreBind is in progress
 	binding                // a Bind action is in progress
-	bound                  // the binding is over; a watch has yet to confirm it
+	bound                  // the Bind has succeeded, but no watch has confirmed it yet
 )
 
 // placements takes pods from the decision to the binding: it counts them on their nodes, reserves
-// their resources, waits at Permit, has objects written, and binds.
+// their resources, waits at Permit, issues the actions that write objects, and binds the pods.
 //
-// There is at most one placement per pod. A pod in byPod counts on its node, except between the
-// steps of assumePod itself. A placement in held is also in byPod, or is about to end. A panic in a
-// plugin ends the attempt (see recoverAttempt), so every step records its reservation before
-// proceeding.
+// There is at most one placement per pod. A pod in byPod counts on its node, except while assumePod
+// is running. A placement in held is also in byPod, or is about to end. A panic in a plugin ends
+// the attempt (see recoverAttempt), so every step records its reservation before proceeding.
 type placements struct {
 	*common
 	events      *clusterEvents
@@ -88,18 +87,19 @@ type placements struct {
 	outcome     placementListener
 
 	byPod map[types.UID]*placement
-	most  int                   // of byPod; see cluster.Shrunk
-	held  map[Ticket]*placement // those waiting at Permit, by the ticket of their Hold
+	most  int                   // largest length of byPod; see cluster.Shrunk
+	held  map[Ticket]*placement // placements waiting at Permit, by the ticket of their Hold
 }
 
-// placementListener is called when a placement or its binding ends. It is implemented by attempts,
-// on which placements must not depend.
+// placementListener is called when a placement or its binding ends. The type attempts implements
+// it; placements must not depend on that type.
 type placementListener interface {
 	// requeuePlacement: the pod is not bound, and returns to the queue.
 	requeuePlacement(b *placement, why error)
 	// noteBound: the pod is bound.
 	noteBound(b *placement)
-	// bindAnswered: a binding is over, whatever its outcome. It is called after the other two.
+	// bindAnswered: a binding is over, whatever its outcome. It is called after requeuePlacement or
+	// noteBound.
 	bindAnswered(b *placement)
 }
 
@@ -118,8 +118,8 @@ type rejection struct {
 	*plugins.Rejection
 }
 
-// bindHandler handles the outcome of a Bind. A bound pod stays in byPod until a watch shows it on
-// its node. Until then it counts on the node all the same.
+// bindHandler handles the outcome of a Bind. A bound pod stays in byPod, and counts on its node,
+// until a watch shows it there.
 type bindHandler struct {
 	ps *placements
 	b  *placement
@@ -129,7 +129,7 @@ type bindHandler struct {
 type permitHold struct {
 	ticket  Ticket
 	since   time.Time
-	pending map[string]wait // by plugin that has not allowed it; empty once the wait is over
+	pending map[string]wait // waits by plugin, without the plugins that allowed the pod; empty once the wait is over
 	verdict *rejection      // a plugin's verdict, if it rejected the pod
 	over    bool
 }
@@ -146,31 +146,31 @@ type preparation struct {
 	groups  [][]string        // plugins with work to do, by group
 	running map[Ticket]string // plugins at work, by the ticket of their action
 	waiting int               // plugins whose objects are written but not ready yet
-	began   time.Time         // of the first group
+	began   time.Time         // start of the first group
 }
 
 // ownWork is a reservation by one of Berth's own plugins for a pod, to be written to the API before
-// the pod is bound. It may be written at the same time as the work of other plugins.
+// the pod is bound. It may be written concurrently with the work of other plugins.
 type ownWork struct {
 	plugin string
 	write  func(b *placement, ticket Ticket) Action
 	// written, if set, handles the outcome, whatever it is.
 	written func(ps *placements, b *placement, o Outcome)
 	next    waitFor
-	failed  func(ps *placements) // if set, counts that writing it, or waiting for it, has failed
+	failed  func(ps *placements) // if set, counts a failure to write the reservation or to wait for it
 }
 
 // deviceWork holds the writes for a pod's devices required before it is bound.
 type deviceWork struct {
 	plugins.ReservedClaims
-	uses    []claimUse                  // of Claims, in their order; nil once the pod has left them
+	uses    []claimUse                  // uses of Claims, in the same order; nil after the uses have ended
 	written []*resourcev1.ResourceClaim // claims written so far, as the API server returned them
-	shared  []*sharedClaim              // of Claims, also once the pod has left them
+	shared  []*sharedClaim              // shared state of Claims, kept after the uses have ended
 }
 
-// objectWaits holds the placements' waits for the cluster's objects, in the order of their
-// beginning. They are checked after a change of an object they may depend on: see
-// clusterEvents.objects. They are few at a time, so a list suffices.
+// objectWaits holds the placements' waits for the cluster's objects, in the order in which the
+// waits began. A change of an object that a wait may depend on causes a check of all waits; see
+// clusterEvents.objects. A list suffices because few waits exist at a time.
 type objectWaits []*objectWait
 
 // objectWait is one wait. It is met when the plugin's objects are in the state required by the
@@ -185,26 +185,27 @@ type objectWait struct {
 // waitFor is a kind of condition.
 type waitFor struct {
 	late   string                         // the error if it is not met by the deadline
-	needed func(b *placement) bool        // nil: always
-	event  func(b *placement) RecordEvent // of the event when the wait begins; nil: none
+	needed func(b *placement) bool        // whether the placement needs the wait; nil: always
+	event  func(b *placement) RecordEvent // event recorded at the start of the wait; nil: none
 	within func(b *placement) time.Duration
 	met    func(c *cluster.Cluster, b *placement) (bool, error)
 	// over, if set, reports the result of the wait: success, failure, timeout or error.
 	over func(ps *placements, b *placement, how string, took time.Duration)
 }
 
-// newPlacements leaves outcome to be set by assembleCore.
+// newPlacements returns placements without an outcome, which assembleCore sets.
 func newPlacements(s *common, news *clusterEvents, n *nominations, l *sharedClaims) *placements {
 	return &placements{
 		common: s, events: news, nominations: n, claims: l, byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{},
 	}
 }
 
-// countUnderWay counts the assumed pods: counted on a node, but not shown there by a watch yet.
+// countUnderWay counts the assumed pods. They count on a node, but no watch has shown them there
+// yet.
 func (ps *placements) countUnderWay() int { return len(ps.byPod) }
 
-// enter registers the placement of a pod just placed in the cluster model; leave is its
-// counterpart, and does not change the model.
+// enter registers the placement of a pod just placed in the cluster model; leave undoes enter.
+// Neither changes the model.
 func (ps *placements) enter(b *placement) {
 	ps.byPod[b.Pod.UID] = b
 	ps.byPod = cluster.Shrunk(ps.byPod, &ps.most)
@@ -215,8 +216,8 @@ func (ps *placements) leave(b *placement) {
 	ps.byPod = cluster.Shrunk(ps.byPod, &ps.most)
 }
 
-// placementsTo lists the placements to a node, sorted by pod so that the resulting actions have a
-// fixed order.
+// placementsTo lists the placements to a node, sorted by pod so that the order of the resulting
+// actions is fixed.
 func (ps *placements) placementsTo(node string) (list []*placement) {
 	for _, uid := range slices.Sorted(maps.Keys(ps.byPod)) {
 		if b := ps.byPod[uid]; b.Node == node {
@@ -226,7 +227,7 @@ func (ps *placements) placementsTo(node string) (list []*placement) {
 	return list
 }
 
-// Error words the verdict as for a cluster of one node: "0/1 nodes are available: ...", like
+// Error formats the verdict as if the cluster had one node: "0/1 nodes are available: ...", like
 // upstream's message for a pod rejected after its node was chosen.
 func (r *rejection) Error() string {
 	if r.Err != nil {
@@ -239,24 +240,24 @@ func (r *rejection) Error() string {
 	return f.Message("")
 }
 
-// RefusedBy returns the plugin's name: the pod may fit on another node.
+// RefusedBy returns the name of the rejecting plugin. The pod may fit on another node.
 func (r *rejection) RefusedBy() (plugin string) { return r.plugin }
 
-// uncountPod takes the pod off the node on which it counts. It does nothing if the pod has another
-// placement by now, or none.
+// uncountPod takes the pod off the node on which it counts. It does nothing unless b is still the
+// pod's placement.
 func (ps *placements) uncountPod(b *placement) {
 	if ps.byPod[b.Pod.UID] != b {
 		return
 	}
 	ps.leave(b)
-	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // a copy of what was placed, if the pod was marked as leaving
+	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // a copy of the placed pod, if it was marked as leaving
 		n := p.Node
 		ps.cluster.RemovePod(b.Pod.UID)
 		ps.events.podRemoved(p, n, nil)
 	}
 }
 
-// cancelBind requests that the binding not be made. Its outcome, which always arrives, ends the
+// cancelBind requests the cancellation of the binding. Its outcome, which always arrives, ends the
 // placement.
 func (ps *placements) cancelBind(b *placement, why *Fault) {
 	if b.ending == nil {
@@ -265,8 +266,8 @@ func (ps *placements) cancelBind(b *placement, why *Fault) {
 	}
 }
 
-// bindPod sends the Bind action. From now on only a Cancel arriving before the Bind begins can stop
-// the pod.
+// bindPod sends the Bind action. Afterwards, the pod can be stopped only by a Cancel that arrives
+// before the Bind begins.
 func (ps *placements) bindPod(b *placement) {
 	b.stage = binding
 	b.binding = ps.issueHandled(bindHandler{ps, b})

@@ -22,23 +22,24 @@ import (
 )
 
 // This file makes room for one pod: it finds victims, requests their removal, and retries the
-// preemptor after all outcomes have arrived. Pending removals are kept in preemptions; groups make
-// room in grouppostfilter.go, disruption budgets are reduced in budgets.go, and gentle.go decides
-// when a pod must wait instead.
+// preemptor after all outcomes have arrived. Pending removals are kept in preemptions. Preemption
+// for groups is in grouppostfilter.go, and the reduction of disruption budgets is in budgets.go.
+// gentle.go decides whether a pod must wait instead.
 
-// forgetVictim forgets a victim after its deletion, or after it turned out to stay.
+// forgetVictim forgets a victim that was deleted, or that is not removed after all.
 func (pr *preemptions) forgetVictim(victim types.UID) { delete(pr.leaving, victim) }
 
 // preemptFor looks for victims to make room for a pod that fits on no node. As upstream, the
 // preemptor is not placed now: it is nominated, and retried when the removals have completed or its
-// victims have terminated. The victims count as leaving from this step on.
+// victims have terminated. The victims count as terminating from this step on.
 func (pr *preemptions) preemptFor(b *placement) PostFilterResult {
 	if r, done := pr.reuseEvictions(b); done {
 		return r
 	}
 	began := pr.clock()
 	found := pr.victimsFor(b)
-	// An extender must be called first; the metric is not updated until its result arrives.
+	// An extender must be called first; the metric is updated only after the result of the extender
+	// arrives.
 	if aside := (*plugins.PendingQuery)(nil); errors.As(found.Err, &aside) {
 		return PostFilterResult{Err: aside}
 	}
@@ -48,7 +49,7 @@ func (pr *preemptions) preemptFor(b *placement) PostFilterResult {
 		return PostFilterResult{Err: found.Err}
 	}
 
-	// A victim in a gang takes its whole unit along.
+	// Preempting a member of a gang preempts its whole unit.
 	if found.Node != nil {
 		found.Victims = pr.podGroups.units.Complete(found.Victims)
 	}
@@ -79,9 +80,10 @@ func preemptionOutcome(found decide.Preemption) PreemptionOutcome {
 	return FoundVictims
 }
 
-// victimsFor looks for victims: first with a shield around groups that would break a budget if
-// removed as a whole, then without it. The second search may break budgets, like upstream's last
-// resort; a profile that keeps budgets omits it, except for system-critical pods.
+// victimsFor looks for victims in two searches. The first search excludes groups that would violate
+// a budget if removed as a whole; the second includes them. Like upstream's last resort, the second
+// search may violate budgets. A profile that keeps budgets omits it, except for system-critical
+// pods.
 func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	pr.forgetCounted()
 	priority := b.Waiting.Class.Priority
@@ -94,15 +96,15 @@ func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 		return found
 	}
 	stand = pr.podGroups.units.Protect(preemptor, false)
-	if stand.Len() == shielded { // no budget made the difference
+	if stand.Len() == shielded { // no group was excluded because of a budget
 		stand.Release()
 		return found
 	}
 	return preemptBehind(stand, b)
 }
 
-// preemptBehind looks for victims with the shield raised. It lowers the shield even if a plugin
-// panics.
+// preemptBehind looks for victims while stand protects the excluded pods. It releases stand even if
+// a plugin panics.
 func preemptBehind(stand *gang.ProtectedPods, b *placement) decide.Preemption {
 	defer stand.Release()
 	return b.profile.Preempt(b.Waiting)
@@ -117,7 +119,8 @@ func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
 	return g.Object != nil && pr.rounds[g.Object.UID] != nil
 }
 
-// groupFor returns the preempting group, or a group of the preempting tree; nil for a pod.
+// groupFor returns the preempting group, or a group of the preempting tree. It returns nil if the
+// preemptor is a pod.
 func (pr *preemptions) groupFor(preemptor types.UID) *groups.Group {
 	if g := pr.groups.ByUID(preemptor); g != nil {
 		return g
@@ -133,7 +136,7 @@ type preemptor struct {
 }
 
 // evictUnits starts the removal of the victims of a group or a tree, and returns the names of all
-// of them.
+// victims.
 func (pr *preemptions) evictUnits(units [][]*cluster.Pod, by preemptor) (names []decision.Name) {
 	all := &round{began: pr.now, group: true}
 	for _, victim := range slices.Concat(units...) {
@@ -153,8 +156,9 @@ func (pr *preemptions) evictUnits(units [][]*cluster.Pod, by preemptor) (names [
 	return names
 }
 
-// makeRoom starts the removal of the victims. It moves pods of lower priority off their nominations
-// to the node: the preemptor now takes their room, and each is retried and may find another node.
+// makeRoom starts the removal of the victims. It clears the nominations of lower-priority pods to
+// the node, because the preemptor takes their room. Each of these pods is retried and may find
+// another node.
 func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 	n := found.Node
 	// A copy of the list, since moveOn changes it.
@@ -166,7 +170,7 @@ func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 	all := &round{began: pr.now}
 	for _, victim := range found.Victims {
 		b.victims = append(b.victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
-		if victim.Terminating || victim.Node == nil { // without a node: released just now together with its group
+		if victim.Terminating || victim.Node == nil { // without a node: its placement was just released together with its group
 			continue
 		}
 		r := &removal{
@@ -180,9 +184,9 @@ func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 	pr.countVictims("")
 }
 
-// evictVictim removes one victim: immediately if its binding has not begun, otherwise when the
-// binding is over. A victim with a placement in preparation is only stopped: it is not running, and
-// needs no deletion.
+// evictVictim removes one victim: immediately, or after its binding if the binding has begun. If
+// the victim's placement is still in preparation, only the preparation is stopped. The pod is not
+// running, and need not be deleted.
 func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	for _, first := range pr.binding {
 		if first.victim.UID == victim.UID {
@@ -196,7 +200,7 @@ func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	case v != nil && v.stage == preparing:
 		pr.placements.stopBinding(v, errPreempted)
 		pr.tellPreempted(r, " (in kube-scheduler memory).")
-	// The result of the binding is still unknown; bindAnswered continues with it.
+	// The result of the binding is still unknown; bindAnswered continues with the victim.
 	case v != nil && v.stage == binding:
 		pr.expectAnswer(r)
 		pr.binding[v] = r
@@ -224,8 +228,9 @@ func (pr *preemptions) removeVictim(r *removal) {
 	pr.addAction(Remove{Ticket: pr.issueHandled(removeHandler{pr, r}), Victim: r.victim, Preemptor: r.preemptor, For: r.pod, Generation: r.generation})
 }
 
-// bindAnswered continues with a victim chosen during its binding. The binding was withdrawn,
-// failed, or succeeded; only in the last case is the pod removed, if its room is still needed.
+// bindAnswered continues with a victim chosen during its binding. The binding was withdrawn, has
+// failed, or has succeeded. The pod is removed only if the binding has succeeded and its room is
+// still needed.
 func (pr *preemptions) bindAnswered(victim *placement) {
 	r := pr.binding[victim]
 	if r == nil {
@@ -247,7 +252,7 @@ func (pr *preemptions) bindAnswered(victim *placement) {
 		pr.settleRemoval(r, nil)
 		return
 	}
-	r.also, r = nil, all[last] // who chose it later may have taken the room from those before
+	r.also, r = nil, all[last] // a later preemptor may have taken the room of earlier preemptors
 	r.also = slices.Delete(all, last, last+1)
 	pr.markLeaving(p)
 	pr.removeVictim(r)
@@ -264,7 +269,8 @@ type removeHandler struct {
 	*removal
 }
 
-// handleOutcome reports a deleted victim, or lets it count as running again.
+// handleOutcome records the event for a deleted victim. A victim that was not deleted counts as
+// running again.
 func (e removeHandler) handleOutcome(o Outcome) {
 	if o.Fault == nil {
 		e.pr.tellPreempted(e.removal, "")
@@ -281,8 +287,9 @@ func (pr *preemptions) settleRemoval(r *removal, fault *Fault) {
 	}
 }
 
-// countRemoval counts a finished removal. The last one releases the preemptor for its retry.
-// pr.rounds may have a later round of the same preemptor; only the removal's own round is deleted.
+// countRemoval counts a finished removal. The last removal releases the preemptor for its retry.
+// pr.rounds may already hold a later round of the same preemptor, so only the removal's own round
+// is deleted.
 func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 	r.failed = r.failed || fault != nil
 	if r.left--; r.left > 0 {
@@ -298,7 +305,7 @@ func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 	}
 	switch item := pr.queue.Get(r.pod); {
 	case item == nil:
-	case r.failed: // backs off, so that a failing removal is not repeated without a pause
+	case r.failed: // the preemptor backs off, so that a failing removal is not repeated without a pause
 		pr.queue.Retry(r.pod, queue.ForceActivate, pr.now)
 	case item.Place() == queue.Gated:
 		pr.queue.Wake(r.pod, queue.ForceActivate, pr.now)
@@ -306,7 +313,7 @@ func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 }
 
 // markLeaving marks a victim as terminating before a watch shows it. Without the mark, another
-// preemption could choose it again.
+// preemption could choose the same victim.
 func (pr *preemptions) markLeaving(victim *cluster.Pod) {
 	pr.leaving[victim.UID] = true
 	was, n := *victim, victim.Node
@@ -314,9 +321,9 @@ func (pr *preemptions) markLeaving(victim *cluster.Pod) {
 }
 
 // unmarkLeaving undoes markLeaving for a victim that could not be removed. Other pods may be
-// nominated to its node in expectation of the room: they are retried after their back-off.
+// nominated to its node because they expect its room. They are retried after their back-off.
 func (pr *preemptions) unmarkLeaving(victim, preemptor types.UID) {
-	if !pr.leaving[victim] { // a watch already showed it terminating
+	if !pr.leaving[victim] { // a watch has already shown it terminating
 		return
 	}
 	delete(pr.leaving, victim)
@@ -333,10 +340,10 @@ func (pr *preemptions) unmarkLeaving(victim, preemptor types.UID) {
 	pr.countVictims(victim)
 }
 
-// replaceAs replaces a pod in the cluster by a copy that is, or is not, leaving. The pod is removed
-// and placed again, so that readers of the log see the change.
+// replaceAs replaces a pod in the cluster model with a copy marked as terminating, or not
+// terminating. The pod is removed and placed again, so that readers of the log see the change.
 func (pr *preemptions) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
-	if p.Node == nil { // its node was deleted, and may come back under the same name
+	if p.Node == nil { // its node was deleted, and may be recreated under the same name
 		p.Terminating, p.Preempted = leaving, leaving
 		pr.noteLeaver(p.UID, p)
 		return p

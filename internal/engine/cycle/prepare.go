@@ -13,15 +13,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// startPreparation takes a pod with a node and reservations to its binding. Most pods need no
-// preparation, and their Bind is returned in the step of the decision.
+// startPreparation begins the work required before binding a pod that has a node and reservations.
+// Most pods need no preparation: their Bind is returned in the step of the decision.
 //
-// The remaining ones take this path, each arrow being an action and its outcome, or a wait:
+// The preparation of other pods has the following steps. Each arrow is a wait, or an action and its
+// outcome:
 //
 //	Preflight -> nomination written -> Permit allowed -> group 1 of PreBind -> ... -> Bind
 //
-// kube-scheduler waits at Permit on a goroutine per pod, and runs PreBind there. Here each step is
-// taken when the outcome of the previous one arrives, and b.prepare holds the outstanding ones.
+// kube-scheduler waits at Permit on a goroutine per pod, and runs PreBind there. In Berth, each
+// step begins when the outcome of the previous step arrives. b.prepare holds the outstanding steps.
 func (ps *placements) startPreparation(b *placement, waits map[string]time.Duration) {
 	if len(waits) == 0 && len(b.own) == 0 && len(b.profile.PreBind) == 0 {
 		ps.bindPod(b)
@@ -58,8 +59,8 @@ type preflightHandler struct {
 	b  *placement
 }
 
-// handleOutcome continues with the groups of PreBind plugins. The placement may have been stopped
-// while the Preflight was outstanding; it was then only waiting for this outcome.
+// handleOutcome continues with the groups of PreBind plugins. If the placement was stopped while
+// the Preflight was outstanding, this outcome ends it.
 func (e preflightHandler) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	clear(b.prepare.running)
@@ -75,11 +76,11 @@ func (e preflightHandler) handleOutcome(o Outcome) {
 }
 
 // groupPreBind puts the plugins with work into groups, in the order of the profile. An exclusive
-// plugin separates the plugins before it from those after it, even if it needs no work itself.
-// outside holds the work of the profile's PreBind plugins in their order, or nil.
+// plugin separates the plugins before it from the plugins after it, even if it has no work itself.
+// outside holds the work of the profile's PreBind plugins in profile order, or nil.
 //
-// For example, of four plugins A, B and D have work and may run together, and C must run
-// exclusively. The groups are [A B] and [D] if C needs no work, and [A B], [C] and [D] if it does.
+// For example, of the four plugins A, B, C and D, only C must run exclusively, and A, B and D have
+// work. If C has no work, the groups are [A B] and [D]. If C has work, they are [A B], [C] and [D].
 func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	work := map[string]PreBindWork{}
 	for i, p := range b.profile.PreBind {
@@ -88,7 +89,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 		}
 	}
 	for i := range b.own {
-		// Berth's own plugins write different objects, so they may write at the same time.
+		// Berth's own plugins write different objects, so they may write concurrently.
 		work[b.own[i].plugin] = PreBindWork{Needed: true, Parallel: true}
 	}
 	var groups [][]string
@@ -116,7 +117,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	part()
 	b.prepare.groups = groups
 	expected := (b.permit != nil || b.takesLong()) && b.Pod.Status.NominatedNodeName != b.Node
-	if expected && !ps.options.Disabled.Expectation { // makes autoscalers keep the node
+	if expected && !ps.options.Disabled.Expectation { // the nomination makes autoscalers keep the node
 		node := b.Node
 		ticket := ps.issueHandled(nominateHandler{ps, b})
 		b.prepare.running[ticket] = nominateStep
@@ -129,8 +130,8 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	}
 }
 
-// nextGroup starts the next group, or binds the pod if all have finished. It looks up the node once
-// more before the Bind, since it may have been removed during a write.
+// nextGroup starts the next group, or binds the pod if all groups have finished. It looks up the
+// node again before the Bind, since the node may have been removed during a write.
 func (ps *placements) nextGroup(b *placement) {
 	p := &b.prepare
 	if p.began.IsZero() {
@@ -169,8 +170,8 @@ type preBindHandler struct {
 	plugin string
 }
 
-// handleOutcome records the written objects even if the placement is being stopped: they must be
-// released again.
+// handleOutcome records the written objects even if the placement is being stopped, because they
+// must be released.
 func (e preBindHandler) handleOutcome(o Outcome) {
 	ps, b, p := e.ps, e.b, &e.b.prepare
 	for _, ticket := range slices.Sorted(maps.Keys(p.running)) {
@@ -185,7 +186,7 @@ func (e preBindHandler) handleOutcome(o Outcome) {
 	}
 
 	fault := o.Fault
-	// It was cancelled before it began: for the waiting preparation, it has failed.
+	// An action cancelled before it began counts as failed for the preparation waiting for it.
 	if o.Withdrawn && fault == nil {
 		fault = &Fault{Message: "withdrawn"}
 	}
@@ -197,8 +198,8 @@ func (e preBindHandler) handleOutcome(o Outcome) {
 }
 
 // workDone records that a plugin's work has ended or failed. The first fault stops the work of the
-// other plugins. Started work is cancelled, and its outcome arrives here as well; the last one
-// finishes the placement.
+// other plugins. Started work is cancelled, and its outcome is also handled by workDone. The last
+// outcome finishes the placement.
 func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 	p := &b.prepare
 	if fault != nil && b.ending == nil {
@@ -225,15 +226,15 @@ func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 	}
 }
 
-// stopPreparation ends a preparation: immediately without outstanding work, otherwise with the last
-// outcome. It may be called again while outcomes are outstanding; the first reason is kept.
+// stopPreparation ends a preparation: immediately if no work is outstanding, otherwise with the
+// last outcome. It may be called again while outcomes are outstanding; the first reason is kept.
 func (ps *placements) stopPreparation(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
 		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
 			if b.prepare.running[ticket] == nominateStep {
-				// The write of the nomination is not awaited: later writes to the pod reach the API
-				// after it.
+				// The write of the nomination need not be awaited, since later writes to the pod
+				// reach the API after it.
 				delete(b.prepare.running, ticket)
 				continue
 			}
@@ -253,7 +254,7 @@ func (ps *placements) finishStopped(b *placement) {
 	if !b.prepare.began.IsZero() {
 		ps.observer().Ran(b.Profile, plugins.PreBind, false, ps.now.Sub(b.prepare.began))
 	}
-	b.stage = bound // nothing remains to be cancelled
+	b.stage = bound // nothing is left to cancel
 	if b.dropped {
 		ps.dropPlacement(b)
 		return
@@ -265,8 +266,8 @@ func (ps *placements) finishStopped(b *placement) {
 	ps.takeBack(b, b.ending)
 }
 
-// permitAllowed records that a plugin no longer holds the pod. A verdict after the wait has timed
-// out or was given up is ignored, here and in permitRejected.
+// permitAllowed records that a plugin no longer holds the pod. permitAllowed and permitRejected
+// ignore verdicts that arrive after the wait has timed out or was given up.
 func (ps *placements) permitAllowed(e PermitAllowed) {
 	b := ps.held[e.Ticket]
 	if b == nil {
@@ -277,13 +278,13 @@ func (ps *placements) permitAllowed(e PermitAllowed) {
 		return
 	}
 	ps.endPermitWait(b, "allowed")
-	if len(b.prepare.running) == 0 { // otherwise the Preflight is not answered yet
+	if len(b.prepare.running) == 0 { // otherwise the outcome of the Preflight is outstanding
 		ps.nextGroup(b)
 	}
 }
 
-// permitRejected ends the wait with a plugin's verdict. A pod preempted for its room received no
-// verdict, and is retried after a back-off instead of waiting for an event.
+// permitRejected ends the wait with a plugin's verdict. A preempted pod received no verdict. It is
+// retried after a back-off instead of waiting for an event.
 func (ps *placements) permitRejected(e PermitRejected) {
 	b := ps.held[e.Ticket]
 	if b == nil {
@@ -303,8 +304,8 @@ func (ps *placements) refusePermit(b *placement, how, plugin, message string) {
 	ps.stopPreparation(b, &Fault{Message: message, Verdict: true})
 }
 
-// timeOut ends expired waits, at Permit and for objects. It proceeds in ticket order, so that the
-// resulting actions have a fixed order.
+// timeOut ends expired waits, both at Permit and for objects. It handles waits at Permit in ticket
+// order, so that the order of the resulting actions is fixed.
 func (ps *placements) timeOut() {
 	for _, ticket := range slices.Sorted(maps.Keys(ps.held)) {
 		b := ps.held[ticket]
@@ -321,9 +322,9 @@ func (ps *placements) timeOut() {
 	ps.checkConditions()
 }
 
-// checkConditions ends the waits that are met, failed or overdue. It checks the conditions
-// themselves only after a change of an object; the deadlines always. A condition met at its
-// deadline counts as met.
+// checkConditions ends the waits that are met, failed or overdue. It checks the deadlines on every
+// call, and the conditions only after a change of an object. A condition met at its deadline counts
+// as met.
 func (ps *placements) checkConditions() {
 	looked := ps.events.objects
 	ps.events.objects = false
@@ -356,7 +357,7 @@ func (ps *placements) checkConditions() {
 	}
 }
 
-// replacePlaceholder replaces the placeholder by the claim created for a pod's extended resources.
+// replacePlaceholder replaces a placeholder with the claim created for a pod's extended resources.
 func (l *sharedClaims) replacePlaceholder(e ClaimMade) {
 	errand, ok := l.handlers[e.Ticket].(preBindHandler)
 	if !ok {
@@ -369,7 +370,8 @@ func (l *sharedClaims) replacePlaceholder(e ClaimMade) {
 		if nameOf(r.Claim) != e.StandIn {
 			continue
 		}
-		// The created claim is still unallocated; the decision for the placeholder holds for it.
+		// The created claim is still unallocated. It gets the allocation decided for the
+		// placeholder.
 		held := e.Claim.DeepCopy()
 		held.Status = *r.Claim.Status.DeepCopy()
 		r.Claim = held

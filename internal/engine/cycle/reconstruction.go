@@ -24,39 +24,40 @@ import (
 // s to write the bindings of a burst of 1,000 pods.
 const MaxBindingDelay = 30 * time.Second
 
-// skew is the maximum lag of a scheduler behind the shadow in seeing a change: kinds are watched
-// separately.
+// skew is the maximum delay between the shadow and a scheduler observing the same change. They
+// differ because each kind has its own watch.
 const skew = time.Second
 
-// mostUnordered is the maximum number of bindings of unknown order to try in every order: the
-// number of orders is two to the power of it.
+// mostUnordered is the maximum number of bindings of unknown order for which all possible states
+// are tried. n bindings have 2^n such states.
 const mostUnordered = 6
 
-// reconstruction restores the state in which another scheduler decided a pod.
+// reconstruction restores the cluster state in which another scheduler decided a pod.
 //
 // Bindings arrive in the order of their writes, which differs from the order of decisions: a
-// scheduler writes many at a time, and decides each pod against a cluster with all previously
-// decided pods on their nodes. Therefore a shadow processes events a MaxBindingDelay later. When it
-// then judges a binding, it also knows the later ones, and finds the possible states at the pod's
-// decision: schedulers decide pods of one priority in arrival order. For example, pods A and B
-// arrive in this order, and B's binding arrives first. When B is judged, A is foreseen: its binding
-// is among the held events. So B is judged with A also on its node.
+// scheduler writes many bindings concurrently, and decides each pod against a cluster with all
+// previously decided pods on their nodes. Therefore a shadow processes each event with a delay of
+// MaxBindingDelay. When it judges a binding, it already knows the bindings that arrived later. From
+// them it derives the possible states at the pod's decision, since schedulers decide pods of one
+// priority in arrival order. For example, pod A arrives before pod B, but B's binding arrives
+// first. When B is judged, A's binding is among the held events. So B is judged with A on its node.
 type reconstruction struct {
 	*common
 	ready *readiness
 
-	held     []heldEvent            // what was seen and is not taken in yet
-	coming   map[types.UID]struct{} // the pods of held events that are pending
-	foreseen map[types.UID]*v1.Pod  // the pods of held events that are bound
-	bound    []boundItem            // the pods that were judged, as long as they count; see forget
-	most     int                    // of bound, before pods that no longer count are forgotten
-	rejected map[types.UID]struct{} // pending pods that were found unschedulable at least once
-	// generations holds the generations of objects other than pods and nodes, if they have one.
+	held     []heldEvent            // observed events that are not processed yet
+	coming   map[types.UID]struct{} // pending pods of held events
+	foreseen map[types.UID]*v1.Pod  // bound pods of held events
+	bound    []boundItem            // judged pods, until forgetPod drops them
+	most     int                    // length of bound that triggers forgetPod
+	rejected map[types.UID]struct{} // pending pods found unschedulable at least once
+	// generations holds the generations of objects other than pods and nodes, for kinds with
+	// generations.
 	generations map[types.UID]int64
-	began       time.Time // when everything was listed: pods from before came in an unknown order
-	changed     time.Time // when something else than a binding has changed the cluster
-	lost        time.Time // when a pending pod went that may have had a node
-	late        time.Time // when a binding was seen more than a MaxBindingDelay after its pod came
+	began       time.Time // time at which all kinds were listed; the arrival order of earlier pods is unknown
+	changed     time.Time // time of the last change of the cluster by anything but a binding
+	lost        time.Time // time at which a pending pod disappeared that may have had a node
+	late        time.Time // time at which a binding was observed more than MaxBindingDelay after its pod arrived
 }
 
 // heldEvent is an event held back until MaxBindingDelay after at.
@@ -65,13 +66,13 @@ type heldEvent struct {
 	at time.Time
 }
 
-// boundItem is a pod judged at that time.
+// boundItem is a judged pod with the time of the judgement.
 type boundItem struct {
 	*queue.Item
 	at time.Time
 }
 
-// delayEvent holds an event back, and processes the events held for long enough.
+// delayEvent holds an event back, and processes the events held for MaxBindingDelay.
 func (h *reconstruction) delayEvent(e Event, take func(Event)) {
 	watched := false
 	switch e := e.(type) {
@@ -84,7 +85,7 @@ func (h *reconstruction) delayEvent(e Event, take func(Event)) {
 		watched = true
 	}
 
-	// Once one is held, all later ones must be held as well, to stay in order.
+	// Once one event is held, all later events must be held as well, to keep their order.
 	if watched && (len(h.held) > 0 || h.ready.hasSynced()) {
 		h.held = append(h.held, heldEvent{e, h.now})
 	} else {
@@ -104,10 +105,10 @@ func (h *reconstruction) delayEvent(e Event, take func(Event)) {
 	}
 }
 
-// foresee records the implications of a held pod event for earlier pods.
+// foresee records a held pod event for the judgement of earlier pods.
 func (h *reconstruction) foresee(pod *v1.Pod) {
 	switch {
-	case pod.Spec.NodeName != "": // as bound: a leaving pod does not count where pods are spread
+	case pod.Spec.NodeName != "": // keep the first bound version: topology spreading ignores terminating pods
 		if h.foreseen[pod.UID] == nil {
 			h.foreseen[pod.UID] = pod
 		}
@@ -141,7 +142,7 @@ func (h *reconstruction) takeLate(e heldEvent, take func(Event)) {
 	if judged {
 		return
 	}
-	if h.queue.Len(queue.Active) < pending { // the scheduler may have decided it before it noticed the deletion
+	if h.queue.Len(queue.Active) < pending { // the scheduler may have decided the pod before observing the deletion
 		h.lost = h.now
 	}
 	if _, ofNode := seen.Object.(*v1.Node); !ofPod && !ofNode {
@@ -157,8 +158,8 @@ func (h *reconstruction) takeLate(e heldEvent, take func(Event)) {
 	}
 }
 
-// isSame reports whether changes are irrelevant to placed pods: a starting pod gets a new class if
-// its status contains its resources, and counts as before for other pods.
+// isSame reports whether changes are irrelevant to placed pods. For example, a starting pod gets a
+// new class if its status contains its resources, but its effect on other pods is unchanged.
 func isSame(changes []cluster.Change) bool {
 	if len(changes) == 2 && changes[0].Kind == cluster.PodRemoved && changes[1].Kind == cluster.PodAdded &&
 		changes[0].Node == changes[1].Node {
@@ -170,8 +171,8 @@ func isSame(changes []cluster.Change) bool {
 	return !slices.ContainsFunc(changes, func(c cluster.Change) bool { return c.Kind != cluster.PodChanged })
 }
 
-// sameSpec reports whether an object other than a pod or node was seen before with the same fields
-// relevant to placements: for a workload its selector, which never changes.
+// sameSpec reports whether an object other than a pod or node was seen before with the same
+// placement-relevant fields. For a workload, this is the selector, which never changes.
 func (h *reconstruction) sameSpec(object metav1.Object) bool {
 	if object == nil {
 		return false // an object was deleted, or listed again
@@ -190,8 +191,8 @@ func (h *reconstruction) sameSpec(object metav1.Object) bool {
 	return generation != 0 && generation == before
 }
 
-// isRejected reports whether a scheduler has found the pod unschedulable at least once, by its
-// status.
+// isRejected reports whether the status of the pod shows that a scheduler has found it
+// unschedulable.
 func isRejected(pod *v1.Pod) bool {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
@@ -201,8 +202,8 @@ func isRejected(pod *v1.Pod) bool {
 	return pod.Status.NominatedNodeName != "" && pod.Spec.NodeName == ""
 }
 
-// nextDue returns the time at which the next held event is processed. ok is false without held
-// events.
+// nextDue returns the time at which the next held event is processed. ok is false if no events are
+// held.
 func (h *reconstruction) nextDue() (at time.Time, ok bool) {
 	if len(h.held) == 0 {
 		return at, false
@@ -224,7 +225,7 @@ func (h *reconstruction) rememberBound(item *queue.Item) {
 }
 
 // forgetPod drops the judged pods irrelevant to the order of further decisions: deleted pods, and
-// pods bound before all pending pods arrived.
+// pods bound before the earliest possible decision about a pending pod.
 func (h *reconstruction) forgetPod() {
 	oldest := h.now.Add(-MaxBindingDelay)
 	for item := range h.queue.Each {
@@ -238,7 +239,7 @@ func (h *reconstruction) forgetPod() {
 }
 
 // earliest returns the earliest possible time of a pod's decision, if its binding arrives now. A
-// pod found unschedulable before waited for a change, assumed to be recent.
+// pod found unschedulable earlier has waited for a change, which is assumed to be recent.
 func (h *reconstruction) earliest(item *queue.Item) time.Time {
 	if h.isOrdered(item) {
 		return item.Since
@@ -247,13 +248,13 @@ func (h *reconstruction) earliest(item *queue.Item) time.Time {
 }
 
 // evaluatePast evaluates the nodes in their possible states at the pod's decision. If the chosen
-// node was among the best in any of these states, it returns that evaluation; otherwise the one
-// with pods decided in their order. unclear is set if there may be other states, which were not
-// tried. Each state costs an evaluation of all nodes, and there are at most 64 more; see
-// mostUnordered.
+// node was among the best nodes in any of these states, it returns the evaluation of that state.
+// Otherwise it returns the evaluation of the state with the pods decided in arrival order. unclear
+// is set if other, untried states are possible. Each state costs an evaluation of all nodes; at
+// most 64 additional states are tried (see mostUnordered).
 func (h *reconstruction) evaluatePast(item *queue.Item, node string,
 	evaluate func() *decide.Evaluation) (evaluation *decide.Evaluation, unclear bool) {
-	if evaluation = evaluate(); isBest(evaluation, node) { // as bindings were written
+	if evaluation = evaluate(); isBest(evaluation, node) { // the state with bindings in the order of their writes
 		return evaluation, false
 	}
 
@@ -272,7 +273,7 @@ func (h *reconstruction) evaluatePast(item *queue.Item, node string,
 		return evaluation, true
 	}
 
-	// Bit i of subset is set if the i-th of the pods around was decided before.
+	// Bit i of subset is set if the pod around[i] was decided before the judged pod.
 	for subset := range 1 << len(around) {
 		state := h.evaluateWith(around, func(o *rivalPod) bool { return subset>>o.number&1 == 1 }, evaluate)
 		if isBest(state, node) {
@@ -290,7 +291,7 @@ func (h *reconstruction) isKnown(item *queue.Item) bool {
 		return false
 	}
 
-	for uid := range h.foreseen { // a pod that was never seen pending came at a time that is not known
+	for uid := range h.foreseen { // the arrival time of a pod never observed as pending is unknown
 		if _, coming := h.coming[uid]; !coming && h.queue.Get(uid) == nil && h.cluster.Pod(uid) == nil {
 			return false
 		}
@@ -304,14 +305,14 @@ func (h *reconstruction) isKnown(item *queue.Item) bool {
 	return true
 }
 
-// isBehind reports whether the scheduler's bindings are late, or were a short time ago: then the
-// binding of a pod found unschedulable before may also be late.
+// isBehind reports whether the scheduler's bindings are, or recently were, late. In that case the
+// binding of a pod found unschedulable earlier may also be late.
 func (h *reconstruction) isBehind() bool {
 	return !h.late.IsZero() && h.now.Sub(h.late) < 10*MaxBindingDelay
 }
 
 // mayHaveNode reports whether the scheduler may have decided another pod before the judged one
-// although its binding has not arrived.
+// although the other pod's binding has not arrived.
 func (h *reconstruction) mayHaveNode(pending, item *queue.Item) bool {
 	if pending.Place() == queue.Gated || pending.Pod.Spec.SchedulerName != item.Pod.Spec.SchedulerName {
 		return false
@@ -323,7 +324,7 @@ func (h *reconstruction) mayHaveNode(pending, item *queue.Item) bool {
 	return !later || !h.isOrdered(item)
 }
 
-// isBest reports whether this node has the highest total, possibly with other nodes.
+// isBest reports whether this node has the highest total score, possibly shared with other nodes.
 func isBest(e *decide.Evaluation, node string) bool {
 	return e.Err == nil && slices.ContainsFunc(e.Best(), func(v *decide.NodeVerdict) bool { return v.Node.Name == node })
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// groups holds the Waiting and the Gated items, by group. A group exists while it contains items,
-// and is in byKey, in list at its index, and either in open or in the waiters of each of its
+// groups holds the Waiting and the Gated items, by group. A group exists while it contains items.
+// It is in byKey, in list at its index, and either in open or in the waiters of each of its
 // interests.
 type groups struct {
 	byKey   map[groupKey]*group
-	most    int             // of byKey; see cluster.Shrunk
-	list    []*group        // in no order
+	most    int             // largest length of byKey; see cluster.Shrunk
+	list    []*group        // unordered
 	open    map[*group]bool // groups that any event may help
 	waiters map[*Interest]*waiters
-	serial  uint64 // of the newest group
+	serial  uint64 // serial of the newest group
 	finds   finds
 }
 
@@ -29,9 +29,9 @@ type groups struct {
 type groupKey struct {
 	class         *cluster.PodClass
 	schedulerName string
-	count         int // of rejectors: none, or one without a name
+	count         int // number of rejectors; distinguishes none from one without a name
 	rejectors     string
-	pending       string // the rejectors that asked the pod to wait
+	pending       string // the rejectors that made the pod wait
 }
 
 // group holds the items of one class that wait for the same events.
@@ -39,14 +39,14 @@ type group struct {
 	key       groupKey
 	rejectors []string
 	pending   []string
-	index     int    // in the list
+	index     int    // position in groups.list
 	serial    uint64 // never reused
-	found     uint64 // the event that it was last found for; see finds
+	found     uint64 // number of the last event that found the group; see finds
 	items     []*Item
 	interests []pluginInterest
-	listings  []listing          // by interest; empty if any event may help
-	anything  bool               // any event may help: a rejector has not named helpful ones
-	wants     [len(kinds)]Action // the actions that some interest names, by kind
+	listings  []listing          // one per interest; empty if any event may help
+	anything  bool               // any event may help, because a rejector has not registered events
+	wants     [len(kinds)]Action // the union of the interests' actions, by kind
 }
 
 func newGroups() groups {
@@ -57,7 +57,7 @@ func newGroups() groups {
 type pluginInterest struct {
 	*Interest
 	plugin  string
-	pending bool // the plugin asked the pod to wait
+	pending bool // the plugin made the pod wait
 }
 
 // help is the effect of an event on an item.
@@ -66,10 +66,10 @@ type help uint8
 const (
 	nothing      help = iota
 	afterBackoff      // the next attempt may end differently
-	atOnce            // what a plugin asked it to wait for has happened
+	atOnce            // the event that a pending plugin waits for has happened
 )
 
-// Asked is called after a hint, with its verdict and the time it took.
+// Asked is called after a hint, with the verdict and duration of the hint.
 type Asked func(plugin, label string, wake bool, took time.Duration)
 
 // helpsItem calls the hint.
@@ -114,8 +114,8 @@ func (g *groups) addItem(item *Item, rejectors, pending []string, interests Inte
 	into.items = append(into.items, item)
 }
 
-// newGroup creates a group without items. It waits for the interests of all rejectors; if one of
-// them has not declared any, every event may help.
+// newGroup creates a group without items. It waits for the interests of all rejectors. If a
+// rejector has not declared any interests, every event may help.
 func newGroup(key groupKey, rejectors, pending []string, interests Interests) *group {
 	g := &group{key: key, rejectors: rejectors, pending: pending, anything: len(rejectors) == 0}
 	for _, name := range rejectors {
@@ -136,8 +136,8 @@ func newGroup(key groupKey, rejectors, pending []string, interests Interests) *g
 	return g
 }
 
-// removeItem takes an item out of its group, which ends with its last item. The last item of the
-// group moves into the gap.
+// removeItem removes an item from its group, and removes a group that became empty. The last item
+// of the group moves into the gap.
 func (g *groups) removeItem(item *Item) {
 	from := item.group
 	last := len(from.items) - 1
@@ -152,8 +152,8 @@ func (g *groups) removeItem(item *Item) {
 	g.strikeGroup(from)
 }
 
-// regroupItem moves an item with a changed class to another group. The plugins that rejected the
-// pod are still the same, and so are the helpful events.
+// regroupItem moves an item with a changed class to another group. The rejecting plugins and the
+// helpful events stay the same.
 func (g *groups) regroupItem(item *Item) {
 	old := item.group
 	g.removeItem(item)
@@ -170,12 +170,12 @@ func (g *groups) regroupItem(item *Item) {
 }
 
 // eachHelped calls wake for the group's items that can be helped by an event of the kind k. It
-// proceeds from the end, since wake may take the item out of the group.
+// iterates in reverse order, since wake may remove the item from the group.
 func (g *group) eachHelped(e *Event, k int, asked Asked, wake func(*Item, help)) {
 	if !g.anything && g.wants[k]&e.Action == 0 && e.Resource != AnyResource {
 		return
 	}
-	if len(g.pending) > 0 { // it matters whose interest it is
+	if len(g.pending) > 0 { // the effect depends on the plugin of the interest
 		for i := len(g.items) - 1; i >= 0; i-- {
 			item := g.items[i]
 			wake(item, g.helpFor(item, e, asked))
@@ -225,7 +225,7 @@ func anyHelps(interests []*pluginInterest, item *Item, e *Event, asked Asked) bo
 }
 
 // helpFor returns the effect of an event on one item of the group. It stops at the first helpful
-// interest, unless a later one could also end the back-off.
+// interest, unless a later interest could also end the back-off.
 func (g *group) helpFor(item *Item, e *Event, asked Asked) (best help) {
 	if e.Own != nil && e.Resource == AnyResource { // see Activate
 		return afterBackoff

@@ -12,19 +12,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Item is a pending pod with the queue's state of it. The exported fields are for the caller to
-// read. It may set Message, MessageAt, Written, Nominating, Unfit, Patient and Together, and replace
-// Pod by a fuller copy; Patient only outside of a back-off, since it determines the item's back-off
-// heap.
+// Item is a pending pod with its state in the queue. The caller may read the exported fields. It
+// may set Message, MessageAt, Written, Nominating, Unfit, Patient and Together, and replace Pod by
+// a fuller copy. It may set Patient only outside of a back-off, since Patient determines the item's
+// back-off heap.
 type Item struct {
 	Pod *v1.Pod
-	// Class is the pod's form in decisions.
+	// Class is the pod class used in decisions.
 	Class *cluster.PodClass
 	// Since is the time at which the pod was added to the queue.
 	Since time.Time
 	// Admitted is the time at which the pod first passed all gates.
 	Admitted time.Time
-	// Attempts counts how often the pod was popped.
+	// Attempts is the number of times the pod was popped.
 	Attempts int
 	// Rejectors are the plugins that rejected the pod in its last attempt. They are kept until the
 	// next attempt is over.
@@ -33,69 +33,70 @@ type Item struct {
 	Pending []string
 	// Gate is the plugin that keeps the pod out; empty unless the place is Gated.
 	Gate string
-	// Message is the reason why the pod is not scheduled, and MessageAt the time of the last event
-	// for the user.
+	// Message is the reason why the pod is not scheduled, and MessageAt is the time of the last
+	// event recorded for the user.
 	Message   string
 	MessageAt time.Time
-	// Written is the condition of the latest decided write, or nil.
+	// Written is the condition last decided to be written, or nil.
 	Written *WrittenCondition
-	// Nominating is the nominated node of the latest decided write; nil once the pod shows it.
+	// Nominating is the nomination last decided to be written; nil once a watch shows it on the
+	// pod.
 	Nominating *Nominating
-	// Overdue: the pod was woken because it had waited for too long, not by an event.
+	// Overdue reports that the pod was woken after the maximum wait, not by an event.
 	Overdue bool
 	// Unfit is the time at which the pod was first found unschedulable, or zero.
 	Unfit time.Time
-	// Patient: the pod backs off to the end even if the scheduler is idle.
+	// Patient pods complete their back-off even if the scheduler is idle.
 	Patient bool
 	// Together is the number of pods decided together in the last attempt, including this one; 0
-	// counts as one. A larger number lengthens the longest back-off.
+	// counts as one. A larger number lengthens the maximum back-off.
 	Together int
 	// Continued counts consecutive continuations of an unfinished attempt.
 	Continued int
 
 	place    Place
-	group    *group       // where the place is Waiting or Gated
-	entity   *groupEntity // the pod group's; nil if it is in none
-	index    int          // in its heap or group
-	order    uint64       // of arrival; unique
-	rejected int          // how often it was rejected, for the back-off
-	failed   int          // how many attempts in a row failed, for the back-off
+	group    *group       // group of a Waiting or Gated item; nil in other places
+	entity   *groupEntity // entity of the pod group; nil for an ungrouped pod
+	index    int          // position in its heap or group
+	order    uint64       // arrival order; unique
+	rejected int          // number of rejections, for the back-off
+	failed   int          // number of consecutive failed attempts, for the back-off
 	ready    time.Time
-	returned time.Time // when it was added, or came back from its last attempt
-	entered  time.Time // when it began to wait, or was gated
-	flushed  time.Time // when it was last woken because it had waited for too long
-	seen     uint64    // the newest event that the current attempt takes into account
-	counted  []string  // the plugins for which Queue.Counted counts it
+	returned time.Time // time of the addition, or of the return from the last attempt
+	entered  time.Time // time at which the wait began, or the pod was gated
+	flushed  time.Time // time of the last wake-up after the maximum wait
+	seen     uint64    // newest event taken into account by the current attempt
+	counted  []string  // plugins that Queue.Counted counts the item for
 }
 
-// Came increases with the order of arrival in the queue.
+// Came returns the item's arrival number. Later items have higher numbers.
 func (i *Item) Came() uint64 { return i.order }
 
-// WrittenCondition is a condition decided to be written to a pod of this version. While the pod has
-// this version, the write has not been observed. It keeps the same condition from being written
-// twice while the watch lags behind.
+// WrittenCondition is a condition decided to be written to a pod of this version. While the pod
+// still has this version, the write has not been observed. The record prevents writing the same
+// condition twice while the watch lags behind.
 type WrittenCondition struct {
 	Version   string
 	At        time.Time
 	Condition v1.PodCondition
 }
 
-// Nominating is a node decided to be written to a pod as its nomination.
+// Nominating is a decided nomination of a pod and the time of the decision.
 type Nominating struct {
 	Node string
 	At   time.Time
 }
 
-// Place is a location of items. The order is by progress: see groupEntity.findPlace.
+// Place is a location of items. The places are ordered by progress; see groupEntity.findPlace.
 type Place uint8
 
 // The places.
 const (
 	Taken   Place = iota // being decided or bound
-	Active               // may be decided
-	Backoff              // will be active when the time is up
-	Waiting              // for an event that can help
-	Gated                // kept out
+	Active               // ready to be decided
+	Backoff              // becomes active when the back-off ends
+	Waiting              // waiting for an event that can help
+	Gated                // kept out by a gate
 )
 
 // String returns the name of a place in upstream's metrics.
@@ -128,23 +129,23 @@ const (
 	MaxWait        = 5 * time.Minute
 )
 
-// backoffFor returns an item's back-off after a number of attempts. As upstream, the longest
-// back-off of pods decided together grows with the square root of their number: each attempt costs
-// other pods more, and should be made less often. With the default limits the back-off is 1 s, 2 s,
-// 4 s, 8 s, and 10 s from then on; for 4 pods together, the longest is 20 s.
+// backoffFor returns an item's back-off after a number of attempts. As upstream, the maximum
+// back-off of pods decided together grows with the square root of their number, because such an
+// attempt takes longer and should be made less often. With the default limits the back-off is 1 s,
+// 2 s, 4 s, 8 s, and 10 s from then on; for 4 pods decided together, the maximum is 20 s.
 func (q *Queue) backoffFor(item *Item, times int) time.Duration {
 	last := q.LastBackoff
 	if item.Together > 1 {
 		last = time.Duration(min(float64(last)*math.Sqrt(float64(item.Together)), 1<<62))
 	}
-	if q.FirstBackoff > last>>(times-1) { // doubled so often, it may be more than a Duration holds
+	if q.FirstBackoff > last>>(times-1) { // the doubled value may overflow a Duration
 		return last
 	}
 	return q.FirstBackoff << (times - 1)
 }
 
-// moreUrgent is the default order of active pods: by priority, then by the time of their addition
-// or their return from the last attempt. Repeatedly failing pods thus do not delay the first
+// moreUrgent is the default order of active pods: by priority, then by the time at which the pod
+// was added or returned from its last attempt. Repeatedly failing pods thus do not delay the first
 // attempt of other pods with the same priority.
 func moreUrgent(a, b *Item) bool {
 	if p, q := priorityOf(a.Pod), priorityOf(b.Pod); p != q {

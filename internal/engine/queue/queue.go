@@ -16,9 +16,9 @@ import (
 
 // Queue holds the pending pods. See New.
 //
-// Invariant ([Queue.Check]): every item is in items, and in exactly one place. Items that are
-// Active or back off are in lines, Waiting and Gated ones in a group. A Taken item, which is being
-// decided or bound, is in neither.
+// Invariant ([Queue.Check]): every item is in items, and in exactly one place. Active and Backoff
+// items are in lines. Waiting and Gated items are in a group. A Taken item is being decided or
+// bound, and is in neither.
 type Queue struct {
 	// FirstBackoff and LastBackoff are the shortest and the longest back-off; MaxWait is the
 	// maximum wait of a pod for an event.
@@ -32,16 +32,16 @@ type Queue struct {
 	// Admitted, if set, is called when a pod passes all gates for the first time.
 	Admitted func(*Item)
 	// Moved, if set, is called when a pod has moved to a place, with the label of the event that
-	// caused it.
+	// caused the move.
 	Moved func(item *Item, label string)
 	// Grouped: the pods of a pod group are decided together. It is set before the first pod is
 	// added.
 	Grouped bool
-	// EntityOf, if set, names the entity decided together with the pods of a group: the group, or
-	// the composite at the top of its tree. [Queue.Regroup] is called when that changes.
+	// EntityOf, if set, returns the entity that a group is decided with: the group itself, or the
+	// root composite of its tree. [Queue.Regroup] is called when the result changes.
 	EntityOf func(group cluster.Name) (name cluster.Name, composite bool)
-	// EntityMoved, if set, is called when an entity, a pod group or an ungrouped pod, has moved to
-	// a place. Pods following other pods of their group into a place move no entity.
+	// EntityMoved, if set, is called when an entity (a pod group or an ungrouped pod) has moved to
+	// a place. It is not called for a pod that follows other pods of its group into a place.
 	EntityMoved func(place Place, label string, group bool)
 	// Counted, if set, is called when the number of pods kept waiting by a plugin changes by delta.
 	Counted func(plugin, schedulerName string, delta int)
@@ -50,15 +50,15 @@ type Queue struct {
 	Asked Asked
 
 	items   map[types.UID]*Item
-	most    int // of items; see cluster.Shrunk
+	most    int // largest length of items; see cluster.Shrunk
 	lines   lines
 	groups  groups
-	counts  [Gated + 1]int // items by place
-	arrived uint64         // the newest item's order
+	counts  [Gated + 1]int // number of items by place
+	arrived uint64         // order of the newest item
 
 	entities entities
 
-	interests map[string]Interests // by scheduler name
+	interests map[string]Interests // interests by scheduler name
 	happened  history
 }
 
@@ -80,7 +80,7 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 	}
 	q.lines.orderBy(less, func(ready time.Time) time.Time {
 		// As upstream, pods with back-offs ending within the same second are ordered by urgency,
-		// unless they wait it out.
+		// unless WaitOutBackoff is set.
 		if q.WaitOutBackoff {
 			return ready
 		}
@@ -89,8 +89,8 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 }
 
 // SetInterests sets the helpful events for pods of a scheduler name, including already waiting
-// pods. Waiting pods are regrouped, and are not woken: events that could help them before still
-// can.
+// pods. Waiting pods are regrouped but not woken, because the events that could help them before
+// still can.
 func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	q.interests[schedulerName] = interests
 	for _, item := range q.Sorted() {
@@ -109,7 +109,7 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	item := &Item{Pod: pod, Class: class, Since: now, returned: now, order: q.arrived}
 	q.items[pod.UID] = item
 	q.items = cluster.Shrunk(q.items, &q.most)
-	// A new item is Taken until enterPlace has put it somewhere: it undergoes the same moves as an
+	// A new item is Taken until enterPlace has put it somewhere: it is moved in the same way as an
 	// item returning from an attempt.
 	q.counts[Taken]++
 	if q.Grouped {
@@ -132,10 +132,10 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 	}
 	event := &Event{Resource: Pod, Action: actions, Label: updateLabel(actions), Old: old, New: pod, Own: item}
 	switch item.place {
-	// Its priority may have changed, and with it its place in the heap.
+	// The priority may have changed, which changes the position in the heap.
 	case Active, Backoff:
 		q.lines.lineOf(item).fixAt(item.index)
-	case Taken: // if it is rejected, this may help
+	case Taken: // the update may help if the current attempt ends with a rejection
 		if actions != 0 {
 			q.happened.noteEvent(event, true)
 		}
@@ -146,8 +146,8 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 	}
 }
 
-// Remove forgets a pod. A Taken pod may also be removed: Rejected, Failed and the like then ignore
-// it.
+// Remove forgets a pod. If a Taken pod is removed, Rejected, Failed, TryAgain and GoOn ignore it
+// later.
 func (q *Queue) Remove(uid types.UID) {
 	if item, ok := q.items[uid]; ok {
 		q.leavePlace(item)
@@ -159,8 +159,8 @@ func (q *Queue) Remove(uid types.UID) {
 	}
 }
 
-// Retire stops counting the pods as waiting for plugins: another queue now holds all of them. This
-// one must not be used afterwards.
+// Retire stops counting the pods as waiting for plugins: another queue now holds all of them. The
+// retired queue must not be used afterwards.
 func (q *Queue) Retire() {
 	for item := range q.Each {
 		q.countWaiting(item, nil)
@@ -182,7 +182,7 @@ func (q *Queue) Each(yield func(*Item) bool) {
 	}
 }
 
-// Sorted returns all items in arrival order. It costs a sort of all items.
+// Sorted returns all items in arrival order. Each call sorts all items.
 func (q *Queue) Sorted() []*Item { return q.SortedIf(func(*Item) bool { return true }) }
 
 // SortedIf returns the wanted items in arrival order.
@@ -199,11 +199,11 @@ func (q *Queue) SortedIf(wanted func(*Item) bool) (items []*Item) {
 // inOrder compares items by arrival.
 func inOrder(a, b *Item) int { return cmp.Compare(a.order, b.order) }
 
-// Pop takes the most urgent active pod. Without active pods, it takes a rejected pod still in
-// back-off rather than stay idle, like upstream since v1.33 (SchedulerPopFromBackoffQ), unless
-// WaitOutBackoff. Pods with failed attempts back off to the end: the cause may need the pause. The
-// item is Taken until one of Rejected, Failed, TryAgain and GoOn puts it back, or Remove forgets
-// it.
+// Pop takes the most urgent active pod. Without active pods, it takes a rejected pod that is still
+// in back-off, as upstream does since v1.33 (SchedulerPopFromBackoffQ), unless WaitOutBackoff is
+// set. Pods with failed attempts complete their back-off, because the cause of the failure may need
+// the time to clear. The item is Taken until Rejected, Failed, TryAgain or GoOn requeues it, or
+// Remove removes it.
 func (q *Queue) Pop(now time.Time) *Item {
 	item := q.Next(now)
 	if item == nil {
@@ -216,16 +216,16 @@ func (q *Queue) Pop(now time.Time) *Item {
 	return item
 }
 
-// Next returns the item that Pop would take, or nil. It moves only the items with a finished
-// back-off.
+// Next returns the item that Pop would take, or nil. It changes nothing except moving items with a
+// finished back-off to the active queue.
 func (q *Queue) Next(now time.Time) *Item {
 	q.advanceBackoff(now)
 	return q.lines.next(now, !q.WaitOutBackoff)
 }
 
 // restedAt returns the time from which a pod may be popped during its back-off: immediately, unless
-// it has been rejected many times in a row. Otherwise pods with rejections waking each other would
-// monopolize an idle scheduler.
+// it has been rejected many times in a row. Without this limit, pods whose rejections wake each
+// other would monopolize an idle scheduler.
 func (i *Item) restedAt() time.Time {
 	const many, rest = 10, 10 * time.Millisecond
 	if i.rejected < many {
@@ -234,13 +234,14 @@ func (i *Item) restedAt() time.Time {
 	return i.returned.Add(rest)
 }
 
-// Held records that the pod is assumed on a node but may still be rejected. If it is, only the
-// events from now on count as having occurred during the attempt.
+// Held records that the pod is assumed on a node but may still be rejected. After such a rejection,
+// only events later than this call count as having occurred during the attempt.
 func (q *Queue) Held(item *Item) { item.seen = q.happened.events }
 
-// Rejected puts back a pod that fits nowhere, to wait for an event that can help against one of its
-// rejectors. If such an event occurred during the attempt, the pod backs off instead. pending are
-// the plugins that made the pod wait: an event registered by them also ends the back-off.
+// Rejected puts back a pod that fits nowhere, to wait for an event that can resolve the rejection
+// by one of its rejectors. If such an event occurred during the attempt, the pod backs off instead.
+// pending lists the plugins that made the pod wait; an event registered by one of them also ends
+// the back-off.
 func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time) {
 	if !q.isTaken(item) {
 		return
@@ -250,16 +251,16 @@ func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time)
 	item.ready = now.Add(q.backoffFor(item, item.rejected))
 	item.Rejectors, item.Pending, item.entered, item.Overdue = rejectors, pending, now, false
 	q.countWaiting(item, rejectors)
-	// First into its group, then out again if an event has occurred: only the group knows its
-	// interests.
+	// The item enters its group, and leaves it again if an event has occurred, because only the
+	// group holds the interests of the item.
 	q.waitFor(item, rejectors, pending, Waiting)
 	if !q.helpItem(item, item.group.missedHelp(item, &q.happened, item.seen, q.Asked), AttemptFailed, now) {
 		q.reportMoved(item, AttemptFailed)
 	}
 }
 
-// Failed puts back a pod after an attempt that failed without a verdict: an API error, a node that
-// vanished. It backs off to the end, and needs no event.
+// Failed puts back a pod after an attempt that failed without a verdict: for example an API error
+// or a removed node. The pod completes its back-off, and needs no event.
 func (q *Queue) Failed(item *Item, now time.Time) {
 	if !q.isTaken(item) {
 		return
@@ -272,7 +273,7 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 }
 
 // TryAgain puts back a pod left out when its group was placed: it is retried immediately, with the
-// other remaining pods, and keeps its place among pods of the same priority.
+// other remaining pods, and keeps its position among pods of the same priority.
 func (q *Queue) TryAgain(item *Item, now time.Time) {
 	if !q.isTaken(item) {
 		return
@@ -283,8 +284,8 @@ func (q *Queue) TryAgain(item *Item, now time.Time) {
 	q.enterPlace(item, AttemptFailed, now)
 }
 
-// GoOn puts back a pod after an advanced but unfinished attempt: it is retried after the active
-// pods of its priority.
+// GoOn puts back a pod after an unfinished attempt that made progress. The pod is retried after the
+// other active pods of its priority.
 func (q *Queue) GoOn(item *Item, now time.Time) {
 	if !q.isTaken(item) {
 		return
@@ -301,15 +302,15 @@ func (q *Queue) isTaken(item *Item) bool {
 	return q.items[item.Pod.UID] == item && item.place == Taken
 }
 
-// Happened wakes the pods that an event can help. The queue keeps the event only during a running
-// attempt; Rejected then examines it.
+// Happened wakes the pods that an event can help. The queue keeps the event only while an attempt
+// is running; Rejected examines the kept events.
 func (q *Queue) Happened(event *Event, now time.Time) {
 	q.happened.noteEvent(event, q.counts[Taken] > 0)
 	q.groups.eachHelped(event, q.Asked, func(item *Item, h help) { q.helpItem(item, h, event.Label, now) })
 }
 
-// Activate makes a pod active immediately, whatever it waits for, unless a gate keeps it out. A
-// Taken pod backs off if it is rejected, instead of waiting for an event.
+// Activate makes a pod active immediately, regardless of the events it waits for, unless a gate
+// keeps it out. If a Taken pod is rejected later, it backs off instead of waiting for an event.
 func (q *Queue) Activate(uid types.UID, now time.Time) {
 	item, ok := q.items[uid]
 	switch {
@@ -323,14 +324,14 @@ func (q *Queue) Activate(uid types.UID, now time.Time) {
 	q.wakeItem(item, ForceActivate, now)
 }
 
-// Wake retries a waiting or gated pod after its back-off. It ignores a pod elsewhere.
+// Wake retries a waiting or gated pod after its back-off. It ignores pods in other places.
 func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
 	if item, ok := q.items[uid]; ok && item.group != nil {
 		q.wakeItem(item, label, now)
 	}
 }
 
-// Recheck reruns the gates for an active pod or one in back-off. It is for gates that depend on
+// Recheck reruns the gates for a pod that is active or in back-off. It is for gates that depend on
 // other pods.
 func (q *Queue) Recheck(uid types.UID, label string, now time.Time) {
 	item, ok := q.items[uid]
@@ -341,7 +342,7 @@ func (q *Queue) Recheck(uid types.UID, label string, now time.Time) {
 }
 
 // Retry retries a rejected pod after the failure of an action meant to help it, such as a
-// preemption. The pod backs off to the end.
+// preemption. The pod completes its back-off.
 func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 	item, ok := q.items[uid]
 	if !ok || item.group == nil || item.place == Gated && q.gateFor(item) == item.Gate {
@@ -378,7 +379,7 @@ func laterOf(a, b time.Time) time.Time {
 }
 
 // NextReady returns the earliest time at which Pop returns a pod without any further event; zero
-// means now. ok is false if no such time exists.
+// means now. ok is false if Pop returns no pod without a further event.
 func (q *Queue) NextReady() (at time.Time, ok bool) {
 	return q.lines.nextReady(!q.WaitOutBackoff)
 }

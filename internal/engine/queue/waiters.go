@@ -12,28 +12,28 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Narrowing selects the groups that an event can help at all, so that the event need not be
-// compared with every group. It may select groups declined by the hint later, but must not omit a
-// group the hint would wake. Groups and events both name topics, or both an amount.
+// Narrowing selects the groups that an event may help, so that the event need not be compared with
+// every group. The selection may include groups that the hint declines, but must not omit a group
+// that the hint would wake. A Narrowing compares groups with events by topics or by amounts.
 //
 // For example, pods with the node selector zone=a rejected by NodeAffinity can be helped by a new
-// node with that label, or by a node that gets it. Their group has the topics {NodeLabel, zone, a}
-// and {LabelChange, zone, a}. A new node has the first for each of its labels, and a relabelled one
-// the second for each changed label; so neither is compared with the groups waiting for other
-// zones.
+// node with that label, or by an existing node that gets the label. Their group has the topics
+// {NodeLabel, zone, a} and {LabelChange, zone, a}. A new node has a NodeLabel topic for each of its
+// labels, and a relabelled node has a LabelChange topic for each changed label. So neither event is
+// compared with the groups waiting for other zones.
 type Narrowing struct {
-	// Topics returns the topics of an item's group, EventTopics those of an event: the event
-	// selects the groups that share a topic with it. all: every event selects the group, or the
-	// event selects every group.
+	// Topics returns the topics of an item's group, and EventTopics returns the topics of an event.
+	// The event selects the groups that share a topic with it. If Topics returns all, every event
+	// selects the group. If EventTopics returns all, the event selects every group.
 	Topics      func(item *Item) (topics []Topic, all bool)
 	EventTopics func(e *Event) (topics []Topic, all bool)
 	// Wanted is the minimum needed by a group, and Offered the maximum offered by an event: the
-	// event selects the groups that need no more.
+	// event selects the groups with Wanted not above Offered.
 	Wanted  func(class *cluster.PodClass) Amounts
 	Offered func(e *Event) Amounts
 }
 
-// Amounts holds an amount of CPU in thousandths and one of memory in bytes.
+// Amounts holds an amount of CPU in millicores and an amount of memory in bytes.
 type Amounts [2]int64
 
 // Topic is a subject shared by events and waiting groups.
@@ -49,20 +49,20 @@ type TopicKind uint8
 const (
 	// Means is a pod label matched by the selectors of the pending pods.
 	Means TopicKind = iota
-	// IsMeant is a label of the pending pods by which selectors of other pods match them.
+	// IsMeant is a label of the pending pods that selectors of other pods match.
 	IsMeant
-	// NodeLabel is a required label of nodes, NodeKey the key of such a label, and NodeName a
-	// required node name.
+	// NodeLabel is a required node label. NodeKey is the key of a required node label. NodeName is
+	// a required node name.
 	NodeLabel
 	NodeKey
 	NodeName
-	// LabelChange is a label that a node gets, KeyChange the key of a changed label.
+	// LabelChange is a label added to a node. KeyChange is the key of a changed label.
 	LabelChange
 	KeyChange
-	// TaintChange is used without a key: the taints of a node change.
+	// TaintChange is a change of the taints of a node; it has no key.
 	TaintChange
-	// Tolerates is the key and value of a taint tolerated by the pending pods, ToleratesKey a key
-	// tolerated with any value.
+	// Tolerates is the key and value of a taint tolerated by the pending pods. ToleratesKey is a
+	// taint key tolerated with any value.
 	Tolerates
 	ToleratesKey
 	// OfClaim and OfDeviceClaim are the namespace and name of a claim used by the pending pods, and
@@ -72,32 +72,31 @@ const (
 	OfVolume
 	// InNamespace is the namespace of the pending pods.
 	InNamespace
-	// AllPods is used without a key: every group has this topic, and so has every event that may
-	// help any group.
+	// AllPods has no key. Every group has this topic, as does every event that may help any group.
 	AllPods
 )
 
-// waiters holds the groups waiting for events of one interest. Each group is in all, in byTopic or
-// in byAmount.
+// waiters holds the groups waiting for events of one interest. Each group is in exactly one of all,
+// byTopic and byAmount.
 type waiters struct {
 	interest *Interest
-	all      map[*group]bool     // waiters that every event selects; without a narrowing, all groups
-	byTopic  map[uint64]groupSet // by the hash of the topic
-	most     int                 // of byTopic; see cluster.Shrunk
+	all      map[*group]bool     // groups selected by every event; without a Narrowing, all groups
+	byTopic  map[uint64]groupSet // groups by the hash of the topic
+	most     int                 // largest length of byTopic; see cluster.Shrunk
 	byAmount []wanting           // sorted by CPU, then by serial
 }
 
 // listing records the position of a group in the waiters of one interest.
 type listing struct {
 	waiters *waiters
-	topics  []uint64 // their hashes
+	topics  []uint64 // hashes of the topics
 	amounts Amounts
 }
 
 // groupSet is a set of groups. Most sets have one element, which needs no map.
 type groupSet struct {
 	one  *group
-	many map[*group]bool // instead of one, where there are or were several
+	many map[*group]bool // used instead of one, if the set has or had several groups
 }
 
 // eachGroup yields the groups of the set.
@@ -113,7 +112,7 @@ func (s groupSet) eachGroup(yield func(*group) bool) {
 	}
 }
 
-// withGroup returns the set with another group.
+// withGroup returns the set with a group added.
 func (s groupSet) withGroup(of *group) groupSet {
 	switch {
 	case s.many != nil:
@@ -125,7 +124,7 @@ func (s groupSet) withGroup(of *group) groupSet {
 	return groupSet{many: map[*group]bool{s.one: true, of: true}}
 }
 
-// withoutGroup returns the set without a group, and whether any remain.
+// withoutGroup returns the set without a group, and reports whether any groups remain.
 func (s groupSet) withoutGroup(of *group) (left groupSet, some bool) {
 	if s.one == of {
 		return groupSet{}, false
@@ -136,8 +135,8 @@ func (s groupSet) withoutGroup(of *group) (left groupSet, some bool) {
 
 var topicSeed = maphash.MakeSeed()
 
-// hashTopic returns a hash replacing the topic: a pod may list hundreds of thousands of them.
-// Topics with the same hash are found together, which costs only time.
+// hashTopic returns a hash that is stored instead of the topic, because a pod may list hundreds of
+// thousands of topics. A hash collision selects additional groups, which only costs time.
 func (t *Topic) hashTopic() uint64 {
 	return bits.RotateLeft64(maphash.String(topicSeed, t.Key), 1) ^ maphash.String(topicSeed, t.Value) + uint64(t.Kind)*0x9e3779b97f4a7c15
 }
@@ -148,8 +147,8 @@ type wanting struct {
 	group   *group
 }
 
-// compare orders by CPU; the serial makes the order total, so that a given group can be found
-// again.
+// compare orders by CPU; the serial makes the order total, so that a binary search finds a given
+// group.
 func (a wanting) compare(b wanting) int {
 	return cmp.Or(cmp.Compare(a.amounts[0], b.amounts[0]), cmp.Compare(a.group.serial, b.group.serial))
 }
@@ -200,8 +199,8 @@ func (g *groups) strikeGroup(of *group) {
 	}
 }
 
-// addGroup adds a group and returns its position: Wanted or Topics may return different results for
-// it later.
+// addGroup adds a group and returns its position. The position must be kept because Wanted or
+// Topics may return different results for the group later.
 func (w *waiters) addGroup(of *group, item *Item) listing {
 	l, n := listing{waiters: w}, w.interest.Narrowing
 	switch {
@@ -248,7 +247,7 @@ func (w *waiters) removeGroup(of *group, l *listing) {
 	delete(w.all, of)
 }
 
-// findGroups adds the groups that the event may help to those found.
+// findGroups adds the groups that the event may help to found.
 func (w *waiters) findGroups(e *Event, found *finds) {
 	for group := range w.all {
 		found.addFound(group)
@@ -287,12 +286,12 @@ func (w *waiters) findGroups(e *Event, found *finds) {
 
 // finds holds the groups that one event may help, each once.
 type finds struct {
-	event uint64 // its number
+	event uint64 // number of the event
 	list  []*group
 }
 
 // addFound adds a group unless the event has found it before. Found groups are marked with the
-// event's number, which needs no set.
+// event's number, so no set is needed.
 func (f *finds) addFound(of *group) {
 	if of.found != f.event {
 		of.found = f.event
@@ -300,8 +299,8 @@ func (f *finds) addFound(of *group) {
 	}
 }
 
-// eachHelped calls wake for all items that the event can help, in the order of the list of groups,
-// from its end. wake may move the item.
+// eachHelped calls wake for all items that the event can help, in reverse order of the list of
+// groups. wake may move the item.
 func (g *groups) eachHelped(e *Event, asked Asked, wake func(*Item, help)) {
 	k := kindOf(e.Resource)
 	f := &g.finds
@@ -319,7 +318,7 @@ func (g *groups) eachHelped(e *Event, asked Asked, wake func(*Item, help)) {
 		}
 	}
 
-	// Maps were iterated over: only from here on is the order fixed.
+	// Sort the groups, because they were collected by iterating over maps.
 	slices.SortFunc(f.list, func(a, b *group) int { return cmp.Compare(b.index, a.index) })
 	for _, of := range f.list {
 		if len(of.items) > 0 {
