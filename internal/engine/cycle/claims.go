@@ -13,22 +13,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// sharedClaim is a claim used by pods being placed. The first of them to get ready writes the
-// allocation, and each adds its own reservation to the previous pod's result. A claim from a
-// template has one user; a claim named by pods, or reserved for their group, may have many.
+// sharedClaim is a claim used by pods being placed. The first pod ready to write it writes the
+// allocation, and each pod adds its own reservation to the previous pod's result. A claim from a
+// template has one user. A claim referenced by name, or reserved for a group, may have many users.
 type sharedClaim struct {
-	number uint64 // identifies it in actions
+	number uint64 // identifies the claim in actions
 	name   cluster.Name
 	uid    types.UID
-	users  int // pods that still use it
-	// decided: the allocation was decided and is not shown by a watch yet. Until then, a watch
-	// event without it must not free the claim's devices for other pods.
+	users  int // number of pods still using the claim
+	// decided: the allocation was decided, but no watch has shown it yet. Until a watch shows it, a
+	// watch event without the allocation must not free the claim's devices for other pods.
 	decided bool
-	// written: the allocation is or may be in the API. If it is missing later, it was revoked, and
-	// its devices may belong to another claim.
+	// written: the allocation is or may be in the API. If the allocation is missing later, it was
+	// revoked, and its devices may belong to another claim.
 	written bool
-	// members counts the users with the claim reserved for their group. added: one of them has
-	// added that reservation. reserved: it is or may be in the API since.
+	// members counts the users with the claim reserved for their group. added: one of these users
+	// has added that reservation. reserved: the added reservation is or may be in the API.
 	members         int
 	added, reserved bool
 }
@@ -38,23 +38,24 @@ func (s *sharedClaim) inAPI() bool { return s.reserved || !s.added }
 
 // sharedClaims holds the claims in use or decided.
 //
-// A claim is in byName while a pod being placed uses it, or while its allocation is decided and not
-// yet shown by a watch. Until then its devices must not be given away.
+// A claim is in byName while a pod being placed uses it, or while its allocation is decided but not
+// yet shown by a watch. Until a watch shows the allocation, other claims must not get its devices.
 type sharedClaims struct {
 	*common
 	byName map[cluster.Name]*sharedClaim
-	last   uint64 // the last number issued
+	last   uint64 // last claim number issued
 	// releasing holds the claims with a pod group's reservation being released, with the UID of the
-	// group, until a watch shows the release. Until then no pod may rely on the reservation.
+	// group. A claim is removed when a watch shows the release. Until then, no pod may rely on the
+	// reservation.
 	releasing map[cluster.Name]types.UID
 }
 
 // claimUse is one pod's use of a shared claim.
 type claimUse struct {
 	*sharedClaim
-	// decided: the allocation was not known to be in the API when the pod's node was chosen.
+	// decided: when the pod's node was chosen, the allocation was not known to be in the API.
 	decided bool
-	// joined: the reservation for the pod's group existed, added by another user.
+	// joined: another user had already added the reservation for the pod's group.
 	joined bool
 }
 
@@ -89,10 +90,10 @@ func (l *sharedClaims) dropUnused(shared *sharedClaim) {
 	}
 }
 
-// mergeSeen returns the claim to store in the cluster model when the API shows one. While an
-// allocation is decided and not written, the API shows the claim without it. Storing that would
-// free the devices, and another pod could be given them. Therefore the known status is kept on top
-// of the shown object until the API shows an allocation or the claim is being deleted.
+// mergeSeen returns the version of a claim to store in the cluster model after a watch event. While
+// an allocation is decided but not written, the API shows the claim without the allocation. Storing
+// that version would free the devices for other pods. Therefore the stored claim keeps its known
+// status until the API shows an allocation or the claim is being deleted.
 func (l *sharedClaims) mergeSeen(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	l.noteReleased(claim)
 	shared, ok := l.byName[nameOf(claim)]
@@ -119,7 +120,7 @@ func (l *sharedClaims) forgetGone(name cluster.Name) {
 	}
 }
 
-// noteReleased ends a release once the claim is shown without the released reservation.
+// noteReleased ends a release once a watch shows the claim without the released reservation.
 func (l *sharedClaims) noteReleased(claim *resourcev1.ResourceClaim) {
 	group, ok := l.releasing[nameOf(claim)]
 	if ok && !slices.ContainsFunc(claim.Status.ReservedFor,
@@ -134,8 +135,8 @@ type releaseHandler struct {
 	name cluster.Name
 }
 
-// handleOutcome leaves the update to the watch, unless the watch has already shown the claim at the
-// version returned by the API server: then the reservation did not exist.
+// handleOutcome leaves the update to the watch, unless the watch has already shown the version
+// returned by the API server. In that case the reservation did not exist.
 func (e releaseHandler) handleOutcome(o Outcome) {
 	known, ok := e.l.cluster.ResourceClaims.Get(e.name.Namespace, e.name.Name)
 	switch {

@@ -21,24 +21,24 @@ import (
 // handlers holds every action with a handler until its outcome arrives. The shell reports an
 // outcome for every action, including cancelled ones.
 type common struct {
-	options Options    // set by newCommon, constant from then on
-	rng     *rand.Rand // the only source of chance; a draw more or fewer changes all later ones
+	options Options    // set by newCommon and never changed
+	rng     *rand.Rand // the only source of randomness; an additional or missing draw changes all later draws
 
 	cluster *cluster.Cluster
 	queue   *queue.Queue
-	groups  *groups.Set // empty if pod groups are off
+	groups  *groups.Set // empty if pod groups are disabled
 
 	now      time.Time     // of the current step
 	ahead    time.Duration // see WallSet
 	actions  []Action      // of the current step
-	tickets  Ticket        // the last one issued
+	tickets  Ticket        // the last ticket issued
 	handlers map[Ticket]outcomeHandler
 
-	mostHandlers int // see cluster.Shrunk
+	mostHandlers int // largest number of handlers; see cluster.Shrunk
 }
 
 // newCommon creates the queue, the cluster model and the set of groups, all empty. Missing options
-// get their defaults: a NoObserver, and a stopped stopwatch that makes all durations 0.
+// get default values: a NoObserver, and a stopped stopwatch, so that all durations are 0.
 func newCommon(o Options) *common {
 	q := queue.New()
 	if o.Observer == nil {
@@ -74,8 +74,8 @@ func (s *common) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
 }
 
 // outcomeHandler handles the outcome of one action. It is called once, in the step of the
-// [Answered]; its purpose may have ended meanwhile, so each implementation first checks that it
-// still matters.
+// [Answered]; The reason for the action may no longer exist by then, so each implementation first
+// checks whether the outcome is still relevant.
 type outcomeHandler interface{ handleOutcome(o Outcome) }
 
 // beginStep begins a step: it drops the actions of the previous step and reuses their slice.
@@ -87,13 +87,14 @@ func (s *common) beginStep(now time.Time) {
 // addAction adds an action to the result of the current step.
 func (s *common) addAction(a Action) { s.actions = append(s.actions, a) }
 
-// issueTicket issues a ticket for an action without an outcome. A ticket links Hold and Release.
+// issueTicket issues a ticket for an action without an outcome. Such a ticket links a Hold to its
+// Release.
 func (s *common) issueTicket() Ticket {
 	s.tickets++
 	return s.tickets
 }
 
-// issueHandled issues the ticket for an action with its outcome handled by e.
+// issueHandled issues a ticket for an action, and registers e as the handler of its outcome.
 func (s *common) issueHandled(e outcomeHandler) Ticket {
 	t := s.issueTicket()
 	s.handlers[t] = e
@@ -110,21 +111,21 @@ func (s *common) routeAnswer(a Answered) {
 	}
 }
 
-// observer is never nil.
+// observer returns the observer, which is never nil.
 func (s *common) observer() Observer { return s.options.Observer }
 
 // wallTime returns the time of the current step on the clock of API objects.
 func (s *common) wallTime() time.Time { return s.now.Add(s.ahead) }
 
-// clock returns the time for measuring durations in metrics. Unlike s.now it may advance within a
-// step, and decisions must not depend on it.
+// clock returns the time for measuring durations in metrics. Unlike s.now, it may advance within a
+// step. Decisions must not depend on it.
 func (s *common) clock() time.Time { return s.options.Stopwatch() }
 
 // groupOf returns the group of an item, or nil.
 func (s *common) groupOf(item *queue.Item) *groups.Group { return s.groups.GroupOf(item.Pod.UID) }
 
 // readiness tracks whether the core may decide: every followed kind has been listed, and this
-// scheduler leads. Both stay true, except that a newly added kind must be listed first.
+// scheduler leads. Both conditions stay true, except that a newly added kind must first be listed.
 type readiness struct {
 	unlisted map[Kind]bool // kinds not listed yet
 	follows  bool          // Follows was received
@@ -132,8 +133,8 @@ type readiness struct {
 	begun    bool // Ready was returned
 }
 
-// followKinds adds kinds that must be listed before any decision. It may be called again when a
-// kind is followed later.
+// followKinds adds kinds that must be listed before any decision. It may be called again for kinds
+// followed later.
 func (r *readiness) followKinds(kinds []Kind) {
 	r.follows = true
 	for _, kind := range kinds {

@@ -19,10 +19,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file is one attempt for a single pod, from the queue to a placement or back: startAttempt
-// receives a popped pod, Decide of package decide finds a node, and PostFilter follows if no node
-// fits. The steps after choosing a node are in assume.go; attempts for whole groups are in
-// decidegroup.go.
+// This file implements the attempt for a single pod, from the queue to a placement or back to the
+// queue. startAttempt receives a popped pod, Decider.Decide searches for a node, and PostFilter
+// runs if no node fits. The steps after choosing a node are in assume.go; attempts for whole groups
+// are in decidegroup.go.
 
 // startAttempt starts an attempt for a popped pod.
 func (s *attempts) startAttempt(item *queue.Item) {
@@ -31,22 +31,22 @@ func (s *attempts) startAttempt(item *queue.Item) {
 }
 
 // decidePod decides one pod. When an attempt continues after asynchronous questions, answers holds
-// the results so far and questions their number.
+// their results, and questions is their number.
 func (s *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	p := s.profiles.byName[item.Pod.Spec.SchedulerName]
 	s.ungrouped(item)
 	b := s.newPlacement(p, item)
 	b.Async, b.Answers, b.questions = true, answers, questions
 	defer s.recoverAttempt(b)
-	// A recorded failure does not hold for a pod allowed into reserved room: the failed pod may
-	// have been kept out of it.
+	// A recorded failure does not apply to a pod allowed into reserved room, since the failed pod
+	// may have been kept out of that room.
 	let := s.reserved.lets(item)
 	if !let && s.knownToFail(b) {
 		s.requeueUnschedulable(b, p.failed.why, nil)
 		return
 	}
 
-	// Before Begin: an attempt suspended here has called no stateful plugin.
+	// This precedes Begin, so that an attempt suspended here has not called a stateful plugin.
 	if s.startPreparing(b) {
 		return
 	}
@@ -77,17 +77,18 @@ func (s *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	}
 }
 
-// An attempt that has exhausted its effort continues immediately, behind other pods, if it has
-// examined at least farEnough nodes: a claim that costs little per node is then decided soon even
-// in a large cluster. A claim that is hard to satisfy backs off. Each node is examined once, unless
-// it changes meanwhile, so the second limit is for constantly changing clusters.
+// An attempt that has used up its limit of work continues immediately, after other pods, if it has
+// examined at least farEnough nodes. So claims with a low cost per node are decided soon, even in a
+// large cluster. The pod backs off if its claim is hard to satisfy. Each node is examined once
+// unless it changes in the meantime, so the second limit only matters in constantly changing
+// clusters.
 const (
 	farEnough     = 200
 	mostContinued = 100
 )
 
-// goOnLater requeues a pod for continuing its attempt after other pods have had their turn. Room
-// lent for the attempt is returned with it.
+// goOnLater requeues a pod, to continue its attempt after other pods have been tried. It releases
+// the room lent for the attempt.
 func (s *attempts) goOnLater(b *placement, err error) bool {
 	var unfinished *plugins.Unfinished
 	if !errors.As(err, &unfinished) || unfinished.Found < farEnough || b.item.Continued >= mostContinued {
@@ -109,15 +110,15 @@ func (s *attempts) decideOntoHeld(b *placement) decide.Decision {
 }
 
 // handleNoFit handles a pod that fits on no node: it runs PostFilter, then requeues the pod. The
-// failure is recorded for the pods of its class only after PostFilter has run, because its
-// nomination is part of the outcome.
+// failure is recorded for the pods of the same class only after PostFilter has run, because the
+// nomination by PostFilter is part of the outcome.
 func (s *attempts) handleNoFit(b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
 	var messages, more []string
 	// As upstream, PostFilter is not run in an empty cluster.
 	if failure.Nodes > 0 {
-		s.events.inPostFilter = true // an unbound victim leaves immediately; its event must be noted before this pod waits
+		s.events.inPostFilter = true // an unbound victim is removed immediately; its event must be recorded before this pod waits
 		nominate, messages, more, _ = s.runPostFilters(b, b.profile.postFilters)
 		s.events.inPostFilter = false
 		if s.suspendAttempt(b, b.unasked) {
@@ -131,7 +132,7 @@ func (s *attempts) handleNoFit(b *placement) {
 		}
 	}
 	// As upstream, the nomination is cleared if there are no nodes or no PostFilter plugins, and
-	// kept if the pod was rejected before reaching DynamicResources.
+	// kept if the pod was rejected before DynamicResources ran.
 	switch none := ""; {
 	case failure.Nodes == 0, len(b.profile.postFilters) == 0:
 		nominate = &none
@@ -187,8 +188,8 @@ func (s *attempts) runPostFilters(b *placement, by []postFilter) (nominate *stri
 	return nominate, messages, rejectors, final
 }
 
-// runPostFilter runs one plugin. An out-of-tree plugin takes precedence over one of Berth's with
-// the same name.
+// runPostFilter runs one plugin. An out-of-tree plugin takes precedence over Berth's own plugin
+// with the same name.
 func (s *attempts) runPostFilter(by *postFilter, b *placement) PostFilterResult {
 	switch {
 	case by.outOfTree != nil:
@@ -207,7 +208,7 @@ type deallocateHandler struct {
 }
 
 // handleOutcome retries the pod after its back-off if the devices could not be released: the change
-// expected to wake it will not happen.
+// that would wake the pod will not happen.
 func (e deallocateHandler) handleOutcome(o Outcome) {
 	if e.group.l != nil {
 		e.group.handleOutcome(o)
@@ -217,8 +218,8 @@ func (e deallocateHandler) handleOutcome(o Outcome) {
 	}
 }
 
-// giveBackDevices runs a plugin's PostFilter: it releases devices held by a claim of the pod but
-// unusable for the pod.
+// giveBackDevices runs a plugin's PostFilter, which releases the devices of a claim that the pod
+// cannot use.
 func (s *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) PostFilterResult {
 	message, change, remove := plugin.PostFilter(s.cluster, b.Waiting, s.placements.isUnused(b))
 	if change != nil {
@@ -247,15 +248,15 @@ func (s *attempts) ungrouped(item *queue.Item) {
 	})
 }
 
-// handleOutcome continues the attempt regardless of the result: decidePod finds any error among the
+// handleOutcome continues the attempt regardless of the result: decidePod finds errors in the
 // answers.
 func (e askHandler) handleOutcome(Outcome) {
 	e.attempts.asking--
 	e.resumeAttempt()
 }
 
-// resumeAttempt decides the pod again, unless the pod or its profile was deleted. It starts from
-// the beginning, with the answers at hand.
+// resumeAttempt decides the pod again, unless the pod or its profile was deleted. The new attempt
+// starts from the beginning, and uses the answers received so far.
 func (e askHandler) resumeAttempt() {
 	if e.attempts.queue.Get(e.item.Pod.UID) == e.item && e.attempts.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
 		e.attempts.decidePod(e.item, e.question.Answers, e.questions)

@@ -18,43 +18,43 @@ import (
 )
 
 // podGroups counts the placed and missing pods of groups, and writes their conditions. The pods of
-// a group are items of the queue like any others. The first popped pod takes its siblings along:
-// they are decided, counted on their nodes, passed through Permit, or given up in one step; see
-// scheduleGroup. From then on each is a separate placement.
+// a group are items of the queue, like all pending pods. When the first of them is popped, its
+// siblings are taken as well. They are decided, counted on their nodes, passed through Permit, or
+// given up in one step; see scheduleGroup. Afterwards each pod is a separate placement.
 //
-// The quorum: until a gang has been scheduled once, minCount of its pods must have nodes together,
-// including pods that already have one. It has been scheduled once minCount of its pods were bound
-// and the PodGroup records it (PodGroupInitiallyScheduled is True), and this holds as long as one
-// of its pods is bound. From then on a replacement pod is placed individually, whatever happened to
-// the rest. Terminating pods do not count: their replacements would be half a gang.
+// Until a gang has been scheduled, it has a quorum: minCount of its pods must have nodes together,
+// including pods that already have a node. A gang counts as scheduled once minCount of its pods
+// were bound and the PodGroup records it (PodGroupInitiallyScheduled is True), for as long as one
+// of its pods is bound. A replacement pod of a scheduled gang is placed individually, regardless of
+// the other pods. Terminating pods do not count; otherwise their replacements could be placed as
+// half a gang.
 type podGroups struct {
 	*common
 	ready      *readiness
 	placements *placements
-	gates      groups.Gates // which features are on
+	gates      groups.Gates // enabled features
 	units      gang.Units
 	progress   groupProgress
 	held       heldMembers
 }
 
-// groupProgress reports the progress of groups and trees of them: it reads which of their pods have
-// nodes, and writes nothing. Its results hold until the next pod is counted or taken off a node.
+// groupProgress reports the progress of groups and trees: which of their pods have nodes. It
+// changes nothing. Its results are valid until a pod is counted on a node or removed from one.
 type groupProgress struct {
 	*common
 	placements *placements
 }
 
 // heldMembers holds, for each group, the members kept out of the queue by a pod-level gate, with
-// the plugin. A single one keeps the whole group out. changed lists the groups that had their first
-// member gated, or their last one released, since regateHeld.
+// the plugin. A single held member keeps the whole group out. changed lists the groups whose first
+// member was gated, or whose last member was released, since regateHeld last ran.
 type heldMembers struct {
 	held    map[*groups.Group]map[types.UID]string
 	changed []*groups.Group
 }
 
 // unitsChanged wakes waiting pods after a group with pods on nodes has appeared, changed or been
-// deleted: which pods they may preempt depends on whether it is disrupted as a whole, and on its
-// priority.
+// deleted: The pods that they may preempt depend on the group's disruption mode and priority.
 func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
 	if len(gs.units.OnNodes(all...)) == 0 {
 		return
@@ -66,11 +66,11 @@ func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
 	}
 }
 
-// leastOf is the minimum number of pods on nodes for a group to be placed.
+// leastOf returns the minimum number of pods on nodes for a group to count as placed.
 func leastOf(g *groups.Group) int { return max(1, g.MinCount()) }
 
-// wakeMembers reruns the gates for members in these places of the queue, and for those of the other
-// groups of a tree.
+// wakeMembers reruns the gates for members in these places of the queue, and for the members of the
+// other groups of its tree.
 func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.Place) {
 	if g == nil {
 		return
@@ -80,8 +80,8 @@ func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.
 	}
 }
 
-// listMembers lists the members in these places of the queue, and those of the other groups of a
-// tree, in arrival order.
+// listMembers lists the members in these places of the queue, in arrival order. It includes the
+// members of the other groups of the tree.
 func (gs *podGroups) listMembers(g *groups.Group, places ...queue.Place) (items []*queue.Item) {
 	for _, g := range g.Tree() {
 		for uid := range g.Members {
@@ -101,7 +101,7 @@ func earlier(a, b *queue.Item) int {
 	return 1
 }
 
-// isStarted reports whether the group has been scheduled and still exists: see podGroups.
+// isStarted reports whether the group counts as scheduled; see podGroups.
 func (gp *groupProgress) isStarted(g *groups.Group) bool {
 	if !g.Scheduled() && !g.Done {
 		return false
@@ -120,8 +120,8 @@ func (gp *groupProgress) isBound(uid types.UID) bool {
 	return gp.cluster.Pod(uid) != nil && (b == nil || b.stage == bound)
 }
 
-// countPlaced counts the members with a node or being placed on one; bound counts those with a
-// final node. It excludes terminating members.
+// countPlaced counts the members that have a node or are being placed on a node. bound is the
+// number of members with a final node. It excludes terminating members.
 func (gp *groupProgress) countPlaced(g *groups.Group) (placed, bound int) {
 	for uid := range g.Counted {
 		if gp.cluster.Pod(uid) != nil {
@@ -134,8 +134,8 @@ func (gp *groupProgress) countPlaced(g *groups.Group) (placed, bound int) {
 	return placed, bound
 }
 
-// countMissing returns the number of members to place together now: the pods missing from a gang's
-// quorum, or one.
+// countMissing returns the number of members to place together now: the number of pods missing from
+// a gang's quorum, or 1.
 func (gp *groupProgress) countMissing(g *groups.Group) int {
 	if g.MinCount() == 0 || gp.isStarted(g) {
 		return 1
@@ -144,7 +144,7 @@ func (gp *groupProgress) countMissing(g *groups.Group) int {
 	return max(1, g.MinCount()-placed)
 }
 
-// writeScheduled writes that a group is scheduled: minCount of its pods are bound.
+// writeScheduled writes the condition of a scheduled group, which has minCount bound pods.
 func (gs *podGroups) writeScheduled(g *groups.Group) {
 	gs.writeCondition(g, metav1.ConditionTrue, "Scheduled", "")
 }

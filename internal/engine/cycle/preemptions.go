@@ -15,9 +15,10 @@ import (
 
 // preemptions makes room for pods that fit nowhere, and tracks the pending removals.
 //
-// Every victim not withdrawn in the step itself is in exactly one of binding and leaving, until its
-// binding is over, a watch shows it terminating or deleted, or its removal is refused. Every round
-// has an outstanding removal, or one to be requested at the end of a binding, or it is settling.
+// Every victim that is not withdrawn in the same step is in either binding or leaving. It stays
+// there until its binding is over, a watch shows it terminating or deleted, or its removal is
+// refused. Every round has an outstanding removal, has a removal to be requested at the end of a
+// binding, or is settling.
 type preemptions struct {
 	*common
 	events      *clusterEvents
@@ -25,51 +26,55 @@ type preemptions struct {
 	placements  *placements
 	podGroups   *podGroups
 
-	// rounds, by preemptor: victims with an outstanding removal. The preemptors are not retried.
+	// rounds holds the victims with an outstanding removal, by preemptor. The preemptors are not
+	// retried.
 	rounds map[types.UID]*round
-	// leaving: victims that count as terminating before a watch has shown a deletion timestamp.
-	// They are not chosen again.
+	// leaving holds the victims that count as terminating although no watch has shown a deletion
+	// timestamp yet. They are not chosen again.
 	leaving map[types.UID]bool
-	// binding: victims chosen during their binding. A pod bound all the same is then removed.
+	// binding holds the victims chosen during their binding. If the binding succeeds, the pod is
+	// removed afterwards.
 	binding map[*placement]*removal
 	budgets usedBudgets
-	// recount is not after the time at which the first of the budgets' victims has been gone for
-	// countedWithin; zero if all still exist.
+	// recount is the time of the next check of the budgets' victims. It is at or before the
+	// earliest time at which a deleted victim has been gone for countedWithin. It is zero if all
+	// victims still exist.
 	recount time.Time
-	// keepsBudgets: a profile promises that preemption respects all budgets.
+	// keepsBudgets is set if a profile requires that preemption respects all budgets.
 	keepsBudgets bool
 
-	// leavers: the placed Preempted pods, and possibly other pods, filtered out by onTheirWay.
+	// leavers holds the placed pods being preempted. It may contain other pods, which onTheirWay
+	// filters out.
 	leavers map[types.UID]bool
-	// delays are the profiles' PreemptionDelay, by scheduler name, and alarms the ends of the
-	// delays of pods, sorted. The pod of an alarm may be deleted or placed.
+	// delays are the profiles' PreemptionDelay, by scheduler name, and alarms are the ends of the
+	// pods' delays, sorted. The pod of an alarm may already be deleted or placed.
 	delays map[string]time.Duration
 	alarms []delay
-	// settling holds groups' rounds waiting only for watch events of their victims' end, sorted by
-	// deadline.
+	// settling holds groups' rounds that only wait for a watch to show the end of their victims,
+	// sorted by deadline.
 	settling []settling
 }
 
-// round is one preemption for one pod. It ends with the outcome of the last removal: then the
-// preemptor is retried.
+// round is one preemption for one pod. It ends with the outcome of the last removal, after which
+// the preemptor is retried.
 type round struct {
-	left   int // removals not answered yet
+	left   int // number of unanswered removals
 	failed bool
-	group  bool // for a pod group or a tree
+	group  bool // the preemptor is a pod group or a tree
 	began  time.Time
 
-	victims []types.UID // a group's; the last is there, as of the last look
+	victims []types.UID // victims of a group; the last one still existed in the last check
 }
 
-// removal is one victim of a preemption. Several preemptors may wait for one victim; each has its
-// own removal, and one action is sent.
+// removal is one victim of a preemption. If several preemptors wait for the same victim, each has
+// its own removal, but only one action is sent.
 type removal struct {
 	victim     v1.ObjectReference
-	generation int64     // the victim's
+	generation int64     // generation of the victim
 	preemptor  string    // scheduler name of the preemptor
 	pod        types.UID // the preemptor
 	message    string
-	also       []*removal // of others who chose the victim before its binding was over
+	also       []*removal // removals of other preemptors that chose the victim during its binding
 	*round
 }
 
@@ -80,25 +85,25 @@ type delay struct {
 }
 
 // usedBudget is a disruption budget reduced by the victims of pending preemptions, like by
-// evictions through the Eviction API. Without it, two preemptions in a row could both use the same
-// allowance. A victim counts until the API shows the budget again after a watch has shown the
-// victim terminating, until it has been gone for countedWithin, or until it turns out that the
-// victim stays.
+// evictions through the Eviction API. Otherwise two consecutive preemptions could both use the same
+// allowance. A victim stops counting in one of three cases: the API shows the budget again after a
+// watch has shown the victim terminating, the victim has been gone for countedWithin, or the victim
+// is not removed after all.
 type usedBudget struct {
-	shown   *policyv1.PodDisruptionBudget // as the API last showed it
-	victims map[types.UID]usedVictim      // without pods already counted by the API
+	shown   *policyv1.PodDisruptionBudget // latest version observed from the API
+	victims map[types.UID]usedVictim      // victims not counted by the API yet
 }
 
 // usedVictim is a victim not counted by the API's budget yet.
 type usedVictim struct {
 	name string
-	gone time.Time // since when; zero while it is there
+	gone time.Time // time of its deletion; zero while the victim exists
 }
 
 // usedBudgets holds the reduced budgets by name.
 type usedBudgets map[cluster.Name]*usedBudget
 
-// newPreemptions leaves delays to be set with the profiles.
+// newPreemptions returns preemptions without delays, which are set with the profiles.
 func newPreemptions(s *common, news *clusterEvents, n *nominations, ps *placements, gs *podGroups) *preemptions {
 	return &preemptions{
 		common: s, events: news, nominations: n, placements: ps, podGroups: gs,

@@ -19,39 +19,38 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// reservations hold room for a long-waiting pod group, so that smaller pods do not forever take
-// freed room; see [plugins.Reservations]. Room is held like for preemptors: members of the group
-// are nominated to nodes, and a pod of the same or a lower priority is decided onto such a node
-// only if it leaves them their room. The one exception is a pod that ends early enough by its
-// activeDeadlineSeconds; see Reservation.lastEnd.
+// reservations hold room for a long-waiting pod group, so that smaller pods do not take all freed
+// room indefinitely; see [plugins.Reservations]. Room is held in the same way as for preemptors:
+// members of the group are nominated to nodes. A pod of the same or a lower priority is placed on
+// such a node only if the nominated members still fit there. The only exception is a pod with an
+// activeDeadlineSeconds that ends it early enough; see Reservation.lastEnd.
 //
-// There is at most one reservation at a time. It ends when its time is up, or earlier if the group
-// is placed, makes room by preemption, is incomplete or deleted, or its attempt ends with an error.
-// After that no reservation begins for the duration of this one, and at least for the longest
-// back-off, so that every pod kept out gets its turn. The group itself waits as long as for its
-// first reservation.
+// There is at most one reservation at a time. It ends at its deadline, or earlier if the group is
+// placed, preempts, becomes incomplete, is deleted, or fails with an error. For as long as it
+// lasted, and at least for the maximum back-off, no new reservation begins, so that every pod it
+// kept out is tried. The group itself waits as long as for its first reservation.
 type reservations struct {
 	*common
 	nominations *nominations
 	podGroups   *podGroups
 
-	held  *Reservation // nil if there is none
-	rests time.Time    // no reservation begins before
+	held  *Reservation // the current reservation, or nil
+	rests time.Time    // earliest start of the next reservation
 }
 
 // Reservation is room held for a pod group. It is immutable.
 type Reservation struct {
-	Group        types.UID // of the PodGroup
+	Group        types.UID // UID of the PodGroup
 	Since, Until time.Time
-	Nodes        map[types.UID]string // where members are nominated, by pod
+	Nodes        map[types.UID]string // nominated nodes of members, by pod
 }
 
-// lastEnd returns the latest end of a pod let in: some time before the reservation ends, since pods
-// take time to start and to stop.
+// lastEnd returns the latest allowed end of a pod placed in held room. It precedes the end of the
+// reservation, since pods take time to start and to stop.
 func (r *Reservation) lastEnd() time.Time { return r.Until.Add(-r.Until.Sub(r.Since) / 10) }
 
 // isDue reports whether to reserve room for a group just found to fit nowhere. The group's wait
-// begins with its first such attempt.
+// begins with the first attempt in which it fits nowhere.
 func (rs *reservations) isDue(g *groups.Group, bounds plugins.Reservations) bool {
 	if bounds.For <= 0 {
 		return false
@@ -87,16 +86,16 @@ func (rs *reservations) endFor(g *groups.Group) {
 	g.Since = rs.now
 }
 
-// endReservation forgets the reservation, and returns the pods that still keep the room.
+// endReservation removes the reservation, and returns the pods nominated for it.
 func (rs *reservations) endReservation() (nominees []*cluster.Pod) {
 	nominees = rs.nominees()
-	// As long as it has kept other pods out, and at least one back-off.
+	// The pause is as long as the reservation lasted, and at least the maximum back-off.
 	rs.rests = rs.now.Add(max(rs.now.Sub(rs.held.Since), rs.queue.LastBackoff))
 	rs.held = nil
 	return nominees
 }
 
-// nominees returns the pods that keep the room.
+// nominees returns the pods nominated for the reservation.
 func (rs *reservations) nominees() (list []*cluster.Pod) {
 	for _, uid := range slices.Sorted(maps.Keys(rs.held.Nodes)) {
 		if p := rs.cluster.Nominated(uid); p != nil && p.Nominated == rs.held.Nodes[uid] {
@@ -106,8 +105,8 @@ func (rs *reservations) nominees() (list []*cluster.Pod) {
 	return list
 }
 
-// nextDue returns the end of the reservation: its deadline, or now, if no pods able to take the
-// room remain.
+// nextDue returns the end of the reservation: its deadline, or now if no pod can use the room any
+// longer.
 func (rs *reservations) nextDue() time.Time {
 	if g := rs.groups.ByUID(rs.held.Group); g == nil || rs.podGroups.progress.isIncomplete(g) || !rs.awaited() {
 		return rs.now
@@ -115,7 +114,7 @@ func (rs *reservations) nextDue() time.Time {
 	return rs.held.Until
 }
 
-// lapse ends the reservation if it is time. The pods lose their nominations and are retried.
+// lapse ends the reservation when it is due. The pods lose their nominations and are retried.
 func (rs *reservations) lapse() {
 	if rs.held == nil || rs.now.Before(rs.nextDue()) {
 		return
@@ -129,7 +128,7 @@ func (rs *reservations) lapse() {
 	}
 }
 
-// awaited reports whether a pod with held room is still in the queue.
+// awaited reports whether a pod with a held nomination is still in the queue.
 func (rs *reservations) awaited() bool {
 	for uid := range rs.held.Nodes {
 		if rs.queue.Get(uid) != nil {
@@ -148,8 +147,7 @@ func (rs *reservations) lets(item *queue.Item) bool {
 	return !ends.After(rs.held.lastEnd())
 }
 
-// lift withdraws the nominations that keep the room for the time of a decision; putBack restores
-// them.
+// lift withdraws the nominations of the reservation during a decision; putBack restores them.
 func (rs *reservations) lift() (nominees []*cluster.Pod) {
 	nominees = rs.nominees()
 	for _, p := range nominees {
@@ -170,7 +168,7 @@ func (rs *reservations) isFor(g *groups.Group) bool {
 	return rs.held != nil && g.Object != nil && rs.held.Group == g.Object.UID
 }
 
-// words returns the addition to a group's message while room is held for it.
+// words returns the text added to a group's message while room is held for the group.
 func (rs *reservations) words() string {
 	return fmt.Sprintf(" Room is held on %s for %d pods, for %s in all.",
 		countedOn(len(nodesOf(rs.held)), "node"), len(rs.held.Nodes), rs.held.Until.Sub(rs.held.Since))
@@ -181,8 +179,8 @@ func nodesOf(r *Reservation) []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.Nodes)))
 }
 
-// heldFrom returns the held room closed to a pending pod, or held for it; nil without held room, or
-// if the pod may take it. It is for the description of a decision.
+// heldFrom returns the held room that is closed to a pending pod, or held for it. It returns nil if
+// no room is held, or if the pod may use it. The result is for the description of a decision.
 func (rs *reservations) heldFrom(item *queue.Item) *decision.Held {
 	if rs.held == nil {
 		return nil
@@ -202,7 +200,7 @@ func (rs *reservations) heldFrom(item *queue.Item) *decision.Held {
 	return nil
 }
 
-// countedOn puts a noun after its number.
+// countedOn formats a number with a noun.
 func countedOn(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

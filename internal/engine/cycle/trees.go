@@ -14,15 +14,17 @@ import (
 
 // This file handles pod groups that are children of composite groups. The groups of a tree form one
 // entity of the queue, and are decided in one step; see scheduleTree. The quorum of a composite is
-// the number of its children to place together; like that of a gang it applies until first met.
+// the number of its children to place together. Like the quorum of a gang, it applies only until it
+// is first met.
 //
-// The groups record that it was met: a group below a composite is marked as scheduled once its own
-// pods are bound, together with those of as many other groups as required by the whole tree. So a
-// composite has been scheduled if a group below it has, and this survives a restart.
+// The condition of the groups records that the quorum was met. A group below a composite is marked
+// as scheduled once its own pods, and the pods of as many other groups as the whole tree requires,
+// are bound. So a composite has been scheduled if a group below it has been scheduled, and this
+// survives a restart.
 
 // compositeSeen processes an added or changed CompositePodGroup.
 func (gs *podGroups) compositeSeen(object *groups.CompositePodGroup) {
-	if object.ManagedFields != nil { // others may read what a journal was given
+	if object.ManagedFields != nil { // journals may read the original concurrently
 		object.ManagedFields = nil
 	}
 	c := gs.groups.Composite(nameOf(object))
@@ -44,7 +46,7 @@ func (gs *podGroups) compositeGone(name cluster.Name) {
 	if c == nil {
 		return
 	}
-	top := c.Top() // it may still have other children
+	top := c.Top() // the top may still have other children
 	gs.groups.LoseComposite(name)
 	gs.treeChanged(top, "CompositePodGroupDelete")
 	if c := gs.groups.Composite(name); c != nil {
@@ -61,11 +63,11 @@ func (gs *podGroups) treeChanged(c *groups.Composite, label string) {
 	}
 	if len(leaves) > 0 {
 		gs.unitsChanged(label, leaves...)
-		gs.recheckMembers(leaves[0], label) // and with it those of the others
+		gs.recheckMembers(leaves[0], label) // includes the members of all groups of the tree
 	}
 }
 
-// recheckMembers reruns the gates for members wherever they are in the queue.
+// recheckMembers reruns the gates for members in all places of the queue.
 func (gs *podGroups) recheckMembers(g *groups.Group, label string) {
 	for _, item := range gs.listMembers(g, queue.Active, queue.Backoff) {
 		gs.queue.Recheck(item.Pod.UID, label, gs.now)
@@ -73,15 +75,15 @@ func (gs *podGroups) recheckMembers(g *groups.Group, label string) {
 	gs.wakeMembers(g, label, queue.Gated, queue.Waiting)
 }
 
-// regroup makes the queue count the pods of a group with its current tree.
+// regroup moves the pods of a group to the queue's entity of its current tree.
 func (gs *podGroups) regroup(g *groups.Group) {
 	for uid := range g.Members {
 		gs.queue.Regroup(uid)
 	}
 }
 
-// entityOf returns the name of the entity decided together with a pod's group: the top of its tree,
-// if it is in one.
+// entityOf returns the name of the entity decided together with a pod's group: if the group is in a
+// tree, the root composite of the tree.
 func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite bool) {
 	if g := gs.groups.Get(group); g != nil && g.Parent() != nil {
 		return g.Parent().Top().Name, true
@@ -90,7 +92,7 @@ func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite 
 }
 
 // wakeStartedTree reruns the gates for the pods of a tree when one of its groups is found to have
-// been scheduled: from then on every composite above it requires only one child.
+// been scheduled. From then on, every composite above that group requires only one child.
 func (gs *podGroups) wakeStartedTree(g *groups.Group) {
 	if !g.Woken && gs.progress.isStarted(g) {
 		g.Woken = true
@@ -98,7 +100,7 @@ func (gs *podGroups) wakeStartedTree(g *groups.Group) {
 	}
 }
 
-// isReady reports whether a group has enough pods, or a composite enough ready groups.
+// isReady reports whether a group has enough pods, or a composite has enough ready groups.
 func (gp *groupProgress) isReady(child groups.Child) bool {
 	if g := child.Group; g != nil {
 		return g.Count() >= leastOf(g) || gp.isStarted(g)
@@ -106,8 +108,8 @@ func (gp *groupProgress) isReady(child groups.Child) bool {
 	return gp.holdsFor(child.Composite, gp.isReady)
 }
 
-// holdsFor reports whether a predicate holds for the required number of a composite's children, or
-// for one, once the composite has been scheduled.
+// holdsFor reports whether a predicate holds for the required number of a composite's children.
+// Once the composite has been scheduled, one child suffices.
 func (gp *groupProgress) holdsFor(c *groups.Composite, is func(groups.Child) bool) bool {
 	count, least := 0, gp.leastGroups(c)
 	for _, child := range c.Children() {
@@ -121,7 +123,8 @@ func (gp *groupProgress) holdsFor(c *groups.Composite, is func(groups.Child) boo
 	return false
 }
 
-// leastGroups returns the minimum number of children of a composite to be placed, now or before.
+// leastGroups returns the minimum number of placed children of a composite, including children
+// placed earlier.
 func (gp *groupProgress) leastGroups(c *groups.Composite) int {
 	least := c.MinGroupCount()
 	if least > 1 && gp.isTreeStarted(c) {
@@ -140,8 +143,8 @@ func (gp *groupProgress) isTreeStarted(c *groups.Composite) bool {
 	return false
 }
 
-// isSettled reports whether a group has its required pods on nodes, or a composite its required
-// children.
+// isSettled reports whether a group has its required pods on nodes, or a composite has its required
+// number of settled children.
 func (gp *groupProgress) isSettled(child groups.Child) bool {
 	if g := child.Group; g != nil {
 		placed, _ := gp.countPlaced(g)
@@ -150,7 +153,7 @@ func (gp *groupProgress) isSettled(child groups.Child) bool {
 	return gp.holdsFor(child.Composite, gp.isSettled)
 }
 
-// isBoundWhole is isSettled for bound pods.
+// isBoundWhole is like isSettled, but counts only bound pods.
 func (gp *groupProgress) isBoundWhole(child groups.Child) bool {
 	if g := child.Group; g != nil {
 		_, bound := gp.countPlaced(g)
@@ -159,8 +162,8 @@ func (gp *groupProgress) isBoundWhole(child groups.Child) bool {
 	return gp.holdsFor(child.Composite, gp.isBoundWhole)
 }
 
-// updateTree writes the scheduled condition of fully bound groups, once the tree's requirement is
-// bound.
+// updateTree writes the scheduled condition of fully bound groups, once the pods required by the
+// tree are bound.
 func (gs *podGroups) updateTree(root *groups.Composite) {
 	if root == nil || root.Object == nil || root.Parent() != nil || !gs.ready.mayDecide() || !gs.ready.begun {
 		return
@@ -188,8 +191,8 @@ func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
 	}
 }
 
-// isHeld reports whether a group keeps its placed pods after a loss: it is settled, or some of its
-// pods are bound, so that it cannot be given up as a whole.
+// isHeld reports whether a group keeps its placed pods after a loss: it is settled, or it cannot be
+// given up as a whole because some of its pods are bound.
 func (gs *podGroups) isHeld(child groups.Child) bool {
 	if g := child.Group; g != nil {
 		placed, bound := gs.progress.countPlaced(g)
@@ -203,15 +206,15 @@ func (gs *podGroups) isHeld(child groups.Child) bool {
 	return gs.progress.holdsFor(child.Composite, gs.isHeld)
 }
 
-// listBrokenInTree is listBroken for a group of a tree: the highest composite above it with too few
-// remaining groups gives up, or just the group.
+// listBrokenInTree is listBroken for a group of a tree. It lists the groups below the highest
+// composite with too few remaining groups, or only the group itself.
 func (gs *podGroups) listBrokenInTree(g *groups.Group) (broken []*groups.Group) {
 	if gs.isHeld(groups.Child{Group: g}) {
 		return nil
 	}
 	broken = []*groups.Group{g}
 	if g.Root() == nil {
-		return broken // nothing is known of the rest
+		return broken // the state of the other groups is unknown
 	}
 	for c := g.Parent(); c != nil; c = c.Parent() {
 		if !gs.isHeld(groups.Child{Composite: c}) {
@@ -221,7 +224,7 @@ func (gs *podGroups) listBrokenInTree(g *groups.Group) (broken []*groups.Group) 
 	return broken
 }
 
-// describeIncompleteTree describes why a tree keeps the pods of a group out.
+// describeIncompleteTree describes the reason for which a tree keeps the pods of a group out.
 func (gs *podGroups) describeIncompleteTree(g *groups.Group) string {
 	root := g.Root()
 	if root == nil {
@@ -245,8 +248,8 @@ func (gp *groupProgress) countReady(c *groups.Composite) (ready int) {
 	return ready
 }
 
-// describeLack describes the shortage of the first unready group below a composite; it is empty if
-// the composite only has too few children.
+// describeLack describes the shortage of the first unready group below a composite; It returns ""
+// if the composite itself has too few children.
 func (gp *groupProgress) describeLack(c *groups.Composite) string {
 	for _, child := range c.Children() {
 		switch {

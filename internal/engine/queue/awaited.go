@@ -8,12 +8,12 @@ import "strings"
 // Awaited describes a pod's wait because of one plugin.
 type Awaited struct {
 	Plugin string
-	// Events are kinds and actions, with upstream's names.
+	// Events lists kinds and actions, with upstream's names.
 	Events []string
 }
 
-// Awaits lists, by plugin, the events that retry a waiting or gated pod. It is derived from the
-// interests; their hints may still decline an event.
+// Awaits lists, by plugin, the events that retry a waiting or gated pod. The list is derived from
+// the interests, whose hints may still decline an event.
 func (q *Queue) Awaits(item *Item) (list []Awaited) {
 	if item.group == nil {
 		return nil
@@ -33,8 +33,8 @@ func (q *Queue) Awaits(item *Item) (list []Awaited) {
 	return list
 }
 
-// Ahead counts the active pods more urgent than an active one. It scans all active pods. It returns
-// 0 for a pod elsewhere.
+// Ahead counts the active pods more urgent than the given active pod. It returns 0 for a pod in
+// another place. It scans all active pods.
 func (q *Queue) Ahead(item *Item) (n int) {
 	if item.place != Active {
 		return 0

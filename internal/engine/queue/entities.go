@@ -11,17 +11,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// entities counts items like upstream's queue: the pods of a pod group are one entity, every other
-// pod is a separate one. A group is in the most advanced place of its pods, since they are decided
-// together with the first popped one.
+// entities counts items like upstream's queue: the pods of a pod group are one entity, and every
+// ungrouped pod is a separate entity. The place of a group is the most advanced place of its pods,
+// since all of them are decided together when the first of them is popped.
 type entities struct {
-	groups map[entityName]*groupEntity // those with items
-	most   int                         // of groups; see cluster.Shrunk
-	places [Gated + 1]int              // groups by place
-	lone   [Gated + 1]int              // items that are in no group, by place
+	groups map[entityName]*groupEntity // the groups with items
+	most   int                         // largest length of groups; see cluster.Shrunk
+	places [Gated + 1]int              // number of groups by place
+	lone   [Gated + 1]int              // number of ungrouped items by place
 }
 
-// entityName is the name of a pod group, or of a composite one.
+// entityName is the name of a pod group or of a composite group.
 type entityName struct {
 	cluster.Name
 	composite bool
@@ -31,10 +31,10 @@ type entityName struct {
 // contains items.
 type groupEntity struct {
 	name      entityName
-	items     int            // wherever they are
-	places    [Gated + 1]int // the number not Taken
-	place     Place          // Taken if all items are
-	lastPlace Place          // the last move returned by takeMove, Taken after the group was
+	items     int            // number of items in all places
+	places    [Gated + 1]int // number of items by place, without Taken items
+	place     Place          // place of the entity; Taken if all items are Taken
+	lastPlace Place          // place last returned by takeMove; reset to Taken when all items are Taken
 }
 
 // EntityCounts holds the numbers of entities by place.
@@ -43,7 +43,7 @@ type EntityCounts struct{ Pods, Groups [Gated + 1]int }
 // Entities returns the number of entities in each place.
 func (q *Queue) Entities() EntityCounts { return EntityCounts{q.entities.lone, q.entities.places} }
 
-// Regroup counts an item with the current entity of its group; see EntityOf.
+// Regroup moves an item to the current entity of its group; see EntityOf.
 func (q *Queue) Regroup(uid types.UID) {
 	if item := q.items[uid]; item != nil && item.entity != nil {
 		q.entities.regroup(item, q.EntityOf)
@@ -78,7 +78,7 @@ func (es *entities) entityOf(item *Item, nameOf entityNamer) *groupEntity {
 	return e
 }
 
-// regroup moves an item, wherever it is, to its current entity.
+// regroup moves an item in any place to its current entity.
 func (es *entities) regroup(item *Item, nameOf entityNamer) {
 	was, is := item.entity, es.entityOf(item, nameOf)
 	if is == was {
@@ -92,8 +92,8 @@ func (es *entities) regroup(item *Item, nameOf entityNamer) {
 	es.move(is, item.place, 1)
 }
 
-// move counts one item more or less of a group in a place. It is for items entering or leaving the
-// count; follow is for items changing places.
+// move changes the number of a group's items in a place by by. It is used for items that enter or
+// leave an entity; follow is used for items that change places.
 func (es *entities) move(e *groupEntity, place Place, by int) {
 	es.places[e.place]--
 	e.places[place] += by
@@ -104,7 +104,7 @@ func (es *entities) move(e *groupEntity, place Place, by int) {
 	}
 }
 
-// leave removes a Taken item, counted in no place, from its entity.
+// leave removes a Taken item, which is not counted in any place, from its entity.
 func (es *entities) leave(item *Item) {
 	e := item.entity
 	if e == nil {
@@ -117,7 +117,7 @@ func (es *entities) leave(item *Item) {
 	}
 }
 
-// follow counts an item changing from one place to another.
+// follow updates the counts for an item that changes places.
 func (es *entities) follow(item *Item, from, to Place) {
 	e := item.entity
 	if e == nil {
@@ -135,7 +135,7 @@ func (es *entities) follow(item *Item, from, to Place) {
 	}
 }
 
-// findPlace returns the most advanced place of any item, or Taken if none is in a place.
+// findPlace returns the most advanced place of any item, or Taken if all items are Taken.
 func (e *groupEntity) findPlace() Place {
 	for place := Active; place <= Gated; place++ {
 		if e.places[place] > 0 {
@@ -145,8 +145,8 @@ func (e *groupEntity) findPlace() Place {
 	return Taken
 }
 
-// takeMove returns the current place of a moved item's entity. moved is false if the item's group
-// was already there: each move of a group is returned once.
+// takeMove returns the current place of a moved item's entity. moved is false if the move of the
+// item's group to this place was already returned: each move of a group is returned once.
 func (es *entities) takeMove(item *Item) (place Place, group, moved bool) {
 	e := item.entity
 	switch {
@@ -159,7 +159,7 @@ func (es *entities) takeMove(item *Item) (place Place, group, moved bool) {
 	return e.place, true, true
 }
 
-// check returns an error if entities disagree with the items.
+// check returns an error if the counts of entities do not match the items.
 func (es *entities) check(items []*Item) error {
 	var lone, groups [Gated + 1]int
 	of := map[*groupEntity][Gated + 1]int{}

@@ -15,8 +15,8 @@ type Resource string
 // The resources.
 const (
 	Pod                Resource = "Pod"            // any pod
-	AssignedPod        Resource = "AssignedPod"    // a pod that has a node, or is nominated to one
-	UnscheduledPod     Resource = "UnscheduledPod" // another pending pod
+	AssignedPod        Resource = "AssignedPod"    // a pod with a node or a nominated node
+	UnscheduledPod     Resource = "UnscheduledPod" // a pending pod other than the rejected pod
 	TargetPod          Resource = "TargetPod"      // the rejected pod itself
 	Node               Resource = "Node"
 	Volume             Resource = "PersistentVolume"
@@ -31,7 +31,7 @@ const (
 	DeviceClass        Resource = "resource.k8s.io/DeviceClass"
 	Namespace          Resource = "Namespace"
 	Budget             Resource = "policy/PodDisruptionBudget"
-	Owner              Resource = "owners of pods" // services, replica sets and the like
+	Owner              Resource = "owners of pods" // Services, ReplicaSets and other owners
 	PodGroup           Resource = "scheduling.k8s.io/PodGroup"
 	CompositePodGroup  Resource = "scheduling.k8s.io/CompositePodGroup"
 	AnyResource        Resource = "*"
@@ -46,7 +46,7 @@ const (
 	Delete
 	UpdateNodeAllocatable
 	UpdateNodeLabel
-	UpdateNodeTaint // or cordon
+	UpdateNodeTaint // includes cordoning
 	UpdateNodeCondition
 	UpdateNodeAnnotation
 	UpdateNodeDeclaredFeature
@@ -67,20 +67,22 @@ const (
 type Event struct {
 	Resource Resource
 	Action   Action
-	Label    string // names it in metrics, as upstream does
+	Label    string // the event's name in metrics, as upstream
 
 	// Old and New are the API objects before and after; nil if unknown.
 	Old, New any
 
-	// NodeBefore and Node are the node before and after, for events of nodes; nil if it did not or
-	// does not exist. For events of placed pods, Node is the pod's node, nil if unknown.
+	// NodeBefore and Node are the node before and after, for events of nodes; nil if the node did
+	// not exist before, or does not exist now. For events of placed pods, Node is the pod's node,
+	// or nil if it is unknown.
 	NodeBefore, Node *cluster.Node
 	// PodBefore and Pod are the pod before and after, for events of placed pods.
 	PodBefore, Pod *cluster.Pod
-	// Own is the item, for events of a pending pod. They concern no other pod.
+	// Own is the item of the pending pod that the event is about. Such an event concerns no other
+	// pod.
 	Own *Item
 
-	objects int // bulk of Old and New, once it is kept
+	objects int // bulk of Old and New; set when the event is kept
 }
 
 // bulkOf returns the excess of an API object over the usual size, in bytes of its API encoding.
@@ -100,7 +102,7 @@ func bulkOf(object any) int {
 
 // sizeOf estimates the size of a custom resource's value in its API encoding.
 func sizeOf(value any) int {
-	sum := 4 // what stands around it
+	sum := 4 // delimiters around the value
 	switch v := value.(type) {
 	case string:
 		sum += len(v)
@@ -116,7 +118,7 @@ func sizeOf(value any) int {
 	return sum
 }
 
-// bulkOf returns the sum for the event's objects and the classes of its pods.
+// bulkOf returns the total bulk of the event's objects and the classes of its pods.
 func (e *Event) bulkOf() (sum int) {
 	sum = e.objects
 	for _, p := range [...]*cluster.Pod{e.PodBefore, e.Pod} {
@@ -131,14 +133,15 @@ func (e *Event) bulkOf() (sum int) {
 }
 
 // Interest is a kind of event that can change the verdict of a plugin that rejected a pod. The
-// pointer identifies it: the queue indexes waiting groups by it.
+// queue indexes waiting groups by the pointer, which identifies the Interest.
 type Interest struct {
 	Resource Resource
 	Action   Action
-	// Hint reports whether the event can help pods of the item's group. nil: it always can.
+	// Hint reports whether the event can help pods of the item's group. nil means that it always
+	// can.
 	Hint func(item *Item, event *Event) bool
 	// PerPod: the hint examines differences between pods of a class, so it must be called for each
-	// of them.
+	// pod.
 	PerPod bool
 	// Narrowing, if set, selects the groups to be passed to the hint.
 	Narrowing *Narrowing
@@ -149,14 +152,14 @@ func (i *Interest) wantsEvent(e *Event) bool {
 	if !i.coversResource(e) {
 		return false
 	}
-	if e.Action == Update { // a change without its own bit: for interests in all updates
+	if e.Action == Update { // a change without its own bit matches interests in all updates
 		return i.Action&Update == Update
 	}
 	return i.Action&e.Action != 0
 }
 
-// coversResource reports whether the event is of the resource. Events of pods have the resource
-// Pod; Own identifies an event of the rejected pod itself.
+// coversResource reports whether the event is of the resource. Events of all pods have the resource
+// Pod; Own is set for events of the rejected pod itself.
 func (i *Interest) coversResource(e *Event) bool {
 	switch {
 	case i.Resource == e.Resource, i.Resource == AnyResource, e.Resource == AnyResource:
@@ -167,12 +170,13 @@ func (i *Interest) coversResource(e *Event) bool {
 	return false
 }
 
-// Interests holds the interests of a profile's plugins, by name. A pod rejected by an unlisted
-// plugin can be helped by any event.
+// Interests holds the interests of a profile's plugins, by name. Any event can help a pod rejected
+// by a plugin without an entry.
 type Interests map[string][]Interest
 
-// updateLabel returns the label for an update of a pending pod, as upstream: the name of the change
-// or, for an unnamed one, of an update. Of several changes, upstream names the first helpful one.
+// updateLabel returns the label for an update of a pending pod, as upstream: the name of the
+// change, or of a generic update if the change has no name. If there are several changes, upstream
+// uses the first helpful change.
 func updateLabel(actions Action) string {
 	if actions == 0 || actions&Update == Update {
 		return Changed
@@ -180,7 +184,7 @@ func updateLabel(actions Action) string {
 	return string(TargetPod) + (actions & -actions).String()
 }
 
-// Labels of events other than a change of an object.
+// Labels of events that are not changes of objects.
 const (
 	Appeared         = "UnscheduledPodAdd"
 	Changed          = "TargetPodUpdate"

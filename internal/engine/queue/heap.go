@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// ordered is a heap of items for container/heap, with the first by before on top. Each item stores
-// its index in it, so that an item in the middle can be removed without a search.
+// ordered is a heap of items for container/heap, ordered by before. Each item stores its index in
+// the heap, so that any item can be removed without a search.
 type ordered struct {
 	items  []*Item
 	before func(a, b *Item) bool
@@ -36,7 +36,7 @@ func (o *ordered) Pop() any {
 	return item
 }
 
-// fixAt restores the order after the item at this index has changed; rebuildHeap after all may
-// have.
+// fixAt restores the order after the item at this index has changed. rebuildHeap restores it after
+// any number of items have changed.
 func (o *ordered) fixAt(index int) { heap.Fix(o, index) }
 func (o *ordered) rebuildHeap()    { heap.Init(o) }

@@ -5,20 +5,22 @@ package queue
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// mostRecent is the number of events kept for pods with running attempts; cluster.MostBulk bounds
-// their objects. For longer attempts, only the kinds of events are known.
+// mostRecent is the number of events kept for pods with running attempts; cluster.MostBulk limits
+// the size of their objects. If more events occur during an attempt, only the kinds of the older
+// events are known.
 const mostRecent = 1024
 
-// history keeps the events that occur while pods are being decided or bound. An attempt notes the
-// number of events at its beginning. If it fails, it retrieves the events since.
+// history keeps the events that occur while pods are being decided or bound. Each attempt records
+// the number of events at its beginning. If it fails, it retrieves the events since then.
 type history struct {
-	events uint64                 // how many there have been
-	last   [len(kinds)][64]uint64 // the last event of each kind and action, as counted by events
-	recent []Event                // the newest ones, up to events; empty while no pod is in progress
-	bulk   int                    // of what recent is about
+	events uint64                 // total number of events
+	last   [len(kinds)][64]uint64 // number of the last event of each kind and action
+	recent []Event                // the newest events; empty while no attempt is running
+	bulk   int                    // total bulk of recent
 }
 
-// noteEvent records an event. kept is false without running attempts, when none can have missed it.
+// noteEvent records an event. kept is false if no attempt is running, since then no attempt can
+// have missed the event.
 func (h *history) noteEvent(e *Event, kept bool) {
 	h.events++
 	k := kindOf(e.Resource)
@@ -50,13 +52,13 @@ func (h *history) forgetOldest(events int) {
 	clear(h.recent[rest:])
 	h.recent, h.bulk = h.recent[:rest], 0
 	for i := range h.recent {
-		h.bulk += h.recent[i].bulkOf() // again, since the class of an item may have changed
+		h.bulk += h.recent[i].bulkOf() // recomputed, since the class of an item may have changed
 	}
 }
 
-// missedHelp returns the effect on an item of the group of the events after a position. Hints see
-// the events in their state at the time, and the nodes in their present state. For events dropped
-// from the history, only the kinds decide, without hints: a pod may then be tried once too often,
+// missedHelp returns the effect that the events after position since have on an item of the group.
+// Hints see the objects as of each event, but the current state of the nodes. Events dropped from
+// the history are matched only by kind, without hints. A pod may then be retried once too often,
 // but never misses an event.
 func (g *group) missedHelp(item *Item, h *history, since uint64, asked Asked) (best help) {
 	if missed := h.events - since; missed <= uint64(len(h.recent)) {

@@ -8,23 +8,25 @@ import (
 	"time"
 )
 
-// lines hold the pods that need no event: one heap of active pods, two of pods in back-off.
+// lines holds the pods that need no event, in one heap of active pods and two heaps of pods in
+// back-off.
 //
 // The result of a pod's last attempt determines its back-off heap, and must not change while the
-// pod is there: [lines.lineOf] finds the pod by it. Only backing is used for popping pods early.
+// pod is in that heap, because [lines.lineOf] uses it to find the heap. Only pods in backing may be
+// popped early.
 type lines struct {
 	active  ordered
-	backing ordered // back off after a rejection, by ready in windows, then the most urgent first
-	erring  ordered // back off to the end, after a failed attempt or if Patient; by ready
+	backing ordered // pods in back-off after a rejection, by window of ready, then by urgency
+	erring  ordered // pods that complete their back-off (after a failed attempt, or Patient), by ready
 }
 
-// newLines leaves the order of the other two to orderBy.
+// newLines sets the order of erring; orderBy sets the order of active and backing.
 func newLines() lines {
 	return lines{erring: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }}}
 }
 
 // orderBy sets the order of active pods. Pods in back-off after a rejection are ordered by window
-// of their ready time and, within one, by the same order.
+// of their ready time and, within a window, by the order of active pods.
 func (l *lines) orderBy(less func(a, b *Item) bool, windowOf func(time.Time) time.Time) {
 	l.active.before = func(a, b *Item) bool {
 		if less(a, b) {
@@ -41,14 +43,14 @@ func (l *lines) orderBy(less func(a, b *Item) bool, windowOf func(time.Time) tim
 	l.rebuild()
 }
 
-// rebuild restores the heaps after the order, or an item's place in it, has changed. The order of
+// rebuild restores the heaps after the order, or the position of an item, has changed. The order of
 // erring cannot change: it depends only on ready.
 func (l *lines) rebuild() {
 	l.active.rebuildHeap()
 	l.backing.rebuildHeap()
 }
 
-// lineOf returns the heap of an item that is Active or backs off.
+// lineOf returns the heap of an Active or Backoff item.
 func (l *lines) lineOf(item *Item) *ordered {
 	switch {
 	case item.place == Active:
@@ -59,7 +61,7 @@ func (l *lines) lineOf(item *Item) *ordered {
 	return &l.backing
 }
 
-// addItem puts an item into its heap, and removeItem takes it out. The item's place must have been
+// addItem puts an item into its heap, and removeItem removes it. The item's place must have been
 // set before, and must not change in between.
 func (l *lines) addItem(item *Item)    { heap.Push(l.lineOf(item), item) }
 func (l *lines) removeItem(item *Item) { heap.Remove(l.lineOf(item), item.index) }
@@ -88,8 +90,8 @@ func (l *lines) next(now time.Time, early bool) *Item {
 	return nil
 }
 
-// nextReady returns the earliest time at which next returns an item, zero for now. ok is false if
-// all are empty.
+// nextReady returns the earliest time at which next returns an item, or zero for now. ok is false
+// if no heap has such an item.
 func (l *lines) nextReady(early bool) (at time.Time, ok bool) {
 	if l.active.Len() > 0 {
 		return time.Time{}, true
@@ -106,7 +108,7 @@ func (l *lines) nextReady(early bool) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// ahead counts the active items more urgent than an active one.
+// ahead counts the active items more urgent than the given active item.
 func (l *lines) ahead(item *Item) (n int) {
 	for _, other := range l.active.items {
 		if l.active.before(other, item) {

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// This file moves items between places. Every move is leavePlace, then one of enterPlace and
-// waitFor, and each is reported once; so the counts, the entities and the metrics agree with the
+// This file moves items between places. Every move consists of leavePlace, followed by enterPlace
+// or waitFor. Each move is reported once, so the counts, the entities and the metrics match the
 // places.
 
-// wakeItem moves an item that waits, backs off or is gated to its current proper place.
+// wakeItem moves a Waiting, Backoff or Gated item to the place it now belongs in.
 func (q *Queue) wakeItem(item *Item, label string, now time.Time) {
 	if item.place == Gated && q.gateFor(item) == item.Gate {
-		return // it stays where it is
+		return // the same gate still keeps the item out
 	}
 	q.leavePlace(item)
 	q.enterPlace(item, label, now)
@@ -42,8 +42,8 @@ func (q *Queue) gateFor(item *Item) string {
 	return q.Admit(item)
 }
 
-// enterPlace puts a Taken item into its proper place: gated, backing off, or active. The gate is
-// called each time: it may now keep out an item let in before.
+// enterPlace puts a Taken item into the place it belongs in: Gated, Backoff or Active. The gates
+// are run each time, since they may keep out an item that they let in before.
 func (q *Queue) enterPlace(item *Item, label string, now time.Time) {
 	if item.Gate = q.gateFor(item); item.Gate != "" {
 		item.entered = now
@@ -69,7 +69,7 @@ func (q *Queue) enterPlace(item *Item, label string, now time.Time) {
 	q.reportMoved(item, label)
 }
 
-// withName returns the names and another one, each once.
+// withName returns the names with name added, unless it is already present.
 func withName(names []string, name string) []string {
 	if slices.Contains(names, name) {
 		return names
@@ -83,7 +83,7 @@ func (q *Queue) waitFor(item *Item, plugins, pending []string, place Place) {
 	q.groups.addItem(item, plugins, pending, q.interests[item.Pod.Spec.SchedulerName])
 }
 
-// leavePlace takes an item out of its place.
+// leavePlace removes an item from its place.
 func (q *Queue) leavePlace(item *Item) {
 	switch item.place {
 	case Active, Backoff:
@@ -113,7 +113,8 @@ func (q *Queue) reportMoved(item *Item, label string) {
 	}
 }
 
-// countWaiting counts an item as kept waiting by these plugins, and no longer by any other plugins.
+// countWaiting counts an item as kept waiting by these plugins, and stops counting it for all other
+// plugins.
 func (q *Queue) countWaiting(item *Item, plugins []string) {
 	if q.Counted != nil {
 		for _, name := range item.counted {
@@ -126,7 +127,7 @@ func (q *Queue) countWaiting(item *Item, plugins []string) {
 	item.counted = plugins
 }
 
-// advanceBackoff moves the items with a finished back-off.
+// advanceBackoff moves the items with a finished back-off to the active queue.
 func (q *Queue) advanceBackoff(now time.Time) {
 	for item := q.lines.rested(now); item != nil; item = q.lines.rested(now) {
 		q.leavePlace(item)
@@ -171,7 +172,7 @@ func (q *Queue) Check() error {
 	var counts [Gated + 1]int
 	for uid, item := range q.items {
 		counts[item.place]++
-		if seen[item] != item.place { // the place of items that are nowhere is Taken
+		if seen[item] != item.place { // the place of items in neither heaps nor groups is Taken
 			err = fmt.Errorf("pod %s says that it is %s, but is %s", uid, item.place, seen[item])
 		}
 		if (item.Gate != "") != (item.place == Gated) {

@@ -10,8 +10,9 @@ import (
 )
 
 // Saved is the queue's state of a pod, without its API state. The fields correspond to those of
-// [Item]. Patient is set when the pod is added and Together by each attempt, so they are omitted.
-// Continued restarts, since the attempts' results so far are in caches, which are not saved.
+// [Item]. Patient and Together are omitted: Patient is set when the pod is added, and Together is
+// set by each attempt. Continued is reset to 0, since the partial results of attempts are in
+// caches, which are not saved.
 type Saved struct {
 	UID        types.UID
 	Place      Place
@@ -50,9 +51,9 @@ func (q *Queue) Save() (all []Saved) {
 	return all
 }
 
-// Restore puts the pods into their places in another queue. It wakes none: that queue has accounted
-// for all earlier events. Pods missing from this queue are skipped, and pods missing from the other
-// one are placed after all restored pods.
+// Restore puts the pods into the places that they had in the saved queue. It wakes no pods, since
+// the saved queue has handled all earlier events. Saved pods missing from this queue are skipped.
+// Pods missing from all are ordered after the restored pods.
 func (q *Queue) Restore(all []Saved) {
 	before := q.arrived
 	for i := range all {
@@ -72,12 +73,12 @@ func (q *Queue) Restore(all []Saved) {
 		item.order = q.arrived
 	}
 
-	// The order has changed for items still in a heap.
+	// The order of items that are already in a heap may have changed.
 	q.lines.rebuild()
 }
 
-// restoreItem puts a Taken item into its saved place. It does not call the gate: the other queue
-// did.
+// restoreItem puts a Taken item into its saved place. It does not run the gates, because the saved
+// queue has already run them.
 func (q *Queue) restoreItem(item *Item, s *Saved) {
 	item.Since, item.Admitted, item.Unfit = s.Since, s.Admitted, s.Unfit
 	item.Attempts, item.rejected, item.failed = s.Attempts, s.Rejected, s.Failed

@@ -5,8 +5,8 @@ package queue
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Take takes a given pod like Pop, whatever it waits for. It returns nil if a gate keeps the pod
-// out or it is taken already. Pods decided together are taken together.
+// Take takes a given pod, as Pop does, regardless of the events it waits for. It returns nil if a
+// gate keeps the pod out, or if the pod is already Taken. Pods decided together are taken together.
 func (q *Queue) Take(uid types.UID) *Item {
 	item := q.items[uid]
 	if item == nil || item.place == Taken || item.place == Gated {
@@ -19,5 +19,5 @@ func (q *Queue) Take(uid types.UID) *Item {
 	return item
 }
 
-// Earlier reports whether the item was added before another one.
+// Earlier reports whether the item was added before than.
 func (i *Item) Earlier(than *Item) bool { return i.order < than.order }
