@@ -10,16 +10,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// mostQueries limits the pods waiting for asynchronous questions. Pods beyond it back off: each
-// question holds its nodes in memory, and an extender that slow should receive no more.
+// mostQueries limits the pods waiting for asynchronous questions. Pods beyond the limit back off,
+// because each question keeps its nodes in memory, and such a slow extender should not receive more
+// questions.
 const mostQueries = 32
 
-// mostQuestions limits the questions of one attempt. Each extender receives three; but if the
+// mostQuestions limits the questions of one attempt. Each extender receives three questions. If the
 // cluster changes before the reply arrives, the question covers other nodes and must be repeated.
 const mostQuestions = 24
 
 // mostPreparing limits the concurrent asynchronous preparations per namespace. mostPreparations
-// limits the preparations per attempt: a prepared result may be evicted before use.
+// limits the preparations per attempt: a prepared result may be evicted before it is used, and must
+// then be prepared again.
 const mostPreparing, mostPreparations = 32, 3
 
 var (
@@ -30,7 +32,7 @@ var (
 )
 
 // Ask requests the answer to a question that would block the deciding goroutine, such as a call to
-// an extender. The pod is decided again with the answer at hand.
+// an extender. When the answer arrives, the pod is decided again.
 type Ask struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -40,8 +42,8 @@ type Ask struct {
 func (Ask) isAction() {}
 
 // suspendAttempt suspends the attempt and issues the question carried by err. It returns false if
-// err carries none. Its pod is still Taken, so nothing else decides it while the question is
-// pending.
+// err carries no question. The pod is still Taken, so no other attempt decides it while the
+// question is pending.
 func (s *attempts) suspendAttempt(b *placement, err error) bool {
 	if err == nil {
 		return false

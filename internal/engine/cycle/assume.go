@@ -13,16 +13,16 @@ import (
 )
 
 // This file takes a placement from the chosen node to its binding, and ends it once the binding is
-// over. The writes and waits in between are in prepare.go, the reservations of Berth's own plugins
-// in objects.go.
+// over. The writes and waits in between are in prepare.go. The reservations of Berth's own plugins
+// are in objects.go.
 
 // assumePod assumes the pod on the node, reserves its volumes and devices, and starts its binding.
 // If a plugin refuses or fails, everything is undone within the step, and the pod returns to the
 // queue.
 //
-// Berth's own plugins reserve before the pod is assumed, and out-of-tree plugins after it: they may
-// look at the node and expect to find the pod there, as in kube-scheduler, which assumes a pod
-// before running Reserve.
+// Berth's own plugins reserve before the pod is assumed, and out-of-tree plugins reserve
+// afterwards. kube-scheduler assumes a pod before running Reserve, so out-of-tree plugins may
+// expect to find the pod on the node.
 func (ps *placements) assumePod(b *placement, n *cluster.Node) {
 	b.Node = n.Name
 	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
@@ -81,7 +81,7 @@ func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
 }
 
 // reserveOutside runs the out-of-tree Reserve plugins. b.asked is set before the first call: if a
-// plugin refuses or panics, Unreserve is called for all.
+// plugin refuses or panics, Unreserve is called for all plugins.
 func (ps *placements) reserveOutside(b *placement) error {
 	if len(b.profile.reserve) == 0 {
 		return nil
@@ -117,9 +117,9 @@ func (ps *placements) stopBinding(b *placement, why *Fault) {
 	}
 }
 
-// abandonPod ends the placement of a deleted pod, or of a pod bound by another client, and returns
-// it, or nil. The pod stops counting immediately, even if work that cannot be stopped is still
-// outstanding.
+// abandonPod ends and returns the placement of a deleted pod, or of a pod bound by another client.
+// It returns nil if there is no placement. The pod stops counting immediately, even if work that
+// cannot be stopped is still outstanding.
 func (ps *placements) abandonPod(uid types.UID, why *Fault) *placement {
 	b := ps.byPod[uid]
 	if b != nil {
@@ -136,28 +136,29 @@ func (ps *placements) letGo(b *placement, why *Fault) {
 }
 
 // confirmBound ends a placement after a watch has shown the pod on its node. A watch may show the
-// binding before the outcome of the Bind arrives, or instead of it if another client made the
-// binding.
+// binding before the outcome of the Bind arrives. It may also show a binding made by another
+// client.
 func (ps *placements) confirmBound(b *placement) {
 	ps.leave(b)
 	switch b.stage {
 	case preparing:
 		ps.letGo(b, errBoundElsewhere)
-	case binding: // the outstanding answer names its binder
+	case binding: // the outstanding outcome shows which client bound the pod
 		b.confirmed = true
 		ps.cancelBind(b, errBoundElsewhere)
 	}
 }
 
-// handleOutcome ends the placement according to the outcome and to the watch events received
-// meanwhile. A watch takes precedence over an outcome: it shows the state stored by the API server.
+// handleOutcome ends the placement according to the outcome and to the watch events received in the
+// meantime. A watch takes precedence over an outcome, since it shows the state stored by the API
+// server.
 func (e bindHandler) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	if o.Fault == nil && !o.Withdrawn {
 		ps.addAction(RecordBinding{&b.Attempt})
 	}
 	switch {
-	case b.dropped, b.confirmed && o.Withdrawn: // a watch already showed the pod gone or bound by another client, and is right
+	case b.dropped, b.confirmed && o.Withdrawn: // a watch has already shown the pod as deleted, or as bound
 		b.stage = bound
 		ps.dropPlacement(b)
 	case b.confirmed:

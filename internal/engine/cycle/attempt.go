@@ -20,7 +20,7 @@ import (
 // the pod with the reason. An attempt with an asynchronous question is suspended until the answer
 // arrives.
 //
-// A failed attempt leaves nothing behind but its final nomination: all other counts and
+// The only lasting effect of a failed attempt is its final nomination. All its counts and
 // reservations are released in the same step, or with the last outcome of its actions.
 type attempts struct {
 	*common
@@ -35,18 +35,18 @@ type attempts struct {
 	profiles         *profiles
 	reconstruction   *reconstruction
 
-	asking    int            // questions asked aside and not answered yet
-	preparing map[string]int // pods for which something is prepared aside, by namespace
-	limits    gang.Limits    // of attempts for groups; tests change them
+	asking    int            // number of unanswered asynchronous questions
+	preparing map[string]int // number of pods being prepared asynchronously, by namespace
+	limits    gang.Limits    // limits of attempts for groups; changed by tests
 }
 
-// newPlacement begins an attempt for a pod: its placement is not registered anywhere yet, and can
-// simply be dropped. The draw for Sampled is made in every attempt, so that random numbers are the
-// same with and without metrics.
+// newPlacement begins an attempt for a pod. The returned placement is not registered anywhere, and
+// can simply be dropped. Every attempt draws a random number for Sampled, so that the sequence of
+// random numbers is the same with and without metrics.
 func (s *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 	pod := item.Pod
 	b := &placement{profile: p, item: item, began: s.now, watch: s.clock()}
-	waiting := cluster.NewPod(item.Class, pod.Name, pod.UID) // the cluster keeps it while the pod lives
+	waiting := cluster.NewPod(item.Class, pod.Name, pod.UID) // the cluster keeps it while the pod exists
 	waiting.Created = cluster.TimeOf(pod.CreationTimestamp.Time)
 	if nominated := s.cluster.Nominated(pod.UID); nominated != nil {
 		waiting.SetNominated(nominated.Nominated)
@@ -114,10 +114,10 @@ type unschedulable interface {
 	Unschedulable() bool
 }
 
-// rememberFailure records a failure if it holds for every pod of the class. It does not hold where
-// pods of a class differ in the inputs of the decision: a nomination, out-of-tree plugins and
-// extenders, which see the whole pod, ephemeral or resource claims per pod, or a device claim left
-// by an earlier attempt.
+// rememberFailure records a failure if it holds for every pod of the class. It does not hold if
+// pods of a class may differ in an input of the decision. Such inputs are a nomination, ephemeral
+// or resource claims per pod, a device claim left by an earlier attempt, and out-of-tree plugins
+// and extenders, which read the whole pod.
 func (s *attempts) rememberFailure(b *placement, nominate *string, w *unschedulableReason) {
 	p, spec := b.profile, b.item.Class.Spec
 	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 ||
@@ -129,8 +129,8 @@ func (s *attempts) rememberFailure(b *placement, nominate *string, w *unschedula
 }
 
 // knownToFail reports whether the pod must fail like the last failed pod of its class, because
-// nothing changed in between. Of ten thousand replicas that fit nowhere, only the first is decided;
-// each further one costs a comparison.
+// nothing has changed since. Of ten thousand replicas that fit nowhere, only the first is decided;
+// each further replica costs a comparison.
 func (s *attempts) knownToFail(b *placement) bool {
 	f := &b.profile.failed
 	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == s.cluster.Log.Len() &&
@@ -146,8 +146,8 @@ func (s *attempts) leftClaim(b *placement) bool {
 	})
 }
 
-// objectVersions changes whenever an object other than a node or pod changes in a way that affects
-// decisions.
+// objectVersions returns a number that changes with every decision-relevant change of an object
+// other than a node or pod.
 func (s *attempts) objectVersions() uint64 {
 	o := &s.cluster.Objects
 	return o.Namespaces.Version + o.Services.Version + o.ReplicationControllers.Version + o.ReplicaSets.Version + o.StatefulSets.Version +

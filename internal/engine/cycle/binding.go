@@ -12,16 +12,16 @@ import (
 // preempted.
 type PreBinder interface {
 	Extension
-	// Needed is a quick check for whether PreBind has work to do (PreBindPreFlight). If so, or if a
-	// permitter makes the pod wait, the node is written to the pod's nominatedNodeName.
+	// Needed is a quick check whether PreBind has work to do (PreBindPreFlight). The node is
+	// written to the pod's nominatedNodeName if PreBind has work or a permitter makes the pod wait.
 	Needed(ctx context.Context, a *Attempt) (PreBindWork, error)
-	// PreBind does the work. Plugins with Parallel work run at the same time.
+	// PreBind does the work. Plugins with Parallel work run concurrently.
 	PreBind(ctx context.Context, a *Attempt) error
 }
 
-// Binder replaces DefaultBinder for the pod (Bind). Binders are called in order until one does not
-// pass. It runs on a goroutine per pod; its context outlives SIGTERM, so that a started binding is
-// completed.
+// Binder replaces DefaultBinder for the pod (Bind). Binders are called in order until one of them
+// handles the pod. It runs on a goroutine per pod; its context outlives SIGTERM, so that a started
+// binding is completed.
 type Binder interface {
 	Extension
 	Bind(ctx context.Context, a *Attempt) (passed bool, err error)
@@ -39,7 +39,7 @@ type Stages struct {
 	PreBind  []PreBinder
 	Bind     []Binder
 	PostBind []PostBinder
-	// Default: DefaultBinder binds pods passed by all Bind plugins.
+	// Default is set if DefaultBinder binds the pods that no Bind plugin handles.
 	Default bool
 }
 
@@ -55,8 +55,8 @@ type Bind struct {
 func (Bind) isAction() {}
 
 // Preflight queries the out-of-tree PreBind plugins for their work on the pod. The outcome carries
-// their Work. It is issued even if Berth's own plugins need no writes, since only the plugins know
-// their own work.
+// their Work. It is issued even if Berth's own plugins need no writes, since only the out-of-tree
+// plugins can determine their work.
 type Preflight struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -66,7 +66,7 @@ type Preflight struct {
 func (Preflight) isAction() {}
 
 // PreBind runs an out-of-tree PreBind plugin for the pod. A Verdict fault makes the pod
-// unschedulable; any other is an error.
+// unschedulable; any other fault is an error.
 type PreBind struct {
 	Ticket  Ticket
 	Attempt *Attempt

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// saveUsed returns the budget in the form resumed by a successor of this core.
+// saveUsed returns the budget in the form from which a successor of this core resumes.
 func (b *usedBudget) saveUsed(name cluster.Name) Used {
 	u := Used{name, map[types.UID]string{}, map[types.UID]time.Time{}}
 	for uid, victim := range b.victims {
@@ -29,7 +29,8 @@ func (b *usedBudget) saveUsed(name cluster.Name) Used {
 	return u
 }
 
-// resumedBudget is the reverse of saveUsed. shown is the budget shown to the new core by the API.
+// resumedBudget is the reverse of saveUsed. shown is the budget that the new core observed from the
+// API.
 func resumedBudget(shown *policyv1.PodDisruptionBudget, u Used) *usedBudget {
 	b := &usedBudget{shown: shown, victims: map[types.UID]usedVictim{}}
 	for uid, name := range u.Victims {
@@ -38,20 +39,21 @@ func resumedBudget(shown *policyv1.PodDisruptionBudget, u Used) *usedBudget {
 	return b
 }
 
-// countedWithin is the maximum time the API's budget takes to account for a deleted pod. If the pod
-// has been replaced by then, the budget may be unchanged, and is not shown again.
+// countedWithin is the maximum time after which the budget in the API accounts for a deleted pod.
+// If the pod has been replaced by then, the budget may be unchanged, so that no watch shows it
+// again.
 const countedWithin = 2 * time.Minute
 
 // budgetSeen returns a budget shown by the API, reduced by the victims still unknown to the API. It
 // discards the earlier reduction and recounts the pending victims.
 func (pr *preemptions) budgetSeen(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
-	pr.cluster.CoveredBy(budget) // read now rather than within an attempt
+	pr.cluster.CoveredBy(budget) // computed now rather than during an attempt
 	delete(pr.budgets, nameOf(budget))
 	return pr.reduceBudget(budget, "")
 }
 
-// countVictims recomputes the budgets after a victim was chosen, or after spared turned out to
-// stay.
+// countVictims recomputes the budgets after a victim was chosen, or after spared turned out not to
+// be removed.
 func (pr *preemptions) countVictims(spared types.UID) {
 	for _, name := range pr.budgetsInUse(spared) {
 		budget, ok := pr.cluster.Budgets.Get(name.Namespace, name.Name)
@@ -99,10 +101,10 @@ func compareNames(a, b cluster.Name) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// reduceBudget returns the budget reduced by the pending victims. If no profile promises to respect
-// budgets, it returns the budget unchanged, as seen by kube-scheduler. It follows the Eviction API:
-// each victim takes one of DisruptionsAllowed, and is listed in DisruptedPods, where plugins see
-// that it is counted. The result is a copy; shown is the API's.
+// reduceBudget returns the budget reduced by the pending victims. If no profile is required to
+// respect budgets, it returns the budget unchanged, as kube-scheduler uses it. It follows the
+// Eviction API: each victim lowers DisruptionsAllowed by one, and is listed in DisruptedPods, so
+// that plugins know that it is counted. The result is a copy; shown is not changed.
 //
 //	shown:      DisruptionsAllowed 2, DisruptedPods {}
 //	victims:    a (still running), b (deleted)
@@ -150,8 +152,8 @@ func (pr *preemptions) reduceBudget(shown *policyv1.PodDisruptionBudget, spared 
 	return &less
 }
 
-// isGone records the deletion of a pod. The budgets no longer list it as leaving: another pod may
-// be created under its name, and does count.
+// isGone records the deletion of a pod. The budgets no longer list the pod as disrupted, because a
+// new pod with the same name may be created, and counts for the budget.
 func (pr *preemptions) isGone(pod types.UID) {
 	for _, name := range slices.SortedFunc(maps.Keys(pr.budgets), compareNames) {
 		used := pr.budgets[name]
@@ -172,9 +174,9 @@ func (pr *preemptions) recountAt(at time.Time) {
 	}
 }
 
-// forgetCounted drops the victims deleted long enough ago for the API to account for them. The
-// budgets then allow more, and it wakes the pods blocked from preempting: the API need not show an
-// unchanged budget again.
+// forgetCounted drops the victims deleted long enough ago for the API to account for them. Since
+// the budgets then allow more disruptions, it wakes the pods blocked from preempting. It cannot
+// rely on a watch event, because an unchanged budget is not shown again.
 func (pr *preemptions) forgetCounted() {
 	if pr.recount.IsZero() || pr.now.Before(pr.recount) {
 		return
@@ -197,8 +199,8 @@ func (pr *preemptions) forgetCounted() {
 	}
 }
 
-// recountBudget schedules forgetCounted for the time when the API accounts for the budget's first
-// deleted victim.
+// recountBudget schedules forgetCounted for the time at which the API accounts for the budget's
+// first deleted victim.
 func (pr *preemptions) recountBudget(used *usedBudget) {
 	for _, victim := range used.victims {
 		if !victim.gone.IsZero() {

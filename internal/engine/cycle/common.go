@@ -28,9 +28,9 @@ type common struct {
 	queue   *queue.Queue
 	groups  *groups.Set // empty if pod groups are disabled
 
-	now      time.Time     // of the current step
+	now      time.Time     // time of the current step
 	ahead    time.Duration // see WallSet
-	actions  []Action      // of the current step
+	actions  []Action      // actions of the current step
 	tickets  Ticket        // the last ticket issued
 	handlers map[Ticket]outcomeHandler
 

@@ -18,13 +18,13 @@ func (s *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	}
 
 	items := []*queue.Item{popped}
-	for _, uid := range s.listQueued(g) { // the queue remembers in which order items left it
+	for _, uid := range s.listQueued(g) { // in a fixed order, since the order in which items leave the queue matters
 		if item := s.queue.Take(uid); item != nil {
 			items = append(items, item)
 		}
 	}
 	slices.SortFunc(items, compareMembers)
-	if s.podGroups.progress.isIncomplete(g) { // something was deleted while they were active: their gate keeps them out
+	if s.podGroups.progress.isIncomplete(g) { // an object was deleted while they were active; their gate keeps them out
 		for _, item := range items {
 			s.queue.Failed(item, s.now)
 		}

@@ -78,8 +78,8 @@ func (t *treeAttempt) settleTree() Result {
 	return Unschedulable
 }
 
-// placeSomehow places the tree with the room of its nominated pods protected from its other pods,
-// or, if that fails, without this protection.
+// placeSomehow places the tree while protecting the room of its nominated pods from its other pods.
+// If that fails, it places the tree without this protection.
 func (t *treeAttempt) placeSomehow() (settled bool, err error) {
 	t.beginPart()
 	if settled, err = t.placeInSomeOrder(); settled || err != nil || t.shortened {

@@ -22,12 +22,12 @@ const MostPlaced = 1000
 // dropped after MostPlaced further placements.
 type decisions struct {
 	*common
-	waiting map[types.UID]pendingOutcome // of items of the queue that were tried
-	most    int                          // of waiting; see cluster.Shrunk
-	placed  [MostPlaced]pendingOutcome   // a ring
+	waiting map[types.UID]pendingOutcome // outcomes of tried items of the queue
+	most    int                          // largest length of waiting; see cluster.Shrunk
+	placed  [MostPlaced]pendingOutcome   // ring buffer
 	next    int
 	// step lists the outcomes of the current step, in order, for the decided and requeued pods. If
-	// a pod has several, the last one counts.
+	// a pod has several outcomes, the last outcome counts.
 	step []pendingOutcome
 }
 
@@ -36,12 +36,12 @@ type decisions struct {
 type pendingOutcome struct {
 	name     cluster.Name
 	uid      types.UID
-	at       time.Time // when the attempt began
+	at       time.Time // start of the attempt
 	took     time.Duration
-	nodes    int // of the cluster then
-	feasible int // nodes that could take the pod; 0: not counted
+	nodes    int // number of nodes in the cluster at that time
+	feasible int // number of feasible nodes; 0: not counted
 	node     string
-	score    int64 // of node
+	score    int64 // score of node
 	result   decision.Result
 	why      *unschedulableReason
 	victims  []decision.Name
@@ -65,7 +65,7 @@ func (d *decisions) adoptFrom(other *decisions) {
 // rememberPlaced records a pod's placement.
 func (d *decisions) rememberPlaced(b *placement, node string, score int64, feasible int) {
 	o := d.outcomeOf(b, decision.Placed)
-	if feasible == 1 && b.Waiting.Nominated == node { // no other was looked at
+	if feasible == 1 && b.Waiting.Nominated == node { // no other node was examined
 		feasible = 0
 	}
 	o.node, o.score, o.feasible = node, score, feasible
@@ -75,7 +75,7 @@ func (d *decisions) rememberPlaced(b *placement, node string, score int64, feasi
 	d.next = (d.next + 1) % MostPlaced
 }
 
-// rememberFailure records why a pod was not placed.
+// rememberFailure records the reason why a pod was not placed.
 func (d *decisions) rememberFailure(b *placement, result decision.Result, w *unschedulableReason) {
 	if d.queue.Get(b.Pod.UID) != b.item {
 		return
@@ -93,15 +93,15 @@ func (d *decisions) forgetFailure(uid types.UID) {
 	d.waiting = cluster.Shrunk(d.waiting, &d.most)
 }
 
-// outcomeOf returns the facts common to all attempts, whatever their result.
+// outcomeOf returns the facts common to all attempts, regardless of their result.
 func (d *decisions) outcomeOf(b *placement, result decision.Result) pendingOutcome {
 	return pendingOutcome{
 		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: d.clock().Sub(b.watch), nodes: d.cluster.Len(), result: result,
 	}
 }
 
-// lastPlaced finds a placed pod; without a UID, the most recent one of that name. The UID
-// distinguishes a deleted pod from its successor under the same name.
+// lastPlaced finds the outcome of a placed pod. Without a UID, it finds the most recently placed
+// pod of that name. The UID distinguishes a deleted pod from its successor under the same name.
 func (d *decisions) lastPlaced(name cluster.Name, uid types.UID) (pendingOutcome, bool) {
 	for i := range MostPlaced {
 		o := &d.placed[(d.next+2*MostPlaced-1-i)%MostPlaced]

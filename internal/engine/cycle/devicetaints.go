@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// applyTaintRule applies a DeviceTaintRule, nil if it was deleted. Pods are notified through the
-// slices with changed taints.
+// applyTaintRule applies a DeviceTaintRule; rule is nil if it was deleted. The ResourceSlices with
+// changed taints are reported as events to waiting pods.
 func (c *Core) applyTaintRule(name string, rule *resourcev1.DeviceTaintRule) {
 	for _, was := range c.cluster.Retaint(name, rule) {
 		is, _ := c.cluster.ResourceSlices.Get("", was.Name)

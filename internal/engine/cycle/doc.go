@@ -6,26 +6,28 @@
 //
 // [Core.Step] takes one [Event] and returns the resulting [Action] values. Events report watch
 // notifications, outcomes of actions, or the passage of time. Actions are requests to the outside
-// world: bind this pod, delete that victim, write this condition. An action with a relevant outcome
-// carries a [Ticket], and its outcome returns as [Answered] with the same ticket. The core has no
-// client, no goroutine, no clock other than the argument of Step, and no randomness other than the
-// seed in its options: the same events at the same times produce the same actions. The exception is
-// out-of-tree plugins, called through the interfaces of extension.go.
+// world: bind this pod, delete that victim, write this condition. If the core needs the outcome of
+// an action, the action carries a [Ticket], and the outcome arrives as an [Answered] with the same
+// ticket. The core has no client, no goroutine, no clock other than the argument of Step, and no
+// randomness other than the seed in its options: therefore the same events at the same times
+// produce the same actions. The exception is out-of-tree plugins, called through the interfaces of
+// extension.go.
 //
 // The live scheduler, the journal's replay, simulations and tests all drive this core.
 //
-// The life of a pod: Seen enqueues it. A Tick pops it, decides it and immediately assumes it on its
-// node (a placement), so the next decision accounts for the occupied room. The placement waits at
-// Permit, has its volumes and device claims written, and is bound; each of these is an action and
-// an outcome. A later Seen showing the pod on its node ends the placement. The pending pods of a
-// pod group are decided together; see scheduleGroup. If a step fails, the placement releases its
-// reservations and the pod returns to the queue.
+// A pod passes through the core as follows. Seen enqueues it. A Tick pops it, decides it and
+// immediately assumes it on its node (a placement), so the next decision accounts for the occupied
+// room. The placement waits at Permit, has its volumes and device claims written, and is bound.
+// Each of these steps is an action with an outcome. A later Seen showing the pod on its node ends
+// the placement. The pending pods of a pod group are decided together; see scheduleGroup. If a step
+// fails, the placement releases its reservations and the pod returns to the queue.
 //
-// The parts, each using only the preceding ones (enforced by a test): clusterEvents are the events
-// that may help waiting pods; nominations hold room for nominated pods; decisions keep a record of
-// past decisions; sharedClaims are the device claims of pods being placed; placements take pods
-// from the decision to the binding; podGroups count the pods missing from each group; reservations
-// hold room for long-waiting groups; preemptions make room; profiles hold the deciders and the
-// gates that keep pods out; attempts decide; intake processes pods and nodes from the API. mirrors
-// turn the lists and watches of all kinds into changes. Core dispatches events to them.
+// The core consists of the following parts. Each part uses only the preceding parts, which a test
+// enforces. clusterEvents holds the events that may help waiting pods; nominations reserve room for
+// nominated pods; decisions record past decisions; sharedClaims holds the device claims of pods
+// being placed; placements take pods from the decision to the binding; podGroups count the pods
+// missing from each group; reservations hold room for long-waiting groups; preemptions make room;
+// profiles hold the deciders and the gates that keep pods out; attempts decide pods; intake
+// processes pods and nodes from the API; mirrors turn the lists and watches of all kinds into
+// changes. Core dispatches events to the parts.
 package cycle

@@ -22,13 +22,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// This file implements gentle preemption, an option of a profile: a pod first uses the room of pods
-// already terminating, and chooses victims only after it has been unschedulable for
-// PreemptionDelay.
+// This file implements gentle preemption, an option of a profile. With gentle preemption, a pod
+// first uses the room of pods that are already terminating. Victims are chosen only after the pod
+// has been unschedulable for PreemptionDelay.
 
-// reuseEvictions finds room without a new victim for a pod of a profile with gentle preemption: on
-// nodes with terminating victims of earlier preemptions or, during its delay, possibly on a new
-// node. done is false if the pod may choose victims.
+// reuseEvictions finds room without new victims for a pod of a profile with gentle preemption. The
+// room is on nodes with terminating victims of earlier preemptions. During its delay, the pod also
+// waits for new nodes. done is false if victims may be chosen for the pod.
 func (pr *preemptions) reuseEvictions(b *placement) (r PostFilterResult, done bool) {
 	if !b.profile.GentlePreemption || neverPreempts(b.Waiting.Class) {
 		return PostFilterResult{}, false
@@ -63,8 +63,8 @@ func neverPreempts(class *cluster.PodClass) bool {
 
 func isPreempted(p *cluster.Pod) bool { return p.Preempted }
 
-// noteLeaver tracks whether a pod, in its current state in the cluster model, is a terminating
-// victim; p is nil if the pod is not placed.
+// noteLeaver records whether a pod is a terminating victim. p is its current state in the cluster
+// model, or nil if the pod is not placed.
 func (pr *preemptions) noteLeaver(uid types.UID, p *cluster.Pod) {
 	if p != nil && p.Preempted {
 		pr.leavers[uid] = true
@@ -83,9 +83,9 @@ func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
 	return list
 }
 
-// roomOfLeavers finds a node with room for the pod after the termination of all preempted pods of
-// any priority, in addition to all pods nominated to it. It leaves the cluster unchanged. It costs
-// a decision, or nothing without terminating victims.
+// roomOfLeavers finds a node that will have room for the pod, and for all pods nominated to the
+// node, once all preempted pods have terminated. It leaves the cluster unchanged. It costs a
+// decision if there are terminating victims.
 func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
 	leavers := pr.onTheirWay()
 	if len(leavers) == 0 {
@@ -96,16 +96,15 @@ func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
 	for _, p := range leavers {
 		gone.Remove(p)
 	}
-	// Nominated pods of lower priority count on the same room, and the pod must not take it from
-	// them.
+	// The pod must not take the room that lower-priority nominated pods wait for.
 	defer gang.ProtectNominations(pr.cluster, b.Waiting.Class.Priority)()
 	found := b.profile.Decide(b.Waiting)
 	return found.Node, found.Err
 }
 
-// delayedUntil returns the time before which a queued pod chooses no victims, so that an autoscaler
-// has time to add nodes. It is the zero time for pods beyond the help of an autoscaler: critical
-// pods, and pods confined to one node, such as a DaemonSet's.
+// delayedUntil returns the time before which no victims are chosen for a queued pod, so that an
+// autoscaler has time to add nodes. It returns the zero time for critical pods, and for pods
+// confined to one node, such as a DaemonSet's, which an autoscaler cannot help.
 func (pr *preemptions) delayedUntil(item *queue.Item) time.Time {
 	most := pr.delays[item.Pod.Spec.SchedulerName]
 	if class := item.Class; most == 0 || class.Priority >= rules.SystemCritical || class.Target != "" || neverPreempts(class) {
@@ -117,7 +116,7 @@ func (pr *preemptions) delayedUntil(item *queue.Item) time.Time {
 	return item.Unfit.Add(most)
 }
 
-// mustDelay reports whether the pod may not choose victims yet.
+// mustDelay reports whether victims may not be chosen for the pod yet.
 func (pr *preemptions) mustDelay(item *queue.Item) bool { return pr.now.Before(pr.delayedUntil(item)) }
 
 // noteUnschedulable records that a queued pod was found unschedulable.
@@ -128,8 +127,8 @@ func (pr *preemptions) noteUnschedulable(item *queue.Item) {
 	}
 }
 
-// scheduleRetry schedules a retry of a pod for the time when it may preempt, skipped if the pod is
-// tried after that time. Several alarms for one pod do no harm.
+// scheduleRetry schedules a retry of a pod for the time when it may preempt. The retry is skipped
+// if the pod is tried in the meantime, after that time. Duplicate alarms for a pod are harmless.
 func (pr *preemptions) scheduleRetry(item *queue.Item) {
 	d := delay{pr.delayedUntil(item), item.Pod.UID}
 	if d.until.After(item.Entered()) {

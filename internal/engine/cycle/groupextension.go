@@ -10,16 +10,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// GroupAttempt is one try to schedule the pending pods of a pod group together, in the view of
-// out-of-tree plugins. All of it happens on the owner.
+// GroupAttempt is one try to schedule the pending pods of a pod group together, as shown to
+// out-of-tree plugins. It is only used on the owner.
 type GroupAttempt struct {
 	Group   *groups.PodGroup
-	Members []*Attempt // in the order in which they are decided
+	Members []*Attempt // in decision order
 	Cluster *cluster.Cluster
 	// State belongs to the out-of-tree plugins.
 	State any
-	// Schedule decides the members once more in the current cluster, including a plugin's temporary
-	// changes. It leaves none of them on a node.
+	// Schedule decides the members again in the current cluster, including a plugin's temporary
+	// changes. Afterwards no member remains on a node.
 	Schedule func() GroupPlacement
 }
 
@@ -27,9 +27,9 @@ type GroupAttempt struct {
 type GroupPlacement struct {
 	// Domain is the value of the topology key shared by all nodes; empty without a topology key.
 	Domain string
-	Nodes  []*cluster.Node // of the domain, if there is one
+	Nodes  []*cluster.Node // nodes of the domain, if any
 	Places []GroupPlace
-	// Message is the reason why too few members fit; empty if enough do.
+	// Message is the reason why too few members fit. It is empty if enough members fit.
 	Message string
 	Err     error
 }
@@ -40,9 +40,9 @@ type GroupPlace struct {
 	Node *cluster.Node
 }
 
-// GroupBeginner is notified when the attempt for a group begins, after its members' own Begin, when
-// it is over or its members are about to be bound, and when members are decided again, in some
-// domain. On the owner.
+// GroupBeginner is notified when the attempt for a group begins, after Begin was called for its
+// members. It is notified when the attempt is over, or when its members are about to be bound. It
+// is also notified when members are decided again, possibly in a domain. On the owner.
 type GroupBeginner interface {
 	Extension
 	BeginGroup(a *GroupAttempt)
@@ -63,16 +63,16 @@ type GroupPostFilterResult struct {
 	// nominated nodes of the members.
 	Helped bool
 	Nodes  map[types.UID]string
-	// Message joins the reason why the group is not scheduled.
+	// Message is appended to the reason why the group is not scheduled.
 	Message string
-	// Final: no further plugin is called, because none can help.
+	// Final: no further plugin is called, because no plugin can help.
 	Final bool
-	// Err: the plugin failed, and no further one is called.
+	// Err: the plugin failed, and no further plugin is called.
 	Err error
 }
 
-// PlacementScorer scores the feasible domains of a group (PlacementScore): the scores are in the
-// order of the candidates, between 0 and 100, and are multiplied by the plugin's weight. On the
+// PlacementScorer scores the feasible domains of a group (PlacementScore). The scores are in the
+// order of the candidates and between 0 and 100. They are multiplied by the plugin's weight. On the
 // owner.
 type PlacementScorer interface {
 	Extension

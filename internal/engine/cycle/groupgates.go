@@ -31,8 +31,8 @@ func (hm *heldMembers) noteHeld(g *groups.Group, uid types.UID, gate string) {
 	}
 }
 
-// heldBy names the gate that keeps a group out because of one of its members, or of another group
-// of its tree, or "".
+// heldBy returns the gate that keeps a group out because of a member of the group, or of another
+// group of its tree. It returns "" if there is no such gate.
 func (hm *heldMembers) heldBy(g *groups.Group) (gate string) {
 	if len(hm.held) == 0 {
 		return ""
@@ -52,8 +52,8 @@ func (gs *podGroups) keepsOut(g *groups.Group) bool {
 	return gs.progress.isIncomplete(g) || gs.held.heldBy(g) != ""
 }
 
-// regateHeld reruns the gates for the members of groups that had their first member gated, or their
-// last one released.
+// regateHeld reruns the gates for the members of groups whose first member was gated, or whose last
+// gated member was released.
 func (gs *podGroups) regateHeld() {
 	for len(gs.held.changed) > 0 {
 		g := gs.held.changed[0]
@@ -71,7 +71,7 @@ func (gs *podGroups) regateHeld() {
 }
 
 // keepOut reruns the gates for waiting members, and for members gated while room is being made for
-// them, since the group may be incomplete now.
+// them. It is called when the group may have become incomplete.
 func (gs *podGroups) keepOut(g *groups.Group) {
 	if gs.progress.isIncomplete(g) {
 		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
@@ -79,9 +79,9 @@ func (gs *podGroups) keepOut(g *groups.Group) {
 }
 
 // isIncomplete reports whether the group keeps its pods out of the queue because of a missing
-// PodGroup, or too few pods to schedule a gang as a whole. A group in a tree does if the tree does:
-// an incomplete group is decided, and found to be incomplete, while the other groups of the tree
-// are placed.
+// PodGroup, or too few pods to schedule a gang as a whole. A group in a tree keeps its pods out
+// only if the whole tree is incomplete. Otherwise an incomplete group is decided, and found to be
+// incomplete, while the other groups of the tree are placed.
 func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
 	if g.Object != nil && g.Parent() != nil {
 		root := g.Root()
@@ -90,8 +90,8 @@ func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
 	return g.Object == nil || g.Count() < g.MinCount() && !gp.isStarted(g)
 }
 
-// noteJoined lets members in after a pod has joined a group and possibly completed its tree. If the
-// pod arrived with a node, it may be the one missing to the waiting members.
+// noteJoined admits members after a pod has joined a group, which may complete the group or its
+// tree. A pod that arrived with a node may complete the quorum of the waiting members.
 func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
 	if pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil {
 		gs.wakeMembers(g, queue.Appeared, queue.Waiting)

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// This file carries out the decision about a group: its members are placed, wait for room being
-// made, or return to the queue.
+// This file carries out the decision about a group: its members are placed, wait for the removal of
+// victims, or return to the queue.
 
 const notReachedMessage = "the attempt for the pod group took too long and ended before this pod was looked at; it is " +
 	"tried again after its back-off"
@@ -24,7 +24,8 @@ const notReachedMessage = "the attempt for the pod group took too long and ended
 var errNotReached = &Fault{Message: notReachedMessage, Verdict: true}
 
 // startPlacements starts the placements of members with a node, and rejects the remaining ones. If
-// out-of-tree plugins refuse so many that the group lacks its quorum, all are given up.
+// out-of-tree plugins refuse so many members that the group lacks its quorum, all members are given
+// up.
 func (a *groupAttempt) startPlacements() {
 	placed := a.enterPlacements()
 	left := a.listLeft()
@@ -61,8 +62,8 @@ func (a *groupAttempt) listLeft() []*member {
 	return slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" })
 }
 
-// proceed starts the placements of members let through by plugins, and decides the remaining ones
-// again.
+// proceed starts the placements of members allowed by plugins, and has the remaining members
+// decided again.
 func (a *groupAttempt) proceed(placed, left []*member, through map[*member]permitWaits) {
 	for _, m := range placed {
 		if wait, in := through[m]; in {
@@ -77,8 +78,8 @@ func (a *groupAttempt) proceed(placed, left []*member, through map[*member]permi
 }
 
 // tryRestAgain requeues a member without a node although its group was placed. As upstream, it is
-// decided again immediately, together with the other remaining members, like a group needing one
-// more pod, and may preempt. Fitting members are thus bound before any pod is preempted.
+// decided again immediately, together with the other remaining members, as a group that needs one
+// more pod. This attempt may preempt. Fitting members are thus bound before any pod is preempted.
 func (a *groupAttempt) tryRestAgain(m *member) {
 	m.sibling = false
 	m.endAttempt(false)
@@ -92,8 +93,8 @@ func (a *groupAttempt) tryRestAgain(m *member) {
 	}
 }
 
-// giveUp takes back the members let through by plugins if they are too few, and rejects the members
-// without a node: no pod is preempted for them.
+// giveUp takes back the members allowed by plugins, because they are too few, and rejects the
+// members without a node. No pod is preempted for them.
 func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]permitWaits, why error) {
 	reason := v1.PodReasonSchedulerError
 	if refused := (*rejection)(nil); errors.As(why, &refused) {
@@ -112,9 +113,9 @@ func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]permit
 	}
 }
 
-// askOutside runs the out-of-tree Permit plugins for all members with a node, and takes back
-// refused ones. The members' resources are already reserved. It returns the waits of the remaining
-// members, and the reason of the first refusal.
+// askOutside runs the out-of-tree Permit plugins for all members with a node, and takes back the
+// refused members. The members' resources are already reserved. It returns the waits of the
+// remaining members, and the reason of the first refusal.
 func (a *groupAttempt) askOutside(placed []*member) (all map[*member]permitWaits, first error) {
 	all = map[*member]permitWaits{}
 	for _, m := range placed {
@@ -130,8 +131,7 @@ func (a *groupAttempt) askOutside(placed []*member) (all map[*member]permitWaits
 }
 
 // rejectAll requeues all members to wait. An event that can help any of them wakes the group. If
-// domains were skipped, or the bound was reached, the group is retried after its back-off. said
-// joins the messages of PodGroupPostFilter plugins.
+// domains were skipped, or the limit of work was reached, the group is retried after its back-off.
 func (a *groupAttempt) rejectAll(text string) {
 	a.noteRejectors()
 	nodes := a.reserveRoom()
@@ -142,7 +142,7 @@ func (a *groupAttempt) rejectAll(text string) {
 		m.endAttempt(false)
 		if verdict.IsTriedAgain() && len(nodes) == 0 {
 			a.preemptions.noteUnschedulable(m.item)
-			a.requeueFailed(m.placement, &Fault{Message: a.why(m).message, Verdict: true}) // it need not wait for an event
+			a.requeueFailed(m.placement, &Fault{Message: a.why(m).message, Verdict: true}) // retried after the back-off, without an event
 			continue
 		}
 		node := nodes[m.Pod.UID]
@@ -173,15 +173,16 @@ func (a *groupAttempt) why(m *member) *unschedulableReason {
 		return &unschedulableReason{message: notReachedMessage}
 	}
 	rejectors := gang.WithNames(m.asked.RejectedBy(), a.rejectors)
-	if a.attempt.InDomains() { // another domain may become the best one
+	if a.attempt.InDomains() { // another domain may become the best domain
 		rejectors = nil
 	}
 	return &unschedulableReason{m.asked.Failure.Message(m.claims), rejectors, m.asked.Failure.Pending, m.asked.Failure.Reasons}
 }
 
-// noteRejectors records the rejectors of differing members: if one of them fits now, another may
-// find its place free, so an event helping any of them may help all. They include the rejectors of
-// members tried with no other member placed, which are otherwise hidden by the other members.
+// noteRejectors records the rejectors of all members if the members differ. If an event makes one
+// member fit elsewhere, its former place may be free for another member, so an event that helps any
+// member may help all of them. The rejectors include the rejectors of members tried with no other
+// member placed, which the other members would otherwise hide.
 func (a *groupAttempt) noteRejectors() {
 	if !a.attempt.OrderMatters() {
 		return
@@ -244,13 +245,13 @@ func (a *groupAttempt) takeNominated(plan *gang.RoomPlan) {
 }
 
 // awaitRoom requeues the members until they have room on these nodes. The message is for the group,
-// and for the members that fit in the present state.
+// and for the members that fit in the current state.
 func (a *groupAttempt) awaitRoom(nodes map[*member]string, message string) {
 	a.noteRejectors()
 	a.returnMembers(nodes, message)
 }
 
-// returnMembers is awaitRoom for members with rejectors already recorded.
+// returnMembers is awaitRoom without recording rejectors.
 func (a *groupAttempt) returnMembers(nodes map[*member]string, message string) {
 	for _, m := range a.members {
 		m.endAttempt(false)

@@ -31,7 +31,7 @@ func (a *groupAttempt) beginGroup() {
 	}
 }
 
-// endGroup notifies them that it is over. A second call does nothing.
+// endGroup notifies out-of-tree plugins that the attempt is over. A second call does nothing.
 func (a *groupAttempt) endGroup() {
 	if a.shown == nil {
 		return
@@ -42,7 +42,7 @@ func (a *groupAttempt) endGroup() {
 	a.shown = nil
 }
 
-// scheduleForPlugin decides the members in the cluster as changed by a plugin.
+// scheduleForPlugin decides the members in the cluster, including a plugin's changes.
 func (a *groupAttempt) scheduleForPlugin() (p GroupPlacement) {
 	a.attempt.Look(func() {
 		switch p.Err = a.attempt.Place(); {
@@ -80,7 +80,7 @@ func (a *groupAttempt) runOutOfTree(by GroupPostFilterer) groupPostFilterOutcome
 	return outcome
 }
 
-// ScorePlacements returns the weighted sums of these plugins' scores.
+// ScorePlacements returns the weighted sums of the out-of-tree plugins' scores.
 func (h groupHost) ScorePlacements(list []gang.Placement) ([]float64, error) {
 	placements := make([]GroupPlacement, len(list))
 	for i := range list {
@@ -101,8 +101,8 @@ func (h groupHost) ScorePlacements(list []gang.Placement) ([]float64, error) {
 	return sums, nil
 }
 
-// Reserve runs the Reserve step, including out-of-tree plugins, so that their filters see the
-// reservations of earlier members.
+// Reserve runs the Reserve step, including out-of-tree plugins, so that the plugins' filters
+// account for the reservations of earlier members.
 func (h groupHost) Reserve(m *gang.Member, n *cluster.Node) error {
 	b := h.byAsked[m].placement
 	b.Node = n.Name
@@ -120,7 +120,8 @@ func (h groupHost) Release(m *gang.Member) {
 	b.Node = ""
 }
 
-// Contender returns a pod in the form used when competing with other pods for room.
+// Contender returns the form of a pod that competes with other pods for room; see
+// nominations.asContender.
 func (h groupHost) Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	return h.nominations.asContender(p, pod)
 }
@@ -143,7 +144,7 @@ func (h groupHost) GeneratedPlacements(count int) {
 	}
 }
 
-// EvaluatedPlacements reports the number of placements judged since the last report.
+// EvaluatedPlacements reports the number of placements evaluated since the last report.
 func (h groupHost) EvaluatedPlacements(count int, feasible bool) {
 	if count == 0 || !h.podGroups.gates.Topology || h.trial {
 		return

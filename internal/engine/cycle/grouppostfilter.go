@@ -16,7 +16,7 @@ import (
 )
 
 // findRoom runs the plugins at PodGroupPostFilter for a group that does not fit, in the order of
-// the profile. It joins their results, except for a final one.
+// the profile. It joins their results. A final result is returned without the other results.
 func (a *groupAttempt) findRoom() (found groupPostFilterOutcome) {
 	if len(a.members) < a.attempt.Need {
 		return found
@@ -60,7 +60,7 @@ func (a *groupAttempt) runPostFilter(by *groupPostFilter) groupPostFilterOutcome
 	return a.runOutOfTree(by.outOfTree)
 }
 
-// preemptByPlan is DefaultPreemption's part: it plans the victims for the group as a whole.
+// preemptByPlan implements DefaultPreemption: it plans the victims for the group as a whole.
 func (a *groupAttempt) preemptByPlan() groupPostFilterOutcome {
 	began := a.clock()
 	plan := a.planRoom()
@@ -104,13 +104,13 @@ func (a *groupAttempt) planRoom() *gang.RoomPlan {
 	return a.attempt.PlanRoom()
 }
 
-// releaseUnusableClaims makes a plugin release devices held by members but unusable for them, with
-// fitting members counted on their nodes. It considers all nodes regardless of the topology
-// constraint: a claim is not released because another domain is the closest. As upstream, it does
-// not end the search for room.
+// releaseUnusableClaims runs a plugin that releases devices that members hold but cannot use.
+// Meanwhile, fitting members are counted on their nodes. All nodes are considered regardless of the
+// topology constraint, so that a claim is not released just because another domain is closest. As
+// upstream, the search for room continues afterwards.
 func (a *groupAttempt) releaseUnusableClaims(by plugins.ClaimReleaser) (outcome groupPostFilterOutcome) {
 	if !a.podGroups.gates.Topology || a.group.Object.Spec.SchedulingConstraints == nil {
-		outcome.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream reports this also without claims
+		outcome.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream reports this even without claims
 	}
 	if !slices.ContainsFunc(a.members, hasClaims) {
 		return outcome
@@ -129,7 +129,7 @@ func (a *groupAttempt) releaseUnusableClaims(by plugins.ClaimReleaser) (outcome 
 		if m.Node != "" || !hasClaims(m) || m.asked.Failure == nil || m.asked.Failure.Nodes == 0 {
 			continue
 		}
-		a.profile.Diagnose(m.Waiting) // the plugin decides by its latest results for the nodes
+		a.profile.Diagnose(m.Waiting) // the plugin uses its latest results for the nodes
 		r := a.attempts.giveBackDevices(m.placement, by)
 		if r.Err != nil {
 			return groupPostFilterOutcome{err: r.Err}
@@ -144,7 +144,8 @@ func (a *groupAttempt) releaseUnusableClaims(by plugins.ClaimReleaser) (outcome 
 
 func hasClaims(m *member) bool { return len(m.item.Class.Spec.ResourceClaims) > 0 }
 
-// isPlaced reports whether the group's required number of pods have a node, bound or not yet.
+// isPlaced reports whether the group's required number of pods have a node, whether they are bound
+// or not.
 func (gp *groupProgress) isPlaced(g *groups.Group) bool {
 	placed, _ := gp.countPlaced(g)
 	return placed > 0 && placed >= g.MinCount()

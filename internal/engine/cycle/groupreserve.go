@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/gang"
 )
 
-// reserveRoom returns the nodes holding room for members of a group that fits nowhere, by pod, or
-// nil.
+// reserveRoom returns the nodes, by pod, on which room is held for members of a group that fits
+// nowhere. It returns nil if no room is held.
 func (a *groupAttempt) reserveRoom() map[types.UID]string {
 	bounds := a.profile.Reservations
 	if len(a.members) < a.attempt.Need {
@@ -44,14 +44,14 @@ func (a *groupAttempt) reserveRoom() map[types.UID]string {
 }
 
 // suspendNominations withdraws the nominations of members with held room while the group is
-// decided, so that they do not keep room from each other.
+// decided, so that members do not block each other's room.
 func (a *groupAttempt) suspendNominations() {
 	if a.reserved.isFor(a.group) {
 		a.suspended = a.reserved.lift()
 	}
 }
 
-// resumeNominations restores these nominations.
+// resumeNominations undoes suspendNominations.
 func (a *groupAttempt) resumeNominations() {
 	a.reserved.putBack(a.suspended)
 	a.suspended = nil

@@ -17,7 +17,7 @@ import (
 
 // groupSeen processes an added or changed PodGroup.
 func (gs *podGroups) groupSeen(object *groups.PodGroup) {
-	if object.ManagedFields != nil { // others may read what a journal was given
+	if object.ManagedFields != nil { // journals may read the original concurrently
 		object.ManagedFields = nil
 	}
 	if gs.options.Objects != nil {
@@ -48,7 +48,7 @@ func (gs *podGroups) groupSeen(object *groups.PodGroup) {
 	case fresh || g.MinCount() != least:
 		gs.wakeMembers(g, "PodGroupAdd", queue.Gated, queue.Waiting)
 		gs.unitsChanged("PodGroupAdd", g.Together()...)
-		g.Short, g.Full = 0, false // what it asks for may be less now
+		g.Short, g.Full = 0, false // its requirement may be lower now
 		gs.updateScheduled(g)
 	case !scheduled:
 		gs.wakeStarted(g)
@@ -76,14 +76,14 @@ func (gs *podGroups) groupGone(name cluster.Name) {
 	}
 	for _, other := range tree {
 		if other.Object != nil {
-			gs.recheckMembers(other, "PodGroupDelete") // and with them the others of the tree
+			gs.recheckMembers(other, "PodGroupDelete") // includes the members of all groups of the tree
 			break
 		}
 	}
 }
 
-// addPod records a pod's membership in a group, and returns the work to do after the rest of the
-// pod was processed. served: a profile serves the pod's scheduler name.
+// addPod records a pod's membership in a group, and returns the work to do after the pod itself was
+// processed. served is set if a profile serves the pod's scheduler name.
 func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 	switch {
 	case !gs.gates.Generic || groups.NameOf(pod) == "":
@@ -111,8 +111,8 @@ func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 	}
 }
 
-// updateAllScheduled finds groups scheduled before this scheduler began, without a record of it in
-// their condition.
+// updateAllScheduled updates the conditions of groups that were scheduled before this scheduler
+// began but have no condition recording it.
 func (gs *podGroups) updateAllScheduled() {
 	for _, g := range gs.groups.Sorted() {
 		gs.updateScheduled(g)
@@ -126,9 +126,9 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 	case !gs.ready.mayDecide() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
 		return
 	case g.Count() < g.MinCount():
-		g.Short = 0 // others may be bound until it is complete again
+		g.Short = 0 // other pods may be bound until the group is complete again
 		return
-	case g.Short > 1: // at most one more pod was bound since they were counted
+	case g.Short > 1: // at most one more pod was bound since the missing pods were counted
 		g.Short--
 		return
 	}
@@ -149,8 +149,8 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 // removePod forgets a deleted or completed member.
 func (gs *podGroups) removePod(uid types.UID) { gs.noteCount(gs.groups.LosePod(uid)) }
 
-// noteCount keeps members out of the queue if a change of the group's count makes it incomplete:
-// one pod too few, or the last bound pod removed. Thousands of members may be removed in
+// noteCount keeps members out of the queue if a change of the group's count makes it incomplete: by
+// one missing pod, or by the removal of the last bound pod. Thousands of members may be removed in
 // succession.
 func (gs *podGroups) noteCount(g *groups.Group, by int) {
 	least := 0
@@ -168,10 +168,10 @@ func (gs *podGroups) noteCount(g *groups.Group, by int) {
 	}
 }
 
-// memberLost handles the siblings of a pod with a failed binding. If it was deleted, refused or
-// preempted, and its gang is incomplete without it and has no bound pod, the placements of all
-// siblings are withdrawn in the same step. If an error concerned only this pod, or its node was
-// deleted, the pod is retried and its siblings keep their placements.
+// memberLost handles the siblings of a pod with a failed binding. The placements of all siblings
+// are withdrawn in the same step if the pod was deleted, refused or preempted, and its gang is
+// incomplete without the pod and has no bound pod. If an error concerned only this pod, or its node
+// was deleted, the pod is retried and its siblings keep their placements.
 func (gs *podGroups) memberLost(b *placement, why error) {
 	g := gs.groupOf(b.item)
 	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.progress.isStarted(g) {
@@ -193,8 +193,9 @@ func (gs *podGroups) memberLost(b *placement, why error) {
 	}
 }
 
-// listBroken lists the groups to give up after a loss in this one: the group itself, if it can no
-// longer be placed as a whole, and the groups of the tree that then cannot.
+// listBroken lists the groups to give up after the loss of a member. It lists the group itself, if
+// it can no longer be placed as a whole, and the groups of the tree that cannot be placed without
+// it.
 func (gs *podGroups) listBroken(g *groups.Group) []*groups.Group {
 	if g.Parent() != nil {
 		return gs.listBrokenInTree(g)
@@ -230,9 +231,9 @@ var errGroupBroken = &Fault{
 	Message: "pod group is unschedulable: too few of its pods are left to be scheduled together", Verdict: true,
 }
 
-// wakeStarted reruns the gates for members of a gang found to be already scheduled: it may have
-// fewer pods than required. Whether it is depends on its condition and its bound pods, and a list
-// may show the latter last.
+// wakeStarted reruns the gates for members of a gang found to be already scheduled, since such a
+// gang may have fewer pods than required. A gang is found to be scheduled by its condition and its
+// bound pods, and a list may show the bound pods last.
 func (gs *podGroups) wakeStarted(g *groups.Group) {
 	if g.Parent() != nil {
 		gs.wakeStartedTree(g)

@@ -20,7 +20,7 @@ func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	}
 	verdict := a.attempt.Verdict()
 	g.Last = groups.Attempt{Tried: verdict.Tried, Needed: verdict.Needed, Message: message}
-	if reason != v1.PodReasonSchedulerError { // then it is unknown
+	if reason != v1.PodReasonSchedulerError { // after an error, the state is unknown
 		g.Last.Fit = verdict.Fit
 	}
 	if !g.Done && !g.Scheduled() {

@@ -14,7 +14,7 @@ import (
 )
 
 // TryGroup returns the result of a hypothetical attempt for the pending pods of a group. It leaves
-// all state unchanged. It returns nil for an unknown group, or one without pending pods.
+// all state unchanged. It returns nil for an unknown group, or a group without pending pods.
 func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 	g := c.groups.Get(name)
 	if g == nil {
@@ -43,8 +43,8 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 	return a.preview()
 }
 
-// listTried lists the pending members an attempt would decide, or all of them with the reason why
-// their group is not tried.
+// listTried lists the pending members that an attempt would decide. If the group would not be
+// tried, it lists all pending members and returns the reason.
 func (c *Core) listTried(g *groups.Group) (items []*queue.Item, incomplete string) {
 	for uid := range g.Members {
 		item := c.queue.Get(uid)
@@ -111,7 +111,7 @@ func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 	return said
 }
 
-// preview decides the members, and rolls it back.
+// preview decides the members, rolls the decision back, and returns the result.
 func (a *groupAttempt) preview() *decision.GroupTrial {
 	a.trial = true
 	a.suspendNominations()
@@ -148,13 +148,13 @@ func (a *groupAttempt) preview() *decision.GroupTrial {
 // noteNodes records the nodes chosen for members.
 func (a *groupAttempt) noteNodes(nodes map[*member]string, places []gang.Place) {
 	for _, p := range places {
-		if m := a.byAsked[p.Member]; m != nil { // of a tree's plan, another group has the others
+		if m := a.byAsked[p.Member]; m != nil { // in a plan for a tree, the other members belong to other groups
 			nodes[m] = p.Decision.Node.Name
 		}
 	}
 }
 
-// describePlan adds the victims to a trial, or a note that the group fits in the present state in
+// describePlan adds the victims to a trial, or a note that the group fits in the current state in
 // another way.
 func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan, placed int) {
 	if !plan.Waits {

@@ -8,9 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// couldPreempt reports whether a waiting pod could preempt a pod, with group priorities enabled, as
-// far as it depends on the two pods and their groups. gentle: the profile spares the pods of more
-// important groups.
+// couldPreempt reports whether a waiting pod could preempt another pod, with group priorities
+// enabled. It considers only the two pods and their groups. gentle is set if the profile spares the
+// pods of more important groups.
 func (gs *podGroups) couldPreempt(item *queue.Item, victim *cluster.Pod, gentle bool) bool {
 	priority, own := item.Class.Priority, gs.groupOf(item)
 	if own != nil && own.Object != nil {
@@ -22,7 +22,7 @@ func (gs *podGroups) couldPreempt(item *queue.Item, victim *cluster.Pod, gentle 
 	}
 
 	switch g := gs.groups.GroupOf(victim.UID); {
-	case g == nil: // it was deleted, and how it counted is unknown
+	case g == nil: // the group was deleted, so its effect is unknown
 		return false
 	case g.Object == nil:
 		return lower

@@ -11,8 +11,8 @@ import (
 )
 
 // This file holds the messages for fitting members of an unplaced group: upstream's wording for the
-// group. Package gang writes the group's own condition, which is more detailed: it names the
-// obstacle for the next pod.
+// group. Package gang writes the group's own condition, which is more detailed: that condition
+// names the obstacle for the next pod.
 
 const groupUnschedulable = "pod group is unschedulable"
 
@@ -22,7 +22,7 @@ type groupWords struct {
 	attempt  *gang.Attempt
 	group    *groups.Group
 	members  []*member
-	topology bool // the feature gate is on
+	topology bool // the feature gate is enabled
 }
 
 func (a *groupAttempt) words() groupWords {
@@ -43,7 +43,8 @@ func (w groupWords) wordsWith(said string) string {
 	return text
 }
 
-// wordsBefore returns the part of that message independent of the number of fitting members.
+// wordsBefore returns the part of that message that does not depend on the number of fitting
+// members.
 func (w groupWords) wordsBefore() string {
 	verdict := w.attempt.Verdict()
 	switch {
@@ -67,7 +68,7 @@ func (w groupWords) quorum() int { return max(1, w.group.MinCount()) }
 func (w groupWords) hasQuorum() bool { return w.attempt.PlacedBefore >= w.quorum() }
 
 // countAsUpstream counts the members with a node, and the members not examined by upstream, which
-// ends its pass once too few remain.
+// stops as soon as too few members remain.
 func (w groupWords) countAsUpstream() (scheduled, remaining int) {
 	scheduled, remaining = w.attempt.PlacedBefore, len(w.members)
 	for _, m := range w.members {
@@ -83,8 +84,8 @@ func (w groupWords) countAsUpstream() (scheduled, remaining int) {
 }
 
 // wordsOf returns the message of upstream's DefaultPreemption for a group it does not help. The
-// number of members that would fit without all potential victims is not known here. It is empty if
-// the search ended early or has not begun.
+// message omits the number of members that would fit without all potential victims, which is
+// unknown. The message is empty if the search ended early or has not begun.
 func (w groupWords) wordsOf(outcome PreemptionOutcome) string {
 	const by = "pod group preemption: "
 	verdict := w.attempt.Verdict()

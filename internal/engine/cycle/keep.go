@@ -17,7 +17,7 @@ type podTrimmer struct {
 }
 
 // trimPod returns the fields of a pending pod to keep. Pods of a class share the class's labels and
-// its part of the spec, which would otherwise take two thirds of the scheduler's memory with ten
+// its part of the spec, which would otherwise occupy two thirds of the scheduler's memory for ten
 // thousand replicas. Out-of-tree plugins may read any field, so for them the pod is kept whole.
 func (t *podTrimmer) trimPod(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	if t.whole {
@@ -40,15 +40,15 @@ func (t *podTrimmer) trimPod(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	}
 }
 
-// latestSpecs holds the specs of recently used classes, by class, modulo their number: pods of a
-// class arrive together, and must share its containers. Specs of very large classes, with possibly
-// deleted pods, are not kept.
+// latestSpecs holds the specs of recently used classes, indexed by class modulo the number of
+// entries. It suffices because pods of a class arrive together; they must share the containers of
+// the class. Specs of very large classes are not kept, since their pods may already be deleted.
 type latestSpecs [64]struct {
 	class *cluster.PodClass
 	spec  v1.PodSpec
 }
 
-// specOf returns the spec of a class as a pod's. The value is copied; its pointers are shared by
+// specOf returns the spec of a class as a pod spec. The value is copied; its pointers are shared by
 // all pods of the class, and their targets must not be changed.
 func (t *podTrimmer) specOf(class *cluster.PodClass) v1.PodSpec {
 	if class.Bulk > cluster.MostBulk/len(t.specs) {
@@ -61,8 +61,8 @@ func (t *podTrimmer) specOf(class *cluster.PodClass) v1.PodSpec {
 	return latest.spec
 }
 
-// sameNames reports whether the containers have the same names: the only field of a container
-// written by Berth and not determined by the class.
+// sameNames reports whether the containers have the same names: the name is the only field of a
+// container that Berth writes and that the class does not determine.
 func sameNames(a, b []v1.Container) bool {
 	if len(a) != len(b) {
 		return false

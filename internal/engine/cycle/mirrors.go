@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// mirrored is the mirror of one kind. It turns a list into the changes since the last one, which
-// include events missed by a watch.
+// mirrored is the mirror of one kind. It turns a list into the changes since the previous list,
+// including changes missed by a watch.
 type mirrored[T metav1.Object] struct {
 	*common
 	events *clusterEvents
@@ -24,7 +24,7 @@ type mirrored[T metav1.Object] struct {
 	forget func(name cluster.Name, uid types.UID, last T)
 
 	known map[cluster.Name]types.UID
-	most  int // of known; see cluster.Shrunk
+	most  int // largest length of known; see cluster.Shrunk
 	// kept holds the last state of each object while an out-of-tree plugin needs it for changes.
 	kept map[cluster.Name]T
 	// single, if set, copies an object out of its list; otherwise a reference to the object would
@@ -34,8 +34,8 @@ type mirrored[T metav1.Object] struct {
 	shown map[cluster.Name]bool
 }
 
-// forgetFirst registers a function called before an object is forgotten. It is for state outside of
-// the mirror that belongs to objects of the kind.
+// forgetFirst registers a function called before an object is forgotten. The function drops state
+// of the object that is kept outside of the mirror.
 func (m *mirrored[T]) forgetFirst(also func(cluster.Name)) {
 	gone := m.forget
 	m.forget = func(name cluster.Name, uid types.UID, last T) {
@@ -49,15 +49,15 @@ type mirror interface {
 	// beginList and endList enclose a list. Watch events may arrive in between.
 	beginList()
 	endList()
-	// Objects of another type than the mirror's are ignored.
+	// applySeen and applyGone ignore objects of types other than the mirror's type.
 	applySeen(object metav1.Object)
 	applyGone(last metav1.Object)
-	isListing() bool // between beginList and endList
+	isListing() bool // reports whether a list has begun and not ended
 	forgetStates()
 }
 
 // newMirror returns the mirror of a kind. set is called for every shown object, with its previous
-// state if kept; forget for a deleted one, with its last state if known.
+// state if kept. forget is called for every deleted object, with its last state if known.
 func newMirror[T metav1.Object](c *common, news *clusterEvents, kind queue.Resource, set func(object, old T),
 	forget func(cluster.Name, types.UID, T)) *mirrored[T] {
 	return &mirrored[T]{common: c, events: news, kind: kind, set: set, forget: forget,
@@ -68,11 +68,11 @@ func (m *mirrored[T]) beginList() { m.shown = map[cluster.Name]bool{} }
 
 func (m *mirrored[T]) isListing() bool { return m.shown != nil }
 
-// forgetStates drops the kept states: no plugin needs them any more, and they would become stale.
+// forgetStates drops the kept states: no plugin needs them any longer, and they would become stale.
 func (m *mirrored[T]) forgetStates() { clear(m.kept) }
 
-// endList forgets the objects missing from the list, sorted by name so that the resulting actions
-// have a fixed order.
+// endList forgets the objects missing from the list, sorted by name so that the order of the
+// resulting actions is fixed.
 func (m *mirrored[T]) endList() {
 	var missing []cluster.Name
 	for name := range m.known {
@@ -107,7 +107,7 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 	old := m.kept[name]
 	if uid, known := m.known[name]; known {
 		action = queue.Update
-		// The deletion of the previous object was missed, as happens between two lists.
+		// The deletion of the previous object was missed, which can happen between two lists.
 		if uid != object.GetUID() {
 			m.forget(name, uid, old)
 			var none T
@@ -119,7 +119,7 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 	m.known = cluster.Shrunk(m.known, &m.most)
 	if m.shown != nil {
 		m.shown[name] = true
-		// Before a reference to it is kept.
+		// This must precede keeping a reference to the object.
 		if m.single != nil {
 			object = m.single(object)
 		}
@@ -144,7 +144,7 @@ func (m *mirrored[T]) applyGone(o metav1.Object) {
 	m.observer().Handled(m.kind, queue.Delete, m.clock().Sub(began))
 }
 
-// forgetObject forgets an object unless another one has its name by now.
+// forgetObject forgets an object, unless another object has taken its name.
 func (m *mirrored[T]) forgetObject(name cluster.Name, uid types.UID, last T) {
 	if m.known[name] == uid {
 		delete(m.known, name)

@@ -15,19 +15,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// newMirrors creates the mirrors of all kinds. Most kinds are just a table of the cluster model;
-// see mirrorTable. The listing order of kinds does not matter: all are listed before any decision.
+// newMirrors creates the mirrors of all kinds. Most kinds are only stored in a table of the cluster
+// model; see mirrorTable. The listing order of kinds does not matter: all are listed before any
+// decision.
 func (c *Core) newMirrors() map[Kind]mirror {
 	s, h, i := c.common, c.events, c.intake
 	pods := newMirror(s, h, queue.Pod, func(pod, old *v1.Pod) {
-		if pod.ManagedFields != nil { // others may read what a journal was given
+		if pod.ManagedFields != nil { // journals may read the original concurrently
 			pod.ManagedFields = nil // half of the object's size, and unused here
 		}
 		i.seePod(pod, old)
 	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { i.losePod(last, uid) })
-	// The mirror has an index of pods by name anyway.
+	// The mirror of pods is used as the index of pods by name.
 	i.named = func(name cluster.Name) (uid types.UID, known bool) { uid, known = pods.known[name]; return uid, known }
-	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec may become the class's
+	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // the class may keep a reference to its spec
 	o := &c.cluster.Objects
 	budgets := mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen)
 	deviceClaims := mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.mergeSeen)
@@ -82,9 +83,10 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	return all
 }
 
-// claimSeen parses the claim's selector now rather than within an attempt: it may be long.
+// claimSeen parses the claim's selector now rather than during an attempt, since the selector may
+// be long.
 func (c *Core) claimSeen(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
-	_, _ = c.cluster.VolumesFor(claim) // an error is the attempt's to report
+	_, _ = c.cluster.VolumesFor(claim) // the attempt reports an error
 	return claim
 }
 
@@ -96,7 +98,7 @@ func mirrorTable[T metav1.Object](c *common, news *clusterEvents, table *cluster
 		func(object, _ T) {
 			e := queue.Event{Resource: resource, Action: queue.Add, Label: string(resource) + "Add"}
 			if old, ok := table.Get(object.GetNamespace(), object.GetName()); ok {
-				if sameVersion(old, object) { // listed again: what was assumed about it since still holds
+				if sameVersion(old, object) { // listed again: later assumptions about the object are still valid
 					return
 				}
 				e.Action, e.Label, e.Old = queue.Update, string(resource)+"Update", old

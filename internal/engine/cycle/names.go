@@ -16,8 +16,8 @@ func nameOf(object metav1.Object) cluster.Name {
 	return cluster.Name{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// sameVersion reports whether both are the same state of the same object. Objects without a
-// resource version are never the same.
+// sameVersion reports whether a and b are the same version of the same object. It returns false for
+// objects without a resource version.
 func sameVersion(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion() && a.GetResourceVersion() != ""
 }

@@ -14,35 +14,37 @@ import (
 // DefaultSearchLimit is the default of Options.SearchLimit.
 const DefaultSearchLimit = gang.DefaultSearchLimit
 
-// Options configures a core. The zero value is a core without profiles, which New refuses; all
-// other fields have a useful zero.
+// Options configures a core. The zero value is a core without profiles, which New refuses; the zero
+// value of every other field is useful.
 type Options struct {
 	Profiles []Profile
 	// Seed determines all random choices: ties between best nodes, and the timed attempts.
 	Seed uint64
-	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means its default.
+	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means the queue's default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
 	// Shadow makes the core compare the placements made by other schedulers for the pods of its
 	// profiles. Such a core never leads.
 	Shadow bool
-	// Observer, if set, receives metrics. Stopwatch, if set, is the clock for its durations.
-	// Neither influences decisions.
+	// Observer, if set, receives metrics. Stopwatch, if set, is the clock for the durations in
+	// metrics. Neither influences decisions.
 	Observer  Observer
 	Stopwatch func() time.Time
 	// Objects, if set, receives the API objects of nodes and pods.
 	Objects Objects
-	// Groups enables features of pod groups. SearchLimit bounds the search for a placement of a
-	// group with differing pods, and the domains of a topology key tried by an attempt, in
-	// judgements of a node; 0 means [DefaultSearchLimit].
+	// Groups enables features of pod groups. SearchLimit is the maximum number of node evaluations
+	// in a search for a placement of a group with differing pods. It also limits the domains of a
+	// topology key tried by an attempt. 0 means [DefaultSearchLimit].
 	Groups      groups.Gates
 	SearchLimit int
-	// Unhurried attempts for groups do not end early for other waiting pods: for forecasts.
+	// Unhurried attempts for groups do not end early for other waiting pods. It is set for
+	// forecasts.
 	Unhurried bool
 	Disabled  Disabled
 	// PrepareAside makes plugins prepare a pod's data asynchronously before the pod is decided; see
 	// [Ask] and [plugins.Preparer]. Otherwise the deciding goroutine computes it on demand.
 	PrepareAside bool
-	// Prefer, if set, breaks ties between nodes instead of chance; see [decide.Decider].
+	// Prefer, if set, replaces the random choice between nodes with equal scores; see
+	// [decide.Decider].
 	Prefer func(*cluster.Pod) string
 }
 
@@ -55,6 +57,7 @@ type Disabled struct {
 	// Expectation (NominatedNodeNameForExpectation): the node of a pod waiting at Permit, or for
 	// writes of objects, is not written to nominatedNodeName.
 	Expectation bool `json:"expectation,omitempty"`
-	// DeviceTaintRules (DRADeviceTaintRules): they are not followed, and taint no devices.
+	// DeviceTaintRules (DRADeviceTaintRules): DeviceTaintRules are not followed, and taint no
+	// devices.
 	DeviceTaintRules bool `json:"deviceTaintRules,omitempty"`
 }

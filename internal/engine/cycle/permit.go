@@ -13,9 +13,9 @@ import (
 // maxPermitWait is the longest wait at Permit, as in kube-scheduler.
 const maxPermitWait = 15 * time.Minute
 
-// askPermit calls the Permit plugins and returns the maximum wait of each plugin holding the pod. A
-// wait without limit is capped at maxPermitWait. The first refusal ends the round: later plugins
-// are not called.
+// askPermit calls the Permit plugins and returns the maximum wait of each plugin holding the pod.
+// Longer waits are capped at maxPermitWait. The first refusal ends the round: later plugins are not
+// called.
 func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, err error) {
 	if len(b.profile.permit) == 0 {
 		return nil, nil
@@ -42,7 +42,7 @@ func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, e
 	return waits, nil
 }
 
-// holdPod makes a pod wait. Events from now on may help it if it is rejected in the end.
+// holdPod makes a pod wait. If the pod is later rejected, only events after this call may help it.
 func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
 	b.permit = &permitHold{ticket: ps.issueTicket(), since: ps.now, pending: map[string]wait{}}
 	for name, most := range waits {
@@ -50,7 +50,7 @@ func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
 	}
 	ps.held[b.permit.ticket] = b
 	ps.events.held = len(ps.held)
-	ps.nominations.clearGated() // before Held: its own assumption is no event that may help it
+	ps.nominations.clearGated() // before Held, since events of the pod's own assumption must not help it
 	ps.events.flushEvents()
 	ps.queue.Held(b.item)
 	ps.addAction(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: ps.now})

@@ -27,7 +27,7 @@ type servedProfile struct {
 	reserve          []Reserver
 	permit           []Permitter
 	prepare          []plugins.Preparer
-	learners         []plugins.Learner // among the reservers
+	learners         []plugins.Learner // the learners among the Reservers
 	sorter           Sorter
 
 	beginGroup      []GroupBeginner
@@ -35,32 +35,32 @@ type servedProfile struct {
 
 	Stages
 
-	failed failure // the last attempt that failed for all pods of its class
+	failed failure // last failed attempt that is valid for all pods of its class
 }
 
-// postFilter is a plugin at PostFilter, of Berth or out-of-tree, depending on which field is set.
-// Calling it is up to the attempts: a profile knows its plugins, and does not depend on attempts.
+// postFilter is a plugin at PostFilter, either Berth's own or out-of-tree, depending on the field
+// that is set. attempts call the plugin, because profiles must not depend on attempts.
 type postFilter struct {
 	ownPostFilter
 	plugin    string
 	outOfTree PostFilterer
 }
 
-// groupPostFilter is the same at PodGroupPostFilter. PostFilter is not run for the pods of a group.
+// groupPostFilter is a plugin at PodGroupPostFilter. PostFilter is not run for the pods of a group.
 type groupPostFilter struct {
 	ownPostFilter
 	plugin    string
 	outOfTree GroupPostFilterer
 }
 
-// ownPostFilter is the function of one of Berth's plugins at either point, if any.
+// ownPostFilter is the function of Berth's own plugin at PostFilter or PodGroupPostFilter, if any.
 type ownPostFilter struct {
 	releaser plugins.ClaimReleaser
 	preempts bool
 }
 
-// ownPostFilterOf returns the function of one of Berth's plugins there; the zero value if it has
-// none there, or if plugin is nil, as for an out-of-tree plugin.
+// ownPostFilterOf returns the function of Berth's own plugin at these points. It returns the zero
+// value if the plugin has no such function, or if plugin is nil, as for an out-of-tree plugin.
 func ownPostFilterOf(plugin any) (made ownPostFilter) {
 	switch own := plugin.(type) {
 	case plugins.ClaimReleaser:
@@ -75,10 +75,10 @@ func ownPostFilterOf(plugin any) (made ownPostFilter) {
 // has not changed, every other pod of the class fails the same way and need not be decided.
 type failure struct {
 	class    *cluster.PodClass
-	position int // in the cluster's log
+	position int // position in the cluster's log
 	versions uint64
 	why      *unschedulableReason
-	delayed  bool // holds only for pods that may not preempt yet
+	delayed  bool // valid only for pods that may not preempt yet
 }
 
 // sampled is the percentage of attempts with timed plugins, as in kube-scheduler.
@@ -114,7 +114,7 @@ func (p *servedProfile) addGroupPostFilters(byName map[string]Extension) {
 	}
 }
 
-// looksAtPods reports whether the profile has plugins or extenders that see whole pods.
+// looksAtPods reports whether the profile has plugins or extenders that read whole pods.
 func (p *servedProfile) looksAtPods() bool {
 	return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0
 }

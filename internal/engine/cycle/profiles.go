@@ -28,8 +28,8 @@ type profiles struct {
 // servesName reports whether pods of a scheduler name are scheduled.
 func (fs *profiles) servesName(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
-// newProfile prepares a profile: it sorts its out-of-tree plugins by their extension points, as
-// implemented and listed in the configuration. A plugin not listed at an implemented point is not
+// newProfile prepares a profile: it sorts the out-of-tree plugins by the extension points that they
+// implement and that the configuration lists. A plugin not listed at an implemented point is not
 // called there.
 func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	made := &servedProfile{Profile: p, Decider: fs.newDecider(p.Profile, fs.options.Seed)}
@@ -60,7 +60,7 @@ func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	}
 	for _, name := range p.At[plugins.Bind] {
 		if _, made.Default = p.Plugin(name).(plugins.OwnBinder); made.Default {
-			break // it never passes
+			break // DefaultBinder binds every pod it gets
 		}
 		if binder, ok := byName[name].(Binder); ok {
 			made.Bind = append(made.Bind, binder)
@@ -84,8 +84,8 @@ func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	return made, nil
 }
 
-// extensionsAt returns the out-of-tree plugins of an extension point, in its order. It skips the
-// names of Berth's own plugins at that point.
+// extensionsAt returns the out-of-tree plugins of an extension point, in configured order. It skips
+// the names of Berth's own plugins at that point.
 func extensionsAt[T Extension](p Profile, point plugins.Point, byName map[string]Extension) (list []T) {
 	for _, name := range p.At[point] {
 		if e, ok := byName[name].(T); ok {
@@ -117,7 +117,7 @@ func (fs *profiles) addGates(p *servedProfile, byName map[string]Extension) {
 	}
 }
 
-// gateOf returns the rejection function of a PreEnqueue plugin; nil if the plugin never rejects
+// gateOf returns the rejection function of a PreEnqueue plugin, or nil if the plugin never rejects
 // pods.
 func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
 	if gate, ok := byName[name].(Gate); ok {
@@ -132,7 +132,7 @@ func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Exte
 	case plugins.Preempter:
 		return func(item *queue.Item) bool { return fs.preemptions.rounds[item.Pod.UID] != nil }
 	case plugins.ObjectGate:
-		var asked cluster.Pod // reused, to save an allocation: such a gate concerns few pods
+		var asked cluster.Pod // reused to save allocations, since such a gate concerns few pods
 		return func(item *queue.Item) bool {
 			asked = *cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
 			return gate.PreEnqueue(fs.cluster, &asked) != ""
@@ -141,9 +141,9 @@ func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Exte
 	return nil
 }
 
-// firstRejection returns the plugin that keeps a pod out of the active queue, or "". It is the
-// queue's Admit. A pod of a group must also pass the gate of its group: the other members wait for
-// it, so its own rejection is first recorded for the group.
+// firstRejection returns the plugin that keeps a pod out of the active queue, or "". It implements
+// Queue.Admit. A pod of a group must also pass the gate of its group. Since the other members wait
+// for the pod, a rejection by its own gate is first recorded for the group.
 func (fs *profiles) firstRejection(item *queue.Item) string {
 	p := fs.byName[item.Pod.Spec.SchedulerName]
 	if p == nil {
@@ -168,12 +168,12 @@ func (fs *profiles) firstRejection(item *queue.Item) string {
 type configuration struct {
 	list      []Profile
 	byName    map[string]*servedProfile
-	interests map[string]queue.Interests // the events that may help the pods that a profile rejects
-	whole     bool                       // a profile has plugins that look at any field of a pod
+	interests map[string]queue.Interests // events that may help rejected pods, by scheduler name
+	whole     bool                       // a profile has plugins that may read any field of a pod
 }
 
-// compileProfiles prepares profiles. It does not change the active ones: an invalid list can be
-// tried without harm.
+// compileProfiles prepares profiles. It does not change the active profiles, so an invalid list has
+// no effect.
 func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
 	if len(list) == 0 {
 		return nil, errors.New("no profile")
@@ -231,7 +231,7 @@ func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	}
 	all := p.Profile.Interests(fs.cluster, displaces)
 	if fs.podGroups.gates.Generic {
-		all[groups.GangScheduling] = nil // woken by name; see podGroups.wake
+		all[groups.GangScheduling] = nil // woken by name; see podGroups.wakeMembers
 	}
 	for _, e := range p.Extensions {
 		i, ok := e.(Interested)
@@ -247,9 +247,9 @@ func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	return all, nil
 }
 
-// groupGate names the obstacle for a member let in by its own gates: a missing PodGroup, too few
-// pods to schedule a gang as a whole, a gate keeping another member out, or room being made for the
-// group.
+// groupGate names the obstacle for a member that passed its own gates. The obstacle is a missing
+// PodGroup, too few pods to schedule a gang as a whole, a gate that keeps another member out, or
+// room being made for the group.
 func (fs *profiles) groupGate(item *queue.Item, g *groups.Group) string {
 	switch by := fs.podGroups.held.heldBy(g); {
 	case fs.podGroups.progress.isIncomplete(g):
@@ -262,8 +262,8 @@ func (fs *profiles) groupGate(item *queue.Item, g *groups.Group) string {
 	return ""
 }
 
-// preempterOf names the plugin that makes room for a pod. If the profiles have changed and none
-// does, it is GangScheduling.
+// preempterOf names the plugin that makes room for a pod. If no plugin does so after a change of
+// the profiles, it returns GangScheduling.
 func (fs *profiles) preempterOf(item *queue.Item) string {
 	if p := fs.byName[item.Pod.Spec.SchedulerName]; p != nil {
 		for _, name := range p.At[plugins.PostFilter] {

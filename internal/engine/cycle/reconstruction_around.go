@@ -15,17 +15,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// rivalPod is a pod that may have been decided before or after the judged one.
+// rivalPod is a pod that may have been decided before or after the judged pod.
 type rivalPod struct {
 	number int
 	item   *queue.Item
-	bound  *v1.Pod      // if its binding is yet to come
-	placed *cluster.Pod // if it has been seen
-	ahead  bool         // in the queue
+	bound  *v1.Pod      // the bound pod, if its binding event is still held
+	placed *cluster.Pod // the placed pod, if its binding has been processed
+	ahead  bool         // ahead of the judged pod in the queue
 }
 
-// podsAround returns the pods pending at the same time. ordered is set if the order of their
-// decisions is known.
+// podsAround returns the pods that were pending at the same time as the judged pod. ordered is set
+// if the order of their decisions is known.
 func (h *reconstruction) podsAround(item *queue.Item) (list []rivalPod, ordered bool) {
 	since := h.earliest(item)
 	for _, b := range h.bound {
@@ -59,8 +59,8 @@ func (h *reconstruction) isOrdered(item *queue.Item) bool {
 	return !rejected && !item.Patient && item.Since.After(h.began)
 }
 
-// evaluateWith evaluates the nodes with only the previously decided pods placed, and restores the
-// state.
+// evaluateWith evaluates the nodes with only those pods of around placed for which before returns
+// true, and restores the state.
 func (h *reconstruction) evaluateWith(around []rivalPod, before func(*rivalPod) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
 	var undo []func()
 	for i := range around {

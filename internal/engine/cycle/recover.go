@@ -10,9 +10,10 @@ import (
 	"slices"
 )
 
-// recoverAttempt, deferred by decidePod, ends the attempt of a pod after a panic in its decision:
-// no pod may stop the scheduling of other pods. The pod backs off. All potentially half-changed
-// state is recomputed: the cluster's sums from the pods in the API, and the rankings from the sums.
+// recoverAttempt, deferred by decidePod, ends the attempt of a pod after a panic in its decision: a
+// panic caused by one pod must not stop the scheduling of other pods. The pod backs off. All
+// potentially half-changed state is recomputed: the cluster's sums from the pods in the API, and
+// the rankings from the sums.
 //
 // In kube-scheduler a panic in a plugin ends the process.
 func (s *attempts) recoverAttempt(b *placement) {
@@ -20,13 +21,13 @@ func (s *attempts) recoverAttempt(b *placement) {
 	if value == nil {
 		return
 	}
-	if s.placements.byPod[b.Pod.UID] != b { // the panic came before or while the pod was counted
+	if s.placements.byPod[b.Pod.UID] != b { // the panic occurred before or during the counting of the pod
 		s.cluster.RemovePod(b.Pod.UID)
 	}
 	s.reportPanic(b, value)
 	fault := &Fault{Message: fmt.Sprintf("internal error while the pod was decided: %v", value)}
 	if b.stage != reserving {
-		return // the placement was complete; what panicked came after it
+		return // the placement was complete before the panic
 	}
 	s.placements.takeBack(b, fault)
 }
@@ -39,7 +40,7 @@ func (s *attempts) reportPanic(b *placement, value any) {
 		stack = elsewhere.Stack()
 	}
 	s.addAction(Panicked{Reference(b.Pod), fmt.Sprint(value), stack, s.cluster.Recount()})
-	for _, name := range slices.Sorted(maps.Keys(s.profiles.byName)) { // in a fixed order: each draws a seed
+	for _, name := range slices.Sorted(maps.Keys(s.profiles.byName)) { // in a fixed order, since each decider draws a seed
 		p := s.profiles.byName[name]
 		p.Decider, p.failed = s.newDecider(p.Profile.Profile, s.rng.Uint64()), failure{}
 	}

@@ -14,26 +14,27 @@ import (
 
 // settleWithin is the time a group or tree stays out of the queue after all its removals have
 // completed, while some of its victims still exist. Pods without a grace period are deleted
-// immediately, and only their watch events are late: an attempt before the last of them costs as
-// much as the successful one. A slower victim is awaited like any other pod: by its events.
+// immediately, and only their watch events are delayed. An attempt before the last watch event
+// would cost as much as the successful attempt. Victims that take longer wake the group by their
+// events, as any other pod does.
 const settleWithin = 250 * time.Millisecond
 
-// settling is a round with all removals completed. It stays in rounds until it settles.
+// settling is a round with all removals completed. It stays in preemptions.rounds until it settles.
 type settling struct {
 	*round
 	preemptor types.UID
 	until     time.Time
 }
 
-// settleRound ends the round of a group: now if it was already over or all its victims are deleted,
-// otherwise after their deletion or a short time.
+// settleRound ends the round of a group: immediately if all its victims are deleted or the round
+// was already over, otherwise after the deletion of the victims or after settleWithin.
 func (pr *preemptions) settleRound(r *removal) {
 	s := settling{r.round, r.pod, pr.now.Add(settleWithin)}
 	if r.failed || !pr.hasVictims(s.round) {
 		pr.endGroupRound(s)
 		return
 	}
-	pr.settling = append(pr.settling, s) // later ones end later
+	pr.settling = append(pr.settling, s) // sorted, since later rounds have later deadlines
 }
 
 // hasVictims reports whether a victim of a round is still on its node.

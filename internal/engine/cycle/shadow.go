@@ -11,8 +11,8 @@ import (
 )
 
 // compare evaluates every node for a pod bound by another scheduler, in the possible states of the
-// nodes at that scheduler's decision. It is a trial: no pod stays placed, and the attempt is not
-// counted.
+// nodes at that scheduler's decision. The evaluation is a trial: no pod remains placed, and the
+// attempt is not counted.
 func (s *attempts) compare(pod *v1.Pod) {
 	if !s.options.Shadow || pod.Spec.NodeName == "" || rules.IsTerminal(pod) {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/quantity"
 )
 
-// New returns a core without any state of its cluster yet.
+// New returns a core with an empty cluster model.
 func New(o Options) (*Core, error) {
 	c := assembleCore(newCommon(o))
 	c.queue.Admit, c.queue.Admitted, c.queue.Moved = c.profiles.firstRejection, c.nominations.podAdmitted, c.nominations.podMoved
@@ -27,9 +27,9 @@ func New(o Options) (*Core, error) {
 	return c, nil
 }
 
-// assembleCore creates the parts of a core, in their order. Each receives the earlier ones it uses.
-// Reports from an earlier component to a later one go through a function or an interface filled in
-// afterwards: nominations.keepsOut, placements.outcome, the hooks of the queue.
+// assembleCore creates the parts of a core, in their order. Each part receives the earlier parts
+// that it uses. An earlier part calls a later part only through a function or an interface that is
+// set afterwards: nominations.keepsOut, placements.outcome, and the hooks of the queue.
 func assembleCore(s *common) *Core {
 	c := &Core{common: s}
 	gates := s.options.Groups
@@ -98,10 +98,10 @@ func (c *Core) replaceProfiles(list []Profile) error {
 	return nil
 }
 
-// Step processes an event and returns the resulting actions. now must not be before that of the
-// previous step. The slice is reused by the next step: the caller must carry out or copy the
+// Step processes an event and returns the resulting actions. now must not be before the time of the
+// previous step. The next step reuses the returned slice, so the caller must carry out or copy the
 // actions before calling Step again. A step decides at most one pod or one pod group: a Tick takes
-// the next one from the queue, and an Answered may continue an attempt suspended by an asynchronous
+// the next pod from the queue, and an Answered may continue an attempt suspended by an asynchronous
 // question.
 func (c *Core) Step(now time.Time, e Event) []Action {
 	c.beginStep(now)
@@ -112,7 +112,7 @@ func (c *Core) Step(now time.Time, e Event) []Action {
 	} else {
 		c.applyEvent(e)
 	}
-	// Gates depend on the state of whole groups, which may have changed anywhere above.
+	// Gates depend on the state of whole groups, which any of the calls above may have changed.
 	c.podGroups.regateHeld()
 	return c.actions
 }
@@ -169,13 +169,13 @@ func (c *Core) applyEvent(e Event) {
 	}
 }
 
-// applyTick lets time take effect, wakes pods that recent events may help, and decides one pod or
-// pod group.
+// applyTick ends expired waits, wakes pods that recent events may help, and decides one pod or pod
+// group.
 //
-// The order matters. Expired waits and reservations end first: the room they release is itself an
-// event that may wake pods. Only then are the recorded events passed to the queue, so that a pod
-// woken by them can be popped by this very tick. A core that does not lead also does all of this,
-// without deciding pods: its queue is current when it takes over.
+// The order matters. Expired waits and reservations end first, because the release of their room is
+// an event that may wake pods. Then the recorded events are passed to the queue, so that the same
+// tick can pop a pod woken by them. A core that does not lead takes the same steps, but decides no
+// pods. So its queue is up to date when it takes over.
 func (c *Core) applyTick() {
 	if c.now.Sub(c.flushed) >= flushEvery {
 		c.flushed = c.now
@@ -199,13 +199,14 @@ func (c *Core) applyTick() {
 	if !c.ready.begun {
 		c.ready.begun = true
 		c.addAction(Ready{})
-		// As long as the core did not decide, it wrote no conditions of groups either.
+		// Before the core began to decide, it wrote no conditions of groups.
 		c.podGroups.updateAllScheduled()
 	}
 
 	switch item := c.queue.Pop(c.now); {
 	case item == nil:
-	// The popped pod represents its group; the other members are taken from wherever they wait.
+	// The popped pod represents its group; the other members are taken from their places in the
+	// queue.
 	case c.groupOf(item) != nil:
 		c.attempts.scheduleGroup(c.groupOf(item), item)
 	default:

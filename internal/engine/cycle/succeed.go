@@ -14,29 +14,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Resumed gives a new core, after it was shown the objects, the rest of its predecessor's state:
-// the waits of pods, their reservations, the beginning of groups' waits, the victims not
-// counted by a budget yet, the plugins' learnt data, and the time of the queue's last flush. It
-// precedes the first Tick.
+// Resumed passes the state of a previous core, except for API objects, to a new core. It follows
+// the events with the objects, and precedes the first Tick. The state consists of the waits of
+// pods, their reservations, the beginning of groups' waits, the victims not counted by a budget
+// yet, the plugins' learnt data, and the time of the queue's last flush.
 type Resumed struct {
 	Pods     []queue.Saved
 	Rooms    map[types.UID]string    `json:",omitempty"` // nominated nodes of pods that wait
 	Budgets  []Used                  `json:",omitempty"`
 	Waits    map[types.UID]time.Time `json:",omitempty"` // groups.Group.Since, by PodGroup
 	Reserved *Reservation            `json:",omitempty"`
-	Rests    time.Time               `json:",omitzero"` // no reservation begins before
-	Room     time.Time               `json:",omitzero"` // until when the room of [MoveLeases] is kept
+	Rests    time.Time               `json:",omitzero"` // earliest start of the next reservation
+	Room     time.Time               `json:",omitzero"` // deadline of the reservation of [MoveLeases]
 	// Learnt is the plugins' learnt data about arrived pods, by scheduler name.
 	Learnt  map[string]*plugins.Learnt `json:",omitempty"`
-	Flushed time.Time                  `json:",omitzero"` // zero: the first Tick flushes
+	Flushed time.Time                  `json:",omitzero"` // zero: the first Tick flushes the queue
 }
 
 func (Resumed) isEvent() {}
 
 // Calm reports whether no work is pending: no outstanding action, no placement, no terminating
-// victim, no unfinished list that decisions wait for. A new core, shown the same objects and then
-// given the result of Save, has the same state as this one, except for caches, and for the count of
-// attempts continued with their content.
+// victim, and no unfinished list required for decisions. A new core that receives the same objects,
+// and then the result of Save, has the same state as this core, except for caches and
+// Item.Continued, which depends on caches.
 func (c *Core) Calm() bool {
 	if !c.Synced() || len(c.placements.byPod)+len(c.handlers)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
 		len(c.claims.byName)+len(c.claims.releasing)+len(c.placements.conditions) > 0 {
@@ -50,12 +50,12 @@ func (c *Core) Calm() bool {
 	return true
 }
 
-// Save returns the state of this core, which must be calm, beyond the objects. The core must not be
-// stepped afterwards.
+// Save returns the state of this core, except for API objects. The core must be calm. The core must
+// not be stepped afterwards.
 func (c *Core) Save() Resumed {
-	// Both would be done by the next tick, which this core will not see.
+	// The next tick would make both calls, but this core receives no further tick.
 	c.nominations.clearGated()
-	c.events.flushEvents() // what has happened may help pods that wait
+	c.events.flushEvents() // recorded events may help waiting pods
 	r := Resumed{
 		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: map[types.UID]time.Time{},
 		Reserved: c.reserved.held, Rests: c.reserved.rests, Flushed: c.flushed,
@@ -94,7 +94,7 @@ func (c *Core) Save() Resumed {
 }
 
 // resume restores the state of the previous core. Nominations are restored before the queue:
-// clearing one may activate other pods, which Restore puts back.
+// clearing a nomination may activate other pods, which Restore puts back into their places.
 func (c *Core) resume(r Resumed) {
 	c.flushed = r.Flushed
 	c.moveReservations.resume(r.Room)
@@ -129,11 +129,12 @@ func (c *Core) resume(r Resumed) {
 		}
 	}
 	c.preemptions.countVictims("")
-	c.events.dropEvents() // the objects are no news
+	c.events.dropEvents() // the objects are not changes
 }
 
-// Succeed replaces another, saved core by this one: it adopts the recorded decisions, which do not
-// influence scheduling. The other core's queue retires, so that no pod is counted twice.
+// Succeed replaces another core, whose state was saved, with this core. It adopts the recorded
+// decisions, which do not influence scheduling. It retires the other core's queue, so that no pod
+// is counted twice.
 func (c *Core) Succeed(other *Core) {
 	other.queue.Retire()
 	c.decisions.adoptFrom(other.decisions)

@@ -35,13 +35,13 @@ func (s *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAtt
 	return t
 }
 
-// beginPart begins a part of the attempt with the whole effort: placing the tree, or making room
-// for it.
+// beginPart begins a part of the attempt, placing the tree or making room for it, with the full
+// limit of work.
 func (t *treeAttempt) beginPart() {
 	t.until = t.leaves[0].profile.Decider.Work() + t.limits.Work<<min(t.root.Shortened, gang.MostDoublings)
 }
 
-// shareDelay ends the preemption delay for all pods once it is over for one.
+// shareDelay ends the preemption delay for all pods once it is over for one pod.
 func (t *treeAttempt) shareDelay() {
 	over := slices.ContainsFunc(t.leaves, func(a *groupAttempt) bool {
 		return slices.ContainsFunc(a.members, func(m *member) bool { return !m.asked.Delayed })
@@ -86,8 +86,8 @@ func (t *treeAttempt) anyPlaced(child groups.Child) bool {
 	return slices.ContainsFunc(t.below(child.Composite), isPlaced)
 }
 
-// placeGroup places one group. A group with its requirement met is settled, wherever the rest of
-// its pods may go.
+// placeGroup places one group. A group that meets its requirement is settled, even if its remaining
+// pods are not placed.
 func (t *treeAttempt) placeGroup(child groups.Child, how placeOptions) (settled bool, err error) {
 	a := t.attemptOf[child.Group]
 	if a == nil {
@@ -134,8 +134,8 @@ func hasAny(child groups.Child, some map[*groups.Group]bool) bool {
 }
 
 // mayHelpToRepeat reports whether an attempt that placed no pods may end differently in the same
-// state: it was ended early, or groups that fit by themselves would be enough, but conflict with
-// each other. It leaves a record of why groups do not fit by themselves.
+// state: because it was ended early, or because enough groups fit by themselves but conflict with
+// each other. As a side effect, it records the reasons why groups do not fit by themselves.
 func (t *treeAttempt) mayHelpToRepeat() bool {
 	if t.inDomain || t.shortened || !t.placed {
 		return t.inDomain || t.shortened
@@ -152,7 +152,8 @@ func (t *treeAttempt) mayHelpToRepeat() bool {
 	return t.shortened || t.anyHopeful(groups.Child{Composite: t.root}, alone)
 }
 
-// anyHopeful reports whether a group that fits by itself would be placed if all such groups were.
+// anyHopeful reports whether a group that fits by itself would be placed if all groups that fit by
+// themselves were placed.
 func (t *treeAttempt) anyHopeful(of groups.Child, alone map[*groups.Group]bool) bool {
 	var holds func(of groups.Child) bool
 	holds = func(of groups.Child) bool {
@@ -182,7 +183,7 @@ func (a *groupAttempt) renew() {
 			continue
 		}
 
-		// Confined to a domain, each member gets a class different from its original one.
+		// A member confined to a domain gets a new class, different from its original class.
 		for _, in := range a.tree.within {
 			asked.Pod = gang.SelectDomain(asked.Pod, in.key, in.domain)
 		}
@@ -212,7 +213,8 @@ func (a *groupAttempt) lacksOwn() bool {
 	return v.Fit < v.Needed || v.NoDomain != ""
 }
 
-// wordsOf describes why fitting groups are not placed: the shortage of a composite.
+// wordsOf returns the message for fitting groups that are not placed, which describes the shortage
+// of a composite.
 func (t *treeAttempt) wordsOf(c *groups.Composite) string {
 	children := c.Children()
 	return fmt.Sprintf("composite pod group %q is unschedulable: %d of %d groups fit, %s needed at once",
@@ -226,7 +228,8 @@ func areNeeded(count int) string {
 	return fmt.Sprintf("%d are", count)
 }
 
-// failingAbove returns the lowest composite above a group that was given up; the root if none was.
+// failingAbove returns the lowest given-up composite above a group, or the root if no composite
+// above it was given up.
 func (t *treeAttempt) failingAbove(g *groups.Group) *groups.Composite {
 	for c := g.Parent(); c != nil; c = c.Parent() {
 		if _, failing := t.failing[c]; failing {

@@ -20,9 +20,9 @@ type treePlacement struct {
 	domain string
 	groups []groupState
 	pods   int
-	all    bool             // no pod remains
-	full   float64          // how much of the domain is requested then, in percent
-	leave  [][]*cluster.Pod // the units that leave for it
+	all    bool             // all pods below the composite are placed
+	full   float64          // fill level of the domain with this placement, in percent
+	leave  [][]*cluster.Pod // units preempted for this placement
 	// failing is the value of treeAttempt.failing for this placement.
 	failing map[*groups.Composite]int
 }
@@ -35,9 +35,10 @@ type placeOptions struct {
 	preemption *gang.TreeRoom
 }
 
-// placeInDomains places the pods below a composite in one domain of its topology key: the domain
-// with the least important victims, if any, and among these the one with the best score, which is
-// upstream's: the fill level of the domain, and the number of the composite's pods placed there.
+// placeInDomains places the pods below a composite in one domain of its topology key: It chooses
+// the domain with the least important victims, if any. Among equal domains it chooses the domain
+// with the best score. As upstream, the score depends on the fill level of the domain and on the
+// number of the composite's pods placed there.
 func (t *treeAttempt) placeInDomains(c *groups.Composite, how placeOptions) (settled bool, err error) {
 	t.inDomain = true
 	key := c.TopologyKey()
@@ -115,8 +116,8 @@ func (t *treeAttempt) placeConfined(c *groups.Composite, to confine, how placeOp
 	return t.placeChildren(c, how)
 }
 
-// listDomains lists the existing values of a key within the domains above. If pods below the
-// composite have nodes already, it returns only their value.
+// listDomains lists the existing values of a key within the current domains of the composites
+// above. If pods below the composite already have nodes, it returns only the value of these nodes.
 func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, error) {
 	pinned, bare := map[string]bool{}, []string(nil)
 	for _, p := range t.podGroups.units.OnNodes(c.Leaves()...) {
@@ -172,8 +173,8 @@ func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePla
 	return p
 }
 
-// bestOf returns the placement with the least important victims, among equal ones the placement
-// with the best score, and among these the first by name.
+// bestOf returns the placement with the least important victims. Ties are broken by the best score,
+// and then by the name of the domain.
 func bestOf(list []treePlacement) treePlacement {
 	most := 1
 	for i := range list {
@@ -185,8 +186,8 @@ func bestOf(list []treePlacement) treePlacement {
 	})
 }
 
-// listFailures returns the reasons why the pods below a composite found no node in a domain of a
-// key.
+// listFailures returns the failures of the pods below a composite that found no node in a domain of
+// a key.
 func (t *treeAttempt) listFailures(c *groups.Composite, key string) map[*groupAttempt][]*decide.Failure {
 	t.nameDomains(c, key)
 	all := map[*groupAttempt][]*decide.Failure{}
@@ -203,8 +204,8 @@ func (t *treeAttempt) nameDomains(c *groups.Composite, key string) {
 	}
 }
 
-// place places the pods below a child and reports whether the child is then settled; otherwise it
-// takes its placements back.
+// place places the pods below a child and reports whether the child is then settled. If not, place
+// takes the placements back.
 func (t *treeAttempt) place(child groups.Child, how placeOptions) (settled bool, err error) {
 	switch {
 	case child.Group != nil:
@@ -215,8 +216,8 @@ func (t *treeAttempt) place(child groups.Child, how placeOptions) (settled bool,
 	return t.placeChildren(child.Composite, how)
 }
 
-// placeChildren places the children of a composite one after the other. Preemption is limited to as
-// many unfitting children as the composite lacks.
+// placeChildren places the children of a composite one after the other. The number of children to
+// preempt for is limited to the number that the composite lacks.
 func (t *treeAttempt) placeChildren(c *groups.Composite, how placeOptions) (settled bool, err error) {
 	count, least, left := 0, t.podGroups.progress.leastGroups(c), how.preemption.Len()
 	children := c.Children()
@@ -224,7 +225,7 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, how placeOptions) (sett
 		return boolToInt(hasAny(b, how.first)) - boolToInt(hasAny(a, how.first))
 	})
 
-	var rest []groups.Child // that have nothing placed
+	var rest []groups.Child // children without placed pods
 	for _, child := range children {
 		settled, err := t.place(child, placeOptions{first: how.first})
 		if err != nil {
@@ -252,8 +253,8 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, how placeOptions) (sett
 		}
 	}
 
-	// A composite with too few children keeps none of them: their room is for other parts of the
-	// tree.
+	// A composite with too few settled children gives up all of them, which frees their room for
+	// other parts of the tree.
 	if count >= least {
 		delete(t.failing, c)
 		return true, nil
@@ -264,8 +265,8 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, how placeOptions) (sett
 	return false, nil
 }
 
-// placeTree places the tree from scratch. It reports whether enough pods are placed, and at least
-// one.
+// placeTree places the tree from scratch. It reports whether enough pods, and at least one pod, are
+// placed.
 func (t *treeAttempt) placeTree(how placeOptions) (settled bool, err error) {
 	t.failing = map[*groups.Composite]int{}
 	t.renew(t.root)

@@ -24,10 +24,10 @@ type treePart struct {
 	err          error
 }
 
-// startPlacements starts the placements of all members with a node, and has the remaining ones
-// decided again. If out-of-tree plugins refuse so many that the tree lacks its quorum, all are
-// given up. If no pod is started, none is decided again before its back-off: the refused pods would
-// be among them.
+// startPlacements starts the placements of all members with a node, and requeues the remaining
+// members to be decided again. If out-of-tree plugins refuse so many members that the tree lacks
+// its quorum, all members are given up. If no pod is started, all pods back off before they are
+// decided again, because the refused pods are among them.
 func (t *treeAttempt) startPlacements() {
 	t.root.Shortened = 0
 	var parts []*treePart
@@ -67,8 +67,8 @@ func (t *treeAttempt) startPlacements() {
 	}
 }
 
-// giveUpRefused extends the refused groups by those below composites with too few remaining groups.
-// It reports whether the child is still settled.
+// giveUpRefused adds the groups below composites with too few remaining groups to the refused
+// groups. It reports whether the child is still settled.
 func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused map[*groups.Group]error) (settled bool) {
 	if g := of.Group; g != nil {
 		return refused[g] == nil && t.podGroups.progress.isSettled(of)
@@ -84,8 +84,8 @@ func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused 
 		return true
 	}
 
-	// Groups placed below a composite that gives up are refused with it, for the reason of one
-	// refused group.
+	// Groups placed below a given-up composite are refused as well, with the reason of one refused
+	// group.
 	why := errors.New("too few groups of the composite pod group are left")
 	for _, g := range of.Composite.Leaves() {
 		if err := refused[g]; err != nil {
@@ -100,8 +100,8 @@ func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused 
 	return false
 }
 
-// rejectAll requeues all members. An event that can help any of them wakes the tree; with retry it
-// is retried after its back-off, whatever happens.
+// rejectAll requeues all members. An event that can help any member wakes the tree. With retry, the
+// tree is retried after its back-off, even without an event.
 func (t *treeAttempt) rejectAll(retry bool) {
 	if t.shortened {
 		t.root.Shortened++
@@ -136,7 +136,7 @@ func (t *treeAttempt) reasonOf(a *groupAttempt) string {
 	return message + "."
 }
 
-// failAll requeues all members after an error, even if it concerns only one of them.
+// failAll requeues all members after an error, even if the error concerns only one member.
 func (t *treeAttempt) failAll(err error) {
 	t.rewind(t.root)
 	whole := err

@@ -18,7 +18,7 @@ import (
 // treeRoom is package gang's view of a tree.
 type treeRoom struct{ *treeAttempt }
 
-// Place places the tree in upstream's order, or in any.
+// Place places the tree in upstream's order, or in any order if anyhow is set.
 func (t treeRoom) Place(anyhow bool) bool {
 	place := func() (bool, error) { return t.placeTree(placeOptions{}) }
 	if anyhow {
@@ -50,7 +50,7 @@ func (t treeRoom) Placed() (list []*gang.Attempt) {
 // Remember returns a function restoring the current placement of the groups.
 func (t treeRoom) Remember() (restore func()) { return t.remember() }
 
-// asOne returns an attempt for all pods of the tree together. It decides none of them.
+// asOne returns an attempt for all pods of the tree together. It does not decide any pods.
 func (t *treeAttempt) asOne() *gang.Attempt {
 	r := t.requestFor(t.leaves)
 	r.Eligible, r.Need = nil, 1
@@ -71,7 +71,7 @@ func (t *treeAttempt) requestFor(list []*groupAttempt) *gang.Request {
 }
 
 // listProspects lists the domains of a key that may have room for the pods below a composite, the
-// best first, or starting with another one after each attempt that was ended early.
+// best domain first. After each attempt that was ended early, the list starts with another domain.
 func (t *treeAttempt) listProspects(c *groups.Composite, key string, domains []string, how placeOptions) []gang.Prospect {
 	below := t.below(c)
 	if len(below) == 0 {
@@ -85,7 +85,7 @@ func (t *treeAttempt) listProspects(c *groups.Composite, key string, domains []s
 }
 
 // cannotBeBest reports whether a domain cannot improve on the fitting placements of a composite: it
-// requires more important victims, or would be less full with all pods.
+// requires more important victims, or would have a lower fill level with all pods.
 func (t *treeAttempt) cannotBeBest(in *gang.Prospect, fitting []treePlacement, how placeOptions) bool {
 	return slices.ContainsFunc(fitting, func(p treePlacement) bool {
 		if how.preemption != nil {
@@ -118,8 +118,9 @@ func (t *treeAttempt) countNeeded(of groups.Child) int {
 	return max(1, sum)
 }
 
-// planRoom plans the victims for the tree; nil if preemption would not help. It leaves the state of
-// the tree unchanged. A tree that may fit with a longer search is first searched for longer.
+// planRoom plans the victims for the tree. It returns nil if preemption would not help. It leaves
+// the state of the tree unchanged. If the tree may fit after a longer search, victims are planned
+// only after that search.
 func (t *treeAttempt) planRoom() *gang.RoomPlan {
 	if t.shortened && t.root.Shortened < gang.MostDoublings {
 		return nil
@@ -145,8 +146,8 @@ func (t *treeAttempt) planRoom() *gang.RoomPlan {
 	return plan
 }
 
-// placeAs counts the pods on the nodes of a plan. It returns false, with none placed, if that
-// fails.
+// placeAs counts the pods on the nodes of a plan. If that fails, it returns false, and no pod is
+// placed.
 func (t *treeAttempt) placeAs(plan *gang.RoomPlan) bool {
 	for _, a := range t.leaves {
 		own := &gang.RoomPlan{}
@@ -197,8 +198,8 @@ func preemptionMessage(victims int) string {
 	return fmt.Sprintf("pod group preemption: found a placement for podgroup, preempting %d victims", victims)
 }
 
-// withoutNominations places the tree with the nominations of its pods suspended. Pods that then
-// lack a node are nominated again.
+// withoutNominations places the tree with the nominations of its pods suspended. Pods without a
+// node afterwards are nominated again.
 func (t *treeAttempt) withoutNominations(place func() (settled bool, err error)) (settled bool, err error) {
 	nominees := map[*gang.Member]*cluster.Pod{}
 	for _, a := range t.leaves {

@@ -16,13 +16,14 @@ import (
 )
 
 // A group of a tree is tried in many placements before one is found that fits the whole tree. A
-// groupState is one of them: the nodes of its pods and their requests, so that this placement can
-// be restored, and the pods can be moved within the domains that confined them.
+// groupState is one of these placements. It holds the nodes of the group's pods and their requests,
+// so that the placement can be restored, and the pods can be moved within the domains that confined
+// them.
 type groupState struct {
 	target  *groupAttempt
 	attempt *gang.Attempt
 	places  []gang.Place
-	asked   []askedState // of its pods, in their order
+	asked   []askedState // states of the group's pods, in their order
 }
 
 // askedState is the request for a pod, and its result.
@@ -46,7 +47,7 @@ func (t *treeAttempt) rememberGroups(c *groups.Composite) (list []groupState) {
 	return list
 }
 
-// restoreGroups restores this state of the groups. None of their pods may be placed.
+// restoreGroups restores the given state of the groups. None of their pods may be placed.
 func (t *treeAttempt) restoreGroups(list []groupState) (err error) {
 	for _, s := range list {
 		s.target.attempt = s.attempt
@@ -69,6 +70,6 @@ func (t *treeAttempt) remember() (restore func()) {
 	list := t.rememberGroups(t.root)
 	return func() {
 		t.failing, t.shortened, t.placed, t.inDomain = failing, was.shortened, was.placed, was.inDomain
-		_ = t.restoreGroups(list) // a pod that is refused now is left out
+		_ = t.restoreGroups(list) // a pod that is now refused is omitted
 	}
 }

@@ -12,19 +12,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file reports unscheduled pods to users: by the event FailedScheduling, and the condition
-// PodScheduled. Pods are tried often, so both are written only if they contain news.
+// This file reports unscheduled pods to users: by the event FailedScheduling and the condition
+// PodScheduled. Pods are tried often, so both are written only if their content is new.
 
-// repeatAfter is the time for which a repeated event with the same message about a pod is
-// suppressed, and a condition with a write not observed yet. A pod waiting with many other pods is
-// tried whenever one of them could be placed; an event each time would bury the news.
+// repeatAfter is the time for which identical reports about a pod are suppressed: events with the
+// same message, and conditions whose write has not been observed yet. A pod waiting with many other
+// pods is tried whenever one of them could be placed. An event for each attempt would hide new
+// information.
 const repeatAfter = 30 * time.Second
 
-// unschedulableReason is the reason why a pod is not placed; pods of a class share it.
+// unschedulableReason is the reason why a pod is not placed. Pods of a class share it.
 type unschedulableReason struct {
 	message string
 	plugins []string
-	pending []string // of plugins that asked the pod to wait
+	pending []string // plugins that made the pod wait
 	reasons map[string]int
 }
 
@@ -48,11 +49,12 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 
 	known := s.written(item)
 	if known != nil && known.Status == condition.Status {
-		// By convention the time changes with the status only.
+		// By convention, the transition time changes only with the status.
 		condition.LastTransitionTime = known.LastTransitionTime
 	}
 
-	// A nomination written and not observed yet would stay, and look like another client's.
+	// A written but unobserved nomination would otherwise remain, and would look like another
+	// client's nomination.
 	unseen := s.unseenNomination(item)
 	asNominated := nominate == nil || *nominate == pod.Status.NominatedNodeName && (unseen == "" || unseen == *nominate)
 	reworded := asNominated && known != nil && known.Status == condition.Status && known.Reason == reason
@@ -68,7 +70,7 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 }
 
 // noteNominating records a pending write of a pod's nomination. It does not record that a
-// nomination is cleared: the watch may still show the node written before.
+// nomination is cleared: the watch may still show the node written earlier.
 func (s *common) noteNominating(item *queue.Item, node string) {
 	if node != "" {
 		item.Nominating = &queue.Nominating{Node: node, At: s.now}
@@ -85,9 +87,8 @@ func (s *common) unseenNomination(item *queue.Item) string {
 	return ""
 }
 
-// written returns the pod's existing or pending condition, or nil. The scheduler's own last write
-// counts until the watch has shown another version of the pod: it was decided, but the pod does not
-// show it yet.
+// written returns the pod's existing or pending condition, or nil. The condition last written by
+// this scheduler counts as pending until the watch has shown another version of the pod.
 func (s *common) written(item *queue.Item) *v1.PodCondition {
 	pod := item.Pod
 	if t := item.Written; t != nil && pod.ResourceVersion != "" && t.Version == pod.ResourceVersion && s.now.Sub(t.At) < repeatAfter {
