@@ -33,18 +33,19 @@ var (
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 
-// TestChaos: watches lag and restart, requests are refused, withdrawn or completed late, pods and
-// nodes appear, disappear and return under their names, room is held for successors, schedulers are
-// killed. No pod is ever bound twice, no node is overcommitted and no held room is given away. Once
-// everything is calm, every pod is on a node or waits because the plain evaluator rejects it, and
-// no state of finished work remains. If a profile promises to respect disruption budgets,
-// preemption removes no more pods than a budget allows, judged by the state shown to the core. Each
-// run is then replayed: another core given the same events returns the same actions, byte for byte.
-// Every tenth run is also written to files, and continues in another file with another core
+// TestChaos runs a core against random events. Watches lag and restart; requests are refused,
+// withdrawn or completed late; pods and nodes appear, disappear and return under their names; room
+// is held for successors; and schedulers are killed. The test verifies that no pod is ever bound
+// twice, that no node is overcommitted, and that no held room is used by other pods. Once
+// everything is calm, every pod is on a node, or waits because the plain evaluator rejects it, and
+// no state of finished work remains. If a profile requires preemption to respect disruption
+// budgets, preemption removes no more pods than a budget allows in the state shown to the core.
+// Each run is then replayed: another core given the same events returns the same actions, byte for
+// byte. Every tenth run is also written to files, and continues in another file with another core
 // whenever no work is pending; each file is replayed separately. With -chaos 1 a failing run prints
 // its journal.
 func TestChaos(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(1200)) // little is kept, and much is made
+	defer debug.SetGCPercent(debug.SetGCPercent(1200)) // the test allocates much and retains little
 	runChaos(t, *chaosRuns, chaosRun)
 	if n := besideRoom.Load(); n == 0 && *chaosRuns >= 1000 {
 		t.Error("no pod was decided on a node where room was kept")
@@ -116,14 +117,14 @@ func (c *chaos) live(something func()) (binds int, err error) {
 
 // end lets the world come to rest, and checks the final state.
 func (c *chaos) end() error {
-	calm := time.Minute // shorter than the time after which pods are tried without an event, as is the other one
+	calm := time.Minute // shorter than the maximum wait for an event, as is the value below
 	if c.options.Seed%2 == 0 {
 		c.putRoom(nil)
 	} else {
-		calm = 4 * time.Minute // the room that is shown last is kept no longer
+		calm = 4 * time.Minute // the reservation shown last ends within this time
 	}
 	if c.budgets.keep {
-		calm = max(calm, 3*time.Minute) // for two minutes victims count that another core does not know of
+		calm = max(calm, 3*time.Minute) // victims unknown to another core count for two minutes
 	}
 	c.settle(calm)
 	c.judge()
@@ -145,7 +146,7 @@ func (c *chaos) end() error {
 	return c.replay()
 }
 
-// gentleInChaos enables gentle preemption in some runs, and a delay in some of these.
+// gentleInChaos enables gentle preemption in some runs, and in some of these runs also a delay.
 func gentleInChaos(p *Profile, seed uint64) {
 	p.GentlePreemption = seed%5 < 2
 	if p.GentlePreemption && seed%3 == 1 {
@@ -156,7 +157,7 @@ func gentleInChaos(p *Profile, seed uint64) {
 type chaos struct {
 	*world
 	made  int
-	grown map[string]int // by how many CPUs a node has, by name
+	grown map[string]int // number of CPUs added to a node, by name
 }
 
 func (c *chaos) something() {
@@ -185,7 +186,7 @@ func (c *chaos) something() {
 		c.list(c.kinds[c.rng.IntN(len(c.kinds))])
 	case n == 14 && c.rng.IntN(12) == 0:
 		c.start()
-	case n == 15: // terminating, as long as its node likes
+	case n == 15: // terminating for an arbitrary time
 		if p := c.anyPod(); p != nil && p.DeletionTimestamp == nil {
 			c.change(p, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: c.now} })
 		}
@@ -209,7 +210,7 @@ func (c *chaos) something() {
 		c.deliver(MoveLeases)
 	case n == 37:
 		c.changeNode()
-	case n == 38: // resized in place, never up: an unseen increase could not be decided correctly
+	case n == 38: // resized in place, only to less, since a decision cannot account for an unseen increase
 		if p := c.anyPod(); p != nil && p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() > 200 {
 			c.change(p, func(p *v1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("200m")
@@ -220,8 +221,8 @@ func (c *chaos) something() {
 	}
 }
 
-// changeNode grows a node, removes its zone, or moves it to another zone: its running pods may
-// violate their constraints, and pending pods may fit.
+// changeNode grows a node, removes its zone, or moves it to another zone. Afterwards, running pods
+// may violate their constraints, and pending pods may fit.
 func (c *chaos) changeNode() {
 	if len(c.nodes) == 0 {
 		return
@@ -240,8 +241,8 @@ func (c *chaos) changeNode() {
 	c.putNode(n)
 }
 
-// nodeOf returns a node at the largest size ever used under its name: no scheduler could decide
-// correctly about a node shrinking unseen.
+// nodeOf returns a node at the largest size ever used under its name: a decision cannot account for
+// a node that shrinks unseen.
 func (c *chaos) nodeOf(name string) *v1.Node {
 	var i int
 	_, _ = fmt.Sscanf(name, "n%d", &i)
@@ -266,7 +267,7 @@ func (c *chaos) newPod(name string) *v1.Pod {
 	p := aPod(name, fmt.Sprintf("%dm", 200*(1+c.rng.IntN(5))))
 	p.UID = types.UID(fmt.Sprintf("%s-%d", name, c.made))
 	p.Labels = map[string]string{"app": string(rune('x' + c.rng.IntN(3)))}
-	if c.made%2 == 0 { // room is reserved where the others are, which may end
+	if c.made%2 == 0 { // room is reserved on the node of the other pods, which may end
 		ownedBy(p)
 	}
 	*p.Spec.Priority = int32(c.rng.IntN(3) * 10)
@@ -299,8 +300,8 @@ func (c *chaos) anyPod() *v1.Pod {
 	return c.pods[uids[c.rng.IntN(len(uids))]]
 }
 
-// judge compares the core's state in a calm world with the actual state, and with the verdict of
-// the plain evaluator.
+// judge compares the core's state in a calm world with the true state, and with the verdicts of the
+// plain evaluator.
 func (c *chaos) judge() {
 	truth, pending := cluster.New(), 0
 	for _, name := range sorted(c.nodes) {
@@ -311,7 +312,7 @@ func (c *chaos) judge() {
 			truth.SetPod(p)
 		}
 	}
-	for _, uid := range sorted(c.pods) { // a pod that may not preempt keeps the room where another client has nominated it
+	for _, uid := range sorted(c.pods) { // a pod that may not preempt keeps the room on the node to which another client has nominated it
 		if p := c.core.View().Cluster.Nominated(uid); p != nil && p.Class.Spec.PreemptionPolicy != nil {
 			truth.Nominate(truth.Pending(c.pods[uid]), c.pods[uid].Status.NominatedNodeName)
 		}
@@ -322,11 +323,11 @@ func (c *chaos) judge() {
 		if p := c.pods[uid]; p.Spec.NodeName == "" {
 			pending++
 			if c.gangs.gates.Generic && groups.NameOf(p) != "" {
-				continue // judged as a group
+				continue // checked as a group
 			}
 			item := c.core.View().Queue.Get(uid)
 			if item != nil && (slices.Contains(item.Rejectors, "Holds") || moody && slices.Contains(item.Rejectors, "Reserves")) {
-				continue // it waited at Permit for too long, or the plugin was in no mood; it is tried again after an event
+				continue // timed out at Permit, or rejected at random by the plugin; retried after an event
 			}
 			if e := decide.NewPlain(truth, plugins.Default()).Evaluate(truth.Pending(p)); e.Err != nil || e.Feasible > 0 {
 				where := "in no queue"
@@ -357,7 +358,7 @@ func (c *chaos) judge() {
 
 // judgeByAnother starts another core on the current state and checks that it finds nothing to do
 // for pods waiting for an event. The verdicts of Permit and Reserve plugins, and the room held for
-// a group, differ between the two.
+// a group, differ between the two cores.
 func (c *chaos) judgeByAnother() {
 	own := reservesOf(c.options.Profiles)
 	if own != nil && own.moody || c.core.View().Reserved != nil || len(c.broken) > 0 {
@@ -377,10 +378,11 @@ func (c *chaos) judgeByAnother() {
 		return
 	}
 	if of := c.core.View().Groups; of != nil && of.ByUID(uid) != nil {
-		// The search for victims of a group is bounded, and its order differs after a restart. A
-		// bound pod that is a potential victim does not wake the groups either. Nor does upstream:
-		// its GangScheduling is notified only of added pods of the same group, NodeResourcesFit of
-		// no added pods, and DefaultPreemption wakes no pods.
+		// The search for victims of a group is bounded, and its order differs after a restart. In
+		// addition, a newly bound pod that is a potential victim does not wake the groups. Upstream
+		// does not wake them either: its GangScheduling is notified only of added pods of the same
+		// group, its NodeResourcesFit is not notified of added pods, and its DefaultPreemption
+		// wakes no pods.
 		return
 	}
 	if text, asleep := sleeping(c.core.View(), uid); asleep {
@@ -402,8 +404,8 @@ func described(e Event) string {
 	return fmt.Sprintf("%T %+v", e, e)
 }
 
-// judgeWhereabouts checks that the Whereabouts shared by the pods of a node, and by the pods
-// without one, were never overwritten.
+// judgeWhereabouts checks that the Whereabouts shared by the pods of a node, and the Whereabouts
+// shared by pods without a node, were never overwritten.
 func (c *chaos) judgeWhereabouts(known *cluster.Cluster) {
 	if nowhere := *cluster.NewPod(nil, "", "").Whereabouts; nowhere != (cluster.Whereabouts{}) {
 		c.breaks("all pods without a node say %v", nowhere)

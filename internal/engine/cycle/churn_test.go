@@ -39,7 +39,7 @@ type churn struct {
 	made int
 
 	pods    map[types.UID]*v1.Pod
-	uids    []types.UID // of pods
+	uids    []types.UID // UIDs of pods
 	objects map[Kind]map[cluster.Name]metav1.Object
 }
 
@@ -76,7 +76,7 @@ func (c *churn) twin() *churn {
 
 // begin starts a core on the current objects.
 func (c *churn) begin() {
-	waits := Disabled{PopFromBackoff: true} // pods that fit nowhere are not all that is decided
+	waits := Disabled{PopFromBackoff: true} // so that the idle core does not only retry pods that fit nowhere
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1, Disabled: waits})
 	if err != nil {
 		panic(err)
@@ -174,7 +174,7 @@ func (c *churn) tell(e Event) {
 	}
 }
 
-// settle lets time pass until no pod can be decided.
+// settle advances the time until no pod can be decided.
 func (c *churn) settle() {
 	for range 50 {
 		if wake := c.core.Wake(c.now); wake.After(c.now) {
@@ -324,14 +324,14 @@ func (c *churn) addPod() {
 	case 3:
 		pod.Spec.Tolerations = []v1.Toleration{{Key: c.fresh("key"), Operator: v1.TolerationOpExists}}
 	case 4:
-		pod.Spec.NodeSelector = map[string]string{"nobody": c.fresh("value")} // it waits
+		pod.Spec.NodeSelector = map[string]string{"nobody": c.fresh("value")} // the pod waits
 	case 5:
 		pod.Namespace = "ns1"
 		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("c", c.rng.IntN(50))}}}}
 	case 6:
 		pod.Namespace = "ns1"
 		pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new(fmt.Sprint("d", c.rng.IntN(50)))}}
-	case 7: // it preempts
+	case 7: // the pod preempts
 		pod.Spec.Priority = new(1 + c.rng.Int32N(1000))
 		pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: fmt.Sprint("n", c.rng.IntN(churnNodes))}
 		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("6")
@@ -391,8 +391,8 @@ func (c *churn) size() int64 {
 	return with - heap()
 }
 
-// TestChurnLeavesNothingBehind: after a life of constant turnover, a core is as small and as fast
-// as one started on the remaining objects.
+// TestChurnLeavesNothingBehind verifies that after constant turnover, a core is as small and as
+// fast as a core started on the remaining objects.
 func TestChurnLeavesNothingBehind(t *testing.T) {
 	c := newChurn(*churnSeed)
 	said := time.Now()
@@ -404,7 +404,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		}
 	}
 	twin := c.twin()
-	c.rng = rand.New(rand.NewPCG(2, 5)) // both receive the same events from now on
+	c.rng = rand.New(rand.NewPCG(2, 5)) // so that both cores receive the same events from now on
 	const pods, turns = 2000, 25
 	old, young := time.Hour, time.Hour
 	for range turns {
@@ -423,8 +423,8 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestABurstLeavesNothingBehind: after a burst of unschedulable pods and many objects, all deleted
-// again, a core is as small as a new one.
+// TestABurstLeavesNothingBehind verifies that after a burst of unschedulable pods and many objects,
+// all of which are deleted again, a core is as small as a new core.
 func TestABurstLeavesNothingBehind(t *testing.T) {
 	const many = 20_000
 	c := newChurn(1)

@@ -19,12 +19,12 @@ import (
 	"github.com/berth-k8s/berth/internal/world/hostile"
 )
 
-// combinations are tenant inputs that burden other tenants only in combination: each consists of
-// interacting objects. Fields drawn one by one interact too seldom. They are drawn for every eighth
-// tenant, in turn. The unique text of each appears in no other, so none of it is cached.
+// combinations are tenant inputs that burden other tenants only in combination. Each of them
+// consists of interacting objects, since randomly drawn fields rarely interact. They are used for
+// every eighth tenant, in turn. Each has a unique text, so that no results are cached.
 //
-// They ensure that the test detects a removed safeguard. The following were removed, one at a time,
-// and each turned the test red: asynchronous compilation, and the length limit of compiled
+// They ensure that the test detects a removed safeguard. The test failed after the removal of each
+// of the following safeguards: asynchronous compilation, and the length limit of compiled
 // expressions (expressionsAndPods); the limit of an attempt's searches, its sharing by all nodes,
 // and counting constraints (hardClaims); the limit of an attempt's effort, and counting looks at
 // budgets (budgetsAndPods); selectsTooMuch (termsAndPods); the limits of claims and volumes
@@ -72,7 +72,8 @@ func hugeQuantities(unique string) (all []Event) {
 }
 
 // expressionsAndPods returns claims selecting devices by expressions of maximum length, and pods
-// waiting for them: one for a claim within the compilation limit, one for claims beyond it.
+// waiting for them: one pod for a claim within the compilation limit, and one pod for claims beyond
+// it.
 func expressionsAndPods(unique string) (all []Event) {
 	var names []string
 	for i, expressions := range []int{8, 16, 16, 16, 16, 16, 16, 16} {
@@ -87,9 +88,10 @@ func expressionsAndPods(unique string) (all []Event) {
 	return append(all, Seen{Pods, using(ResourceClaims, names[:1], 0)}, Seen{Pods, using(ResourceClaims, names, 1)})
 }
 
-// hardClaims returns claims for more identical devices than any node has, found only by trying all
-// combinations, and pods waiting for them. Two have the maximum number of constraints, two the
-// maximum number of requests and alternatives, and each of these makes every try more expensive.
+// hardClaims returns claims for more identical devices than any node has, and pods waiting for
+// them. Only trying all combinations shows that a claim cannot be satisfied. Two claims have the
+// maximum number of constraints, and two have the maximum number of requests and alternatives,
+// which makes every try more expensive.
 func hardClaims(unique string) (all []Event) {
 	constraint := func(attribute resourcev1.FullyQualifiedName) resourcev1.DeviceConstraint {
 		return resourcev1.DeviceConstraint{MatchAttribute: &attribute}
@@ -97,7 +99,7 @@ func hardClaims(unique string) (all []Event) {
 	for i := range 4 {
 		claim := aClaimForDevices("hard", i, devicesOfHard/2+1)
 		of := &claim.Spec.Devices
-		of.Requests[0].Name = fmt.Sprint(unique, i) // what was found for others does not help
+		of.Requests[0].Name = fmt.Sprint(unique, i) // unique, so that results for other claims do not apply
 		if i%2 == 1 {
 			of.Constraints = slices.Repeat([]resourcev1.DeviceConstraint{constraint("gpu.example.com/of")}, 31)
 		}
@@ -133,7 +135,8 @@ func budgetsAndPods(unique string) (all []Event) {
 	return append(all, victims(unique, 3000)...)
 }
 
-// budgetsOfANode returns the same with all pods on one node: they are examined in one pass.
+// budgetsOfANode returns the objects of budgetsAndPods with all pods on one node, so that they are
+// examined in one pass.
 func budgetsOfANode(unique string) []Event {
 	all := budgetsAndPods(unique)
 	for _, e := range all {
@@ -194,7 +197,8 @@ func longBudgetsAndPods(unique string) (all []Event) {
 	return append(all, victims(unique, 300)...)
 }
 
-// longTermsThatWait returns pending pods with such selectors: every event may make room for them.
+// longTermsThatWait returns pending pods with selectors of maximum length. Every event may make
+// room for them.
 func longTermsThatWait(unique string) (all []Event) {
 	for i := range 9 {
 		pod := withLongTerm(fmt.Sprint("waits-", i), longSelector(unique, i))

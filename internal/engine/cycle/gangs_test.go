@@ -30,13 +30,14 @@ var gangRuns = flag.Int("gang-chaos", 500, "runs of TestChaosOfPodGroups")
 
 // TestChaosOfPodGroups is TestChaos with pod groups among the pods: gangs and basic groups of all
 // sizes, some confined to a zone, some preempted only as a whole, with pods that are created before
-// their group, gated, replaced or deleted; PodGroups are deleted and recreated. Binding of a gang
-// begins only when all required pods have a node. In every third run room is reserved for groups,
-// never beyond the maximum duration, and again only after an equally long pause. Once everything is
-// calm, the plain evaluator, placing one pod after the other, cannot place any waiting group, and
-// no gang is partially bound unless it lost something.
+// their group, gated, replaced or deleted; PodGroups are deleted and recreated. The test verifies
+// that binding of a gang begins only when all required pods have a node. In every third run room is
+// reserved for groups. No reservation exceeds the maximum duration, and the next reservation begins
+// only after a pause of the same length. Once everything is calm, the plain evaluator, placing one
+// pod after the other, cannot place any waiting group, and no gang is partially bound unless it
+// lost something.
 func TestChaosOfPodGroups(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept, and much is made
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the test allocates much and retains little
 	var reservations atomic.Int64
 	runChaos(t, *gangRuns, func(seed uint64) (binds int, err error) { return gangRun(seed, &reservations) })
 	t.Logf("%d reservations", reservations.Load())
@@ -75,8 +76,8 @@ func gangRun(seed uint64, reservations *atomic.Int64) (binds int, err error) {
 	})
 }
 
-// reservedInChaos: a group waits longer than the longest back-off, so that everything comes to
-// rest.
+// reservedInChaos configures reservations. A group waits longer than the maximum back-off, so that
+// the world becomes calm.
 var reservedInChaos = plugins.Reservations{After: 11 * time.Second, For: 15 * time.Second, Share: 0.5}
 
 // checkReservation checks that a reservation lasts no longer than its maximum, holds room for
@@ -111,11 +112,12 @@ type gangs struct {
 	ofTrees      []string
 	treePriority int32
 	beside       string
-	// whole: gangs with all required pods when the core began to bind them; touched: gangs that
-	// lost something before they were complete, and may be partially bound.
+	// whole holds the gangs that had all required pods when the core began to bind them. touched
+	// holds the gangs that lost a pod, node or PodGroup before they were complete, and may be
+	// partially bound.
 	whole, touched map[string]bool
-	// reserved is the current reservation, rests the earliest time of the next one, and
-	// reservations the number of reservations so far.
+	// reserved is the current reservation, rests is the earliest time of the next reservation, and
+	// reservations is the number of reservations so far.
 	reserved     *Reservation
 	rests        time.Time
 	reservations int
@@ -175,7 +177,7 @@ func (w *world) checkGangs(because Event, actions []Action) {
 		case Preflight:
 			pod = a.Attempt.Pod
 		case Cancel, Release:
-			for name := range w.gangs.whole { // whom it concerns does not matter
+			for name := range w.gangs.whole { // regardless of the affected group
 				w.gangs.touched[name] = true
 			}
 			continue
@@ -222,7 +224,7 @@ func (c *chaos) somethingOfGroups() {
 		for range 1 + c.rng.IntN(4) {
 			c.addMember(name)
 		}
-	case n < 6: // its pods come first
+	case n < 6: // its pods are created first
 		c.addMember(name)
 	case n < 8:
 		c.loseMember(name, c.rng.IntN(2) == 0)
@@ -285,7 +287,7 @@ func (c *chaos) loseGroup(g *groups.PodGroup) {
 func (c *chaos) addMember(group string) {
 	p := c.newPod(fmt.Sprintf("m%d", c.made))
 	p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
-	if c.rng.IntN(40) > 0 { // else its group is in error as long as it is there
+	if c.rng.IntN(40) > 0 { // otherwise its group fails with an error while the pod exists
 		*p.Spec.Priority, p.Spec.PreemptionPolicy = c.gangs.priorityOf(group), nil
 	}
 	if c.rng.IntN(8) == 0 {
@@ -297,7 +299,7 @@ func (c *chaos) addMember(group string) {
 // priorityOf returns the priority of a group of this name, and of its pods.
 func priorityOf(group string) int32 { return int32(group[len(group)-1]-'0') % 3 * 10 }
 
-// priorityOf is the same with some groups in trees.
+// priorityOf is like the function priorityOf, but accounts for groups in trees.
 func (g *gangs) priorityOf(group string) int32 {
 	if slices.Contains(g.ofTrees, group) {
 		return g.treePriority
@@ -354,7 +356,7 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 		}
 		if g.Parent() != nil {
 			gated += c.countGated(all)
-			continue // judged with its tree
+			continue // checked with its tree
 		}
 		if object != nil && object.Spec.SchedulingPolicy.Gang != nil {
 			least = int(object.Spec.SchedulingPolicy.Gang.MinCount)
@@ -373,7 +375,7 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 			}
 			switch {
 			case p.Spec.NodeName != "":
-			case gatedWhole || object == nil || !started && len(all) < least: // kept out, rightly
+			case gatedWhole || object == nil || !started && len(all) < least: // correctly kept out
 			case item == nil || item.Place() == queue.Gated:
 				c.breaks("pod %s of group %s is kept out: %+v", p.Name, name, item)
 			default:
@@ -417,7 +419,7 @@ func fits(truth *cluster.Cluster, object *groups.PodGroup, bound, waiting []*v1.
 		}
 		for _, p := range bound {
 			if n := truth.Node(p.Spec.NodeName); n == nil || zones[0] == "" || n.Labels.Map[v1.LabelTopologyZone] != zones[0] {
-				return nil, false // it is in two zones, or none: an error that nothing but their end mends
+				return nil, false // its bound pods are in two zones, or in no zone: an error until they end
 			}
 		}
 	}

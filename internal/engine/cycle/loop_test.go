@@ -31,12 +31,12 @@ type crowd struct {
 	core *Core
 	now  time.Time
 
-	tenants int      // how many there were; see crowd.tenant
-	asked   []Ticket // of what was asked for
+	tenants int      // number of tenants so far; see crowd.tenant
+	asked   []Ticket // tickets of outstanding actions
 }
 
 const (
-	crowdNodes, crowdPods = 5000, 10 // pods on each
+	crowdNodes, crowdPods = 5000, 10 // number of nodes, and of pods on each node
 	crowdDevices          = 16
 )
 
@@ -101,8 +101,8 @@ func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (
 	return took, text
 }
 
-// measurings is the number of repetitions of a measurement above its limit: other work on the
-// machine takes away caches and halves of cores, and arrives in bursts.
+// measurings is the maximum number of repetitions of a measurement above its limit. Other load on
+// the machine occurs in bursts, and takes caches and CPU time from the measurement.
 const measurings = 10
 
 // tryFor returns the longest of several attempts at a pod.
@@ -125,14 +125,14 @@ func (c *crowd) tryFor(name string, change func(*v1.Pod)) (longest time.Duration
 		c.now = c.now.Add(20 * time.Second) // longer than any back-off
 	}
 	c.tell(Gone{Pods, pod})
-	for _, ticket := range removals { // the victims stay for the next attempt
+	for _, ticket := range removals { // the removals are refused, so that the victims remain for the next attempt
 		c.tell(Answered{ticket, Outcome{Fault: &Fault{Message: "refused"}}})
 	}
 	return longest, text
 }
 
-// timeOf returns the processor time of a function, excluding garbage collection: a collection takes
-// longer the more memory the test retains, regardless of the running code.
+// timeOf returns the processor time of a function, excluding garbage collection: the duration of a
+// collection depends on the memory retained by the test, not on the running code.
 func timeOf(t *testing.T, something func()) time.Duration {
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -149,20 +149,21 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// holdsTheLoop is the maximum duration of an attempt here. The goal is 100 ms on an idle machine;
-// filters run on all cores, and the garbage collector and the race detector take their share.
+// holdsTheLoop is the maximum duration of an attempt in these tests. The goal on an idle machine is
+// 100 ms. The limit is higher because filters run on all CPU cores, and the garbage collector and
+// the race detector slow them down.
 const holdsTheLoop = time.Second
 
-// measuresTime skips a test of processor time with -short, as used with the race detector: it takes
-// several times as long.
+// measuresTime skips a test of processor time with -short, which is also set for runs with the race
+// detector, because they take several times as long.
 func measuresTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures processor time: not with -short")
 	}
 }
 
-// TestNoAttemptHoldsTheLoop: whatever a pod requests, the goroutine deciding all pods soon proceeds
-// to the next one.
+// TestNoAttemptHoldsTheLoop verifies that no request of a pod occupies the goroutine that decides
+// all pods for long.
 func TestNoAttemptHoldsTheLoop(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)
@@ -173,7 +174,8 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 			})
 		}
 	}
-	// terms adds terms of which only the last, or none, matches: all are evaluated on each node.
+	// terms adds terms so that only the last term, or no term, matches. Therefore all terms are
+	// evaluated on each node.
 	terms := func(pod *v1.Pod, many int, term func(k int) []v1.NodeSelectorRequirement) {
 		required, affinity := &v1.NodeSelector{}, &v1.NodeAffinity{}
 		for k := range many {
@@ -295,7 +297,7 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 			pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new("hard")}}
 		}},
 		{"devices in all combinations", "timed out trying to allocate devices", func(pod *v1.Pod) {
-			for i := range crowdNodes { // room, so that all nodes are searched
+			for i := range crowdNodes { // free room, so that all nodes are searched
 				c.tell(Gone{Pods, aPod(fmt.Sprint("low-", i, "-0"), "100m")})
 			}
 			pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new("hard")}}
@@ -312,7 +314,8 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 }
 
 // devices gives every node devices, half of one kind and half of another, and creates a claim for
-// more than half of one kind: only trying all combinations shows that it cannot be satisfied.
+// more than half of one kind: Only trying all combinations shows that the claim cannot be
+// satisfied.
 func (c *crowd) devices() {
 	c.tell(Seen{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}})
 	for i := range crowdNodes {
@@ -321,7 +324,7 @@ func (c *crowd) devices() {
 			Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1}}}
 		for d := range crowdDevices {
 			slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("gpu-", d), Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-				"half": {IntValue: new(int64(d % 2))}, "of": {IntValue: new(int64(i))}, // so that no two nodes are alike
+				"half": {IntValue: new(int64(d % 2))}, "of": {IntValue: new(int64(i))}, // so that all nodes differ
 			}})
 		}
 		c.tell(Seen{ResourceSlices, slice})

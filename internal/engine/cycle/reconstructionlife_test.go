@@ -23,8 +23,8 @@ import (
 
 var hindsightSeeds = flag.Int("hindsightseeds", 60, "seeds of TestAShadowOfItselfFindsNoDifferenceInAnyLife")
 
-// shadowed is an API server in virtual time with a running scheduler and a shadow. Both see every
-// object's events in their order, with a separate delay for each kind.
+// shadowed is an API server in virtual time with a running scheduler and a shadow. Both receive the
+// events of every object in order, with a separate delay for each kind.
 type shadowed struct {
 	rng    *rand.Rand
 	now    time.Time
@@ -34,25 +34,25 @@ type shadowed struct {
 
 	nodes    map[string]*v1.Node
 	pods     map[types.UID]*v1.Pod
-	order    []types.UID // of pods, as they were created
+	order    []types.UID // pods in creation order
 	made     int
 	log      map[Kind][]seenAt
-	behind   [2]map[Kind]*reader // of the scheduler and of the shadow
+	behind   [2]map[Kind]*reader // delayed events of the scheduler and of the shadow
 	writes   []write
-	leaving  map[types.UID]time.Time // when the kubelet is done with a terminating pod
-	judge    map[string]int          // best, worse, unclear
-	describe []string                // of worse placements
+	leaving  map[types.UID]time.Time // time at which the kubelet removes a terminating pod
+	judge    map[string]int          // number of judgements by result: best, worse, unclear
+	describe []string                // descriptions of worse placements
 }
 
 // life describes the behavior of a shadowed cluster.
 type life struct {
 	nodes, burst int
-	slowest      time.Duration // of the bindings
+	slowest      time.Duration // maximum delay of bindings
 	inOrder      bool          // bindings are written one after the other
-	deletions    bool          // of single pods, pending and placed, at any time
-	sweeps       bool          // of all pods of a burst
-	changes      bool          // of nodes
-	full         bool          // pods may be more than there is room for
+	deletions    bool          // single pods, pending or placed, are deleted at any time
+	sweeps       bool          // all pods of a burst are deleted
+	changes      bool          // nodes are changed
+	full         bool          // there may be more pods than room
 	spread       bool
 }
 
@@ -134,7 +134,7 @@ func (s *shadowed) deletePod(pod *v1.Pod) {
 	}
 }
 
-// pass lets time go by.
+// pass advances the time.
 func (s *shadowed) pass(d time.Duration) {
 	const pause = 50 * time.Millisecond
 	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(pause) {
@@ -238,7 +238,7 @@ func (s *shadowed) write() {
 		}
 		if w.ticket != 0 {
 			s.do(slices.Clone(s.own.Step(s.now, Answered{w.ticket, o})))
-			i = -1 // it may have changed the writes
+			i = -1 // the call may have changed the writes
 		}
 	}
 }
@@ -291,7 +291,7 @@ func (s *shadowed) live(bursts int) {
 			s.happen()
 		}
 		if s.life.sweeps && s.rng.IntN(2) == 0 {
-			if s.rng.IntN(2) == 0 { // all of them are placed by then
+			if s.rng.IntN(2) == 0 { // all pods are placed by then
 				s.pass(s.life.slowest * 2)
 			}
 			for _, uid := range slices.Clone(s.order) {
@@ -329,8 +329,9 @@ func drawLife(rng *rand.Rand) life {
 	return l
 }
 
-// TestAShadowOfItselfFindsNoDifferenceInAnyLife: bindings arrive late and in any order, and pods
-// and nodes are created, deleted and changed between them.
+// TestAShadowOfItselfFindsNoDifferenceInAnyLife verifies that a shadow of the same scheduler finds
+// no difference, although bindings arrive late and in any order, and pods and nodes are created,
+// deleted and changed in between.
 func TestAShadowOfItselfFindsNoDifferenceInAnyLife(t *testing.T) {
 	all := map[string]int{}
 	for seed := range uint64(*hindsightSeeds) {
@@ -347,12 +348,12 @@ func TestAShadowOfItselfFindsNoDifferenceInAnyLife(t *testing.T) {
 	t.Logf("%v", all)
 }
 
-// TestAWrongSchedulerIsFoundOutInAnyLife: the wrong scheduler fills the fullest node. With an
-// unknown order of decisions, much cannot be judged.
+// TestAWrongSchedulerIsFoundOutInAnyLife verifies that a shadow detects a scheduler that always
+// fills the fullest node. If the order of decisions is unknown, many placements cannot be judged.
 func TestAWrongSchedulerIsFoundOutInAnyLife(t *testing.T) {
 	for name, row := range map[string]struct {
 		life
-		least float64 // of all existing placements
+		least float64 // minimum share of all placements
 	}{
 		"bursts":                             {life{nodes: 6, burst: 60, slowest: 2 * time.Second}, 0.95},
 		"bindings that are late, in order":   {life{nodes: 6, burst: 60, slowest: 2 * time.Minute, inOrder: true}, 0.95},

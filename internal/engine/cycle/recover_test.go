@@ -32,8 +32,8 @@ func (panics) Begin(a *Attempt) {
 	}
 }
 
-// TestAPanicCostsItsPodTheAttempt and affects no other pod: the pod reports the reason and runs
-// through its back-off, while other pods are placed.
+// TestAPanicCostsItsPodTheAttempt verifies that a panic affects no other pod: the condition of the
+// pod contains the reason, and the pod backs off, while other pods are placed.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	w := newWorld(1, false, func() []Profile { return []Profile{profileWith(at{Extension: panics{}})} })
 	w.putNode(aNode("n", "4"))
@@ -66,7 +66,7 @@ func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 // the pod "bad".
 type bursts struct {
 	point string
-	given int // back by Unreserve
+	given int // number of Unreserve calls
 }
 
 func (*bursts) Name() string { return "Bursts" }
@@ -113,8 +113,8 @@ func (x *bursts) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) pl
 	}
 }
 
-// TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt: the plugins' reservations and the room are
-// released, and the next pod is placed.
+// TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt verifies that the plugins' reservations and
+// the room are released, and that the next pod is placed.
 func TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt(t *testing.T) {
 	for _, point := range []string{
 		"Begin", "PreFilter", "Filter", "PostFilter", "PreScore", "Score", "NormalizeScore", "Reserve", "Permit", "Assumed",
@@ -185,8 +185,8 @@ func withFilter(f plugins.Filter) Profile {
 	return p
 }
 
-// TestAPanicOnAnotherGoroutineIsOneToo: filters run on all cores, and a goroutine can only recover
-// from its own panic.
+// TestAPanicOnAnotherGoroutineIsOneToo verifies that panics of filters on other goroutines are
+// handled. Filters run on all CPU cores, and a goroutine can only recover from its own panic.
 func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
 	w := newWorld(1, false, func() []Profile {
 		return []Profile{withFilter(explodes{func(n *cluster.Node) bool { return n.Name == "n300" }})}
@@ -202,8 +202,8 @@ func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
 	}
 }
 
-// TestWhatAPanicLeftHalfDoneIsMended: a panic in the middle of a trial, with pods hypothetically
-// removed from a node, does not remove any of them.
+// TestWhatAPanicLeftHalfDoneIsMended verifies that a panic during a trial with hypothetically
+// removed pods does not remove any of these pods.
 func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 	w := newWorld(1, false, func() []Profile {
 		return []Profile{withFilter(explodes{func(n *cluster.Node) bool { return len(n.Pods) == 1 }})}
@@ -238,8 +238,9 @@ func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 	}
 }
 
-// TestTheSameIsDecidedAfterAPanic: two cores with the same events agree, even if several profiles
-// draw new seeds after a panic. Otherwise a journal could not be replayed.
+// TestTheSameIsDecidedAfterAPanic verifies that two cores with the same events return the same
+// actions, even if several profiles draw new seeds after a panic. Otherwise a journal could not be
+// replayed.
 func TestTheSameIsDecidedAfterAPanic(t *testing.T) {
 	names := []string{"one", "two", "three", "four"}
 	run := func() (text string) {
@@ -279,7 +280,8 @@ func TestTheSameIsDecidedAfterAPanic(t *testing.T) {
 	}
 }
 
-// strike is a plugin that panics at one of its calls, at whichever point, and never again.
+// strike is a plugin that panics exactly once, at its at-th call, regardless of the extension
+// point.
 type strike struct{ at, calls int }
 
 func (*strike) Name() string { return "Strike" }
@@ -310,8 +312,8 @@ func (s strikesReserver) Reserve(_ *cluster.Cluster, p *cluster.Pod, _ *cluster.
 	return func() { s.taken[p.UID]-- }, nil
 }
 
-// strikesFilter is one of its filters: its declared reads determine when it is called, and which of
-// its verdicts are cached.
+// strikesFilter is a filter of the plugin. Its declared reads determine when it is called, and
+// which of its verdicts are cached.
 type strikesFilter struct {
 	*strike
 	reads plugins.Part
@@ -322,7 +324,7 @@ func (s strikesFilter) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 	return plugins.Judge{Node: func(*cluster.Node) *plugins.Rejection { return s.hit() }}
 }
 
-// TestAPanicAtAnyMomentLeavesDecisionsRight: a panic in any plugin call, in the middle of any
+// TestAPanicAtAnyMomentLeavesDecisionsRight verifies that a panic in any plugin call, during any
 // computation or cache update, leaves no lasting damage. In the end every feasible pod is placed,
 // and the decisions equal those of a cluster built from scratch.
 func TestAPanicAtAnyMomentLeavesDecisionsRight(t *testing.T) {
@@ -442,7 +444,7 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 	for uid, n := range taken {
 		want := 0
 		if pod := w.pods[uid]; pod == nil || pod.Spec.NodeName != "" {
-			want = 2 // kept for a pod that is bound or was
+			want = 2 // kept for a pod that is or was bound
 		}
 		if n != want {
 			t.Errorf("%d things are kept for %s, want %d", n, uid, want)
@@ -462,8 +464,9 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 	return x.calls
 }
 
-// TestAShieldIsLoweredAfterAPanic: pods of a group preempted as a whole have the highest priority
-// during the search for victims, and lose it even after a panic.
+// TestAShieldIsLoweredAfterAPanic verifies that the pods of a group that is preempted as a whole,
+// which have the highest priority during the search for victims, lose this priority even after a
+// panic.
 func TestAShieldIsLoweredAfterAPanic(t *testing.T) {
 	profile := withFilter(explodes{func(n *cluster.Node) bool { return len(n.Pods) == 1 }})
 	core, err := New(Options{Profiles: []Profile{profile}, Groups: groups.Gates{Generic: true}})

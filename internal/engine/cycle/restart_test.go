@@ -33,12 +33,12 @@ var (
 	restartSeed = flag.Uint64("restart-seed", 1, "seed of its first run")
 )
 
-// TestARestartFindsNothingToDo: after every change, once the longest back-off is over, a new core
-// started on the same objects neither places nor makes room for a pod waiting for an event. The
-// pods' needs are drawn: room, ports, labels, taints, other pods, volumes and the nodes' limits of
-// them, devices of all kinds, groups with priorities, pods that never preempt; and the helpful
-// events happen: nodes, running pods and objects are created, changed and deleted. Pods are never
-// woken for having waited too long.
+// TestARestartFindsNothingToDo verifies that no event is missed. After every change, once the
+// maximum back-off is over, a new core started on the same objects neither places nor makes room
+// for a pod waiting for an event. The pods' needs are random: room, ports, labels, taints, other
+// pods, volumes and volume limits, devices of all kinds, groups with priorities, and pods that
+// never preempt. Helpful events occur as nodes, running pods and objects are created, changed and
+// deleted. Pods are never woken by the maximum wait.
 func TestARestartFindsNothingToDo(t *testing.T) {
 	decided, waiting := 0, 0
 	for seed := *restartSeed; seed < *restartSeed+uint64(*restartRuns); seed++ {
@@ -69,8 +69,8 @@ type served struct {
 	gates       groups.Gates
 	controllers claimcontrollers.Controllers
 	objects     map[Kind]map[cluster.Name]metav1.Object
-	// features holds the properties of pods and nodes in this run. They are few, so that one reason
-	// to wait is not hidden by another.
+	// features holds the properties of pods and nodes in this run. Each run has few of them, so
+	// that one reason to wait does not hide another.
 	features map[string]bool
 
 	made, binds, waited int
@@ -243,7 +243,7 @@ func (s *served) breaks(format string, args ...any) {
 	s.broken = cmp.Or(s.broken, fmt.Sprintf(format, args...))
 }
 
-// settle lets the given time pass, while the controllers and kubelets do their work.
+// settle advances the time by most, while the controllers and kubelets do their work.
 func (s *served) settle(most time.Duration) {
 	for end, steps := s.now.Add(most), 0; s.broken == ""; steps++ {
 		if steps > 5000 {
@@ -264,8 +264,8 @@ func (s *served) settle(most time.Duration) {
 	}
 }
 
-// reconcile ends pods terminating or on a deleted node, and updates the counts of budgets. It
-// reports whether there was work to do.
+// reconcile ends pods that are terminating or on a deleted node, and updates the counts of budgets.
+// It reports whether there was work to do.
 func (s *served) reconcile() (busy bool) {
 	for _, p := range s.pods() {
 		if p.DeletionTimestamp != nil || p.Spec.NodeName != "" && s.objects[Nodes][cluster.Name{Name: p.Spec.NodeName}] == nil {
@@ -345,9 +345,9 @@ func begins(action Action) (uid types.UID, does bool) {
 	return "", false
 }
 
-// takesBack reports whether a pod reclaims room just taken by a group with a priority above that of
-// its pods: by the pods' own priorities, the two would take the room from each other forever, so
-// this wakes no pod.
+// takesBack reports whether a pod reclaims room just taken by a group whose priority is higher than
+// the priority of its pods. By the pods' own priorities, pod and group would take the room from
+// each other forever, so such a loss of room wakes no pod.
 func takesBack(view View, action Action, podOf func(types.UID) *v1.Pod) bool {
 	a, ok := action.(Remove)
 	if !ok || view.Groups == nil {

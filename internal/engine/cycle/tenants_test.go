@@ -32,17 +32,18 @@ var (
 	tenantSeed = flag.Uint64("tenantseed", 0, "the first tenant of TestWhateverATenantStoresHoldsNobodyUp")
 )
 
-// The limits of a tenant's cost to other tenants. Times are processor times, without the garbage
-// collector's, on a machine that runs [unit] in [usualUnit].
+// The limits of a tenant's cost to other tenants. Times are processor times, excluding garbage
+// collection, on a machine that runs [unit] in [usualUnit].
 const (
 	// mostOfStep is the maximum time of the core for one event or one decision.
 	mostOfStep = 100 * time.Millisecond
 	// mostOfEvent is the maximum average time of another tenant's event.
 	mostOfEvent = time.Millisecond
-	// mostOfAside is the maximum time of one asynchronous question: other pods wait for theirs.
+	// mostOfAside is the maximum time of one asynchronous question: meanwhile, other pods wait for
+	// the answers to their questions.
 	mostOfAside = 2 * time.Second
 	// mostMemory is the maximum growth of memory with a tenant's objects and their cached state.
-	// All of them together have at most roomOfTenant of text.
+	// The objects have at most roomOfTenant of text in total.
 	mostMemory   = 256 << 20
 	roomOfTenant = 12 << 20
 	// mostLeft is the maximum memory remaining after the deletion of all tenants.
@@ -52,7 +53,8 @@ const (
 // usualUnit is the duration of unit on the reference machine for these bounds, when idle.
 const usualUnit = 36 * time.Millisecond
 
-// unit returns the processor time of a fixed piece of work: it grows with the load of the machine.
+// unit returns the processor time of a fixed piece of work: The time grows with the load of the
+// machine.
 func unit(t *testing.T) time.Duration {
 	before := processorTime(t)
 	for range 4 {
@@ -64,13 +66,13 @@ func unit(t *testing.T) time.Duration {
 	return processorTime(t) - before
 }
 
-// awaitCalm waits until the machine has little other load, for at most some seconds.
+// awaitCalm waits until the machine has little other load, for at most three seconds.
 func awaitCalm(t *testing.T) {
 	for began := time.Now(); unit(t) > usualUnit*5/4 && time.Since(began) < 3*time.Second; {
 	}
 }
 
-// followed lists a tenant's kinds shown to the core.
+// followed lists the kinds of a tenant's objects that are shown to the core.
 var followed = map[string]Kind{
 	"Pod": Pods, "PersistentVolumeClaim": Claims, "PodDisruptionBudget": DisruptionBudgets, "ResourceClaim": ResourceClaims, "Service": Services,
 	"ReplicationController": ReplicationControllers, "ReplicaSet": ReplicaSets, "StatefulSet": StatefulSets, "PodGroup": PodGroups,
@@ -78,7 +80,7 @@ var followed = map[string]Kind{
 }
 
 // neighbourhood returns a crowd with objects for tenants to refer to: a storage class with a
-// thousand volumes, one without, and devices; and some nodes with room.
+// thousand volumes, a storage class without volumes, devices, and some nodes with room.
 func neighbourhood(t *testing.T) *crowd {
 	c := newCrowdThatFollows(t, Options{PrepareAside: true, Groups: groups.Gates{Generic: true, Topology: true, Composite: true}}, allKinds...)
 	later := storagev1.VolumeBindingWaitForFirstConsumer
@@ -120,8 +122,8 @@ func neighbourhood(t *testing.T) *crowd {
 	return c
 }
 
-// devicesOfHard is the number of devices of a node with a possibly long search: on 20 nodes some
-// seconds, without the limit of an attempt.
+// devicesOfHard is the number of devices of a node for which a search can be long. Without the
+// limit of an attempt, a search on 20 nodes takes some seconds.
 const devicesOfHard = 28
 
 // devicesOf returns the devices of a node, half of one kind and half of another. Another node's
@@ -143,7 +145,7 @@ func devicesOf(node string, devices int) *resourcev1.ResourceSlice {
 // cost is a tenant's cost to other tenants.
 type cost struct {
 	step, event, decision, aside time.Duration
-	which                        string // of the dearest step
+	which                        string // description of the most expensive step
 	memory                       int64
 	stored                       int
 }
@@ -154,7 +156,7 @@ func (of *cost) tooMuch(slower float64) bool {
 	return max(of.step, of.decision) > most(mostOfStep) || of.event > most(mostOfEvent) || of.aside > most(mostOfAside) || of.memory > mostMemory
 }
 
-// atWorst keeps the maximum of each.
+// atWorst keeps the maximum of each cost.
 func (of *cost) atWorst(other cost) {
 	of.step, of.decision = max(of.step, other.step), max(of.decision, other.decision)
 	of.event, of.aside = max(of.event, other.event), max(of.aside, other.aside)
@@ -169,7 +171,7 @@ func (c *crowd) timed(of *cost, which string, e Event) (took time.Duration) {
 		of.step, of.which = took, which
 	}
 	for _, a := range slices.Clone(actions) {
-		if ask, is := a.(Ask); is { // a separate query delays no pod
+		if ask, is := a.(Ask); is { // an asynchronous question delays no other pod
 			before := processorTime(c.T)
 			ask.Query.Run(context.Background())
 			of.aside = max(of.aside, processorTime(c.T)-before)
@@ -179,11 +181,12 @@ func (c *crowd) timed(of *cost, which string, e Event) (took time.Duration) {
 	return took
 }
 
-// ordinary shows the core another tenant's pod, and lets it decide: it finds room, or must preempt.
+// ordinary shows the core another tenant's pod, and lets the core decide it. The pod finds room, or
+// must preempt if full is set.
 func (c *crowd) ordinary(of *cost, name string, full bool) {
 	pod := aPod(name, "100m")
 	pod.Namespace, pod.Labels, pod.Spec.Priority = "other", map[string]string{"app": "app-1"}, new(int32(10_000))
-	if full { // so that it must preempt
+	if full { // the pod must preempt
 		pod.Spec.NodeSelector = map[string]string{"k18": "19"}
 	}
 	took := c.timed(of, "an ordinary pod", Seen{Pods, pod})
@@ -198,7 +201,7 @@ func (c *crowd) ordinary(of *cost, name string, full bool) {
 	took += processorTime(c.T) - before
 	of.decision = max(of.decision, took)
 	c.tell(Gone{Pods, pod})
-	for _, ticket := range removals { // the victims stay for the next attempt
+	for _, ticket := range removals { // the removals are refused, so that the victims remain for the next attempt
 		c.tell(Answered{ticket, Outcome{Fault: &Fault{Message: "refused"}}})
 	}
 }
@@ -236,7 +239,7 @@ func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
 	return of
 }
 
-// refuseAll completes all outstanding actions, like the API server's response for deleted objects.
+// refuseAll completes all outstanding actions with the API server's response for deleted objects.
 func (c *crowd) refuseAll() {
 	for len(c.asked) > 0 {
 		asked := c.asked
@@ -300,7 +303,7 @@ func using(kind Kind, names []string, seed uint64) *v1.Pod {
 		return nil
 	}
 	pod := aPod(fmt.Sprint("using-", kind, seed), "100m")
-	pod.Namespace, pod.Spec.Priority = hostile.Namespace, new(int32(3000)) // before the tenant's other pods
+	pod.Namespace, pod.Spec.Priority = hostile.Namespace, new(int32(3000)) // decided before the tenant's other pods
 	for i, name := range names {
 		if kind == Claims {
 			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
@@ -351,12 +354,13 @@ func heapInUse() int64 {
 }
 
 // TestWhateverATenantStoresHoldsNobodyUp stores objects of every kind, each with one field of
-// maximum length. No event and no decision takes the core long. A failure names its tenant.
+// maximum length. It verifies that no event and no decision occupies the core for long. A failure
+// names its tenant.
 func TestWhateverATenantStoresHoldsNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := neighbourhood(t)
 	var without, worst cost
-	for i := range 3 { // the first ones make what is kept
+	for i := range 3 { // the first repetitions fill caches that are kept
 		without = cost{}
 		c.ordinary(&without, fmt.Sprint("first-roomy-", i), false)
 		c.ordinary(&without, fmt.Sprint("first-full-", i), true)
@@ -380,7 +384,7 @@ func TestWhateverATenantStoresHoldsNobodyUp(t *testing.T) {
 		}
 		worst.atWorst(of)
 	}
-	for i := range 3 { // no other pods come for a while
+	for i := range 3 { // no other pods arrive for a while
 		c.now = c.now.Add(time.Minute)
 		c.tell(Tick{})
 		c.ordinary(&worst, fmt.Sprint("last-", i), false)

@@ -30,7 +30,7 @@ var treeRuns = flag.Int("tree-chaos", 200, "runs of TestChaosOfTrees")
 // only after the required number of the tree's groups have their required pods on nodes. In two
 // thirds of the runs, trees preempt lower-priority pods, but only if this makes room for the
 // required number of groups. Once the world is calm, the plain evaluator cannot place any waiting
-// tree, even without the lower-priority pods, and pods are gated only in trees with an unmet
+// tree, even after removing the lower-priority pods. Pods are gated only in trees with an unmet
 // requirement.
 func TestChaosOfTrees(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
@@ -43,7 +43,7 @@ func TestChaosOfTrees(t *testing.T) {
 // TestTreesOfOnce replays seeds that failed in longer runs of TestChaosOfTrees. With seed 4902, a
 // tree mistook a counted pod of a group for a leaving one, and tried a domain without a node for
 // the group. With seed 2273, the binding of a victim was withdrawn, a list nevertheless showed the
-// victim bound, and it became a victim again before the result of the binding arrived.
+// victim bound, and the pod became a victim again before the result of the binding arrived.
 func TestTreesOfOnce(t *testing.T) {
 	for _, seed := range []uint64{4902, 2273} {
 		if _, err := treeRun(seed, seed%3 > 0); err != nil {
@@ -52,7 +52,8 @@ func TestTreesOfOnce(t *testing.T) {
 	}
 }
 
-// treeRun is one run. preempting: trees have a priority, and there are potential victims for them.
+// treeRun is one run. If preempting is set, trees have a priority, and there are potential victims
+// for them.
 func treeRun(seed uint64, preempting bool) (binds int, err error) {
 	c := &chaos{world: newWorld(seed, seed%10 == 0, func() []Profile {
 		profile := Profile{Profile: plugins.Default()}
@@ -67,7 +68,7 @@ func treeRun(seed uint64, preempting bool) (binds int, err error) {
 	c.gangs.gates = groups.Gates{Generic: true, Topology: true, Composite: true}
 	c.gangs.ofTrees = []string{"g0", "g3", "g6", "g9"}
 	if preempting {
-		c.gangs.treePriority, c.gangs.beside = int32(seed%3*15), "g1" // of other pods: 0, 10 or 20
+		c.gangs.treePriority, c.gangs.beside = int32(seed%3*15), "g1" // other pods have priority 0, 10 or 20
 	}
 	c.options.Groups = c.gangs.gates
 	c.kinds = append(c.kinds, CompositePodGroups, PodGroups)
@@ -125,7 +126,7 @@ func (c *chaos) addComposite(name string) {
 	composite.Spec.Priority = &c.gangs.treePriority
 	if n := int(name[1] - '0'); n > 0 && c.rng.IntN(2) == 0 {
 		composite.Spec.ParentCompositePodGroupName = new(fmt.Sprintf("c%d", c.rng.IntN(n)))
-	} else if c.rng.IntN(12) == 0 { // perhaps a circle
+	} else if c.rng.IntN(12) == 0 { // may create a cycle
 		composite.Spec.ParentCompositePodGroupName = new(c.anyComposite())
 	}
 	if c.rng.IntN(5) == 0 {

@@ -28,9 +28,9 @@ type told struct {
 	actions string
 }
 
-// world is an API server in virtual time connected to a core. Watches lag by an amount chosen by
-// the generator; actions are carried out, refused or withdrawn at its choice. It is the truth
-// against which the core's promises are checked.
+// world is an API server in virtual time connected to a core. The random generator determines the
+// lag of watches, and whether actions are carried out, refused or withdrawn. The core's invariants
+// are checked against the state of the world.
 type world struct {
 	rng      *rand.Rand
 	now      time.Time
@@ -39,20 +39,20 @@ type world struct {
 	written  written
 	options  Options
 	profiles func() []Profile // each core has plugins of its own
-	reserves *reserves        // that of the core; nil if it has none
+	reserves *reserves        // the core's plugin; nil if it has none
 
 	version  int
 	nodes    map[string]*v1.Node
 	pods     map[types.UID]*v1.Pod
-	lease    *coordinationv1.Lease // that shows which room is kept; nil: there is none yet
+	lease    *coordinationv1.Lease // the Lease with the reservation; nil if it does not exist yet
 	budgets  budgets
 	gentle   gentle
 	gangs    gangs
-	kinds    []Kind           // that there are
-	watches  map[Kind][]Event // not delivered yet
+	kinds    []Kind           // existing kinds
+	watches  map[Kind][]Event // undelivered events
 	under    map[Ticket]Action
-	tickets  []Ticket // of under, in order
-	broken   []string // promises
+	tickets  []Ticket // tickets of under, in order
+	broken   []string // violated invariants
 	binds    int
 	settling bool
 }
@@ -68,8 +68,8 @@ func newWorld(seed uint64, write bool, profiles func() []Profile) *world {
 	return w
 }
 
-// start begins with a new core without any state except from lists. Requests of an earlier core
-// were lost.
+// start replaces the core with a new core, which gets its state only from lists. Requests of an
+// earlier core were lost.
 func (w *world) start() {
 	w.options.Profiles = w.profiles()
 	w.reserves = reservesOf(w.options.Profiles)
@@ -135,14 +135,14 @@ func (w *world) take(action Action) {
 		w.send(a.Ticket, a)
 	case Hold:
 		if !w.settling && w.rng.IntN(4) == 0 {
-			break // its plugin stays silent
+			break // the plugin never responds
 		}
 		w.send(a.Ticket, a)
 	case Release:
 		w.drop(a.Ticket)
 	case Cancel:
 		if w.rng.IntN(2) == 0 {
-			break // too late
+			break // too late to withdraw the action
 		}
 		switch w.under[a.Ticket].(type) {
 		case Bind:
@@ -194,7 +194,7 @@ func (w *world) carryOut(ticket Ticket, refuse bool) {
 		switch p := w.pods[a.Victim.UID]; {
 		case refuse:
 			o.Fault = &Fault{Message: "refused"}
-		case p != nil && p.Spec.NodeName == "": // there is no kubelet to wait for
+		case p != nil && p.Spec.NodeName == "": // no kubelet delays the deletion
 			w.remove(p)
 		case p != nil && p.DeletionTimestamp == nil:
 			w.change(p, func(p *v1.Pod) {
@@ -218,7 +218,7 @@ func (w *world) carryOut(ticket Ticket, refuse bool) {
 			e = PermitRejected{a.Ticket, "Holds", "no", w.rng.IntN(2) == 0}
 		}
 		w.watches[answers] = append(w.watches[answers], e)
-		return // what is held is released by the core
+		return // the core releases held pods
 	}
 	w.drop(ticket)
 	w.watches[answers] = append(w.watches[answers], Answered{ticket, o})
@@ -248,7 +248,7 @@ func (w *world) bind(a Bind, refuse bool) (o Outcome) {
 func (w *world) checkRoom(node string) {
 	n := w.nodes[node]
 	if n == nil {
-		return // the collector of pods of deleted nodes takes it
+		return // pod garbage collection deletes it
 	}
 	room := n.Status.Allocatable.Cpu().MilliValue()
 	for _, p := range w.pods {
@@ -342,7 +342,8 @@ func (w *world) deliver(kind Kind) bool {
 	return true
 }
 
-// settle delivers and completes everything, and lets time pass, until no more events happen.
+// settle delivers all events, completes all actions, and advances the time, until no more events
+// occur.
 func (w *world) settle(most time.Duration) {
 	w.settling = true
 	for end, rounds := w.now.Add(most), 0; ; rounds++ {

@@ -31,8 +31,8 @@ func pod(name string, priority int32) *v1.Pod {
 	}
 }
 
-// newQueue returns a queue with one plugin per kind of change, named after the kind that helps
-// against it.
+// newQueue returns a queue with one plugin per kind of change. Each plugin is named after the kind
+// of change that resolves its rejections.
 func newQueue() *Queue {
 	q := New()
 	q.SetInterests("s", Interests{
@@ -118,8 +118,8 @@ func TestHintForOnePodOfAGroup(t *testing.T) {
 	pop(t, q, later, "nothing")
 }
 
-// TestWholeGroupIsAskedOnce: an event costs as much for a thousand pending pods of a class as for
-// one.
+// TestWholeGroupIsAskedOnce verifies that an event costs as much for a thousand pending pods of a
+// class as for one pod.
 func TestWholeGroupIsAskedOnce(t *testing.T) {
 	q, asked := New(), 0
 	q.SetInterests("s", Interests{"X": {{Resource: Node, Action: Add, Hint: func(*Item, *Event) bool { asked++; return false }}}})
@@ -151,7 +151,8 @@ func TestBackoffGrowsToTenSeconds(t *testing.T) {
 	pop(t, q, now, "p")
 }
 
-// TestBackoffGrowsToAnyLimit: doubling works for arbitrarily large first and longest back-offs.
+// TestBackoffGrowsToAnyLimit verifies that doubling works for arbitrarily large initial and maximum
+// back-offs.
 func TestBackoffGrowsToAnyLimit(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, c := range []struct {
@@ -175,8 +176,8 @@ func TestBackoffGrowsToAnyLimit(t *testing.T) {
 	}
 }
 
-// TestIdleQueueTakesRejectedPods: back-off keeps rejected pods behind other pods, not from an idle
-// scheduler; pods with failed attempts are not tried during their back-off.
+// TestIdleQueueTakesRejectedPods verifies that back-off delays rejected pods only while other pods
+// are active, whereas pods with failed attempts are never tried during their back-off.
 func TestIdleQueueTakesRejectedPods(t *testing.T) {
 	q, now := newQueue(), epoch
 	q.Add(pod("rejected", 0), class, now)
@@ -197,8 +198,8 @@ func TestIdleQueueTakesRejectedPods(t *testing.T) {
 	pop(t, q, now.Add(time.Second), "failed")
 }
 
-// TestPodsThatKeepFailingQueueBehindNewOnes of their priority, so that new pods get their first
-// attempt.
+// TestPodsThatKeepFailingQueueBehindNewOnes verifies that repeatedly failing pods are ordered after
+// new pods of the same priority, so that new pods get their first attempt.
 func TestPodsThatKeepFailingQueueBehindNewOnes(t *testing.T) {
 	q, now := newQueue(), epoch
 	q.Add(pod("old", 0), class, now)
@@ -209,8 +210,8 @@ func TestPodsThatKeepFailingQueueBehindNewOnes(t *testing.T) {
 	pop(t, q, now, "old")
 }
 
-// TestErrorsBackOffByThemselves: an API server error costs an often rejected pod one second, not
-// ten.
+// TestErrorsBackOffByThemselves verifies that an often rejected pod backs off for one second after
+// an API server error, not for ten seconds.
 func TestErrorsBackOffByThemselves(t *testing.T) {
 	q, now := newQueue(), epoch
 	q.Add(pod("p", 0), class, now)
@@ -241,8 +242,8 @@ func TestPodRemovedWhileItIsDecidedDoesNotComeBack(t *testing.T) {
 	pop(t, q, epoch.Add(time.Hour), "nothing")
 }
 
-// TestEventDuringADecisionIsNotLost: an event during a pod's wait at Permit counts if the pod is
-// rejected there.
+// TestEventDuringADecisionIsNotLost verifies that an event during a pod's wait at Permit counts if
+// the pod is rejected there.
 func TestEventDuringADecisionIsNotLost(t *testing.T) {
 	for _, c := range []struct {
 		event *Event
@@ -250,7 +251,7 @@ func TestEventDuringADecisionIsNotLost(t *testing.T) {
 	}{{podGone, Backoff}, {tainted, Waiting}, {labelled, Waiting}} {
 		q := newQueue()
 		q.Add(pod("p", 0), class, epoch)
-		q.Happened(podGone, epoch) // before it was taken: known to the decision
+		q.Happened(podGone, epoch) // before the pod was taken, so the decision accounts for it
 		item := pop(t, q, epoch, "p")
 		q.Happened(c.event, epoch)
 		q.Rejected(item, []string{"Pods"}, nil, epoch)
@@ -269,13 +270,13 @@ func TestEventDuringADecisionIsNotLost(t *testing.T) {
 	}
 }
 
-// TestHintsAreAskedAboutWhatCameMeanwhile: an event during a pod's attempt wakes the pod only if a
-// hint approves.
+// TestHintsAreAskedAboutWhatCameMeanwhile verifies that an event during a pod's attempt wakes the
+// pod only if a hint approves.
 func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 	for _, c := range []struct {
 		plugin string
-		helps  string // the pod that the event is about
-		more   int    // events that come after it
+		helps  string // pod of the helpful event
+		more   int    // number of later events
 		want   Place
 	}{
 		{"Named", "p", 0, Backoff},
@@ -283,7 +284,7 @@ func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 		{"Never", "p", 0, Waiting},
 		{"Named", "p", mostRecent / 4, Backoff},
 		{"Named", "p", 2 * mostRecent, Backoff},
-		{"Named", "other", 2 * mostRecent, Backoff}, // too long ago to ask: the pod is tried
+		{"Named", "other", 2 * mostRecent, Backoff}, // the event was dropped, so the pod is retried without a hint
 	} {
 		q := newQueue()
 		q.Add(pod("p", 0), class, epoch)
@@ -302,8 +303,8 @@ func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// TestEventsOfLargePodsAreForgotten: the events kept for running attempts are also bounded in size.
-// A pod with a longer attempt is retried.
+// TestEventsOfLargePodsAreForgotten verifies that the events kept for running attempts are also
+// limited in size. If events of an attempt were dropped, the pod is retried.
 func TestEventsOfLargePodsAreForgotten(t *testing.T) {
 	q := newQueue()
 	q.Add(pod("p", 0), class, epoch)
@@ -322,13 +323,14 @@ func TestEventsOfLargePodsAreForgotten(t *testing.T) {
 	if q.Rejected(item, []string{"Named"}, nil, epoch); item.Place() != Backoff {
 		t.Errorf("the pod is %s", item.Place())
 	}
-	q.Happened(podGone, epoch) // no pod is in progress
+	q.Happened(podGone, epoch) // no attempt is running
 	if n, bulk := len(q.happened.recent), q.happened.bulk; n+bulk > 0 {
 		t.Errorf("%d events of %d bytes are kept", n, bulk)
 	}
 }
 
-// TestEventsOfLargeCustomResourcesAreForgotten: custom resources do not report their size.
+// TestEventsOfLargeCustomResourcesAreForgotten verifies that the limit includes custom resources,
+// which do not report their size.
 func TestEventsOfLargeCustomResourcesAreForgotten(t *testing.T) {
 	q := newQueue()
 	q.Add(pod("p", 0), class, epoch)
@@ -344,8 +346,8 @@ func TestEventsOfLargeCustomResourcesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestOrderFollowsUpdatesDuringBackoff: an order by mutable fields of a pod also holds for pods in
-// back-off.
+// TestOrderFollowsUpdatesDuringBackoff verifies that an order by mutable fields of pods also
+// applies to pods in back-off.
 func TestOrderFollowsUpdatesDuringBackoff(t *testing.T) {
 	q := newQueue()
 	q.OrderBy(func(a, b *Item) bool { return a.Pod.Annotations["order"] < b.Pod.Annotations["order"] })
@@ -368,8 +370,8 @@ func TestOrderFollowsUpdatesDuringBackoff(t *testing.T) {
 	}
 }
 
-// TestEveryResourceIsAKindOfItsOwn: events of a resource counted as unknown would be compared with
-// every group, and wake pods after long attempts.
+// TestEveryResourceIsAKindOfItsOwn verifies that no resource counts as unknown. Events of unknown
+// resources are compared with every group, and wake pods after long attempts.
 func TestEveryResourceIsAKindOfItsOwn(t *testing.T) {
 	for _, r := range []Resource{
 		Pod, Node, Volume, Claim, CSINode, CSIDriver, VolumeAttachment, CSIStorageCapacity, StorageClass, ResourceClaim, ResourceSlice,
@@ -391,8 +393,8 @@ func TestEveryResourceIsAKindOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestOwnChangeMeanwhile: a pod changed while it is held counts in its new state, and is retried if
-// the change can help.
+// TestOwnChangeMeanwhile verifies that a pod changed while it is held is used in its new state, and
+// is retried if the change can help.
 func TestOwnChangeMeanwhile(t *testing.T) {
 	for plugin, want := range map[string]Place{"Own": Backoff, "Nodes": Waiting} {
 		q, changed := newQueue(), &cluster.PodClass{}
@@ -412,14 +414,14 @@ func TestOwnChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNobodyHelpsAgainstNobody: a pod rejected without a plugin's name waits until it is activated,
-// or for too long.
+// TestNobodyHelpsAgainstNobody verifies that a pod rejected without a plugin's name waits until it
+// is activated, or until the maximum wait.
 func TestNobodyHelpsAgainstNobody(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	q.Add(pod("p", 0), class, epoch)
 	q.Rejected(pop(t, q, epoch, "p"), []string{""}, nil, epoch)
 	q.Add(pod("q", 0), class, epoch)
-	q.Rejected(pop(t, q, epoch, "q"), nil, nil, epoch) // of this one nothing is known
+	q.Rejected(pop(t, q, epoch, "q"), nil, nil, epoch) // a rejection without rejectors
 	q.Happened(podGone, later)
 	pop(t, q, later, "q")
 	pop(t, q, later, "nothing")
@@ -432,7 +434,7 @@ func TestOwnChange(t *testing.T) {
 	item := q.Add(pod("p", 0), class, epoch)
 	q.Rejected(pop(t, q, epoch, "p"), []string{"Own"}, nil, epoch)
 	q.Update(item, pod("p", 0), &cluster.PodClass{}, UpdatePodToleration, later)
-	q.Update(item, pod("p", 0), item.Class, Update, later) // something without a name helps only who wants all
+	q.Update(item, pod("p", 0), item.Class, Update, later) // an unnamed change helps only plugins interested in all updates
 	pop(t, q, later, "nothing")
 	q.Update(item, pod("p", 0), item.Class, UpdatePodLabel, later)
 	pop(t, q, later, "p")
@@ -454,7 +456,7 @@ func TestGate(t *testing.T) {
 		t.Fatalf("%s by %q", item.Place(), item.Gate)
 	}
 	closed = false
-	q.Happened(podGone, epoch) // not what the gate waits for
+	q.Happened(podGone, epoch) // not an event of the gate
 	if item.Place() != Gated {
 		t.Fatalf("%s", item.Place())
 	}
@@ -466,15 +468,15 @@ func TestGate(t *testing.T) {
 		t.Fatalf("the gate has closed again, and yet it is %s", item.Place())
 	}
 	closed = false
-	q.Update(item, pod("p", 0), class, UpdatePodLabel, epoch.Add(time.Minute)) // it did not register changes of pods
+	q.Update(item, pod("p", 0), class, UpdatePodLabel, epoch.Add(time.Minute)) // the gate did not register changes of pods
 	pop(t, q, epoch.Add(time.Minute), "nothing")
 	q.SetInterests("s", Interests{"Gate": {{Resource: Pod, Action: UpdatePodLabel}}})
 	q.Update(item, pod("p", 0), class, UpdatePodLabel, epoch.Add(time.Minute))
 	pop(t, q, epoch.Add(time.Minute), "p")
 }
 
-// TestAPluginThatRejectsAndGatesIsCountedOnce: a pod first rejected and now gated by the same
-// plugin counts as one pod kept waiting by it.
+// TestAPluginThatRejectsAndGatesIsCountedOnce verifies that a pod first rejected and later gated by
+// the same plugin is counted once for that plugin.
 func TestAPluginThatRejectsAndGatesIsCountedOnce(t *testing.T) {
 	q, closed, counts := newQueue(), false, map[string]int{}
 	q.Counted = func(plugin, _ string, delta int) { counts[plugin] += delta }
@@ -512,8 +514,8 @@ func TestActivateEndsTheBackoff(t *testing.T) {
 	pop(t, q, epoch, "p")
 }
 
-// TestActivatedDuringItsAttempt: a pod activated while it is decided, or while it waits at Permit,
-// is retried after its back-off if it is rejected. Other pods keep waiting.
+// TestActivatedDuringItsAttempt verifies that a pod activated while it is decided, or while it
+// waits at Permit, is retried after its back-off if it is rejected. Other pods keep waiting.
 func TestActivatedDuringItsAttempt(t *testing.T) {
 	q := newQueue()
 	q.Add(pod("p", 0), class, epoch)
@@ -526,12 +528,12 @@ func TestActivatedDuringItsAttempt(t *testing.T) {
 	if p.Place() != Backoff || other.Place() != Waiting {
 		t.Errorf("they are %s and %s", p.Place(), other.Place())
 	}
-	q.Rejected(pop(t, q, epoch, "p"), []string{"Nodes"}, nil, epoch) // it was activated before this attempt
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Nodes"}, nil, epoch) // the pod was activated before this attempt
 	pop(t, q, epoch.Add(time.Minute), "nothing")
 }
 
-// TestNoPodIsForgotten: after any events in any order, every pod is in exactly one place, and all
-// are popped in the end.
+// TestNoPodIsForgotten verifies that after any sequence of events every pod is in exactly one
+// place, and that all pods are eventually popped.
 func TestNoPodIsForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q, now, out, closed := newQueue(), epoch, map[types.UID]*Item{}, map[string]bool{}
@@ -558,7 +560,7 @@ func TestNoPodIsForgotten(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"set": func(t *rapid.T) {
 				p, c := pod(name(t), int32(rapid.IntRange(0, 2).Draw(t, "priority"))), rapid.SampledFrom(classes).Draw(t, "class")
-				if p.Name < "4" { // of each group two
+				if p.Name < "4" { // two pods of each group
 					p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new(fmt.Sprint("g", p.Name[0]/2))}
 				}
 				if item := q.Get(p.UID); item != nil {
@@ -623,8 +625,8 @@ func TestNoPodIsForgotten(t *testing.T) {
 	})
 }
 
-// TestBackoffCanBeWaitedOut: without SchedulerPopFromBackoffQ an idle queue keeps rejected pods for
-// as long as failed ones, ordered by the end of their back-off.
+// TestBackoffCanBeWaitedOut verifies that without SchedulerPopFromBackoffQ an idle queue keeps
+// rejected pods, like failed pods, until the end of their back-off, and orders them by that end.
 func TestBackoffCanBeWaitedOut(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		q := newQueue()
@@ -636,7 +638,7 @@ func TestBackoffCanBeWaitedOut(t *testing.T) {
 		q.Rejected(pop(t, q, later, "late"), []string{"Nodes"}, nil, later)
 		q.Happened(labelled, later)
 		if !waits {
-			pop(t, q, later, "late") // both end within a second: the more urgent one
+			pop(t, q, later, "late") // both back-offs end within a second, so the more urgent pod is first
 			continue
 		}
 		pop(t, q, later, "nothing")
@@ -651,12 +653,12 @@ func TestBackoffCanBeWaitedOut(t *testing.T) {
 		if at, _ := q.NextReady(); !at.Equal(later.Add(InitialBackoff - time.Millisecond)) {
 			t.Errorf("a failed pod is ready before the rejected one, and the next is ready at %v", at)
 		}
-		pop(t, q, later.Add(InitialBackoff), "late") // both are active by then
+		pop(t, q, later.Add(InitialBackoff), "late") // both pods are active by then
 	}
 }
 
-// TestAPodThatIsRejectedOverAndOverRests: an idle queue does not wait out back-offs, but pods that
-// wake each other do not keep it busy.
+// TestAPodThatIsRejectedOverAndOverRests verifies that an idle queue does not wait out back-offs,
+// but that pods that wake each other do not keep it busy.
 func TestAPodThatIsRejectedOverAndOverRests(t *testing.T) {
 	q, now, taken := newQueue(), epoch, 0
 	q.Add(pod("a", 0), class, now)
