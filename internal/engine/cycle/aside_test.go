@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// wonders is an extender without an answer until an asynchronous question was issued.
+// wonders is an extender that answers only after an asynchronous question was issued.
 type wonders struct{ answered *bool }
 
 func (wonders) Name() string                 { return "Wonders" }
@@ -31,8 +31,8 @@ func (wonders) Spare(_ *cluster.Cluster, _ *cluster.Pod, places []plugins.Place)
 	return places, nil
 }
 
-// TestAnAnswerForAPodThatIsGone: a pod is deleted, or replaced under the same name, during an
-// asynchronous question. The answer is dropped; the new pod is decided separately.
+// TestAnAnswerForAPodThatIsGone verifies that the answer to a question is dropped if the pod was
+// deleted, or replaced under the same name, in the meantime. The new pod is decided separately.
 func TestAnAnswerForAPodThatIsGone(t *testing.T) {
 	answered := false
 	w := newWorld(1, false, func() []Profile {

@@ -92,7 +92,7 @@ func BenchmarkTwoGangs(b *testing.B) {
 			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("h")}
 			core.Step(begin, Seen{Pods, p})
 		}
-		for i := range 5000 { // the first rack alone has room
+		for i := range 5000 { // only the first rack has room
 			cpu := "1"
 			if i < 100 {
 				cpu = "16"

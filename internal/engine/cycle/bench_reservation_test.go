@@ -26,7 +26,7 @@ func BenchmarkGroupPreemption(b *testing.B) { benchmarkFull(b, 10) }
 func benchmarkFull(b *testing.B, priority int32) {
 	for _, gang := range []struct {
 		members int
-		cpu     []string // in turn
+		cpu     []string // requests of the pods, used in turn
 	}{{2, []string{"1"}}, {1000, []string{"1"}}, {1000, []string{"1", "500m"}}, {2, []string{"17"}}, {100, []string{"17"}}} {
 		for _, key := range []string{"", "rack", v1.LabelHostname} {
 			b.Run(fmt.Sprintf("members=%d/cpu=%s/key=%s", gang.members, strings.Join(gang.cpu, "+"), key), func(b *testing.B) {
@@ -45,8 +45,8 @@ func benchmarkFull(b *testing.B, priority int32) {
 	}
 }
 
-// fullWorld returns a core with full nodes and a waiting gang. The oldest pods are spread unevenly,
-// and so are their priorities, 0 to 3.
+// fullWorld returns a core with full nodes and a waiting gang. The oldest pods and their
+// priorities, 0 to 3, are distributed unevenly.
 func fullWorld(tb testing.TB, nodes, members int, priority int32, cpu []string, key string) *Core {
 	tb.Helper()
 	profile := plugins.Default()
@@ -83,8 +83,8 @@ func fullWorld(tb testing.TB, nodes, members int, priority int32, cpu []string, 
 	return core
 }
 
-// TestManyDomains: among more domains than a group tries, it finds the one with room, and the one
-// with preemptible lower-priority pods. It tries none of the other domains.
+// TestManyDomains verifies that among more domains than an attempt tries, the only domain with room
+// is found, as is the only domain with preemptible pods. No other domain is tried.
 func TestManyDomains(t *testing.T) {
 	for _, lower := range []bool{false, true} {
 		profile := plugins.Default()

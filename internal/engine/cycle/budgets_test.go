@@ -15,20 +15,20 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// budgets holds the world's disruption budgets and checks their promise: judged by the state shown
-// to the core, preemption removes no more pods than a budget allows.
+// budgets holds the world's disruption budgets. It checks that preemption removes no more pods than
+// a budget allows in the state shown to the core.
 type budgets struct {
 	all   map[string]*policyv1.PodDisruptionBudget
-	least map[string]int32 // pods that are to stay
+	least map[string]int32 // minimum number of remaining pods
 
-	keep     bool                                     // the profile promises it
-	shown    map[string]*policyv1.PodDisruptionBudget // to the core
-	chosen   map[types.UID]bool                       // victims that the budgets shown do not know of
+	keep     bool                                     // the profile requires that budgets are respected
+	shown    map[string]*policyv1.PodDisruptionBudget // budgets as shown to the core
+	chosen   map[types.UID]bool                       // victims not counted by the shown budgets
 	binds    map[Ticket]types.UID
 	binding  map[types.UID]bool // a Bind is in progress
 	removals map[Ticket]types.UID
-	leaving  map[types.UID]bool // of chosen, the victims that the core was shown leaving
-	bound    map[types.UID]bool // victims that were being bound when they were chosen: no budget counts on them yet
+	leaving  map[types.UID]bool // chosen victims shown to the core as terminating
+	bound    map[types.UID]bool // victims chosen during their binding, which no budget counts yet
 }
 
 func newBudgets() budgets {
@@ -131,7 +131,7 @@ func (w *world) putBudget(b *policyv1.PodDisruptionBudget) {
 	w.watches[DisruptionBudgets] = append(w.watches[DisruptionBudgets], Seen{DisruptionBudgets, b})
 }
 
-// countBudgets plays the disruption controller.
+// countBudgets simulates the disruption controller.
 func (w *world) countBudgets() {
 	for _, app := range sorted(w.budgets.all) {
 		allowed := -w.budgets.least[app]

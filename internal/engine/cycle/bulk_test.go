@@ -47,8 +47,8 @@ func (c *churn) grownBy(f func()) int64 {
 	return grown
 }
 
-// TestEventsOfLargeObjectsAreForgotten: events are retained while a pod is being bound, and each
-// holds the object before and after it.
+// TestEventsOfLargeObjectsAreForgotten verifies that events do not retain large objects. Events are
+// kept while a pod is being bound, and each event holds the object before and after the change.
 func TestEventsOfLargeObjectsAreForgotten(t *testing.T) {
 	c := bulkCore(t)
 	waits := churnPod("waits", "1")
@@ -56,7 +56,7 @@ func TestEventsOfLargeObjectsAreForgotten(t *testing.T) {
 	c.see(Pods, waits)
 	c.settle()
 	c.see(Pods, churnPod("taken", "1"))
-	c.core.Step(c.now, Tick{}) // and its Bind is never answered
+	c.core.Step(c.now, Tick{}) // the outcome of its Bind never arrives
 	if books := c.core.Books(); len(books.Assumed) != 1 {
 		t.Fatalf("%v", books)
 	}
@@ -74,8 +74,8 @@ func TestEventsOfLargeObjectsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestPodsOfEventsAreNotKept: API objects of pods that were bound and deleted are retained only for
-// out-of-tree plugins.
+// TestPodsOfEventsAreNotKept verifies that API objects of bound and deleted pods are retained only
+// for out-of-tree plugins.
 func TestPodsOfEventsAreNotKept(t *testing.T) {
 	c := bulkCore(t)
 	waits := churnPod("waits", "1")
@@ -99,8 +99,8 @@ func TestPodsOfEventsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestShapesOfLargeClaimsAreForgotten: the devices available on nodes are cached by the requests of
-// claims.
+// TestShapesOfLargeClaimsAreForgotten verifies that cached device availability, which is indexed by
+// the requests of claims, does not retain large claims.
 func TestShapesOfLargeClaimsAreForgotten(t *testing.T) {
 	c := bulkCore(t)
 	c.see(DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
@@ -151,8 +151,8 @@ func TestBudgetsThatAreGoneAreForgotten(t *testing.T) {
 	}
 }
 
-// TestTermsThatSelectNamespacesAreSmall: a pod may have thousands of terms, and each may select
-// thousands of namespaces.
+// TestTermsThatSelectNamespacesAreSmall verifies the memory used for a pod with thousands of terms,
+// each of which selects thousands of namespaces.
 func TestTermsThatSelectNamespacesAreSmall(t *testing.T) {
 	c := bulkCore(t)
 	for i := range 2000 {

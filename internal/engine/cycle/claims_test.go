@@ -20,9 +20,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAClaimOnItsWayWakesNobody: while the allocation of a claim is being written, the API shows
-// the claim without it. This must not count as a freed device: with 1,000 pods waiting for claims,
-// each was woken 1,000 times.
+// TestAClaimOnItsWayWakesNobody verifies that a claim whose allocation is being written does not
+// count as a freed device, although the API shows it without the allocation. Otherwise, with 1,000
+// pods waiting for claims, each of them would be woken 1,000 times.
 func TestAClaimOnItsWayWakesNobody(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
 	if err != nil {
@@ -74,7 +74,7 @@ func TestAClaimOnItsWayWakesNobody(t *testing.T) {
 	}
 	now = now.Add(20 * time.Second) // longer than its back-off
 	held := claim("first", 3)
-	held.Finalizers = []string{resourcev1.Finalizer} // which is written before the allocation
+	held.Finalizers = []string{resourcev1.Finalizer} // the finalizer is written before the allocation
 	if text := tell(Seen{ResourceClaims, held}) + tell(Tick{}); strings.Contains(text, "second") {
 		t.Errorf("the second pod was tried again: %s", text)
 	}
@@ -159,9 +159,9 @@ func wantsGPU(name string) *v1.Pod {
 	return p
 }
 
-// TestPodWithALeftClaimIsUnlikeItsClass: an interrupted attempt, for instance by the end of the
-// process, leaves a claim for the pod's extended resources. The pod gives it up although another
-// pod of its class has just failed, and its failure does not apply to the class.
+// TestPodWithALeftClaimIsUnlikeItsClass verifies that a pod gives up a claim for its extended
+// resources left by an interrupted attempt, for instance after the end of the process. It does so
+// although another pod of its class has just failed. Its own failure does not apply to the class.
 func TestPodWithALeftClaimIsUnlikeItsClass(t *testing.T) {
 	tell, tick := deviceWorld(t, 1, leftFor("a", true))
 	tell(Seen{Pods, wantsGPU("b")})
@@ -177,8 +177,8 @@ func TestPodWithALeftClaimIsUnlikeItsClass(t *testing.T) {
 	}
 }
 
-// TestPodIsTriedOnceItsLeftClaimIsGone: the pod is retried even if the claim had no devices, so
-// that its deletion frees none.
+// TestPodIsTriedOnceItsLeftClaimIsGone verifies that the pod is retried even if the claim had no
+// devices, so that its deletion frees no devices.
 func TestPodIsTriedOnceItsLeftClaimIsGone(t *testing.T) {
 	left := leftFor("a", false)
 	tell, tick := deviceWorld(t, 1, left)
@@ -191,8 +191,9 @@ func TestPodIsTriedOnceItsLeftClaimIsGone(t *testing.T) {
 	}
 }
 
-// TestWaitForDevicesIsTold: while a driver attaches a pod's devices, an event reports the wait; if
-// the driver fails, its message is in the event with the reason why the pod is not bound.
+// TestWaitForDevicesIsTold verifies that an event reports the wait while a driver attaches a pod's
+// devices. If the driver fails, the event with the reason why the pod is not bound contains the
+// driver's message.
 func TestWaitForDevicesIsTold(t *testing.T) {
 	claim := leftFor("p", true)
 	claim.Name, claim.Annotations, claim.OwnerReferences, claim.Status.ReservedFor = "c", nil, nil, nil
@@ -227,8 +228,9 @@ func TestWaitForDevicesIsTold(t *testing.T) {
 	}
 }
 
-// TestAllocationThatMayBeInTheAPIStays: after a failed write, the claim may or may not be
-// allocated. The device stays taken until a watch shows the claim, whatever happens to the pod.
+// TestAllocationThatMayBeInTheAPIStays verifies that after a failed write, which may or may not
+// have allocated the claim, the device stays allocated until a watch shows the claim, even if the
+// pod is deleted.
 func TestAllocationThatMayBeInTheAPIStays(t *testing.T) {
 	for name, end := range map[string]func(claim *resourcev1.ResourceClaim) (shown Event, free bool){
 		"allocated": func(claim *resourcev1.ResourceClaim) (Event, bool) {
@@ -283,8 +285,8 @@ func (w *permitWaits) AwaitedDevice(profile, driver, how string, conditions bool
 	w.seen = append(w.seen, fmt.Sprint(profile, " ", driver, " ", how, " ", conditions, " ", took))
 }
 
-// TestWaitsForDevicesAreObserved: each device of the pod is observed with the result and duration
-// of the wait, whether the wait was for this device or for another one.
+// TestWaitsForDevicesAreObserved verifies that the result and duration of a wait are observed for
+// each device of the pod, including devices that did not cause the wait.
 func TestWaitsForDevicesAreObserved(t *testing.T) {
 	status := func(condition string) []resourcev1.AllocatedDeviceStatus {
 		return []resourcev1.AllocatedDeviceStatus{{

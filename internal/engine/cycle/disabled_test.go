@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestWithoutExpectationTheNodeIsNotNominated: a pod held at Permit has its node written to
-// nominatedNodeName, unless the gate NominatedNodeNameForExpectation is disabled.
+// TestWithoutExpectationTheNodeIsNotNominated verifies that the node of a pod held at Permit is
+// written to nominatedNodeName, unless the gate NominatedNodeNameForExpectation is disabled.
 func TestWithoutExpectationTheNodeIsNotNominated(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		core, err := New(Options{Profiles: []Profile{profileWith(holdsAtPermit)}, Disabled: Disabled{Expectation: off}})
@@ -49,7 +49,8 @@ func TestWithoutExpectationTheNodeIsNotNominated(t *testing.T) {
 	}
 }
 
-// TestWithoutPopFromBackoffAnIdleCoreWaits: the gate SchedulerPopFromBackoffQ.
+// TestWithoutPopFromBackoffAnIdleCoreWaits verifies that an idle core waits for the end of
+// back-offs if the gate SchedulerPopFromBackoffQ is disabled.
 func TestWithoutPopFromBackoffAnIdleCoreWaits(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Disabled: Disabled{PopFromBackoff: off}})
@@ -60,7 +61,7 @@ func TestWithoutPopFromBackoffAnIdleCoreWaits(t *testing.T) {
 		core.Step(begin, Led{})
 		core.Step(begin, Seen{Pods, aPod("p", "1")})
 		core.Step(begin, Seen{Nodes, aNode("small", "500m")})
-		core.Step(begin, Tick{}) // it is rejected
+		core.Step(begin, Tick{}) // the pod is rejected
 		core.Step(begin, Seen{Nodes, aNode("large", "4")})
 		bound := func(at time.Time) bool { return strings.Contains(tick(core, at), "bind default/p") }
 		if got := bound(begin.Add(500 * time.Millisecond)); got == off {
@@ -78,8 +79,8 @@ func TestWithoutPopFromBackoffAnIdleCoreWaits(t *testing.T) {
 	}
 }
 
-// TestWithoutPopFromBackoffAPreemptorWaits: a pod with a terminated victim does not back off,
-// unless the gate SchedulerPopFromBackoffQ is disabled, as in kube-scheduler.
+// TestWithoutPopFromBackoffAPreemptorWaits verifies that, as in kube-scheduler, a pod whose victim
+// has terminated does not back off, unless the gate SchedulerPopFromBackoffQ is disabled.
 func TestWithoutPopFromBackoffAPreemptorWaits(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Disabled: Disabled{PopFromBackoff: off}})

@@ -99,9 +99,9 @@ func (s *selecting) decide() (asked []Ask, text string) {
 	return asked, text
 }
 
-// TestExpressionsAreCompiledAside: a tenant's claims select devices by expressions that take
-// minutes to compile. Their pods wait for the compiler; a pod with another tenant's claim, or
-// without any, does not.
+// TestExpressionsAreCompiledAside verifies that the pods of claims with expressions that take
+// minutes to compile wait for the compiler, and that pods with another tenant's claim, or without
+// claims, do not wait.
 func TestExpressionsAreCompiledAside(t *testing.T) {
 	s := newSelecting(t)
 	for i := range 8 {
@@ -136,8 +136,8 @@ func TestExpressionsAreCompiledAside(t *testing.T) {
 	}
 }
 
-// TestPreparationsOfANamespaceAreBounded: few pods of one namespace may wait for the compiler,
-// without causing pods of other namespaces to be refused.
+// TestPreparationsOfANamespaceAreBounded verifies that only a limited number of pods of one
+// namespace may wait for the compiler, and that this does not affect pods of other namespaces.
 func TestPreparationsOfANamespaceAreBounded(t *testing.T) {
 	s := newSelecting(t)
 	for i := range 40 {

@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestNoGangHoldsTheLoop: the attempt for a gang of any number of members, all of different
-// classes, ends after a limited time. Retries lead to the same result as an unbounded attempt, and
-// a pod created meanwhile does not wait for it.
+// TestNoGangHoldsTheLoop verifies that the attempt for a gang of any number of members, all of
+// different classes, ends after a limited time. Retries lead to the same result as an unlimited
+// attempt, and a pod created in the meantime does not wait for the gang.
 func TestNoGangHoldsTheLoop(t *testing.T) {
 	measuresTime(t)
 	size := func(i int, p *v1.Pod) {
@@ -114,7 +114,7 @@ func TestNoGangHoldsTheLoop(t *testing.T) {
 	}
 }
 
-// TestAForecastIsNotHurried: without other waiting pods, one attempt decides such a gang.
+// TestAForecastIsNotHurried verifies that an Unhurried core decides such a gang in one attempt.
 func TestAForecastIsNotHurried(t *testing.T) {
 	for _, unhurried := range []bool{false, true} {
 		core, err := New(Options{
@@ -148,8 +148,8 @@ func TestAForecastIsNotHurried(t *testing.T) {
 	}
 }
 
-// TestAGangThatIsDeletedHoldsTheLoopOnce: the first deletion among thousands of waiting pods gates
-// the remaining ones. Further deletions change nothing.
+// TestAGangThatIsDeletedHoldsTheLoopOnce verifies that the first deletion among thousands of
+// waiting pods gates the remaining pods, and that further deletions change nothing.
 func TestAGangThatIsDeletedHoldsTheLoopOnce(t *testing.T) {
 	const members = 5000
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})

@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAnotherCoreKeepsTheDelay: after another core takes over, a pod with a delayed preemption
-// still preempts at the original time, and is woken for it; immediately if the time has passed
-// meanwhile.
+// TestAnotherCoreKeepsTheDelay verifies that after another core takes over, a pod with a delayed
+// preemption is still woken and preempts at the original time. If that time has already passed, it
+// preempts immediately.
 func TestAnotherCoreKeepsTheDelay(t *testing.T) {
 	start := func() *Core {
 		profile := plugins.Default()
@@ -56,12 +56,12 @@ func TestAnotherCoreKeepsTheDelay(t *testing.T) {
 	}
 }
 
-// gentle checks the promise of gentle preemption in a world: no pod is preempted before the
-// preemptor has been unschedulable for long enough, nor while the room of terminating pods
-// suffices, nor if the victim's replacement would wait with at least the preemptor's priority.
+// gentle checks the guarantees of gentle preemption in a world. No pod is preempted before the
+// preemptor has been unschedulable for long enough, or while the room of terminating pods suffices.
+// No pod is preempted if its replacement would wait with at least the preemptor's priority.
 type gentle struct {
-	unfit    map[types.UID]time.Time // when the core first reported a pod as unschedulable
-	removals int                     // that were looked at
+	unfit    map[types.UID]time.Time // time at which the core first reported a pod as unschedulable
+	removals int                     // number of checked removals
 }
 
 func (g *gentle) forget() { g.unfit = map[types.UID]time.Time{} }
@@ -75,10 +75,10 @@ func (w *world) checkGentle(because Event, actions []Action) {
 			victims[a.Victim.UID] = a.For
 		case WriteStatus:
 			if a.Condition == nil {
-				moved[a.Pod.UID] = true // it lost its nomination
+				moved[a.Pod.UID] = true // the pod lost its nomination
 			}
 		case RecordEvent:
-			inMemory = inMemory || a.Reason == "Preempted" // a victim that was being bound has left its node already
+			inMemory = inMemory || a.Reason == "Preempted" // a victim chosen during its binding has already left its node
 		}
 	}
 	if _, decided := because.(Tick); decided && w.options.Profiles[0].GentlePreemption {
@@ -145,8 +145,8 @@ func (w *world) priorityOf(uid types.UID, own int32) int32 {
 	return own
 }
 
-// checkRoomOfLeavers checks that earlier victims, still terminating, left no room for the preemptor
-// in addition to all nominated pods.
+// checkRoomOfLeavers checks that the room of earlier, still terminating victims does not suffice
+// for the preemptor in addition to all nominated pods.
 func (w *world) checkRoomOfLeavers(victims map[types.UID]types.UID, preemptor types.UID) {
 	known, left := w.core.View().Cluster, cluster.New()
 	for _, n := range known.Nodes {
@@ -156,7 +156,7 @@ func (w *world) checkRoomOfLeavers(victims map[types.UID]types.UID, preemptor ty
 		left.SetNode(n.Object())
 		for _, p := range n.Pods {
 			object, now := p.Object(), victims[p.UID] != ""
-			if now { // it was not leaving yet
+			if now { // the pod was not terminating yet
 				object.DeletionTimestamp = nil
 			}
 			if now || !p.Preempted {

@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestADecisionTellsOfTheGroup: the description of a pod includes the number of placed pods of its
-// group, the group's requirement and the reason for its wait.
+// TestADecisionTellsOfTheGroup verifies that the description of a pod includes the number of placed
+// pods of its group, the group's requirement and the reason for its wait.
 func TestADecisionTellsOfTheGroup(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
@@ -66,8 +66,9 @@ func TestADecisionTellsOfTheGroup(t *testing.T) {
 	}
 }
 
-// TestAGangWhosePodsHaveAllGoneWaitsAsAWhole: its condition still reports it as scheduled, but the
-// successors of its pods report the reason for their wait.
+// TestAGangWhosePodsHaveAllGoneWaitsAsAWhole verifies that the condition of a gang without
+// remaining pods still reports it as scheduled, but that the successors of its pods report the
+// reason for their wait.
 func TestAGangWhosePodsHaveAllGoneWaitsAsAWhole(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
@@ -98,14 +99,15 @@ func TestAGangWhosePodsHaveAllGoneWaitsAsAWhole(t *testing.T) {
 	}
 }
 
-// TestAfterAnErrorNoPodIsSaidToFit: the pods were not examined.
+// TestAfterAnErrorNoPodIsSaidToFit verifies that no pod is reported as fitting after an error,
+// because the pods were not examined.
 func TestAfterAnErrorNoPodIsSaidToFit(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := gangOf("g", 3)
-	g.Spec.SchedulingConstraints = oneOf("rack") // which the node of a does not have
+	g.Spec.SchedulingConstraints = oneOf("rack") // the node of pod a does not have this label
 	for _, e := range []Event{Follows{}, Led{}, Seen{Nodes, aNode("n", "9")}, Seen{PodGroups, g}} {
 		core.Step(begin, e)
 	}
@@ -126,8 +128,8 @@ func TestAfterAnErrorNoPodIsSaidToFit(t *testing.T) {
 	}
 }
 
-// TestAConditionThatIsNotShownYetIsTakenBack: the reason for a group's wait changes, and changes
-// back before the API shows the first change.
+// TestAConditionThatIsNotShownYetIsTakenBack verifies that the condition is written again if the
+// reason for a group's wait changes, and changes back before the API shows the first change.
 func TestAConditionThatIsNotShownYetIsTakenBack(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
@@ -163,8 +165,8 @@ func TestAConditionThatIsNotShownYetIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestATrialOfATreeSaysWhoLeaves: for a group of a preempting tree, a trial reports the nodes of
-// its pods and the victims of the tree, without any effect.
+// TestATrialOfATreeSaysWhoLeaves verifies that a trial for a group of a preempting tree reports the
+// nodes of its pods and the victims of the tree, without any effect.
 func TestATrialOfATreeSaysWhoLeaves(t *testing.T) {
 	core, err := New(Options{
 		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true},
@@ -187,7 +189,7 @@ func TestATrialOfATreeSaysWhoLeaves(t *testing.T) {
 		core.Step(begin, Seen{Pods, p})
 	}
 
-	for range 2 { // the second one finds all as it was
+	for range 2 { // the second trial finds the state unchanged
 		trial := core.TryGroup(cluster.Name{Namespace: "default", Name: "b"})
 		if len(trial.Victims) != 1 || trial.Victims[0].Name != "low" || len(trial.Pods) != 1 || trial.Pods[0].Node != "n" {
 			t.Errorf("%+v", trial)

@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAGroupWithoutPodsOnNodesWakesNobody: it does not change which pods may be preempted.
+// TestAGroupWithoutPodsOnNodesWakesNobody verifies that a group without pods on nodes wakes no
+// pods, since it does not affect the pods that may be preempted.
 func TestAGroupWithoutPodsOnNodesWakesNobody(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 
 // groupSaver is an out-of-tree plugin at PodGroupPostFilter.
 type groupSaver struct {
-	asked   []string // members, with where they would go with a pod gone
+	asked   []string // members with their nodes in a trial without a pod
 	answers GroupPostFilterResult
-	without types.UID // the pod
+	without types.UID // the pod removed in the trial
 }
 
 func (*groupSaver) Name() string { return "Saver" }
@@ -63,8 +63,8 @@ func profileOfGroupSaver(t *testing.T, s *groupSaver, first bool) Profile {
 	return Profile{Profile: made, Extensions: []Extension{s}}
 }
 
-// savedGang decides a gang of three on a node of four CPUs with too little room, two CPUs being
-// taken by a pod of the given priority, and returns the resulting actions.
+// savedGang decides a gang of three pods on a node of four CPUs, and returns the resulting actions.
+// A pod of the given priority uses two CPUs, so the gang does not fit.
 func savedGang(t *testing.T, s *groupSaver, first bool, priority int32) (text string) {
 	t.Helper()
 	core, err := New(Options{Profiles: []Profile{profileOfGroupSaver(t, s, first)}, Groups: groups.Gates{Generic: true}})
@@ -92,14 +92,14 @@ func savedGang(t *testing.T, s *groupSaver, first bool, priority int32) (text st
 	return text
 }
 
-// TestOutOfTreePluginsAreAskedAboutGroups: plugins at PodGroupPostFilter run in the order of the
-// profile, and may have the group decided in a temporarily changed cluster.
+// TestOutOfTreePluginsAreAskedAboutGroups verifies that plugins at PodGroupPostFilter run in the
+// order of the profile, and can have the group decided in a temporarily changed cluster.
 func TestOutOfTreePluginsAreAskedAboutGroups(t *testing.T) {
 	const before, without = "3 of g", "3 of g m0 on n m1 on n m2 on n"
 	for _, row := range []struct {
 		name     string
 		first    bool
-		priority int32 // of the pod on the node
+		priority int32 // priority of the pod on the node
 		answers  GroupPostFilterResult
 		without  types.UID
 		asked    string
@@ -133,8 +133,8 @@ func TestOutOfTreePluginsAreAskedAboutGroups(t *testing.T) {
 	}
 }
 
-// TestMembersGiveUpDevicesThatTheyCannotUse: a member's claim allocated on a node unsuitable for
-// the member is deallocated, as for a single pod.
+// TestMembersGiveUpDevicesThatTheyCannotUse verifies that a member's claim is deallocated if it is
+// allocated on a node unsuitable for the member, as for a single pod.
 func TestMembersGiveUpDevicesThatTheyCannotUse(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {

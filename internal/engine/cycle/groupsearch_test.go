@@ -65,8 +65,8 @@ func withGPUs(list v1.ResourceList, count int) {
 	list[gpu] = *resource.NewQuantity(int64(count), resource.DecimalSI)
 }
 
-// TestTheLargestInGPUsComeFirst: in a gang with pods differing only in GPUs, the largest requests
-// are placed before the smaller ones take a few GPUs from every node.
+// TestTheLargestInGPUsComeFirst verifies that in a gang whose pods differ only in GPUs, the largest
+// requests are placed first, before smaller requests occupy a few GPUs of every node.
 func TestTheLargestInGPUsComeFirst(t *testing.T) {
 	var objects []Seen
 	for i := range 17 {
@@ -88,8 +88,9 @@ func TestTheLargestInGPUsComeFirst(t *testing.T) {
 	}
 }
 
-// TestTheDomainWhereFewestGPUsAreLostIsFound: the right domain is found among more than an attempt
-// can try. All nodes have spare CPU and memory, and in one rack less important pods hold the GPUs.
+// TestTheDomainWhereFewestGPUsAreLostIsFound verifies that the right domain is found among more
+// domains than an attempt can try. All nodes have spare CPU and memory, and in one rack less
+// important pods use the GPUs.
 func TestTheDomainWhereFewestGPUsAreLostIsFound(t *testing.T) {
 	var objects []Seen
 	for i := range 600 {
@@ -127,8 +128,9 @@ func TestTheDomainWhereFewestGPUsAreLostIsFound(t *testing.T) {
 	}
 }
 
-// TestAGangGoesWhereItsVolumeCanBeMadeForAll: the volume shared by its pods is provisioned on the
-// node of the first pod. The best node for that pod has too little room for the other pods.
+// TestAGangGoesWhereItsVolumeCanBeMadeForAll verifies the placement of a gang that shares a volume,
+// which is provisioned on the node of the first pod. The best node for the first pod has too little
+// room for the other pods.
 func TestAGangGoesWhereItsVolumeCanBeMadeForAll(t *testing.T) {
 	late, class := storagev1.VolumeBindingWaitForFirstConsumer, "made"
 	claim := &v1.PersistentVolumeClaim{
@@ -161,8 +163,8 @@ func TestAGangGoesWhereItsVolumeCanBeMadeForAll(t *testing.T) {
 	}
 }
 
-// TestNodesWithOtherDevicesAreNotAlike: the search for a placement distinguishes nodes by their
-// devices, even with the same labels and sizes and without pods.
+// TestNodesWithOtherDevicesAreNotAlike verifies that the search for a placement distinguishes nodes
+// by their devices, even if the nodes have the same labels and sizes and no pods.
 func TestNodesWithOtherDevicesAreNotAlike(t *testing.T) {
 	objects := []Seen{{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}}}
 	for name, count := range map[string]int{"m": 5, "n": 4} {
@@ -186,7 +188,7 @@ func TestNodesWithOtherDevicesAreNotAlike(t *testing.T) {
 				{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count}}}}},
 		}})
 	}
-	astray := map[string]string{"p0": "m", "p2": "n"} // where nothing fits any more next to them
+	astray := map[string]string{"p0": "m", "p2": "n"} // nodes on which nothing else fits next to these pods
 	on, _, text := gangIn(t, Options{Prefer: func(p *cluster.Pod) string { return astray[p.Name] }}, gangOf("g", 3), objects, members)
 	if on["p0"] != "n" || on["p1"] != "m" || on["p2"] != "m" {
 		t.Errorf("they are on %v: %s", on, text)

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAVictimIsNotSparedThatKeepsMembersOffOtherNodes: a pod excluded from a member's zone by
-// anti-affinity is preempted, whichever node of the zone the member takes.
+// TestAVictimIsNotSparedThatKeepsMembersOffOtherNodes verifies that a pod excluded from a member's
+// zone by anti-affinity is preempted, regardless of the member's node in the zone.
 func TestAVictimIsNotSparedThatKeepsMembersOffOtherNodes(t *testing.T) {
 	for seed := range uint64(20) {
 		core, err := New(Options{

@@ -84,8 +84,8 @@ func TestOfManyDomainsThatWithJustEnoughMemoryIsTried(t *testing.T) {
 	}
 }
 
-// TestTheDomainThatIsFullestByWhatIsScoredWins: with NodeResourcesFit scoring by GPUs, the rack
-// with the most GPUs taken wins, not the rack with the most CPU taken.
+// TestTheDomainThatIsFullestByWhatIsScoredWins verifies that if NodeResourcesFit scores by GPUs,
+// the rack with the most used GPUs is chosen, not the rack with the most used CPU.
 func TestTheDomainThatIsFullestByWhatIsScoredWins(t *testing.T) {
 	for _, row := range []struct {
 		resources []config.ResourceSpec
@@ -129,9 +129,9 @@ func TestTheDomainThatIsFullestByWhatIsScoredWins(t *testing.T) {
 	}
 }
 
-// TestATreeSaysWhatFailsWhereItWouldBe: everything below a composite fits into zone a except one
-// pod, so zone b is tried as well, and its group does not fit there. The other group of the tree
-// fits nowhere, and the pods report this reason.
+// TestATreeSaysWhatFailsWhereItWouldBe verifies the reason reported for a tree. All pods below a
+// composite except one fit into zone a, so zone b is tried as well, but the group does not fit
+// there. The other group of the tree fits nowhere, and the pods report this reason.
 func TestATreeSaysWhatFailsWhereItWouldBe(t *testing.T) {
 	core, err := New(Options{
 		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true},

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// racks returns a core with racks of one node each, and an effort sufficient for few of them. Room
-// is reserved unless settings are given.
+// racks returns a core with racks of one node each, and a limit of work that suffices for a few
+// racks. Room is reserved unless settings are given.
 func racks(t *testing.T, count, limit int, change func(rack int, n *v1.Node) (there []*v1.Pod), settings ...func(*plugins.Profile)) *Core {
 	t.Helper()
 	profile := plugins.Default()
@@ -50,7 +50,7 @@ func racks(t *testing.T, count, limit int, change func(rack int, n *v1.Node) (th
 	return core
 }
 
-// comes adds a gang of four pods of one CPU each.
+// comes creates a gang of four pods of one CPU each.
 func comes(core *Core, change func(*v1.Pod)) {
 	g := gangOf("g", 4)
 	g.Spec.SchedulingConstraints = oneOf("rack")
@@ -64,9 +64,9 @@ func comes(core *Core, change func(*v1.Pod)) {
 	core.Step(begin, Led{})
 }
 
-// TestEveryDomainGetsItsTurn: among domains that all have room, only one has the disk; an attempt
-// tries as many as its effort allows. The next attempts follow without an event, and one of them
-// finds it.
+// TestEveryDomainGetsItsTurn verifies that every domain is eventually tried. All domains have room,
+// but only one has the disk. An attempt tries as many domains as its limit of work allows. Further
+// attempts follow without an event, and one of them finds the domain with the disk.
 func TestEveryDomainGetsItsTurn(t *testing.T) {
 	const right = 57
 	core := racks(t, 60, 1000, func(rack int, n *v1.Node) []*v1.Pod {
@@ -97,8 +97,9 @@ func TestEveryDomainGetsItsTurn(t *testing.T) {
 	}
 }
 
-// TestTheMostPromisingDomainsComeFirst: if the effort suffices for only one domain, room is
-// reserved, or made by preemption, in the domain requiring the fewest or least important victims.
+// TestTheMostPromisingDomainsComeFirst verifies that if the limit of work suffices for only one
+// domain, room is reserved, or made by preemption, in the domain that requires the fewest or least
+// important victims.
 func TestTheMostPromisingDomainsComeFirst(t *testing.T) {
 	const right = 17
 	for name, there := range map[string]func(rack int) []*v1.Pod{
@@ -141,14 +142,15 @@ func TestTheMostPromisingDomainsComeFirst(t *testing.T) {
 	}
 }
 
-// TestAGroupWhoseAttemptIsCutShortPreempts: the only rack with the disk is full, and among the last
-// examined by an attempt. The group is retried without an event until this rack's turn, and with
-// delayed preemption, the delay counts from the first attempt.
+// TestAGroupWhoseAttemptIsCutShortPreempts verifies that a group preempts even if its attempts end
+// early. The only rack with the disk is full, and is among the last racks examined. The group is
+// retried without an event until this rack is examined. A preemption delay counts from the first
+// attempt.
 func TestAGroupWhoseAttemptIsCutShortPreempts(t *testing.T) {
 	const count, right = 6, 5
 	for _, row := range []struct {
 		name  string
-		empty bool // all other racks are
+		empty bool // all other racks are empty
 		delay time.Duration
 	}{
 		{"no rack has room", false, 0},
@@ -167,7 +169,7 @@ func TestAGroupWhoseAttemptIsCutShortPreempts(t *testing.T) {
 				return []*v1.Pod{p}
 			}, func(p *plugins.Profile) { p.GentlePreemption, p.PreemptionDelay = row.delay > 0, row.delay })
 			comes(core, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })
-			for second := range 290 { // after five minutes a pod is tried again in any case
+			for second := range 290 { // less than the maximum wait of five minutes
 				after := time.Duration(second) * time.Second
 				for _, action := range core.Step(begin.Add(after), Tick{}) {
 					if _, is := action.(Remove); is {
@@ -183,8 +185,8 @@ func TestAGroupWhoseAttemptIsCutShortPreempts(t *testing.T) {
 	}
 }
 
-// TestMembersThatDifferPreempt: any number of alternating large and small members find victims on
-// full nodes.
+// TestMembersThatDifferPreempt verifies that victims on full nodes are found for any number of
+// alternating large and small members.
 func TestMembersThatDifferPreempt(t *testing.T) {
 	for members := 2; members <= 24; members++ {
 		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
@@ -221,9 +223,9 @@ func TestMembersThatDifferPreempt(t *testing.T) {
 	}
 }
 
-// TestATrialThatFitsInAnotherWay: if an attempt does not try all domains, the group may turn out to
-// fit while room is planned. The trial then reports that, and drops the earlier reason why it did
-// not fit.
+// TestATrialThatFitsInAnotherWay verifies that a trial reports that the group fits, without the
+// earlier failure reason, if the planning of room finds a placement in a domain that the attempt
+// did not try.
 func TestATrialThatFitsInAnotherWay(t *testing.T) {
 	core := racks(t, 60, 1000, func(rack int, n *v1.Node) []*v1.Pod {
 		if rack == 57 {

@@ -19,14 +19,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// victimWorld has nodes with pods on them, and a gang allowed to preempt some of these. Its members
-// are equal, or differ in half of the worlds.
+// victimWorld has nodes with running pods, and a gang allowed to preempt some of them. The members
+// of the gang differ in half of the worlds.
 type victimWorld struct {
 	nodes   []*v1.Node
-	free    []int64 // millicores by node, with all pods there
+	free    []int64 // free millicores by node, with all pods present
 	running []*v1.Pod
-	at      []int   // the nodes of running
-	members []int64 // what they request, in millicores
+	at      []int   // node index of each running pod
+	members []int64 // requests of the members, in millicores
 	gates   groups.Gates
 }
 
@@ -189,8 +189,9 @@ func (w *victimWorld) tellGroups(core *Core) {
 	}
 }
 
-// TestVictimsOfATreeAreAllNeeded is the same for two gangs of a tree requiring both. With differing
-// groups not every placement is found: the pods of one are placed before those of the next.
+// TestVictimsOfATreeAreAllNeeded is like TestVictimsOfAGangAreAllNeeded, for two gangs of a tree
+// that requires both. If the groups differ, not every placement is found, because all pods of one
+// group are placed before the pods of the next group.
 func TestVictimsOfATreeAreAllNeeded(t *testing.T) {
 	for name, unlike := range map[string]bool{"alike": false, "unlike": true} {
 		t.Run(name, func(t *testing.T) {
@@ -199,9 +200,9 @@ func TestVictimsOfATreeAreAllNeeded(t *testing.T) {
 	}
 }
 
-// TestVictimsOfAGangAreAllNeeded: pods are preempted for a gang exactly if the gang then fits and
-// otherwise does not; each of them is needed; and all have a lower priority. Differing members are
-// placed in whatever order this takes.
+// TestVictimsOfAGangAreAllNeeded verifies that pods are preempted for a gang if and only if the
+// gang fits only after preemption. Each victim is needed and has a lower priority. Differing
+// members are placed in any order that makes them fit.
 func TestVictimsOfAGangAreAllNeeded(t *testing.T) {
 	for name, unlike := range map[string]bool{"alike": false, "unlike": true} {
 		t.Run(name, func(t *testing.T) { victimsAreNeeded(t, unlike, groups.Gates{Generic: true}) })
@@ -219,7 +220,7 @@ func victimsAreNeeded(t *testing.T, unlike bool, gates groups.Gates) {
 		switch {
 		case least >= 0 && unlike && gates.Composite && n+bound == 0:
 			missed++
-		case least == 0 && unlike && gates.Composite && n > 0: // as placed, it did not fit
+		case least == 0 && unlike && gates.Composite && n > 0: // the gang did not fit in the order of placement
 		case least == 0 && (bound != len(w.members) || n > 0), least != 0 && bound > 0:
 			t.Fatalf("seed %d: %d of %d are bound and %d pods leave, where %d have to", seed, bound, len(w.members), n, least)
 		case least < 0 && n > 0:
@@ -272,8 +273,8 @@ func (a *attempts) AttemptedGroup(_ string, result Result, _ time.Duration) {
 	a.results = append(a.results, result)
 }
 
-// TestAttemptsAtGroupsAreObserved: a gang waiting for victims is counted as waiting, and as
-// scheduled after they have terminated.
+// TestAttemptsAtGroupsAreObserved verifies that a gang waiting for victims is counted as waiting,
+// and is counted as scheduled after the victims have terminated.
 func TestAttemptsAtGroupsAreObserved(t *testing.T) {
 	seen := &attempts{}
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}, Observer: seen})

@@ -15,9 +15,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAGroupIsWokenForWhatAnotherMemberHides: the large pod finds no room, since the small one
-// occupies the only large node. With the small one elsewhere, the large one would violate its
-// topology spread there. A zone for another node fixes the spread and moves the small one
+// TestAGroupIsWokenForWhatAnotherMemberHides verifies that an event wakes a group even if another
+// member hides the reason for the wait. The large pod finds no room, since the small pod occupies
+// the only large node. If the small pod ran elsewhere, the large pod would violate its topology
+// spread on that node. Setting the zone of another node fixes the spread and moves the small pod
 // elsewhere.
 func TestAGroupIsWokenForWhatAnotherMemberHides(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})

@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt: the pods of a gang all differ, each
-// domain takes the whole time of an attempt, and only the last one has the disk. It is found, by a
-// new placement or by preemption.
+// TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt verifies that the last domain is found,
+// with or without preemption, although each domain takes the whole time of an attempt. All pods of
+// the gang differ, and only the last domain has the disk.
 func TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt(t *testing.T) {
 	const racks, members, most = 8, 6, 20
 	for _, full := range []bool{false, true} {

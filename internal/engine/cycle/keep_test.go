@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestWhatIsKeptOfAPodIsDecidedTheSame: a trimmed pod belongs to the same class, and has a place in
-// the same queue.
+// TestWhatIsKeptOfAPodIsDecidedTheSame verifies that a trimmed pod belongs to the same class, and
+// has the same position in the queue.
 func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := cluster.New()

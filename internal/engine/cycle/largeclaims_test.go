@@ -20,9 +20,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestASimpleClaimIsDecidedAtOnceInALargeCluster: finding the devices of 3,000 different nodes for
-// a claim exceeds the cost limit of an attempt. Consecutive attempts continue without a back-off,
-// and pods of other tenants get their turn in between.
+// TestASimpleClaimIsDecidedAtOnceInALargeCluster verifies that consecutive attempts continue
+// without a back-off if checking the devices of 3,000 different nodes exceeds the limit of an
+// attempt. Pods of other tenants are tried in between.
 func TestASimpleClaimIsDecidedAtOnceInALargeCluster(t *testing.T) {
 	const many = 3000
 	all := []Kind{Nodes, Pods, ResourceSlices, ResourceClaims, DeviceClasses}

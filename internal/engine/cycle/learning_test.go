@@ -45,7 +45,8 @@ func seenPods(c *Core) int64 {
 	return 0
 }
 
-// TestFailedBindingsTeachNothing: a pod bound at the third attempt counts as one arrival.
+// TestFailedBindingsTeachNothing verifies that a pod bound at the third attempt counts as one
+// arrival.
 func TestFailedBindingsTeachNothing(t *testing.T) {
 	core := learningCore(t)
 	core.Step(begin, Seen{Pods, aPod("p", "1")})
@@ -73,7 +74,8 @@ func TestFailedBindingsTeachNothing(t *testing.T) {
 	}
 }
 
-// TestGroupsWithoutRoomTeachNothing: two of three members fit, and are taken back each time.
+// TestGroupsWithoutRoomTeachNothing verifies that members that fit, but are taken back because a
+// third member does not fit, are not counted.
 func TestGroupsWithoutRoomTeachNothing(t *testing.T) {
 	core := learningCore(t)
 	core.Step(begin, Seen{PodGroups, gangOf("g", 3)})

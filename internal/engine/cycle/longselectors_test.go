@@ -37,13 +37,13 @@ func wideSelector(which int) *metav1.LabelSelector {
 	return s
 }
 
-// TestLongSelectorsHoldNobodyUp: a selector may list 150,000 values, or have 30,000 requirements.
-// Wherever a tenant writes it, an ordinary pod of another tenant is still decided in time, and
-// events are still processed.
+// TestLongSelectorsHoldNobodyUp verifies that a selector with 150,000 values or 30,000
+// requirements, in any field a tenant can write, does not delay another tenant's ordinary pod or
+// the processing of events.
 func TestLongSelectorsHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	for name, selector := range map[string]func(int) *metav1.LabelSelector{"values": func(which int) *metav1.LabelSelector { return longSelector("", which) }, "requirements": wideSelector} {
-		c := newCrowd(t) // what is stored adds up
+		c := newCrowd(t) // a new core, since stored objects accumulate
 		for i, where := range []struct {
 			name  string
 			store func(c *crowd)
@@ -107,7 +107,7 @@ func (c *crowd) longBudgets(selector func(int) *metav1.LabelSelector) {
 			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selector(i)},
 		}})
 	}
-	for i := range crowdNodes { // victims that they may cover
+	for i := range crowdNodes { // potential victims that the selectors may match
 		pod := aPod(fmt.Sprint("covered-", i), "100m")
 		pod.Namespace, pod.Labels = "tenant", map[string]string{"app": fmt.Sprint("covered-", i%10)}
 		pod.Spec.Priority, pod.Spec.NodeName = new(int32(-20)), fmt.Sprint("node-", i)

@@ -17,9 +17,9 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// TestManyBudgetsHoldNobodyUp: a tenant stores thousands of disruption budgets, and has a uniquely
-// labeled pod on every node. An attempt at another tenant's preempting pod examines no more of them
-// than its effort allows.
+// TestManyBudgetsHoldNobodyUp verifies that an attempt for another tenant's preempting pod examines
+// no more budgets than its limit of work allows. A tenant stores thousands of disruption budgets,
+// and has a uniquely labeled pod on every node.
 func TestManyBudgetsHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	const budgets = 4000
@@ -50,8 +50,8 @@ func TestManyBudgetsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestManyLabelsHoldNobodyUp: a tenant has pods with the maximum number of labels for an object,
-// and pods with terms with as many requirements.
+// TestManyLabelsHoldNobodyUp covers a tenant's pods with the maximum number of labels for an
+// object, and pods with terms with the same number of requirements.
 func TestManyLabelsHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)
@@ -70,8 +70,8 @@ func TestManyLabelsHoldNobodyUp(t *testing.T) {
 	t.Logf("the longest attempt took %v: %.300s", took, text)
 }
 
-// TestManyTolerationsHoldNobodyUp: every node has unique taints, and a tenant's pods tolerate tens
-// of thousands: whole keys, and single values of one key.
+// TestManyTolerationsHoldNobodyUp covers nodes with unique taints, and a tenant's pods with tens of
+// thousands of tolerations, for whole keys and for single values of one key.
 func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)
@@ -97,8 +97,8 @@ func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestManyDisksHoldNobodyUp: pods of a tenant, both pending and on nodes, name thousands of disks
-// each, and two pods on a node may not share one.
+// TestManyDisksHoldNobodyUp covers a tenant's pods, both pending and on nodes, that each name
+// thousands of disks that two pods on a node may not share.
 func TestManyDisksHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	const pods, disks = 100, 3000
@@ -132,8 +132,8 @@ func TestManyDisksHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestManyAttachedVolumesHoldNobodyUp: every node has a limit of attached volumes, and a tenant's
-// pod has thousands.
+// TestManyAttachedVolumesHoldNobodyUp covers a tenant's pod with thousands of volumes, on nodes
+// with a limit of attached volumes.
 func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)
@@ -189,7 +189,7 @@ func TestManyVolumesHoldNobodyUp(t *testing.T) {
 		}}}
 		c.tell(Seen{Volumes, volume})
 	}
-	for i := range crowdNodes { // room on every node
+	for i := range crowdNodes { // free room on every node
 		c.tell(Gone{Pods, aPod(fmt.Sprint("low-", i, "-0"), "100m")})
 	}
 

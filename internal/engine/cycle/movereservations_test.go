@@ -19,7 +19,7 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// besideRoom counts decisions on nodes with room kept from the decided pods.
+// besideRoom counts decisions on nodes with reserved room that the decided pods must not use.
 var besideRoom atomic.Int64
 
 // ownedBy makes a pod one of its app's ReplicaSet.
@@ -41,7 +41,7 @@ func (c *chaos) showRoom() {
 		Begun: c.now.Format(time.RFC3339Nano),
 	})
 	if c.rng.IntN(3) == 0 {
-		return // the mover has died, or the eviction is refused
+		return // the component that moves pods has failed, or the eviction is refused
 	}
 	if victim.DeletionTimestamp == nil {
 		c.change(victim, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: c.now} })
@@ -82,8 +82,8 @@ func (w *world) guest() *cluster.Pod {
 	return nil
 }
 
-// checkRoomKept: no waiting pod of the same or a lower priority is decided on a node with kept
-// room, unless it leaves that room free.
+// checkRoomKept checks that no waiting pod of the same or a lower priority is decided on a node
+// with reserved room, unless it leaves that room free.
 func (w *world) checkRoomKept(e Event, actions []Action) {
 	guest := w.guest()
 	if _, ticked := e.(Tick); !ticked || guest == nil {

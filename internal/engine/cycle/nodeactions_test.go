@@ -13,8 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestWhatChangesAboutANode: a change of a node has kube-scheduler's action, is logged if a
-// decision can depend on it, and is reported in reverse when it is reverted.
+// TestWhatChangesAboutANode verifies that a change of a node has the same action as in
+// kube-scheduler, and is logged if a decision can depend on it. Reverting the change is reported in
+// the same way.
 func TestWhatChangesAboutANode(t *testing.T) {
 	node := func() *v1.Node {
 		return &v1.Node{

@@ -97,7 +97,7 @@ func witnessed(odd []Seen, refused bool) (wrong []string) {
 		step(e)
 	}
 	work(500, func() bool { return false })
-	for _, e := range odd { // and again, as if it had changed
+	for _, e := range odd { // shown again, as if the object had changed
 		if e.Kind == Pods {
 			again := shown[e.Object.GetUID()].DeepCopy()
 			again.Annotations = map[string]string{"changed": "yes"}
@@ -118,8 +118,9 @@ func witnessed(odd []Seen, refused bool) (wrong []string) {
 	return wrong
 }
 
-// TestOddInputsHoldNobodyUp: any input accepted by an API server from a user with rights in one
-// namespace, or from a stolen node, causes no crash, and another tenant's pod is still decided.
+// TestOddInputsHoldNobodyUp verifies that no input accepted by an API server from a user with
+// rights in one namespace, or from a compromised node, causes a crash or keeps another tenant's pod
+// from being decided.
 func TestOddInputsHoldNobodyUp(t *testing.T) {
 	var all []Seen
 	for name, make := range oddPods {
@@ -127,7 +128,8 @@ func TestOddInputsHoldNobodyUp(t *testing.T) {
 		odd.Name, odd.UID = "odd-"+strings.ReplaceAll(name, " ", "-"), types.UID("odd "+name)
 		objects := []Seen{{Pods, odd}}
 		objects = append(objects, make(odd)...)
-		// The same pod placed on a node by hand, prevented only by a quota: that node may be full.
+		// The same pod, placed on a node by hand, which only a quota can prevent. That node may be
+		// full.
 		there := odd.DeepCopy()
 		there.Name, there.UID, there.Spec.NodeName = there.Name+"-there", there.UID+" there", "full"
 		tellOdd(t, name, append(objects, Seen{Pods, there}), &all)
@@ -498,7 +500,8 @@ func oddObjects() map[string][]Seen {
 	}
 }
 
-// FuzzOddObjects plays objects with arbitrary content, whether or not an API server accepts it.
+// FuzzOddObjects shows a core objects with arbitrary content, including content that an API server
+// rejects.
 func FuzzOddObjects(f *testing.F) {
 	for seed := range int64(8) {
 		f.Add(seed)

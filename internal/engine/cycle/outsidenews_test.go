@@ -75,8 +75,8 @@ func heardBy(t *testing.T, l *listens, want ...string) {
 	l.heard = nil
 }
 
-// TestAKeptStateDoesNotKeepItsList: the pods of a list are one array, which must be freed after
-// most of them were deleted.
+// TestAKeptStateDoesNotKeepItsList verifies that the array with the pods of a list is freed after
+// most of the pods were deleted.
 func TestAKeptStateDoesNotKeepItsList(t *testing.T) {
 	core, err := New(Options{Profiles: listening(&listens{})})
 	if err != nil {
@@ -85,7 +85,7 @@ func TestAKeptStateDoesNotKeepItsList(t *testing.T) {
 	core.Step(time.Time{}, Follows{Kinds: []Kind{Pods}})
 	core.Step(time.Time{}, Listing{Pods})
 	list := make([]v1.Pod, 1000)
-	first := weak.Make(&list[0]) // as long as any of them is kept, there is the whole array
+	first := weak.Make(&list[0]) // a reference to any pod keeps the whole array
 	list[1].Name, list[1].UID, list[1].Spec.SchedulerName = "p", "p", "of others"
 	core.Step(time.Time{}, Seen{Pods, &list[1]})
 	core.Step(time.Time{}, Listed{Pods})
@@ -100,8 +100,8 @@ func TestAKeptStateDoesNotKeepItsList(t *testing.T) {
 	}
 }
 
-// TestStatesAreKeptWhileSomebodyWantsThem: after the removal of out-of-tree plugins from the
-// configuration no states are kept for them, and after their return they receive no old states.
+// TestStatesAreKeptWhileSomebodyWantsThem verifies that no states are kept after the out-of-tree
+// plugins are removed from the configuration, and that plugins added again receive no old states.
 func TestStatesAreKeptWhileSomebodyWantsThem(t *testing.T) {
 	l, now := &listens{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	core, err := New(Options{Profiles: listening(l)})
@@ -133,7 +133,8 @@ func TestStatesAreKeptWhileSomebodyWantsThem(t *testing.T) {
 	heardBy(t, l, `NodeUpdate "" "4"`, `NodeUpdate "4" "5"`)
 }
 
-// TestPluginsHearOfPodGroups: plugins can register for PodGroup events, like for every other kind.
+// TestPluginsHearOfPodGroups verifies that plugins can register for PodGroup events, as for every
+// other kind.
 func TestPluginsHearOfPodGroups(t *testing.T) {
 	l, now := &listens{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	core, err := New(Options{Profiles: listening(l), Groups: groups.Gates{Generic: true}})

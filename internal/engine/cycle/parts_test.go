@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestPartsStandInOrder: each part of the core refers only to common and to parts before it in
-// Core, never to later parts or the core itself. The end of a placement is reported through an
-// interface.
+// TestPartsStandInOrder verifies that each part of the core refers only to common and to parts
+// before it in Core, never to later parts or to the core itself. The end of a placement is reported
+// through an interface.
 func TestPartsStandInOrder(t *testing.T) {
 	core := reflect.TypeFor[Core]()
 	before := []reflect.Type{reflect.TypeFor[*common]()}

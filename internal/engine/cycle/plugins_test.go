@@ -31,7 +31,8 @@ func (holds) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
 // before the binding. The reservation is released, or kept with the bound pod.
 type reserves struct {
 	open map[*Attempt]string
-	// moody: the plugin refuses the first attempt of some pods, with a verdict or an error.
+	// moody is set if the plugin refuses the first attempt of some pods, with a verdict or an
+	// error.
 	moody   bool
 	refused map[types.UID]bool
 }

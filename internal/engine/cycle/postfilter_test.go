@@ -28,8 +28,8 @@ type secondSaver struct{ *saver }
 
 func (secondSaver) Name() string { return "Second" }
 
-// TestARescueThatFailsNominatesNothing: as upstream, a nomination by one plugin at PostFilter
-// counts if the next plugin cannot help either, and is discarded if that fails.
+// TestARescueThatFailsNominatesNothing verifies that, as upstream, a nomination by one plugin at
+// PostFilter is kept if the next plugin cannot help, and is discarded if the next plugin fails.
 func TestARescueThatFailsNominatesNothing(t *testing.T) {
 	node := "n"
 	for _, row := range []struct {

@@ -24,7 +24,7 @@ type watched struct {
 	t     *testing.T
 	core  *Core
 	now   time.Time
-	judge map[string]int // best, worse, unclear
+	judge map[string]int // number of judgements by result: best, worse, unclear
 }
 
 func newWatched(t *testing.T, nodes ...*v1.Node) *watched {
@@ -104,8 +104,8 @@ func decided(t *testing.T, nodes []*v1.Node, pods []*v1.Pod) (where []string) {
 	return where
 }
 
-// TestAShadowOfItselfFindsNoDifference: bindings of a burst are written 64 at a time, in an order
-// different from the decisions.
+// TestAShadowOfItselfFindsNoDifference verifies that a shadow finds no difference if the bindings
+// of a burst are written 64 at a time, in an order different from the decisions.
 func TestAShadowOfItselfFindsNoDifference(t *testing.T) {
 	for burst := range uint64(3) {
 		rng := rand.New(rand.NewPCG(burst, 1))
@@ -139,14 +139,14 @@ func TestAShadowOfItselfFindsNoDifference(t *testing.T) {
 	}
 }
 
-// TestADifferenceThatIsOneInAllStatesIsTold: a difference in all possible states is reported; a pod
-// that depends on an unknown order is not.
+// TestADifferenceThatIsOneInAllStatesIsTold verifies that a difference in all possible states is
+// reported, and that a difference that depends on an unknown order is not reported.
 func TestADifferenceThatIsOneInAllStatesIsTold(t *testing.T) {
 	nodes := []*v1.Node{aNode("small", "8"), aNode("large", "32")}
 	for name, row := range map[string]struct {
 		pods, bound int
-		rejected    bool // the last pod was found unschedulable before
-		removed     bool // a pod leaves meanwhile
+		rejected    bool // the last pod was found unschedulable earlier
+		removed     bool // a pod is removed in the meantime
 		want        map[string]int
 	}{
 		"alone":             {1, 1, false, false, map[string]int{"worse": 1}},
@@ -176,7 +176,7 @@ func TestADifferenceThatIsOneInAllStatesIsTold(t *testing.T) {
 		if row.removed {
 			w.step(Gone{Pods, other})
 		}
-		w.step(Seen{ReplicaSets, set.DeepCopy()}) // its status has changed: how many pods there are
+		w.step(Seen{ReplicaSets, set.DeepCopy()}) // only its status, the number of pods, has changed
 		for _, p := range pods[:row.bound] {
 			bound := onNode(p, "small")
 			w.step(Seen{Pods, bound})

@@ -85,9 +85,9 @@ func (m *matching) nominated() Ticket {
 	return 0
 }
 
-// TestAListDoesNotTakeBackWhatWasAssumed: a volume matched with a claim, with the write in
-// progress, is listed in its previous state. It stays assigned to the claim. A newer state of it
-// counts.
+// TestAListDoesNotTakeBackWhatWasAssumed verifies that a volume matched with a claim stays assigned
+// to the claim if a list shows its previous state while the write is in progress. A newer state of
+// the volume takes effect.
 func TestAListDoesNotTakeBackWhatWasAssumed(t *testing.T) {
 	m := newMatching(t, nil, func(*v1.PersistentVolumeClaim) {})
 	taken := func() bool {
@@ -119,7 +119,7 @@ type volumeErrors struct {
 
 func (v *volumeErrors) VolumesFailed(stage string) { v.stages = append(v.stages, stage) }
 
-// TestErrorsWithVolumesAreCounted by their stage.
+// TestErrorsWithVolumesAreCounted verifies that errors with volumes are counted by stage.
 func TestErrorsWithVolumesAreCounted(t *testing.T) {
 	seen := &volumeErrors{}
 	m := newMatching(t, seen, func(*v1.PersistentVolumeClaim) {})
@@ -136,8 +136,8 @@ func TestErrorsWithVolumesAreCounted(t *testing.T) {
 	}
 }
 
-// TestAStaleReadBringsNothingBack: a fetched pod may be older than the state shown by the watch
-// since. A deleted pod stays deleted, and a waiting pod keeps its newer state.
+// TestAStaleReadBringsNothingBack verifies that a fetched pod does not replace a newer state shown
+// by the watch. A deleted pod stays deleted, and a waiting pod keeps its newer state.
 func TestAStaleReadBringsNothingBack(t *testing.T) {
 	w := newWorld(1, false, func() []Profile { return []Profile{{Profile: plugins.Default()}} })
 	old := aPod("gone", "1")

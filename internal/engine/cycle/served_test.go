@@ -132,7 +132,7 @@ func (s *served) pod() *v1.Pod {
 	if s.has("groups", 2) {
 		group := s.one("g", 3)
 		p.Namespace, spec.SchedulingGroup = "default", &v1.PodSchedulingGroup{PodGroupName: &group}
-		if !s.chance(30) { // else its group is in error as long as it is there
+		if !s.chance(30) { // otherwise its group fails with an error while the pod exists
 			*spec.Priority, spec.PreemptionPolicy = priorityOf(group), nil
 		}
 	}
@@ -188,7 +188,7 @@ func (s *served) changeAPod(p *v1.Pod) (what string) {
 		default:
 			what = "resized"
 			p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse(pickOf(s, "50m", "400m"))
-			if s.features["resizes"] && p.Spec.NodeName != "" { // the kubelet is not done with it
+			if s.features["resizes"] && p.Spec.NodeName != "" { // the kubelet has not finished the resize
 				p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", AllocatedResources: v1.ResourceList{v1.ResourceCPU: resource.MustParse(pickOf(s, "50m", "900m"))}}}
 			}
 		}
@@ -289,8 +289,8 @@ func (s *served) changeGroup() string {
 	return "made group " + name
 }
 
-// changeClaim creates or deletes a claim: of an existing volume, a volume to be matched, or one to
-// be provisioned.
+// changeClaim creates or deletes a claim for an existing volume, for a volume to be matched, or for
+// a volume to be provisioned.
 func (s *served) changeClaim() string {
 	name := s.one("c", 6)
 	if s.take(Claims, "default", name) {

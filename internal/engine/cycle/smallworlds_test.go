@@ -22,9 +22,10 @@ import (
 
 var smallWorlds = flag.Uint64("small-worlds", 120, "worlds of TestSmallWorldsAreSearchedToTheEnd, and an eighth of those of TestVictimsOfAGangAreAllNeeded")
 
-// TestSmallWorldsAreSearchedToTheEnd: on up to six nodes a gang of up to six differing pods, some
-// with mutual affinity, anti-affinity, or topology spread, is placed exactly if the plain evaluator
-// can place the required number in any order and with any choice of nodes.
+// TestSmallWorldsAreSearchedToTheEnd verifies the completeness of the search on up to six nodes,
+// for a gang of up to six differing pods, some with mutual affinity, anti-affinity, or topology
+// spread. The gang is placed if and only if the plain evaluator can place the required number of
+// pods in some order and with some choice of nodes.
 func TestSmallWorldsAreSearchedToTheEnd(t *testing.T) {
 	possible, impossible := 0, 0
 	for seed := range *smallWorlds {

@@ -16,10 +16,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestNoGangStarves: for an hour small pods arrive at a full cluster, somewhat faster than it can
-// run them. A gang of 100 pods arriving after ten minutes never starts, unless room is reserved for
-// it; then it starts within the bound, and no small pod waits longer than explained by the backlog
-// and the reservation.
+// TestNoGangStarves simulates an hour in which small pods arrive at a full cluster, somewhat faster
+// than the cluster can run them. A gang of 100 pods arriving after ten minutes starts only if room
+// is reserved for it. With a reservation it starts within the limit, and no small pod waits longer
+// than the backlog and the reservation explain.
 func TestNoGangStarves(t *testing.T) {
 	without := stream(t, plugins.Reservations{})
 	if without.gang != 0 {
@@ -40,9 +40,9 @@ func TestNoGangStarves(t *testing.T) {
 
 // streamed is the result of a stream of small pods and a gang.
 type streamed struct {
-	gang    time.Duration // from its creation until all of it is bound; 0: it never is
-	begun   int           // small pods that were bound
-	longest time.Duration // that one of these waited
+	gang    time.Duration // time from the creation of the gang until all its pods are bound; 0: not bound
+	begun   int           // number of bound small pods
+	longest time.Duration // longest wait of a bound small pod
 }
 
 // stream adds 36 pods a minute to 160 CPUs, each taking one CPU for 2 to 8 minutes. Time passes in

@@ -22,8 +22,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAnotherCoreKeepsRoomAndBudgets: decisions of one core not shown by the API yet are known to
-// the next one: the node held for a preemptor, and the allowance used by its victim.
+// TestAnotherCoreKeepsRoomAndBudgets verifies that the next core receives decisions of the previous
+// core that the API does not show yet: the node held for a preemptor, and the allowance used by its
+// victim.
 func TestAnotherCoreKeepsRoomAndBudgets(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	start := func(objects ...Seen) *Core {
@@ -90,7 +91,8 @@ func TestAnotherCoreKeepsRoomAndBudgets(t *testing.T) {
 	}
 }
 
-// TestAnotherCoreFlushesWhenItIsTime: the change of cores does not cause an earlier flush.
+// TestAnotherCoreFlushesWhenItIsTime verifies that the change of cores does not cause an earlier
+// flush.
 func TestAnotherCoreFlushesWhenItIsTime(t *testing.T) {
 	start := func() *Core {
 		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
@@ -110,8 +112,9 @@ func TestAnotherCoreFlushesWhenItIsTime(t *testing.T) {
 	}
 }
 
-// TestAnotherCoreKeepsTheRoomOfASuccessor for as long as the first core would have, and no longer.
-// It replaces the first one whether or not the Lease can be listed.
+// TestAnotherCoreKeepsTheRoomOfASuccessor verifies that the next core holds the room for exactly as
+// long as the first core would have held it. It replaces the first core even if the Lease cannot be
+// listed.
 func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {
 	text, err := json.Marshal(MoveReservation{Namespace: "default", Name: "web", UID: "uid-web", Owner: "uid-owner", Node: "b"})
 	if err != nil {
@@ -156,8 +159,9 @@ func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {
 	}
 }
 
-// TestAnotherCoreKeepsWhatWasLearnt: past pods predict future ones even after most of them were
-// deleted, and through the journal's JSON. A profile considering other devices starts from scratch.
+// TestAnotherCoreKeepsWhatWasLearnt verifies that learnt data about past pods is kept after most of
+// them were deleted, and survives encoding as JSON in the journal. A profile that considers other
+// devices starts without learnt data.
 func TestAnotherCoreKeepsWhatWasLearnt(t *testing.T) {
 	const configuration = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -28,10 +28,10 @@ func (refuses) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
 
 // TestATreeThatIsRefusedBacksOff: a plugin at Permit refuses one group of a tree, and another group
 // fits nowhere. If some pods of the tree were started, the group without room is retried
-// immediately, together with the refused one. If none were, an immediate retry would repeat
-// forever.
+// immediately, together with the refused group. If no pods were started, an immediate retry would
+// repeat forever.
 func TestATreeThatIsRefusedBacksOff(t *testing.T) {
-	for _, third := range []bool{false, true} { // whether a group continues
+	for _, third := range []bool{false, true} { // whether a third group is started
 		core, err := New(Options{
 			Profiles: []Profile{profileWith(at{refuses{}, []plugins.Point{plugins.Permit}})},
 			Groups:   groups.Gates{Generic: true, Topology: true, Composite: true},

@@ -15,9 +15,9 @@ import (
 // treePreemptions counts preemptions by trees.
 var treePreemptions atomic.Int64
 
-// checkTreeVictims checks a step with preemption by a tree: the victims are less important, and
-// once they and all terminating pods have left, the required number of groups have room on their
-// pods' nominated nodes.
+// checkTreeVictims checks a step with preemption by a tree. The victims must be less important than
+// the tree. Once the victims and all terminating pods have terminated, the required number of
+// groups must have room on their pods' nominated nodes.
 func (w *world) checkTreeVictims(actions []Action) {
 	view := w.core.View()
 	var g *groups.Group
@@ -51,7 +51,7 @@ func (w *world) checkTreeVictims(actions []Action) {
 		}
 	}
 	yielding := w.core.Books().Yielding
-	for _, action := range actions { // pods whose binding had not begun, and that are not off their node yet
+	for _, action := range actions { // pods with a binding not begun, which are not removed from their node yet
 		if tell, is := action.(RecordEvent); is && tell.Reason == "Preempted" {
 			yielding = append(yielding, tell.Regarding.UID)
 		}

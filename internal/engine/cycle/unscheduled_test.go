@@ -17,16 +17,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAConditionIsWrittenOnce: a decided write is not repeated before the watch has shown it,
-// except after half a minute, since it may have been refused; and the shell is informed when only
-// the message is new.
+// TestAConditionIsWrittenOnce verifies that a decided write is not repeated before the watch has
+// shown it, except after half a minute, since the write may have been refused. It also verifies
+// that Reworded is set if only the message is new.
 func TestAConditionIsWrittenOnce(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := begin
-	// node has room for the pod if it has a taint.
+	// node returns a node. Only a node with a taint has room for the pod.
 	node := func(name, cpu string, taints ...v1.Taint) Event {
 		return Seen{Nodes, &v1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.NodeSpec{Taints: taints},
@@ -34,7 +34,7 @@ func TestAConditionIsWrittenOnce(t *testing.T) {
 		}}
 	}
 	tainted := v1.Taint{Key: "k", Effect: v1.TaintEffectNoSchedule}
-	// Each time it grows the pod is tried.
+	// The pod is tried each time the node grows.
 	grow := func(name string) []Event { return []Event{node(name, "0", tainted), node(name, "2", tainted)} }
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", UID: "u", ResourceVersion: "1"},
@@ -44,7 +44,7 @@ func TestAConditionIsWrittenOnce(t *testing.T) {
 	}
 	// try retries the pod, and returns the written condition, or "".
 	try := func(events ...Event) (written string) {
-		now = now.Add(10 * time.Second) // whatever back-off there is
+		now = now.Add(10 * time.Second) // longer than the back-off
 		for _, e := range append(events, Tick{}) {
 			for _, action := range core.Step(now, e) {
 				if a, ok := action.(WriteStatus); ok {

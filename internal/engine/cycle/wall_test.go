@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestConditionsHaveTheTimeOfClocksOnWalls: when the machine's clock is set, the core's is not.
+// TestConditionsHaveTheTimeOfClocksOnWalls verifies that conditions use the wall clock when the
+// machine's clock is set, although the core's clock does not change.
 func TestConditionsHaveTheTimeOfClocksOnWalls(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
 	if err != nil {

@@ -20,9 +20,9 @@ type written struct {
 	on     bool
 	all    []string
 	writer *journal.Writer
-	began  time.Time // of the file
+	began  time.Time // start of the file
 	files  int
-	next   bool // what is added belongs to the next file
+	next   bool // added events belong to the next file
 }
 
 // begin begins the journal of a new core.

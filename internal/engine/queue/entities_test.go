@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestPodsOfAGroupAreOneEntity: they enter a place with the first of them, and leave it with the
-// last. An ungrouped pod is a separate entity.
+// TestPodsOfAGroupAreOneEntity verifies that a group enters a place with its first pod, and leaves
+// it with its last pod. An ungrouped pod is a separate entity.
 func TestPodsOfAGroupAreOneEntity(t *testing.T) {
 	q := newQueue()
 	q.Grouped = true

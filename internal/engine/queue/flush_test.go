@@ -20,8 +20,8 @@ func TestNobodyWaitsLongerThanFiveMinutes(t *testing.T) {
 	}
 }
 
-// TestGatesAreAskedAgain: gates are called again after five minutes, regardless of the events
-// registered by their plugins, and not before another five minutes have passed.
+// TestGatesAreAskedAgain verifies that gates are called again every five minutes, regardless of the
+// events registered by their plugins.
 func TestGatesAreAskedAgain(t *testing.T) {
 	for _, interest := range []Interest{
 		{Resource: AnyResource, Action: All, Hint: func(*Item, *Event) bool { return false }},
@@ -59,8 +59,8 @@ func TestGatesAreAskedAgain(t *testing.T) {
 	}
 }
 
-// TestUpdatesOfThePodItself: they are labelled by the change, and only interests in the rejected
-// pod, or in pods of all kinds, cover them.
+// TestUpdatesOfThePodItself verifies that updates of a pending pod are labelled by the change, and
+// are covered only by interests in the rejected pod or in all pods.
 func TestUpdatesOfThePodItself(t *testing.T) {
 	for _, row := range []struct {
 		interest Resource

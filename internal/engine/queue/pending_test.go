@@ -13,12 +13,12 @@ func TestPendingPodNeedNotBackOff(t *testing.T) {
 	pop(t, q, epoch, "p")
 }
 
-// TestOnlyWhatAPodWaitsForEndsItsBackoff: an event helping only against another of its rejectors
-// does not end the back-off.
+// TestOnlyWhatAPodWaitsForEndsItsBackoff verifies that an event that resolves only the rejection by
+// another rejector does not end the back-off.
 func TestOnlyWhatAPodWaitsForEndsItsBackoff(t *testing.T) {
 	rejected := func(q *Queue) *Item {
 		item := q.Add(pod("p", 0), class, epoch)
-		item.Patient = true // and nothing else does, either
+		item.Patient = true // so that no idle Pop ends the back-off
 		q.Rejected(pop(t, q, epoch, "p"), []string{"Nodes", "Pods"}, []string{"Pods"}, epoch)
 		return item
 	}

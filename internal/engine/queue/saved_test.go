@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestRestoredPodsWaitAsTheyDid: restored pods wait in the same places, and are taken in the same
-// order.
+// TestRestoredPodsWaitAsTheyDid verifies that restored pods wait in the same places, and are taken
+// in the same order.
 func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	class := &cluster.PodClass{}
@@ -72,7 +72,7 @@ func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
 	other := fresh()
 	other.Add(pod("new"), class, now)
 	for i := range names {
-		if name := names[len(names)-1-i]; name != "overdue" { // it has gone
+		if name := names[len(names)-1-i]; name != "overdue" { // the pod was deleted
 			other.Add(pod(name), class, at)
 		}
 	}
@@ -93,14 +93,15 @@ func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfAnItemIsSaved, or is a known exception: new fields must not be forgotten.
+// TestEveryFieldOfAnItemIsSaved verifies that every field is saved or is a known exception, so that
+// new fields are not forgotten.
 func TestEveryFieldOfAnItemIsSaved(t *testing.T) {
 	left := map[string]bool{
-		"Pod": true, "Class": true, // in the API
+		"Pod": true, "Class": true, // from the API
 		"Patient": true, "Together": true, "Continued": true, // see Saved
-		"group": true, "entity": true, "index": true, // of the queue that has the item
-		"order": true, // the order of the list
-		"seen":  true, // of an attempt in progress
+		"group": true, "entity": true, "index": true, // specific to the queue
+		"order": true, // given by the order of the list
+		"seen":  true, // only used during an attempt
 	}
 	saved := reflect.TypeFor[Saved]()
 	for field := range reflect.TypeFor[Item]().Fields() {
