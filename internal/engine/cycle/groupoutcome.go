@@ -132,6 +132,7 @@ func (a *groupAttempt) askOutside(placed []*member) (all map[*member]permitWaits
 
 // rejectAll requeues all members to wait. An event that can help any of them wakes the group. If
 // domains were skipped, or the limit of work was reached, the group is retried after its back-off.
+// text joins the messages of PodGroupPostFilter plugins.
 func (a *groupAttempt) rejectAll(text string) {
 	a.noteRejectors()
 	nodes := a.reserveRoom()

@@ -14,8 +14,8 @@ import (
 )
 
 // TestWhatChangesAboutANode verifies that a change of a node has the same action as in
-// kube-scheduler, and is logged if a decision can depend on it. Reverting the change is reported in
-// the same way.
+// kube-scheduler, and is logged if a decision can depend on it. Reverting the change has the same
+// action, and is logged under the same condition.
 func TestWhatChangesAboutANode(t *testing.T) {
 	node := func() *v1.Node {
 		return &v1.Node{

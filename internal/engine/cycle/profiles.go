@@ -60,7 +60,7 @@ func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	}
 	for _, name := range p.At[plugins.Bind] {
 		if _, made.Default = p.Plugin(name).(plugins.OwnBinder); made.Default {
-			break // DefaultBinder binds every pod it gets
+			break // later binders are never called, since DefaultBinder handles every pod
 		}
 		if binder, ok := byName[name].(Binder); ok {
 			made.Bind = append(made.Bind, binder)

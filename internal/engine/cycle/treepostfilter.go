@@ -119,8 +119,8 @@ func (t *treeAttempt) countNeeded(of groups.Child) int {
 }
 
 // planRoom plans the victims for the tree. It returns nil if preemption would not help. It leaves
-// the state of the tree unchanged. If the tree may fit after a longer search, victims are planned
-// only after that search.
+// the state of the tree unchanged. It also returns nil if the tree may fit after a longer search,
+// which the next attempt makes first.
 func (t *treeAttempt) planRoom() *gang.RoomPlan {
 	if t.shortened && t.root.Shortened < gang.MostDoublings {
 		return nil

@@ -57,9 +57,9 @@ func (h *history) forgetOldest(events int) {
 }
 
 // missedHelp returns the effect that the events after position since have on an item of the group.
-// Hints see the objects as of each event, but the current state of the nodes. Events dropped from
-// the history are matched only by kind, without hints. A pod may then be retried once too often,
-// but never misses an event.
+// Hints receive the objects as of each event, but the current state of the nodes. Events dropped
+// from the history are matched only by kind, without hints. A pod may then be retried once too
+// often, but never misses an event.
 func (g *group) missedHelp(item *Item, h *history, since uint64, asked Asked) (best help) {
 	if missed := h.events - since; missed <= uint64(len(h.recent)) {
 		for i := len(h.recent) - int(missed); i < len(h.recent); i++ {
