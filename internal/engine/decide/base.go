@@ -12,47 +12,46 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// base holds the nodes as seen by all classes with the same requirements of single nodes, whatever
-// room they request and whichever pods they select. The workloads of a cluster often differ in
-// nothing else, so a class seen for the first time is decided without scanning all nodes; see
-// survey.
+// base groups the nodes for all classes that have the same requirements on single nodes; their
+// requested room and their pod selectors may differ. The workloads of a cluster often differ only
+// in room and selectors, so a new class is decided without scanning all nodes; see survey.
 //
-// Nodes are divided into groups. The nodes of a group agree in everything that the classes require
-// of single nodes, and in their domains of the topologies with few domains; a tree holds them by
-// room.
+// Nodes are divided into groups. The nodes of a group have the same properties required by the
+// classes and the same domains of all topologies with few domains. The tree of the group holds them
+// by room.
 //
 // Invariants: at holds the group of each node eligible for some class of the base; such a node is
 // in the tree of its group unless it is full, or in odd if it lacks one of the resources. plan may
-// belong to any class of the base, since its verdicts on single nodes hold for all of them.
+// belong to any class of the base, since its verdicts on single nodes are valid for all classes.
 type base struct {
 	ix      *index
-	name    string // its key in Decider.bases
-	plan    *plan  // of one of the classes; its answers about single nodes hold for all
+	name    string // key in Decider.bases
+	plan    *plan  // plan of one of the classes; its verdicts on single nodes are valid for all classes
 	axes    []topologyAxis
-	seen    int    // of the log
-	used    uint64 // when, by the decider's clock
-	dropped bool   // it is no longer one of Decider.bases
+	seen    int    // position in the log
+	used    uint64 // decider's clock at the last use
+	dropped bool   // no longer one of Decider.bases
 
 	groups    []*baseGroup
 	byKey     map[string]int32
-	at        []int32 // by node: its group; none: it takes no pod of the classes, or does not exist
-	spots     []spot  // by node: where it is in the tree of its group, if it is in one
-	odd       []int32 // nodes with a group that are in no tree, since they are not orderly; sorted
+	at        []int32 // by node: its group; none: the node is missing or rejects all pods of the classes
+	spots     []spot  // by node: its position in the tree of its group, if any
+	odd       []int32 // nodes with a group but without a tree, because they lack CPU or memory; sorted
 	sets      []*inclusionSet
 	inclusion *plugins.SpreadInclusion
 
 	statics  []*static
 	byStatic map[baseStatic]int32
 
-	// The sums of foreign terms about all the classes; nil: no such terms, or not summed. Nodes
-	// repelling the classes by such a term have separate groups.
+	// The sums of foreign terms that match the classes; nil if there are none or they are not
+	// summed. Nodes with a foreign term that repels the classes are in separate groups.
 	votes, repelling *sums
-	perVote          float64 // the width of one vote in a cell of a tree
-	// moved counts the nodes moved by sums, and served the decisions made.
+	perVote          float64 // width of one vote in a cell of a tree
+	// moved counts the nodes moved because of changed sums, and served counts the decisions made.
 	moved, served int
-	effort        *sharedEffort // for the foreign terms that are summed; nil: none are
+	effort        *sharedEffort // effort for the summed foreign terms; nil: no terms are summed
 
-	looked  int     // counts what was looked at in trees
+	looked  int     // number of tree cells and nodes examined
 	changed []int32 // scratch space
 	key     []byte
 }
@@ -65,17 +64,17 @@ type baseGroup struct {
 	tree     *tree
 }
 
-// baseStatic identifies a static of accepted nodes.
+// baseStatic identifies the static of accepted nodes.
 type baseStatic struct {
 	taint, affinity, image int64
 	scored, hostname       bool
 }
 
-// rejected is the static of nodes unable to take any pod of the classes.
+// rejected is the static of nodes that reject all pods of the classes.
 const rejected = none
 
-// newBase makes a base for all classes of the plan's skeleton, with its nodes grouped by the
-// topologies given.
+// newBase makes a base for all classes of the plan's skeleton, with its nodes grouped by the given
+// topologies.
 func newBase(ix *index, pl *plan, axes []topologyAxis) *base {
 	b := &base{ix: ix, plan: pl, axes: axes}
 	if pl.foreignSummed {
@@ -116,10 +115,10 @@ func (b *base) votesOf(node int32) int64 {
 	return b.votes.byNode[node]
 }
 
-// isRepelled reports whether foreign terms repel the classes from a node, if the base sums that.
+// isRepelled reports whether the summed foreign terms repel the classes from a node.
 func (b *base) isRepelled(node int32) bool { return b.repelling != nil && b.repelling.byNode[node] > 0 }
 
-// scoreRoom returns a node's score for room, or noRoom if it has too little.
+// scoreRoom returns a node's score for room, or noRoom if the node lacks room.
 func (b *base) scoreRoom(node int32, q *room) int16 {
 	return q.scoreNode(b.roomOf(node), b.balanceOf(node))
 }
@@ -155,7 +154,7 @@ func (b *base) rebuild() {
 	}
 }
 
-// catchUp applies the log up to its end.
+// catchUp applies all new entries of the log.
 func (b *base) catchUp() {
 	log := &b.ix.c.Log
 	changes, known := log.Since(b.seen)
@@ -218,8 +217,8 @@ func (b *base) countSums() {
 	}
 }
 
-// followSums applies the changes to the sums, and appends the nodes with possibly changed sums to
-// b.changed.
+// followSums applies the changes to the sums, and appends to b.changed the nodes whose sums may
+// have changed.
 func (b *base) followSums(changes []cluster.Change) {
 	before := len(b.changed)
 	for _, s := range [...]*sums{b.votes, b.repelling} {
@@ -231,7 +230,7 @@ func (b *base) followSums(changes []cluster.Change) {
 	b.looked += len(b.changed) - before
 }
 
-// removeFromTree removes a node from its tree, if it is in one. Its group is kept in at.
+// removeFromTree removes a node from its tree, if any. at still holds the node's group.
 func (b *base) removeFromTree(node int32) {
 	if int(node) >= len(b.at) || b.at[node] == none {
 		return
@@ -243,8 +242,8 @@ func (b *base) removeFromTree(node int32) {
 	}
 }
 
-// insertIntoTree inserts a new node, or one taken out before, into the tree of its group, unless it
-// is full.
+// insertIntoTree inserts a node that is in no tree into the tree of its group, unless the node is
+// full.
 func (b *base) insertIntoTree(node int32) {
 	if b.at[node] == none {
 		return
@@ -286,7 +285,7 @@ func (b *base) groupOf(node int32) int32 {
 	return b.groupWith(static, node)
 }
 
-// groupWith returns the group of a node with this static, and creates it if necessary.
+// groupWith returns the group of a node with the given static, creating the group if necessary.
 func (b *base) groupWith(static, node int32) int32 {
 	b.key = binary.NativeEndian.AppendUint32(b.key[:0], uint32(static)<<1|asBit(b.isRepelled(node)))
 	for i := range b.axes {
@@ -339,15 +338,15 @@ func (b *base) findStatic(n *cluster.Node) int32 {
 	return index
 }
 
-// sharedEffort is the effort spent on deciding pods with equal foreign terms about them, by many
-// keys.
+// sharedEffort is the effort spent on deciding pods matched by the same foreign terms with many
+// topology keys.
 type sharedEffort struct {
 	work int
-	used uint64 // when, by the decider's clock
+	used uint64 // decider's clock at the last use
 }
 
 // costsMore reports whether the sums of a base have cost more than they saved: adding or removing a
-// pod with such terms moves all nodes of its domains.
+// pod with foreign terms moves all nodes of its domains.
 func (b *base) costsMore() bool {
 	return b.effort != nil && b.moved > 8*len(b.at)+b.served*b.ix.limits.BaseGroups
 }

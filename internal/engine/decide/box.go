@@ -10,16 +10,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// point is the position of a node in a tree: its room as seen by the scores and filters for a pod
-// of any size.
+// point is the position of a node in a tree: the properties of its room used by the scores and
+// filters for a pod of any size.
 type point struct {
 	at                  [axes]float64
 	freeCPU, freeMemory int64
 	balance             int8
 }
 
-// The axes of a tree. All but the last are in per cent of the node: the free share, as computed by
-// LeastAllocatedScore; the requested share; and one unit of CPU and of memory.
+// The axes of a tree. All except votes are percentages of the node: the free share, as computed by
+// LeastAllocatedScore; the requested share; and the share of one unit of CPU or memory.
 const (
 	leftCPU = iota
 	leftMemory
@@ -27,19 +27,18 @@ const (
 	usedMemory
 	perCPU
 	perMemory
-	votes // of foreign terms, where a base sums them
+	votes // votes of foreign terms, if the base sums them
 	axes
 )
 
 // isFull reports whether a node has no free pod slot; full nodes are in no tree.
 func isFull(room *cluster.Room) bool { return room.Pods >= room.MaxPods }
 
-// hasBothResources reports whether a node has both resources, so that the bounds of a box apply to
-// it.
+// hasBothResources reports whether a node has both resources, as the bounds of a box require.
 func hasBothResources(room *cluster.Room) bool { return room.CPU > 0 && room.Memory > 0 }
 
 // pointOf computes the point of a node with this room. It multiplies by reciprocals instead of
-// dividing; slack covers the error. It must stay small enough to be inlined.
+// dividing; slack covers the rounding error. The function must stay small enough to be inlined.
 func pointOf(room *cluster.Room, balance int8, voted int64) point {
 	cpu, memory := float64(room.PerCPU)*plugins.MaxScore, float64(room.PerMemory)*plugins.MaxScore
 	return point{
@@ -52,8 +51,7 @@ func pointOf(room *cluster.Room, balance int8, voted int64) point {
 	}
 }
 
-// box bounds the points of a cell. It contains all of them, and may be larger than necessary at the
-// cost of time only.
+// box bounds the points of a cell. It contains all of them; an oversized box only costs time.
 //
 // Its scores are bounded for any request by the arithmetic of the plugins, rounded outwards by
 // slack. The property test checks every box against its points and every bound against the scores
@@ -78,7 +76,7 @@ var emptyBox = func() box {
 }()
 
 // addPoint extends the box to a point. Every field used in a score bound must be extended here and
-// in joinBox: a missing one makes the bound too low, and a decision could miss the best node.
+// in joinBox: a missing field makes the bound too low, so that a decision could miss the best node.
 func (b *box) addPoint(p *point) {
 	for axis, v := range p.at {
 		b.low[axis], b.high[axis] = min(b.low[axis], v), max(b.high[axis], v)
@@ -118,14 +116,15 @@ func (b *box) widthAlong(axis int, perVote float64) float64 {
 }
 
 // fits reports whether all nodes of the box have room for a pod, and whether any of them may have
-// it.
+// room.
 func (b *box) fits(q *room) (all, any bool) {
 	any = (q.cpu <= 0 || q.cpu <= b.freeCPU[1]) && (q.memory <= 0 || q.memory <= b.freeMemory[1])
 	all = (q.cpu <= 0 || q.cpu <= b.freeCPU[0]) && (q.memory <= 0 || q.memory <= b.freeMemory[0])
 	return all, any
 }
 
-// slack is several times the error of a box's numbers: Room.PerCPU has a precision of 24 bits.
+// slack is several times the rounding error of a box's bounds: Room.PerCPU has a precision of 24
+// bits.
 const slack = 1e-4
 
 // noRoom is the score of a node without room.
@@ -160,7 +159,7 @@ func (b *box) boundLeastAllocated(q *room) (low, high int64) {
 	cpu, memory := least(leftCPU, perCPU, q.least.plain.cpu), least(leftMemory, perMemory, q.least.plain.memory)
 	low = score(cpu-slack) + score(memory-slack)
 	high = score(most(leftCPU, perCPU, q.least.plain.cpu)+slack) + score(most(leftMemory, perMemory, q.least.plain.memory)+slack)
-	if cpu >= 0 && memory >= 0 { // no score is cut off at 0
+	if cpu >= 0 && memory >= 0 { // no score is clamped to 0
 		high = min(high, floor(b.left-q.least.plain.cpu*b.low[perCPU]-q.least.plain.memory*b.low[perMemory]+2*slack))
 	}
 	return low / 2, high / 2
@@ -171,7 +170,7 @@ func (b *box) boundEvenness(q *room) (low, high int64) {
 	const most = plugins.MaxScore
 	moreCPU, moreMemory := [2]float64{q.even.plain.cpu * b.low[perCPU], q.even.plain.cpu * b.high[perCPU]},
 		[2]float64{q.even.plain.memory * b.low[perMemory], q.even.plain.memory * b.high[perMemory]}
-	// Shares may be cut off at 1.
+	// Shares may be clamped to 1.
 	if b.high[usedCPU]+moreCPU[1] > most-slack || b.high[usedMemory]+moreMemory[1] > most-slack {
 		return plugins.Evenness(most/2, most), plugins.Evenness(most, most/2)
 	}
@@ -179,7 +178,7 @@ func (b *box) boundEvenness(q *room) (low, high int64) {
 	withLow, withHigh := balanceBetween(b.lean[0]+shift[0], b.lean[1]+shift[1])
 	// The range by which the pod makes a node less even.
 	worse := [2]float64{-max(math.Abs(shift[0]), math.Abs(shift[1])), max(math.Abs(shift[0]), math.Abs(shift[1]))}
-	if shift[0] == shift[1] { // nodes of one size: it grows with the lean, or falls if shift < 0
+	if shift[0] == shift[1] { // nodes of the same size: the range increases with the lean, or decreases if shift < 0
 		worse = [2]float64{math.Abs(b.lean[0]+shift[0]) - math.Abs(b.lean[0]), math.Abs(b.lean[1]+shift[0]) - math.Abs(b.lean[1])}
 		if shift[0] < 0 {
 			worse[0], worse[1] = worse[1], worse[0]

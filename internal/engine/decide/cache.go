@@ -9,12 +9,12 @@ import (
 )
 
 // cache holds the data structures that speed up decisions: rankings for classes with enough effort,
-// bases for the other classes, and plans for both. Only the cache creates them, and drops them when
-// they are no longer worth their memory.
+// bases for the other classes, and plans for both. Only the cache creates these structures, and it
+// drops structures that are no longer worth their memory.
 //
-// All of it can be rebuilt from the cluster, so dropping costs time and never changes a result.
-// However, a ranking and a base draw different random numbers, so in a replay each class must get
-// its ranking at the same decision.
+// All cached data can be rebuilt from the cluster, so dropping it costs time but never changes a
+// result. However, a ranking and a base draw different random numbers, so in a replay each class
+// must get its ranking at the same decision.
 type cache struct {
 	c       *cluster.Cluster
 	limits  *effort.Limits
@@ -23,26 +23,26 @@ type cache struct {
 	planner *planner
 	space   rankScratch // shared by all rankings
 
-	// Classes without a relevant difference share a ranking: members of a StatefulSet, or pods with
-	// a volume each.
+	// Classes without a relevant difference share a ranking, for example the members of a
+	// StatefulSet, or pods that differ only in their volumes.
 	rankings    map[rankingKey]*ranking
-	weight      int               // of rankings, the sum of ranking.weight
-	using       *ranking          // used last; its weight may have changed since
-	idle        uint64            // the constant idle, unless set by Decider.KeepFor
-	latest      []*ranking        // ring of the rankings used, by decision modulo idle+1
-	byClass     map[int32]*member // the ranking of each class
-	mostMembers int               // of byClass; see cluster.Shrunk
+	weight      int               // total size of rankings: the sum of ranking.weight
+	using       *ranking          // ranking used last; its weight may be outdated
+	idle        uint64            // the constant idle, unless Decider.KeepFor sets another value
+	latest      []*ranking        // ring of the recently used rankings, by decision modulo idle+1
+	byClass     map[int32]*member // by class: its ranking
+	mostMembers int               // largest size of byClass; see cluster.Shrunk
 
 	// candidates caches the victims found for classes that have preempted, by ranking.
 	candidates map[*ranking]*candidates
 
-	plans [recent]recentPlan // by class, modulo their number
-	bases map[string]*base   // by the key that findBase makes
+	plans [recent]recentPlan // by class modulo recent
+	bases map[string]*base   // by key made by findBase
 
 	effort        map[int32]classEffort    // by class
 	sharedEfforts map[uint64]*sharedEffort // by a hash of effects of foreign terms; see termEffects.describeTerms
 
-	unused uint64 // last call of dropUnused, by the decider's clock
+	unused uint64 // decider's clock at the last call of dropUnused
 
 	axes []topologyAxis // scratch space
 	key  []byte         // scratch space
@@ -58,18 +58,19 @@ func newCache(ix *index, planner *planner) *cache {
 	}
 }
 
-// member is the ranking last found for a class.
+// member records the ranking last found for a class.
 //
-// The ranking may have been dropped since. The class then needs new effort to get another one.
+// The ranking may have been dropped in the meantime. The class then must accumulate new effort
+// before it gets another ranking.
 type member struct {
 	*ranking
-	versions versions // versions from which the ranking was found
-	terms    int      // version of all terms up to which versions.terms is known to hold
-	asked    uint64   // when the class was last decided, by the decider's clock
+	versions versions // versions with which the ranking was found
+	terms    int      // latest version of all terms for which versions.terms is known to be valid
+	asked    uint64   // decider's clock at the last decision of the class
 }
 
 // seesFor reports whether the ranking counts new pods correctly for the class: its plan was made
-// for this class, or for another one since the last change of the terms.
+// either for this class, or after the last change of the terms.
 func (m *member) seesFor(class *cluster.PodClass) bool {
 	return m.plan.example.Class == class || m.ranking.terms == m.ix.terms.version
 }
@@ -96,32 +97,32 @@ func (ca *cache) bytesOf(r *ranking) int {
 
 // recentPlan is the plan made for a class, together with the base used to decide it.
 //
-// It is kept while versions are equal. base may be replaced without a new plan, after a change of
-// the nodes or when sums start or cease to pay off.
+// It is valid while versions are unchanged. base may be replaced without a new plan if nodes
+// change, or if sums start or cease to pay off.
 type recentPlan struct {
 	class    *cluster.PodClass
-	full     *plan         // with a tally for everything relevant
-	plan     *plan         // full, or full without the tallies summed by base
-	versions versions      // versions from which the plan was made
-	terms    int           // version of all terms up to which versions.terms is known to hold
-	nodes    uint64        // version of the nodes when the base was found
-	base     *base         // nil: there is none
+	full     *plan         // plan with a tally for everything relevant
+	plan     *plan         // full, or a copy of full without the tallies summed by base
+	versions versions      // versions with which the plan was made
+	terms    int           // latest version of all terms for which versions.terms is known to be valid
+	nodes    uint64        // version of the nodes when base was looked up
+	base     *base         // nil: no base
 	axisOf   []int         // by tally
-	effort   *sharedEffort // of foreign terms; nil if small, or summed by a base
-	used     uint64        // when, by the decider's clock
-	soon     bool          // the use before that was at most few decisions earlier
+	effort   *sharedEffort // effort for foreign terms; nil if the terms are few or summed by a base
+	used     uint64        // decider's clock at the last use
+	soon     bool          // the last two uses were at most a few decisions apart
 }
 
 // classEffort is the cost of the surveys of a class so far.
 type classEffort struct {
 	work          int
-	tallies, last int    // number of tallies, and work, of the last expensive survey
-	every         int    // decisions between that survey and the use before it
-	soon          int    // cheap surveys, each soon after the use before it
-	used          uint64 // when, by the decider's clock
+	tallies, last int    // number of tallies and amount of work of the last expensive survey
+	every         int    // decisions between the previous use and the last expensive survey
+	soon          int    // number of cheap surveys soon after the previous use
+	used          uint64 // decider's clock at the last use
 }
 
-// idle is the number of decisions after which unused data is dropped: spread over as many
-// decisions, rebuilding it costs little. often is the number of decisions between two scans for
-// idle data.
+// idle is the number of decisions after which unused data is dropped. Spread over so many
+// decisions, the cost of rebuilding the data is small. often is the number of decisions between two
+// scans for idle data.
 const idle, often = 1 << 10, 1 << 8

@@ -15,23 +15,23 @@ import (
 )
 
 // The effects of the terms of pods with Limits.ManyTerms or more are cached. Terms that list more
-// than valuesOfTerm values each are evaluated nevertheless, since indexing the values takes longer.
-// mostEffects and effectsSize, in bytes, bound the cache as a whole: a class may have as many
-// labels as fit into an object.
+// than valuesOfTerm values on average are evaluated each time, since indexing the values would take
+// longer. mostEffects and effectsSize, in bytes, bound the whole cache, because the labels of a
+// class are limited only by the size of an API object.
 const valuesOfTerm, mostEffects, effectsSize = 4, 1 << 12, 8 << 20
 
-// effectCache caches the effects of users' terms on classes. It is valid while its versions are
-// unchanged and no users have been dropped.
+// effectCache caches the effects of users' terms on classes. The cache is valid while its versions
+// are unchanged and no users have been dropped.
 //
 // An entry only applies to classes that the terms cannot distinguish: describeClass writes
 // everything about a class that is visible to the selectors of the terms.
 type effectCache struct {
-	// known holds the effects on classes that the terms cannot distinguish, and usual the effects
-	// on classes with label values not listed by any term. For other classes, only the terms that
-	// list one of their values can differ from that.
+	// known holds the effects on classes, by the properties visible to the terms. usual holds the
+	// effects on classes whose label values no term lists; for any other class, only the terms that
+	// list one of its values can have a different effect.
 	known map[effectKey]affinityEffects
 	usual map[effectKey]*termSum
-	size  int // of both, in bytes
+	size  int // total size in bytes
 
 	namespaces uint64
 	keys       int
@@ -46,31 +46,31 @@ type effectKey struct {
 
 // termSum adds up the effects of terms.
 type termSum struct {
-	repelled map[string]int   // by topology key: how many terms
-	votes    map[string]int64 // by topology key: their weights
+	repelled map[string]int   // number of terms by topology key
+	votes    map[string]int64 // sum of weights by topology key
 }
 
-// sizeOfEntry and sizeOfTopologyKey estimate the bytes of a cache entry beyond its key, and of each
-// topology key in it.
+// sizeOfEntry estimates the bytes of a cache entry without its key, and sizeOfTopologyKey the bytes
+// of each topology key in the entry.
 const sizeOfEntry, sizeOfTopologyKey = 256, 64
 
 // termLabels indexes the labels named by the selectors of terms. Pod selectors only check whether a
-// label is present, and whether its value is in a list.
+// label is present and whether its value is in a list.
 type termLabels struct {
 	keys  []string
-	byKey map[string]int // where in keys
-	// numbers holds the numbers of the values listed by requirements, from 1, by the index of the
-	// key in keys. Values listed by the same requirements share a number. lists holds, by number,
-	// the terms that list these values.
+	byKey map[string]int // index in keys
+	// numbers assigns a number, starting at 1, to each value listed by a requirement; it is indexed
+	// by the position of the label key in keys. Values listed by the same requirements share a
+	// number. lists holds the terms that list these values, by number.
 	numbers []map[string]int32
 	lists   [][]int32
 }
 
-// noValue is a value not listed by any selector: no label can have it.
+// noValue is not a valid label value, so no selector lists it.
 const noValue = "\x00"
 
-// termEffects returns the effects of the users' terms on a class with affinities a, without keys
-// absent from all nodes. The result is shared: do not modify it.
+// termEffects returns the effects of the users' terms on a class with affinities a. It omits
+// topology keys that no node has. The result is shared: do not modify it.
 func (ix *index) termEffects(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) affinityEffects {
 	if int(users.size) < ix.limits.ManyTerms || users.values > valuesOfTerm*users.size {
 		return ix.askTerms(users, a)
@@ -105,7 +105,7 @@ func (s *effectCache) makeRoom(have, size int) {
 	}
 }
 
-// askUnusual starts from the effects on usual classes, and re-evaluates the terms that list values
+// askUnusual starts from the effects on usual classes and re-evaluates the terms that list values
 // of the class.
 func (ix *index) askUnusual(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) affinityEffects {
 	s := &ix.terms.cached
@@ -136,12 +136,13 @@ func (ix *index) askTerms(users *termUsers, a *plugins.Affinities) affinityEffec
 	votes := byKey(slices.DeleteFunc(a.VotesOf(users.class, ix.hardWeight), func(v plugins.Vote) bool { return !ix.keys.hasKey(v.Key) }))
 	votes = slices.DeleteFunc(votes, func(v plugins.Vote) bool { return v.Weight == 0 })
 	slices.SortFunc(votes, func(a, b plugins.Vote) int { return cmp.Compare(a.Key, b.Key) })
-	// Of thousands of terms few keys remain, and they are kept: clone them to their actual size.
+	// Thousands of terms may share a few keys. The results are cached, so clone them to their
+	// actual size.
 	return affinityEffects{users.class.Affinities, slices.Clone(slices.Compact(repelled)), slices.Clone(votes)}
 }
 
-// askUsual adds up the effects of the users' terms on classes that they cannot distinguish from the
-// given one, except by values, none of them listed by a term.
+// askUsual adds up the effects of the users' terms on a class that has the same labels as the given
+// class, but only values not listed by any term.
 func (ix *index) askUsual(users *termUsers, own *cluster.PodClass) *termSum {
 	sum, like := &termSum{repelled: map[string]int{}, votes: map[string]int64{}}, ix.unlistedLike(users, own)
 	for term := range users.countTerms() {
@@ -150,8 +151,8 @@ func (ix *index) askUsual(users *termUsers, own *cluster.PodClass) *termSum {
 	return sum
 }
 
-// unlistedLike returns the affinities of a class that the users' terms cannot distinguish from the
-// given one, except by values, none of them listed by a term.
+// unlistedLike returns the affinities of a class that has the same labels as the given class, but
+// only values not listed by any term.
 func (ix *index) unlistedLike(users *termUsers, own *cluster.PodClass) *plugins.Affinities {
 	set := map[string]string{}
 	for key := range own.Labels.All() {
@@ -181,7 +182,7 @@ func (ix *index) addTerm(s *termSum, users *termUsers, term int, a *plugins.Affi
 	}
 }
 
-// effectsOf returns the sum in the form returned by askTerms.
+// effectsOf converts the sum to the result type of askTerms.
 func (s *termSum) effectsOf(users *termUsers) affinityEffects {
 	effects := affinityEffects{affinities: users.class.Affinities}
 	for key, terms := range s.repelled {
@@ -205,7 +206,7 @@ func (u *termUsers) countTerms() int {
 	return len(c.RequiredAffinity) + len(c.RequiredAntiAffinity) + len(c.PreferredAffinity) + len(c.PreferredAntiAffinity)
 }
 
-// classOfTerm returns a class like the users' with a single term, by number.
+// classOfTerm returns a copy of the users' class that has only the term with the given number.
 func (u *termUsers) classOfTerm(term int) cluster.PodClass {
 	c := u.class
 	var required cluster.RequiredTerms
@@ -217,7 +218,8 @@ func (u *termUsers) classOfTerm(term int) cluster.PodClass {
 	return cluster.PodClass{Namespace: c.Namespace, Terms: cluster.TermsOf(required, preferred)}
 }
 
-// oneOf copies the term with that number, or else subtracts the length of the list from the number.
+// oneOf copies the term with the given number if the list contains it. Otherwise it subtracts the
+// length of the list from the number.
 func oneOf[T any](list []T, to *[]T, term *int) {
 	if *term >= 0 && *term < len(list) {
 		*to = list[*term : *term+1]
@@ -236,7 +238,7 @@ func (u *termUsers) selectorOf(term int) *rules.Selector {
 	return append(alone.PreferredAffinity, alone.PreferredAntiAffinity...)[0].Selector
 }
 
-// sizeOf counts the terms of a class, and the values listed by them.
+// sizeOf counts the terms of a class and the values listed by these terms.
 func sizeOf(class *cluster.PodClass) (terms, values int32) {
 	for _, selector := range termSelectors(class) {
 		terms++
@@ -268,8 +270,8 @@ func readTermLabels(users *termUsers) *termLabels {
 	return m
 }
 
-// numberValues renumbers the values listed by a requirement, starting at next: values with the same
-// number before still share one. It returns the following free number.
+// numberValues renumbers the values listed by a requirement, starting at next: values that shared a
+// number still share one. It returns the next free number.
 func (m *termLabels) numberValues(r *rules.Requirement, next int32) int32 {
 	key := r.Key
 	at, known := m.byKey[key]
@@ -309,8 +311,8 @@ func (m *termLabels) listTerm(term int32, r *rules.Requirement) {
 	}
 }
 
-// describeClass writes the properties of a class visible to the terms: its namespace, which of the
-// labels named by them it has, and with values also the numbers of their values.
+// describeClass writes the properties of a class visible to the terms: its namespace, the indices
+// of its labels named by the terms, and, if values is set, the numbers of their values.
 func (m *termLabels) describeClass(to []byte, own *cluster.PodClass, values bool) []byte {
 	to = append(binary.AppendUvarint(to, uint64(len(own.Namespace))), own.Namespace...)
 	add := func(i int, value string) {

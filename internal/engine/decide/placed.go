@@ -13,30 +13,30 @@ import (
 )
 
 // placed records the nodes of the pods of each look. Only labels named by selectors distinguish
-// looks: otherwise each pod of a StatefulSet or an indexed Job would have a different one. Looks
+// looks; otherwise each pod of a StatefulSet or an indexed Job would have a different look. Looks
 // are indexed by their labels, so that a selector is matched only against candidates, and by their
 // terms, to count their effect on a pending pod.
 //
-// Maps are iterated in arbitrary order here. Callers must sum up their values independently of
-// order, and sort lists of nodes: decisions must not depend on map order.
+// Results are yielded in arbitrary map order, but decisions must not depend on map order. Callers
+// must therefore sum up values and sort lists of nodes.
 type placed struct {
 	named   namedKeys
 	looks   cluster.Set[lookPods] // by lookOf
 	byLabel lookIndex
 	byTerms lookIndex // by PodClass.Affinities
 
-	found []*lookPods // by the last search
-	round uint64      // how many searches there were
+	found []*lookPods // looks found by the last search
+	round uint64      // number of searches
 }
 
 // lookIndex finds looks by a hash of one of their properties. Different properties with the same
-// hash are found together. Most hashes have one look.
+// hash share an entry. Most hashes have a single look.
 type lookIndex struct {
 	first cluster.Set[lookPods]
-	also  map[uint32]map[*lookPods]bool // beyond the first
+	also  map[uint32]map[*lookPods]bool // further looks with the same hash
 }
 
-// withHash yields the looks with that hash.
+// withHash yields the looks with the given hash.
 func (x *lookIndex) withHash(hash uint32) iter.Seq[*lookPods] {
 	return func(yield func(*lookPods) bool) {
 		first := x.firstWith(hash)
@@ -87,8 +87,8 @@ func (x *lookIndex) remove(hash uint32, pods *lookPods) {
 	}
 }
 
-// lookPods holds the pods of a look. class is one of its classes; its other classes may have
-// different labels under keys that are not named.
+// lookPods holds the pods of a look. class is one of its classes; its other classes may differ in
+// labels whose keys are not named.
 type lookPods struct {
 	look  [2]uint64
 	class *cluster.PodClass
@@ -96,22 +96,23 @@ type lookPods struct {
 	found uint64 // the last search that found it; see placed.round
 }
 
-// nodeCounts counts the pods of a class by node: in a sorted list while there are few nodes, as for
-// most classes, then in a map, and in one slot per node once that takes less memory than the map.
+// nodeCounts counts the pods of a class by node. It uses a sorted list for few nodes, as for most
+// classes, a map for more nodes, and one slot per node once the slots take less memory than the
+// map.
 type nodeCounts struct {
 	few         []nodeCount
-	*manyCounts // instead of few, once there were more than fewNodes; else nil
+	*manyCounts // replaces few once there are more than fewNodes; else nil
 }
 
 // manyCounts holds the counts for many nodes.
 type manyCounts struct {
 	many  map[int32]podCount
-	every []podCount // by node, instead of many
-	there int32      // where every is used: the nodes that have pods
-	top   int32      // where many is used: the highest node
+	every []podCount // by node; replaces many
+	there int32      // number of nodes with pods, if every is used
+	top   int32      // highest node, if many is used
 }
 
-// nodeCount is a podCount in half the memory.
+// nodeCount stores a node and its podCount with half the number of bits per count.
 type nodeCount struct {
 	node             int32
 	staying, leaving int16
@@ -119,7 +120,7 @@ type nodeCount struct {
 
 func (n *nodeCount) count() podCount { return podCount{int32(n.staying), int32(n.leaving)} }
 
-// countOn converts a count to a nodeCount; fits is false if it is too large.
+// countOn converts a count to a nodeCount; fits is false if the count is too large.
 func countOn(node int32, n podCount) (short nodeCount, fits bool) {
 	short = nodeCount{node, int16(n.staying), int16(n.leaving)}
 	return short, short.count() == n
@@ -173,8 +174,8 @@ func (c *nodeCounts) countOn(node int32) podCount {
 	return podCount{}
 }
 
-// len returns the number of nodes with pods of the class. Only one of the three forms is in use, so
-// the other terms of the sum are 0.
+// len returns the number of nodes with pods of the class. Only one of the three representations is
+// in use, so the sizes of the others are 0.
 func (c *nodeCounts) len() int {
 	if c.manyCounts == nil {
 		return len(c.few)
@@ -248,9 +249,9 @@ func (c *nodeCounts) addToMany(node int32, count podCount) {
 	c.many = nil
 }
 
-// addToSlot updates the counts in slots by node. It returns to a map only if that takes less than
-// half the memory, so that a class whose pod count oscillates around the threshold is not converted
-// repeatedly.
+// addToSlot updates the counts in slots by node. It converts them back to a map only if the map
+// takes less than half the memory, so a pod count that oscillates around the threshold does not
+// cause repeated conversions.
 func (c *nodeCounts) addToSlot(node int32, count podCount) {
 	if missing := int(node) + 1 - len(c.every); missing > 0 {
 		c.every = append(c.every, make([]podCount, missing)...)
@@ -310,7 +311,7 @@ func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool,
 }
 
 // listLook adds a look to all indexes. unlistLook removes exactly the same keys: both must read
-// nothing but the class, which is immutable, and the set of named keys, whose changes recreate all
+// only the class, which is immutable, and the set of named keys; a change of that set recreates all
 // looks.
 func (p *placed) listLook(pods *lookPods) {
 	p.looks.Add(cluster.ShortHash(pods.look[0]), pods)

@@ -14,73 +14,73 @@ import (
 // dependencies. It is valid until one of the API objects behind it changes.
 //
 // A plan is immutable once a ranking, a base or the cache holds it, since classes share it. Its
-// functions judge single nodes and are valid for all classes with the same requirements; its
-// tallies describe what to count and hold no counts.
+// functions judge single nodes and are valid for all classes with the same requirements. Its tally
+// plans describe which pods to count, but hold no counts.
 type plan struct {
-	example  *cluster.Pod // of the class
+	example  *cluster.Pod // one pod of the class
 	way      way
-	skeleton uint32 // the number of its original; 0: none
+	skeleton uint32 // number of the plan's skeleton; 0: none
 
-	// Judges independent of placements, divided into those before and those after the filters that
-	// look at pods.
+	// Judges independent of placements. early precedes and late follows the filters that depend on
+	// placed pods.
 	early, late []namedJudge
-	// perNode: one of these judges or of the raw scores depends on the name of the node, so each
-	// node is judged, even if it has the same parts as another.
+	// perNode is set if one of these judges or raw scores depends on the node's name. Each node is
+	// then judged individually, even if it has the same parts as another node.
 	perNode         bool
 	taint, affinity rawScore
 	image           rawScore
-	scoreKey        string // what these depend on besides pod and node; see plugins.ScoreKeyer
+	scoreKey        string // inputs of these scores besides pod and node; see plugins.ScoreKeyer
 
 	// The judges and scores that depend on the pods on a node and its remaining room. room, if set,
-	// computes the results of the RoomFilter and of all these scores, faster.
+	// is a faster implementation of the RoomFilter and of all these scores.
 	contents      []namedJudge
-	filtersRoom   bool // one of them is a plugins.RoomFilter
+	filtersRoom   bool // contents includes a plugins.RoomFilter
 	contentScores []rawScore
 	room          *room
-	maxRoom       int  // the highest sum of these scores
-	exact         bool // one of them has fine scores
+	maxRoom       int  // highest sum of contentScores
+	exact         bool // a content score has fine scores
 
 	// PodTopologySpread.
 	hard, soft   []plugins.SpreadConstraint
-	everyKey     bool // only nodes with the keys of all soft constraints are scored
+	everyKey     bool // score only nodes with the keys of all soft constraints
 	spreadWeight int64
 	inclusion    *plugins.SpreadInclusion
 
 	// InterPodAffinity.
 	affinities     *plugins.Affinities
 	attractsItself bool
-	filtersPods    bool // it is a filter of the profile
-	scoresPods     bool // it is a scorer
-	onlyOwnVotes   bool // and scores only pods with their own preferences
+	filtersPods    bool // the plugin is a filter of the profile
+	scoresPods     bool // the plugin is a scorer of the profile
+	onlyOwnVotes   bool // the plugin only scores pods with preferences of their own
 	voteWeight     int64
 
 	others termEffects // the effect of other pods' terms on the class
 
 	tallies []tallyPlan
 	// Foreign terms belong to pods with other affinity terms than the pending pod's; pods of one
-	// workload have the same terms. foreignApart: foreign terms have separate tallies, since
-	// together they make too many combinations of domains. foreignSummed: they have no tallies,
-	// since a base sums them.
+	// workload have the same terms. foreignApart is set if foreign terms have separate tallies,
+	// because a joint tally would yield too many combinations of domains. foreignSummed is set if
+	// they have no tallies, because a base sums them.
 	foreignApart, foreignSummed bool
-	combinations                int // about how many groups of nodes the tallies make
+	combinations                int // estimated number of node groups created by the tallies
 
 	// The filters to run for every pod, on the nodes that pass everything else.
 	asked       []askedFilter
 	askedScores []plugins.Weighted
 
 	// steps lists all filters in the order of the profile; spreadStep and affinityStep are the
-	// indices of the two that count pods by domain. usualOrder: as by default, the filters that
-	// depend only on the pods on a node precede these two, spread precedes affinity, and no other
-	// filter is between them.
+	// indices of the two that count pods by domain. usualOrder is set if the filters have their
+	// default order: the filters that depend only on the pods on a node precede these two, spread
+	// precedes affinity, and no other filter is between them.
 	steps                        []step
 	spreadStep, affinityStep     int
-	spreadPlugin, affinityPlugin string // their names; empty where there are none
+	spreadPlugin, affinityPlugin string // names of these two filters; empty if the profile lacks them
 	usualOrder                   bool
-	asksEarly                    bool // one of asked comes before a filter of contents
+	asksEarly                    bool // an asked filter precedes a filter of contents
 }
 
-// step is a filter: one of plan.asked, by its index, or a judge. A filter that counts pods by
-// domain has neither.
+// step is a filter: either the index of an asked filter in plan.asked, or a judge. A filter that
+// counts pods by domain has neither.
 type step struct {
 	name  string
 	asked int32
@@ -127,8 +127,8 @@ type way uint8
 
 const (
 	ranked way = iota // from a ranking
-	// plainly: groups of nodes cannot express a plugin's result, or a ranking does not pay off,
-	// since the pod is rejected as a whole, or narrowed to nodes by name.
+	// plainly is used if groups of nodes cannot express a plugin's result, or if a ranking does not
+	// pay off because the pod is rejected on all nodes or restricted to nodes by name.
 	plainly
 )
 
@@ -140,7 +140,7 @@ type namedJudge struct {
 // rawScore is a plugin's score before normalization; node is nil if the plugin skips the pod.
 type rawScore struct {
 	node   func(n *cluster.Node) (int64, error)
-	exact  func(n *cluster.Node) (score, fine int64) // see plugins.Scoring; nil: it has no fine score
+	exact  func(n *cluster.Node) (score, fine int64) // see plugins.Scoring; nil: no fine score
 	weight int64
 }
 
@@ -162,15 +162,15 @@ func (s *rawScore) scoreNode(n *cluster.Node) int64 {
 }
 
 // tallyPlan describes the purpose of counting pods, and the label to count by. Two plans count the
-// same if their tally plans and their others are equal; see planner.signatureOf.
+// same pods if their tally plans and their fields others are equal; see planner.signatureOf.
 type tallyPlan struct {
 	purpose    purpose
 	key        string
 	constraint *plugins.SpreadConstraint
 	self       int64 // see SpreadConstraint.Self
-	// foreign: it counts foreign terms only.
+	// foreign restricts the tally to foreign terms.
 	foreign bool
-	// lackingCount: nodes without the label count with nodes that have an empty value.
+	// lackingCount counts nodes without the label together with nodes whose label value is empty.
 	lackingCount bool
 }
 
@@ -188,30 +188,30 @@ func (pl *plan) fixedScoreAt(scale plugins.Scale) *rawScore {
 	return &pl.image
 }
 
-// askedFilter is a filter with verdicts that groups of nodes cannot express: it reads API objects
-// (volumes, device claims), or is out-of-tree. It runs on each of the nodes that pass all other
+// askedFilter is a filter whose verdicts groups of nodes cannot express, because it reads API
+// objects (volumes, device claims) or is out-of-tree. It runs on each node that passes all other
 // filters.
 type askedFilter struct {
 	filter plugins.Filter
-	step   int // its index in the steps of the plan
+	step   int // index in plan.steps
 }
 
 // purpose is the purpose of a tally.
 type purpose uint8
 
 const (
-	spreadHard purpose = iota // pods that a DoNotSchedule constraint counts
-	spreadSoft                // pods that a ScheduleAnyway constraint counts
-	attract                   // pods that the required affinity asks for
-	repel                     // pods that the required anti-affinity excludes
+	spreadHard purpose = iota // pods counted by a DoNotSchedule constraint
+	spreadSoft                // pods counted by a ScheduleAnyway constraint
+	attract                   // pods matching the required affinity
+	repel                     // pods excluded by the required anti-affinity
 	repelledBy                // pods whose required anti-affinity excludes the pending pod
-	vote                      // weights of preferences, of the pending pod and of others
+	vote                      // weights of the preferences of the pending pod and of placed pods
 )
 
-// onlyRoom reports whether the pods on a node affect the pod only by the room that they leave.
+// onlyRoom reports whether free room is the only influence of the pods on a node.
 func (pl *plan) onlyRoom() bool { return pl.room != nil && len(pl.contents) == 1 }
 
-// domainOfLacking returns the domain that nodes without the label count in, or none.
+// domainOfLacking returns the domain of nodes without the label, or none.
 func (t *tallyPlan) domainOfLacking(topology *topology) int32 {
 	if empty, known := topology.values[""]; known && t.lackingCount {
 		return empty

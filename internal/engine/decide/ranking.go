@@ -10,39 +10,40 @@ import (
 
 // ranking orders all nodes by their suitability for the pods of one class.
 //
-// Nodes are divided into groups. The nodes of a group agree in everything that a verdict or a score
-// depends on, except for the pods on the node itself; within the group they are in buckets by the
-// scores for room. The best nodes of a group are in its highest bucket, so finding the best overall
-// only compares groups, and there are few.
+// Nodes are divided into groups. The nodes of a group have the same inputs to all verdicts and
+// scores, except for the pods on the node itself. Within the group, nodes are in buckets by their
+// scores for room. The best nodes of a group are in its highest bucket, so a decision only compares
+// the groups, which are few.
 //
 // A ranking follows the cluster's log from the position seen.
 //
-// Invariants: every existing node is in one group, and counted by ok or rejected of that group;
+// Invariants: every existing node is in exactly one group, which counts it in ok or rejected;
 // bucket is the result of roomOf for the node at position seen; a node is in buckets of its group
-// if and only if bucket is not negative. During a decision, withholdNodes may have moved nodes to
-// the rejected ones; the end of the decision moves them back.
+// if and only if bucket is not negative. During a decision, withholdNodes may count nodes as
+// rejected; the end of the decision reverts this.
 type ranking struct {
-	sheet // its plan is the last one made for a class of the ranking
+	sheet // holds the last plan made for a class of the ranking
 	space *rankScratch
 	seen  int // position in the log
 
 	key        rankingKey
-	namespaces uint64 // version
+	namespaces uint64 // version of the namespaces
 	terms      int    // version of all terms when the plan was made
-	used       uint64 // when, by the decider's clock
-	dropped    bool   // it is no longer kept up to date
+	used       uint64 // decider's clock at the last use
+	dropped    bool   // the ranking is no longer kept up to date
 	weight     int    // the last result of cache.bytesOf
 
-	// The location of each node, by index. The buckets are separate from the rest because nothing
-	// else is read if a node stays in its bucket after a change of its pods, as in most cases.
+	// The location of each node, by index. Buckets are separate from positions because most changes
+	// of a node's pods leave the node in its bucket and read nothing else.
 	bucket []int16
 	at     []position
-	// fine holds the fine scores of nodes in buckets; nil without such scores. See plugins.Scoring.
+	// fine holds the fine scores of nodes in buckets; nil if no scorer has fine scores. See
+	// plugins.Scoring.
 	fine []int64
 
 	// flat replaces the buckets of groups while at most one group has unsettled nodes; otherwise it
-	// is nil. live is that group, or none; settledOnes are the groups of settled nodes by reason;
-	// at is not maintained.
+	// is nil. While flat is set, live is the group with unsettled nodes, or none; settledOnes holds
+	// the groups of settled nodes by reason; and at is not maintained.
 	flat        *maxTree
 	live        int32
 	settledOnes map[int]int32
@@ -52,10 +53,10 @@ type ranking struct {
 	inGroups  groupTable
 	counted   countedPods
 	reasons   reasonTable
-	values    []int64 // scratch space: of the node that is put into a group
+	values    []int64 // scratch space: values of a node being added to a group
 
-	rebuilds      int   // how often the whole cluster was read
-	filterVersion int   // counts changes of the tallies that filter
+	rebuilds      int   // number of scans of the whole cluster
+	filterVersion int   // number of changes of filtering tallies
 	prefetched    int16 // keeps the compiler from dropping prefetchBuckets
 }
 
@@ -65,9 +66,9 @@ type rankingKey struct {
 	signature string
 }
 
-// A bucket is the sum of a node's scores for room. If the node itself cannot take the pod, it is
-// ^reason, which is negative; ^(reason|settled) if no change of its pods can alter that; absent if
-// the node is in no group.
+// A bucket is the sum of a node's scores for room. If the node cannot take the pod because of its
+// own state, the bucket is ^reason, which is negative, or ^(reason|settled) if no change of the
+// node's pods can alter this. The bucket of a node in no group is absent.
 const (
 	settled = 1 << 14
 	absent  = -1 << 15
@@ -81,10 +82,10 @@ type position struct {
 
 // bytes estimates the memory of the ranking.
 func (r *ranking) bytes() int {
-	const alone = 8 << 10 // for a cluster of any size
+	const alone = 8 << 10 // fixed part, for a cluster of any size
 	n := alone + 8*len(r.fine) + 2*len(r.bucket) + 8*len(r.at) + len(r.counted.tallies.bits)
 	if r.flat == nil {
-		// The buckets, half as large again as their contents.
+		// The capacity of the buckets is estimated at 1.5 times their contents.
 		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups)
 	}
 	for _, t := range r.tallies {
@@ -135,11 +136,11 @@ func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 // rankScratch is scratch space for one decision from a ranking. All rankings of a cache share it.
 type rankScratch struct {
 	sheetScratch
-	best    []*group      // of bestGroups
-	weights []float64     // of weighConstraints
-	asked   []int32       // of askNodes and finestNodes
-	recent  recentGroups  // of all rankings
-	copy    *cluster.Node // of lacksNominatedRoom
+	best    []*group      // used by bestGroups
+	weights []float64     // used by weighConstraints
+	asked   []int32       // used by askNodes and finestNodes
+	recent  recentGroups  // shared by all rankings
+	copy    *cluster.Node // used by lacksNominatedRoom
 }
 
 // groupTable finds the groups of a ranking by their keys.
@@ -148,13 +149,13 @@ type rankScratch struct {
 // and its buckets, all empty, are kept for the next group with that index.
 type groupTable struct {
 	byKey  map[groupKey]int32
-	byLong map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds
+	byLong map[string]int32 // replaces byKey if there are more tallies than a groupKey holds
 	vacant []int32          // free indices in groups
-	recent *recentGroups    // of byKey
+	recent *recentGroups    // cache of byKey
 }
 
-// recentGroups holds the groups found last, of all rankings of a cache: most nodes are like one of
-// their predecessors.
+// recentGroups caches the groups found last by any ranking of a cache, because most nodes have the
+// same key as a recent node.
 type recentGroups [64]recentGroup
 
 type recentGroup struct {
@@ -164,7 +165,7 @@ type recentGroup struct {
 }
 
 // staticKey is the key shared by nodes with the same static. For a node rejected by an early
-// filter, only the reason counts; early and late are -1 without a reason.
+// filter, all fields except the reason are ignored; early and late are -1 if there is no reason.
 type staticKey struct {
 	early, late            int16
 	taint, affinity, image int64
@@ -172,28 +173,29 @@ type staticKey struct {
 }
 
 // staticTable finds the statics of a ranking: the scores and rejections of nodes regardless of
-// their pods. Most nodes are like their predecessor, so the latest entry is checked first.
+// their pods. Most nodes have the same static as the previous node, so the latest entry is checked
+// first.
 type staticTable struct {
 	byKey  map[staticKey]int32
-	latest staticKey // that staticOf returned, and
-	index  int32     // its index
+	latest staticKey // key last returned by staticOf
+	index  int32     // index of latest
 }
 
 // countedPods holds a ranking's data about the pods counted by its tallies.
 //
-// A pod counts by the look of its class, and spread tallies count only the pods of nodes included
-// by their constraint. in holds these nodes; it is valid as long as no node has moved to another
-// domain, as detected by inDomains.
+// The look of a pod's class determines how the pod counts. Spread tallies count only the pods of
+// nodes included by their constraint; tallies holds these nodes, and is valid as long as inDomains
+// equals domainChanges: no node has moved to another domain.
 type countedPods struct {
-	tallies   marks                  // of each node, the spread tallies that count its pods
-	inDomains int                    // what domainChanges was when the tallies were counted
+	tallies   marks                  // by node: the spread tallies that count its pods
+	inDomains int                    // value of domainChanges when tallies was filled
 	effects   map[[2]uint64][]effect // by PodClass.Look of placed pods
-	// A moving pod is added and removed several times in a row, so the latest look is checked
-	// first.
+	// The latest look is checked first because a moving pod is added and removed several times in a
+	// row.
 	look   [2]uint64
-	latest []effect // of look
-	places []effect // by tally of the plan: its tally here, and its part of that
-	marks  tallySet // scratch space of keepsTallies
+	latest []effect // effects of look
+	places []effect // by tally of the plan: its index among the ranking's tallies, and its part of a merged tally
+	marks  tallySet // scratch space for keepsTallies
 }
 
 // reasonIn returns the reason in a negative bucket.
@@ -207,7 +209,7 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	effects, known := r.counted.effects[class.Look]
 	if !known {
 		const few = 1 << 10
-		if len(r.counted.effects) >= few+2*r.ix.placed.looks.Len() { // most belong to looks whose pods no longer exist
+		if len(r.counted.effects) >= few+2*r.ix.placed.looks.Len() { // most entries belong to looks whose pods no longer exist
 			r.counted.effects = map[[2]uint64][]effect{}
 		}
 		effects = r.plan.effectsOf(class)

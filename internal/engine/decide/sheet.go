@@ -9,11 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// sheet is the data compared by a decision for a class: nodes in groups that differ only in room.
+// sheet holds the data compared by a decision for a class: groups of nodes that differ only in
+// room.
 //
 // It is the common part of rankings and surveys: given groups with their counts, it determines the
-// rejected groups, and the scores of the other nodes except for room. It has no notion of buckets
-// or trees.
+// rejected groups and, for the other groups, the scores except for room. It has no notion of
+// buckets or trees.
 type sheet struct {
 	ix      *index
 	scratch *sheetScratch
@@ -21,15 +22,15 @@ type sheet struct {
 	statics []*static
 	tallies []*tally
 	groups  []*group
-	// votesApart: a group's votes are only part of the votes for its nodes, so they are not in its
-	// fixed score.
+	// votesApart is set if a group's votes are only part of the votes for its nodes, so that its
+	// fixed score excludes votes.
 	votesApart bool
 }
 
 // sheetScratch is scratch space for comparing groups, valid until the next call that uses it.
 type sheetScratch struct {
-	seen   []bool       // the domains that markSeen has marked, from -1
-	counts domainCounts // its shifts are always zero
+	seen   []bool       // by domain+1, so that none is at 0: the domain was marked by markSeen
+	counts domainCounts // counts with zero shifts
 }
 
 // choice is the node chosen by a ranking for a pod.
@@ -55,8 +56,8 @@ func (r *sheet) markFeasible() (nodes int) {
 	return nodes
 }
 
-// judgeGroup judges a group by everything that its nodes share, which excludes their room. It
-// returns the first plugin that rejects them, in the order of the profile.
+// judgeGroup judges a group by the properties common to its nodes, which exclude room. It returns
+// the first rejecting plugin in the order of the profile.
 func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejection) {
 	s := r.statics[g.key.static]
 	if s.early != nil {
@@ -71,14 +72,14 @@ func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejectio
 	return plugin, rejection
 }
 
-// domainCounts are the counts of the tallies for the domains of one node, by tally.
+// domainCounts holds, by tally, the counts for the domains of one node.
 type domainCounts struct {
-	count []int64 // in the node's domain
-	none  []bool  // it is in no domain
-	shift []int64 // by how much count differs from the tally, for pods assumed to come or go
+	count []int64 // count in the node's domain
+	none  []bool  // the node is in no domain
+	shift []int64 // difference between count and the tally, caused by pods assumed to be added or removed
 }
 
-// fitTallies makes room for that many tallies.
+// fitTallies grows the counts to the given number of tallies.
 func (s *domainCounts) fitTallies(tallies int) {
 	for len(s.count) < tallies {
 		s.count, s.none, s.shift = append(s.count, 0), append(s.none, false), append(s.shift, 0)
@@ -113,13 +114,13 @@ func (r *sheet) judgeTallies(s *domainCounts) (plugin string, rejection *plugins
 }
 
 // judgeSpread judges by the hard spread constraints. Their tallies precede all others, so the loop
-// ends with the last of them. Like upstream, it rejects a node without the label for that reason
-// even if a later constraint is exceeded.
+// ends at the first other tally. Like upstream, a missing label is the reported reason even if a
+// later constraint is exceeded.
 func (r *sheet) judgeSpread(s *domainCounts) *plugins.Rejection {
 	for k, t := range r.tallies {
 		switch {
 		case t.purpose != spreadHard:
-			return nil // the hard ones come first
+			return nil // tallies of hard constraints precede all others
 		case s.none[k]:
 			return plugins.SpreadLabelMissing
 		case !t.constraint.Allows(s.count[k], t.self, t.leastCount(s.count[k], s.shift[k])):
@@ -130,9 +131,9 @@ func (r *sheet) judgeSpread(s *domainCounts) *plugins.Rejection {
 }
 
 // judgeAffinity judges by required affinity and anti-affinity, of the pod and of placed pods. The
-// reasons have upstream's order: unmet affinity, then the pod's anti-affinity, then that of placed
-// pods. A pod that matches its affinity may be the first of its series, but only while no pod
-// counts for any of its terms.
+// reasons have upstream's order: unmet affinity, then the pod's anti-affinity, then the
+// anti-affinity of placed pods. A pod that matches its own affinity may be placed without a
+// matching pod, but only while no pod counts for any of its affinity terms.
 func (r *sheet) judgeAffinity(s *domainCounts) *plugins.Rejection {
 	var repelled, repelledByOthers, attracted bool
 	for k, t := range r.tallies {
@@ -164,7 +165,7 @@ func (r *sheet) judgeAffinity(s *domainCounts) *plugins.Rejection {
 
 // bounds are the extremes of the raw scores of all feasible nodes, used for normalization.
 type bounds struct {
-	taint, affinity       int64 // highest
+	taint, affinity       int64 // highest values
 	spreadLow, spreadHigh int64
 	votesLow, votesHigh   int64
 }
@@ -233,8 +234,8 @@ func (r *sheet) weighSpread(weights []float64) {
 	}
 }
 
-// domainsScored counts the domains of the scored feasible nodes, if groups distinguish the domains.
-// The nodes without the label are one domain.
+// domainsScored counts the domains of the scored feasible nodes, if nodes are grouped by domain.
+// All nodes without the label count as one domain.
 func (r *sheet) domainsScored(k int, t *tally) (n int) {
 	clear(r.scratch.seen)
 	for _, g := range r.groups {
@@ -265,8 +266,8 @@ func (d *sheetScratch) markSeen(domain int32) bool {
 	return !before
 }
 
-// inKey is the number of tallies in a groupKey. With more, the key is a string and costs more to
-// look up.
+// inKey is the number of tallies in a groupKey. With more tallies, the key is a string, whose
+// lookup costs more.
 const inKey = 8
 
 type groupKey struct {
@@ -277,14 +278,14 @@ type groupKey struct {
 // group is a group of nodes with the same key.
 type group struct {
 	key      groupKey
-	long     string    // the key if it is too long for a groupKey, which has the static alone then
+	long     string    // complete key if it is too long for a groupKey; key then only holds the static
 	values   []int64   // by tally
-	ok       int32     // nodes in buckets
-	rejected []int32   // nodes by reason
+	ok       int32     // number of nodes in buckets
+	rejected []int32   // number of nodes by reason
 	buckets  [][]int32 // by score
-	inUse    []uint64  // a bit for each bucket that is not empty
+	inUse    []uint64  // bit set of nonempty buckets
 
-	// Valid for the current decision.
+	// The following fields are valid for the current decision only.
 	feasible bool
 	spread   int64
 	votes    int64

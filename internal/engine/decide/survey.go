@@ -10,37 +10,38 @@ import (
 )
 
 // survey decides a pod from a base. It counts the pods matched by the selectors of the class for
-// this decision only: nodes set apart from their group by these counts are judged individually, all
-// other nodes by group, and the best is searched for in the trees. The cost therefore depends on
-// the number of selected pods, not on the number of nodes, and nothing is kept.
+// this decision only. Nodes set apart from their group by these counts are judged individually, all
+// other nodes are judged by group, and the best node is found by searching the trees. The cost
+// therefore depends on the number of selected pods, not on the number of nodes, and no counts are
+// kept.
 //
 // A class with expensive surveys and a steady arrival of pods gets a ranking.
 //
-// One survey is reused by all decisions. beginDecision and endDecision bracket one of them: in
-// between it refers to the base, the plan and the pod; afterwards it refers to none of them, so
-// that it does not retain a dropped base or a pod.
+// One survey is reused by all decisions. beginDecision and endDecision bracket each decision. Only
+// between these calls does the survey refer to the base, the plan and the pod, so it never retains
+// a dropped base or a pod.
 type survey struct {
 	sheet
 	b    *base
 	pod  *cluster.Pod
 	tie  *tie
 	own  sheetScratch
-	work int // about how many nodes were looked at
+	work int // estimated number of examined nodes
 
 	// The groups of the sheet are the base's groups, followed by one for each node set apart.
 	apart  []loneNode
-	isLone []int32 // by node: its number in apart, from 1
-	lone   []int32 // by group: how many of its nodes stand apart
+	isLone []int32 // by node: index in apart plus 1
+	lone   []int32 // by group: number of nodes set apart
 
-	axisOf          []int        // by tally
-	keys            []*topology  // of the hard constraints
+	axisOf          []int        // by tally: index in the base's axes
+	keys            []*topology  // topologies of the hard constraints
 	spare           []*tally     // by tally: reused by every decision
-	touched         [][]int32    // by tally: domains that count something
+	touched         [][]int32    // by tally: domains with nonzero counts
 	stock           []*group     // reused by every decision
-	counts          tallySet     // the spread tallies that count the pods of one node
+	counts          tallySet     // spread tallies that count the pods of one node
 	weights         []float64    // of the soft constraints, by tally
-	nominatedCounts domainCounts // of one node, with the pods nominated to it
-	fixed           []int64      // by group of the base: its score but for room
+	nominatedCounts domainCounts // counts of one node, including the pods nominated to it
+	fixed           []int64      // by group of the base: score except for room
 
 	search
 }
@@ -114,9 +115,10 @@ func (s *survey) endDecision() {
 	s.plan, s.b, s.pod, s.statics, s.axisOf = nil, nil, nil, nil, nil
 }
 
-// countPods counts the pods relevant to the class. It returns false if that would scan all pods. If
-// only one node is judged, pods that merely repel the class from their own node are counted on that
-// node only; none: any node may be judged.
+// countPods counts the pods relevant to the class. It returns false if counting would scan all
+// pods. judged is the only node to be judged, or none if any node may be judged. With a single
+// judged node, pods that merely repel the class from their own node are counted on the judged node
+// only.
 func (s *survey) countPods(judged int32) bool {
 	if len(s.tallies) == 0 {
 		return true
@@ -146,7 +148,7 @@ func (s *survey) countPods(judged int32) bool {
 	return true
 }
 
-// countNode counts pods of one class on a node.
+// countNode counts the pods of one class on a node.
 func (s *survey) countNode(effects []effect, node int32, n podCount) {
 	asked := false
 	for _, e := range effects {
@@ -198,17 +200,16 @@ func (s *survey) forgetCounts() {
 // search finds the best nodes in the trees of a survey's base, starting with the most promising
 // groups.
 type search struct {
-	votesLow, votesHigh int64 // of the feasible nodes, where the base sums votes
+	votesLow, votesHigh int64 // extremes over the feasible nodes, if the base sums votes
 
 	best   int64 // the highest total so far
 	pool   []part
 	ranked []rankedGroup
 }
 
-// part is a node with the best total so far, or a cell of nodes, some of them with that total or
-// possibly with it.
+// part is a node with the best total so far, or a cell with nodes that have or may have this total.
 type part struct {
-	group       int32 // of the cell; none: it is one node
+	group       int32 // group of the cell; none: the part is a single node
 	cell, count int32
 	node        int32
 }
@@ -224,8 +225,8 @@ type rankedGroup struct {
 // startSearch begins a search.
 func (s *search) startSearch() { s.best, s.pool, s.ranked = math.MinInt64, s.pool[:0], s.ranked[:0] }
 
-// offerPart adds a node with the total, or a cell containing such nodes, to the pool, unless the
-// pool has better parts. It drops the worse ones.
+// offerPart adds to the pool a node with the given total, or a cell containing such nodes, unless
+// the pool has better parts. It drops worse parts from the pool.
 func (s *search) offerPart(total int64, p part) {
 	if total > s.best {
 		s.best, s.pool = total, s.pool[:0]

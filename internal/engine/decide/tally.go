@@ -18,25 +18,25 @@ type tally struct {
 	// constraint is the constraint of a spread tally.
 	constraint *plugins.SpreadConstraint
 	self       int64 // see SpreadConstraint.Self
-	lacking    int32 // the domain in which nodes without the label count; none: in no domain
+	lacking    int32 // domain of nodes without the label; none: these nodes have no domain
 
 	count []int64 // by domain
 	total int64   // over all domains
-	// byCount: nodes are grouped by the count of their domain, since there are many domains;
-	// otherwise by the domain itself.
+	// byCount is set if nodes are grouped by the count of their domain, because there are many
+	// domains; otherwise they are grouped by the domain itself.
 	byCount bool
 
-	// parts are the topologies of a tally merged from several: its count is by node, the sum over
-	// the domains of the node. Such a tally is byCount.
+	// parts are the topologies of a tally merged from several: its count is indexed by node and
+	// holds the sum over the domains of the node. byCount is set for such a tally.
 	parts []tallyPart
 
-	// Only for hard spread constraints: the number of included nodes of each domain, and for each
-	// count, the number of domains with included nodes and that count. No domain has a level below
-	// lowest.
+	// The following fields are only set for hard spread constraints. included is the number of
+	// included nodes of each domain. levels is, for each count, the number of domains that have
+	// included nodes and this count. lowest is a lower bound of these counts.
 	included []int32
 	levels   []int32 // by count
 	lowest   int
-	present  int // domains with included nodes
+	present  int // number of domains with included nodes
 }
 
 // tallyPart is one of the topologies summed by a tally.
@@ -45,7 +45,7 @@ type tallyPart struct {
 	count []int64 // by domain; nil once the placed pods are counted
 }
 
-// countsIn returns the domain that the pods of a node count in, or none.
+// countsIn returns the domain in which the pods of a node are counted, or none.
 func (t *tally) countsIn(node int32) int32 {
 	if domain := t.topology.domain[node]; domain != none {
 		return domain
@@ -63,11 +63,11 @@ func (t *tally) value(domain int32) int64 {
 		return int64(domain)
 	case domain == none:
 		if t.purpose == vote {
-			return 0 // as in a domain without votes
+			return 0 // same value as a domain without votes
 		}
 		return noDomain
 	case t.purpose == attract, t.purpose == repel, t.purpose == repelledBy:
-		return min(t.count[domain], 1) // whether any, not how many
+		return min(t.count[domain], 1) // only zero or nonzero matters
 	}
 	return t.count[domain]
 }
@@ -103,7 +103,7 @@ func (t *tally) includeNode(domain int32) {
 	}
 }
 
-// addToLevel adds to the number of domains that have a count.
+// addToLevel adds change to the number of domains with the given count.
 func (t *tally) addToLevel(count int64, change int32) {
 	for int(count) >= len(t.levels) {
 		t.levels = append(t.levels, 0)
@@ -112,8 +112,8 @@ func (t *tally) addToLevel(count int64, change int32) {
 	t.lowest = min(t.lowest, int(count))
 }
 
-// leastCount returns the count against which a constraint measures domains, if one domain has the
-// given count, which differs from that of the tally by shift.
+// leastCount returns the minimum count from which a constraint computes the skew. It assumes that
+// one domain has the given count, which exceeds its count in the tally by shift.
 func (t *tally) leastCount(count, shift int64) int64 {
 	if t.present == 0 {
 		return t.constraint.Least(plugins.NoDomain, 0)
@@ -125,7 +125,7 @@ func (t *tally) leastCount(count, shift int64) int64 {
 	switch {
 	case count < lowest:
 		lowest = count
-	case shift > 0 && count-shift == lowest && t.levels[lowest] == 1: // it was the only one so low
+	case shift > 0 && count-shift == lowest && t.levels[lowest] == 1: // it was the only domain with the lowest count
 		for lowest++; lowest < count && (lowest >= int64(len(t.levels)) || t.levels[lowest] == 0); {
 			lowest++
 		}
@@ -143,7 +143,7 @@ func (t *tallyPlan) startTally(ix *index) *tally {
 	if perNode {
 		made.byCount = true
 	} else if t.purpose == spreadSoft {
-		// Otherwise groups distinguish the domains of the feasible nodes.
+		// If not byCount, groups distinguish the domains of the feasible nodes.
 		made.byCount = n > ix.limits.SoftDomains
 	}
 	if t.purpose == spreadHard {

@@ -16,25 +16,28 @@ import (
 )
 
 // terms holds the pod affinity and anti-affinity of pods placed on or nominated to a node, since
-// these may repel or attract any pending pod. It keeps one of the classes with the same affinity.
+// these may repel or attract any pending pod. Of all classes with the same affinity, it keeps a
+// single one.
 //
 // Nearly all terms require a certain label. They are indexed by that label, so a pending pod is
 // compared only with the few terms that may match it, and adding or removing a term affects only
 // the plans of such pods.
 //
-// Users without pods are kept for a while, and a plan that still counts them is correct, since they
-// count nothing. So version must grow when terms are added, and may stay when they are removed.
+// Users without pods are kept for a while. A plan that still includes them is correct, since they
+// add zero to its counts. Therefore version must grow when terms are added, but not when they are
+// removed.
 type terms struct {
 	known cluster.Set[termUsers] // by PodClass.Affinities
-	// byLabel holds the users of terms by a hash of the label, and alsoByLabel all but the first of
-	// a label. A selector may list hundreds of thousands of values, and each has an entry.
+	// byLabel holds the first users of each label, by a hash of the label; alsoByLabel holds the
+	// further users. A selector may list hundreds of thousands of values, each with its own entry.
 	byLabel     map[uint64]*termUsers
 	alsoByLabel map[uint64][]*termUsers
-	most        [2]int       // of both; see cluster.Shrunk
+	most        [2]int       // largest sizes of both maps; see cluster.Shrunk
 	others      []*termUsers // terms that may match pods with any labels
-	changed     int          // the version when one of others last came or went
+	changed     int          // version at the last addition to or removal from others
 	// unused counts the users of terms without pods. They are kept for a while, since pods with
-	// such terms often recur, and dropping them invalidates plans. bulk is the size of their terms.
+	// such terms often recur, and dropping them invalidates plans. bulk is the total size of the
+	// unused terms.
 	unused int
 	bulk   int
 	// selective counts the users of terms that select namespaces by their labels.
@@ -53,19 +56,20 @@ func hashOf(key, value string) uint64 {
 
 func shortHashOf(key, value string) uint32 { return cluster.ShortHash(hashOf(key, value)) }
 
-// termUsers are the pods with the same affinity. There may be no such pods for a while.
+// termUsers represents the pods with the same affinity. It is kept for a while after the last such
+// pod is removed.
 type termUsers struct {
-	class   *cluster.PodClass // one of theirs, or a copy of its terms
-	version int               // of all terms when they came
-	found   uint64            // the last search that found them
+	class   *cluster.PodClass // class of one of the pods, or a copy of its terms
+	version int               // version of all terms when the users were added
+	found   uint64            // number of the last search that found the users
 	labels  *termLabels       // nil until needed
 	pods    int32
-	size    int32 // how many terms they have
-	values  int32 // that the terms list
+	size    int32 // number of terms
+	values  int32 // number of values listed by the terms
 }
 
-// fewUnused is the number of unused terms not worth dropping, unless their size exceeds bulkUnused:
-// a listed value with its cached data takes far more memory than its text.
+// Up to fewUnused unused terms are kept, unless their size exceeds bulkUnused. bulkUnused is low
+// because a listed value with its cached data takes far more memory than its text.
 const fewUnused, bulkUnused = 64, cluster.MostBulk / 8
 
 func newTerms(version int) terms {
@@ -98,13 +102,13 @@ func (t *terms) addPod(class *cluster.PodClass) {
 	users.pods++
 }
 
-// at returns the users of terms with that digest, or nil.
+// at returns the users of the terms with the given digest, or nil.
 func (t *terms) at(affinities [2]uint64) *termUsers {
 	return t.known.Find(cluster.ShortHash(affinities[0]), func(users *termUsers) bool { return users.class.Affinities == affinities })
 }
 
-// termsOf returns the class, or a copy of its terms if the class is large: other classes may have
-// the same terms, and outlive the pods of this one.
+// termsOf returns the class, or a copy of its terms if the class is large: pods of other classes
+// with the same terms may outlive the pods of this class.
 func termsOf(class *cluster.PodClass) *cluster.PodClass {
 	if class.Bulk == 0 {
 		return class
@@ -125,10 +129,10 @@ func (t *terms) shrink() {
 	t.byLabel, t.alsoByLabel = cluster.Shrunk(t.byLabel, &t.most[0]), cluster.Shrunk(t.alsoByLabel, &t.most[1])
 }
 
-// listBy lists users under the labels of cluster.RequiredLabels, since a matching pod has one of
-// them, or in t.others if the selector requires no label. The first users of a label are in
-// byLabel, since most labels have no second, and a list for each would cost more than everything
-// else here.
+// listBy lists users under the labels returned by cluster.RequiredLabels, since a matching pod has
+// one of these labels, or in t.others if the selector requires no label. byLabel holds the first
+// users of a label without a list: most labels have only one entry, and a list per label would cost
+// more than all other fields of terms.
 func (t *terms) listBy(users *termUsers, selector *rules.Selector) {
 	labels, everybody := cluster.RequiredLabels(selector)
 	if everybody {
@@ -172,7 +176,7 @@ func (t *terms) removePod(class *cluster.PodClass) {
 }
 
 // dropUnused drops users without pods, in bulk, because each drop changes version and invalidates
-// everything derived from the terms. Cached effects may refer to such users, and are dropped too.
+// everything derived from the terms. Cached effects may refer to such users and are also dropped.
 func (t *terms) dropUnused() {
 	t.version++
 	gone := func(users *termUsers) bool { return users.pods == 0 }
@@ -199,7 +203,7 @@ func (t *terms) dropUnused() {
 	t.unused, t.bulk, t.cached = 0, 0, effectCache{}
 }
 
-// unlistUsers removes dropped users from those of a label.
+// unlistUsers removes dropped users from the entries of a label.
 func (t *terms) unlistUsers(hash uint64, gone func(*termUsers) bool) {
 	also, several := t.alsoByLabel[hash]
 	if several {
@@ -216,8 +220,8 @@ func (t *terms) unlistUsers(hash uint64, gone func(*termUsers) bool) {
 }
 
 // versionFor changes whenever a term is added that may match pods with these labels. Dropping a
-// term may leave it unchanged, since no pod has the term any longer, and plans that still count it
-// are correct.
+// term may leave the version unchanged: no pod has the term any longer, so plans that still include
+// it are correct.
 func (t *terms) versionFor(own *rules.Labels) int {
 	version := t.changed
 	for _, label := range own.List() {
@@ -269,8 +273,8 @@ type termEffects struct {
 // affinityEffects is the effect of the terms of pods with the same affinity.
 type affinityEffects struct {
 	affinities [2]uint64
-	repelled   []string       // topology keys, each once
-	votes      []plugins.Vote // each key once
+	repelled   []string       // topology keys, without duplicates
+	votes      []plugins.Vote // at most one per key
 }
 
 // effectsOf returns the effect of the terms of pods with the given affinities.

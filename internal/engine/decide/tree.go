@@ -11,17 +11,17 @@ import (
 )
 
 // tree holds nodes that are not full, by their room: a k-d tree of cells with the number of nodes
-// below them, and the bounds of their room. It serves requests of any size, even a new one, without
-// scanning all nodes.
+// below them, and the bounds of their room. It serves requests of any size, even a size not seen
+// before, without scanning all nodes.
 //
-// Invariants: every node is in exactly one leaf, given by base.spots; a cell counts all nodes below
-// it; its box contains all of their points. Points are computed from the current room and never
-// stored, so nodes with changed room must be taken out before any node is inserted: base.catchUp
-// takes out all of them first.
+// Invariants: every node is in exactly one leaf, given by base.spots; the count of a cell includes
+// all nodes below it; its box contains the points of all these nodes. Points are computed from the
+// current room and never stored, so all nodes with changed room must be removed before any node is
+// inserted; see base.catchUp.
 type tree struct {
 	root   int32
 	cells  []cell
-	vacant []int32 // cells that are free
+	vacant []int32 // free cells
 }
 
 // cell is a leaf if it has no children. A leaf holds few nodes, or any number of identical ones;
@@ -30,7 +30,7 @@ type cell struct {
 	box                 box
 	count               int32
 	parent, left, right int32
-	axis                int8 // split divides along it: nodes below split are on the left
+	axis                int8 // axis of split: nodes below split are on the left
 	alike               bool // a leaf whose nodes are alike
 	split               float64
 	nodes               []int32
@@ -61,13 +61,13 @@ func (t *tree) newLeaf(parent int32) int32 {
 	return int32(len(t.cells) - 1)
 }
 
-// isAlike reports whether two nodes of a tree have the same votes and the same room, except for the
-// number of pods: neither is full.
+// isAlike reports whether two nodes of a tree have the same votes and the same room. The number of
+// pods may differ, because neither node is full.
 func (b *base) isAlike(node, other int32) bool {
 	return b.votesOf(node) == b.votesOf(other) && sameRoom(b.roomOf(node), b.roomOf(other))
 }
 
-// sameRoom ignores pod slots. That is valid only between nodes that are not full, like all nodes of
+// sameRoom ignores pod slots. This is valid only for nodes that are not full, such as the nodes of
 // a tree: each can take one more pod.
 func sameRoom(a, b *cluster.Room) bool {
 	return a.RequestedCPU == b.RequestedCPU && a.RequestedMemory == b.RequestedMemory && a.NonZeroCPU == b.NonZeroCPU &&
@@ -84,9 +84,9 @@ func (t *tree) addToLeaf(b *base, i, node int32, p *point) {
 	c.box.addPoint(p)
 }
 
-// insertNode inserts a node into its leaf. The depth is bounded by twice the binary logarithm of
-// the number of nodes, plus a constant: nodes that drift to one side, for example while being
-// filled, would otherwise degrade the tree to a list.
+// insertNode inserts a node into its leaf. The depth is at most twice the binary logarithm of the
+// number of nodes, plus a constant. Without this limit, nodes that drift to one side, for example
+// while being filled, would degrade the tree to a list.
 func (t *tree) insertNode(b *base, node int32) {
 	p := b.pointAt(node)
 	i, depth := t.root, 0
@@ -132,8 +132,8 @@ func (t *tree) all(i int32, nodes []int32) []int32 {
 	return append(nodes, t.cells[i].nodes...)
 }
 
-// splitOff moves the last node of a leaf to a separate leaf, since the remaining nodes are alike,
-// and may be very many.
+// splitOff moves the last node of a leaf to a separate leaf. The remaining nodes are alike, and
+// there may be many of them.
 func (t *tree) splitOff(b *base, i int32) {
 	c := &t.cells[i]
 	last := len(c.nodes) - 1
@@ -161,7 +161,7 @@ func (t *tree) splitOff(b *base, i int32) {
 	t.addToLeaf(b, alone, node, &odd)
 }
 
-// replaceCell puts a cell in the position of another below its parent, or at the root. The caller
+// replaceCell replaces the child old of the cell above, or the root, by another cell. The caller
 // sets the parents.
 func (t *tree) replaceCell(above, old, by int32) {
 	switch {
@@ -187,7 +187,7 @@ func (t *tree) divideLeaf(b *base, i int32) {
 		return
 	}
 	split := medianOf(b, c.nodes, widest)
-	if split <= c.box.low[widest] { // the median is the lowest, and nothing is below it
+	if split <= c.box.low[widest] { // the median is the lowest value, and no value is below it
 		split = nextAbove(b, c.nodes, widest, c.box.low[widest])
 	}
 	nodes, at := c.nodes, 0
@@ -197,7 +197,7 @@ func (t *tree) divideLeaf(b *base, i int32) {
 			at++
 		}
 	}
-	if at == 0 || at == len(nodes) { // a box may be wider than what is in it
+	if at == 0 || at == len(nodes) { // the box may be larger than its contents
 		c.box = emptyBox
 		for _, node := range nodes {
 			p := b.pointAt(node)
@@ -250,9 +250,9 @@ func (t *tree) fillLeaf(b *base, i int32, nodes []int32) {
 	}
 }
 
-// removeNode removes a node. A small leaf gets an exact box again, and so do the cells above it, up
-// to the first unchanged one: boxes that only grow would eventually stop pruning searches. A large
-// leaf of identical nodes has the box of any of them.
+// removeNode removes a node. It recomputes the exact boxes of a small leaf and of the cells above
+// it, up to the first unchanged cell; boxes that only grow would eventually stop pruning searches.
+// The box of a large leaf does not change, because its nodes are identical.
 func (t *tree) removeNode(b *base, node int32) {
 	at := b.spots[node]
 	c := &t.cells[at.cell]
@@ -265,7 +265,7 @@ func (t *tree) removeNode(b *base, node int32) {
 		t.collapseLeaf(at.cell)
 		return
 	}
-	if last <= b.ix.limits.LeafSize { // the nodes of a larger one are alike
+	if last <= b.ix.limits.LeafSize { // the nodes of a larger leaf are alike
 		c.box, c.alike = emptyBox, true
 		for k, node := range c.nodes {
 			p := b.pointAt(node)
@@ -276,7 +276,7 @@ func (t *tree) removeNode(b *base, node int32) {
 	t.shrinkUpwards(c.parent)
 }
 
-// shrinkUpwards removes a node from the counts and boxes from a cell upwards.
+// shrinkUpwards removes a node from the counts and boxes of a cell and all cells above it.
 func (t *tree) shrinkUpwards(i int32) {
 	for smaller := true; i != none; i = t.cells[i].parent {
 		c := &t.cells[i]

@@ -23,8 +23,9 @@ type candidate struct {
 }
 
 // victimsPlainly removes all pods of lower priority from the node and, if p fits then, puts back as
-// many as possible: first those with a budget that allows no disruption, the most important first.
-// It restores the cluster. It refuses a node if the remaining effort is too little for it.
+// many of them as possible: pods protected by a budget precede the others, and both are ordered by
+// importance. It restores the cluster. It refuses a node whose examination would exceed the
+// remaining effort.
 func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets,
 	left *effort.Budget) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
@@ -94,8 +95,8 @@ func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
 	return lower
 }
 
-// needsNoVictim is the refusal of a node that turns out to have room for the pod without a victim,
-// despite its earlier rejection.
+// needsNoVictim returns the refusal of a node that was rejected earlier but has room for the pod
+// without a victim.
 func needsNoVictim(n *cluster.Node) *plugins.Rejection {
 	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
 }
@@ -105,11 +106,11 @@ var budgetKept = &plugins.Rejection{Code: "BudgetKept", Reasons: []string{"preem
 
 var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
 
-// unfinished is the refusal of the node being examined when the effort was exhausted.
+// unfinished is the refusal of a node whose examination exhausted the effort.
 var unfinished = &plugins.Rejection{}
 
 // byImportance orders pods by priority, highest first, then by start time, earliest first; a pod
-// not yet started by a kubelet sorts last. UIDs break ties, to make the order deterministic.
+// not yet started by a kubelet sorts last. UIDs break ties to make the order deterministic.
 func byImportance(a, b *cluster.Pod) int {
 	if a.Class.Priority != b.Class.Priority {
 		return cmp.Compare(b.Class.Priority, a.Class.Priority)
@@ -125,7 +126,7 @@ func startOf(p *cluster.Pod) int64 {
 }
 
 // cost summarizes the victims: violated budgets, highest priority, sum of priorities, number, and
-// the start time of the longest-running of the most important victims, later being cheaper.
+// the earliest start time of the highest-priority victims. A later start costs less.
 func (a *candidate) cost() cost {
 	c := cost{known: true, candidate: true, violations: int32(a.violations), highest: a.victims[0].Class.Priority,
 		victims: int32(len(a.victims))}
@@ -142,11 +143,11 @@ func (a *candidate) cost() cost {
 
 // budgets determines which pods can be evicted without violating a PodDisruptionBudget.
 //
-// It serves one pod: for every node, the allowed disruptions are counted down afresh.
+// It is used for one pending pod. The count of allowed disruptions restarts for every node.
 type budgets struct {
 	c       *cluster.Cluster
 	allowed map[*cluster.Budget]int32 // reused for every node
-	keep    bool                      // none may be violated
+	keep    bool                      // no budget may be violated
 }
 
 // newBudgets prepares for a pod that needs room.
@@ -154,8 +155,9 @@ func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *b
 	return &budgets{c: c, allowed: map[*cluster.Budget]int32{}, keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
 }
 
-// splitByBudget divides pods, ordered by importance, into pods that violate a budget if removed
-// after all their predecessors, and the rest. Pods beyond the limit of looks count as protected.
+// splitByBudget divides pods, ordered by importance, into pods that violate a budget if evicted
+// after all more important pods, and the rest. Pods beyond the limit of budget checks count as
+// violating.
 func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
 	clear(b.allowed)
 	enough := b.c.Looks + effort.MostBudgetLooks
@@ -175,7 +177,7 @@ func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*clust
 			}
 			if b.allowed[budget] = left - 1; left <= 0 {
 				broken = true
-				break // as upstream: the budgets after the first violated one keep what they allow
+				break // like upstream, the budgets after the first violated budget are not decremented
 			}
 		}
 		if broken {
@@ -197,7 +199,7 @@ func (t *hypothesis) judgeAsIs(n *cluster.Node) *plugins.Rejection {
 		_, rejection := t.plain.judgeWithNominated(n)
 		return rejection
 	}
-	if len(n.Nominated) > 0 { // the bucket accounts for all of them, even for the pod itself
+	if len(n.Nominated) > 0 { // the bucket accounts for all nominated pods, including the pending pod
 		t.beginNode(n)
 		_, rejection := t.findRejection()
 		return rejection
@@ -211,8 +213,7 @@ func (t *hypothesis) judgeAsIs(n *cluster.Node) *plugins.Rejection {
 	return rejection
 }
 
-// victimsOn finds the pods to evict from a node for the pending pod, as few and as unimportant as
-// possible.
+// victimsOn finds the fewest and least important pods to evict from a node for the pending pod.
 func (t *hypothesis) victimsOn(n *cluster.Node, b *budgets) (*candidate, *refusal) {
 	lower := lowerThan(t.p, n)
 	if len(lower) == 0 {
@@ -262,21 +263,21 @@ func startNegated(start int64) int64 {
 	return -start
 }
 
-// cost is the cost of the victims on a node. Its parts are compared in the order of compare; lower
-// is better.
+// cost is the cost of the victims on a node. See compare for the order of its fields; lower is
+// better.
 type cost struct {
 	known      bool
 	candidate  bool
-	fits       bool // the node can take the pod as it is, but for filters that are asked
+	fits       bool // the node can take the pod without evictions, except for asked filters
 	why        *refusal
 	violations int32
 	highest    int32
 	victims    int32
 	sum        int64
-	start      int64 // of the longest-running of the most important victims, negated
+	start      int64 // negated earliest start of the highest-priority victims
 
 	tallied *plugins.Rejection // the tallies' result for the node
-	tied    bool               // and would perhaps return something else without some of its pods
+	tied    bool               // tallied may change if pods are removed from the node
 }
 
 // compare orders costs in upstream's order of preemption candidates: fewest violated budgets,
@@ -298,7 +299,7 @@ func (a *cost) compare(b *cost) int {
 }
 
 // refusal is the reason why a node that preemption could have helped is not a candidate. plugin is
-// set if it rejects the node even without the victims.
+// set if that plugin rejects the node even without the victims.
 type refusal struct {
 	plugin    string
 	rejection *plugins.Rejection

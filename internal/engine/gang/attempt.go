@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Attempt decides the pods of a group together. It is the only type called by the cycle: it runs
+// Attempt decides the pods of a group together. It is the only type called by the cycle. It runs
 // the layers in order, and each call leaves the cluster in the documented state.
 //
 //	Place            leaves members counted on nodes, until Rewind
@@ -25,7 +25,7 @@ type Attempt struct {
 	rooms     *RoomMaker
 }
 
-// New returns an attempt, not yet begun.
+// New returns an attempt. Call Begin to start it.
 func New(r *Request) *Attempt {
 	a := &Attempt{Request: r}
 	a.bound = &Bound{limits: r.Limits, decider: r.Decider, rand: r.Rand, members: len(r.Members), earlier: r.Earlier}
@@ -48,15 +48,15 @@ func (a *Attempt) HasEnough() bool { return a.placer.hasEnough() }
 // Rewind takes all members off their nodes.
 func (a *Attempt) Rewind() { a.tentative.Rewind(0) }
 
-// Place looks for nodes, and leaves every member with a node counted there, even after an error.
-// These may be too few.
+// Place looks for nodes and leaves every member with a node counted there, even after an error.
+// Fewer members than needed may be counted.
 //
-// Nominated members reserve their room. A member without a node may fit only where such a
-// reservation is the last free room. So if it matters, the members without a node are retried
-// without nominations, or all members if too few have a node.
+// Nominated members reserve their room. The last free room for another member may be reserved in
+// this way. Therefore, if members remain without a node, they are retried without nominations; if
+// too few members have a node, all of them are retried.
 func (a *Attempt) Place() error {
 	if len(a.Members) < a.Need {
-		return nil // the others are kept out by their own gates
+		return nil // the gates of the remaining members keep them out
 	}
 
 	err := a.placeAsNominated()
@@ -70,7 +70,7 @@ func (a *Attempt) Place() error {
 	return a.withoutNominations(a.placeAsNominated)
 }
 
-// placeAsNominated places members without taking the room reserved for nominated ones.
+// placeAsNominated places members without using the room reserved for nominated members.
 func (a *Attempt) placeAsNominated() error {
 	a.bound.begin()
 	if a.TopologyKey != "" {
@@ -93,7 +93,7 @@ func (a *Attempt) haveNominations() bool {
 }
 
 // withoutNominations places members while ignoring the nominations of members without a node. It
-// restores the nominations of those still without a node.
+// restores the nominations of members that still have no node.
 func (a *Attempt) withoutNominations(place func() error) error {
 	nominees := map[*Member]*cluster.Pod{}
 	for _, m := range a.Members {
@@ -117,8 +117,8 @@ func (a *Attempt) withoutNominations(place func() error) error {
 	return err
 }
 
-// PlaceInClosest places as many members as possible in one pass, in the domain where most of them
-// found a node, and leaves them there. The failures of the rest are kept.
+// PlaceInClosest places as many members as possible in one pass, in the domain with nodes for most
+// of them, and leaves them there. The failures of the other members are kept.
 func (a *Attempt) PlaceInClosest() error {
 	if a.InDomains() {
 		a.domains.confineToClosest()
@@ -126,7 +126,7 @@ func (a *Attempt) PlaceInClosest() error {
 	return a.placer.pass(a.Members)
 }
 
-// PlaceAs counts the members on the nodes of a plan. If they are too few, it places none and
+// PlaceAs counts the members on the nodes of a plan. If they are too few, it places no member and
 // returns false.
 func (a *Attempt) PlaceAs(plan *RoomPlan) bool {
 	a.tentative.PlaceAll(plan.Places)
@@ -138,7 +138,7 @@ func (a *Attempt) PlaceAs(plan *RoomPlan) bool {
 }
 
 // PlaceAll counts members on their previous nodes; none of them may be placed already. It returns
-// false if one of them is refused; the rest still count.
+// false if a member is refused; the other members still count.
 func (a *Attempt) PlaceAll(places []Place) bool {
 	a.tentative.PlaceAll(places)
 	return len(a.Placed()) == len(places)
@@ -147,7 +147,7 @@ func (a *Attempt) PlaceAll(places []Place) bool {
 // CurrentPlaces returns the current places of members.
 func (a *Attempt) CurrentPlaces() []Place { return a.tentative.listPlaces() }
 
-// CurrentPlacement returns these places with their domain.
+// CurrentPlacement returns the current places of members with their domain.
 func (a *Attempt) CurrentPlacement() Placement {
 	p := Placement{Places: a.CurrentPlaces()}
 	if a.InDomains() {
@@ -165,8 +165,8 @@ func (a *Attempt) Look(look func()) {
 }
 
 // PlanRoom looks for a way to place the needed number of members by evicting lower-priority pods.
-// It returns nil if that would not help, or if no pod may be evicted for the group. It restores the
-// cluster.
+// It returns nil if evictions would not help, or if no pod may be evicted for the group. It
+// restores the cluster.
 func (a *Attempt) PlanRoom() *RoomPlan {
 	if !a.MayPreempt() {
 		return nil
@@ -174,8 +174,8 @@ func (a *Attempt) PlanRoom() *RoomPlan {
 	return a.rooms.planRoom()
 }
 
-// HasLower reports whether any pod on a node may be evicted for the group, whether or not that
-// helps.
+// HasLower reports whether any pod on a node may be evicted for the group, even if evictions would
+// not help.
 func (a *Attempt) HasLower() bool {
 	mayLeave := a.rooms.victimRule()
 	for n := range a.eachNode {
@@ -193,8 +193,8 @@ func (a *Attempt) PlanReservation() []Place { return a.rooms.planReservation() }
 // InDomains reports whether the group must be in one domain of a topology key.
 func (a *Attempt) InDomains() bool { return a.domains.count > 0 }
 
-// IsInClosest reports whether members may go to a node: with a topology key, it must be in the
-// domain where most members fit.
+// IsInClosest reports whether members may go to a node: with a topology key, the node must be in
+// the domain where most members fit.
 func (a *Attempt) IsInClosest(n *cluster.Node) bool {
 	if !a.InDomains() || n == nil {
 		return true

@@ -14,37 +14,37 @@ import (
 )
 
 // DefaultSearchLimit is the maximum number of node judgements in the search for a placement, over
-// all domains of a topology key: some tens of milliseconds, and enough to find any placement of six
-// pods on six nodes.
+// all domains of a topology key: it takes some tens of milliseconds and suffices to find any
+// placement of six pods on six nodes.
 const DefaultSearchLimit = 100_000
 
-// DefaultWorkLimit bounds the cost of deciding the members of a group, and again of making room for
-// them, in judgements of a node: about a tenth of a second. A decision costs next to nothing if
-// other members are alike, and a scan of all nodes otherwise.
+// DefaultWorkLimit bounds the cost of deciding the members of a group and, separately, of making
+// room for them. It is measured in judgements of a node and takes about a tenth of a second. A
+// decision costs little if a member is like the previous ones, and a scan of all nodes otherwise.
 const DefaultWorkLimit = 1 << 20
 
-// MostDoublings is the maximum number of doublings of a group's bound, one after each attempt that
-// reaches it.
+// MostDoublings is the maximum number of doublings of a group's bound. The bound doubles after each
+// attempt that reaches it.
 const MostDoublings = 3
 
 // Limits bound the cost of an attempt, in judgements of a node.
 type Limits struct {
-	Search int // the search for a placement, and about as much for trying domains
-	Work   int // each part of the attempt; see [Bound.Begin]
-	// Unhurried attempts do not end for the sake of waiting pods: for forecasts.
+	Search int // limit of the search for a placement, and about the same for trying domains
+	Work   int // limit of each part of the attempt; see [Bound.Begin]
+	// Unhurried is set for forecasts, whose attempts do not end early in favor of waiting pods.
 	Unhurried bool
 }
 
 // The costs of an attempt's steps, in judgements of a node by the plain evaluator.
 const (
-	costOfDecision   = 10  // about one member
-	costOfPreemption = 20  // for one member
-	costOfRemoval    = 4   // of a pod, with its return
-	costOfDomain     = 200 // to be confined to it, and the first decision there
+	costOfDecision   = 10  // deciding about one member
+	costOfPreemption = 20  // preemption for one member
+	costOfRemoval    = 4   // removing and restoring a pod
+	costOfDomain     = 200 // confining members to a domain, and the first decision in it
 )
 
-// Memory is the state kept between attempts for a group. The zero value is for a group just placed,
-// or never tried.
+// Memory is the state kept between attempts for a group. The zero value applies to a group that was
+// just placed or never tried.
 type Memory struct {
 	// Shortened counts the attempts that ended at their bound.
 	Shortened int
@@ -53,34 +53,34 @@ type Memory struct {
 }
 
 // Bound ends an attempt that takes too long, since all pods share the deciding goroutine. It has
-// two measures, both of them counts, not times, so that a replay ends at the same point as the
+// two measures. Both are counts, not times, so that a replay ends at the same point as the
 // scheduler:
 //
-//   - the decider's work since the beginning of the current part of the attempt, up to until;
-//   - the effort spent on trying domains or sparing victims, as a rough sum of costs.
+// - the decider's work since the beginning of the current part of the attempt, limited by until; -
+// the effort spent on trying domains or sparing victims, as a rough sum of costs.
 //
 // After an attempt reaches the bound, the next one may take twice as long, and begins with the
 // nodes found so far.
 type Bound struct {
 	limits  Limits
-	decider *decide.Decider // its Work is compared with until
+	decider *decide.Decider // compares its Work with until
 	rand    *rand.Rand
-	members int // how many are decided
+	members int // number of members to decide
 	earlier Memory
 
-	begun   int // the decider's work when the current part began
-	until   int // of the decider's work
-	effort  int // since the current turn of domains began; see mostEffort
-	untried int // domains that are still to be tried, with the current one; 0 where there are none
+	begun   int // the decider's work at the beginning of the current part
+	until   int // limit of the decider's work
+	effort  int // effort since the current sequence of domains began; see mostEffort
+	untried int // remaining domains to try, including the current domain; 0 without domains
 
-	cut       bool                 // domains were left out because the effort was used up
+	cut       bool                 // domains were skipped because the effort was exhausted
 	shortened bool                 // the bound was reached
-	further   bool                 // the next attempt may come further; see conclude
-	reached   map[types.UID]string // the nodes of members that were counted when the first pass ended early
+	further   bool                 // the next attempt may get further; see conclude
+	reached   map[types.UID]string // nodes of the members that were counted when the first pass ended early
 }
 
-// begin begins a part of the attempt with the whole bound: to decide the members, to make room for
-// them, or to reserve it.
+// begin begins a part of the attempt with the whole bound: deciding the members, making room for
+// them, or reserving room.
 func (b *Bound) begin() {
 	b.begun = b.decider.Work()
 	b.until = b.begun + b.workLimit()
@@ -105,8 +105,8 @@ func (b *Bound) extendPart() (restore func()) {
 }
 
 // mostEffort bounds the effort spent on trying domains in sequence: a group must not delay other
-// pods for longer than a tenth of a second. It is enough for a few domains if each member must be
-// placed there.
+// pods for longer than a tenth of a second. It suffices for a few domains in which each member must
+// be placed.
 func (b *Bound) mostEffort() int { return b.limits.Search + costOfDomain + 4*costOfDecision*b.members }
 
 func (b *Bound) addEffort(cost int) { b.effort += cost }
@@ -114,24 +114,26 @@ func (b *Bound) addEffort(cost int) { b.effort += cost }
 // isSpent reports whether the effort is exhausted, or the bound reached.
 func (b *Bound) isSpent() bool { return b.effort >= b.mostEffort() || b.isOver() }
 
-// isSpentTwice is isSpent for improvements of an existing plan, with a second allowance of effort.
+// isSpentTwice is a variant of isSpent for improvements of an existing plan, which may use the same
+// effort again.
 func (b *Bound) isSpentTwice() bool { return b.effort > 2*b.mostEffort() || b.isOver() }
 
 // isDear reports whether the current part has taken more than some milliseconds: too long for steps
-// that only make a plan slightly better.
+// that only improve a plan slightly.
 func (b *Bound) isDear() bool {
 	return b.decider.Work()-b.begun > DefaultWorkLimit/16 || b.effort > DefaultSearchLimit/16
 }
 
-// endOfSearch returns the limit of judgements for a search, given those taken before: each untried
-// domain gets an equal share of the remainder.
+// endOfSearch returns the limit of judgements for a search, given the number already taken: each
+// untried domain gets an equal share of the remainder.
 func (b *Bound) endOfSearch(taken int) int {
 	return taken + (b.limits.Search-taken)/max(1, b.untried)
 }
 
 // inTurn yields domains in sequence until the effort is exhausted, which sets cut. After half of
-// the effort, the remaining domains follow in random order, so that none is skipped forever; as a
-// single domain may exhaust the effort, every other attempt begins in random order.
+// the effort, the remaining domains follow in random order, so that no domain is skipped forever.
+// Because a single domain may exhaust the effort, every other attempt uses random order from the
+// beginning.
 func inTurn[D any](b *Bound, domains []D) iter.Seq[*D] {
 	return func(yield func(*D) bool) {
 		b.effort = 0
@@ -156,9 +158,9 @@ func inTurn[D any](b *Bound, domains []D) iter.Seq[*D] {
 }
 
 // conclude records the progress of an attempt that placed nothing, and returns the memory for the
-// next one. That follows after the back-off if it can get further: it may take longer, or has fewer
-// members left to examine. inDomains: the reached nodes belong to one domain. In another one they
-// are useless but harmless.
+// next one. The next attempt follows after the back-off if it can get further, because its bound is
+// larger or fewer members are left to examine. inDomains is set if the reached nodes belong to one
+// domain. In another domain they are useless but harmless.
 func (b *Bound) conclude(inDomains bool) Memory {
 	farther := len(b.reached) > len(b.earlier.Reached)
 	b.further = b.shortened && (b.earlier.Shortened < MostDoublings || farther)

@@ -1,20 +1,20 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gang decides the pods of a pod group together: the nodes for the needed number of them,
-// the pods to evict for that, or the room to reserve until other pods end. It decides for package
-// cycle, which turns the results into actions.
+// Package gang decides the pods of a pod group together: it finds nodes for the needed number of
+// pods, the pods to evict for them, or the room to reserve until other pods end. It decides for
+// package cycle, which turns the results into actions.
 //
 // The input is a [Request]: the cluster model, the group, its pending pods in order and the minimum
 // number to place, the limits of the attempt, and the memory of earlier attempts. The output is
-// places ([Attempt.Place]), a [RoomPlan], or a [Verdict] with the reason for their absence. Nothing
-// is written, reported or bound here. The same request on the same cluster with the same random
-// source gives the same result; the random source is the cycle's, and every draw is part of the
-// output.
+// places ([Attempt.Place]), a [RoomPlan], or a [Verdict] with the reason why there is neither. The
+// package writes, reports and binds nothing. The same request on the same cluster with the same
+// random source gives the same result; the random source is the cycle's, and every draw is part of
+// the output.
 //
 // # Layers
 //
-// Each type owns its fields and uses those below it only:
+// Each type owns its fields and uses only the types below it:
 //
 //	            cycle: queue, rescue plugins, reservations, Permit, actions
 //	─────────────┬────────────────────────────────────────────▲────────────
@@ -38,29 +38,29 @@
 //	             ▼
 //	          decide: one pod, all nodes        cluster: the model
 //
-// Hypotheses modify the cluster model itself, to be visible to decisions: placed members, and pods
-// that are removed ([RemovedPods]), protected ([ProtectedPods]) or stripped of their nominations.
-// The function that makes a hypothesis reverts it, in the same step, whatever happens in between: a
-// panic ends in the cycle, which takes members off their nodes.
+// Hypotheses modify the cluster model itself, so that decisions observe them: members are placed,
+// and pods are removed ([RemovedPods]), protected ([ProtectedPods]) or stripped of their
+// nominations. The function that makes a hypothesis always reverts it in the same step. After a
+// panic, the cycle takes members off their nodes.
 //
 // # Trees
 //
 // Package cycle places the groups of a tree, each by an Attempt. To make room, it passes the tree
-// to [Attempt.PlanTree]: the victimSearch has the tree place its groups after removing pods, and
-// while more may be removed ([TreeRoom]), by a RoomMaker for each group that does not fit.
+// to [Attempt.PlanTree]: the victimSearch removes pods, then makes the tree place its groups. While
+// more pods may be removed ([TreeRoom]), a RoomMaker makes room for each group that does not fit.
 //
 // # What is exact, and what is bounded
 //
-// If members are alike, one pass is exact: all take the same room, so no order places more. If they
-// differ, several orders are tried, followed by a depth-first search for placements; the search is
-// exact unless it reaches its limit, which the verdict reports. Domains are skipped only if a bound
-// shows that too few members fit ([freeCapacity]), or that the score cannot be better. Victims are
-// found greedily and then reprieved unit by unit: every evicted unit is needed, but a smaller set
-// may exist.
+// If members are alike, one pass is exact: all of them take the same room, so no other order places
+// more members. If members differ, several orders are tried, followed by a depth-first search for
+// placements; the search is exact unless it reaches its limit, which the verdict reports. Domains
+// are skipped only if a bound shows that too few members fit ([freeCapacity]), or that the score
+// cannot improve. Victims are found greedily and then reprieved unit by unit: every evicted unit is
+// needed, but a smaller set may exist.
 //
 // All pods share the deciding goroutine, so an attempt ends at its [Bound]: about a tenth of a
-// second to decide and as much to make room, twice that the next time, and so on. The bound is a
-// count, not a time, and part of the output.
+// second to decide and as much to make room. The bound doubles with the next attempt, and so on.
+// The bound is a count, not a time, and part of the output.
 //
 // # Where to read on
 //

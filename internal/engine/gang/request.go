@@ -25,20 +25,20 @@ type Request struct {
 	Profile *plugins.Profile
 	Decider *decide.Decider // of the profile
 	Host    Host
-	Rand    *rand.Rand // the cycle's: every draw is output
+	Rand    *rand.Rand // the cycle's source: every draw is part of the output
 	Limits  Limits
 
 	Group *groups.Group
 	// TopologyKey is the label that must have the same value on all members' nodes; "" for none.
 	TopologyKey string
-	// Eligible, if set, selects the nodes available to the group: those of the domain that a group
-	// above it is confined to. Members also select them.
+	// Eligible, if set, selects the nodes available to the group: the nodes of the domain to which
+	// a group above it is confined. The members' own node selectors also apply.
 	Eligible func(*cluster.Node) bool
-	// PlacedBefore is the number of members already counted on nodes.
+	// PlacedBefore is the number of members counted on nodes before the attempt.
 	PlacedBefore int
 	// Members are the pods to place, by priority, then age, like upstream. There is at least one.
 	Members []*Member
-	// Need is the minimum number of members to place; with fewer, none is placed.
+	// Need is the minimum number of members to place; if fewer fit, no member is placed.
 	Need int
 	// Earlier is the memory of earlier attempts for the group.
 	Earlier Memory
@@ -46,24 +46,25 @@ type Request struct {
 
 // Host is the interface of the scheduling cycle to an attempt.
 type Host interface {
-	// Reserve reserves a member's needs on a node beyond room. A [Refusal] means that a plugin has
-	// rejected the node.
+	// Reserve reserves resources other than room for a member on a node. A [Refusal] means that a
+	// plugin has rejected the node.
 	Reserve(m *Member, n *cluster.Node) error
 	// Release releases everything reserved for a member, including by a failed Reserve.
 	Release(m *Member)
-	// Contender returns the pod as it competes for room: with the priority of its group, if groups
-	// have one.
+	// Contender returns the pod with the priority used in the competition for room: the priority of
+	// its group, if groups have priorities.
 	Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod
 	// BeginPlacement announces that members are decided again, in one domain of the topology key
 	// ("" without a key).
 	BeginPlacement(domain string)
 	// GeneratedPlacements announces the number of possible placements: the number of domains, or 1.
-	// EvaluatedPlacements announces that count of these were judged since the previous call, and
+	// EvaluatedPlacements announces the number of placements judged since the previous call, and
 	// whether enough members fit there.
 	GeneratedPlacements(count int)
 	EvaluatedPlacements(count int, feasible bool)
-	// ScorePlacements scores placements by criteria other than how full they make their domain, out
-	// of 100 for each plugin of weight 1. ScoresPlacements reports whether it has any.
+	// ScorePlacements scores placements by criteria other than the utilization of their domain,
+	// with at most 100 points for each plugin of weight 1. ScoresPlacements reports whether there
+	// are any such criteria.
 	ScorePlacements(placements []Placement) ([]float64, error)
 	ScoresPlacements() bool
 	// Leaving lists the preempted pods still on their nodes, sorted.
@@ -78,25 +79,26 @@ type Refusal interface {
 
 // Member is a pod of the group being decided.
 type Member struct {
-	Pod     *v1.Pod      // as the API last showed it
+	Pod     *v1.Pod      // last observed API state
 	Waiting *cluster.Pod // the same pod in the cluster model; it counts on a node while Node is set
-	// Asked is the pod to decide: Waiting with the priority of its group, possibly confined to a
-	// domain.
+	// Asked is the pod to decide: a copy of Waiting with the priority of its group, possibly
+	// confined to a domain.
 	Asked *cluster.Pod
-	// Delayed: the pod may not preempt yet.
+	// Delayed is set while the pod may not preempt.
 	Delayed bool
 
-	Node    *cluster.Node   // where it counts now; nil if nowhere
-	Found   decide.Decision // the last decision by which it was counted
-	Nominee *cluster.Pod    // its nomination, while it counts on a node
+	Node    *cluster.Node   // node on which the member counts now, or nil
+	Found   decide.Decision // last decision by which the member was counted
+	Nominee *cluster.Pod    // the member's nomination, while it counts on a node
 
-	// Failure explains why the first pass found no node for it; nil if it found one. It is
-	// [NotReached] if the pass ended earlier.
+	// Failure explains why the first pass found no node for the member; nil if it found a node. It
+	// is [NotReached] if the pass ended before the member.
 	Failure *decide.Failure
-	// Err is the error that ended the attempt: of the member's decision, or of a plugin at Reserve.
+	// Err is the error that ended the attempt: an error of the member's decision, or of a plugin
+	// during Reserve.
 	Err error
-	// Rejectors are the plugins that reject it even without the victims, or on a cluster changed
-	// for other members.
+	// Rejectors are the plugins that reject the member even without the victims, or on a cluster
+	// changed for other members.
 	Rejectors []string
 }
 
@@ -106,7 +108,7 @@ var NotReached = &decide.Failure{}
 // Reached reports whether the first pass examined the member before ending at the bound.
 func (m *Member) Reached() bool { return m.Failure != NotReached }
 
-// RejectedBy lists the plugins that rejected the member, including without its victims.
+// RejectedBy lists the plugins that rejected the member, with or without the victims.
 func (m *Member) RejectedBy() (names []string) {
 	if m.Failure != nil {
 		names = slices.Clone(m.Failure.Plugins)
@@ -136,7 +138,7 @@ type Place struct {
 // Placement holds the actual or planned places of members in one domain.
 type Placement struct {
 	Domain string
-	Nodes  []*cluster.Node // of the domain; nil without a topology key
+	Nodes  []*cluster.Node // nodes of the domain; nil without a topology key
 	Places []Place
 }
 
@@ -152,15 +154,15 @@ func (r *Request) eachNode(yield func(*cluster.Node) bool) {
 // decidedAlike reports whether two members are decided as pods of the same class.
 func decidedAlike(a, b *Member) bool { return a.Asked.Class == b.Asked.Class }
 
-// dependsOnOthers reports whether the pods placed before a member matter to it.
+// dependsOnOthers reports whether a member's placement depends on the pods placed before it.
 func dependsOnOthers(m *Member) bool {
 	class := m.Waiting.Class
 	return len(class.RequiredAffinity)+len(class.Spec.TopologySpreadConstraints) > 0
 }
 
 // orderMatters reports whether the order of placing members, or the node of the first one, can
-// affect the rest: they are not all alike, or depend on other pods, on device claims or on volumes
-// not yet bound for all of them.
+// affect the other members: members differ, or depend on other pods, on device claims, or on
+// volumes that are not bound yet for all members.
 func (r *Request) orderMatters() bool {
 	first := r.Members[0]
 	for _, m := range r.Members {
@@ -180,7 +182,7 @@ func (r *Request) orderMatters() bool {
 	})
 }
 
-// LowestPriority returns the lowest priority of the members: victims must be below it.
+// LowestPriority returns the lowest priority of the members: victims must have a lower priority.
 func (r *Request) LowestPriority() int32 {
 	lowest := r.Members[0].Asked.Class.Priority
 	for _, m := range r.Members {
@@ -202,8 +204,8 @@ func (r *Request) keepsBudgets() bool {
 	return r.Profile.KeepBudgets && r.LowestPriority() < rules.SystemCritical
 }
 
-// isDelayed reports whether the group may not choose victims yet. The delay ends with that of the
-// member first found unschedulable.
+// isDelayed reports whether the group may not choose victims yet. The group's delay ends with the
+// delay of the member first found unschedulable.
 func (r *Request) isDelayed() bool {
 	return !slices.ContainsFunc(r.Members, func(m *Member) bool { return !m.Delayed })
 }
@@ -237,7 +239,7 @@ func mapNodes(placed []*Member) map[types.UID]string {
 	return nodes
 }
 
-// isRefusal reports whether an error of Reserve is a plugin's verdict.
+// isRefusal reports whether an error of Reserve is a plugin's rejection of the node.
 func isRefusal(err error) bool {
 	refusal := Refusal(nil)
 	return errors.As(err, &refusal)

@@ -16,29 +16,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// CompositePodGroup is the API type: a group of groups. Composites may be nested, with groups as
+// CompositePodGroup is the API type of a group of groups. Composites may be nested, with groups as
 // the leaves of the tree.
 type CompositePodGroup = schedulingv1alpha3.CompositePodGroup
 
-// mostLevels bounds the walk up a tree. The API allows four levels of composites; objects that name
-// each other in a circle have no root at any height.
+// mostLevels bounds the walk up a tree. The API allows four levels of composites; composites that
+// form a cycle have no root.
 const mostLevels = 16
 
 // Composite is a composite group: the object, the children naming it as their parent, or both.
 //
-// Invariant: it is in the set while it has an object or children, and it is among the children of
-// the composite named by its object.
+// Invariant: a composite is in the set while it has an object or children, and it is a child of the
+// composite named by its object.
 type Composite struct {
 	cluster.Name
-	Object *CompositePodGroup // nil while there is none
+	Object *CompositePodGroup // nil if there is none
 	// parent is the composite named by the object, possibly without an object yet; nil if the
 	// object names none.
 	parent     *Composite
 	groups     map[*Group]bool
 	composites map[*Composite]bool
 
-	// Shortened counts the attempts that ended at their bound since a part of it was placed. It
-	// belongs to the owner.
+	// Shortened counts the attempts that ended at their bound since a part of the composite was
+	// placed. The field belongs to the owner of the set.
 	Shortened int
 }
 
@@ -57,10 +57,10 @@ func (c Child) order() (created time.Time, name string, kind int) {
 	return c.Composite.Object.CreationTimestamp.Time, c.Composite.Name.Name, 0
 }
 
-// Composite returns the composite with that name, or nil.
+// Composite returns the composite with the given name, or nil.
 func (s *Set) Composite(name cluster.Name) *Composite { return s.composites[name] }
 
-// ByRootUID returns a group of the tree with that root UID, or nil.
+// ByRootUID returns any group of the tree whose root has the given UID, or nil.
 func (s *Set) ByRootUID(uid types.UID) *Group {
 	if c := s.compositesByUID[uid]; c != nil && c.parent == nil {
 		for _, g := range c.Leaves() {
@@ -77,8 +77,8 @@ func (s *Set) Composites() []*Composite {
 	})
 }
 
-// composite returns the composite with that name, and adds it if necessary: children may appear
-// before their parent's object.
+// composite returns the composite with the given name, adding it if necessary, since children may
+// appear before their parent's object.
 func (s *Set) composite(name cluster.Name) *Composite {
 	c := s.composites[name]
 	if c == nil {
@@ -118,8 +118,8 @@ func (s *Set) LoseComposite(name cluster.Name) {
 	}
 }
 
-// clearComposite reverts everything specified by the composite's object. The composite itself
-// stays, possibly without object and children.
+// clearComposite reverts everything specified by the composite's object. The composite stays in the
+// set, possibly without object and children.
 func (s *Set) clearComposite(c *Composite) {
 	if c.whole() {
 		s.whole--
@@ -132,7 +132,7 @@ func (s *Set) clearComposite(c *Composite) {
 	c.Object, c.parent = nil, nil
 }
 
-// link adds a group with an object to the composite that it names.
+// link adds a group to the composite named by its object.
 func (s *Set) link(g *Group) {
 	if parent := g.Object.Spec.ParentCompositePodGroupName; s.Nested && parent != nil {
 		g.parent = s.composite(cluster.Name{Namespace: g.Namespace, Name: *parent})
@@ -149,14 +149,14 @@ func (s *Set) unlink(g *Group) {
 	}
 }
 
-// Parent returns the composite containing the group, or nil. It may lack an object.
+// Parent returns the composite containing the group, or nil. The composite may lack an object.
 func (g *Group) Parent() *Composite { return g.parent }
 
 // Parent returns the composite containing this one, or nil.
 func (c *Composite) Parent() *Composite { return c.parent }
 
-// Root returns the composite at the top of the group's tree; nil if the group is in none, or if an
-// ancestor is missing, so that the tree is not known yet.
+// Root returns the composite at the top of the group's tree; nil if the group is in no composite,
+// or if an ancestor is missing, so that the root is not known yet.
 func (g *Group) Root() *Composite {
 	if top := g.parent.Top(); top != nil && top.Object != nil && top.parent == nil {
 		return top
@@ -165,8 +165,8 @@ func (g *Group) Root() *Composite {
 }
 
 // Top returns the topmost known ancestor of this composite, or itself: the root of the tree, or the
-// missing object above which a root may appear. If composites name each other in a circle, it is
-// one of these.
+// missing object above which a root may appear. If composites form a cycle, Top returns one of
+// them.
 func (c *Composite) Top() *Composite {
 	for range mostLevels {
 		if c == nil || c.parent == nil {
@@ -177,7 +177,7 @@ func (c *Composite) Top() *Composite {
 	return c.firstOfCircle()
 }
 
-// firstOfCircle returns the same composite for all members and descendants of a circle.
+// firstOfCircle returns the same composite for all members and descendants of a cycle.
 func (c *Composite) firstOfCircle() *Composite {
 	first, seen := c, map[*Composite]bool{}
 	for ; c != nil && !seen[c]; c = c.parent {
@@ -210,7 +210,7 @@ func (c *Composite) Leaves() (list []*Group) { return c.leaves(nil, map[*Composi
 
 // leaves appends the groups below to list. seen holds the visited composites.
 func (c *Composite) leaves(list []*Group, seen map[*Composite]bool) []*Group {
-	if seen[c] { // a circle
+	if seen[c] { // a cycle
 		return list
 	}
 	seen[c] = true
@@ -224,8 +224,8 @@ func (c *Composite) leaves(list []*Group, seen map[*Composite]bool) []*Group {
 	return list
 }
 
-// Tree lists the groups decided together with this one, including itself: those of its tree, as far
-// as known. The tree of a group without a parent is just itself.
+// Tree lists the known groups of the group's tree, which are decided together. The tree of a group
+// without a parent contains only this group.
 func (g *Group) Tree() []*Group {
 	if g.parent == nil {
 		return []*Group{g}
@@ -233,7 +233,7 @@ func (g *Group) Tree() []*Group {
 	return g.parent.Top().Leaves()
 }
 
-// SharesTree reports whether two groups are equal or in the same tree.
+// SharesTree reports whether two groups are identical or in the same tree.
 func (g *Group) SharesTree(other *Group) bool {
 	if g == nil || other == nil || g.parent == nil {
 		return g == other && g != nil
@@ -241,7 +241,7 @@ func (g *Group) SharesTree(other *Group) bool {
 	return other.parent != nil && g.parent.Top() == other.parent.Top()
 }
 
-// MinGroupCount returns the number of children to place together; 1 by default.
+// MinGroupCount returns the minimum number of children to place together; 1 by default.
 func (c *Composite) MinGroupCount() int {
 	if c.Object == nil || c.Object.Spec.SchedulingPolicy.Gang == nil {
 		return 1
@@ -261,8 +261,8 @@ func (c *Composite) TopologyKey() string {
 	return ""
 }
 
-// wholeUpwards reports whether the composite, or one above it, is disrupted as a whole. A nil
-// composite is not.
+// wholeUpwards reports whether the composite or one of its ancestors is disrupted as a whole. It
+// returns false for a nil composite.
 func (c *Composite) wholeUpwards() bool {
 	for range mostLevels {
 		if c == nil {
@@ -306,8 +306,8 @@ func (c *Composite) UID() types.UID {
 	return c.Object.UID
 }
 
-// Together lists the groups that leave their nodes together with this one: those below the highest
-// composite above it that is disrupted as a whole, or else only itself.
+// Together lists the groups evicted together with this group: all groups below its highest ancestor
+// disrupted as a whole, or only the group itself if there is no such ancestor.
 func (g *Group) Together() []*Group {
 	var highest *Composite
 	c := g.parent

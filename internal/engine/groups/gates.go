@@ -14,8 +14,8 @@ type Gates struct {
 	// Topology (TopologyAwareWorkloadScheduling) keeps a group within one domain of its topology
 	// constraint.
 	Topology bool `json:"topologyAwareWorkloadScheduling,omitempty"`
-	// Policy (PodGroupPreemptionPolicy) applies the group's preemption policy, which its pods must
-	// share. Without the gate, the pods must agree on one.
+	// Policy (PodGroupPreemptionPolicy) applies the group's preemption policy, and its pods must
+	// have the same policy. Without the gate, all pods must have the same policy.
 	Policy bool `json:"podGroupPreemptionPolicy,omitempty"`
 	// Claims (DRAWorkloadResourceClaims) reserves device claims shared by a group for the group.
 	Claims bool `json:"draWorkloadResourceClaims,omitempty"`
@@ -58,7 +58,7 @@ var needs = map[string][]string{TopologyAwareWorkloadScheduling: {GenericWorkloa
 	PodGroupPreemptionPolicy: {GenericWorkload}, CompositePodGroups: {GenericWorkload, TopologyAwareWorkloadScheduling}}
 
 // GatesOf returns the gates set by --feature-gates. AllAlpha and AllBeta set each gate of their
-// stage that is not named itself. Enabling a gate by name without its prerequisites is an error.
+// stage that set does not name. Enabling a gate by name without its prerequisites is an error.
 func GatesOf(set map[string]bool) (Gates, error) {
 	on := map[string]bool{}
 	for _, name := range GateNames {

@@ -19,19 +19,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// PodGroup is the API type in the served version. Other versions are converted to it on reading.
+// PodGroup is the API type in the served version. Other versions are converted to this type on
+// reading.
 type PodGroup = schedulingv1beta1.PodGroup
 
-// Set holds all groups. New returns an empty one.
+// Set holds all groups. New returns an empty Set.
 //
-// Invariants: a group is in byName while it has an object or a member, and in byUID under its
-// object's UID. A pod is a member of at most one group, recorded in of; the API does not allow
-// changing it.
+// Invariants: a group is in byName while it has an object or a member, and in byUID while it has an
+// object. A pod is a member of at most one group, recorded in byMember; the API does not allow
+// changing the group.
 type Set struct {
 	byName   map[cluster.Name]*Group
 	byUID    map[types.UID]*Group // by the UID of the object
 	byMember map[types.UID]*Group // by member
-	whole    int                  // how many groups, and composites, are disrupted as a whole
+	whole    int                  // number of groups and composites disrupted as a whole
 
 	// Nested allows groups in composites. Without it, a PodGroup's reference to a parent is
 	// ignored.
@@ -44,20 +45,21 @@ type Set struct {
 // Group is a pod group: the object, its members, or both.
 type Group struct {
 	cluster.Name
-	Object  *PodGroup          // nil while there is none
-	members map[types.UID]bool // whether the member counts; see Count
-	counted int                // members that count
-	parent  *Composite         // that its object names; nil if it is in none
+	Object  *PodGroup          // nil if there is none
+	members map[types.UID]bool // by UID: the member counts; see Count
+	counted int                // number of members that count
+	parent  *Composite         // composite named by the object; nil if there is none
 
 	// The following fields belong to the owner.
 
 	Done          bool    // the group was scheduled
-	LastCondition string  // the last condition that was written
-	Last          Attempt // the last attempt, if it failed
-	Short         int     // at least this many more pods must be bound before the group can be scheduled
+	LastCondition string  // last condition written
+	Last          Attempt // last attempt, if it failed
+	Short         int     // minimum number of pods still to be bound before the group can be scheduled
 
-	// For a group in a tree: Full, its pods are bound, and the tree was notified; Woken, the tree
-	// was notified that the group has been scheduled and still exists. A loss ends both.
+	// Full and Woken are used for a group in a tree. Full is set once its pods are bound and the
+	// tree was notified. Woken is set once the tree was notified that the group has been scheduled
+	// and still exists. The loss of a member or of the group resets both.
 	Full, Woken bool
 
 	// Shortened counts the attempts that ended at their bound since the group was placed, and
@@ -70,9 +72,9 @@ type Group struct {
 	Since time.Time
 }
 
-// Attempt is the outcome of a failed attempt to schedule a group: of the Tried pods, Fit would have
-// found a node, and Needed must be placed together. Message explains the failure, in the words of
-// the condition.
+// Attempt is the outcome of a failed attempt to schedule a group. Tried is the number of pods, Fit
+// is the number of pods with a suitable node, and Needed is the number of pods to place together.
+// Message explains the failure and is the message of the condition.
 type Attempt struct {
 	Tried, Fit, Needed int
 	Message            string
@@ -93,7 +95,7 @@ func New() *Set {
 	}
 }
 
-// NameOf returns the name of the pod's group, or "" without a group.
+// NameOf returns the name of the pod's group, or "" if the pod has no group.
 func NameOf(pod *v1.Pod) string {
 	if g := pod.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
 		return *g.PodGroupName
@@ -101,13 +103,13 @@ func NameOf(pod *v1.Pod) string {
 	return ""
 }
 
-// Get returns the group with that name, or nil.
+// Get returns the group with the given name, or nil.
 func (s *Set) Get(name cluster.Name) *Group { return s.byName[name] }
 
 // GroupOf returns the group of a member, or nil.
 func (s *Set) GroupOf(uid types.UID) *Group { return s.byMember[uid] }
 
-// ByUID returns the group with that object UID, or nil.
+// ByUID returns the group with the given object UID, or nil.
 func (s *Set) ByUID(uid types.UID) *Group { return s.byUID[uid] }
 
 // Sorted returns all groups by namespace and name.
@@ -117,8 +119,8 @@ func (s *Set) Sorted() []*Group {
 	})
 }
 
-// group returns the group with that name, and adds it if necessary: pods may appear before their
-// PodGroup.
+// group returns the group with the given name, adding it if necessary, since pods may appear before
+// their PodGroup.
 func (s *Set) group(name cluster.Name) *Group {
 	g := s.byName[name]
 	if g == nil {
@@ -172,8 +174,9 @@ func (s *Set) clear(g *Group) {
 func (s *Set) AnyWhole() bool { return s.whole > 0 }
 
 // SetPod records the API state of a pod, and returns its group, or nil if the pod is in no group or
-// has ended. ours: a profile of this scheduler places the pod, or it has a node. The pod counts
-// unless it is being deleted. by is the resulting change of the group's count.
+// has ended. ours is set if a profile of this scheduler places the pod, or if the pod has a node. A
+// pod with ours set counts unless it is being deleted. by is the resulting change of the group's
+// count.
 func (s *Set) SetPod(pod *v1.Pod, ours bool) (g *Group, by int) {
 	name := NameOf(pod)
 	if name == "" || rules.IsTerminal(pod) {
@@ -209,8 +212,8 @@ func (s *Set) LosePod(uid types.UID) (g *Group, by int) {
 	return g, by
 }
 
-// Count returns the number of counted members: those placed by a profile of this scheduler, or with
-// a node, and not being deleted.
+// Count returns the number of counted members: members that are not being deleted and that have a
+// node or are placed by a profile of this scheduler.
 func (g *Group) Count() int { return g.counted }
 
 // Counted yields the UIDs of the counted members, in no particular order.
@@ -231,8 +234,8 @@ func (g *Group) Members(yield func(types.UID) bool) {
 	}
 }
 
-// MinCount returns the number of pods of a gang to place together; 0 for a basic group, and for a
-// group without an object.
+// MinCount returns the minimum number of pods to place together for a gang; 0 for a basic group or
+// a group without an object.
 func (g *Group) MinCount() int {
 	if g.Object == nil || g.Object.Spec.SchedulingPolicy.Gang == nil {
 		return 0
@@ -256,7 +259,8 @@ func (g *Group) TopologyKey() string {
 // object, or of a composite above it.
 func (g *Group) Whole() bool { return g.whole() || g.parent.wholeUpwards() }
 
-// WholeAbove reports whether they may only because of a composite above it.
+// WholeAbove reports whether a composite above the group requires that its pods are preempted
+// together.
 func (g *Group) WholeAbove() bool { return g.parent.wholeUpwards() }
 
 // whole reports whether the group's object demands that its pods are disrupted together.
@@ -264,7 +268,7 @@ func (g *Group) whole() bool {
 	return g.Object != nil && g.Object.Spec.DisruptionMode != nil && g.Object.Spec.DisruptionMode.All != nil
 }
 
-// Priority returns the priority of the PodGroup, or of the root of its tree; 0 by default.
+// Priority returns the priority of the PodGroup, or of the root of its tree. The default is 0.
 func (g *Group) Priority() int32 {
 	if root := g.Root(); root != nil {
 		return root.priority()
@@ -275,7 +279,7 @@ func (g *Group) Priority() int32 {
 	return *g.Object.Spec.Priority
 }
 
-// PreemptionPolicy returns the policy of the PodGroup, or of the root of its tree, or else the
+// PreemptionPolicy returns the policy of the PodGroup, or of the root of its tree, with upstream's
 // default.
 func (g *Group) PreemptionPolicy() v1.PreemptionPolicy {
 	if root := g.Root(); root != nil {

@@ -11,19 +11,19 @@ type Limits struct {
 	// count moves no node. Beyond that, every decision would compare too many groups, and nodes are
 	// grouped by the count.
 	FewDomains int
-	// SoftDomains is the same limit for a soft spread constraint, where the domains of the feasible
-	// nodes must be counted. Beyond that, every decision counts them node by node, which takes less
-	// time than so many groups.
+	// SoftDomains is the same limit for a soft spread constraint, which requires counting the
+	// domains of the feasible nodes. Beyond the limit, every decision counts these domains node by
+	// node, which takes less time than comparing as many groups.
 	SoftDomains int
 	// Groups is the maximum number of combinations of domains for grouping nodes by domain at all.
 	Groups int
 	// BaseGroups is the maximum number of combinations of domains for a base that does not sum the
-	// terms of other workloads over all their topology keys. Beyond that, nodes are grouped by the
-	// sum, which has few values as long as few pods have such terms.
+	// terms of other workloads over all their topology keys. Beyond that, nodes are grouped by this
+	// sum, which has few distinct values as long as few pods have such terms.
 	BaseGroups int
-	// RankingGroups is the same limit for a ranking. It is higher because of the cost of sums when
-	// such a pod is added or removed: every node of its domains must be updated. A base with
-	// frequent changes of this kind is dropped.
+	// RankingGroups is the same limit for a ranking. It is higher than BaseGroups because sums are
+	// costly for a ranking: if a pod with such terms is added or removed, every node of its domains
+	// must be updated. A base with frequent changes of this kind is dropped.
 	RankingGroups int
 
 	// RankingCost is the number of nodes, relative to the nodes of the cluster, that the surveys of
@@ -39,11 +39,11 @@ type Limits struct {
 	LeafSize int
 
 	// Effort bounds the cost of one attempt beyond one scan of all nodes: all pods share the
-	// deciding goroutine, and a single pod must not hold it for longer than a tenth of a second.
+	// deciding goroutine, and a single pod must not occupy it for longer than a tenth of a second.
 	// The default is enough to preempt on 5,000 nodes with 100 victims each.
 	Effort int
-	// ManyTerms is the minimum number of terms of one pod for caching their effects: every new
-	// class would otherwise be compared with each of them.
+	// ManyTerms is the minimum number of terms of one pod for caching their effects. Without the
+	// cache, every new class is compared with each term.
 	ManyTerms int
 	// Reasons is the maximum number of reasons with distinct texts in a ranking: half the number
 	// that fits into a bucket.
@@ -53,7 +53,7 @@ type Limits struct {
 // defaultEffort is the value of Limits.Effort outside tests.
 const defaultEffort = 1 << 20
 
-// MostBudgetLooks bounds the looks at the disruption budgets of one node's pods.
+// MostBudgetLooks bounds the number of disruption budget checks for the pods of one node.
 const MostBudgetLooks = defaultEffort / 4
 
 // DefaultLimits returns the production limits, each measured with `make bench` and the benchmarks
