@@ -52,23 +52,28 @@
 //
 // # What is exact, what is bounded, what it costs
 //
-// - A ranking costs two bytes per node while it has one group, and a few more with several. It
-// replays every placement, so a class gets one only after its surveys have cost as much as a
-// ranking would (earn.go). - A base costs about 16 bytes per node and log n per change, for any
-// number of classes. The cost of a new class is proportional to the pods it selects; it never scans
-// all nodes. - The box of a tree cell may be larger than its contents, never smaller. An oversized
-// box costs time but does not affect results. - A tally costs 8 bytes per domain. Up to
-// Limits.FewDomains domains, nodes are grouped by domain, and a changed count moves no node. Beyond
-// that, nodes are grouped by count, and a changed count moves the nodes of one domain. - An attempt
-// that exhausts its Budget fails with an error reporting that. Everything else is exact.
+//   - A ranking costs two bytes per node while it has one group, and a few more with several. It
+//     replays every placement, so a class gets one only after its surveys have cost as much as a
+//     ranking would (earn.go).
+//   - A base costs about 16 bytes per node and log n per change, for any number of classes. The
+//     cost of a new class is proportional to the pods it selects; it never scans all nodes.
+//   - The box of a tree cell may be larger than its contents, never smaller. An oversized box costs
+//     time but does not affect results.
+//   - A tally costs 8 bytes per domain. Up to Limits.FewDomains domains, nodes are grouped by
+//     domain, and a changed count moves no node. Beyond that, nodes are grouped by count, and a
+//     changed count moves the nodes of one domain.
+//   - An attempt that exhausts its Budget fails with an error reporting that. Everything else is
+//     exact.
 //
 // # What must stay true
 //
-// - Random draws are part of the output. [Decider] draws from one tie; recordings and stories pin
-// each draw and their order, so even the moment when a class gets a ranking is part of a replay. -
-// Work is behaviour: a pod group's attempt ends when its work exceeds a limit. The amount of work
-// must not depend on the iteration order of a map. - Lists documented as valid until the next call
-// are scratch space of the type that returns them. - Hot functions stay small enough to be inlined:
-// maxTree.numberChanged, pointOf, ranking.roomOf, box.fits, tally.value, ranking.groupAt,
-// room.fits. Check with `go build -gcflags=-m`.
+//   - Random draws are part of the output. [Decider] draws from one tie; recordings and stories pin
+//     each draw and their order, so even the moment when a class gets a ranking is part of a
+//     replay.
+//   - Work is behaviour: a pod group's attempt ends when its work exceeds a limit. The amount of
+//     work must not depend on the iteration order of a map.
+//   - Lists documented as valid until the next call are scratch space of the type that returns
+//     them.
+//   - Hot functions stay small enough to be inlined: maxTree.numberChanged, pointOf, ranking.roomOf,
+//     box.fits, tally.value, ranking.groupAt, room.fits. Check with `go build -gcflags=-m`.
 package decide

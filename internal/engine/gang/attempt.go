@@ -219,5 +219,5 @@ func (a *Attempt) ListRejectorsAlone() (names []string) {
 	return names
 }
 
-// OrderMatters reports whether members differ, so that a change helping any of them may help all.
+// OrderMatters reports whether members differ, so that a change helping one member may help all.
 func (a *Attempt) OrderMatters() bool { return a.orderMatters() }

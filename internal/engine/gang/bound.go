@@ -56,14 +56,14 @@ type Memory struct {
 // two measures. Both are counts, not times, so that a replay ends at the same point as the
 // scheduler:
 //
-// - the decider's work since the beginning of the current part of the attempt, limited by until; -
-// the effort spent on trying domains or sparing victims, as a rough sum of costs.
+//   - the decider's work since the beginning of the current part of the attempt, limited by until;
+//   - the effort spent on trying domains or sparing victims, as a rough sum of costs.
 //
 // After an attempt reaches the bound, the next one may take twice as long, and begins with the
 // nodes found so far.
 type Bound struct {
 	limits  Limits
-	decider *decide.Decider // compares its Work with until
+	decider *decide.Decider // decider whose Work is limited by until
 	rand    *rand.Rand
 	members int // number of members to decide
 	earlier Memory

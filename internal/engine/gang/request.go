@@ -54,7 +54,7 @@ type Host interface {
 	// Contender returns the pod with the priority used in the competition for room: the priority of
 	// its group, if groups have priorities.
 	Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod
-	// BeginPlacement announces that members are decided again, in one domain of the topology key
+	// BeginPlacement announces another decision of the members in one domain of the topology key
 	// ("" without a key).
 	BeginPlacement(domain string)
 	// GeneratedPlacements announces the number of possible placements: the number of domains, or 1.
