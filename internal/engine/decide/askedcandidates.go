@@ -12,21 +12,22 @@ import (
 )
 
 // askedCandidates are the preemption candidates for a pod with filters that must run on each node,
-// such as volume filters. The candidates cached for its class leave these filters out; a cached
-// cost holds for a node if these filters pass it, regardless of the pods removed from it. All other
-// costs are computed for this pod only.
+// such as volume filters. The candidates cached for its class ignore these filters. A cached cost
+// is valid for a node if these filters pass the node regardless of the pods removed from it. All
+// other costs are computed for this pod only.
 //
-// A filter that does not read the pods of a node either leaves its cost unchanged or disqualifies
-// it. Such filters therefore run last, on the cheapest nodes.
+// A filter that does not read the pods on a node either disqualifies the node or leaves its cost
+// unchanged. Such filters therefore run last, on the cheapest nodes.
 type askedCandidates struct {
 	*candidates
 	t     *hypothesis
-	asked []judge // filters that do not look at the pods of nodes
+	asked []judge // judges that do not read the pods on nodes
 
-	// By block, as bits: nodes disqualified for this pod, and nodes with costs computed for it.
+	// out and computed are bit sets by block: the nodes disqualified for this pod, and the nodes
+	// with costs computed for this pod.
 	out, computed []uint64
-	costs         map[int32]cost // of those
-	cheapest      []int32        // by block; none: it has no candidate
+	costs         map[int32]cost // costs of the computed nodes
+	cheapest      []int32        // by block: cheapest node; none: the block has no candidate
 }
 
 // asks reports whether any filter must run on each node.
@@ -40,8 +41,8 @@ func (t *hypothesis) asks() bool {
 }
 
 // askCandidates refreshes the cached costs, and runs the filters that depend on pods on all nodes.
-// It returns nil if that does not determine the costs: a filter cannot predict its verdict without
-// some of the pods, or the effort is exhausted.
+// It returns nil if it cannot determine the costs, because a filter cannot predict its verdict
+// after the removal of pods, or the effort is exhausted.
 func askCandidates(known *candidates, t *hypothesis, b *budgets, left *effort.Budget) *askedCandidates {
 	a := &askedCandidates{candidates: known, t: t, costs: map[int32]cost{}}
 	var sure []surely
@@ -66,7 +67,7 @@ func askCandidates(known *candidates, t *hypothesis, b *budgets, left *effort.Bu
 	}
 	a.cheapest, a.out, a.computed = slices.Clone(known.cheapest), make([]uint64, len(known.cheapest)), make([]uint64, len(known.cheapest))
 	c := t.r.ix.c
-	for _, n := range c.NominatedNodes() { // with these pods there is more on the node than now
+	for _, n := range c.NominatedNodes() { // nominated pods add to the current pods on the node
 		a.compute(n.Index, b, left)
 	}
 	for i := range known.byNode {
@@ -87,10 +88,10 @@ func askCandidates(known *candidates, t *hypothesis, b *budgets, left *effort.Bu
 	return a
 }
 
-// asksAJudgement is the number of filter calls on a node that take as long as one judgement.
+// asksAJudgement is the number of filter calls that cost as much as one judgement.
 const asksAJudgement = 4
 
-// dependsOnChoice reports whether a different choice of victims could make the node a candidate, or
+// dependsOnChoice reports whether a different choice of victims could make the node a candidate or
 // change its cost.
 func (k *cost) dependsOnChoice() bool {
 	return k.candidate || k.why != nil && k.why.plugin == "" && k.why.rejection != noVictims
@@ -125,8 +126,8 @@ func (a *askedCandidates) isComputed(node int32) bool { return a.computed[node>>
 func (a *askedCandidates) isOut(node int32) bool      { return a.out[node>>6]>>(node&63)&1 != 0 }
 func (a *askedCandidates) leaveOut(node int32)        { a.out[node>>6] |= 1 << (node & 63) }
 
-// costOf returns the cost of a node that is not left out: the one computed for this pod, or the
-// cached one.
+// costOf returns the cost of a node that is not left out: the cost computed for this pod, or else
+// the cached cost.
 func (a *askedCandidates) costOf(node int32) *cost {
 	if a.isComputed(node) {
 		k := a.costs[node]
@@ -146,9 +147,9 @@ func (a *askedCandidates) compareBlock(block int) {
 	a.cheapest[block] = best
 }
 
-// cheapestNode is candidates.cheapestNode with the filters applied, and makes the same draws. It
-// skips blocks whose cheapest node is dearer than the best so far: without that node, the block is
-// dearer still.
+// cheapestNode is the counterpart of candidates.cheapestNode with the filters applied, and makes
+// the same draws. It skips blocks whose cheapest node costs more than the best node so far, since
+// filters cannot reduce the cost of a block.
 func (a *askedCandidates) cheapestNode(t *tie, preferred int32) int32 {
 	best, ties := none, 0
 	for block := range a.cheapest {
@@ -195,7 +196,7 @@ func (a *askedCandidates) suits(node int32) bool {
 	return true
 }
 
-// askBlock returns the cheapest suitable node of a block. After a few unsuitable ones, it filters
+// askBlock returns the cheapest suitable node of a block. After a few unsuitable nodes, it filters
 // the whole block.
 func (a *askedCandidates) askBlock(block int) int32 {
 	const few = 4

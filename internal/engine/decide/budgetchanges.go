@@ -15,26 +15,27 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// budgetChanges tracks disruption budgets for the cached victims of each node. PDB objects change
-// with every pod added or removed, and nearly every such change concerns few nodes or none.
+// budgetChanges tracks disruption budgets for the cached victims of each node. The status of a PDB
+// changes with every covered pod added or removed, but nearly every such change concerns few nodes
+// or none.
 //
 // Positions only grow. A reader with a position before first has missed changes, and must recompute
 // every node.
 type budgetChanges struct {
 	version uint64
-	known   map[cluster.Name]budgetState // nil: none has been read
-	// concerned lists, by position, the nodes where the set of victims that violate a budget may
-	// have changed. first is the position of its first entry.
+	known   map[cluster.Name]budgetState // nil: no budgets have been read
+	// concerned lists, by position, the nodes on which the set of budget-violating victims may have
+	// changed. first is the position of the first entry.
 	concerned []int32
 	first     int
-	followed  bool // since dropUnused was last called
+	followed  bool // budgets were read since the last call of dropUnused
 }
 
 // budgetState is the part of a budget that affects the choice of victims.
 type budgetState struct {
-	selector *rules.Selector // nil: it covers no pod
+	selector *rules.Selector // nil: the budget covers no pod
 	allowed  int32
-	leaving  map[string]metav1.Time // pods, by name, that are no longer counted
+	leaving  map[string]metav1.Time // by name: pods that no longer count
 }
 
 func (ix *index) stateOf(budget *policyv1.PodDisruptionBudget) budgetState {
@@ -44,8 +45,8 @@ func (ix *index) stateOf(budget *policyv1.PodDisruptionBudget) budgetState {
 // position returns the position of an up-to-date reader.
 func (b *budgetChanges) position() int { return b.first + len(b.concerned) }
 
-// concernedSince lists the nodes concerned by changes since a position. known is false if the
-// position is too old: then all nodes may be concerned.
+// concernedSince lists the nodes concerned by changes since a position. If the position is too old,
+// known is false, and all nodes may be concerned.
 func (b *budgetChanges) concernedSince(position int) (nodes []int32, known bool) {
 	if position < b.first {
 		return nil, false
@@ -83,7 +84,7 @@ func (b *budgetChanges) followBudgets(ix *index) {
 			b.addCovered(ix, name.Namespace, before.selector, 0)
 		}
 	}
-	if most := 1<<10 + 4*len(ix.c.Nodes); len(b.concerned) > most { // a reader that far behind starts over
+	if most := 1<<10 + 4*len(ix.c.Nodes); len(b.concerned) > most { // readers that are further behind start over
 		b.startOver()
 	}
 }
@@ -91,8 +92,8 @@ func (b *budgetChanges) followBudgets(ix *index) {
 // startOver invalidates all positions handed out so far.
 func (b *budgetChanges) startOver() { b.first, b.concerned = b.position()+1, nil }
 
-// dropUnused forgets possibly deleted budgets, unless a preemption was attempted since its last
-// call.
+// dropUnused drops the recorded budgets, some of which may have been deleted, unless a preemption
+// was attempted since the last call.
 func (b *budgetChanges) dropUnused(table *cluster.Table[*policyv1.PodDisruptionBudget]) {
 	if !b.followed && b.version != table.Version {
 		b.startOver()
@@ -107,7 +108,7 @@ func (b *budgetChanges) compareStates(ix *index, namespace string, before, after
 		b.addCovered(ix, namespace, after.selector, 0)
 		return
 	}
-	// A budget is violated by victims in excess of its allowance.
+	// Victims in excess of a budget's allowance violate the budget.
 	if before.allowed != after.allowed {
 		b.addCovered(ix, namespace, after.selector, min(before.allowed, after.allowed))
 	}
@@ -136,12 +137,13 @@ func (b *budgetChanges) addCovered(ix *index, namespace string, selector *rules.
 	b.addNodes(maps.Keys(sums))
 }
 
-// addNodes adds nodes, in a fixed order, since an attempt may run out of effort before the last.
+// addNodes adds nodes in a fixed order, since an attempt may exhaust its effort before the last
+// node.
 func (b *budgetChanges) addNodes(nodes iter.Seq[int32]) {
 	b.concerned = append(b.concerned, slices.Sorted(nodes)...)
 }
 
-// addNamed adds the nodes of the pods with these names that are covered by the selector.
+// addNamed adds the nodes of all pods that have one of the names and are covered by the selector.
 func (b *budgetChanges) addNamed(ix *index, namespace string, selector *rules.Selector, names map[string]bool) {
 	nodes := map[int32]bool{}
 	for _, pods := range ix.coveredLooks(namespace, selector) {

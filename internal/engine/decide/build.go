@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// newRanking scans the whole cluster for a plan. From then on the ranking costs an update for every
-// placement, so a class must earn it first; see earn.go.
+// newRanking scans the whole cluster for a plan. Every placement then requires an update of the
+// ranking, so a class only gets a ranking after expensive surveys; see earn.go.
 func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
 	r := &ranking{sheet: sheet{ix: ix, scratch: &space.sheetScratch, plan: p}, space: space}
 	r.rebuild()
@@ -59,7 +59,7 @@ func (r *ranking) rebuild() {
 	}
 }
 
-// unflatten switches to buckets, on the arrival of a second live group.
+// unflatten switches to buckets when a second group has unsettled nodes.
 func (r *ranking) unflatten() {
 	at := make([]position, len(r.bucket))
 	for i, bucket := range r.bucket {
@@ -109,8 +109,8 @@ func (r *ranking) updateBucket(node int32) {
 // regroupNode moves a node to its current group and bucket.
 func (r *ranking) regroupNode(node int32) { r.regroupNodeAs(node, false) }
 
-// regroupNodeAs is regroupNode, and also rejudges the node's static part if the node object has
-// changed.
+// regroupNodeAs is like regroupNode, but with another set, it also rejudges the static part of the
+// node, whose object has changed.
 func (r *ranking) regroupNodeAs(node int32, another bool) {
 	group, static := none, none
 	if before := r.bucket[node]; before != absent {
@@ -135,7 +135,7 @@ func (r *ranking) regroupNodeAs(node int32, another bool) {
 	}
 }
 
-// groupNode adds an absent node with this static to its group and bucket.
+// groupNode adds an absent node with the given static to its group and bucket.
 func (r *ranking) groupNode(n *cluster.Node, static int32) {
 	r.ix.meter.Looked += 1 + len(r.tallies)
 	r.ix.meter.Work += effort.CostOfSorting

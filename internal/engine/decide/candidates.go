@@ -15,24 +15,24 @@ import (
 // unchanged between two preemptions, so only changed nodes are recomputed. The cheapest node of
 // every block of 64 is kept, so the overall cheapest is found by comparing blocks.
 //
-// It is valid up to a position of the log and of budgetChanges, and for the current verdicts of the
-// filtering tallies on each node.
+// It is valid for one position of the log, one position of budgetChanges, and one set of verdicts
+// of the filtering tallies.
 //
-// It ignores filters that must run on each node: their verdict on one pod need not hold for another
-// of its class; see askedCandidates.
+// It ignores filters that must run on each node, because their verdicts may differ between pods of
+// one class; see askedCandidates.
 type candidates struct {
-	rebuilds      int // of the ranking: what was known before is of other groups
+	rebuilds      int // value of ranking.rebuilds: a rebuild renumbers the groups and invalidates the candidates
 	seen          int // position in the log
 	budgets       int // position in index.budgets
-	filterVersion int // how often the tallies that filter changed
+	filterVersion int // value of ranking.filterVersion
 
 	byNode   []cost
-	unknown  []int32 // nodes to be computed; one may be listed twice
-	cheapest []int32 // by block; none: it has no candidate
+	unknown  []int32 // nodes to be computed, possibly with duplicates
+	cheapest []int32 // by block: cheapest node; none: the block has no candidate
 }
 
-// cheapestNode returns the cheapest node, or none. Ties go to the preferred node if it is among
-// them, and otherwise to a random one.
+// cheapestNode returns the cheapest node, or none. Ties are broken in favor of the preferred node
+// if it is among the cheapest nodes, otherwise at random.
 func (c *candidates) cheapestNode(t *tie, preferred int32) int32 {
 	best, ties := none, 0
 	for _, node := range c.cheapest {
@@ -72,8 +72,8 @@ func (c *candidates) compareBlock(block int) {
 	c.cheapest[block] = best
 }
 
-// countReasons counts nodes by the reason that makes preemption unhelpful there, and lists the
-// plugins responsible.
+// countReasons counts nodes by the reason why preemption does not help there, and lists the
+// responsible plugins.
 func (c *candidates) countReasons(r *ranking) (reasons map[string]int, names []string) {
 	reasons = map[string]int{}
 	others := r.ix.c.Len()
@@ -163,7 +163,7 @@ func (c *candidates) forgetNode(n *cluster.Node) {
 	}
 }
 
-// followTallies marks the nodes for recomputation whose verdict by the tallies may have changed.
+// followTallies marks nodes for recomputation if the tallies' verdict on them may have changed.
 func (c *candidates) followTallies(r *ranking) {
 	c.filterVersion = r.filterVersion
 	type answer struct {

@@ -9,31 +9,32 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Decider finds nodes for the pods of one profile, fast. It follows its cluster by the log. Like
-// the cluster, it is owned by one goroutine.
+// Decider is the fast implementation that finds nodes for the pods of one profile. It follows the
+// cluster's log. Like the cluster, it is owned by one goroutine.
 //
-// It holds no data about nodes: the index follows the cluster, the planner calls the plugins, the
-// cache keeps rankings and bases. The Decider only selects among them, and breaks ties.
+// It holds no data about nodes: the index follows the cluster, the planner calls the plugins, and
+// the cache keeps rankings and bases. The Decider only selects a data structure for each pod and
+// breaks ties.
 //
-// Call Diagnose and Preempt right after a Decide without a result: they read the state that Decide
-// has brought up to date.
+// Call Diagnose and Preempt right after a Decide without a result: they read the state updated by
+// Decide.
 type Decider struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
 	limits  *effort.Limits
 	meter   *effort.Meter
 	tie     *tie
-	// Prefer, if set, names the node to choose for a pod among several best ones. Without it, or if
-	// that node is not among them, the choice is random.
+	// Prefer, if set, names the node to choose for a pod among several best nodes. If it is unset,
+	// or if the named node is not among the best, the choice is random.
 	Prefer func(*cluster.Pod) string
 
 	ix      *index
 	planner *planner
 	cache   *cache
-	plain   *Plain // for what groups of nodes cannot express
+	plain   *Plain // evaluates pods with requirements that groups cannot express
 	survey  survey // reused by every decision from a base
 
-	attempted []plugins.Attempted // the filters that are one
+	attempted []plugins.Attempted // filters that implement plugins.Attempted
 }
 
 // New returns a decider for pods of a profile in a cluster. Ties are broken at random, reproducibly
@@ -55,10 +56,10 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	return d
 }
 
-// KeepFor keeps rankings, and bases with them, until they have been unused for the given number of
-// decisions. It serves callers that decide the classes of a cluster in turn over and over, such as
-// a planner of moves. The bound on the memory of all rankings still applies. Call KeepFor before
-// the first decision.
+// KeepFor keeps rankings and bases until they have been unused for the given number of decisions.
+// It is meant for callers that repeatedly decide all classes of a cluster in turn, such as a
+// planner of moves. The bound on the memory of all rankings still applies. Call KeepFor before the
+// first decision.
 func (d *Decider) KeepFor(decisions uint64) {
 	d.cache.idle = decisions
 }
@@ -67,7 +68,7 @@ func (d *Decider) KeepFor(decisions uint64) {
 // decisions.
 func (d *Decider) DropUnused() { d.cache.dropUnused() }
 
-// Plain returns the plain evaluator for the same pods. Its work counts as the decider's.
+// Plain returns the plain evaluator for the same pods. Its work is included in the decider's Work.
 func (d *Decider) Plain() *Plain { return d.plain }
 
 // Work returns the approximate cost of all decisions, searches for victims and diagnoses so far, in

@@ -36,7 +36,7 @@
 //   - plain (plain, judges, evaluation, extend, failure, parallel): every plugin, every node. No
 //     state.
 //   - index (index, topology, labelkeys, terms, effectcache, placed, namedkeys, versions,
-//     budgetchanges, looks): the view of the cluster shared by all plans. It follows the log, and is
+//     budgetchanges, looks): the view of the cluster shared by all plans. It follows the log and is
 //     current before any layer below reads it.
 //   - plan (planner, plan, skeleton, plantallies, room, counted, questions): the results of all
 //     plugins for one class, by their dependencies: fixed, pods on the node, domains, API objects.
@@ -74,6 +74,7 @@
 //     work must not depend on the iteration order of a map.
 //   - Lists documented as valid until the next call are scratch space of the type that returns
 //     them.
-//   - Hot functions stay small enough to be inlined: maxTree.numberChanged, pointOf, ranking.roomOf,
-//     box.fits, tally.value, ranking.groupAt, room.fits. Check with `go build -gcflags=-m`.
+//   - Hot functions remain small enough to be inlined: maxTree.numberChanged, pointOf,
+//     ranking.roomOf, box.fits, tally.value, ranking.groupAt, room.fits. Check with `go build
+//     -gcflags=-m`.
 package decide

@@ -14,8 +14,8 @@ import (
 type Evaluation struct {
 	// Err is the reason why the pod could not be judged. If it is set, all other fields are unset.
 	Err error
-	// Rejector is the plugin that rejected the pod as a whole, before any node was considered, and
-	// Rejection its rejection, repeated in all entries of Nodes.
+	// Rejector is the plugin that rejected the pod as a whole, before any node was considered.
+	// Rejection is its rejection, repeated in all entries of Nodes.
 	Rejector  string
 	Rejection *plugins.Rejection
 	// Nodes holds the verdict on every node, in the order of the nodes' indices in the cluster.
@@ -27,8 +27,8 @@ type Evaluation struct {
 // NodeVerdict is the verdict of all plugins on a pod and a node.
 type NodeVerdict struct {
 	Node *cluster.Node
-	// Plugin is the first plugin to reject the node, and Rejection its rejection; nil if the node
-	// can take the pod.
+	// Plugin is the first plugin to reject the node, and Rejection is its rejection; "" and nil if
+	// the node can take the pod.
 	Plugin    string
 	Rejection *plugins.Rejection
 	// Scores are the plugins' scores times their weights, in the order of the profile, and Total is
@@ -83,7 +83,7 @@ func (e *Evaluation) Verdict(node *cluster.Node) *NodeVerdict {
 type Decision struct {
 	// Node is nil if no node can take the pod; Diagnose reports the reasons.
 	Node *cluster.Node
-	// Total is the node's score, or 0 for the only feasible node or the nominated one.
+	// Total is the node's score, or 0 for the only feasible node or the nominated node.
 	Total int64
 	// Feasible counts the feasible nodes among those examined.
 	Feasible int

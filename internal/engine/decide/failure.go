@@ -11,23 +11,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Failure explains why no node can take a pod. It has the content of an Evaluation without a
-// feasible node, with counts instead of node names.
+// Failure explains why no node can take a pod. It summarizes an Evaluation without a feasible node,
+// with counts instead of node names.
 type Failure struct {
 	// Nodes counts all nodes.
 	Nodes int
-	// Rejector is the plugin that rejects the pod before any node is considered, and Rejection its
-	// rejection; "" and nil if nodes are rejected individually.
+	// Rejector is the plugin that rejects the pod before any node is considered, and Rejection is
+	// its rejection; "" and nil if nodes are rejected individually.
 	Rejector  string
 	Rejection *plugins.Rejection
-	// Reasons counts the nodes by reason. A node can have several.
+	// Reasons counts the nodes by reason. A node can have several reasons.
 	Reasons map[string]int
 	// Plugins lists the plugins that reject some node, and Pending the plugins that make the pod
 	// wait; both are sorted.
 	Plugins, Pending []string
 }
 
-// addRejection counts a rejection of some nodes. Like in upstream's message, each of its reasons
+// addRejection counts a rejection of some nodes. As in upstream's message, each of its reasons
 // counts for each node, so the counts may add up to more than the number of nodes.
 func (f *Failure) addRejection(plugin string, rejection *plugins.Rejection, nodes int) {
 	for _, reason := range rejection.Reasons {

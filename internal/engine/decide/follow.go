@@ -9,12 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// manyReasons is the number of reasons that triggers a rebuild of a ranking, since some may refer
-// to deleted objects. A bucket has room for more. The same limit applies to statics, plus two for
-// each node.
+// manyReasons is the number of reasons beyond which a ranking is rebuilt, since some reasons may
+// refer to deleted objects. A bucket can represent more reasons. The same limit plus two per node
+// applies to statics.
 const manyReasons = 1 << 12
 
-// catchUp applies the log up to its end.
+// catchUp applies all new entries of the log.
 func (r *ranking) catchUp() {
 	log := &r.ix.c.Log
 	changes, known := log.Since(r.seen)
@@ -32,7 +32,7 @@ func (r *ranking) catchUp() {
 	}
 
 	r.seen = log.Len()
-	judged := none // the node of the change before, if it was judged: as it is now, not as it was then
+	judged := none // node of the previous change if it was judged, in its current state rather than its state at that change
 	for i := 0; i < len(changes); i++ {
 		if r.flat != nil && r.plan.onlyRoom() {
 			if i += r.followRooms(changes[i:]); i == len(changes) {
@@ -58,7 +58,7 @@ func (r *ranking) catchUp() {
 }
 
 // keepsTallies reports whether the tallies remain valid despite the change of a node: no node has
-// moved to another domain, and the pods of this one still count in the same tallies.
+// moved to another domain, and the pods on this node still count in the same tallies.
 func (r *ranking) keepsTallies(node int32) bool {
 	n := r.ix.c.Nodes[node]
 	if n == nil || int(node) >= len(r.bucket) || r.bucket[node] == absent || r.domainChanges() != r.counted.inDomains {
@@ -71,7 +71,7 @@ func (r *ranking) keepsTallies(node int32) bool {
 
 // followRooms applies the leading changes that are pod additions and removals, and returns their
 // number. It replaces follow for rankings without tallies that depend on room only: hundreds of
-// these follow every placement.
+// such rankings follow every placement.
 func (r *ranking) followRooms(changes []cluster.Change) int {
 	rooms, balance, buckets, flat, room := r.ix.c.Rooms, r.ix.balance, r.bucket, r.flat, r.plan.room
 	for i := range changes {
@@ -87,13 +87,13 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 		if before <= ^settled {
 			continue
 		}
-		if balance[node] < 0 { // pods are nominated to it
+		if balance[node] < 0 { // the node has nominated pods
 			r.updateBucket(node)
 			continue
 		}
 		switch now := room.scoreNode(&rooms[node], balance[node]); {
 		case now < 0 || before < 0:
-			r.updateBucket(node) // the reason may be another one
+			r.updateBucket(node) // the reason may have changed
 		case now != before:
 			buckets[node] = now
 			flat.numberChanged(node, before)
@@ -106,7 +106,8 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 const ahead = 64
 
 // prefetchBuckets reads the buckets of a batch of changed nodes. Updates of other rankings have
-// evicted them from the CPU caches, and waiting for memory on each access would dominate the cost.
+// evicted these buckets from the CPU caches, and waiting for memory on each access would dominate
+// the cost.
 func (r *ranking) prefetchBuckets(changes []cluster.Change) {
 	all := int16(0)
 	for i := range changes {

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// find returns the index of the group with this key, or the key for adding it.
+// find returns the index of the group with this key, or the key for adding the group.
 func (t *groupTable) find(static int32, values []int64) (index int32, key groupKey, long string, known bool) {
 	key = groupKey{static: static}
 	if len(values) > inKey {
@@ -71,7 +71,7 @@ func (t *groupTable) remove(g *group, index int32) bool {
 	return true
 }
 
-// groupOf returns the group of nodes with this static and these values, and creates it if
+// groupOf returns the group of nodes with the given static and values, creating the group if
 // necessary.
 func (r *ranking) groupOf(static int32, values []int64) int32 {
 	t := &r.inGroups
@@ -205,21 +205,21 @@ func pickFrom(groups []*group, t *tie) int32 {
 	panic("unreachable: i is below the sum of the lengths")
 }
 
-// staticOf returns the index of the node's static, and adds it if it is new.
+// staticOf returns the index of the node's static, adding the static if it is new.
 func (r *ranking) staticOf(n *cluster.Node) int32 {
 	s := r.judgeStatic(n)
 	key := staticKey{early: -1, late: -1, taint: s.taint, affinity: s.affinity, image: s.image, scored: s.scored, hostname: s.hostname}
 	if s.early != nil {
-		key = staticKey{early: ^s.bucket, late: -1} // nothing else about the node matters
+		key = staticKey{early: ^s.bucket, late: -1} // all other properties are ignored
 	} else if s.late != nil {
 		key.late = s.lateIndex
 	}
-	if len(r.statics) > 0 && key == r.inStatics.latest { // as with most nodes
+	if len(r.statics) > 0 && key == r.inStatics.latest { // true for most nodes
 		return r.inStatics.index
 	}
 	index, known := r.inStatics.byKey[key]
 	if !known {
-		kept := s // s itself is not to be allocated for every node
+		kept := s // copied so that s itself does not escape to the heap for every node
 		index = int32(len(r.statics))
 		r.statics = append(r.statics, &kept)
 		r.inStatics.byKey[key] = index

@@ -16,23 +16,24 @@ func (pl *plan) precedes(plugin string, own *reason) bool {
 
 // hypothesis is a node with some of its pods hypothetically removed.
 //
-// It works on a copy of the node and on separate counts, and leaves the cluster and the ranking
-// untouched. Adding and removing the same pod restores the previous state.
+// It works on a copy of the node and on separate counts, and does not change the cluster or the
+// ranking. Adding and removing the same pod restores the previous state.
 type hypothesis struct {
 	r *ranking
 	p *cluster.Pod
 
-	// The judges of the asked filters; nil without such filters, or if they are left out. plain
-	// holds all filters, prepared on first use for the unmodified cluster.
+	// questions holds the judges of the asked filters; its judges are nil if there are no such
+	// filters or if they are ignored. plain holds the judges of all filters, prepared on first use
+	// for the unmodified cluster.
 	questions questions
 	profile   *plugins.Profile // set with questions
 	plain     *judges
 
-	node   *cluster.Node // a copy
+	node   *cluster.Node // copy of the node
 	counts domainCounts
 	static *static
-	guests []*cluster.Pod // pods nominated to the node that p must leave room for
-	judged int            // the number of pods that were removed and put back
+	guests []*cluster.Pod // pods nominated to the node whose room p must not use
+	judged int            // number of pods removed and put back
 }
 
 // beginNode starts a hypothesis with an unmodified node. It copies the counts from the tallies, so
@@ -80,7 +81,7 @@ func (t *hypothesis) countPod(o *cluster.Pod, sign int64) {
 	}
 }
 
-// findRejection judges the node of the hypothesis twice, with and without the pods nominated to it.
+// findRejection judges the node of the hypothesis twice: with and without the pods nominated to it.
 // It returns the first plugin that rejects the node, and the rejection.
 func (t *hypothesis) findRejection() (plugin string, rejection *plugins.Rejection) {
 	if len(t.guests) > 0 {
@@ -126,8 +127,8 @@ func (t *hypothesis) judgeNode() (plugin string, rejection *plugins.Rejection) {
 	return "", nil
 }
 
-// judgeInOrder is judgeNode for filters in an unusual order, and for asked filters, which may be at
-// any position.
+// judgeInOrder is the variant of judgeNode for filters in an unusual order and for asked filters,
+// which may be at any position.
 func (t *hypothesis) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 	for i := range t.r.plan.steps {
 		step := &t.r.plan.steps[i]

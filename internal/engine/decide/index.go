@@ -14,18 +14,18 @@ import (
 // index is the view of the cluster shared by all plans, rankings and bases: the domains and labels
 // of nodes, the nodes of pods, and the affinity terms of these pods. It follows the cluster's log.
 //
-// Every entry point of the Decider begins with followLog: all layers above assume that the index is
-// at the end of the log.
+// Every entry point of the Decider calls followLog first: the layers that use the index assume that
+// it has applied the whole log.
 type index struct {
 	c      *cluster.Cluster
 	limits *effort.Limits
 	meter  *effort.Meter
 
 	hardWeight int32             // see plugins.TermCounter
-	learners   []plugins.Learner // the scorers that are one
+	learners   []plugins.Learner // scorers that implement plugins.Learner
 
 	synced       int    // position in the log
-	nodesVersion uint64 // grows when a node comes, goes or changes
+	nodesVersion uint64 // grows when a node is added, removed or changed
 
 	// Topologies are created when a plan first needs them. Their numbers are never reused, so a
 	// number in the key of a base always refers to the same topology.
@@ -34,19 +34,20 @@ type index struct {
 	keys         labelKeys
 
 	terms   terms
-	scratch []byte // scratch space of termEffects
+	scratch []byte // scratch space for termEffects
 	placed  placed
 	budgets budgetChanges
-	guests  map[int32][]*cluster.PodClass // by node: of nominated pods, as terms counts them
+	guests  map[int32][]*cluster.PodClass // by node: classes of the nominated pods counted by terms
 
 	// parts assigns a number to the shared parts of each node, by node. manyParts is the count of
-	// distinct numbers, and partsVersion the version of the nodes they were computed from.
+	// distinct numbers. partsVersion is the value of nodesVersion for which the numbers were
+	// computed.
 	parts        []int32
 	manyParts    int
 	partsVersion uint64
 
-	// balance holds, by node, the score for the balance of its CPU and memory requests; scorers
-	// compare the score after adding a pod with it. Nodes with nominated pods have hasGuests set,
+	// balance holds, by node, the score for the balance of its CPU and memory requests. Scorers
+	// compare it with the score after adding a pod. Nodes with nominated pods have hasGuests set,
 	// which makes the value negative.
 	balance []int8
 }
@@ -106,8 +107,8 @@ func (ix *index) followLog() {
 	ix.synced = ix.c.Log.Len()
 }
 
-// readAnew rescans the whole cluster, after the log has dropped changes not yet seen by the index.
-// Versions continue to grow, so that older data does not look current.
+// readAnew rescans the whole cluster, after the log dropped changes that the index had not applied.
+// Versions continue to grow, so that older data is recognized as outdated.
 func (ix *index) readAnew() {
 	ix.synced = ix.c.Log.Len()
 	ix.nodesVersion++
@@ -136,8 +137,7 @@ func (ix *index) readNode(node int32) {
 	}
 }
 
-// nodeParts holds the parts of a node that are read by a plan without perNode, pods and size
-// excluded.
+// nodeParts holds the parts of a node read by a plan without perNode, except for pods and size.
 type nodeParts struct {
 	cluster.Parts
 	hostname bool
@@ -167,7 +167,7 @@ func (ix *index) partsOfNodes() (of []int32, many int) {
 	return ix.parts, ix.manyParts
 }
 
-// followNominations records the pods nominated to a node: their terms count, in case they are
+// followNominations records the pods nominated to a node: their terms count because the pods may be
 // placed there.
 func (ix *index) followNominations(node int32) {
 	before := ix.guests[node]
@@ -202,10 +202,10 @@ func (ix *index) updateBalance(node int32) {
 	}
 }
 
-// hasGuests marks the balance of a node with nominated pods.
+// hasGuests is the bit set in the balance of a node with nominated pods.
 const hasGuests = -128
 
-// topologyFor returns the topology of a label, and keeps it up to date from then on. IDs are never
+// topologyFor returns the topology of a label, and keeps it up to date from now on. IDs are never
 // reused, so an ID in a key always refers to the same topology.
 func (ix *index) topologyFor(label string, perNode bool) *topology {
 	key := topologyKey{label, perNode}

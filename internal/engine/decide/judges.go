@@ -23,22 +23,22 @@ type judges struct {
 
 	err      error
 	all      *plugins.Rejection // rejects every node
-	rejector string             // the plugin that does
+	rejector string             // plugin that rejects every node
 
-	left *effort.Budget // for judging nodes that pods are nominated to
+	left *effort.Budget // budget for judging nodes with nominated pods
 
-	only map[string]bool // the nodes that are considered; nil: all
-	// anywhere: all nodes are considered, not only those in only.
+	only map[string]bool // nodes to consider; nil: all nodes
+	// anywhere is set if all nodes are considered, even if they are not in only.
 	anywhere bool
-	outside  *plugins.Rejection // the rejection of nodes that are not in only
+	outside  *plugins.Rejection // rejection of nodes that are not in only
 	names    []string
 	judges   []func(n *cluster.Node) *plugins.Rejection
 	again    []func() bool // see plugins.Judge
 }
 
 // prepareFilters prepares the judges of all filters, in the order of PreFilter. Like upstream, it
-// stops at the first unresolvable rejection of the pod, but continues after a rejection that
-// removing pods might resolve, and then reports the last of these.
+// stops at the first unresolvable rejection of the pod. It continues after a rejection that
+// removing pods might resolve, and reports the last such rejection.
 func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judges {
 	j := &judges{c: c, profile: profile, p: p}
 	var narrowing []string
@@ -85,7 +85,7 @@ func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 	return j
 }
 
-// intersect returns the nodes allowed by both; nil allows all.
+// intersect returns the nodes allowed by both a and b; nil allows all nodes.
 func intersect(a, b map[string]bool) map[string]bool {
 	if a == nil {
 		return b
@@ -183,7 +183,7 @@ func (e *FilterError) Error() string {
 
 func (e *FilterError) Unwrap() error { return e.Err }
 
-// fitsNow judges a node in its current state, with newly prepared filters. It returns the plugin
+// fitsNow judges a node in its current state with newly prepared filters. It returns the plugin
 // that rejects the node, and the rejection.
 func fitsNow(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
 	j := prepareFilters(c, profile, p)

@@ -10,21 +10,22 @@ import (
 
 // maxTree finds the highest of many numbers that change one at a time. It maintains the highest
 // number and the count of its occurrences for every block of 64 numbers and for every 64 blocks. A
-// block is reread only after the last of its highest numbers has fallen.
+// block is reread only after all its highest numbers have decreased.
 //
-// A ranking with all nodes in one group uses it instead of buckets: it costs two bytes per node and
-// touches little memory, so the rankings of hundreds of classes can follow the same changes.
+// A ranking with all nodes in one group uses it instead of buckets: it takes two bytes per node and
+// accesses little memory per change, so the rankings of hundreds of classes can follow the same
+// changes.
 //
-// Invariant: a block's maximum is exact or too high, never too low; many counts the numbers at that
-// height. Blocks with a possibly excessive maximum are marked, and reread by highestOf.
+// Invariant: a block's height is exact or too high, never too low, and many counts the numbers
+// equal to it. Blocks whose height may be too high are marked, and highestOf rereads them.
 type maxTree struct {
 	numbers []int16
 	blocks  []maximum
 	above   []maximum // of 64 blocks each
-	marked  []uint64  // a bit for each block that changed, a word for each of above
+	marked  []uint64  // bit set of changed blocks, with one word per element of above
 }
 
-// maximum is the maximum of some numbers, and the count of its occurrences. many may be 0: then all
+// maximum is the maximum of some numbers, and the count of its occurrences. If many is 0, all
 // numbers are lower.
 type maximum struct {
 	height int16
@@ -40,7 +41,7 @@ func newMaxTree(numbers []int16) *maxTree {
 	return s
 }
 
-// startOver starts over with other numbers, possibly more of them.
+// startOver replaces all numbers, possibly by a longer list.
 func (s *maxTree) startOver(numbers []int16) {
 	s.numbers = numbers
 	n := (len(numbers) + 63) / 64
@@ -89,8 +90,8 @@ func (s *maxTree) highestOf() maximum {
 	return top
 }
 
-// nth returns the index of the nth of the highest numbers. highestOf must have been called since
-// the last change.
+// nth returns the index of the nth occurrence of the highest number. highestOf must have been
+// called since the last change.
 func (s *maxTree) nth(n int, top maximum) int32 {
 	for a, p := range s.above {
 		if p.height != top.height {
@@ -114,8 +115,8 @@ func (s *maxTree) nth(n int, top maximum) int32 {
 	return none
 }
 
-// nthIn returns the index of the nth number of this height in a block. The block's maximum must
-// count more than n of them.
+// nthIn returns the index of the nth number of this height in a block. The block must contain more
+// than n such numbers.
 func (s *maxTree) nthIn(block, n int, height int16) int32 {
 	for i := block << 6; ; i++ {
 		if s.numbers[i] == height {
@@ -149,7 +150,7 @@ func joinMaximums(peaks []maximum) maximum {
 	return top
 }
 
-// join returns the higher of two peaks, or their sum if they are equally high.
+// join returns the higher of two maximums; if they have the same height, it adds up their counts.
 func (p maximum) join(o maximum) maximum {
 	switch {
 	case o.height > p.height:

@@ -14,12 +14,13 @@ import (
 )
 
 // Plain is the plain evaluator: it runs every plugin on every node, and keeps no state. It is
-// written to be read, and is the reference for the fast path, which must return the same results.
+// written for readability and is the reference for the fast path, which must return the same
+// results.
 type Plain struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
 	limits  *effort.Limits
-	meter   *effort.Meter // the Decider's meter, or else an unread one
+	meter   *effort.Meter // the Decider's meter, or a separate meter that is never read
 }
 
 // NewPlain returns the plain evaluator for pods of a profile in a cluster.
@@ -28,7 +29,7 @@ func NewPlain(c *cluster.Cluster, profile *plugins.Profile) *Plain {
 	return &Plain{c: c, profile: profile, limits: &limits, meter: &effort.Meter{}}
 }
 
-// Evaluate returns the verdict on every node: the rejection of the pod, or each plugin's score.
+// Evaluate returns the verdict on every node: the rejection, or each plugin's score.
 func (pl *Plain) Evaluate(p *cluster.Pod) *Evaluation {
 	pl.beginAttempt()
 	return pl.evaluateInAttempt(p)
@@ -75,7 +76,7 @@ func (pl *Plain) beginAttempt() {
 	}
 }
 
-// evaluateInAttempt is Evaluate as part of an attempt.
+// evaluateInAttempt is like Evaluate, but does not begin a new attempt.
 func (pl *Plain) evaluateInAttempt(p *cluster.Pod) *Evaluation {
 	pl.meter.Work += effort.CostOfScan(pl.c, p)
 	e := &Evaluation{Nodes: pl.allNodes()}
@@ -98,8 +99,8 @@ func (pl *Plain) evaluateInAttempt(p *cluster.Pod) *Evaluation {
 	return e
 }
 
-// decide finds the best node as part of an attempt. If plugins narrow the pod to nodes by name,
-// only these are examined.
+// decide finds the best node as part of an attempt. If plugins restrict the pod to nodes by name,
+// it only examines these nodes.
 func (pl *Plain) decide(p *cluster.Pod, t *tie) Decision {
 	j := prepareFilters(pl.c, pl.profile, p)
 	j.left = effort.NewBudget(pl.limits, pl.c)

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// plannedFromBase returns the plan for a simple class with its base, or nil if no base serves the
-// class.
+// plannedFromBase returns the plan for a simple class with its base, or nil if no base can be used
+// for the class.
 func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
 	class := p.Class
 	if !class.Simple {
@@ -127,13 +127,14 @@ func (ca *cache) effortOf(text string) *sharedEffort {
 	return known
 }
 
-// worthSums reports whether these decisions have cost as much as summing the terms would.
+// worthSums reports whether the decisions with these terms have cost as much as summing the terms
+// would.
 func (ca *cache) worthSums(said *sharedEffort) bool {
 	return said.work > ca.limits.SumsCost*len(ca.c.Nodes)
 }
 
 // axesOf lists the topologies relevant to a plan, with a key for all other data shared by the
-// classes of one base; ok is false if no base can serve the plan.
+// classes of one base. ok is false if no base can be used for the plan.
 func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok bool) {
 	pl := known.plan
 	known.axisOf = known.axisOf[:0]
@@ -167,7 +168,7 @@ func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok 
 }
 
 // limitAxes makes some axes group nodes by count instead of by domain, to avoid too many
-// combinations of domains. It reports whether that suffices.
+// combinations of domains. It reports whether this suffices.
 func (ca *cache) limitAxes(list []topologyAxis) bool {
 	for {
 		groups, most := 1, (*topologyAxis)(nil)

@@ -13,7 +13,8 @@ import (
 )
 
 // planner makes plans from the results of all plugins of a profile. Plans of classes with the same
-// requirements of single nodes share a skeleton, so a new class costs only its selectors.
+// requirements on single nodes share a skeleton, so the plan of a new class only requires
+// evaluating its selectors.
 type planner struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -21,8 +22,8 @@ type planner struct {
 	meter   *effort.Meter
 	ix      *index
 
-	scoreKey     func(*cluster.Pod) string // see plugins.ScoreKeyer; nil: no scorer is one
-	skeletons    map[string]*skeleton      // by the key that skeletonFor makes
+	scoreKey     func(*cluster.Pod) string // see plugins.ScoreKeyer; nil: no scorer implements it
+	skeletons    map[string]*skeleton      // by key made by skeletonFor
 	nextSkeleton uint32
 	key          []byte // scratch space
 }
@@ -65,8 +66,8 @@ func (pn *planner) newPlan(p *cluster.Pod) *plan {
 	return pl
 }
 
-// planPlugins collects the results of the plugins. It returns false if one of them settles how to
-// decide the pod.
+// planPlugins collects the results of the plugins. It returns false if the result of a plugin
+// determines the way of deciding the pod.
 func (pn *planner) planPlugins(pl *plan) bool {
 	for _, f := range pn.profile.Filters {
 		if !pn.planFilter(pl, f) {
@@ -82,14 +83,14 @@ func (pn *planner) planPlugins(pl *plan) bool {
 	return true
 }
 
-// needsScan reports the one case that groups cannot express: an extended resource that a
-// DeviceClass may provide.
+// needsScan reports whether the pod requests an extended resource that a DeviceClass may provide,
+// which groups cannot express.
 func (pn *planner) needsScan(pl *plan) bool {
 	return pl.room == nil && plugins.WantsDevices(pn.c, pl.example)
 }
 
-// signatureOf distinguishes the plans of classes with the same requirements, by the parts that
-// depend on API objects and on the labels of the pods themselves.
+// signatureOf returns a text that distinguishes plans of classes with the same requirements. It
+// covers the parts of a plan that depend on API objects and on the pods' own labels.
 func (pn *planner) signatureOf(pl *plan) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, pn.ix.learntVersion(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.scoreKey)
@@ -116,7 +117,8 @@ func (pn *planner) signatureOf(pl *plan) string {
 	return b.String()
 }
 
-// planFilter adds a filter to the plan. It returns false if that settles how to decide the pod.
+// planFilter adds a filter to the plan. It returns false if the filter determines the way of
+// deciding the pod.
 func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
 	switch f := f.(type) {
 	case plugins.Spreader:
@@ -185,7 +187,7 @@ func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
 }
 
 // readsOf returns the parts read by a filter for this pod, or for any pod if the filter does not
-// distinguish.
+// distinguish pods.
 func readsOf(f plugins.Filter, p *cluster.Pod) plugins.Part {
 	if specific, ok := f.(plugins.ReadsPerPod); ok {
 		return specific.ReadsFor(p)
@@ -215,7 +217,7 @@ func (pn *planner) planScorer(pl *plan, s plugins.Weighted) bool {
 	if fixed != nil {
 		into = pl.fixedScoreAt(fixed.Scale())
 	}
-	if !ofRoom && (into == nil || into.node != nil) { // there is a place for one of each kind
+	if !ofRoom && (into == nil || into.node != nil) { // the plan has one field for each kind of score
 		if appliesTo(s.Scorer, pn.c, pl.example) {
 			pl.askedScores = append(pl.askedScores, s)
 		}
@@ -245,8 +247,7 @@ func (pn *planner) planScorer(pl *plan, s plugins.Weighted) bool {
 	return true
 }
 
-// planRoom sets the plan's room if neither the class nor the scorers care about resources other
-// than CPU and memory.
+// planRoom sets the plan's room if the class and the scorers only use CPU and memory.
 func (pn *planner) planRoom(pl *plan) {
 	requests := &pl.example.Class.Requests
 	if !pl.filtersRoom || requests.EphemeralStorage > 0 {
@@ -279,25 +280,25 @@ func (pn *planner) planRoom(pl *plan) {
 	pl.room = r
 }
 
-// skeleton is the common part of the plans of simple classes with the same requirements of single
-// nodes: everything except for room and the parts that depend on the classes' selectors. It is made
-// for the first such class.
+// skeleton is the common part of the plans of simple classes with the same requirements on single
+// nodes. It excludes room and the parts that depend on the classes' selectors. It is created for
+// the first such class.
 //
 // The example may have different amounts and selectors than the class being decided. Nothing that
 // depends on these may be taken from the skeleton: planFrom replaces room, constraints and tallies.
 type skeleton struct {
 	plan
-	suits   bool             // a base can serve: only room, static parts and other pods matter
+	suits   bool             // a base can be used: the plan only depends on room, static parts and other pods
 	selects bool             // a filter of the profile is a plugins.Targeter
-	used    uint64           // when, by the decider's clock
-	ask     []any            // plugins that have an effect on some of the classes; see applies
+	used    uint64           // decider's clock at the last use
+	ask     []any            // plugins that affect only some of the classes; see applies
 	hard    plugins.Spreader // nil: none
 	soft    plugins.Spreader
-	weight  int64 // of soft
+	weight  int64 // weight of soft
 }
 
 func (sk *skeleton) bulk() int { return sk.example.Class.Bulk }
 
-// maxSkeletons bounds the number of skeletons, as cluster.MostBulk bounds their size: the pods used
-// as their examples may have been deleted.
+// maxSkeletons bounds the number of skeletons, and cluster.MostBulk bounds their size. Both are
+// bounded because a skeleton retains its example pod, which may have been deleted.
 const maxSkeletons = 1 << 10

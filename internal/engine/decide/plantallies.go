@@ -14,7 +14,7 @@ import (
 func (pn *planner) planTallies(pl *plan) {
 	own := pl.example.Class
 	if i, lacking := pn.findLacking(pl.hard); lacking {
-		pl.hard = pl.hard[i : i+1] // it rejects all nodes, and no other constraint counts any pod
+		pl.hard = pl.hard[i : i+1] // this constraint rejects all nodes, so other constraints are irrelevant
 	}
 	for i := range pl.hard {
 		c := &pl.hard[i]
@@ -51,8 +51,8 @@ func (pn *planner) findLacking(constraints []plugins.SpreadConstraint) (i int, l
 	return i, i >= 0
 }
 
-// groupsFor estimates the number of node groups resulting from the tallies of a plan, up to the
-// number above which it does not matter.
+// groupsFor estimates the number of node groups resulting from the tallies of a plan, up to a limit
+// above which the exact number does not matter.
 func (pn *planner) groupsFor(pl *plan) int {
 	groups := 1
 	for i := range pl.tallies {
@@ -61,7 +61,7 @@ func (pn *planner) groupsFor(pl *plan) int {
 			continue
 		}
 		if n := pn.ix.topologyFor(t.key, false).domainCount(); n > pn.limits.FewDomains {
-			const counts = 4 // nodes are grouped by count then; about this many usually occur
+			const counts = 4 // estimated number of distinct counts, since nodes are grouped by count
 			groups *= counts
 		} else {
 			groups *= max(1, n)
@@ -73,7 +73,7 @@ func (pn *planner) groupsFor(pl *plan) int {
 	return groups
 }
 
-// hasKey reports whether one of the first tallies has the key.
+// hasKey reports whether one of the first first tallies has the key.
 func (pl *plan) hasKey(key string, first int) bool {
 	for i := range first {
 		if pl.tallies[i].key == key {
@@ -120,7 +120,7 @@ func (pn *planner) planTerms(pl *plan) {
 }
 
 // attractingTallies returns tallies for the keys of required affinity. A key absent from all nodes
-// rejects them all, and makes the remaining keys irrelevant.
+// rejects all nodes, and makes the remaining keys irrelevant.
 func (pn *planner) attractingTallies(keys []string) (all []tallyPlan) {
 	for _, key := range keys {
 		tally := tallyPlan{purpose: attract, key: key}
@@ -132,7 +132,8 @@ func (pn *planner) attractingTallies(keys []string) (all []tallyPlan) {
 	return all
 }
 
-// isApart reports whether pods with these affinities have foreign terms with separate tallies.
+// isApart reports whether the terms of pods with the given affinities are foreign and have separate
+// tallies.
 func (pl *plan) isApart(affinities [2]uint64) bool {
 	return pl.foreignApart && affinities != pl.example.Class.Affinities
 }
@@ -145,7 +146,7 @@ func (pl *plan) withForeignSummed() *plan {
 	return &summed
 }
 
-// addTally adds a tally of terms unless present, if any node has the key.
+// addTally adds a tally of terms if any node has its key, unless the plan already has the tally.
 func (pn *planner) addTally(pl *plan, tally tallyPlan) {
 	for i := range pl.tallies {
 		if t := &pl.tallies[i]; t.purpose == tally.purpose && t.foreign == tally.foreign && t.key == tally.key {
@@ -173,7 +174,7 @@ func (pl *plan) countsPodsOf(n *cluster.Node, counts tallySet) {
 	}
 }
 
-// tallySet is a set of tallies: a bit for each.
+// tallySet is a set of tallies with one bit per tally.
 type tallySet []uint8
 
 func (s tallySet) has(tally int) bool { return s[tally/8]&(1<<(tally%8)) != 0 }
@@ -186,7 +187,7 @@ func (s tallySet) sized(tallies int) tallySet {
 // marks holds a set of tallies per node.
 type marks struct {
 	bits []uint8
-	each int // bytes
+	each int // bytes per node
 }
 
 func newMarks(nodes, tallies int) marks {
@@ -272,14 +273,14 @@ func votesFor(key string, votes []plugins.Vote) (sum int64) {
 	return sum
 }
 
-// effect is the weight of a placed pod of a class in a tally, or in a part of one.
+// effect is the weight of a placed pod of a class in a tally, or in one part of a merged tally.
 type effect struct {
 	tally, part int
 	weight      int64
 }
 
-// saidTo returns the effects of all terms on the pending pod of a plan, without keys absent from
-// all nodes.
+// saidTo returns the effects of all terms on the pending pod of a plan. It omits topology keys
+// absent from all nodes.
 func (pl *plan) saidTo(ix *index) (s termEffects) {
 	own := pl.example.Class
 	for _, users := range ix.terms.usersFor(own.Labels) {

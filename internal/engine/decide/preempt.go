@@ -30,12 +30,12 @@ type Preemption struct {
 	// Err is set if an extender failed or has not responded yet, or if the effort was exhausted
 	// before a node was found ([ErrTooLong]). Message includes its text.
 	Err error
-	// Ineligible: the pod may not preempt now, and no node was examined.
+	// Ineligible is set if the pod may not preempt now; no node was examined in that case.
 	Ineligible bool
 }
 
-// Text returns upstream's wording of the outcome, for the end of the message of a pod that fits
-// nowhere.
+// Text returns upstream's wording of the outcome, which is appended to the message of a pod that
+// fits nowhere.
 func (p *Preemption) Text() string {
 	if p.Node == nil {
 		return "preemption: " + p.Message
@@ -43,12 +43,12 @@ func (p *Preemption) Text() string {
 	return fmt.Sprintf("preemption: found a potential placement for pod on node %s, preempting %d victims", p.Node.Name, len(p.Victims))
 }
 
-// Preempt examines every node with a rejection that removing pods could resolve, and picks the one
+// Preempt examines every node with a rejection that removing pods could resolve, and picks the node
 // with the cheapest victims.
 func (pl *Plain) Preempt(p *cluster.Pod, e *Evaluation) Preemption { return pl.preempt(p, e, nil) }
 
-// preempt is Preempt with bounded effort. Once that is exhausted, it chooses among the candidates
-// found so far.
+// preempt is the variant of Preempt with bounded effort. Once the effort is exhausted, it chooses
+// among the candidates found so far.
 func (pl *Plain) preempt(p *cluster.Pod, e *Evaluation, left *effort.Budget) Preemption {
 	c, profile := pl.c, pl.profile
 	var nominated *plugins.Rejection

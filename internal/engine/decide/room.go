@@ -11,31 +11,32 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// room judges and scores nodes for a pod that, of the changing state of a node, needs only CPU,
-// memory and a pod slot, as nearly all pods do. Its results equal those of the plugins' own judges,
-// and depend only on the node's Room.
+// room judges and scores nodes for a pod that only depends on CPU, memory and a pod slot among the
+// changing properties of a node, as nearly all pods do. Its results equal the results of the
+// plugins' own judges, and depend only on the node's Room.
 //
 // Invariant: for every node, fits and scoreUnlimited equal the results of the plugins' own filter
 // and scorers. The property test compares both.
 type room struct {
-	cpu, memory int64 // the amounts that must be free
+	cpu, memory int64 // amounts that must be free
 
-	// least and even are the scores by the rules of these names, which can be bounded for many
-	// nodes in one step; others are all other scores.
+	// least is the LeastAllocatedScore and even is the EvennessScore, which can both be bounded for
+	// many nodes in one step. others holds all other scores.
 	least, even roomScore
 	others      []roomScore
-	// usual: least and even are the only scores, as by default. Both are then computed in one
-	// function without calls, since hundreds of rankings may need them for each placement.
+	// usual is set if least and even are the only scores, which is the default. One function then
+	// computes both scores without calls, since hundreds of rankings may need them for each
+	// placement.
 	usual bool
-	// skips: a scorer skips the pod because nothing it scores is requested. It may score another
-	// pod that differs only in the amounts.
+	// skips is set if a scorer skips the pod because the pod requests no scored resource. The
+	// scorer may score another pod that differs only in the amounts.
 	skips bool
 }
 
 // roomScore is a scorer's score by room.
 type roomScore struct {
-	weight      int64 // 0: there is no such score
-	cpu, memory int64 // what counts for the pod
+	weight      int64 // 0: the score is unused
+	cpu, memory int64 // the pod's scored amounts
 	score       func(room *cluster.Room, cpu, memory int64) int64
 	rule        plugins.RoomRule
 	// plain holds the amounts as floating-point numbers, which cannot overflow when added to the
@@ -79,7 +80,8 @@ func (r *room) forClass(class *cluster.PodClass) *room {
 	return &other
 }
 
-// scoreNode returns the bucket of a node with this balance (see index), or -1 without enough room.
+// scoreNode returns the bucket of a node with this balance (see index), or -1 if the node lacks
+// room.
 func (r *room) scoreNode(room *cluster.Room, balance int8) int16 {
 	if !r.fits(room) {
 		return -1
@@ -93,8 +95,8 @@ func (r *room) fits(room *cluster.Room) bool {
 		(r.memory <= 0 || r.memory <= room.Memory-room.RequestedMemory)
 }
 
-// isBounded reports whether the bounds of a box apply to these scores, for this pod and for all
-// pods that differ from it only in the amounts.
+// isBounded reports whether the bounds of a box apply to the scores of this pod and of all pods
+// that differ only in the amounts.
 func (r *room) isBounded() bool {
 	return !r.skips && len(r.others) == 0
 }
@@ -118,13 +120,13 @@ func (r *room) scoreUnlimited(room *cluster.Room, balance int8) int16 {
 	return int16(sum)
 }
 
-// doubt is the minimum distance to an integer at which a score computed by multiplication is
-// trusted to round correctly: several times the error of Room.PerCPU and Room.PerMemory, for scores
-// up to MaxScore.
+// doubt is the minimum distance from an integer at which a score computed by multiplication is
+// known to round correctly. It is several times the error of Room.PerCPU and Room.PerMemory, for
+// scores up to MaxScore.
 const doubt = 1.0 / (1 << 15)
 
-// usualScore is LeastAllocatedScore plus EvennessScore. It multiplies where these divide, and calls
-// them if the result is too close to an integer to round reliably.
+// usualScore is LeastAllocatedScore plus EvennessScore. It multiplies by reciprocals instead of
+// dividing, and calls these functions if the result is too close to an integer to round reliably.
 func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	perCPU, perMemory := float64(room.PerCPU), float64(room.PerMemory)
 	freeCPU := (float64(room.CPU-room.NonZeroCPU) - r.least.plain.cpu) * perCPU * plugins.MaxScore
@@ -134,7 +136,7 @@ func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	with := (1 - math.Abs(usedCPU-usedMemory)/2) * plugins.MaxScore
 
 	a, b, c := int64(freeCPU), int64(freeMemory), int64(with)
-	if freeCPU < 0 || freeMemory < 0 || usedCPU > 1 || usedMemory > 1 || // scores are clamped there
+	if freeCPU < 0 || freeMemory < 0 || usedCPU > 1 || usedMemory > 1 || // scores are clamped in these cases
 		isDoubtful(freeCPU-float64(a)) || isDoubtful(freeMemory-float64(b)) || isDoubtful(with-float64(c)) {
 		a = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroCPU, r.least.cpu), room.CPU)
 		b = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroMemory, r.least.memory), room.Memory)

@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// chooseNode finds the best node. Groups are judged and scored like a ranking's. The remaining
-// score, for room, is bounded cell by cell, so that most of a tree is never visited. Like upstream,
-// it leaves the total at 0 if only one node is feasible.
+// chooseNode finds the best node. Groups are judged and scored as in a ranking. The scores for room
+// are bounded cell by cell, so that most cells of a tree are never visited. Like upstream, it
+// leaves the total at 0 if only one node is feasible.
 func (s *survey) chooseNode() choice {
 	s.buildGroups()
 	feasible := s.markFeasible()
@@ -61,7 +61,8 @@ func (s *survey) chooseNode() choice {
 	return choice{node, total, feasible}
 }
 
-// takesPod judges a single node in the same way as a node set apart, after the pods are counted.
+// takesPod judges a single node in the same way as a node set apart. The pods must have been
+// counted.
 func (s *survey) takesPod(node int32) bool {
 	at := s.b.at[node]
 	if at == none || s.b.groups[at].repelled || s.b.scoreRoom(node, s.plan.room) < 0 || s.lacksNominatedRoom(node) {
@@ -77,7 +78,8 @@ func (s *survey) takesPod(node int32) bool {
 	return rejection == nil
 }
 
-// findBest searches the trees. The nodes set apart have been offered before.
+// findBest searches the trees. Before the call, the nodes set apart were already offered to the
+// pool.
 func (s *survey) findBest() (node int32, total int64) {
 	slices.SortStableFunc(s.ranked, func(a, b rankedGroup) int { return cmp.Compare(b.fixed+b.high, a.fixed+a.high) })
 	for i := range s.ranked {
@@ -104,8 +106,8 @@ func (s *survey) findsPreferred() bool {
 		slices.ContainsFunc(s.ranked, func(g rankedGroup) bool { return g.group == group }) && s.isBest(group, node)
 }
 
-// visitCell searches a cell with scores between low and high, unless it cannot match the best so
-// far. If it can match but not exceed the best, the whole cell is added to the pool.
+// visitCell searches a cell with scores between low and high, unless no node in it can match the
+// best total so far. If it can match but not exceed the best, the whole cell is added to the pool.
 func (s *survey) visitCell(g *rankedGroup, i int32, low, high int64) {
 	t := s.b.groups[g.group].tree
 	c := &t.cells[i]
@@ -126,7 +128,7 @@ func (s *survey) visitCell(g *rankedGroup, i int32, low, high int64) {
 				continue
 			}
 			s.offerPart(g.fixed+score, part{group: none, count: 1, node: node})
-			if score == high { // the others can be no better
+			if score == high { // no other node can be better
 				s.pool = append(s.pool[:len(s.pool)-1], whole)
 				return
 			}
@@ -143,8 +145,8 @@ func (s *survey) visitCell(g *rankedGroup, i int32, low, high int64) {
 	}
 }
 
-// scoreOf returns the part of a node's score that varies within its group, or noRoom without enough
-// room.
+// scoreOf returns the part of a node's score that varies within its group, or noRoom if the node
+// lacks room.
 func (s *survey) scoreOf(group, node int32) int64 {
 	score := int64(s.b.scoreRoom(node, s.plan.room))
 	if score < 0 || !s.votesApart {
@@ -157,7 +159,7 @@ func (s *survey) voteScore(votes int64) int64 {
 	return s.plan.voteWeight * plugins.AffinityNormalized(votes, s.votesLow, s.votesHigh)
 }
 
-// boundCell returns bounds of scoreOf in a cell of a group's tree.
+// boundCell returns bounds of scoreOf for the nodes in a cell of a group's tree.
 func (s *survey) boundCell(group, i int32) (low, high int64) {
 	t := s.b.groups[group].tree
 	low, high = t.boundRoom(s, i)
@@ -171,8 +173,8 @@ func (s *survey) boundCell(group, i int32) (low, high int64) {
 	return low, high + s.voteScore(own+int64(c.box.high[votes]))
 }
 
-// boundVotes finds the lowest and the highest votes for a feasible node, if the base sums the votes
-// of strangers.
+// boundVotes finds the lowest and the highest votes for a feasible node, if the base sums foreign
+// votes.
 func (s *survey) boundVotes() {
 	s.votesLow, s.votesHigh = math.MaxInt64, math.MinInt64
 	for i, g := range s.groups {
@@ -191,9 +193,9 @@ func (s *survey) boundVotes() {
 	}
 }
 
-// fewestVotes returns the lowest of the votes of strangers, times sign, among the nodes below a
-// cell of a group's tree that have room and are not set apart. If none is lower than known, it
-// returns known.
+// fewestVotes returns the minimum of the foreign votes multiplied by sign, over all nodes below a
+// cell of a group's tree that have room and are not set apart. It returns known if no value is
+// lower.
 func (s *survey) fewestVotes(group, i int32, sign, known int64) int64 {
 	t := s.b.groups[group].tree
 	c := &t.cells[i]
@@ -226,7 +228,7 @@ func (s *survey) fewestVotes(group, i int32, sign, known int64) int64 {
 	return known
 }
 
-// boundVotes returns a lower bound of the votes in a cell, times sign.
+// boundVotes returns a lower bound of the votes in a cell multiplied by sign.
 func (c *cell) boundVotes(sign int64) int64 {
 	switch {
 	case c.count == 0:
@@ -250,9 +252,9 @@ func (t *tree) boundRoom(s *survey, i int32) (low, high int64) {
 	return high, high
 }
 
-// drawNode picks one of the nodes with the best total, all of them in the pool, each with the same
-// probability. If the node drawn does not have the best total, its cell is divided, and the draw is
-// repeated. Whatever was drawn before, each of the best nodes is equally likely to be next.
+// drawNode picks one of the nodes with the best total, each with the same probability. The pool
+// contains all these nodes. If the drawn node does not have the best total, drawNode divides its
+// cell and draws again; in every draw, all best nodes are equally likely.
 func (s *survey) drawNode() int32 {
 	for {
 		total := int32(0)
@@ -288,8 +290,8 @@ func (s *survey) isBest(group, node int32) bool {
 	return s.isLone[node] == 0 && score >= 0 && s.fixed[group]+score == s.best
 }
 
-// divideCell replaces a cell, already removed from the pool by drawNode, by those of its parts that
-// may have the best total.
+// divideCell replaces a cell, already removed from the pool by drawNode, by its parts that may
+// contain the best total.
 func (s *survey) divideCell(p part) {
 	t := s.b.groups[p.group].tree
 	c := &t.cells[p.cell]

@@ -9,16 +9,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// sums adds up, for every node, the effects of placed pods' terms on its domains, over any number
-// of topology keys. Classes with the same effects share the sums, and are decided without
-// considering every combination of domains.
+// sums adds up, for every node, the effects of placed pods' terms on the node's domains, over any
+// number of topology keys. Classes with the same effects share the sums, so decisions need not
+// consider every combination of domains.
 //
-// Invariant: of[n] is the sum over parts of the effects of the pods in n's domain. A node that
-// moves to another domain triggers a recount of all sums, since the parts keep no counts by domain.
+// Invariant: byNode[n] is the sum, over all parts, of the effects of the pods in n's domain. A node
+// that moves to another domain triggers a recount of all sums, since the parts keep no counts by
+// domain.
 type sums struct {
 	ix     *index
-	says   map[[2]uint64][]effect // what one pod counts in the parts, by PodClass.Affinities
-	byNode []int64                // by node
+	says   map[[2]uint64][]effect // by PodClass.Affinities: effects of one pod on the parts
+	byNode []int64                // by node: sum of all effects
 
 	parts []sumsPart
 }
@@ -26,10 +27,11 @@ type sums struct {
 // sumsPart is a topology with the domains of nodes as of the last recount.
 type sumsPart struct {
 	*topology
-	read []int32 // by node: its domain
+	read []int32 // by node: domain at the last recount
 }
 
-// addTerm makes pods with the affinities count by weight in their domain of the key. s may be nil.
+// addTerm makes pods with the given affinities count with the given weight in their domain of the
+// key. s may be nil.
 func (s *sums) addTerm(ix *index, affinities [2]uint64, key string, weight int64) *sums {
 	if s == nil {
 		s = &sums{ix: ix, says: map[[2]uint64][]effect{}}
@@ -90,7 +92,7 @@ func (s *sums) countAll() {
 }
 
 // followChanges applies changes, which must extend to the end of the log, and appends to moved the
-// nodes with possibly changed sums. A node may be appended more than once.
+// nodes whose sums may have changed. A node may be appended more than once.
 func (s *sums) followChanges(changes []cluster.Change, moved []int32) []int32 {
 	for i := range changes {
 		if changes[i].Kind == cluster.NodeChanged && s.isAnother(changes[i].Node) {
@@ -134,8 +136,8 @@ func (s *sums) isAnother(node int32) bool {
 	return int(node) >= len(s.byNode) || slices.ContainsFunc(s.parts, func(p sumsPart) bool { return p.read[node] != p.domain[node] })
 }
 
-// sumTerms adds up the votes, and the terms that repel the pending pod, except for those of pods
-// with the given affinities. A nil result means there are no such terms.
+// sumTerms sums up the votes and the repelling terms, except for terms of pods with the given
+// affinities. A result is nil if there are no such terms.
 func (s *termEffects) sumTerms(ix *index, but [2]uint64) (votes, repelling *sums) {
 	for i := range s.byAffinity {
 		effects := &s.byAffinity[i]

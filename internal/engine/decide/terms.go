@@ -49,7 +49,7 @@ type terms struct {
 
 var labelSeed = maphash.MakeSeed()
 
-// hashOf returns a hash of a label. A collision costs time only.
+// hashOf returns a hash of a label. A collision costs time but does not affect results.
 func hashOf(key, value string) uint64 {
 	return bits.RotateLeft64(maphash.String(labelSeed, key), 1) ^ maphash.String(labelSeed, value)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// bytesPerNode bounds the memory of all rankings together, for each node of the cluster, and
-// leastBytes is the lower limit of that bound: enough for the rankings of 500 plain classes on
+// bytesPerNode is the maximum memory of all rankings together, per node of the cluster. leastBytes
+// is the minimum of the resulting bound; it suffices for the rankings of 500 plain classes on
 // 100,000 nodes.
 const (
 	bytesPerNode = 512
@@ -26,8 +26,8 @@ func (ca *cache) noteUse(r *ranking) {
 	*ca.usedNow() = r
 }
 
-// usedNow returns the slot for the ranking of the current decision. Before that is recorded, the
-// slot holds the ranking of idle+1 decisions ago.
+// usedNow returns the slot for the ranking of the current decision. Until noteUse records the
+// current decision, the slot holds the ranking used idle+1 decisions ago.
 func (ca *cache) usedNow() **ranking {
 	at := ca.meter.Clock % (ca.idle + 1)
 	for uint64(len(ca.latest)) <= at {
@@ -38,7 +38,8 @@ func (ca *cache) usedNow() **ranking {
 
 // dropRanking drops the ranking. Members that still refer to it retain none of its contents.
 //
-// The ranking is emptied in place: remaining references see dropped, and cannot read stale data.
+// The ranking is emptied in place: holders of remaining references see dropped and cannot read
+// stale data.
 func (ca *cache) dropRanking(r *ranking) {
 	delete(ca.rankings, r.key)
 	ca.weight -= r.weight
@@ -140,8 +141,8 @@ func (ca *cache) makeRoom(r *ranking) {
 	}
 }
 
-// loseDropped removes references of classes to dropped rankings, which would otherwise stay in
-// memory. Such a class must earn another ranking.
+// loseDropped removes the classes' references to dropped rankings, which would otherwise stay in
+// memory. Such a class needs new effort before it gets another ranking.
 func (ca *cache) loseDropped() {
 	maps.DeleteFunc(ca.byClass, func(class int32, m *member) bool {
 		if m.dropped {
@@ -154,8 +155,8 @@ func (ca *cache) loseDropped() {
 // maxBases bounds the number of bases, regardless of their memory.
 const maxBases = 64
 
-// dropBases drops the least recently used bases until there is room for another one. All bases may
-// take as much memory as all rankings.
+// dropBases drops the least recently used bases until there is room for another one. All bases
+// together may take as much memory as all rankings together.
 func (ca *cache) dropBases() {
 	keys, total := make([]string, 0, len(ca.bases)), 0
 	for key, b := range ca.bases {
@@ -174,19 +175,19 @@ func (ca *cache) dropBase(key string) {
 	delete(ca.bases, key)
 	for i := range ca.plans {
 		if ca.plans[i].base == b {
-			ca.plans[i].base = noBase // a plan may stay for long, and must not keep the base
+			ca.plans[i].base = noBase // a plan may be kept for long and must not retain the base
 		}
 	}
 }
 
-// noBase replaces any dropped base.
+// noBase replaces references to dropped bases.
 var noBase = &base{dropped: true}
 
 func (ca *cache) mostBytes() int { return max(leastBytes, bytesPerNode*len(ca.c.Nodes)) }
 
 // dropTopologies drops the topologies not used by any ranking or base, except for the given ones.
 func (ca *cache) dropTopologies(except []topologyAxis) {
-	const few = 8 // not worth the trouble
+	const few = 8 // number of topologies not worth dropping
 	if len(ca.ix.topologies) <= few {
 		return
 	}

@@ -10,23 +10,24 @@ import (
 // topology divides the nodes by the value of one label into domains, represented by small integers.
 // It is shared by all rankings and bases.
 //
-// Invariant: the chain of a domain contains exactly the nodes in that domain. changes grows with
-// every node that moves, so that rankings can detect that their counts refer to other domains.
+// Invariant: the chain of a domain contains exactly the nodes in that domain. changes grows
+// whenever a node moves to another domain, so that rankings can detect outdated counts.
 type topology struct {
 	id  int32 // never reused
 	key string
-	// perNode: every node with a host name, or every node if there is no key, is a separate domain.
+	// perNode is set if every node with a host name is a separate domain, or every node if key is
+	// empty.
 	perNode bool
 
-	domain []int32 // by node; none where the node has no such label or does not exist
+	domain []int32 // by node; none if the node lacks the label or does not exist
 	values map[string]int32
-	names  []string // the values, by domain
-	// vacant lists domains that lost their last node. New values reuse them, which is safe because
-	// counts by domain start over when nodes change.
+	names  []string // label values, by domain
+	// vacant lists domains that lost their last node. New values reuse these domains, which is safe
+	// because counts by domain restart when nodes change.
 	vacant []int32
 	// The nodes of a domain form a chain: first by domain, next by node.
 	first, next []int32
-	changes     int // counts the nodes that have come into another domain, or into none
+	changes     int // number of moves of nodes to another domain or to none
 }
 
 const none = int32(-1)
@@ -100,8 +101,9 @@ func (t *topology) readDomain(n *cluster.Node, node int32) int32 {
 	return domain
 }
 
-// linkNode inserts a node into the list of its domain. The lists run through arrays by node, so a
-// change of a domain allocates nothing. A topology per node has no lists: the node is its domain.
+// linkNode inserts a node into the list of its domain. Lists are linked through arrays indexed by
+// node, so a change of a domain allocates no memory. A topology with perNode has no lists: the node
+// is its own domain.
 func (t *topology) linkNode(node, domain int32) {
 	t.domain[node] = domain
 	if domain != none && !t.perNode {
@@ -109,8 +111,8 @@ func (t *topology) linkNode(node, domain int32) {
 	}
 }
 
-// unlinkNode removes a node from its domain. The number of a domain without nodes is free, and is
-// assigned to the next new domain: holders of such numbers must check changes.
+// unlinkNode removes a node from its domain. If the domain has no nodes left, its number is reused
+// for the next new domain. Code that stores domain numbers must therefore check changes.
 func (t *topology) unlinkNode(node, domain int32) {
 	t.domain[node] = none
 	if domain == none || t.perNode {
@@ -147,6 +149,6 @@ func (t *topology) eachNode(domain int32, f func(node int32)) {
 // topologyAxis is a topology used by a base to group its nodes.
 type topologyAxis struct {
 	*topology
-	byCount bool // there are many: nodes are divided only by whether they have a domain
-	soft    bool // a soft constraint counts by it, so limitAxes must not set byCount
+	byCount bool // there are many domains, so nodes are divided only by whether they have a domain
+	soft    bool // a soft constraint uses the topology, so limitAxes must not set byCount
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// amounts are the requests of a pod, or the free amounts of a node, of CPU, memory, the other
-// resource of a leastRequest, and pods. They are integers, so that a node with just enough is never
-// excluded; sums saturate.
+// amounts holds amounts of CPU, memory, the other resource of a leastRequest, and pods: either the
+// requests of a pod or the free amounts of a node. Amounts are integers, so that a node with
+// exactly enough room is never excluded; sums saturate.
 type amounts struct{ cpu, memory, other, pods int64 }
 
 func (x amounts) plus(y amounts) amounts {
@@ -27,7 +27,8 @@ func (x amounts) plus(y amounts) amounts {
 	}
 }
 
-// atLeastZero replaces negative amounts by 0: a node may have less than its pods request.
+// atLeastZero replaces negative amounts by 0: the pods on a node may request more than the node
+// has.
 func (x amounts) atLeastZero() amounts {
 	return amounts{max(x.cpu, 0), max(x.memory, 0), max(x.other, 0), max(x.pods, 0)}
 }
@@ -36,7 +37,8 @@ func requestOf(p *cluster.PodClass, other v1.ResourceName) amounts {
 	return amounts{p.Requests.MilliCPU, p.Requests.Memory, p.Requests.Scalars[other], 1}
 }
 
-// A leaveRule reports whether a pod may leave for a group, and the priority for comparing it.
+// A leaveRule reports whether a pod may leave for a group, and the priority used to compare the pod
+// with others.
 type leaveRule func(p *cluster.Pod) (priority int64, leaves bool)
 
 // leftAlready is the priority of a pod that can leave at no cost.
@@ -139,8 +141,9 @@ func (r leastRequest) countIn(v freeCapacity) (sum int) {
 	return sum
 }
 
-// fewestLeavers returns a lower bound for the number of leavers, up to a priority, until need
-// members fit: it assumes that the largest leave, and that their room can be combined across nodes.
+// fewestLeavers returns a lower bound for the number of leavers, up to a priority, needed to fit
+// need members. It assumes that the largest pods leave, and that their room can be combined across
+// nodes.
 func (r leastRequest) fewestLeavers(v freeCapacity, priority int64, need int) int {
 	free := v.sumFree()
 	lacks := amounts{
@@ -149,15 +152,16 @@ func (r leastRequest) fewestLeavers(v freeCapacity, priority int64, need int) in
 		other:  times(need, r.other) - free.other,
 	}
 
-	fewest := max(1, int64(need)-free.pods) // every pod leaves one slot
+	fewest := max(1, int64(need)-free.pods) // every leaver frees one slot
 	fewest = max(fewest, countLargest(v.leavers, priority, lacks.cpu, func(l *leaver) int64 { return l.cpu }))
 	fewest = max(fewest, countLargest(v.leavers, priority, lacks.memory, func(l *leaver) int64 { return l.memory }))
 	fewest = max(fewest, countLargest(v.leavers, priority, lacks.other, func(l *leaver) int64 { return l.other }))
 	return int(fewest)
 }
 
-// countLargest returns how many of the largest leavers up to a priority cover the lacking amount of
-// one resource; all of them if even these do not.
+// countLargest returns the number of largest leavers, up to a priority, that cover the lacking
+// amount of one resource. If all leavers together do not cover it, countLargest returns their
+// number.
 func countLargest(leavers []leaver, priority, lacks int64, amountOf func(*leaver) int64) (count int64) {
 	if lacks <= 0 {
 		return 0
@@ -190,21 +194,21 @@ func times(count int, amount int64) int64 {
 }
 
 // domainBound is the minimum cost of making room for a group in a domain, judged only by CPU,
-// memory, one more resource and the number of pods. It is zero if the group may fit without
+// memory, one other resource and the number of pods. It is zero if the group may fit without
 // evictions.
 type domainBound struct {
 	domain  string
-	highest int64 // the highest priority of a leaving pod
-	count   int   // the number of leaving pods
+	highest int64 // highest priority of a leaving pod
+	count   int   // number of leaving pods
 }
 
 func (b *domainBound) compare(o *domainBound) int {
 	return cmp.Or(cmp.Compare(b.highest, o.highest), cmp.Compare(b.count, o.count))
 }
 
-// boundOn returns the bound for a set of nodes. It is not ok if too few members fit there even
-// after all possible leavers have left. It never underestimates the room: without a filter by room,
-// a profile admits every node.
+// boundOn returns the bound for a set of nodes. ok is false if too few members fit on them even
+// after all possible leavers have left. boundOn never underestimates the room: without a room
+// filter, every node has unlimited room.
 func (r *Request) boundOn(nodes []*cluster.Node, least leastRequest, mayLeave leaveRule) (b domainBound, ok bool) {
 	b.highest = leftAlready
 	if r.roomFilter() == nil {
@@ -216,7 +220,7 @@ func (r *Request) boundOn(nodes []*cluster.Node, least leastRequest, mayLeave le
 		return b, true
 	}
 
-	// The members fit after all pods up to some priority have left: the lowest such is the bound.
+	// The bound is the lowest priority up to which all pods must leave for the members to fit.
 	priorities := v.listPriorities()
 	i, _ := slices.BinarySearchFunc(priorities, r.Need, func(priority int64, need int) int {
 		return cmp.Compare(least.countIn(v.without(priority)), need)
@@ -229,7 +233,7 @@ func (r *Request) boundOn(nodes []*cluster.Node, least leastRequest, mayLeave le
 	return b, true
 }
 
-// roomFilter returns the profile's filter by room, or nil.
+// roomFilter returns the profile's room filter, or nil.
 func (r *Request) roomFilter() plugins.RoomFilter {
 	for _, f := range r.Profile.Filters {
 		if byRoom, is := f.(plugins.RoomFilter); is {
@@ -252,7 +256,7 @@ func (r *Request) leastRequest() leastRequest {
 }
 
 // commonResource returns a resource other than CPU and memory requested by every member, such as
-// GPUs. It returns none if there are device classes, since a node may provide the resource as
+// GPUs. It returns "" if there are device classes, since a node may provide the resource as
 // devices.
 func (r *Request) commonResource() v1.ResourceName {
 	filter, first := r.roomFilter(), r.Members[0].Waiting.Class

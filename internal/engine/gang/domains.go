@@ -23,24 +23,25 @@ type Domains struct {
 	bound  *Bound
 	placer *Placer
 
-	count   int    // how many the topology key has, at least 1; 0 if the group has no such key
-	none    string // the message if there is none
-	closest string // the domain where most members found a node; the failures of the others occurred there
+	count   int    // number of domains of the topology key, at least 1; 0 if the group has no topology key
+	none    string // message if no node has a domain
+	closest string // domain where most members found a node, and where the failures of the other members occurred
 	fills   fills
-	byName  map[string][]*cluster.Node // made by nodesByDomain
+	byName  map[string][]*cluster.Node // built by nodesByDomain
 }
 
 // domainResult is a group's placement in one domain.
 type domainResult struct {
 	domain   string
 	places   []Place
-	failures []*decide.Failure // why members found no node, in their order
-	full     float64           // how much of the domain is requested with the group there, in percent; see fills
+	failures []*decide.Failure // by member: the failure to find a node; nil if the member has one
+	full     float64           // requested percentage of the domain, including the group; see fills
 	score    float64           // set by chooseBest
 }
 
-// placeWithin tries the domains of the group's topology key that may be better than the best so
-// far, while the effort lasts, and leaves the members counted in the best one.
+// placeWithin tries the domains of the group's topology key until the effort is exhausted, skipping
+// domains that cannot be better than the best so far. It leaves the members counted in the best
+// domain.
 func (d *Domains) placeWithin() error {
 	domains, err := d.listDomains()
 	if err != nil {
@@ -56,7 +57,7 @@ func (d *Domains) placeWithin() error {
 	d.fills.sortByFullest(domains)
 	list := d.listPromising(domains, nil)
 	if len(list) == 0 {
-		list = []domainBound{{domain: d.findRoomiest(domains)}} // for the reasons
+		list = []domainBound{{domain: d.findRoomiest(domains)}} // to record the reasons
 	}
 	d.Host.EvaluatedPlacements(len(domains)-len(list), false)
 
@@ -125,9 +126,9 @@ func (d *Domains) tryDomains(list []domainBound) (fitting []domainResult, err er
 	return fitting, nil
 }
 
-// chooseBest returns the best domain. The score is upstream's: how full the domain would be, so
-// that the tightest wins, plus the share of the group's pods there, each out of 100, plus the
-// scores of out-of-tree plugins.
+// chooseBest returns the best domain. Like upstream, the score is the sum of the utilization of the
+// domain with the group, so that the tightest domain wins, and the share of the group's pods placed
+// there, both in percent, plus the scores of out-of-tree plugins.
 func (d *Domains) chooseBest(fitting []domainResult) (domainResult, error) {
 	most := 0
 	placements := make([]Placement, len(fitting))
@@ -150,7 +151,7 @@ func (d *Domains) chooseBest(fitting []domainResult) (domainResult, error) {
 	}), nil
 }
 
-// scoreOutside returns the scores of out-of-tree plugins, or zeros without any.
+// scoreOutside returns the scores of out-of-tree plugins, or zeros if there are none.
 func (d *Domains) scoreOutside(placements []Placement) ([]float64, error) {
 	if !d.Host.ScoresPlacements() {
 		return make([]float64, len(placements)), nil
@@ -158,8 +159,8 @@ func (d *Domains) scoreOutside(placements []Placement) ([]float64, error) {
 	return d.Host.ScorePlacements(placements)
 }
 
-// cannotBeBetter reports whether the domain cannot beat one where all members found a node. Among
-// equally good domains the first by name wins. The scores of out-of-tree plugins cannot be
+// cannotBeBetter reports whether the domain cannot beat a domain where all members found a node.
+// Among equally good domains, the first by name wins. The scores of out-of-tree plugins cannot be
 // predicted.
 func (d *Domains) cannotBeBetter(domain string, fitting []domainResult) bool {
 	if d.Host.ScoresPlacements() {
@@ -182,9 +183,9 @@ func (d *Domains) describePlacement(domain string) domainResult {
 	return r
 }
 
-// listDomains lists the values of the key found on nodes. If counted members have nodes already, it
-// is only the value of those nodes; and empty if the rest of their tree confines the group to other
-// nodes.
+// listDomains lists the values of the key found on nodes. If counted members already have nodes,
+// the list contains only the value of those nodes, or nothing if the rest of their tree confines
+// the group to other nodes.
 func (d *Domains) listDomains() ([]string, error) {
 	pinned, bare := map[string]bool{}, []string(nil)
 	for uid := range d.Group.Counted {
@@ -200,7 +201,7 @@ func (d *Domains) listDomains() ([]string, error) {
 	}
 
 	switch {
-	case len(bare) > 0: // always the same one: the members are in no order
+	case len(bare) > 0: // always the same domain, although members are unordered
 		return nil, fmt.Errorf("a pod of the group is on node %s, which has no label %s", slices.Min(bare), d.TopologyKey)
 	case len(pinned) > 1:
 		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v",
@@ -225,8 +226,8 @@ func (d *Domains) nodesByDomain() map[string][]*cluster.Node {
 	return d.byName
 }
 
-// listPromising lists the domains where the needed number of members may fit after all possible
-// leavers (nil: none) have left, the cheapest first; ties stay in order.
+// listPromising lists the domains where the needed number of members may fit after all pods allowed
+// by mayLeave have left, the cheapest first; ties stay in order. If mayLeave is nil, no pod leaves.
 func (d *Domains) listPromising(domains []string, mayLeave leaveRule) (list []domainBound) {
 	nodes, least := d.nodesByDomain(), d.leastRequest()
 	for _, domain := range domains {
@@ -239,7 +240,7 @@ func (d *Domains) listPromising(domains []string, mayLeave leaveRule) (list []do
 	return list
 }
 
-// findRoomiest returns the domain that holds the most members, the first among equals.
+// findRoomiest returns the domain with room for the most members; among equals, the first one.
 func (d *Domains) findRoomiest(domains []string) (roomiest string) {
 	nodes, least := d.nodesByDomain(), d.leastRequest()
 	most := -1
@@ -251,11 +252,11 @@ func (d *Domains) findRoomiest(domains []string) (roomiest string) {
 	return roomiest
 }
 
-// confine limits decisions about members to one domain. It clears their failures.
+// confine limits decisions about members to one domain. It clears the members' failures.
 func (d *Domains) confine(domain string) {
 	d.bound.addEffort(costOfDomain)
 	d.Host.BeginPlacement(domain)
-	confined := map[*cluster.PodClass]*cluster.PodClass{} // members of one class make one class there
+	confined := map[*cluster.PodClass]*cluster.PodClass{} // members of the same class also share a confined class
 	for _, m := range d.Members {
 		class := confined[m.Waiting.Class]
 		if class == nil {
@@ -269,8 +270,8 @@ func (d *Domains) confine(domain string) {
 	}
 }
 
-// confineToClosest confines members to the domain where most of them found a node. Their failures
-// are kept.
+// confineToClosest confines members to the domain where most of them found a node. It keeps their
+// failures.
 func (d *Domains) confineToClosest() {
 	failures := d.listFailures()
 	d.confine(d.closest)
@@ -287,14 +288,14 @@ func SelectDomain(of *v1.Pod, key, domain string) *v1.Pod {
 
 	own, selects := pod.Spec.NodeSelector[key]
 	pod.Spec.NodeSelector[key] = domain
-	if selects && own != domain { // no node has both
+	if selects && own != domain { // no node has both values
 		pod.Spec.NodeSelector[key] = ""
 	}
 	return &pod
 }
 
-// PercentFull returns the share of a topology domain requested by the pods counted on its nodes, by
-// the resources used for scoring nodes. Only eligible nodes are considered.
+// PercentFull returns the share of a topology domain requested by the pods counted on its nodes,
+// averaged over the resources used for scoring nodes. Only eligible nodes are considered.
 func (r *Request) PercentFull(key, domain string, eligible func(*cluster.Node) bool) float64 {
 	in := *r
 	in.TopologyKey, in.Eligible = key, eligible
@@ -311,11 +312,12 @@ func (d *Domains) placeConfined() error {
 	return d.placer.place()
 }
 
-// nameDomains rewrites the failures of confined members for nodes in other domains, since the pod
-// itself does not exclude these nodes. Members that are alike share a failure.
+// nameDomains rewrites the confined members' failures on nodes in other domains, since the pods
+// themselves do not exclude these nodes. Members that are alike share a failure.
 func (d *Domains) nameDomains() { d.NameDomains(d.TopologyKey) }
 
-// NameDomains does the same for members confined to a domain of key.
+// NameDomains rewrites the failures of members confined to a domain of key; see
+// Domains.nameDomains.
 func (r *Request) NameDomains(key string) {
 	for _, m := range r.Members {
 		if m.Failure == nil || m.Failure.Reasons[plugins.AffinityMismatch] == 0 {

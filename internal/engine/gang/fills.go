@@ -19,7 +19,7 @@ type fills struct {
 	*Request
 	scored    []config.ResourceSpec // the resources, with their weights
 	byDomain  map[string]*fill
-	requested []float64 // by all members
+	requested []float64 // requests of all members
 }
 
 // fill has an entry per scored resource.
@@ -49,8 +49,8 @@ func newFills(r *Request) fills {
 	return f
 }
 
-// scoredResources returns the resources used by the profile to score nodes; CPU and memory without
-// any.
+// scoredResources returns the resources used by the profile to score nodes; CPU and memory if there
+// are none.
 func scoredResources(r *Request) []config.ResourceSpec {
 	if filter := r.roomFilter(); filter != nil {
 		return filter.Scored()
@@ -58,7 +58,7 @@ func scoredResources(r *Request) []config.ResourceSpec {
 	return []config.ResourceSpec{{Name: string(v1.ResourceCPU), Weight: 1}, {Name: string(v1.ResourceMemory), Weight: 1}}
 }
 
-// fillOf returns the requested amount of a resource on a node, and the amount that the node has.
+// fillOf returns the requested amount of a resource on a node, and the node's total amount.
 func fillOf(n *cluster.Node, room *cluster.Room, name v1.ResourceName) (requested, all int64) {
 	switch name {
 	case v1.ResourceCPU:
@@ -96,16 +96,17 @@ func (f *fills) addRequests(sum []float64, class *cluster.PodClass, times float6
 	}
 }
 
-// withAll returns how full the domain is with all members, in percent.
+// withAll returns the utilization of the domain with all members, in percent.
 func (f *fills) withAll(domain string) float64 { return f.percentWith(domain, f.requested) }
 
-// withSome returns how full the domain is with some members.
+// withSome returns the utilization of the domain with some members, in percent.
 func (f *fills) withSome(domain string, members []*Member) float64 {
 	return f.percentWith(domain, f.sumRequests(members))
 }
 
-// withPlan returns how full the plan's domain is with the group and without any of the pods that
-// may leave for it, like upstream: the next group may evict the remaining ones.
+// withPlan returns the utilization of the plan's domain, in percent. Like upstream, it includes the
+// group and excludes all pods that may leave for it, even if the plan keeps them: the next group
+// may evict these pods.
 func (f *fills) withPlan(p *RoomPlan, nodes []*cluster.Node, mayLeave leaveRule) float64 {
 	sum := make([]float64, len(f.scored))
 	for i := range p.Places {
@@ -121,8 +122,8 @@ func (f *fills) withPlan(p *RoomPlan, nodes []*cluster.Node, mayLeave leaveRule)
 	return f.percentWith(p.domain, sum)
 }
 
-// percentWith returns how full the domain is with additional requests. Resources that the group
-// does not request, and that only some nodes have, do not count.
+// percentWith returns the utilization of the domain with additional requests, in percent. A
+// resource does not count if the group does not request it and only some nodes have it.
 func (f *fills) percentWith(domain string, more []float64) float64 {
 	of := f.byDomain[domain]
 	sum, weights := 0.0, 0.0
@@ -136,8 +137,8 @@ func (f *fills) percentWith(domain string, more []float64) float64 {
 	return sum / max(weights, 1)
 }
 
-// sortByFullest sorts the domains by how full they would be with all members, the fullest first,
-// then by name. There may be thousands of domains, and as many members.
+// sortByFullest sorts the domains by their utilization with all members, the fullest first, then by
+// name. There may be thousands of domains and thousands of members.
 func (f *fills) sortByFullest(domains []string) {
 	full := make(map[string]float64, len(domains))
 	for _, domain := range domains {

@@ -22,23 +22,23 @@ type Placer struct {
 
 	searched int  // judgements of nodes by the search
 	gaveUp   bool // the search ended at its limit
-	declined bool // a plugin at Reserve has turned down the node that was found for a member
+	declined bool // a plugin rejected a member's node during Reserve
 }
 
 // hasEnough reports whether at least the needed number of members is placed.
 func (p *Placer) hasEnough() bool { return len(p.tentative.placed) >= p.Need }
 
 // place looks for nodes for as many members as possible. The result of the first pass, in
-// upstream's order, is final if it places as many as the group needs. The same applies if order
-// cannot matter: all members take the same room then, so no order places more. Otherwise members
-// that depend on each other are retried after all have been tried, then other orders are tried, and
-// finally placements are searched for. It ends early at the bound of the attempt.
+// upstream's order, is final if it places as many as the group needs. It is also final if the order
+// cannot matter: all members then take the same room, so no other order places more. Otherwise
+// place retries members that may depend on others, then tries other orders, and finally searches
+// for a placement. It ends early at the bound of the attempt.
 func (p *Placer) place() error {
 	if err := p.passFirst(); err != nil || p.isDone() {
 		return err
 	}
 	if !p.orderMatters() || len(p.tentative.placed) == 0 && !p.declined {
-		return nil // without a first one no order helps
+		return nil // if no member fits alone, no order helps
 	}
 	if err := p.repeatPass(); err != nil || p.isDone() {
 		return err
@@ -57,7 +57,7 @@ func (p *Placer) place() error {
 
 	p.tentative.Rewind(0)
 	if p.searchPlacement() {
-		return p.repeatPass() // more than are needed may fit
+		return p.repeatPass() // more members than needed may fit
 	}
 	return nil
 }
@@ -65,8 +65,8 @@ func (p *Placer) place() error {
 // isDone reports whether no other order needs to be tried.
 func (p *Placer) isDone() bool { return p.hasEnough() || p.bound.shortened }
 
-// passFirst is the pass that records the failures of members. It reuses the nodes found by the last
-// attempt if that was shortened. It ends early at the bound of the attempt.
+// passFirst is the pass that records the failures of members. If the last attempt was shortened,
+// passFirst reuses the nodes found by it. It ends early at the bound of the attempt.
 func (p *Placer) passFirst() error {
 	failed := failures{}
 	for i, m := range p.Members {
@@ -134,8 +134,8 @@ func (p *Placer) pass(order []*Member) error {
 // passFits reports whether enough members are placed after one pass over all of them.
 func (p *Placer) passFits() bool { return p.pass(p.Members) == nil && p.hasEnough() }
 
-// repeatPass retries the members without a node as long as each round places some: a member may
-// depend on another placed later.
+// repeatPass retries the members without a node as long as each round places at least one: a member
+// may depend on a member placed later.
 func (p *Placer) repeatPass() error {
 	for {
 		before := len(p.tentative.placed)
@@ -159,15 +159,15 @@ func (p *Placer) placeAnyhow() bool {
 	return p.place() == nil && p.hasEnough()
 }
 
-// tryMember decides a member and counts it on its node. It returns false if none is feasible.
+// tryMember decides a member and counts it on its node. It returns false if no node is feasible.
 func (p *Placer) tryMember(m *Member) (placed bool, err error) {
 	p.bound.addEffort(costOfDecision)
 	return p.takeNode(m, p.Decider.Decide(m.Asked))
 }
 
-// tryAgain is tryMember, but if the last attempt was shortened, and its node for the member is
-// still feasible, it takes that node, so that this attempt gets further. Members that depend on
-// other pods or on a plugin's results are decided again.
+// tryAgain is like tryMember, but reuses the node found by a shortened last attempt if it is still
+// feasible, so that this attempt gets further. Members that depend on other pods or on a plugin's
+// results are always decided again.
 func (p *Placer) tryAgain(m *Member) (placed bool, err error) {
 	n := p.Cluster.Node(p.Earlier.Reached[m.Pod.UID])
 	class := m.Waiting.Class
@@ -215,8 +215,8 @@ func (p *Placer) orderBySize() []*Member {
 	})
 }
 
-// sumCluster sums up the CPU, memory and other resources requested by members, such as GPUs, over
-// all nodes.
+// sumCluster returns the total CPU and memory of all nodes, and the totals of the other resources
+// requested by members, such as GPUs.
 func (p *Placer) sumCluster() (cpu, memory float64, others map[v1.ResourceName]float64) {
 	for i := range p.Cluster.Rooms {
 		cpu, memory = cpu+float64(p.Cluster.Rooms[i].CPU), memory+float64(p.Cluster.Rooms[i].Memory)
@@ -253,8 +253,9 @@ func (p *Placer) orderByFailure() []*Member {
 	})
 }
 
-// failures holds the members that failed at a position of the log, one of each class: while nothing
-// changes, other members of the class fail as well. Members of two sizes may alternate.
+// failures holds the members that failed at a position of the log, one per class: while nothing
+// changes, other members of the class also fail. It distinguishes classes because members of
+// different sizes may alternate.
 type failures struct {
 	position int
 	byClass  map[*cluster.PodClass]*Member
@@ -267,8 +268,8 @@ func (f *failures) note(m *Member, position int) {
 	f.byClass[m.Asked.Class] = m
 }
 
-// find returns a failed member like the given one, or nil. A nominated member may fit where its
-// peers do not.
+// find returns a failed member of the same class, or nil. It returns nil for a nominated member,
+// which may fit where others do not.
 func (f *failures) find(m *Member, position int) *Member {
 	if f.position != position || m.Waiting.Nominated != "" {
 		return nil

@@ -10,17 +10,17 @@ import (
 // Prospect is a domain where the groups below a composite may fit.
 type Prospect struct {
 	Domain string
-	Full   float64     // how much of it is requested if all members are there, in percent
-	least  domainBound // what it costs at least
+	Full   float64     // requested percentage of the domain if all members are there
+	least  domainBound // lower bound of the cost
 }
 
 // MayCostLess reports whether the domain may be cheaper than evicting some units.
 func (p *Prospect) MayCostLess(than [][]*cluster.Pod) bool { return costOf(than).compare(&p.least) > 0 }
 
 // ListProspects lists the domains of the topology key where the needed number of members may fit,
-// judged only by room: the fullest first. If pods may leave, the domains with the least important
-// leavers precede. Without such a domain, it returns the one with the most room, so that there is
-// one to explain the failure.
+// judged only by room, the fullest first. If pods may leave, domains with less important leavers
+// precede. If there is no such domain, the result is the domain with the most room, which serves to
+// explain the failure.
 func (a *Attempt) ListProspects(domains []string, leave bool) (list []Prospect) {
 	d, mayLeave := a.domains, leaveRule(nil)
 	if leave {

@@ -11,12 +11,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// RemovedPods are hypothetically off their nodes, so that decisions see their room as free. All of
-// them must be restored in the same step.
+// RemovedPods holds pods that are hypothetically off their nodes, so that decisions see their room
+// as free. All pods must be restored in the same step.
 type RemovedPods struct {
 	cluster *cluster.Cluster
 	pods    []*cluster.Pod
-	from    map[types.UID]*cluster.Node // of every pod that was ever removed, where it was
+	from    map[types.UID]*cluster.Node // previous node of every pod ever removed
 }
 
 // Without returns an empty set of removed pods.
@@ -50,7 +50,7 @@ func (r *RemovedPods) Restore(pods []*cluster.Pod) {
 	}
 }
 
-// RestoreAfter puts all pods but the first keep back.
+// RestoreAfter puts all pods except the first keep pods back.
 func (r *RemovedPods) RestoreAfter(keep int) {
 	for _, p := range r.pods[keep:] {
 		r.cluster.Place(p, r.from[p.UID])

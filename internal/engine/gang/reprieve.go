@@ -9,10 +9,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// reprieveVictims puts unneeded units back, while the effort lasts, and returns the rest.
+// reprieveVictims puts unneeded units back, while the effort lasts, and returns the remaining
+// units.
 func (c *victimSearch) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (leave [][]*cluster.Pod) {
 	c.sortForReprieve(units)
-	defer c.bound.extendPart()() // it need not come to its end
+	defer c.bound.extendPart()() // the reprieve may end early
 	together := c.pods.leastTogether()
 	for _, unit := range units {
 		if c.bound.isSpentTwice() || !c.reprieve(unit, gone, together) {
@@ -22,8 +23,8 @@ func (c *victimSearch) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods
 	return leave
 }
 
-// sortForReprieve orders units for reprieve: first units that violate a budget by leaving, then the
-// more important ones.
+// sortForReprieve orders units for reprieve: units that violate a budget by leaving come first,
+// then the others; both are ordered by importance.
 func (c *victimSearch) sortForReprieve(units [][]*cluster.Pod) {
 	breaks := map[*cluster.Pod]bool{}
 	for _, unit := range units {
@@ -41,7 +42,7 @@ func (c *victimSearch) sortForReprieve(units [][]*cluster.Pod) {
 }
 
 // reprieve puts a unit back if the pods still fit. Otherwise it changes nothing. At first only the
-// members on the unit's nodes move; if that is not enough, and the members differ, all are placed
+// members on the unit's nodes move. If this fails and the members differ, all members are placed
 // again, in any order, unless their total request exceeds the free room.
 func (c *victimSearch) reprieve(unit []*cluster.Pod, gone *RemovedPods, together amounts) bool {
 	var nodes []*cluster.Node
@@ -69,8 +70,9 @@ func (c *victimSearch) reprieve(unit []*cluster.Pod, gone *RemovedPods, together
 	return false
 }
 
-// fitsBeside reports whether all members may stay on their nodes with a unit back: affinity may act
-// between them wherever the unit is.
+// fitsBeside reports whether all members may stay on their nodes after a unit was put back.
+// Affinity terms of the unit or of a member may take effect on any node, so the members concerned
+// are judged again.
 func (c *victimSearch) fitsBeside(unit []*cluster.Pod) bool {
 	matters := slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return p.Class.HasAffinity() })
 	for _, p := range c.pods.placers() {
@@ -92,7 +94,7 @@ func (c *victimSearch) fitsBeside(unit []*cluster.Pod) bool {
 type movingMembers struct {
 	placer *Placer
 	were   []Place
-	stay   int // how many others are placed
+	stay   int // number of other placed members
 }
 
 // takeFrom takes the members off some nodes.
@@ -104,8 +106,8 @@ func (c *victimSearch) takeFrom(nodes []*cluster.Node) (moving []movingMembers) 
 	return moving
 }
 
-// isFree reports whether all nodes together have this much CPU and memory free, or taken by
-// members.
+// isFree reports whether the CPU and memory of all nodes that are free or used by members suffice
+// for the wanted amounts.
 func (c *victimSearch) isFree(wanted amounts) bool {
 	if c.roomFilter() == nil {
 		return true

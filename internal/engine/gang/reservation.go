@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// planReservation looks for the nodes where the group is likely to fit soonest: where the fewest
+// planReservation looks for the nodes where the group is likely to fit soonest, because the fewest
 // pods must end, in the best domain of the topology key. It restores the cluster.
 func (r *RoomMaker) planReservation() []Place {
 	r.bound.begin()
@@ -46,14 +46,14 @@ func (r *RoomMaker) planReservation() []Place {
 	return best
 }
 
-// mayEnd is the rule for pods that leave without eviction: those expected to end, except the
-// group's.
+// mayEnd is the leaveRule for pods that leave without eviction: all pods expected to end, except
+// for the group's pods.
 func (r *RoomMaker) mayEnd(p *cluster.Pod) (priority int64, leaves bool) {
 	return 0, endsByItself(p) && r.Units.Groups.GroupOf(p.UID) != r.Group
 }
 
-// endsByItself reports whether a pod is expected to end. Static pods and pods of controllers that
-// replace every pod are not.
+// endsByItself reports whether a pod is expected to end. Static pods, and pods of controllers that
+// replace every pod, are not expected to end.
 func endsByItself(p *cluster.Pod) bool {
 	if p.Terminating || p.Class.Controller == nil {
 		return true
@@ -77,9 +77,10 @@ func (r *RoomMaker) sortByUse(nodes []*cluster.Node) []*cluster.Node {
 }
 
 // placeOnceEnded places the needed number of members under the assumption that ending pods have
-// ended: the oldest on each node, then the next on each, until the members fit. One pod on each of
-// many nodes ends sooner than many pods on one node. It restores the cluster. It returns nil if the
-// members do not fit even after all of these pods have ended, or if the effort is exhausted first.
+// ended: first the oldest pod on each node, then the second oldest on each node, and so on until
+// the members fit. One pod on each of many nodes is expected to end sooner than many pods on one
+// node. It restores the cluster. It returns nil if the members do not fit even after all of these
+// pods have ended, or if the effort is exhausted first.
 func (r *RoomMaker) placeOnceEnded(nodes []*cluster.Node) (places []Place, ended int) {
 	gone := Without(r.Cluster)
 	defer gone.RestoreAfter(0)
@@ -116,8 +117,8 @@ func (r *RoomMaker) placeOnceEnded(nodes []*cluster.Node) (places []Place, ended
 	return r.describePlan(nil, true).Places, gone.Len()
 }
 
-// findNextToEnd returns the pod of a node expected to end first: a terminating one, or the oldest;
-// nil if no pod is expected to end.
+// findNextToEnd returns the pod on a node that is expected to end first: a terminating pod, or else
+// the oldest pod; nil if no pod is expected to end.
 func (r *RoomMaker) findNextToEnd(n *cluster.Node) (first *cluster.Pod) {
 	for _, p := range n.Pods {
 		if first == nil || endsSooner(p, first) {

@@ -12,16 +12,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// RoomMaker plans evictions for a group that does not fit. It restores the cluster: all removals
-// and placements are hypothetical.
+// RoomMaker plans evictions for a group that does not fit. All removals and placements are
+// hypothetical, and it restores the cluster.
 type RoomMaker struct {
 	victimSearch
 	tentative *Tentative
 	placer    *Placer
 	domains   *Domains
 
-	// arranged holds the members' places when victims were last found for them. They may fit only
-	// in this arrangement.
+	// arranged holds the members' places at the time when victims were last found. The members may
+	// fit only in this arrangement.
 	arranged []Place
 }
 
@@ -29,14 +29,14 @@ type RoomMaker struct {
 type RoomPlan struct {
 	Places  []Place
 	Victims [][]*cluster.Pod // units that leave together, the most important first
-	// Waits: pods must leave, or are leaving already. Otherwise the group fits in the current
+	// Waits is set if pods must leave or are leaving. Otherwise the group fits in the current
 	// cluster, in an arrangement not found before.
 	Waits bool
-	// Beside: the group has room without using that of any nominated pod.
+	// Beside is set if the group fits without using the room of any nominated pod.
 	Beside bool
 
-	domain string  // of the topology key
-	full   float64 // how much of it is requested then, in percent; see fills.withPlan
+	domain string  // domain of the topology key
+	full   float64 // requested percentage of the domain under the plan; see fills.withPlan
 }
 
 // cost returns the measures for comparing plans: the highest priority of a victim, then the number
@@ -54,8 +54,8 @@ func costOf(units [][]*cluster.Pod) *domainBound {
 	return c
 }
 
-// MayPreempt reports whether other pods may be evicted for the group: the profile preempts, and so
-// do all members. Otherwise there is no plan.
+// MayPreempt reports whether other pods may be evicted for the group: both the profile and all
+// members allow preemption. Otherwise there is no plan.
 func (r *Request) MayPreempt() bool {
 	return r.Profile.GroupPreemption && len(r.Members) >= r.Need && !slices.ContainsFunc(r.Members, func(m *Member) bool {
 		policy := m.Waiting.Class.Spec.PreemptionPolicy
@@ -70,7 +70,7 @@ func newRoomMaker(r *Request, bound *Bound, tentative *Tentative, placer *Placer
 }
 
 // planRoom looks for a way to place the needed number of members by evicting lower-priority pods,
-// in the cheapest domain of the topology key. It returns nil if that would not help.
+// in the cheapest domain of the topology key. It returns nil if evictions would not help.
 func (r *RoomMaker) planRoom() *RoomPlan {
 	r.bound.begin()
 	if r.domains.count == 0 {
@@ -92,7 +92,7 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 	fills, mayLeave := newFills(r.Request), r.victimRule()
 	list := r.domains.listPromising(domains, mayLeave)
 	r.Host.EvaluatedPlacements(len(domains)-len(list), false)
-	var best []*RoomPlan // that cost as much
+	var best []*RoomPlan // equally cheap plans
 	for b := range inTurn(r.bound, list) {
 		if len(best) > 0 && !r.mayImprove(best[0], b) {
 			continue
@@ -117,14 +117,16 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 }
 
 // mayImprove reports whether a domain may have a cheaper plan, or an equally cheap plan worth
-// examining: out-of-tree plugins may score it higher, or it may be fuller and little was spent.
+// examining: out-of-tree plugins may score it higher, or the domain may be fuller and little effort
+// was spent.
 func (r *RoomMaker) mayImprove(best *RoomPlan, b *domainBound) bool {
 	by := best.cost().compare(b)
 	return by > 0 || by == 0 && (r.Host.ScoresPlacements() || !r.bound.isDear())
 }
 
-// chooseByScore returns the plan with the highest score, the first by name among equals. The score
-// is the score of Domains.chooseBest, given that all plans have equally many members.
+// chooseByScore returns the plan with the highest score; among equals, the first by name. It uses
+// the score of Domains.chooseBest without the share of placed members, which is the same for all
+// plans.
 func (r *RoomMaker) chooseByScore(plans []*RoomPlan) *RoomPlan {
 	if len(plans) < 2 {
 		return append(plans, nil)[0]

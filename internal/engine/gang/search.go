@@ -11,23 +11,24 @@ import (
 )
 
 // search is a depth-first search for a placement, with backtracking. It takes the largest members
-// first, and tries the better nodes first. Members that depend on other pods are tried at every
-// point of that order.
+// first and tries the best nodes first. Members that depend on other pods are tried at every point
+// of this order.
 //
-// It is exact up to two symmetries: among identical empty nodes only one is tried, and identical
-// members are placed in the order of their nodes. It ends after until judgements.
+// It is exact up to two symmetries: only one of several identical empty nodes is tried, and
+// identical members are placed in the order of their nodes. The search ends after until judgements.
 type search struct {
 	*Placer
-	order     []*Member // members that are tried in this order
-	dependent []*Member // members that depend on which pods were placed before, tried at any point
-	plain     bool      // no member selects nodes or has volumes or devices: to all of them like nodes are the same
-	until     int       // of searched
-	ended     bool      // it came to until
+	order     []*Member // members tried in this order
+	dependent []*Member // members that depend on the pods placed before, tried at any point
+	plain     bool      // no member selects nodes or has volumes or devices, so like nodes are interchangeable
+	until     int       // limit of searched
+	ended     bool      // the search reached until
 }
 
-// searchPlacement searches for a placement of the needed number of members, and leaves them there.
+// searchPlacement searches for a placement of the needed number of members, and leaves the members
+// there.
 func (p *Placer) searchPlacement() bool {
-	devices := p.Cluster.ResourceSlices.Len() > 0 // nodes that are alike may have different ones
+	devices := p.Cluster.ResourceSlices.Len() > 0 // nodes that are otherwise alike may have different devices
 	s := &search{Placer: p, plain: true, until: p.bound.endOfSearch(p.searched)}
 	for _, m := range p.orderBySize() {
 		if dependsOnOthers(m) {
@@ -42,8 +43,8 @@ func (p *Placer) searchPlacement() bool {
 	return s.placeFrom(0)
 }
 
-// placeFrom places the needed number of members, choosing from order[i:] and from the unplaced ones
-// of dependent.
+// placeFrom places the needed number of members, choosing from order[i:] and from the unplaced
+// members of dependent.
 func (s *search) placeFrom(i int) bool {
 	if s.hasEnough() {
 		return true
@@ -52,7 +53,7 @@ func (s *search) placeFrom(i int) bool {
 		return false
 	}
 
-	// Try the next member in order first, then the members that may depend on the ones placed so
+	// Try the next member in order first, then the members that may depend on the pods placed so
 	// far.
 	if i < len(s.order) && s.tryNodes(s.order[i], i+1) {
 		return true
@@ -71,7 +72,7 @@ func (s *search) placeFrom(i int) bool {
 		tried = append(tried, m.Asked.Class)
 	}
 
-	return !s.ended && i < len(s.order) && s.placeFrom(i+1) // without that one
+	return !s.ended && i < len(s.order) && s.placeFrom(i+1) // skip that member
 }
 
 // canSuffice reports whether placing all remaining members would be enough.
@@ -85,7 +86,7 @@ func (s *search) canSuffice(i int) bool {
 	return len(s.tentative.placed)+left >= s.Need
 }
 
-// tryNodes tries all nodes for a member, and continues from order[i:] with each.
+// tryNodes tries all nodes for a member, and continues the search from order[i:] with each node.
 func (s *search) tryNodes(m *Member, i int) bool {
 	if s.searched += s.Cluster.Len(); s.searched > s.until {
 		s.ended, s.gaveUp = true, true
@@ -119,8 +120,9 @@ func (s *search) tryNodes(m *Member, i int) bool {
 	return false
 }
 
-// firstNodeFor returns the index of the first node to try: a member like the one placed last does
-// not go to a node before that one's. It is -1 for any other member.
+// firstNodeFor returns the index of the first node to try for a member. If the member is like the
+// last placed member, nodes before the node of the latter are skipped. For any other member, the
+// result is -1.
 func (s *search) firstNodeFor(m *Member) int32 {
 	last := len(s.tentative.placed) - 1
 	if last < 0 || m.Waiting.Class.HasAffinity() || dependsOnOthers(m) {
@@ -147,11 +149,11 @@ func (s *search) feasibleNodes(m *Member, first int32) (verdicts []*decide.NodeV
 	return verdicts, e.Feasible
 }
 
-// likeness is equal for interchangeable nodes: empty ones with the same parts. A node with pods or
-// nominated pods is unique.
+// likeness is equal for interchangeable nodes, which are empty and have the same parts. The
+// likeness of a node with pods or nominated pods is unique.
 type likeness struct {
 	cluster.Parts
-	node *cluster.Node // set if it has pods or nominated ones
+	node *cluster.Node // set if the node has pods or nominated pods
 }
 
 func likenessOf(n *cluster.Node) likeness {

@@ -10,19 +10,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// Tentative counts members on nodes in the cluster model itself, so that each decision sees the
-// earlier ones, and takes them back. None of this is reported or written.
+// Tentative counts members on nodes in the cluster model itself, so that each decision sees earlier
+// placements, and takes them off again. It reports and writes nothing.
 //
-// Invariant: exactly the members in placed count on nodes and have reservations; their Node is set,
-// and that of all other members is nil. It is not a pure stack: a reprieve takes members from the
-// middle. All changes go through the log of the cluster, so passes can detect them by its length.
+// Invariant: exactly the members in placed count on nodes, have reservations and a non-nil Node.
+// placed is not a pure stack: a reprieve removes members from the middle. All changes go through
+// the log of the cluster, so passes can detect them by its length.
 type Tentative struct {
 	cluster *cluster.Cluster
 	host    Host
-	placed  []*Member // in the order in which they were placed
+	placed  []*Member // in placement order
 }
 
-// Place counts a member on the node found for it, and reserves its needs there.
+// Place counts a member on the node found for it, and reserves the member's resources there.
 func (t *Tentative) Place(m *Member, found decide.Decision) error {
 	m.Node, m.Found = found.Node, found
 	if err := t.host.Reserve(m, found.Node); err != nil {
@@ -36,14 +36,14 @@ func (t *Tentative) Place(m *Member, found decide.Decision) error {
 	return nil
 }
 
-// PlaceAll counts members on their previous nodes. It skips a refused one.
+// PlaceAll counts members on their previous nodes. It skips refused members.
 func (t *Tentative) PlaceAll(places []Place) {
 	for _, p := range places {
 		_ = t.Place(p.Member, p.Decision)
 	}
 }
 
-// Rewind takes back all placed members but the first keep.
+// Rewind takes all placed members except the first keep members off their nodes.
 func (t *Tentative) Rewind(keep int) {
 	for len(t.placed) > keep {
 		last := len(t.placed) - 1
@@ -53,7 +53,7 @@ func (t *Tentative) Rewind(keep int) {
 	}
 }
 
-// removeFrom takes back the members on some nodes, the last one first, and returns their places.
+// removeFrom takes the members on some nodes off, the last placed first, and returns their places.
 func (t *Tentative) removeFrom(nodes []*cluster.Node) (were []Place) {
 	onThem := func(m *Member) bool { return slices.Contains(nodes, m.Found.Node) }
 	for _, m := range slices.Backward(t.placed) {
@@ -67,7 +67,8 @@ func (t *Tentative) removeFrom(nodes []*cluster.Node) (were []Place) {
 	return were
 }
 
-// takeOff takes a member already deleted from placed off its node, and restores its nomination.
+// takeOff takes a member off its node and restores its nomination. The caller has already deleted
+// the member from placed.
 func (t *Tentative) takeOff(m *Member) {
 	t.cluster.RemovePod(m.Pod.UID)
 	t.releaseMember(m)
@@ -101,9 +102,9 @@ func (t *Tentative) listPlaces() []Place {
 	return places
 }
 
-// protectMember keeps a just placed member from being a victim of a later one with a priority of at
-// most highest: if that exceeds its priority, the member counts on its node with the maximum
-// priority, until it is taken off.
+// protectMember prevents later members, with a priority of at most highest, from choosing a just
+// placed member as a victim. If highest exceeds the member's priority, the member counts on its
+// node with the maximum priority until it is taken off.
 func (t *Tentative) protectMember(m *Member, highest int32) {
 	if m.Waiting.Class.Priority < highest {
 		replacePod(t.cluster, m.Waiting, m.Node)

@@ -7,25 +7,26 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Tree is a tree of groups to make room for. Package cycle, which owns the structure of the tree,
-// places its groups, each by an [Attempt].
+// Tree is a tree of groups that need room. Package cycle owns the structure of the tree and places
+// each of its groups by an [Attempt].
 type Tree interface {
 	// Place places the groups on the cluster in its hypothetical state, and reports whether at
-	// least the needed number is placed; otherwise none is. anyhow: in any order.
+	// least the needed number is placed; otherwise no group is placed. If anyhow is set, groups are
+	// placed in any order.
 	Place(anyhow bool) bool
-	// PlaceWith is Place with evictions, made through room, for groups that do not fit.
+	// PlaceWith is like Place, but evicts pods through room for groups that do not fit.
 	PlaceWith(room *TreeRoom) bool
 	// Rewind takes all groups off their nodes.
 	Rewind()
 	// Placed lists the attempts of the placed groups.
 	Placed() []*Attempt
 	// Remember returns a function that restores the current placement after the groups were taken
-	// off.
+	// off their nodes.
 	Remember() (restore func())
 }
 
-// PlanTree is PlanRoom for all groups of a tree. The attempt is one for all its pods together, and
-// places none of them itself.
+// PlanTree is the counterpart of PlanRoom for all groups of a tree. The attempt covers all pods of
+// the tree, but the tree places them.
 func (a *Attempt) PlanTree(tree Tree) *RoomPlan {
 	if !a.MayPreempt() {
 		return nil
@@ -37,22 +38,22 @@ func (a *Attempt) PlanTree(tree Tree) *RoomPlan {
 	return crew.plan()
 }
 
-// treePodSet is the set of pods of all groups of a tree. Members of all of them have the priority
-// of its root, so that none is a victim of another.
+// treePodSet is the set of pods of all groups of a tree. All members have the priority of the
+// tree's root, so no member is a victim of another.
 type treePodSet struct {
 	victimSearch
 	tree   Tree
-	unlike bool // see areUnlike
+	unlike bool // result of areUnlike
 }
 
 func (t *treePodSet) fit() bool              { return t.tree.Place(false) }
 func (t *treePodSet) fitAnyhow() bool        { return t.tree.Place(true) }
 func (t *treePodSet) rewind()                { t.tree.Rewind() }
 func (t *treePodSet) differ() bool           { return t.unlike }
-func (t *treePodSet) leastTogether() amounts { return amounts{} } // groups that are not needed may be left out
+func (t *treePodSet) leastTogether() amounts { return amounts{} } // groups beyond the needed number may be left out
 
-// areUnlike reports whether the order of placing the groups of a tree may matter: apart from their
-// groups, their pods are not all alike.
+// areUnlike reports whether the order of placing the groups of a tree may matter: the pods differ
+// in more than their groups.
 func (r *Request) areUnlike() bool {
 	stripped := map[*cluster.PodClass]*cluster.PodClass{}
 	as := *r
@@ -70,8 +71,8 @@ func (r *Request) areUnlike() bool {
 	return as.orderMatters()
 }
 
-// find evicts pods for each group in turn, as for a standalone group. If that is not enough, it
-// places the tree after removing all lower-priority pods, which upstream does first.
+// find evicts pods for each group in turn, as for a standalone group. If this fails, it places the
+// tree after removing all lower-priority pods, which upstream does first.
 func (t *treePodSet) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	before := gone.Len()
 	room := &TreeRoom{gone: gone}
@@ -91,7 +92,7 @@ func (t *treePodSet) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	return units, ok
 }
 
-// refit keeps the groups in the places where find left them.
+// refit keeps the groups in the places found by find.
 func (t *treePodSet) refit() bool { return true }
 
 func (t *treePodSet) anew() bool {
@@ -115,14 +116,15 @@ func (t *treePodSet) placers() (list []*Placer) {
 	return list
 }
 
-// TreeRoom hypothetically evicts pods for the groups of a tree in turn. A nil TreeRoom evicts none.
+// TreeRoom hypothetically evicts pods for the groups of a tree in turn. A nil TreeRoom evicts no
+// pods.
 type TreeRoom struct {
 	gone  *RemovedPods
-	units [][]*cluster.Pod // in the order in which they left
+	units [][]*cluster.Pod // in eviction order
 }
 
-// MakeFor evicts pods for a group that does not fit, and places the group. It returns false, with
-// everything restored, if that would not help.
+// MakeFor evicts pods for a group that does not fit, and places the group. If evictions do not
+// help, it restores the previous state and returns false.
 func (r *TreeRoom) MakeFor(a *Attempt) bool {
 	plan, before := a.PlanRoom(), r.Len()
 	if plan == nil {
@@ -157,7 +159,7 @@ func (r *TreeRoom) Remove(units [][]*cluster.Pod) {
 	}
 }
 
-// Restore puts all units but the first keep back, and returns them.
+// Restore puts all units except the first keep units back, and returns the restored units.
 func (r *TreeRoom) Restore(keep int) (back [][]*cluster.Pod) {
 	if r.Len() == keep {
 		return nil

@@ -16,8 +16,8 @@ import (
 )
 
 // Units determines which pods leave together, and which may be evicted for a preemptor. A unit is a
-// pod, or all pods of a group that is disrupted as a whole, or of the highest such composite group
-// above it.
+// single pod, all pods of a group disrupted as a whole, or all pods of the highest composite group
+// disrupted as a whole.
 type Units struct {
 	Cluster *cluster.Cluster
 	Groups  *groups.Set
@@ -62,11 +62,12 @@ func (u Units) OnNodes(of ...*groups.Group) (list []*cluster.Pod) {
 	return list
 }
 
-// Together lists the pods on nodes that leave together with those of a group, including these.
+// Together lists all pods on nodes that leave together with the pods of a group, including the
+// group's own pods.
 func (u Units) Together(g *groups.Group) []*cluster.Pod { return u.OnNodes(g.Together()...) }
 
-// BreakBudget reports whether a disruption budget forbids evicting all of the pods. Pods already
-// leaving do not count.
+// BreakBudget reports whether a disruption budget forbids evicting all of the pods. Terminating
+// pods do not count.
 func (u Units) BreakBudget(pods []*cluster.Pod) bool {
 	leave := map[*cluster.Budget]int32{}
 	for _, p := range pods {
@@ -85,8 +86,8 @@ func (u Units) BreakBudget(pods []*cluster.Pod) bool {
 	return false
 }
 
-// CountViolations counts the pods of the units whose eviction, after that of all their
-// predecessors, violates a disruption budget.
+// CountViolations counts the pods whose eviction violates a disruption budget if all pods of the
+// units are evicted in order.
 func (u Units) CountViolations(units [][]*cluster.Pod) (violations int) {
 	left := map[*cluster.Budget]int32{}
 	for _, p := range slices.Concat(units...) {
@@ -99,7 +100,7 @@ func (u Units) CountViolations(units [][]*cluster.Pod) (violations int) {
 			}
 			if left[budget]--; left[budget] < 0 {
 				violations++
-				break // the budgets after the first violated one keep what they allow
+				break // the budgets after the first violated budget are not decremented
 			}
 		}
 	}
@@ -109,16 +110,17 @@ func (u Units) CountViolations(units [][]*cluster.Pod) (violations int) {
 // A Preemptor is a pod or a group that looks for victims.
 type Preemptor struct {
 	Group           *groups.Group // nil for a lone pod
-	Lowest, Highest int32         // priorities of its pods; for a lone pod both are its own
-	// Gentle: the profile spares all groups of at least the preemptor's priority. The successor of
-	// one of their pods would wait with that priority, and could preempt the preemptor in turn.
+	Lowest, Highest int32         // priorities of its pods; for a lone pod, both are its own priority
+	// Gentle is set if the profile spares all groups with at least the preemptor's priority. The
+	// successor of an evicted pod of such a group would wait with the group's priority, and could
+	// preempt the preemptor in turn.
 	Gentle bool
 }
 
 // Protect keeps pods from being chosen as victims for reasons invisible to a search on their nodes:
 // they belong to the preemptor's group, or their group leaves as a whole and is as important as the
-// preemptor. With budgets, it also protects groups that could not leave without violating one. The
-// caller releases them.
+// preemptor. With budgets, it also protects groups that cannot leave without violating a budget.
+// The caller must release the protected pods.
 func (u Units) Protect(preemptor Preemptor, budgets bool) *ProtectedPods {
 	protected := &ProtectedPods{cluster: u.Cluster}
 	if preemptor.Group != nil {
@@ -148,17 +150,17 @@ func (u Units) Protect(preemptor Preemptor, budgets bool) *ProtectedPods {
 	return protected
 }
 
-// ProtectedPods count on their nodes with the maximum priority, so that no search for victims
-// chooses them. They must be released in the step that protected them.
+// ProtectedPods holds pods that count on their nodes with the maximum priority, so that no search
+// for victims chooses them. The step that protects pods must also release them.
 type ProtectedPods struct {
 	cluster *cluster.Cluster
-	pods    []*cluster.Pod // as they were
+	pods    []*cluster.Pod // the original pods
 }
 
 // Len returns the number of protected pods.
 func (s *ProtectedPods) Len() int { return len(s.pods) }
 
-// addBelow protects a pod if a preemptor of this priority could choose it.
+// addBelow protects a pod if a preemptor with the given priority could choose it.
 func (s *ProtectedPods) addBelow(p *cluster.Pod, priority int32) {
 	if p.Class.Priority < priority {
 		replacePod(s.cluster, p, p.Node)
@@ -196,8 +198,8 @@ func topPriority(c *cluster.Cluster, p *cluster.Pod) *cluster.PodClass {
 	return c.Pending(&as).Class
 }
 
-// ProtectNominations protects the nominations of lower-priority pods from a pod of this priority,
-// until release is called.
+// ProtectNominations protects the nominations of lower-priority pods from a pod of the given
+// priority, until release is called.
 func ProtectNominations(c *cluster.Cluster, priority int32) (release func()) {
 	var were []*cluster.Pod
 	for _, n := range c.NominatedNodes() {
@@ -218,9 +220,9 @@ func ProtectNominations(c *cluster.Cluster, priority int32) (release func()) {
 	}
 }
 
-// compareImportance orders units like upstream, the most important first: by priority, then units
-// below a composite that is disrupted as a whole, then other pods of groups; then by the number of
-// pods, and by the running time of the first of them.
+// compareImportance orders units like upstream, the most important first: by priority, then by kind
+// (units below a composite disrupted as a whole, then other pods of groups, then pods without a
+// group), then by the number of pods, and finally by the running time of their first pod.
 func (u Units) compareImportance(x, y []*cluster.Pod) int {
 	px, kindX := u.rankOf(x[0])
 	py, kindY := u.rankOf(y[0])

@@ -12,23 +12,23 @@ import (
 // Verdict is the outcome of an attempt that placed too few members.
 type Verdict struct {
 	Tried, Needed int
-	Fit           int // that found a node in the first pass, in the best domain
-	NotReached    int // that were not looked at
+	Fit           int // number of members with a node after the first pass, in the best domain
+	NotReached    int // number of members not examined
 
 	// Domains counts the domains of the topology key; 0 without a key. NoDomain is the message for
 	// a key missing on all nodes.
 	Domains  int
 	NoDomain string
-	// Stopped is the first member that fits nowhere; nil if none was found.
+	// Stopped is the first member that fits nowhere, or nil.
 	Stopped *Member
-	// Delay is the time for which the group must be unschedulable before pods leave for it, if it
-	// has not been.
+	// Delay is the time for which the group must be unschedulable before pods are evicted for it; 0
+	// if this time has passed.
 	Delay time.Duration
 	// Searched is the number of judgements when the search reached its limit; 0 if it completed.
 	Searched int
 
-	// Cut: domains were skipped for now. Shortened: the attempt ended at its bound. Further: the
-	// next one may get further. Conclude sets it.
+	// Cut is set if domains were skipped for now, Shortened if the attempt ended at its bound, and
+	// Further if the next attempt may get further. Conclude sets Further.
 	Cut, Shortened, Further bool
 }
 
@@ -69,8 +69,8 @@ func (a *Attempt) Conclude() (*Verdict, Memory) {
 // IsTriedAgain reports whether the group is retried after its back-off in any case.
 func (v *Verdict) IsTriedAgain() bool { return v.Cut || v.Further }
 
-// Reason explains why the group as a whole is not placed: how many of its pods fit, and what
-// stopped the next one.
+// Reason explains why the group as a whole is not placed: the number of pods that fit, and the
+// failure of the next pod.
 func (v *Verdict) Reason() string {
 	if v.Tried < v.Needed {
 		return fmt.Sprintf("%d more pods are needed at once, and %d may be scheduled now; "+
@@ -92,7 +92,7 @@ func (v *Verdict) Reason() string {
 	return b.String()
 }
 
-// writeFit writes how many pods fit, and why the first failing one does not.
+// writeFit writes the number of pods that fit, and the failure of the first pod that does not fit.
 func (v *Verdict) writeFit(b *strings.Builder) {
 	if v.Domains > 0 {
 		fmt.Fprintf(b, "0/%d placements are available, in the best one ", v.Domains)
@@ -110,7 +110,7 @@ func (v *Verdict) writeFit(b *strings.Builder) {
 	}
 }
 
-// writeBound writes which parts the attempt skipped, and when they are made up for.
+// writeBound writes which parts the attempt skipped, and when they will be examined.
 func (v *Verdict) writeBound(b *strings.Builder) {
 	if v.NotReached > 0 {
 		fmt.Fprintf(b, " It took too long to look at the other %d pods.", v.NotReached)

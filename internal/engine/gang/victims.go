@@ -16,7 +16,7 @@ func (r *RoomMaker) rewind()            { r.tentative.Rewind(0) }
 func (r *RoomMaker) placers() []*Placer { return []*Placer{r.placer} }
 func (r *RoomMaker) differ() bool       { return r.orderMatters() }
 
-// find finds victims, and records the places of members without them.
+// find finds victims, and records the places of members after the victims have left.
 func (r *RoomMaker) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	units, ok = r.findInSomeOrder(gone)
 	r.arranged = r.tentative.listPlaces()
@@ -24,8 +24,8 @@ func (r *RoomMaker) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	return units, ok
 }
 
-// refit places the members as seems best, or else in the places recorded by find: they may fit only
-// in this arrangement.
+// refit places the members in the best nodes found, or else in the places recorded by find, because
+// they may fit only in this arrangement.
 func (r *RoomMaker) refit() bool {
 	if r.placer.placeAnyhow() {
 		return true
@@ -45,9 +45,9 @@ func (r *RoomMaker) anew() bool {
 	return false
 }
 
-// findInSomeOrder finds victims for the members in their order and, if they differ and that is not
-// enough, in other orders. Finally it searches for a placement without any lower-priority pods,
-// which upstream does first: it takes more pods than necessary.
+// findInSomeOrder finds victims for the members in their order and, if this fails and the members
+// differ, in other orders. Finally it searches for a placement without any lower-priority pods.
+// Upstream does this first, although it removes more pods than necessary.
 func (r *RoomMaker) findInSomeOrder(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	before := gone.Len()
 	if units, ok = r.findOneByOne(gone, r.Members); ok || !r.orderMatters() {
@@ -71,8 +71,9 @@ func (r *RoomMaker) findInSomeOrder(gone *RemovedPods) (units [][]*cluster.Pod, 
 	return r.removeAllLower(gone)
 }
 
-// findOneByOne places members in turn. If one fits nowhere, its victims are removed as for a single
-// pod, with all pods that leave together with them. It is not ok if too few can be placed.
+// findOneByOne places members in turn. If a member fits nowhere, its victims are determined as for
+// a single pod, and removed with all pods that leave together with them. ok is false if too few
+// members can be placed.
 func (r *RoomMaker) findOneByOne(gone *RemovedPods, order []*Member) (units [][]*cluster.Pod, ok bool) {
 	hopeless, highest := failures{}, r.highestPriority()
 	for _, m := range order {
@@ -111,12 +112,12 @@ func (r *RoomMaker) findOneByOne(gone *RemovedPods, order []*Member) (units [][]
 	return units, r.placer.hasEnough()
 }
 
-// removeVictims removes the units of a member's victims. It is not ok if one of these is in the
-// tree of the group: it was placed in this attempt, and so not protected.
+// removeVictims removes the units of a member's victims. ok is false if a victim is in the tree of
+// the group: it was placed in this attempt and is therefore not protected.
 func (r *RoomMaker) removeVictims(victims []*cluster.Pod, gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	for _, victim := range victims {
 		if victim.Node == nil {
-			continue // it left together with another one
+			continue // it left together with another victim
 		}
 		if r.Units.Groups.GroupOf(victim.UID).SharesTree(r.Group) {
 			return nil, false

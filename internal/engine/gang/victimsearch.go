@@ -12,29 +12,30 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// victimSearch finds the pods to evict so that a set of pods fits on the nodes that it is currently
-// confined to: at first more than necessary, then some are reprieved. It restores the cluster: all
-// removals and placements are hypothetical. Every function that removes pods returns them as whole
-// units.
+// victimSearch finds the pods to evict so that a set of pods fits on the nodes to which it is
+// currently confined. At first it removes more pods than necessary, then it reprieves some of them.
+// All removals and placements are hypothetical, and it restores the cluster. Every function that
+// removes pods returns whole units.
 type victimSearch struct {
-	*Request // of the group; for a tree, of all its groups together
+	*Request // request of the group; for a tree, a joint request of all its groups
 	bound    *Bound
 	pods     podSet
 }
 
-// podSet is the set of pods to make room for: the members of a group, or those of all groups of a
-// tree. Placed pods stay on their nodes until rewind.
+// podSet is the set of pods that need room: the members of a group or of all groups of a tree.
+// Placed pods stay on their nodes until rewind.
 type podSet interface {
-	// fit places the rest of the pods in one order, and reports whether all needed pods are placed.
-	// If not, a part of them may be placed.
+	// fit places the unplaced pods in one order, and reports whether all needed pods are placed. If
+	// not, some pods may be placed.
 	fit() bool
-	// fitAnyhow is fit, in any order.
+	// fitAnyhow is like fit, but places the pods in any order.
 	fitAnyhow() bool
-	// find removes pods until the pods fit. If it is not ok, none of them is placed.
+	// find removes other pods until the pods of the set fit. If ok is false, no pod of the set is
+	// placed.
 	find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool)
 	// refit places the pods again after a successful find.
 	refit() bool
-	// anew re-places all of the pods, in any order. If they do not fit, it restores the previous
+	// anew places all pods again, in any order. If they do not fit, it restores the previous
 	// placement.
 	anew() bool
 	// rewind takes the pods off their nodes.
@@ -47,7 +48,7 @@ type podSet interface {
 	leastTogether() amounts
 }
 
-// plan plans for the pods within their current confinement.
+// plan returns a plan for the pods within their current confinement.
 func (c *victimSearch) plan() *RoomPlan {
 	gone := Without(c.Cluster)
 	defer gone.RestoreAfter(0)
@@ -76,8 +77,8 @@ func (c *victimSearch) plan() *RoomPlan {
 	return c.describePlan(victims, len(victims)+gone.Len() > 0)
 }
 
-// removeLeaving removes pods already preempted and still terminating: if that is enough, no other
-// pod must be evicted.
+// removeLeaving removes preempted pods that are still terminating. If this frees enough room, no
+// other pod must be evicted.
 func (c *victimSearch) removeLeaving(gone *RemovedPods) {
 	highest := c.highestPriority()
 	for _, p := range c.Host.Leaving() {
@@ -87,7 +88,7 @@ func (c *victimSearch) removeLeaving(gone *RemovedPods) {
 	}
 }
 
-// planBeside plans without victims, and without using the room of nominated pods.
+// planBeside returns a plan without victims that does not use the room of nominated pods.
 func (c *victimSearch) planBeside(gone *RemovedPods) *RoomPlan {
 	defer ProtectNominations(c.Cluster, c.LowestPriority())()
 	defer c.pods.rewind()
@@ -110,8 +111,8 @@ func (c *victimSearch) describePlan(victims [][]*cluster.Pod, waits bool) *RoomP
 	return p
 }
 
-// victimRule returns the rule for pods that may be evicted for the group. Pods already leaving cost
-// nothing.
+// victimRule returns the rule for pods that may be evicted for the group. Evicting terminating pods
+// costs nothing.
 func (c *victimSearch) victimRule() leaveRule {
 	highest := c.highestPriority()
 	return func(p *cluster.Pod) (priority int64, leaves bool) {
@@ -122,16 +123,17 @@ func (c *victimSearch) victimRule() leaveRule {
 	}
 }
 
-// findVictims removes pods until they fit. It first also protects groups unable to leave as a
-// whole without violating a budget; then only the too important ones; finally it evicts
-// low-priority groups despite the higher priority of their pods.
+// findVictims removes pods until the pod set fits. At first it protects all too important groups
+// and all groups that cannot leave as a whole without violating a budget, then only the too
+// important groups. Finally it evicts low-priority groups even if their pods have a higher
+// priority.
 func (c *victimSearch) findVictims(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	protected := c.protect(true)
 	most := protected.Len()
 	units, ok = c.findUnprotected(gone, protected)
 
 	if !ok && most > 0 && !c.keepsBudgets() {
-		if protected = c.protect(false); protected.Len() < most { // else no budget made the difference
+		if protected = c.protect(false); protected.Len() < most { // otherwise budgets protected no additional pod
 			units, ok = c.findUnprotected(gone, protected)
 		}
 		protected.Release()
@@ -149,7 +151,7 @@ func (c *victimSearch) protect(budgets bool) *ProtectedPods {
 	return c.Units.Protect(preemptor, budgets)
 }
 
-// findUnprotected removes pods outside protected, then releases protected. If it is not ok, the
+// findUnprotected removes pods outside protected, then releases protected. If ok is false, the
 // removed pods are restored.
 func (c *victimSearch) findUnprotected(gone *RemovedPods, protected *ProtectedPods) (units [][]*cluster.Pod, ok bool) {
 	before := gone.Len()
@@ -182,8 +184,9 @@ func (c *victimSearch) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod
 		return needed, true
 	}
 
-	// The other units took more than room: the first pod of a series fits only if no pod matching
-	// its affinity exists anywhere. Return all units, for a reprieve one by one.
+	// The other units affected more than room: a pod that matches its own affinity may be placed as
+	// the first of its kind only if no matching pod exists anywhere. Return all units, so that they
+	// are reprieved one by one.
 	c.pods.rewind()
 	for _, unit := range others {
 		gone.Remove(unit...)
@@ -191,7 +194,8 @@ func (c *victimSearch) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod
 	return append(needed, others...), c.pods.fitAnyhow()
 }
 
-// splitByUse splits units into those with a pod on a node of a placed member, and the rest.
+// splitByUse splits units into those with a pod on a node of a placed member, and the remaining
+// units.
 func (c *victimSearch) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (needed, others [][]*cluster.Pod) {
 	taken := map[*cluster.Node]bool{}
 	for _, p := range c.pods.placers() {
@@ -209,7 +213,7 @@ func (c *victimSearch) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (ne
 	return needed, others
 }
 
-// removeLowerFrom removes the pods of a node less important than every member.
+// removeLowerFrom removes the pods on a node that are less important than every member.
 func (c *victimSearch) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [][]*cluster.Pod) {
 	lowest := c.LowestPriority()
 	for _, p := range slices.Clone(n.Pods) {
@@ -227,14 +231,15 @@ func (c *victimSearch) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (unit
 	return units
 }
 
-// isLowUnit reports whether a group leaves only as a whole, and has a lower priority than the
-// members, whatever the priorities of its pods are.
+// isLowUnit reports whether a group leaves only as a whole and has a lower priority than the
+// members. The priorities of its pods are ignored.
 func (c *victimSearch) isLowUnit(g *groups.Group) bool {
 	return g != nil && !g.SharesTree(c.Group) && g.Whole() && g.Priority() < c.LowestPriority()
 }
 
-// removeLowUnits also removes such groups, the lowest first, until they fit: the search on
-// nodes only considers the priorities of their pods. If it is not ok, removed pods stay removed.
+// removeLowUnits also removes the groups selected by isLowUnit, the lowest priority first, until
+// the pod set fits. The search on nodes ignores them because it only considers the priorities of
+// pods. If ok is false, removed pods stay removed.
 func (c *victimSearch) removeLowUnits(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	low := slices.DeleteFunc(slices.Clone(c.Units.Groups.Sorted()), func(g *groups.Group) bool { return !c.isLowUnit(g) })
 	slices.SortStableFunc(low, func(x, y *groups.Group) int { return cmp.Compare(x.Priority(), y.Priority()) })

@@ -59,7 +59,7 @@ type Group struct {
 
 	// Full and Woken are used for a group in a tree. Full is set once its pods are bound and the
 	// tree was notified. Woken is set once the tree was notified that the group has been scheduled
-	// and still exists. The loss of a member or of the group resets both.
+	// and still exists. A lost member or a change of the tree resets both.
 	Full, Woken bool
 
 	// Shortened counts the attempts that ended at their bound since the group was placed, and
