@@ -16,7 +16,7 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 	r.markFeasible()
 	left, failed := r.askNodes(q)
 	if failed {
-		return d.plain.decide(p, d.tie) // which finds the error to report: the first
+		return d.plain.decide(p, d.tie) // Plain finds the error to report: the first one
 	}
 	if len(left) == 0 {
 		return Decision{}
@@ -47,7 +47,7 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 	return Decision{Node: d.c.Nodes[best], Total: total, Feasible: len(left)}
 }
 
-// addScores adds the scores that groups cannot express.
+// addScores adds the scores of scorers that groups cannot express.
 func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []int32, totals, fines []int64) error {
 	feasible := make([]*cluster.Node, len(nodes))
 	for i, node := range nodes {

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// setApart finds the nodes to judge individually: nodes in domains with counted pods, where nodes
-// are grouped by count; nodes with nominated pods; and nodes outside all trees.
+// setApart finds the nodes to judge individually: nodes in domains with counted pods, if the tally
+// groups nodes by count; nodes with nominated pods; and nodes outside all trees.
 func (s *survey) setApart() {
 	for k, t := range s.tallies {
 		if !t.byCount {
@@ -114,7 +114,7 @@ func (s *survey) buildGroups() {
 }
 
 // lacksNominatedRoom reports whether a node cannot take the pod in addition to the pods nominated
-// to it, treating the latter as placed.
+// to it.
 func (s *survey) lacksNominatedRoom(node int32) bool {
 	n := s.ix.c.Nodes[node]
 	if len(n.Nominated) == 0 {

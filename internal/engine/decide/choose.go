@@ -94,8 +94,8 @@ func chosen(node int32, total int64, feasible int) choice {
 	return choice{node, total, feasible}
 }
 
-// weighConstraints weighs the soft constraints. among lists the feasible nodes to consider; nil:
-// all.
+// weighConstraints weighs the soft constraints. among lists the feasible nodes to consider; nil
+// means all.
 func (r *ranking) weighConstraints(among []int32) []float64 {
 	if len(r.plan.soft) == 0 {
 		return nil
@@ -117,7 +117,7 @@ func (r *ranking) weighConstraints(among []int32) []float64 {
 	return weights
 }
 
-// domainsOf counts the domains node by node, for tallies whose groups do not distinguish them.
+// domainsOf counts the domains node by node, for tallies whose groups do not distinguish domains.
 func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
 	clear(r.scratch.seen)
 	count := func(node int32) {
@@ -147,7 +147,8 @@ func (r *ranking) chooseFinely(t *tie, feasible int) choice {
 	return chosen(node, total, feasible)
 }
 
-// finestNodes returns the best nodes, at least one, and their total.
+// finestNodes returns the best nodes by total and fine score, and their total. There is at least
+// one.
 func (r *ranking) finestNodes() (nodes []int32, total int64) {
 	r.weighSpread(r.weighConstraints(nil))
 	b := r.findBounds()
@@ -174,7 +175,8 @@ func (r *ranking) finestNodes() (nodes []int32, total int64) {
 	return nodes, total
 }
 
-// keepFiner adds a node to the finest ones, restarts the list with it, or skips it.
+// keepFiner adds a node to the list of nodes with the highest fine score, restarts the list with
+// the node, or skips the node.
 func (r *ranking) keepFiner(nodes []int32, node int32) []int32 {
 	switch {
 	case len(nodes) == 0, r.fine[node] == r.fine[nodes[0]]:
@@ -185,7 +187,7 @@ func (r *ranking) keepFiner(nodes []int32, node int32) []int32 {
 	return nodes
 }
 
-// fineOf returns a node's fine score, or 0 without fine scores.
+// fineOf returns a node's fine score, or 0 if the ranking has no fine scores.
 func (r *ranking) fineOf(node int32) int64 {
 	if r.fine == nil {
 		return 0

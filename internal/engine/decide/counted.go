@@ -9,7 +9,7 @@ import (
 )
 
 // countedLooks lists, without duplicates, the looks of pods that may count in the tallies of a
-// plan. all: any look may. The list is valid until the next call.
+// plan. If all is set, any look may count. The list is valid until the next call.
 func (pl *plan) countedLooks(ix *index) (looks []*lookPods, all bool) {
 	own := pl.ownSelectors()
 	ix.nameKeys(own...)

@@ -63,7 +63,7 @@ func (r *ranking) sumUp() {
 	r.tallies = kept
 }
 
-// spreadCounts adds the counts of merged tallies' parts, which are by domain, to the nodes.
+// spreadCounts adds the counts by domain of the parts of merged tallies to the counts by node.
 func (r *ranking) spreadCounts() {
 	for _, t := range r.tallies {
 		for i := range t.parts {
@@ -125,7 +125,8 @@ func (r *ranking) countPod(node int32, e effect, sign int64, terminating bool) (
 	return domain, t.addPods(domain, sign*e.weight)
 }
 
-// countInSum is countPod for a merged tally, and regroups the nodes of the domain itself.
+// countInSum is the variant of countPod for a merged tally. Unlike countPod, it also regroups the
+// nodes of the domain.
 func (r *ranking) countInSum(t *tally, node int32, e effect, sign int64) {
 	part := &t.parts[e.part]
 	domain := part.domain[node]

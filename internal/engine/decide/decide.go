@@ -13,7 +13,7 @@ import (
 
 // Decide finds the best node for a pending pod. It does not place the pod.
 func (d *Decider) Decide(p *cluster.Pod) Decision {
-	d.ix.followLog() // what a ranking is made from must be as new as the ranking
+	d.ix.followLog() // a new ranking requires an up-to-date index
 	d.meter.Clock++
 	d.cache.dropIdle()
 	if d.meter.Clock%often == 0 {
@@ -51,7 +51,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 		}
 	}()
 	if failed {
-		return d.plain.decide(p, d.tie) // which finds the error to report: the first
+		return d.plain.decide(p, d.tie) // Plain finds the error to report: the first one
 	}
 	if len(pl.asked)+len(pl.askedScores) > 0 {
 		return d.chooseAmong(r, p, pl, questions)
@@ -59,7 +59,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	return d.decisionOf(r.chooseNode(d.tie))
 }
 
-// tryNominated returns the pod's nominated node if it can take the pod now; no other node is
+// tryNominated returns the pod's nominated node if that node can take the pod now; no other node is
 // examined in that case. Like upstream, it ignores node names returned by PreFilter plugins.
 func (d *Decider) tryNominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node, error) {
 	n := d.c.Node(p.Nominated)

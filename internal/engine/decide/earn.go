@@ -5,8 +5,8 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/decide/effort"
 
-// recordCost records the cost of a survey for a class. Once the surveys of a class have cost as
-// much as a ranking would, and its pods keep arriving, the class gets a ranking.
+// recordCost records the cost of a survey for a class. The class gets a ranking once its surveys
+// have cost as much as a ranking would and its pods keep arriving.
 func (ca *cache) recordCost(known *recentPlan, s *survey) {
 	const little = 64 // not worth recording
 	s.work += s.b.looked
@@ -29,12 +29,12 @@ func (ca *cache) recordCost(known *recentPlan, s *survey) {
 	ca.effort[known.class.ID] = e
 }
 
-// deservesRanking reports whether a class with the given effort gets a ranking. Choosing from a
-// ranking with little to catch up on is faster than even the cheapest survey; after enough cheap
-// surveys a ranking pays for itself. A ranking that must catch up on the placements of many other
-// classes is slower than a cheap survey.
+// deservesRanking reports whether a class with the given effort gets a ranking. If few changes
+// occur between decisions, choosing from a ranking is faster than even the cheapest survey, so that
+// a ranking pays off after enough cheap surveys. A ranking that must catch up on the placements of
+// many other classes is slower than a cheap survey.
 func (ca *cache) deservesRanking(e classEffort) bool {
-	catching := 2 * ca.limits.RankingCost // looks that a placement costs a ranking
+	catching := 2 * ca.limits.RankingCost // cost of one placement for a ranking, in looks
 	return e.used > 0 && len(ca.effort)+len(ca.byClass) <= ca.limits.FewClasses ||
 		e.work > ca.limits.RankingCost*len(ca.c.Nodes)*(1+e.tallies)/2 && e.last >= catching*e.every ||
 		e.soon > 64+len(ca.c.Nodes)/32

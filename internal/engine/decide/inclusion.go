@@ -13,16 +13,16 @@ import (
 // inclusionSet counts, by domain, the nodes included by a hard spread constraint. The constraint
 // considers only the domains with such a node.
 type inclusionSet struct {
-	keys       []*topology // of all hard constraints of the pod: nodes must have them
+	keys       []*topology // topologies of all hard constraints of the pod; included nodes have all their labels
 	constraint plugins.SpreadConstraint
 	topology   *topology
 
-	domains  []int32 // by node: the domain that it is counted in, or none
-	included []int32 // nodes by domain
-	present  int     // domains with nodes
+	domains  []int32 // by node: domain in which it is counted, or none
+	included []int32 // by domain: number of included nodes
+	present  int     // number of domains with included nodes
 }
 
-// updateNode recounts a node; n is nil for a deleted one.
+// updateNode recounts a node; n is nil for a deleted node.
 func (s *inclusionSet) updateNode(node int32, n *cluster.Node, by *plugins.SpreadInclusion) {
 	for int(node) >= len(s.domains) {
 		s.domains = append(s.domains, none)

@@ -15,9 +15,9 @@ import (
 // version grows only when a key appears or disappears, so relabelling nodes does not invalidate
 // plans.
 type labelKeys struct {
-	nodes   map[string]int // how many nodes have the key
-	read    []nodeKeys     // by node: what is counted of it
-	version int            // grows when the first node with a key comes or the last one goes
+	nodes   map[string]int // number of nodes with the key
+	read    []nodeKeys     // by node: the keys counted for it
+	version int            // grows when a key gets its first node or loses its last node
 }
 
 type nodeKeys struct {

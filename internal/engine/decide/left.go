@@ -7,7 +7,7 @@ import "github.com/berth-k8s/berth/internal/engine/decide/effort"
 
 // askNodes runs the questions on the nodes with room, in parallel, and returns the nodes that
 // remain feasible. It includes infeasible nodes if a question precedes the filter that rejects
-// them: that question may fail, and with it the attempt.
+// them, because an error of that question makes the attempt fail.
 func (r *ranking) askNodes(q questions) (left []int32, failed bool) {
 	nodes := r.space.asked[:0]
 	for i, bucket := range r.bucket {
@@ -66,7 +66,7 @@ const (
 	fails
 )
 
-// scoreNodes scores nodes as the ranking would if only these were feasible.
+// scoreNodes computes the scores that the ranking would assign if only these nodes were feasible.
 func (r *ranking) scoreNodes(nodes []int32) []int64 {
 	ok := make([]int32, len(r.groups))
 	for i, g := range r.groups {

@@ -5,13 +5,13 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// manyLabels is the number of a pod's labels above which the cost of matching other pods' terms
-// against them is estimated first.
+// manyLabels is the minimum number of labels of a pod for estimating the cost of matching other
+// pods' terms in advance.
 const manyLabels = 1000
 
-// selectsTooMuch reports whether matching the pod's terms against the looks they may select, or its
-// labels against other pods' terms, would exceed half of an attempt's effort. An object may hold
-// tens of thousands of terms or labels.
+// selectsTooMuch reports whether matching the pod's terms against the looks that the terms may
+// select, or its labels against other pods' terms, would exceed half of an attempt's effort. An
+// object may hold tens of thousands of terms or labels.
 func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 	class := p.Class
 	if class.Labels.Len() >= manyLabels && ix.looksAtLabels(class) > ix.limits.Effort/2 {

@@ -11,18 +11,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// namedKeys holds the pod label keys used by selectors so far. Before searching for looks, name the
-// keys of the selectors; of the labels of a look's class, read only those with named keys.
+// namedKeys holds the pod label keys used by selectors so far. Before searching for looks, callers
+// must name the keys of the selectors. They must read only the labels with named keys from a look's
+// class.
 //
-// A new key splits looks, and all pods must be recounted, even if no current pod has a label with
-// it: the class of a look may have one without having pods any longer. Therefore, beyond mostNamed
-// keys, all keys count as named.
+// A new key splits looks and requires a recount of all pods. The recount is necessary even if no
+// current pod has a label with the key, because the class of a look may have such a label although
+// its pods were removed. Therefore, beyond mostNamed keys, all keys count as named.
 type namedKeys struct {
 	keys []string // sorted
 	all  bool
 }
 
-// mostNamed bounds the number of individually named keys. Each one costs a scan of all pods.
+// mostNamed bounds the number of individually named keys. Each key costs a scan of all pods.
 const mostNamed = 64
 
 // lookOf returns the look of a class, shared by all classes with the same labels for named keys.
@@ -41,7 +42,7 @@ func (n *namedKeys) labelsOf(class *cluster.PodClass) iter.Seq2[string, string] 
 	return class.LabelsWith(n.keys)
 }
 
-// add names the keys of a selector, and reports whether any is new.
+// add names the keys of a selector, and reports whether any key is new.
 func (n *namedKeys) add(selector *rules.Selector) (news bool) {
 	if n.all {
 		return false
@@ -62,7 +63,8 @@ func (n *namedKeys) add(selector *rules.Selector) (news bool) {
 	return news
 }
 
-// nameKeys names the keys of selectors. Call it before searching for the looks they match.
+// nameKeys names the keys of selectors. Call it before searching for looks that match the
+// selectors.
 func (ix *index) nameKeys(selectors ...*rules.Selector) {
 	news := false
 	for _, selector := range selectors {

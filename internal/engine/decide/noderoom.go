@@ -12,7 +12,7 @@ import (
 // roomOf judges the pods on a node and its remaining room. It returns the bucket, or ^reason.
 func (r *ranking) roomOf(node int32) int16 { return r.roomBut(node, "") }
 
-// roomBut is roomOf without one of the pods nominated to the node.
+// roomBut is like roomOf, but ignores one of the pods nominated to the node.
 func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	n, balance := r.ix.c.Nodes[node], r.ix.balance[node]
 	if balance < 0 && n != nil && r.plan.guestsInRoom() {
@@ -25,7 +25,7 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 			return bucket
 		}
 	}
-	if n == nil { // it has gone; the log will report it
+	if n == nil { // deleted; a later entry of the log reports this
 		return ^0
 	}
 	for _, f := range r.plan.contents {
@@ -48,8 +48,8 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	return int16(sum)
 }
 
-// lacksNominatedRoom judges a node with the pods nominated to it, except for one, as if they were
-// placed there. It returns ^reason, or 0 if there is room for all.
+// lacksNominatedRoom judges a node as if the pods nominated to it, except for one, were placed
+// there. It returns ^reason, or 0 if the node has room for all these pods and the pending pod.
 func (r *ranking) lacksNominatedRoom(n *cluster.Node, but types.UID) int16 {
 	space, guests := r.space, false
 	for _, g := range n.Nominated {
@@ -74,7 +74,7 @@ func (r *ranking) lacksNominatedRoom(n *cluster.Node, but types.UID) int16 {
 	return 0
 }
 
-// guestsInRoom reports whether the buckets account for the pods nominated to nodes. They can if
-// only the pods on the node itself matter. Otherwise withholdNodes judges these nodes for each
-// decision.
+// guestsInRoom reports whether the buckets account for the pods nominated to nodes. This is
+// possible if only the pods on the node itself matter. Otherwise, withholdNodes judges nodes with
+// nominated pods in each decision.
 func (pl *plan) guestsInRoom() bool { return len(pl.tallies)+len(pl.asked) == 0 }

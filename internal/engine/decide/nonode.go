@@ -36,7 +36,8 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 
 	known, budgets := d.cache.candidatesFor(r), newBudgets(d.c, d.profile, p)
 	if own := d.c.Nominated(p.UID); own != nil {
-		// On its nominated node, the pod is a guest to other pods of the class, but not to itself.
+		// For other pods of the class, the nominated pod takes room on its node; for the pod
+		// itself, it does not.
 		if n := d.c.Node(own.Nominated); n != nil {
 			known.forgetNode(n)
 			defer func() { known.forgetNode(n) }()
@@ -54,7 +55,7 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	return d.preemptFrom(known, t, budgets, left)
 }
 
-// preemptFrom refreshes the candidates and takes the cheapest.
+// preemptFrom refreshes the candidates and picks the cheapest one.
 func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left *effort.Budget) Preemption {
 	known.refreshCosts(t, b, left)
 	best := known.cheapestNode(d.tie, d.preferredNode(t.p))
@@ -68,7 +69,7 @@ func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left
 	return t.preemptionOn(best, b)
 }
 
-// preemptionOn returns the victims and violations of making room on a candidate.
+// preemptionOn returns the victims on a candidate and the number of violated budgets.
 func (t *hypothesis) preemptionOn(node int32, b *budgets) Preemption {
 	found, _ := t.victimsOn(t.r.ix.c.Nodes[node], b)
 	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
@@ -76,7 +77,7 @@ func (t *hypothesis) preemptionOn(node int32, b *budgets) Preemption {
 
 // Diagnose explains why no node can take the pod. Call it right after a Decide without a result.
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
-	if d.c.Len() == 0 { // there is nothing to rank, and scores are not asked for
+	if d.c.Len() == 0 { // no nodes to rank
 		return d.plain.evaluateInAttempt(p).Failure()
 	}
 	r, pl := d.cache.rankingFor(p)
@@ -126,8 +127,8 @@ type groupReason struct {
 }
 
 // countByReason counts the nodes removed by withholdNodes, by group and reason. All plugins have
-// judged these nodes with the pods nominated to them, so the rejection of their group without those
-// pods does not apply.
+// judged these nodes with the pods nominated to them, so the rejection of their group, which
+// ignores nominated pods, does not apply.
 func countByReason(r *ranking, held []int32) map[groupReason]int {
 	if r.plan.guestsInRoom() || len(held) == 0 {
 		return nil

@@ -17,11 +17,11 @@ import (
 type judge func(n *cluster.Node) *plugins.Rejection
 
 // scoresOf returns a scorer's normalized scores, or nil if it skips the pod, and its fine scores,
-// or nil without any.
+// or nil if it has none.
 func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) (scores, fine []int64, err error) {
 	scoring := s.Score(c, p, feasible)
 	switch {
-	case scoring.Err != nil && s.Name() == plugins.PreScorers: // its error names the plugin
+	case scoring.Err != nil && s.Name() == plugins.PreScorers: // the error already names the plugin
 		return nil, nil, scoring.Err
 	case scoring.Err != nil:
 		return nil, nil, fmt.Errorf("running PreScore plugin %q: %w", s.Name(), scoring.Err)
@@ -50,9 +50,9 @@ func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*
 	return scores, nil, nil
 }
 
-// askAll calls f, which runs filters on a node, for 0..n-1: on all cores, and then again in order
-// if requested by a filter; see plugins.Judge. f must write only to data of its index, and must not
-// use the caller's scratch space.
+// askAll calls f, which runs filters on a node, for 0..n-1: first on all cores, and then again in
+// order if a filter requests this; see plugins.Judge. f must write only to data of its index, and
+// must not use the caller's scratch space.
 func askAll(n int, again []func() bool, f func(i int)) {
 	runParallel(n, f)
 	inOrder := false
@@ -64,7 +64,7 @@ func askAll(n int, again []func() bool, f func(i int)) {
 	}
 }
 
-// worthwhile is the minimum number of nodes for the use of all cores to pay off.
+// worthwhile is the minimum number of nodes for which the use of all cores pays off.
 var worthwhile = 256
 
 // runParallel calls f for 0..n-1, on all cores if that pays off.
@@ -98,8 +98,8 @@ func runParallel(n int, f func(i int)) {
 	}
 }
 
-// workerPanic carries a panic from a goroutine of runParallel to its caller, the only one able to
-// recover from it.
+// workerPanic carries a panic from a goroutine of runParallel to the caller of runParallel, since
+// only the caller can recover from it.
 type workerPanic struct {
 	value any
 	stack []byte

@@ -73,7 +73,7 @@ func (pn *planner) groupsFor(pl *plan) int {
 	return groups
 }
 
-// hasKey reports whether one of the first first tallies has the key.
+// hasKey reports whether a tally with an index below first has the key.
 func (pl *plan) hasKey(key string, first int) bool {
 	for i := range first {
 		if pl.tallies[i].key == key {

@@ -16,7 +16,7 @@ func appliesTo(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
 
 // questions holds the judges of a plan's asked filters, for one pod.
 type questions struct {
-	judges []judge       // by plan.asked; nil where a filter lets all nodes pass. nil: there are none
+	judges []judge       // by plan.asked; an element is nil if the filter passes all nodes; the list is nil without asked filters
 	surely []surely      // see plugins.Judge
 	again  []func() bool // see plugins.Judge
 }

@@ -5,10 +5,11 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// hasRanking reports whether a class is decided from a ranking: it has one, or has earned one.
+// hasRanking reports whether a class is decided from a ranking, because it has a ranking or is due
+// to get one.
 func (ca *cache) hasRanking(class *cluster.PodClass) bool {
 	m, known := ca.byClass[class.ID]
-	if known && m.dropped { // it must be earned again
+	if known && m.dropped { // the class needs new effort to get another ranking
 		delete(ca.byClass, class.ID)
 		delete(ca.effort, class.ID)
 		return false
@@ -28,7 +29,7 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		now.terms = ca.ix.terms.versionFor(p.Class.Labels)
 	}
 	if m != nil && m.versions.images != now.images && !m.dropped && (ca.planner.scoreKey == nil || ca.planner.scoreKey(p) == m.plan.scoreKey) {
-		m.versions.images = now.images // none of the class's
+		m.versions.images = now.images // the class has no such images
 	}
 	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
 		m.terms = ca.ix.terms.version
@@ -45,16 +46,16 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	key := rankingKey{p.Class.Needs, ca.planner.signatureOf(pl)}
 	r, known := ca.rankings[key]
 	if known && r.namespaces != now.namespaces && len(pl.tallies) > 0 {
-		ca.dropRanking(r) // the same selectors may match other pods now
+		ca.dropRanking(r) // the selectors may now match different pods
 		known = false
 	}
 	if known {
-		// The class that the ranking was made for may belong to another one by now: a newer term
-		// may match that class and not this one. From now on the counts follow a class that belongs
-		// here.
+		// The class for which the ranking was made may now belong to another ranking, because a
+		// newer term may match that class but not this class. Make the counts follow a class that
+		// belongs to this ranking.
 		r.plan = pl
 		r.terms = ca.ix.terms.version
-		if p.Class.Bulk > 0 { // the classes before it may have been smaller
+		if p.Class.Bulk > 0 { // previous classes of the ranking may have been smaller
 			delete(ca.rankings, key)
 			ca.makeRoom(r)
 			ca.rankings[key] = r

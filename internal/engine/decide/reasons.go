@@ -6,19 +6,19 @@ package decide
 import "github.com/berth-k8s/berth/internal/engine/plugins"
 
 // reasonTable numbers the reasons why nodes themselves cannot take the pods of a class, so that a
-// bucket can hold a reason. Rejections with the same texts are one reason. Numbers are assigned in
-// order and never freed: a ranking with too many is rebuilt.
+// bucket can hold a reason. Rejections with the same texts share a reason. Numbers are assigned in
+// order and never freed: a ranking with too many reasons is rebuilt.
 type reasonTable struct {
 	list   []reason
 	byText map[string]int16 // indices in list
-	text   []byte           // space for a key of byText
-	// merged: some reasons represent several that differ only in their texts. Plain then works out
-	// why a pod fits nowhere.
+	text   []byte           // scratch space for a key of byText
+	// merged is set if some reasons represent several reasons that differ only in their texts.
+	// Plain then determines why a pod fits nowhere.
 	merged bool
 }
 
-// indexOf returns the index of a reason. Beyond most, the reasons of a plugin are merged into two,
-// by whether preemption can help.
+// indexOf returns the index of a reason. Beyond most reasons, all further reasons of a plugin are
+// merged into two: one for rejections that preemption can resolve, and one for the others.
 func (t *reasonTable) indexOf(plugin string, rejection *plugins.Rejection, most int) int16 {
 	text := append(t.text[:0], plugin...)
 	if rejection.Unresolvable {

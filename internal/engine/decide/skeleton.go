@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// skeletonFor returns the skeleton for a simple class, or nil if classes like it must be planned
+// skeletonFor returns the skeleton for a simple class, or nil if such classes must be planned
 // individually.
 func (pn *planner) skeletonFor(p *cluster.Pod) *skeleton {
 	class := p.Class
@@ -35,7 +35,7 @@ func (pn *planner) skeletonFor(p *cluster.Pod) *skeleton {
 			sk = pn.newSkeleton(p)
 			pn.skeletons[string(key)] = sk
 		case sk.bulk() > bulky && class.Bulk <= bulky:
-			// The plans of smaller classes are kept for longer, and must not retain this example.
+			// The plans of smaller classes are kept longer, and must not retain the large example.
 			number := sk.skeleton
 			*sk = *pn.newSkeleton(p)
 			sk.skeleton = number
@@ -149,10 +149,10 @@ func (pn *planner) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	return pl, !pn.needsScan(pl)
 }
 
-// recent is the number of plans kept, and recentBulky the number kept for unusually large classes:
-// the pods of such a class may have been deleted.
+// recent is the number of plans kept. recentBulky is the number of plans kept for unusually large
+// classes; it is small because the pods of such a class may have been deleted.
 const recent, recentBulky = 1 << 9, 1 << 3
 
-// bulky is the minimum bulk of an unusually large class: all other plans together stay below
-// cluster.MostBulk.
+// bulky is the minimum bulk of an unusually large class. It ensures that the plans of all other
+// classes together stay below cluster.MostBulk.
 const bulky = cluster.MostBulk / recent

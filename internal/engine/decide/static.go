@@ -17,16 +17,16 @@ type reason struct {
 // static is the part of a verdict and score that does not depend on placements. For one class,
 // nodes with the same static differ only in their domains and pods.
 //
-// Statics are shared by all nodes that agree, and compared by index.
+// Nodes with equal statics share one entry, so statics are compared by index.
 type static struct {
-	early     *reason // why it is rejected before the pods on it are looked at; nil: it is not
-	bucket    int16   // of the nodes, where early is set
-	late      *reason // why it is rejected if nothing else rejects it; nil: it is not
-	lateIndex int16   // of late in the reasons of the ranking
+	early     *reason // reason for rejecting the nodes before their pods are considered, or nil
+	bucket    int16   // bucket of the nodes if early is set
+	late      *reason // reason for rejecting the nodes if nothing else rejects them, or nil
+	lateIndex int16   // index of late in the reasons of the ranking
 
-	taint, affinity int64 // raw scores, to be normalised
-	image           int64 // needs no normalising
-	scored          bool  // the node is scored by the soft spread constraints: it has their labels
+	taint, affinity int64 // raw scores to be normalized
+	image           int64 // score that needs no normalization
+	scored          bool  // the soft spread constraints score the nodes, because the nodes have their labels
 	hostname        bool
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // tryTarget decides a pod that names the only possible node, like the pods of DaemonSets, by
-// judging just that node. Pods with rules about other pods, and pods selected by such rules, take
+// judging only that node. Pods with rules about other pods, and pods selected by such rules, take
 // the general path.
 func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	class := p.Class
@@ -59,7 +59,7 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	return Decision{Node: n, Feasible: 1}, true
 }
 
-// tryBase decides by survey if possible.
+// tryBase decides the pod by a survey if possible.
 func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	if p.Nominated != "" {
 		return Decision{}, false

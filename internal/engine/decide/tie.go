@@ -7,11 +7,12 @@ import "math/rand/v2"
 
 // tie decides among equally good nodes. It holds the only source of randomness of a decider.
 //
-// To prefer some of them by a rule, give a plugin a finer score ([plugins.Scoring].Exact). Ranking
-// and base apply it to nodes with the same total before they draw.
+// To prefer some of these nodes by a rule, implement fine scores in a plugin
+// ([plugins.Scoring].Exact). Rankings and bases compare the fine scores of nodes with the same
+// total before drawing.
 //
-// Draws are output: replays and stories pin each of them. The number and order of a decision's
-// draws are therefore part of its contract.
+// Draws are part of the output: replays and stories pin each draw. The number and order of a
+// decision's draws are therefore part of its contract.
 type tie struct {
 	rng *rand.Rand
 	// preferred is the node to choose for the pod being decided if it is among the best; none: the

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// Best returns all nodes that Decide may choose for a pending pod without a nominated node: the
-// best ones, by their index. The result is empty if no node can take the pod.
+// Best returns all nodes that Decide may choose for a pending pod without a nominated node, sorted
+// by index. The result is empty if no node can take the pod.
 func (d *Decider) Best(p *cluster.Pod) ([]*cluster.Node, error) {
 	d.ix.followLog()
 	d.meter.Work += effort.CostOfDecision
@@ -42,7 +42,7 @@ func (d *Decider) Best(p *cluster.Pod) ([]*cluster.Node, error) {
 	return ties, nil
 }
 
-// tiesPlainly is Best for pods that cannot be decided from a ranking.
+// tiesPlainly is the variant of Best for pods that cannot be decided from a ranking.
 func (d *Decider) tiesPlainly(p *cluster.Pod) ([]*cluster.Node, error) {
 	e := d.plain.evaluateInAttempt(p)
 	var ties []*cluster.Node

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrTooLong is the error of a preemption that exhausts its effort before finding a node. Computed
-// results are kept where possible, and the next attempt continues from there.
+// results are kept if possible, and the next attempt continues from them.
 var ErrTooLong error = &effort.TooLongError{What: "finding pods to preempt"}
 
 var errTermsTooLong error = &effort.TooLongError{What: "counting the pods that so many terms may select"}

@@ -10,12 +10,12 @@ type versions struct {
 	namespaces, services, controllers, devices uint64
 	images                                     uint64
 	keys                                       int
-	terms                                      int    // of the terms that may match the pod
+	terms                                      int    // version of the terms that may match the pod
 	learnt                                     uint64 // see plugins.Learner
 }
 
-// versionsFor returns the current versions. Labels of namespaces count only if a term selects by
-// them.
+// versionsFor returns the current versions. The version of namespaces is included only if a term
+// selects namespaces by labels.
 func (ix *index) versionsFor(class *cluster.PodClass) versions {
 	c := ix.c
 	v := versions{

@@ -9,14 +9,14 @@ import "github.com/berth-k8s/berth/internal/engine/cluster"
 type Budget struct {
 	Left  int
 	c     *cluster.Cluster
-	looks int // those of c that are subtracted
+	looks int // looks of c already subtracted
 }
 
 // NewBudget returns the budget of a new attempt.
 func NewBudget(limits *Limits, c *cluster.Cluster) *Budget { return &Budget{limits.Effort, c, c.Looks} }
 
-// Spend subtracts judgements, and the cluster's looks since the last call, from the budget. It
-// returns false if the budget is exhausted.
+// Spend subtracts judgements, and the looks counted by the cluster since the last call, from the
+// budget. It returns false if the budget is exhausted.
 func (b *Budget) Spend(judgements int) bool {
 	if b == nil {
 		return true
@@ -31,7 +31,7 @@ func (b *Budget) IsSpent() bool { return b != nil && b.Left <= 0 }
 
 // TooLongError is the error of an attempt that exhausted its budget.
 type TooLongError struct {
-	What string // what took too long
+	What string // operation that took too long
 }
 
 func (e *TooLongError) Error() string {

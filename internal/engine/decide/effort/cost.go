@@ -30,6 +30,6 @@ func CostOfScan(c *cluster.Cluster, p *cluster.Pod) int {
 // CostOfBulk returns the additional cost of sorting all nodes for pods of a class that lists
 // thousands of terms.
 func CostOfBulk(c *cluster.Cluster, class *cluster.PodClass) int {
-	const judgement = 2 << 10 // so many bytes
+	const judgement = 2 << 10 // bytes per judgement
 	return c.Len() * (class.Bulk / judgement)
 }

@@ -3,10 +3,11 @@
 
 package effort
 
-// Meter counts what all decisions of a decider have cost. All layers of one decider share it.
+// Meter counts the cost of all decisions of a decider. All layers of one decider share it.
 type Meter struct {
-	// Work is the cost in judgements of a node. It is behaviour, not statistics: group attempts end
-	// by it, so it must depend only on the decider's calls and the state of its cluster.
+	// Work is the cost in judgements of a node. It is behaviour, not statistics: attempts of groups
+	// end when it reaches a limit, so it must depend only on the decider's calls and the state of
+	// its cluster.
 	Work int
 	// Looked counts the nodes, groups and cells examined. Only tests read it.
 	Looked int
@@ -16,7 +17,7 @@ type Meter struct {
 
 // The costs of some operations, in judgements of a node.
 const (
-	CostOfDecision  = 10 // in which there is nothing to catch up on
-	CostOfSorting   = 4  // to find out where a node belongs, for all pods like one
-	LooksAJudgement = 2  // as many looks of a survey cost one
+	CostOfDecision  = 10 // decision without changes to catch up on
+	CostOfSorting   = 4  // finding a node's group, for all pods of a class
+	LooksAJudgement = 2  // number of looks of a survey that cost one judgement
 )
