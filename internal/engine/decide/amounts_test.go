@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestHugeRequestsOfOthers: pods bound by hand whose requests overflow when summed fill their node,
-// but do not affect pods decided after them.
+// TestHugeRequestsOfOthers verifies that manually bound pods whose total requests overflow fill
+// their node, but do not affect the pods decided after them.
 func TestHugeRequestsOfOthers(t *testing.T) {
 	memory := func(amount string) v1.ResourceList {
 		return v1.ResourceList{v1.ResourceMemory: resource.MustParse(amount)}
@@ -61,8 +61,8 @@ func TestHugeRequestsOfOthers(t *testing.T) {
 	}
 }
 
-// TestHugeRequestsOfOneself: a pod that fits nowhere is not placed, even if 64-bit arithmetic wraps
-// its requests around.
+// TestHugeRequestsOfOneself verifies that a pod that fits nowhere is not placed, even if 64-bit
+// arithmetic wraps its requests around.
 func TestHugeRequestsOfOneself(t *testing.T) {
 	for _, requests := range []v1.ResourceList{
 		{v1.ResourceCPU: resource.MustParse("9223372036854775807")},
@@ -75,7 +75,7 @@ func TestHugeRequestsOfOneself(t *testing.T) {
 		pod := benchPod(0, "plain")
 		container := pod.Spec.Containers[0]
 		container.Resources.Requests = requests
-		pod.Spec.Containers = []v1.Container{container, container} // their sum is more than an int64
+		pod.Spec.Containers = []v1.Container{container, container} // their sum exceeds an int64
 		p := c.Pending(pod)
 		decision := d.Decide(p)
 		holds(t, c, d, p, decision)
@@ -85,13 +85,13 @@ func TestHugeRequestsOfOneself(t *testing.T) {
 	}
 }
 
-// TestHugeNode: the scores of a node with more than 2^63/100 of a resource stay in range and in
-// order.
+// TestHugeNode verifies that the scores of a node with more than 2^63/100 of a resource stay in
+// range and correctly ordered.
 func TestHugeNode(t *testing.T) {
 	for _, strategy := range []struct {
 		name  string
 		score func(requested, allocatable int64) int64
-		want  [3]int64 // with nothing, half, all of it requested
+		want  [3]int64 // with nothing, half or all of the resource requested
 	}{
 		{"least allocated", plugins.LeastAllocatedScore, [3]int64{100, 50, 0}},
 		{"most allocated", plugins.MostAllocatedScore, [3]int64{0, 50, 100}},
@@ -142,9 +142,9 @@ func holds(t *testing.T, c *cluster.Cluster, d *Decider, p *cluster.Pod, decisio
 	}
 }
 
-// TestVotesBeyondAnInt32AreNotWrapped: the sum of very many preferences of very many pods in one
-// domain is compared without wrapping, both by rankings that group nodes by the sum and by all
-// other rankings.
+// TestVotesBeyondAnInt32AreNotWrapped verifies that the sum of very many preferences of very many
+// pods in one domain is compared without overflow, both by rankings that group nodes by the sum and
+// by other rankings.
 func TestVotesBeyondAnInt32AreNotWrapped(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		c := benchCluster(4, false)

@@ -129,8 +129,9 @@ func (m *machine) volumes(t *draw, pod *v1.Pod) {
 	}
 }
 
-// TestPodsThatOthersTellApartAreRankedApart: two pods have the same spec, but one placed pod repels
-// pods labelled x and another repels pods labelled y.
+// TestPodsThatOthersTellApartAreRankedApart verifies that two pods with the same spec but different
+// labels have separate rankings if one placed pod repels pods labelled x and another placed pod
+// repels pods labelled y.
 func TestPodsThatOthersTellApartAreRankedApart(t *testing.T) {
 	c := cluster.New()
 	for _, name := range []string{"a", "b"} {
@@ -167,8 +168,8 @@ func TestPodsThatOthersTellApartAreRankedApart(t *testing.T) {
 	}
 }
 
-// TestSummitKnowsTheHighest checks the highest of many numbers, and how often it occurs, after
-// arbitrary changes.
+// TestSummitKnowsTheHighest checks the highest of many numbers and the count of its occurrences
+// after arbitrary changes.
 func TestSummitKnowsTheHighest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := make([]int16, rapid.SampledFrom([]int{1, 64, 65, 300, 4096, 4200}).Draw(t, "numbers"))
@@ -191,7 +192,7 @@ func TestSummitKnowsTheHighest(t *testing.T) {
 	})
 }
 
-// TestNodesAreScoredTogether: scorers run on several nodes concurrently. Each node holds pods of
+// TestNodesAreScoredTogether runs scorers on several nodes concurrently. Each node holds pods of
 // classes found on no other node, so a scorer's per-class cache is written constantly.
 func TestNodesAreScoredTogether(t *testing.T) {
 	c := cluster.New()

@@ -90,7 +90,7 @@ func (w *volumeWorld) change() {
 		}
 	case 1, 4, 5:
 		w.c.SetPod(w.pod("low", n.Name))
-	case 2, 6: // it is attached, by any user
+	case 2, 6: // the volume is attached by any user
 		volume := fmt.Sprint("volume-", w.IntN(volumesOfWorld))
 		w.c.VolumeAttachments.Set(&storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(n.Name, volume)},
@@ -103,10 +103,10 @@ func (w *volumeWorld) change() {
 	}
 }
 
-// TestPreemptingForVolumesIsRemembered: once a pod has preempted, another pod of its class that has
-// a volume does not search all choices of victims again.
+// TestPreemptingForVolumesIsRemembered verifies that after a pod has preempted, another pod of its
+// class with a volume reuses the cached choices of victims.
 func TestPreemptingForVolumesIsRemembered(t *testing.T) {
-	const nodes, mostAllocations = 1000, 300 // of nodes all examined again: more than ten each
+	const nodes, mostAllocations = 1000, 300 // if all nodes were examined again: more than ten per node
 	c := benchCluster(nodes, false)
 	claims(c, 2)
 	for i := range 10 * nodes {
@@ -131,8 +131,8 @@ func TestPreemptingForVolumesIsRemembered(t *testing.T) {
 	}
 }
 
-// TestCandidatesOfPodsWithVolumes: for pods with volumes, the costs derived from the class's cached
-// ones equal uncached costs on each node, with the same draws.
+// TestCandidatesOfPodsWithVolumes verifies that for pods with volumes, the costs derived from the
+// cached costs of the class equal uncached costs on each node, with the same draws.
 func TestCandidatesOfPodsWithVolumes(t *testing.T) {
 	compared, computed, out := 0, 0, 0
 	for seed := range uint64(12) {

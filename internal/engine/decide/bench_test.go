@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// BenchmarkDecide measures the way from a *v1.Pod to its placement on one of 5,000 nodes,
-// bookkeeping included. `make bench` compares it with upstream.
+// BenchmarkDecide measures the time from receiving a *v1.Pod to its placement on one of 5,000
+// nodes, including bookkeeping. `make bench` compares it with upstream.
 func BenchmarkDecide(b *testing.B) {
 	for _, mode := range []string{"plain", "spread", "affinity", "anti", "taints", "500 shapes", "members", "volumes", "1000 apps, spread", "1000 apps, affinity", "1000 apps, anti", "members, affinity"} {
 		b.Run(mode, func(b *testing.B) {
@@ -31,7 +31,7 @@ func BenchmarkDecide(b *testing.B) {
 			for i := range pods {
 				pods[i] = benchPod(i, mode)
 			}
-			for _, pod := range pods { // the first look at a class costs more; upstream has no such thing
+			for _, pod := range pods { // the first decision of a class costs more; upstream has no such cost
 				d.Decide(c.Pending(pod))
 			}
 			var placed []*cluster.Pod
@@ -116,7 +116,7 @@ func benchPod(i int, mode string) *v1.Pod {
 	case "members, affinity":
 		pod.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
 		fallthrough
-	case "members": // of StatefulSets
+	case "members": // members of StatefulSets
 		pod.Labels["apps.kubernetes.io/pod-index"] = fmt.Sprint(i)
 	case "volumes":
 		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
@@ -193,7 +193,7 @@ func benchPreempt(b *testing.B, mode string) {
 		}
 		c.SetPod(&pod)
 	}
-	budget := func(app, allowed int) { // as the disruption controller writes it
+	budget := func(app, allowed int) { // budget with the status written by the disruption controller
 		labels := map[string]string{"app": fmt.Sprint("app-", app)}
 		c.Budgets.Set(&policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: labels["app"]}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
@@ -227,7 +227,7 @@ func benchPreempt(b *testing.B, mode string) {
 		if mode == "budgets" {
 			budget(i%100, 100+i%2)
 		}
-		if mode == "nominated" && i%4000 != 3999 { // the victims take their time
+		if mode == "nominated" && i%4000 != 3999 { // the victims terminate slowly
 			c.Nominate(p, found.Node.Name)
 		} else {
 			c.RemovePod(found.Victims[0].UID)

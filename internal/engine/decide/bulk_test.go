@@ -26,8 +26,8 @@ func manyValues() (values []string) {
 	return values
 }
 
-// TestSkeletonsOfLargeClassesAreDropped: the number and total size of skeletons of deleted pods are
-// bounded.
+// TestSkeletonsOfLargeClassesAreDropped verifies that the number and total size of skeletons of
+// deleted pods are bounded.
 func TestSkeletonsOfLargeClassesAreDropped(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -67,8 +67,8 @@ func TestSkeletonsOfLargeClassesAreDropped(t *testing.T) {
 	}
 }
 
-// TestASmallClassKeepsNoLargeOne: pods with the same requirements share a skeleton, but the plan of
-// a small class does not retain a large example.
+// TestASmallClassKeepsNoLargeOne verifies that the plan of a small class does not retain a large
+// example pod, although pods with the same requirements share a skeleton.
 func TestASmallClassKeepsNoLargeOne(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -89,8 +89,8 @@ func TestASmallClassKeepsNoLargeOne(t *testing.T) {
 	}
 }
 
-// TestTermsOfLargePodsAreDropped: unused terms are kept for a while, except large ones, and without
-// the labels of the first pod that had them.
+// TestTermsOfLargePodsAreDropped verifies that unused terms are kept for a while unless they are
+// large, and that the labels of the first pod with the terms are not retained.
 func TestTermsOfLargePodsAreDropped(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -122,15 +122,15 @@ func TestTermsOfLargePodsAreDropped(t *testing.T) {
 		t.Errorf("terms of %d KiB are kept, and %d counted", kept>>10, d.ix.terms.bulk>>10)
 	}
 	p := pod(0)
-	c.SetPod(p) // again
+	c.SetPod(p) // add the pod again
 	d.ix.followLog()
 	if d.ix.terms.unused != d.ix.terms.known.Len()-1 || d.ix.terms.bulk > kept {
 		t.Errorf("of %d terms %d are unused, with %d bytes", d.ix.terms.known.Len(), d.ix.terms.unused, d.ix.terms.bulk)
 	}
 }
 
-// TestRankingsOfLargeClassesAreDropped: the memory of a ranking includes its class, and no
-// reference to a dropped ranking remains.
+// TestRankingsOfLargeClassesAreDropped verifies that the memory of a ranking includes its class,
+// and that no reference to a dropped ranking remains.
 func TestRankingsOfLargeClassesAreDropped(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -161,7 +161,8 @@ func TestRankingsOfLargeClassesAreDropped(t *testing.T) {
 	}
 }
 
-// TestPlansKeepNoDroppedBase: there are more plans than bases.
+// TestPlansKeepNoDroppedBase verifies that plans do not retain dropped bases. The number of plans
+// exceeds the number of bases.
 func TestPlansKeepNoDroppedBase(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -184,16 +185,16 @@ func TestPlansKeepNoDroppedBase(t *testing.T) {
 	if plans < 2*maxBases || len(d.cache.bases) > maxBases {
 		t.Errorf("%d plans and %d bases are kept", plans, len(d.cache.bases))
 	}
-	p := c.Pending(benchPod(0, "plain")) // its base may be gone
+	p := c.Pending(benchPod(0, "plain")) // its base may have been dropped
 	holds(t, c, d, p, d.Decide(p))
 }
 
-// mostBytesOfValue bounds the memory of a listed value beyond its text, and mostBytesOfLabel that
-// of a label of a placed pod.
+// mostBytesOfValue bounds the memory of a listed value excluding its text. mostBytesOfLabel bounds
+// the memory of a label of a placed pod.
 const mostBytesOfValue, mostBytesOfLabel = 120, 45
 
-// TestMemoryOfListedValues: the terms of a live pod may list as many values as fit into an object.
-// Deleting the pod frees their memory.
+// TestMemoryOfListedValues measures the memory of terms that list as many values as fit into an
+// object, and verifies that deleting the pod frees this memory.
 func TestMemoryOfListedValues(t *testing.T) {
 	const many = 200_000
 	c := benchCluster(5, false)
@@ -222,7 +223,7 @@ func TestMemoryOfListedValues(t *testing.T) {
 	d.ix.followLog()
 	d.ix.terms.dropUnused()
 	c.Pending(benchPod(1, "small"))
-	if left := heap() - before; left > 8<<20+many*40 { // the log, and what is given back later
+	if left := heap() - before; left > 8<<20+many*40 { // allowance for the log and for memory released later
 		t.Errorf("%d KiB are left", left>>10)
 	}
 	if n := len(d.ix.terms.byLabel) + d.ix.terms.known.Len(); n > 0 {
@@ -231,8 +232,8 @@ func TestMemoryOfListedValues(t *testing.T) {
 	runtime.KeepAlive(d)
 }
 
-// TestMemoryOfLabels: a pod may have as many labels as fit into an object. Indexes of labels stay
-// small, and their memory is freed.
+// TestMemoryOfLabels measures the memory of a pod with as many labels as fit into an object. It
+// verifies that the indexes of labels stay small and that their memory is freed.
 func TestMemoryOfLabels(t *testing.T) {
 	const many = 100_000
 	c := benchCluster(5, false)
@@ -266,8 +267,8 @@ func TestMemoryOfLabels(t *testing.T) {
 	runtime.KeepAlive(d)
 }
 
-// TestUnlistedTermsAreFound: removing users of terms does not affect other users listed under the
-// same labels.
+// TestUnlistedTermsAreFound verifies that removing users of terms does not affect other users
+// listed under the same labels.
 func TestUnlistedTermsAreFound(t *testing.T) {
 	terms, c := newTerms(0), cluster.New()
 	var classes []*cluster.PodClass

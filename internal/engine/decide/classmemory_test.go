@@ -31,7 +31,7 @@ func memoryOf(t testing.TB, nodes, apps, pods int, mode string) int {
 		}
 		c.Place(p, decision.Node)
 	}
-	place(pods, apps) // what all share
+	place(pods, apps) // data shared by all pods
 	before := heap()
 	for i := range pods {
 		place(i, i%apps)
@@ -42,8 +42,8 @@ func memoryOf(t testing.TB, nodes, apps, pods int, mode string) int {
 	return took
 }
 
-// memoryPod returns a pod as decoded from the API server: its workload has selectors, an image and
-// a controller not shared with any other.
+// memoryPod returns a pod as decoded from the API server: its workload has a selector, an image and
+// a controller not shared with any other workload.
 func memoryPod(t testing.TB, i, app int, mode string) *v1.Pod {
 	of := benchPod(app, "1000 apps, "+mode)
 	of.Name, of.UID = fmt.Sprintf("app-%d-7f9c8d6b5-%05d", app, i), types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i))
@@ -84,11 +84,11 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// mostBytesOfClass exceeds the memory of a class of six pods, including the pods, by a fifth.
+// mostBytesOfClass is a fifth more than the memory of a class of six pods, including the pods.
 const mostBytesOfClass = 2100
 
-// TestMemoryOfClass: the memory of a workload with unique selectors depends on its pods, not on the
-// number of nodes, and excludes pod fields needed only by the kubelet.
+// TestMemoryOfClass verifies that the memory of a workload with unique selectors depends on its
+// pods, not on the number of nodes, and excludes pod fields needed only by the kubelet.
 func TestMemoryOfClass(t *testing.T) {
 	for _, of := range []struct {
 		mode  string
@@ -103,8 +103,8 @@ func TestMemoryOfClass(t *testing.T) {
 	}
 }
 
-// BenchmarkMemoryOfClass measures the memory per class of 10,000 classes of six pods, and the share
-// of the pods. Run it with -benchtime 1x.
+// BenchmarkMemoryOfClass measures the memory per class for 10,000 classes of six pods, and the
+// pods' share of this memory. Run it with -benchtime 1x.
 func BenchmarkMemoryOfClass(b *testing.B) {
 	const nodes, classes, pods = 5000, 10_000, podsOfClass * 10_000
 	pod := float64(memoryOf(b, nodes, 10, pods, "plain")) / pods

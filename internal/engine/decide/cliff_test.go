@@ -34,8 +34,9 @@ func stranger(prefix string) *v1.Pod {
 	return pod
 }
 
-// TestKeysThatNoNodeHasCostNothing: terms with topology keys absent from all nodes cost other pods
-// nothing, and a node with one of the keys adds a tally for that key only.
+// TestKeysThatNoNodeHasCostNothing verifies that terms with topology keys absent from all nodes do
+// not make decisions for other pods more expensive, and that a node with one of the keys adds a
+// tally for that key only.
 func TestKeysThatNoNodeHasCostNothing(t *testing.T) {
 	c := benchCluster(20, false)
 	d := New(c, plugins.Default(), 1)
@@ -64,9 +65,9 @@ func TestKeysThatNoNodeHasCostNothing(t *testing.T) {
 	}
 }
 
-// TestRequiredAffinityIsCountedByKey: thousands of required terms with a few topology keys are
-// counted once per key, and all terms with absent keys are counted once, including after nodes get
-// these keys.
+// TestRequiredAffinityIsCountedByKey verifies that thousands of required terms with a few topology
+// keys are counted once per key. Terms with keys absent from all nodes are counted once in total,
+// and correctly after nodes get these keys.
 func TestRequiredAffinityIsCountedByKey(t *testing.T) {
 	for want, keys := range map[int][]string{2: {v1.LabelHostname, v1.LabelTopologyZone}, 1: {v1.LabelHostname, "nobody/a", "nobody/b"}} {
 		c := benchCluster(20, false)
@@ -94,8 +95,9 @@ func TestRequiredAffinityIsCountedByKey(t *testing.T) {
 	}
 }
 
-// TestManyKeysAreRanked: another pod's preferences by nine node labels with a different value on
-// each node neither force the plain path nor create a group per combination of values.
+// TestManyKeysAreRanked verifies that another pod's preferences with nine topology keys, whose
+// values differ on each node, neither force the plain path nor create a group per combination of
+// values.
 func TestManyKeysAreRanked(t *testing.T) {
 	c := benchCluster(2000, false)
 	withManyKeys(c)
@@ -115,8 +117,8 @@ func TestManyKeysAreRanked(t *testing.T) {
 	}
 }
 
-// TestManySpreadConstraintsAreRanked: any number of hard and soft constraints works in surveys and
-// in rankings.
+// TestManySpreadConstraintsAreRanked verifies that surveys and rankings support any number of hard
+// and soft constraints.
 func TestManySpreadConstraintsAreRanked(t *testing.T) {
 	for _, worth := range []int{-1, defaults.RankingCost} {
 		c := benchCluster(60, false)
@@ -187,8 +189,8 @@ func TestManySpreadConstraintsAreRanked(t *testing.T) {
 	}
 }
 
-// TestSoftSpreadOverManyDomainsIsRanked: a soft constraint over more racks than a ranking has
-// groups for is ranked.
+// TestSoftSpreadOverManyDomainsIsRanked verifies that a class gets a ranking even if its soft
+// constraint has more racks than a ranking may have groups.
 func TestSoftSpreadOverManyDomainsIsRanked(t *testing.T) {
 	c := benchCluster(2*defaults.SoftDomains, false)
 	for i, n := range c.SortedNodes() {
@@ -214,8 +216,8 @@ func TestSoftSpreadOverManyDomainsIsRanked(t *testing.T) {
 	}
 }
 
-// TestManyKeysOfOthersNeedNoRanking: with another pod preferring every pod by nine keys present on
-// nodes, new classes are decided without a ranking.
+// TestManyKeysOfOthersNeedNoRanking verifies that new classes are decided without a ranking even if
+// another pod prefers every pod by nine keys present on nodes.
 func TestManyKeysOfOthersNeedNoRanking(t *testing.T) {
 	c := benchCluster(500, false)
 	withManyKeys(c)
@@ -234,7 +236,7 @@ func TestManyKeysOfOthersNeedNoRanking(t *testing.T) {
 	}
 }
 
-// withManyKeys gives the nodes nine labels, each with a different number of values.
+// withManyKeys adds nine labels to the nodes. The number of distinct values differs between labels.
 func withManyKeys(c *cluster.Cluster) {
 	for i, n := range c.SortedNodes() {
 		node := n.Object().DeepCopy()
@@ -245,8 +247,8 @@ func withManyKeys(c *cluster.Cluster) {
 	}
 }
 
-// TestEmptyZoneIsRanked: the default constraints treat nodes with an empty zone label and nodes
-// without the label as a single zone.
+// TestEmptyZoneIsRanked verifies that the default constraints treat nodes with an empty zone label
+// and nodes without the label as a single zone.
 func TestEmptyZoneIsRanked(t *testing.T) {
 	for _, worth := range []int{0, defaults.RankingCost} { // from rankings, and without
 		c := benchCluster(12, false)
@@ -278,7 +280,8 @@ func TestEmptyZoneIsRanked(t *testing.T) {
 	}
 }
 
-// TestChurnLeavesNothingBehind: terms, topologies and domains are dropped with their last user.
+// TestChurnLeavesNothingBehind verifies that terms, topologies and domains are dropped when their
+// last user is removed.
 func TestChurnLeavesNothingBehind(t *testing.T) {
 	c := benchCluster(10, false)
 	d := New(c, plugins.Default(), 1)
@@ -333,7 +336,8 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestRankingsForgetGoneClasses: a ranking in continuous use forgets classes that do not recur.
+// TestRankingsForgetGoneClasses verifies that a ranking in continuous use forgets classes that do
+// not recur.
 func TestRankingsForgetGoneClasses(t *testing.T) {
 	c := benchCluster(10, false)
 	d := New(c, plugins.Default(), 1)
@@ -359,8 +363,8 @@ func TestRankingsForgetGoneClasses(t *testing.T) {
 	}
 }
 
-// TestIdleRankingsGoAtOnce: a ranking is dropped at the first decision after its idle time, and
-// classes still known keep no reference to its data.
+// TestIdleRankingsGoAtOnce verifies that a ranking is dropped at the first decision after its idle
+// time, and that remembered classes keep no reference to its data.
 func TestIdleRankingsGoAtOnce(t *testing.T) {
 	c := benchCluster(2, false)
 	d := New(c, plugins.Default(), 1)
@@ -388,7 +392,8 @@ func TestIdleRankingsGoAtOnce(t *testing.T) {
 	}
 }
 
-// TestTermsAreCountedByPod: terms stay while any pod has them, wherever pods move.
+// TestTermsAreCountedByPod verifies that terms are kept while any pod has them, regardless of the
+// nodes of the pods.
 func TestTermsAreCountedByPod(t *testing.T) {
 	c := benchCluster(2, false)
 	d := New(c, plugins.Default(), 1)
@@ -419,7 +424,7 @@ func TestTermsAreCountedByPod(t *testing.T) {
 	c.Nominate(c.Pending(waiting), "node-1")
 	want(4, "one nominated")
 	node := c.Node("node-1").Object()
-	c.RemoveNode("node-1") // two placed, one nominated
+	c.RemoveNode("node-1") // two placed pods, one nominated pod
 	want(1, "a node gone")
 	c.SetNode(node)
 	want(4, "it is back")
@@ -429,12 +434,12 @@ func TestTermsAreCountedByPod(t *testing.T) {
 	want(3, "no longer nominated")
 }
 
-// TestTermsConcernThoseTheyMayMean: adding or removing terms that cannot select a plan's pods keeps
-// the plan; a term that may select them replaces it.
+// TestTermsConcernThoseTheyMayMean verifies that a plan stays valid when terms that cannot select
+// its pods are added or removed, and is replaced when a term that may select them is added.
 func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 	c := benchCluster(3, false)
 	d := New(c, plugins.Default(), 1)
-	web := benchPod(1, "anti") // of app-1
+	web := benchPod(1, "anti") // pod of app-1
 	p := c.Pending(web)
 	planOf := func() *plan {
 		d.ix.followLog()
@@ -457,7 +462,7 @@ func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 		t.Error("the plan was made anew for terms that mean other pods")
 	}
 	for i, about := range []*metav1.LabelSelector{
-		in("app-3", "app-1"), {MatchLabels: map[string]string{"app": "app-1"}}, {}, // everybody
+		in("app-3", "app-1"), {MatchLabels: map[string]string{"app": "app-1"}}, {}, // every pod
 		{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
 	} {
 		before := planOf()
@@ -469,9 +474,9 @@ func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 	}
 }
 
-// TestStrangersWithManyKeys: pods with terms that select every pod, by nine keys present on nodes,
-// are added and removed while other pods, some of them nominated, are decided from rankings, from
-// bases that sum the terms, and from bases that do not.
+// TestStrangersWithManyKeys verifies that decisions are correct while pods with terms that select
+// every pod, by nine keys present on nodes, are added and removed. Other pods, some of them
+// nominated, are decided from rankings, from bases that sum the terms, and from bases that do not.
 func TestStrangersWithManyKeys(t *testing.T) {
 	for _, worth := range []struct{ ranking, summing int }{{-1, 0}, {1000, -1}, {1000, 1000}} {
 		rng := rand.New(rand.NewPCG(1, uint64(worth.summing)))

@@ -20,7 +20,7 @@ func BenchmarkDaemons(b *testing.B) {
 	const nodes = 3000
 	c := benchCluster(nodes, false)
 	d := New(c, plugins.Default(), 1)
-	const many = 20 * nodes // then the cluster is full
+	const many = 20 * nodes // the cluster is full after this many pods
 	pods := make([]*v1.Pod, many)
 	for i := range pods {
 		pods[i] = daemon(i, nodes)

@@ -60,7 +60,7 @@ func BenchmarkSharesOfDevices(b *testing.B) {
 		reserveAll(b, c, profile, p, d.Node)
 	}
 
-	for range 400 { // the shapes are known then, as they are in a cluster that runs
+	for range 400 { // afterwards all shapes are known, as in a cluster that has run for a while
 		place()
 	}
 	for b.Loop() {

@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestClaimsChooseNodes: for pods with claims, the Decider chooses one of the best nodes of Plain
-// with stateless plugins, based on the devices currently held by claims. Pods are added and
-// removed, and some claims outlive their pods.
+// TestClaimsChooseNodes verifies that for pods with claims, the Decider chooses one of the best
+// nodes of Plain with stateless plugins, based on the devices currently held by claims. Pods are
+// added and removed, and some claims outlive their pods.
 func TestClaimsChooseNodes(t *testing.T) {
 	profile, c := choosingProfile(t), cluster.New()
 	for i := range 9 {
@@ -66,8 +66,8 @@ func TestClaimsChooseNodes(t *testing.T) {
 	}
 }
 
-// TestShareGoesToTheNodeItFills: a share of 190 fits best next to one of 810, and the explanation
-// of the score refers to the devices held by claims.
+// TestShareGoesToTheNodeItFills verifies that a share of 190 is placed next to a share of 810, and
+// that the explanation of the score refers to the devices held by claims.
 func TestShareGoesToTheNodeItFills(t *testing.T) {
 	profile, c := choosingProfile(t), cluster.New()
 	setDeviceClass(c)
@@ -89,8 +89,8 @@ func TestShareGoesToTheNodeItFills(t *testing.T) {
 	}
 }
 
-// TestSharesOfClaimsAreLearnt: claims count both for pods already running when the plugin first
-// runs and for pods placed later.
+// TestSharesOfClaimsAreLearnt verifies that claims count both for pods that run before the plugin
+// is first called and for pods placed later.
 func TestSharesOfClaimsAreLearnt(t *testing.T) {
 	c := cluster.New()
 	setDeviceClass(c)
@@ -138,7 +138,7 @@ func reserveAll(tb testing.TB, c *cluster.Cluster, profile *plugins.Profile, p *
 			tb.Fatal(err)
 		}
 		if l, learns := r.(plugins.Learner); learns {
-			defer l.Learn(c, p) // once it is placed
+			defer l.Learn(c, p) // after the pod is placed
 		}
 	}
 	c.Place(p, n)

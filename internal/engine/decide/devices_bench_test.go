@@ -20,9 +20,10 @@ import (
 
 // BenchmarkDevices measures pods with device claims on 500 nodes of ten devices each, from the
 // creation of the claim to its reservation, including the claim's round trips through the API. The
-// objects match scheduler_perf's dra workloads. half: half of the devices are initially allocated;
-// full: all but ten are, and pods are added and removed; shapes: no two claims have the same
-// requests; weighed: the devices are an extended resource that affects the score.
+// objects match scheduler_perf's dra workloads. In mode half, half of the devices are initially
+// allocated. In mode full, all but ten devices are allocated, and pods are added and removed. In
+// mode shapes, no two claims have the same requests. In mode weighed, the devices are an extended
+// resource that affects the score.
 func BenchmarkDevices(b *testing.B) {
 	for _, mode := range []string{"template", "half", "full", "shared", "selectors", "extended", "weighed", "shapes"} {
 		b.Run(mode, func(b *testing.B) { benchDevices(b, mode) })
@@ -77,7 +78,7 @@ func benchDevices(b *testing.B, mode string) {
 			b.Fatal(err)
 		}
 		c.Place(p, decision.Node)
-		if claim, ok := c.ResourceClaims.Get("default", claimOfPod(i, mode)); ok { // its finalizer and its status are watched
+		if claim, ok := c.ResourceClaims.Get("default", claimOfPod(i, mode)); ok { // the updates of its finalizer and status are watched
 			c.ResourceClaims.Set(claim.DeepCopy())
 			c.ResourceClaims.Set(claim.DeepCopy())
 		}
@@ -182,7 +183,7 @@ func benchClaim(name, mode string) *resourcev1.ResourceClaim {
 	}
 }
 
-// claimOfPod returns the name of the pod's claim; in the sharing mode, five pods share one.
+// claimOfPod returns the name of the pod's claim; in the mode shared, five pods share a claim.
 func claimOfPod(i int, mode string) string {
 	if mode == "shared" {
 		i /= 5

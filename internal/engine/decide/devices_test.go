@@ -21,7 +21,7 @@ func (m *machine) devices(t *draw) {
 	switch t.IntN(3) {
 	case 0:
 		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
-		if t.chance(0.3) { // what pods request by its name comes from devices where no kubelet counts it
+		if t.chance(0.3) { // on nodes whose kubelet does not report this resource, requests for it are met by devices
 			class.Spec.ExtendedResourceName = new("example.com/gpu")
 		}
 		if gone {
@@ -65,7 +65,7 @@ func (m *machine) slice(t *draw) *resourcev1.ResourceSlice {
 	}
 	for i := range 1 + t.IntN(2) {
 		device := resourcev1.Device{Name: fmt.Sprint("gpu-", i)}
-		if t.chance(0.4) { // claims take shares of it
+		if t.chance(0.4) { // claims take shares of the device
 			device.AllowMultipleAllocations = new(true)
 			device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"parts": {Value: resource.MustParse("4")}}
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// TestWhatManyTermsSayIsRemembered: cached effects are used only for classes that the terms cannot
-// distinguish, whatever the selectors.
+// TestWhatManyTermsSayIsRemembered verifies that cached effects are used only for classes that the
+// terms cannot distinguish, for all kinds of selectors.
 func TestWhatManyTermsSayIsRemembered(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 7))
 	answers, remembered, usual := 0, 0, 0
@@ -91,9 +91,9 @@ func oddLabels(rng *rand.Rand) map[string]string {
 	return labels
 }
 
-// TestManyTermsAreAskedOnce: a pod with very many terms has the same, cached effects on a hundred
-// workloads if it names none of them. A single term is evaluated for each workload, however many
-// values it lists, since that costs one look.
+// TestManyTermsAreAskedOnce verifies that a pod with very many terms has the same cached effects on
+// a hundred workloads not named by the terms. A single term is evaluated for each workload
+// regardless of the number of its values, since the evaluation costs one look.
 func TestManyTermsAreAskedOnce(t *testing.T) {
 	var nobody, everybody []string
 	for i := range 2000 {
@@ -136,8 +136,8 @@ func TestManyTermsAreAskedOnce(t *testing.T) {
 	}
 }
 
-// TestWhatIsRememberedIsBoundedInSize: the cache is bounded even if a pod has as many labels as fit
-// into an object, and terms name them all.
+// TestWhatIsRememberedIsBoundedInSize verifies that the size of the cache is bounded even if a pod
+// has as many labels as fit into an object and terms name all of them.
 func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 	const keys = 4000
 	c := benchCluster(20, false)
@@ -180,7 +180,7 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 			size += len(key.properties)
 		}
 		most = max(most, size)
-		if i == 350 { // nearly as much as is remembered
+		if i == 350 { // nearly the capacity of the cache
 			kept := heap()
 			d.ix.terms.cached = effectCache{}
 			if kept -= heap(); kept > 2*effectsSize {
@@ -193,8 +193,9 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 	}
 }
 
-// TestALongSelectorHoldsNobodyUp: a selector with as many values as fit into an object delayed the
-// next decision by three seconds when each of its labels was searched for among its predecessors.
+// TestALongSelectorHoldsNobodyUp verifies that a selector with as many values as fit into an object
+// does not delay the next decision. The delay was three seconds when each label was searched for in
+// the list of preceding labels.
 func TestALongSelectorHoldsNobodyUp(t *testing.T) {
 	c := benchCluster(100, false)
 	d := New(c, plugins.Default(), 1)
@@ -214,8 +215,8 @@ func TestALongSelectorHoldsNobodyUp(t *testing.T) {
 	holds(t, c, d, p, decision)
 }
 
-// TestUsersAreListedOnce: users with several terms for the same label, or with terms that require
-// no label, are listed once.
+// TestUsersAreListedOnce verifies that users are listed once if several of their terms require the
+// same label or no label.
 func TestUsersAreListedOnce(t *testing.T) {
 	d := newTerms(0)
 	c := cluster.New()

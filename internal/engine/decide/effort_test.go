@@ -19,7 +19,7 @@ import (
 )
 
 // full returns a cluster and a pending pod. Preemption helps only on the last node, since most pods
-// elsewhere have a high priority.
+// on the other nodes have a high priority.
 func full(t *testing.T, nodes int, change func(*v1.Pod)) (*cluster.Cluster, *cluster.Pod) {
 	t.Helper()
 	c := benchCluster(nodes, false)
@@ -30,7 +30,7 @@ func full(t *testing.T, nodes int, change func(*v1.Pod)) (*cluster.Cluster, *clu
 			pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("8")
 			if i == nodes-1 {
 				pod.Spec.Priority = new(int32(-5))
-			} else if k > 0 { // some pods can be preempted, but not enough
+			} else if k > 0 { // can be preempted, but do not free enough room
 				pod.Spec.Priority = new(int32(100))
 			} else {
 				pod.Spec.Priority = new(int32(-5))
@@ -90,7 +90,7 @@ func TestPlainPreemptionEnds(t *testing.T) {
 	})
 	profile := plugins.Default()
 	for i := range profile.Scorers {
-		profile.Scorers[i].Weight = maxBuckets // more than groups of nodes can express
+		profile.Scorers[i].Weight = maxBuckets // exceeds the scores that groups of nodes can express
 	}
 	d := New(c, profile, 1)
 	if _, pl := d.cache.rankingFor(p); pl.way != plainly {

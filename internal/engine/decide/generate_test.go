@@ -23,15 +23,15 @@ var (
 	nodeNames      = []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	namespaceNames = []string{"default", "default", "other", "third"}
 	apps           = []string{"x", "y", "z"}
-	// Keys of node labels. The last one is absent from all nodes.
+	// Keys of node labels. The last key is absent from all nodes.
 	topologyKeys = []string{
 		v1.LabelTopologyZone, v1.LabelTopologyZone, v1.LabelHostname, v1.LabelHostname, "disk",
 		"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9", "nowhere",
 	}
 )
 
-// newProfile draws a configuration: mostly the default, sometimes one with reordered or missing
-// plugins or other arguments.
+// newProfile draws a configuration: mostly the default, sometimes a configuration with reordered or
+// missing plugins or other arguments.
 func newProfile(t *draw) *plugins.Profile {
 	if t.chance(0.5) {
 		return plugins.Default()
@@ -77,7 +77,7 @@ func newProfile(t *draw) *plugins.Profile {
 			[]config.ResourceSpec{{Name: "cpu", Weight: 1}}, []config.ResourceSpec{{Name: "memory", Weight: 1}, {Name: "example.com/gpu", Weight: 1}},
 			[]config.ResourceSpec{{Name: "cpu", Weight: 1}, {Name: "memory", Weight: 1}, {Name: "ephemeral-storage", Weight: 1}})}
 	}
-	if t.chance(0.2) { // a plugin with fine scores, which learns
+	if t.chance(0.2) { // a learning plugin with fine scores
 		for _, point := range one(t, []plugins.Point{plugins.Score}, []plugins.Point{plugins.Filters, plugins.Reserve}, []plugins.Point{plugins.Filters, plugins.Score, plugins.Reserve}) {
 			at[point] = append(slices.Clone(at[point]), "Fragmentation")
 		}
@@ -88,12 +88,12 @@ func newProfile(t *draw) *plugins.Profile {
 	if err != nil {
 		panic(err)
 	}
-	if t.chance(0.3) { // a plugin from outside, and budgets that are kept
+	if t.chance(0.3) { // an out-of-tree plugin, and mandatory budgets
 		p.Filters = slices.Insert(slices.Clone(p.Filters), t.IntN(len(p.Filters)+1), plugins.Filter(crowded{}))
 		p.Scorers = append(p.Scorers, plugins.Weighted{Scorer: crowded{}, Weight: 3})
 		p.KeepBudgets = true
 	}
-	if t.chance(0.3) { // what the filters let through is equally good, or all but
+	if t.chance(0.3) { // all feasible nodes are equally good, or nearly so
 		first := t.IntN(len(p.Scorers) + 1)
 		p.Scorers = p.Scorers[first:min(first+t.IntN(2), len(p.Scorers))]
 	}
@@ -232,7 +232,7 @@ func (m *machine) draw(t *draw) *v1.Pod {
 	}
 	pod.Spec.Containers[0].Resources.Requests = requests
 	priority := one[int32](t, 0, 10, 20)
-	if t.chance(0.1) { // the least of all, and those of the system
+	if t.chance(0.1) { // the lowest priority and the system priorities
 		priority = one[int32](t, math.MinInt32, 2000000000, 2000001000)
 	}
 	pod.Spec.Priority = &priority
@@ -268,7 +268,7 @@ func (m *machine) draw(t *draw) *v1.Pod {
 		m.spread(t, pod)
 	}
 	if len(pod.Spec.TopologySpreadConstraints) > 0 && m.likes(t, "keys") && t.chance(0.3) {
-		for range 24 { // more than a byte has bits
+		for range 24 { // exceeds the number of bits in a byte
 			m.spread(t, pod)
 		}
 	}
@@ -304,7 +304,7 @@ func (m *machine) affinity(t *draw, pod *v1.Pod) {
 	}
 }
 
-// podTerms draws one or two terms; rarely as many as a malicious pod would have.
+// podTerms draws one or two terms, or rarely the number of terms of a malicious pod.
 func (m *machine) podTerms(t *draw) (required []v1.PodAffinityTerm, preferred []v1.WeightedPodAffinityTerm) {
 	if t.chance(0.45) {
 		required = append(required, m.podTerm(t))
@@ -416,7 +416,7 @@ func (m *machine) spread(t *draw, pod *v1.Pod) {
 	if t.chance(0.2) && c.LabelSelector != nil {
 		c.MatchLabelKeys = []string{one(t, "pod", "tier")}
 	}
-	same := func(o v1.TopologySpreadConstraint) bool { // the API server takes no two for one key and action
+	same := func(o v1.TopologySpreadConstraint) bool { // the API server rejects two constraints with the same key and action
 		return o.TopologyKey == c.TopologyKey && o.WhenUnsatisfiable == c.WhenUnsatisfiable
 	}
 	if !slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, same) {

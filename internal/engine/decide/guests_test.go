@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestPreemptorIsNoGuestToItself: the cached cost of making room was computed for another pod of
-// the class, where the nominated one counted as a guest. For the nominated pod it is recomputed,
-// even if the pod being decided does not name the node.
+// TestPreemptorIsNoGuestToItself verifies that the cost of making room is recomputed for a
+// nominated pod, even if the pod being decided does not name its nominated node. The cached cost
+// was computed for another pod of the class and reserved room for the nominated pod.
 func TestPreemptorIsNoGuestToItself(t *testing.T) {
 	c := cluster.New()
 	asks := func(name, cpu string, priority int32, node string, started int64) *v1.Pod {
@@ -35,7 +35,7 @@ func TestPreemptorIsNoGuestToItself(t *testing.T) {
 		c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}}})
-		for j := range 2 { // those of node-0 have run for less long: they are the cheaper ones
+		for j := range 2 { // the pods on node-0 have run for a shorter time and are cheaper victims
 			c.SetPod(asks(fmt.Sprint("low-", i, j), "1", 0, name, int64(100-10*i)))
 		}
 	}
@@ -48,7 +48,7 @@ func TestPreemptorIsNoGuestToItself(t *testing.T) {
 		t.Fatalf("another pod makes room on %s, want node-1, where nobody else is to go", found.name())
 	}
 	waiting := *own
-	waiting.SetNominated("") // as the API still has it
+	waiting.SetNominated("") // the API does not show the nomination yet
 	d.Decide(&waiting)
 	fast, plain := d.Preempt(&waiting), NewPlain(c, d.profile).Preempt(&waiting, d.Plain().Evaluate(&waiting))
 	if fast.Node != plain.Node || fast.Node != c.Node("node-0") {

@@ -22,15 +22,15 @@ import (
 type machine struct {
 	c *cluster.Cluster
 	d *Decider
-	// lean varies the probability of each feature between sequences, so that a feature rare in some
-	// sequences often meets itself in the rest.
+	// lean varies the probability of each feature between sequences, so that a feature that is rare
+	// in some sequences is frequent in others, where several pods or nodes have it.
 	lean map[string]float64
 
-	placed  []*v1.Pod // as the API has them, with their nodes
-	waiting []*v1.Pod // nominated ones, and others that fit nowhere
-	last    *v1.Pod   // what was decided last, to be decided again
+	placed  []*v1.Pod // API objects of the placed pods, with their nodes
+	waiting []*v1.Pod // nominated pods and other pods that fit nowhere
+	last    *v1.Pod   // pod decided last, a template for further pods
 
-	workloads []*v1.Pod // one of each
+	workloads []*v1.Pod // one pod per workload
 	next      int
 }
 
@@ -45,7 +45,7 @@ func newMachine(t *draw) *machine {
 		for _, name := range features {
 			m.lean[name] = one(t, 0, 0, 0.1, 0.3, 0.7)
 		}
-	} else { // a few that meet each other all the time
+	} else { // only a few features, which therefore often interact
 		for range 1 + t.IntN(3) {
 			m.lean[one(t, features...)] = 0.6
 		}
@@ -99,15 +99,15 @@ var happenings = []happening{
 
 func (m *machine) place(t *draw) { m.decide(t, m.newPod(t)) }
 
-// placeAgain places another pod of the class placed last: the case optimized by rankings.
+// placeAgain places another pod of the class placed last: rankings are optimized for this case.
 func (m *machine) placeAgain(t *draw) {
 	if m.last != nil {
 		m.decide(t, m.another(m.last))
 	}
 }
 
-// placeAlike places a pod with the spec of an earlier one and different labels: whether it may
-// share the ranking depends on the selectors that read its labels.
+// placeAlike places a pod with the spec of an earlier one and different labels: the selectors that
+// read its labels determine whether it may share the ranking.
 func (m *machine) placeAlike(t *draw) {
 	model := m.last
 	if len(m.placed) > 0 && t.chance(0.5) {
@@ -151,7 +151,7 @@ func (m *machine) meanOthers(t *draw, required []v1.PodAffinityTerm, preferred [
 	}
 }
 
-// another returns a copy of the given pod, not placed yet.
+// another returns an unplaced copy of the given pod.
 func (m *machine) another(model *v1.Pod) *v1.Pod {
 	pod := model.DeepCopy()
 	m.name(pod)
@@ -168,7 +168,7 @@ func (m *machine) name(pod *v1.Pod) {
 	pod.UID = types.UID(pod.Name)
 }
 
-// decide decides a pod both ways and compares the results: the subject of the test.
+// decide decides a pod both ways and compares the results, which is the purpose of the test.
 func (m *machine) decide(t *draw, pod *v1.Pod) {
 	p := m.c.Pending(pod)
 	if own := m.c.Nominated(p.UID); own != nil && t.chance(0.8) {
@@ -190,7 +190,7 @@ func (m *machine) decide(t *draw, pod *v1.Pod) {
 	}
 	m.last = pod
 	if n := m.c.Node(p.Nominated); n != nil && e.Err == nil {
-		if v := e.Verdict(n); v.Rejection == nil { // it goes there, whatever else there is
+		if v := e.Verdict(n); v.Rejection == nil { // the pod goes there, regardless of other nodes
 			if decision.Node != n {
 				t.Fatalf("%s is nominated to %s, which can take it, but goes to %+v", pod.Name, n.Name, decision.Node)
 			}
@@ -198,8 +198,8 @@ func (m *machine) decide(t *draw, pod *v1.Pod) {
 			return
 		}
 	}
-	// If all feasible nodes are equally good, the fast path may take the preferred one without
-	// examining the rest.
+	// If all feasible nodes are equally good, the fast path may choose the preferred node without
+	// examining other nodes.
 	alone := decision.Feasible == 1 && decision.Node != nil && decision.Node.Name == preferred && len(e.Best()) == e.Feasible
 	if decision.Feasible != e.Feasible && !alone {
 		t.Fatalf("%s: %d nodes are feasible the fast way, %d the plain way\n%s", pod.Name, decision.Feasible, e.Feasible, describe(e))
@@ -242,7 +242,7 @@ func (m *machine) take(t *draw, pod *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	for _, r := range m.d.profile.Reservers {
 		if l, learns := r.(plugins.Learner); learns {
 			_, _ = r.Reserve(m.c, p, n)
-			defer l.Learn(m.c, p) // once it is placed
+			defer l.Learn(m.c, p) // after the pod is placed
 		}
 	}
 	m.c.Place(p, n)
@@ -251,8 +251,8 @@ func (m *machine) take(t *draw, pod *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	m.waiting = slices.DeleteFunc(m.waiting, func(o *v1.Pod) bool { return o.UID == pod.UID })
 }
 
-// preempt compares both ways for a pod that fits nowhere: the messages must be equal, and so must
-// the costs of the victims. Then it may carry out the preemption.
+// preempt compares both ways for a pod that fits nowhere: the messages and the costs of the victims
+// must be equal. Afterwards it may carry out the preemption.
 func (m *machine) preempt(t *draw, pod *v1.Pod, p *cluster.Pod, e *Evaluation) {
 	if fast, plain := m.d.Diagnose(p).Message(""), e.Message(""); fast != plain {
 		t.Fatalf("%s: the fast way says\n%s\nthe plain way\n%s", p.Name, fast, plain)
@@ -492,7 +492,8 @@ func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 	return keys
 }
 
-// sizes returns the numbers of looks, labels and terms, and of the looks listed under them.
+// sizes returns the numbers of looks, labels and terms, and the numbers of looks listed under
+// labels and terms.
 func (p *placed) sizes() (n [5]int) {
 	n = [5]int{p.looks.Len(), p.byLabel.first.Len(), p.byTerms.first.Len()}
 	for i, index := range []*lookIndex{&p.byLabel, &p.byTerms} {

@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestLooksBySelectorsKeys: pods with a unique label, like those of a StatefulSet, share a look
-// until a selector names the key. Pods are counted correctly afterwards, and also once so many keys
-// are named that all labels count.
+// TestLooksBySelectorsKeys verifies that pods with a unique label, like the pods of a StatefulSet,
+// share a look until a selector names the label's key. It also verifies the counts of pods
+// afterwards, and after so many keys are named that all labels count.
 func TestLooksBySelectorsKeys(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -64,8 +64,8 @@ func TestLooksBySelectorsKeys(t *testing.T) {
 	}
 }
 
-// TestLookOfPodsThatAreGone: the class of a look may have a label not found on any of its remaining
-// pods; the label does not count once its key is named.
+// TestLookOfPodsThatAreGone verifies that a label of a look's class does not count after its key is
+// named, if no remaining pod of the look has the label.
 func TestLookOfPodsThatAreGone(t *testing.T) {
 	c := benchCluster(1, false)
 	d := New(c, plugins.Default(), 1)
@@ -86,7 +86,7 @@ func TestLookOfPodsThatAreGone(t *testing.T) {
 
 	apart := pod("apart", nil)
 	name(apart, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "app-0"}, MatchExpressions: []metav1.LabelSelectorRequirement{
-		{Key: "track", Operator: metav1.LabelSelectorOpExists}, // looks are searched by the app
+		{Key: "track", Operator: metav1.LabelSelectorOpExists}, // looks are searched by the label app
 	}})
 	p := c.Pending(apart)
 	decision := d.Decide(p)
@@ -96,7 +96,7 @@ func TestLookOfPodsThatAreGone(t *testing.T) {
 	}
 }
 
-// name sets the selector of all constraints of the pod, of whatever kind.
+// name sets the selector of all constraints and terms of the pod.
 func name(pod *v1.Pod, selector *metav1.LabelSelector) {
 	if spread := pod.Spec.TopologySpreadConstraints; spread != nil {
 		spread[len(spread)-1].LabelSelector = selector

@@ -45,8 +45,8 @@ func decideWithChange(c *cluster.Cluster, d *Decider, i int, mode string, change
 	return p, d.Decide(p)
 }
 
-// TestANodeThatChangesIsLookedAtAlone: a ranking handles the change of a node that stays in its
-// domains without examining other nodes.
+// TestANodeThatChangesIsLookedAtAlone verifies that a ranking handles the change of a node that
+// stays in its domains without examining other nodes.
 func TestANodeThatChangesIsLookedAtAlone(t *testing.T) {
 	const nodes = 300
 	for name, change := range nodeChanges {
@@ -90,8 +90,9 @@ func BenchmarkNodeChanges(b *testing.B) {
 	}
 }
 
-// TestObjectsThatStayWhatTheyAreToDecisions: plans survive irrelevant updates by controllers of the
-// objects they were made from, and new namespaces as long as no term selects namespaces.
+// TestObjectsThatStayWhatTheyAreToDecisions verifies that plans survive controllers' irrelevant
+// updates of the objects used by the plans. They also survive new namespaces as long as no term
+// selects namespaces.
 func TestObjectsThatStayWhatTheyAreToDecisions(t *testing.T) {
 	c := benchCluster(20, false)
 	d := New(c, plugins.Default(), 1)
@@ -113,7 +114,7 @@ func TestObjectsThatStayWhatTheyAreToDecisions(t *testing.T) {
 		c.StatefulSets.Set(&appsv1.StatefulSet{ObjectMeta: meta(i)})
 	}
 	write(0)
-	planOf() // a class gets a ranking with its second decision
+	planOf() // a class gets a ranking at its second decision
 	before := planOf()
 	if before == nil {
 		t.Fatal("the class has no ranking")

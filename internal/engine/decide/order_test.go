@@ -24,8 +24,8 @@ func (r refuser) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 	return plugins.Judge{All: &plugins.Rejection{Reasons: []string{string(r)}, Unresolvable: true}}
 }
 
-// TestPodIsRejectedInTheOrderAtPreFilter: the order at PreFilter, not at Filter, determines which
-// of two plugins rejects a pod before any node is considered.
+// TestPodIsRejectedInTheOrderAtPreFilter verifies that the order at PreFilter, not at Filter,
+// determines which of two plugins rejects a pod before any node is considered.
 func TestPodIsRejectedInTheOrderAtPreFilter(t *testing.T) {
 	for _, first := range []string{"A", "B"} {
 		profile := &plugins.Profile{
@@ -62,9 +62,9 @@ func (f failing) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 	}}
 }
 
-// TestPluginFailsOnNodeThatAnotherRejects: the attempt fails if and only if the failing plugin
-// precedes the plugin that rejects the node, including failures caused only by a pod nominated to
-// the node.
+// TestPluginFailsOnNodeThatAnotherRejects verifies that the attempt fails if and only if the
+// failing plugin precedes the plugin that rejects the node. This includes failures caused only by a
+// pod nominated to the node.
 func TestPluginFailsOnNodeThatAnotherRejects(t *testing.T) {
 	for _, f := range []failing{{node: "node-0"}, {pod: "nominated"}} {
 		for _, before := range []bool{true, false} {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCountsByNode: counts by node are the same in each of the forms, and return to a small form
-// when the number of nodes falls.
+// TestCountsByNode verifies that counts by node are the same in each representation, and return to
+// a small representation when the number of nodes decreases.
 func TestCountsByNode(t *testing.T) {
 	forms := map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -53,7 +53,7 @@ func TestCountsByNode(t *testing.T) {
 			t.Fatalf("%d nodes and slots for %s are left of nothing", counts.len(), counts.form())
 		}
 	})
-	if len(forms) != 3 && !testing.Short() { // few are drawn then
+	if len(forms) != 3 && !testing.Short() { // short runs draw only few cases
 		t.Errorf("only these forms were seen: %v", forms)
 	}
 }

@@ -19,11 +19,11 @@ func TestMain(m *testing.M) {
 	if testing.Short() {
 		*sequences = min(*sequences, 500)
 	}
-	worthwhile = 1 // so that few nodes are also asked about together
+	worthwhile = 1 // use all cores even for few nodes
 	os.Exit(m.Run())
 }
 
-// TestFastWayAgreesWithPlainWay: after any history of the cluster, the node chosen by the fast path
-// is one of the plain evaluator's best, with the same total and the same number of feasible nodes;
-// without a feasible node, the reasons and the cost of the victims are the same.
+// TestFastWayAgreesWithPlainWay verifies that after any history of the cluster, the fast path
+// chooses one of the plain evaluator's best nodes, with the same total and the same number of
+// feasible nodes. If no node is feasible, the reasons and the cost of the victims must be the same.
 func TestFastWayAgreesWithPlainWay(t *testing.T) { checkSequences(t, *firstSeed, *sequences) }

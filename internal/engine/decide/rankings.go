@@ -29,7 +29,7 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		now.terms = ca.ix.terms.versionFor(p.Class.Labels)
 	}
 	if m != nil && m.versions.images != now.images && !m.dropped && (ca.planner.scoreKey == nil || ca.planner.scoreKey(p) == m.plan.scoreKey) {
-		m.versions.images = now.images // the class has no such images
+		m.versions.images = now.images // the change does not concern images of the class
 	}
 	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
 		m.terms = ca.ix.terms.version

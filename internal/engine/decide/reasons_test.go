@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestMoreReasonsThanABucketHasRoomFor: every node lacks a different subset of seven resources,
-// each a separate reason. The message contains every reason, and a node that gains all of them is
-// found.
+// TestMoreReasonsThanABucketHasRoomFor verifies that the message contains every reason if each node
+// lacks a different subset of seven resources. It also verifies that a node that gains all
+// resources is found.
 func TestMoreReasonsThanABucketHasRoomFor(t *testing.T) {
 	const resources = 7
 	name := func(i int) v1.ResourceName { return v1.ResourceName(fmt.Sprint("example.com/r", i)) }

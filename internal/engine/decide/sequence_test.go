@@ -47,13 +47,14 @@ func newSequence(seed uint64) sequence {
 }
 
 // patience bounds the duration of a sequence, and the time spent on shortening it. A sequence takes
-// milliseconds, on a busy machine a second.
+// milliseconds, or up to a second on a busy machine.
 const patience = 30 * time.Second
 
-// endless is the prefix of the fault of a sequence that does not end.
+// endless is the prefix of the fault reported for a sequence that does not end.
 const endless = "a decision does not end:"
 
-// run plays the sequence and returns the fault, "" without one, and the story up to it.
+// run plays the sequence and returns the fault, or "" if there is none, and the story up to the
+// fault.
 func (s sequence) run() (fault string, story []string) {
 	d := &draw{Rand: rand.New(rand.NewPCG(s.seed, 2))}
 	played := make(chan string, 1)
@@ -70,7 +71,7 @@ func (s sequence) run() (fault string, story []string) {
 	}
 }
 
-// play plays the sequence and returns the fault, "" without one.
+// play plays the sequence and returns the fault, or "" if there is none.
 func (s sequence) play(d *draw) (fault string) {
 	defer func() {
 		switch r := recover().(type) {
@@ -133,7 +134,7 @@ func checkSequences(t *testing.T, first uint64, count int) {
 type draw struct {
 	*rand.Rand
 	mu    sync.Mutex
-	story []string // under mu: of a sequence that does not end, it is read all the same
+	story []string // guarded by mu, because it is also read while a sequence does not end
 }
 
 // found is a fault.

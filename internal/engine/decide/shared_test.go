@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestSharedRankingAfterTermThatTellsApart: web-0 and web-1 are indistinguishable for all existing
-// terms, and share a ranking. Then a pod is added with a term that selects only web-1: it must not
-// affect decisions for web-0.
+// TestSharedRankingAfterTermThatTellsApart verifies that a new term that selects only web-1 does
+// not affect decisions for web-0. Before the pod with this term is added, no term distinguishes
+// web-0 from web-1, and they share a ranking.
 func TestSharedRankingAfterTermThatTellsApart(t *testing.T) {
 	zone := func(key, value string) v1.PodAffinityTerm {
 		return v1.PodAffinityTerm{TopologyKey: v1.LabelTopologyZone, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}
@@ -42,7 +42,7 @@ func TestSharedRankingAfterTermThatTellsApart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := benchCluster(3, false) // in the zones z0, z1 and z2
 			d := New(c, plugins.Default(), 1)
-			d.limits.RankingCost = -1 // every class has a ranking
+			d.limits.RankingCost = -1 // gives every class a ranking
 			pod := func(name, app string, affinity *v1.Affinity) *v1.Pod {
 				pod := benchPod(0, "plain")
 				pod.Name, pod.UID, pod.Labels = name, types.UID(name), map[string]string{"app": app, "pod": name}
@@ -54,9 +54,9 @@ func TestSharedRankingAfterTermThatTellsApart(t *testing.T) {
 				c.SetPod(pod)
 			}
 			placed(pod("y", "y", anti("app", "web")), "node-0")
-			placed(pod("v", "v", preferred("app", "web", 1)), "node-1") // so that votes also count
+			placed(pod("v", "v", preferred("app", "web", 1)), "node-1") // adds votes to the scores
 
-			for _, name := range []string{"web-0", "web-1"} { // it is web-1 then that the ranking counts for
+			for _, name := range []string{"web-0", "web-1"} { // now the ranking counts for web-1
 				p := c.Pending(pod(name, "web", nil))
 				holds(t, c, d, p, d.Decide(p))
 			}

@@ -14,8 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAPodThatAScorerSkipsIsNoExample: resource balance is not scored for a pod that requests none
-// of the resources, but it is for the next pod, which requests one of them and is otherwise alike.
+// TestAPodThatAScorerSkipsIsNoExample verifies that resource balance is scored for a pod that
+// requests a scored resource, even if the previous pod differs only in requesting none and was not
+// scored.
 func TestAPodThatAScorerSkipsIsNoExample(t *testing.T) {
 	for name, resources := range map[string][]config.ResourceSpec{
 		"CPU":             {{Name: "cpu", Weight: 1}},

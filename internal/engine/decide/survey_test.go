@@ -74,8 +74,8 @@ func diversePod(rng *rand.Rand, i int) *v1.Pod {
 	return pod
 }
 
-// TestSurveysFindTheBest: surveys choose the same nodes as the plain evaluator, among many nodes
-// and for pods that are rarely alike.
+// TestSurveysFindTheBest verifies that surveys choose among the same best nodes as the plain
+// evaluator, on many nodes and for pods that rarely have equal classes.
 func TestSurveysFindTheBest(t *testing.T) {
 	surveys := 0
 	for seed := range uint64(40) {
@@ -109,16 +109,16 @@ func TestSurveysFindTheBest(t *testing.T) {
 	}
 }
 
-// TestTiesAreBrokenEvenly: each of the best nodes is equally likely, at any position in a tree, or
-// set apart from it.
+// TestTiesAreBrokenEvenly verifies that all best nodes are equally likely, whether they are in any
+// position of a tree or set apart from it.
 func TestTiesAreBrokenEvenly(t *testing.T) {
 	const nodes, draws = 100, 40_000
 	c := benchCluster(nodes, false)
-	for i := range nodes { // of some sizes, so that the tree has some cells whose scores are the same
+	for i := range nodes { // several sizes, so that some cells of the tree have equal scores
 		pod := benchPod(0, "plain")
 		pod.UID, pod.Spec.NodeName = types.UID(fmt.Sprint("before-", i)), fmt.Sprintf("node-%d", i)
 		if i < 3 {
-			pod.Labels["app"] = "app-1" // such nodes are apart
+			pod.Labels["app"] = "app-1" // nodes with such pods are set apart
 		}
 		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *resource.NewMilliQuantity(int64(200+i%9+i/60*1000), resource.DecimalSI)
 		c.SetPod(pod)
@@ -140,7 +140,7 @@ func TestTiesAreBrokenEvenly(t *testing.T) {
 		off := float64(drawn[v.Node.Name]) - want
 		sum += off * off / want
 	}
-	if free := float64(len(best) - 1); sum > free+6*2*free { // far beyond chance
+	if free := float64(len(best) - 1); sum > free+6*2*free { // far beyond random variation
 		t.Errorf("chi square is %.0f for %.0f degrees of freedom: %v", sum, free, drawn)
 	}
 	if len(drawn) != len(best) {
@@ -148,8 +148,8 @@ func TestTiesAreBrokenEvenly(t *testing.T) {
 	}
 }
 
-// TestNewClassesNeedNoRankings: for a thousand workloads, only the locations of their pods are
-// kept; the first few have rankings, since they might have been the only ones.
+// TestNewClassesNeedNoRankings verifies that only the locations of the pods are kept for a thousand
+// workloads. The first few classes have rankings, since they could have been the only classes.
 func TestNewClassesNeedNoRankings(t *testing.T) {
 	for _, mode := range []string{"spread", "affinity", "anti", "500 shapes"} {
 		c := benchCluster(200, false)
@@ -174,13 +174,13 @@ func TestNewClassesNeedNoRankings(t *testing.T) {
 	}
 }
 
-// TestExpensiveClassGetsRanking: once the surveys of a class have cost as much as a ranking, the
-// class is ranked.
+// TestExpensiveClassGetsRanking verifies that a class gets a ranking once its surveys have cost as
+// much as a ranking would.
 func TestExpensiveClassGetsRanking(t *testing.T) {
 	c := benchCluster(300, false)
 	d := New(c, plugins.Default(), 1)
 	for i := range 2000 {
-		pod := benchPod(0, "spread") // soon there is one on every node
+		pod := benchPod(0, "spread") // soon every node has such a pod
 		pod.UID = types.UID(fmt.Sprint(i))
 		p := c.Pending(pod)
 		decision := d.Decide(p)
@@ -270,8 +270,9 @@ func (b *base) checkCell(t interface{ Fatalf(string, ...any) }, of *tree, i, gro
 	return count
 }
 
-// TestFewClassesHaveRankingsAtOnce: with few classes, each is likely to have many pods, and its
-// second decision is made from a ranking. The first pod of a class still needs none.
+// TestFewClassesHaveRankingsAtOnce verifies that the second decision for a class is made from a
+// ranking if there are few classes, since each class is then likely to have many pods. The first
+// pod of a class is decided without a ranking.
 func TestFewClassesHaveRankingsAtOnce(t *testing.T) {
 	for _, mode := range []string{"plain", "spread", "affinity", "anti"} {
 		c := benchCluster(200, false)

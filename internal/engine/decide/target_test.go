@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestDaemonsAreJudgedOnTheirNode: the verdict on the only node named by a pod is correct in all
-// cases, without a ranking.
+// TestDaemonsAreJudgedOnTheirNode verifies that the verdict on the only node named by a pod is
+// correct in all cases, without a ranking.
 func TestDaemonsAreJudgedOnTheirNode(t *testing.T) {
 	const nodes = 4
 	for name, change := range map[string]func(c *cluster.Cluster, pod *v1.Pod){
@@ -56,7 +56,7 @@ func TestDaemonsAreJudgedOnTheirNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := benchCluster(nodes, false)
 			d := New(c, plugins.Default(), 1)
-			first := c.Pending(daemon(1, nodes)) // so that the skeleton is another pod's
+			first := c.Pending(daemon(1, nodes)) // creates the skeleton from another pod
 			holds(t, c, d, first, d.Decide(first))
 			pod := daemon(0, nodes)
 			change(c, pod)
@@ -66,7 +66,7 @@ func TestDaemonsAreJudgedOnTheirNode(t *testing.T) {
 	}
 }
 
-// TestDaemonsKeepNothing: decisions for daemon pods create no rankings and no bases.
+// TestDaemonsKeepNothing verifies that decisions for daemon pods create no rankings and no bases.
 func TestDaemonsKeepNothing(t *testing.T) {
 	const nodes = 10
 	c := benchCluster(nodes, false)

@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestWhatLargePodsLeaveIsDropped: the data of deleted large pods and budgets is dropped even
-// without new pods that would trigger a size limit. Decisions are correct regardless of when it is
-// dropped.
+// TestWhatLargePodsLeaveIsDropped verifies that the data of deleted large pods and budgets is
+// dropped even without new pods that would trigger a size limit. Decisions are correct regardless
+// of when it is dropped.
 func TestWhatLargePodsLeaveIsDropped(t *testing.T) {
 	r, c := rand.New(rand.NewPCG(1, 2)), benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)

@@ -64,7 +64,7 @@ func (w *budgetWorld) change() {
 	namespace, name := []string{"default", "other"}[w.IntN(2)], fmt.Sprint("budget-", w.IntN(4))
 	before, there := w.c.Budgets.Get(namespace, name)
 	switch kind := w.IntN(10); {
-	case kind == 0: // a pod of another kind takes the place of one
+	case kind == 0: // a pod of another kind replaces an existing pod
 		pods := w.c.Node(fmt.Sprint("node-", w.IntN(12))).Pods
 		gone := pods[w.IntN(len(pods))]
 		w.c.RemovePod(gone.UID)
@@ -95,8 +95,7 @@ func (w *budgetWorld) change() {
 	}
 }
 
-// count adds or removes a pod that cannot be preempted and that counts in the tallies of the
-// pending pods.
+// count adds or removes a non-preemptible pod that counts in the tallies of the pending pods.
 func (w *budgetWorld) count() {
 	if uid := types.UID(fmt.Sprint("counted-", w.IntN(10))); w.c.Pod(uid) != nil {
 		w.c.RemovePod(uid)
@@ -108,8 +107,8 @@ func (w *budgetWorld) count() {
 	}
 }
 
-// TestVictimsAreFollowed: the cached victims on each node are updated after changes of the budgets
-// and of the tallies of the class.
+// TestVictimsAreFollowed verifies that the cached victims on each node are updated after changes of
+// the budgets and of the tallies of the class.
 func TestVictimsAreFollowed(t *testing.T) {
 	for _, mode := range []string{"plain", "spread", "affinity", "anti", "anti by zone"} {
 		kept := 0
@@ -154,8 +153,8 @@ func TestVictimsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestViolatedBudgetIsTheLast: after a pod violates one budget, it does not use up later ones, as
-// in kube-scheduler since v1.37.
+// TestViolatedBudgetIsTheLast verifies that a pod that violates one budget does not use up later
+// budgets, as in kube-scheduler since v1.37.
 func TestViolatedBudgetIsTheLast(t *testing.T) {
 	c := cluster.New()
 	for name, of := range map[string]struct {

@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// BenchmarkVolumes measures pods with one bound volume each, on 500 nodes with a limit of 39
-// volumes: the objects of scheduler_perf's SchedulingCSIPVs and SchedulingMigratedInTreePVs. Claim
-// and volume are created together with their pod.
+// BenchmarkVolumes measures pods with one bound volume each on 500 nodes with a limit of 39
+// volumes. The objects match scheduler_perf's SchedulingCSIPVs and SchedulingMigratedInTreePVs.
+// Claim and volume are created together with their pod.
 func BenchmarkVolumes(b *testing.B) {
 	for _, mode := range []string{"csi", "migrated"} {
 		b.Run(mode, func(b *testing.B) {

@@ -25,8 +25,8 @@ type worstCase struct {
 	add  func(c *cluster.Cluster)
 }
 
-// worstCases are objects that a tenant or a node can create; the most expensive were found by
-// experiment.
+// worstCases lists objects that a tenant or a node can create. The most expensive objects were
+// found by experiment.
 var worstCases = []worstCase{
 	{"nine preferred terms for every pod, by keys that no node has", func(c *cluster.Cluster) { c.SetPod(stranger("nobody/k")) }},
 	{"nine preferred terms for every pod, by keys that nodes have", func(c *cluster.Cluster) { c.SetPod(stranger("k")) }},
@@ -120,8 +120,8 @@ func hundredTerms() *v1.Pod {
 	return towards("hundred", change...)
 }
 
-// thousandsOfTerms returns a pod with terms for all pods except those of the app with this name
-// plus the term's number.
+// thousandsOfTerms returns a pod with 2,000 terms. Each term selects all pods except the pods of
+// one app, named by but and the number of the term.
 func thousandsOfTerms(but string) *v1.Pod {
 	var change []func(*v1.Pod)
 	for i := range 2000 {
@@ -218,7 +218,7 @@ func worstCluster(nodes int, mode string) *cluster.Cluster {
 	return c
 }
 
-// costOf returns the processor time of a decision for an ordinary pod, the minimum of several
+// costOf returns the processor time of a decision for an ordinary pod: the minimum of several
 // rounds.
 func costOf(nodes int, mode string, rounds int, add func(*cluster.Cluster)) time.Duration {
 	c := worstCluster(nodes, mode)
@@ -258,8 +258,9 @@ func processorTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// BenchmarkWorstObjects measures the factor by which such an object increases the processor time of
-// a decision for an ordinary pod: the highest of all modes. Run it with -benchtime 1x.
+// BenchmarkWorstObjects measures, for each worst case, the highest factor over all modes by which
+// the object increases the processor time of a decision for an ordinary pod. Run it with -benchtime
+// 1x.
 func BenchmarkWorstObjects(b *testing.B) {
 	const rounds = 5
 	for _, nodes := range []int{1000, 5000} {

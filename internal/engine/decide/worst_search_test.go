@@ -28,15 +28,15 @@ var (
 )
 
 // most bounds the factor by which an object may increase the looks and allocations of decisions for
-// other pods. An ordinary decision looks at next to nothing, so the objects found by long searches
-// increase these 30 times, but the time only 3 times. A long search also measures the processor
-// time of objects beyond the factor suspect; the goal for time is 4, and dearest leaves a margin
-// for other load on the machine.
+// other pods. An ordinary decision makes very few looks, so the objects found by long searches
+// increase looks and allocations by a factor of 30, but time only by a factor of 3. A long search
+// also measures the processor time of objects beyond the factor suspect. The goal for time is a
+// factor of 4; dearest leaves a margin for other load on the machine.
 const most, suspect, dearest = 40, 6, 8
 
-// TestNoObjectIsWorse randomly mutates the worst known objects, and keeps the mutations that make
-// decisions for other pods the most expensive. It counts looks and allocations instead of time, so
-// the result is the same on a busy machine.
+// TestNoObjectIsWorse randomly mutates the worst known objects, and keeps the mutations that
+// increase the cost of decisions for other pods most. It counts looks and allocations instead of
+// time, so the result is the same on a busy machine.
 func TestNoObjectIsWorse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*searchSeed, 15))
 	without := map[string]int{}
@@ -119,7 +119,7 @@ func looksFor(mode string, add func(*cluster.Cluster)) int {
 			c.RemovePod(p.UID)
 		}
 	}
-	return cost // of the last round: the first ones make rankings and bases
+	return cost // cost of the last round: earlier rounds create rankings and bases
 }
 
 // strange is an unusual pod or node.

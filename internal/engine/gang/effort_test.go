@@ -19,9 +19,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain: on full nodes, each pass examines one member of
-// each size, not all of them; and once the victims are known, reprieving a pod does not re-place
-// all members if the free room cannot suffice.
+// TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain verifies that each pass on full nodes examines one
+// member of each size, not all members. It also verifies that reprieving a pod does not place all
+// members again if the free room cannot suffice.
 func TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain(t *testing.T) {
 	const nodes, members = 100, 200
 	c := cluster.New()

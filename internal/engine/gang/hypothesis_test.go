@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestPlansLeaveTheClusterAsItWas: planning restores everything that it places, removes, protects
-// or un-nominates; and without the victims of a plan, the members have room on the planned nodes.
+// TestPlansLeaveTheClusterAsItWas verifies that planning reverts all placements, removals,
+// protections and changes of nominations. It also verifies that the members fit on the planned
+// nodes after the victims of the plan are removed.
 func TestPlansLeaveTheClusterAsItWas(t *testing.T) {
 	placed, planned, reserved := 0, 0, 0
 	for seed := range uint64(300) {

@@ -18,9 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// TestUnitsAreAsImportantAsUpstreamHasThem: a unit has the priority of its group. Among equal ones,
-// units below a composite that is disrupted as a whole are more important than other groups, and
-// these more than lone pods; then the larger unit is, then the longer-running one.
+// TestUnitsAreAsImportantAsUpstreamHasThem verifies the order of units. A unit has the priority of
+// its group. Among units of equal priority, units below a composite disrupted as a whole precede
+// other groups, which precede lone pods. Remaining ties are broken by size, then by running time.
 func TestUnitsAreAsImportantAsUpstreamHasThem(t *testing.T) {
 	c, all := cluster.New(), groups.New()
 	all.Nested = true

@@ -41,8 +41,9 @@ func namesOf(list []*groups.Group) (names []string) {
 	return names
 }
 
-// TestTreesGrowInAnyOrder: a tree is known once all ancestors of a group have appeared, in any
-// order; children are listed by age, then by name; and deleted objects are dropped.
+// TestTreesGrowInAnyOrder verifies that a tree is known once all ancestors of a group have
+// appeared, in any order; children are listed by age, then by name; and deleted objects are
+// dropped.
 func TestTreesGrowInAnyOrder(t *testing.T) {
 	s := groups.New()
 	s.Nested = true
@@ -78,8 +79,8 @@ func TestTreesGrowInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestAGroupAndACompositeMayHaveOneName: PodGroups and CompositePodGroups have separate namespaces
-// of names, like in the API (kubernetes#141864).
+// TestAGroupAndACompositeMayHaveOneName verifies that PodGroups and CompositePodGroups may have the
+// same name, as in the API (kubernetes#141864).
 func TestAGroupAndACompositeMayHaveOneName(t *testing.T) {
 	s := groups.New()
 	s.Nested = true
@@ -100,7 +101,7 @@ func TestAGroupAndACompositeMayHaveOneName(t *testing.T) {
 	}
 }
 
-// TestCirclesHaveNoRoot: objects that name each other as parents have no root.
+// TestCirclesHaveNoRoot verifies that composites that name each other as parents have no root.
 func TestCirclesHaveNoRoot(t *testing.T) {
 	s := groups.New()
 	s.Nested = true
@@ -125,8 +126,8 @@ func TestCirclesHaveNoRoot(t *testing.T) {
 	}
 }
 
-// TestTheRootSaysHowPodsCount: the root determines priority and preemption policy, and pods leave
-// together below the highest composite that is disrupted as a whole.
+// TestTheRootSaysHowPodsCount verifies that the root determines priority and preemption policy, and
+// that all pods below the highest composite disrupted as a whole leave together.
 func TestTheRootSaysHowPodsCount(t *testing.T) {
 	s := groups.New()
 	s.Nested = true
@@ -164,7 +165,7 @@ func TestTheRootSaysHowPodsCount(t *testing.T) {
 	}
 }
 
-// TestWithoutTheGateThereAreNoTrees: a PodGroup's reference to a parent is ignored.
+// TestWithoutTheGateThereAreNoTrees verifies that a PodGroup's reference to a parent is ignored.
 func TestWithoutTheGateThereAreNoTrees(t *testing.T) {
 	s := groups.New()
 	if g := s.SetObject(child("g", "root", 0)); g.Parent() != nil || len(s.Composites()) != 0 {

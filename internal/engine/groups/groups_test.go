@@ -23,9 +23,9 @@ func member(name, group string) *v1.Pod {
 	return p
 }
 
-// TestMembersCount: pods count before and after their PodGroup appears, pods of other schedulers
-// once they have a node, and terminated pods or pods being deleted no longer. A group without any
-// reference is dropped.
+// TestMembersCount verifies that pods count before and after their PodGroup appears, that pods of
+// other schedulers count once they have a node, and that terminated pods and pods being deleted do
+// not count. A group without object and members is dropped.
 func TestMembersCount(t *testing.T) {
 	s, name := groups.New(), cluster.Name{Namespace: "ns", Name: "g"}
 	counts := func(want int) {
@@ -84,7 +84,7 @@ func TestMembersCount(t *testing.T) {
 	counts(-1)
 }
 
-// TestGates: names and dependencies are upstream's.
+// TestGates verifies that names and dependencies of the gates equal upstream's.
 func TestGates(t *testing.T) {
 	all := groups.Gates{Generic: true, Topology: true, Claims: true, Policy: true, Composite: true}
 	for _, c := range []struct {
