@@ -250,7 +250,7 @@ func withManyKeys(c *cluster.Cluster) {
 // TestEmptyZoneIsRanked verifies that the default constraints treat nodes with an empty zone label
 // and nodes without the label as a single zone.
 func TestEmptyZoneIsRanked(t *testing.T) {
-	for _, worth := range []int{0, defaults.RankingCost} { // from rankings, and without
+	for _, worth := range []int{0, defaults.RankingCost} { // with and without rankings
 		c := benchCluster(12, false)
 		for i, change := range []func(map[string]string){
 			func(l map[string]string) { l[v1.LabelTopologyZone] = "" }, func(l map[string]string) { delete(l, v1.LabelTopologyZone) },

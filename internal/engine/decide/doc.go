@@ -74,7 +74,6 @@
 //     work must not depend on the iteration order of a map.
 //   - Lists documented as valid until the next call are scratch space of the type that returns
 //     them.
-//   - Hot functions remain small enough to be inlined: maxTree.numberChanged, pointOf,
-//     ranking.roomOf, box.fits, tally.value, ranking.groupAt, room.fits. Check with `go build
-//     -gcflags=-m`.
+//   - Hot functions remain inlinable: maxTree.numberChanged, pointOf, ranking.roomOf, box.fits,
+//     tally.value, ranking.groupAt, room.fits. To check this, run `go build -gcflags=-m`.
 package decide

@@ -32,7 +32,7 @@ type hypothesis struct {
 	node   *cluster.Node // copy of the node
 	counts domainCounts
 	static *static
-	guests []*cluster.Pod // pods nominated to the node whose room p must not use
+	guests []*cluster.Pod // pods nominated to the node; p must leave room for them
 	judged int            // number of pods removed and put back
 }
 

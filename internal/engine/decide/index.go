@@ -202,7 +202,7 @@ func (ix *index) updateBalance(node int32) {
 	}
 }
 
-// hasGuests is the bit set in the balance of a node with nominated pods.
+// hasGuests is set in the balance of nodes with nominated pods.
 const hasGuests = -128
 
 // topologyFor returns the topology of a label, and keeps it up to date from now on. IDs are never

@@ -69,7 +69,7 @@ func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left
 	return t.preemptionOn(best, b)
 }
 
-// preemptionOn returns the victims on a candidate and the number of violated budgets.
+// preemptionOn returns the victims on a candidate and the number of victims that violate a budget.
 func (t *hypothesis) preemptionOn(node int32, b *budgets) Preemption {
 	found, _ := t.victimsOn(t.r.ix.c.Nodes[node], b)
 	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}

@@ -117,7 +117,7 @@ var effectSeed = maphash.MakeSeed()
 // effortOf returns the effort spent on foreign terms, identified by the text of
 // termEffects.describeTerms.
 func (ca *cache) effortOf(text string) *sharedEffort {
-	key := maphash.String(effectSeed, text) // the text is long where many terms matter
+	key := maphash.String(effectSeed, text) // the text is long if many terms matter
 	known := ca.sharedEfforts[key]
 	if known == nil {
 		known = &sharedEffort{}

@@ -31,7 +31,7 @@ type ranking struct {
 	terms      int    // version of all terms when the plan was made
 	used       uint64 // decider's clock at the last use
 	dropped    bool   // the ranking is no longer kept up to date
-	weight     int    // the last result of cache.bytesOf
+	weight     int    // last result of cache.bytesOf
 
 	// The location of each node, by index. Buckets are separate from positions because most changes
 	// of a node's pods leave the node in its bucket and read nothing else.

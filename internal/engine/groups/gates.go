@@ -14,8 +14,8 @@ type Gates struct {
 	// Topology (TopologyAwareWorkloadScheduling) keeps a group within one domain of its topology
 	// constraint.
 	Topology bool `json:"topologyAwareWorkloadScheduling,omitempty"`
-	// Policy (PodGroupPreemptionPolicy) applies the group's preemption policy, and its pods must
-	// have the same policy. Without the gate, all pods must have the same policy.
+	// Policy (PodGroupPreemptionPolicy) applies the group's preemption policy, which must equal the
+	// policy of its pods. Without the gate, the policies of the pods must be equal.
 	Policy bool `json:"podGroupPreemptionPolicy,omitempty"`
 	// Claims (DRAWorkloadResourceClaims) reserves device claims shared by a group for the group.
 	Claims bool `json:"draWorkloadResourceClaims,omitempty"`

@@ -279,8 +279,8 @@ func (g *Group) Priority() int32 {
 	return *g.Object.Spec.Priority
 }
 
-// PreemptionPolicy returns the policy of the PodGroup, or of the root of its tree, with upstream's
-// default.
+// PreemptionPolicy returns the policy of the PodGroup or, for a group in a tree, of the root. If
+// the policy is unset, it returns the default.
 func (g *Group) PreemptionPolicy() v1.PreemptionPolicy {
 	if root := g.Root(); root != nil {
 		return root.preemptionPolicy()
