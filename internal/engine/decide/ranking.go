@@ -34,7 +34,7 @@ type ranking struct {
 	weight     int    // last result of cache.bytesOf
 
 	// The location of each node, by index. Buckets are separate from positions because most changes
-	// of a node's pods leave the node in its bucket and read nothing else.
+	// of a node's pods leave the node in its bucket, and only access the bucket.
 	bucket []int16
 	at     []position
 	// fine holds the fine scores of nodes in buckets; nil if no scorer has fine scores. See

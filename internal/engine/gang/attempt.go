@@ -25,7 +25,7 @@ type Attempt struct {
 	rooms     *RoomMaker
 }
 
-// New returns an attempt. Call Begin to start it.
+// New returns an attempt that has not begun yet.
 func New(r *Request) *Attempt {
 	a := &Attempt{Request: r}
 	a.bound = &Bound{limits: r.Limits, decider: r.Decider, rand: r.Rand, members: len(r.Members), earlier: r.Earlier}

@@ -141,9 +141,9 @@ func (r leastRequest) countIn(v freeCapacity) (sum int) {
 	return sum
 }
 
-// fewestLeavers returns a lower bound for the number of leavers, up to a priority, needed to fit
-// need members. It assumes that the largest pods leave, and that their room can be combined across
-// nodes.
+// fewestLeavers returns a lower bound for the number of pods, up to a priority, that must leave so
+// that need members fit. It assumes that the largest pods leave, and that their room can be
+// combined across nodes.
 func (r leastRequest) fewestLeavers(v freeCapacity, priority int64, need int) int {
 	free := v.sumFree()
 	lacks := amounts{

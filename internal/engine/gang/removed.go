@@ -50,7 +50,7 @@ func (r *RemovedPods) Restore(pods []*cluster.Pod) {
 	}
 }
 
-// RestoreAfter puts all pods except the first keep pods back.
+// RestoreAfter puts back the pods from index keep onwards.
 func (r *RemovedPods) RestoreAfter(keep int) {
 	for _, p := range r.pods[keep:] {
 		r.cluster.Place(p, r.from[p.UID])

@@ -15,7 +15,8 @@ import (
 // of this order.
 //
 // It is exact up to two symmetries: only one of several identical empty nodes is tried, and
-// identical members are placed in the order of their nodes. The search ends after until judgements.
+// identical members are placed in the order of their nodes. The search ends once searched exceeds
+// until.
 type search struct {
 	*Placer
 	order     []*Member // members tried in this order

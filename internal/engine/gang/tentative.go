@@ -43,7 +43,7 @@ func (t *Tentative) PlaceAll(places []Place) {
 	}
 }
 
-// Rewind takes all placed members except the first keep members off their nodes.
+// Rewind takes the placed members from index keep onwards off their nodes.
 func (t *Tentative) Rewind(keep int) {
 	for len(t.placed) > keep {
 		last := len(t.placed) - 1
@@ -53,7 +53,8 @@ func (t *Tentative) Rewind(keep int) {
 	}
 }
 
-// removeFrom takes the members on some nodes off, the last placed first, and returns their places.
+// removeFrom takes the members on the given nodes off them, the last placed first, and returns the
+// members' places.
 func (t *Tentative) removeFrom(nodes []*cluster.Node) (were []Place) {
 	onThem := func(m *Member) bool { return slices.Contains(nodes, m.Found.Node) }
 	for _, m := range slices.Backward(t.placed) {

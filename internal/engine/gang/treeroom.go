@@ -159,7 +159,7 @@ func (r *TreeRoom) Remove(units [][]*cluster.Pod) {
 	}
 }
 
-// Restore puts all units except the first keep units back, and returns the restored units.
+// Restore puts back the units from index keep onwards, and returns them.
 func (r *TreeRoom) Restore(keep int) (back [][]*cluster.Pod) {
 	if r.Len() == keep {
 		return nil

@@ -28,7 +28,7 @@ type podSet interface {
 	// fit places the unplaced pods in one order, and reports whether all needed pods are placed. If
 	// not, some pods may be placed.
 	fit() bool
-	// fitAnyhow is like fit, but places the pods in any order.
+	// fitAnyhow is like fit, but may place the pods in any order.
 	fitAnyhow() bool
 	// find removes other pods until the pods of the set fit. If ok is false, no pod of the set is
 	// placed.
