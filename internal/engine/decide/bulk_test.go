@@ -138,7 +138,8 @@ func TestRankingsOfLargeClassesAreDropped(t *testing.T) {
 	for i := range 250 {
 		pod := benchPod(i, "plain")
 		pod.UID, pod.Labels = types.UID(fmt.Sprint(i)), map[string]string{}
-		pod.Spec.Containers[0].Resources.Requests[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(i+1), resource.BinarySI) // not simple
+		// A request for ephemeral storage makes the class not simple.
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(i+1), resource.BinarySI)
 		for k, value := range values {
 			pod.Labels[fmt.Sprint("label-", k)] = value
 		}
