@@ -18,14 +18,14 @@ import (
 
 // Affinities computes the attraction and repulsion between a waiting pod and placed pods. Its
 // methods take a class of placed pods, regardless of their nodes, and cover all rules of pod
-// affinity; [InterPodAffinity] only counts the results by domain. A domain is a topology key and a
-// node's value of it: a node without the key is in no domain.
+// affinity; [InterPodAffinity] only counts the results by domain. A domain is a topology key with a
+// value of that node label: a node without the key is in no domain.
 //
 //	the waiting pod's   required affinity        Required, Attracts
 //	                    required anti-affinity   RequiresAnti, Repels
 //	                    preferences              Prefers, OwnVotes
 //	the placed pods'    required anti-affinity   RepelledBy
-//	                    the rest                 VotesOf: it only scores
+//	                    the rest                 VotesOf, only for scores
 //
 // Results hold until the labels of namespaces change.
 type Affinities struct {
@@ -75,8 +75,8 @@ func topologyKeys(terms []cluster.Term) (keys []string) {
 }
 
 // Attracts reports whether pods of the class satisfy the waiting pod's required affinity. All terms
-// must select the same pod, which then attracts to its domain of every key. Two pods that match one
-// term each do not attract.
+// must select the same pod, which then attracts the waiting pod to its domain of every key. Two
+// pods that match only one term each do not attract it.
 func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	for i := range a.own.RequiredAffinity {
 		if !a.termSelects(&a.own.RequiredAffinity[i], class) {
@@ -86,9 +86,9 @@ func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	return len(a.own.RequiredAffinity) > 0
 }
 
-// AttractsItself reports whether the waiting pod satisfies its own required affinity. Such a pod is
-// the first of its kind, and may go to any node with the keys while no pod in the cluster attracts
-// it.
+// AttractsItself reports whether the waiting pod satisfies its own required affinity. While no pod
+// in the cluster attracts the waiting pod, such a pod is the first of its group and may run on any
+// node with the keys.
 func (a *Affinities) AttractsItself() bool { return a.Attracts(a.own) }
 
 // RequiresAnti reports whether the waiting pod has required anti-affinity.
@@ -116,7 +116,8 @@ func (a *Affinities) RepelledBy(class *cluster.PodClass) (keys []string) {
 	return keys
 }
 
-// Prefers reports whether the waiting pod has preferences. If not, only pods with affinity vote.
+// Prefers reports whether the waiting pod has preferences. If it has no preferences, only pods with
+// affinity vote.
 func (a *Affinities) Prefers() bool {
 	return len(a.own.PreferredAffinity)+len(a.own.PreferredAntiAffinity) > 0
 }
@@ -175,9 +176,9 @@ func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes [
 	return votes
 }
 
-// AffinityNormalized scales a score to 0..MaxScore, by the lowest and the highest of all feasible
-// nodes. Equal scores all become 0, without preference. Like upstream it computes in floating point
-// and truncates: integers would differ by one.
+// AffinityNormalized scales a score to 0..MaxScore, by the lowest and the highest score of all
+// feasible nodes. If all scores are equal, they become 0. Like upstream it computes in floating
+// point and truncates: integers would differ by one.
 func AffinityNormalized(score, lowest, highest int64) int64 {
 	if highest <= lowest {
 		return 0
@@ -185,8 +186,9 @@ func AffinityNormalized(score, lowest, highest int64) int64 {
 	return int64(float64(MaxScore) * (float64(score-lowest) / float64(highest-lowest)))
 }
 
-// termsError returns upstream's error for a pod's unparsable affinity terms: the first of each of
-// the four lists. Callers build the error on demand, because classes record only its existence.
+// termsError returns upstream's error for a pod's unparsable affinity terms: the first error of
+// each of the four lists. Callers build the error on demand, because classes record only its
+// existence.
 func termsError(a *v1.Affinity) error {
 	var required, requiredAnti []v1.PodAffinityTerm
 	var preferred, preferredAnti []v1.WeightedPodAffinityTerm
@@ -203,7 +205,7 @@ func termsError(a *v1.Affinity) error {
 	var errs []error
 	add := func(list string, terms []v1.PodAffinityTerm) {
 		for i := range terms {
-			// One error per list: upstream stops at the first.
+			// Report one error per list: upstream stops at the first error.
 			for _, selector := range []*metav1.LabelSelector{terms[i].LabelSelector, terms[i].NamespaceSelector} {
 				if _, err := rules.ReadSelector(selector); err != nil {
 					errs = append(errs, fmt.Errorf("%s: %w", list, err))

@@ -38,7 +38,7 @@ func SetArgsDefaults(args any) {
 	case *config.VolumeBindingArgs:
 		// Ten minutes, like upstream.
 		setDefault(&a.BindTimeoutSeconds, 600)
-		if len(a.Shape) == 0 { // the less storage taken, the better
+		if len(a.Shape) == 0 { // prefers nodes with little storage taken
 			a.Shape = []config.UtilizationShapePoint{{Utilization: 0, Score: maxShapeScore}, {Utilization: 100, Score: 0}}
 		}
 	case *config.NodeResourcesBalancedAllocationArgs:
@@ -60,16 +60,16 @@ func SetArgsDefaults(args any) {
 	}
 }
 
-// setDefault fills in an optional field. Only nil is unset: an explicit zero stays, for
-// [ValidateArgs] to refuse.
+// setDefault fills in an optional field. Only nil counts as unset: an explicit zero is kept, so
+// that [ValidateArgs] can refuse it.
 func setDefault[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}
 }
 
-// defaultedResources returns the built-in resources for an empty list. It replaces weights of 0,
-// indistinguishable in the API from omitted weights, by 1 in place.
+// defaultedResources returns the built-in resources for an empty list. It replaces weights of 0 by
+// 1 in place, because the API does not distinguish them from omitted weights.
 func defaultedResources(list []config.ResourceSpec) []config.ResourceSpec {
 	if len(list) == 0 {
 		return slices.Clone(defaultResources)
@@ -83,8 +83,8 @@ func defaultedResources(list []config.ResourceSpec) []config.ResourceSpec {
 }
 
 // ValidateArgs checks plugin arguments after [SetArgsDefaults], with upstream's messages. It
-// dereferences pointers that have a default without a check. path may be nil, for arguments from
-// outside a file. Values of other types are valid.
+// dereferences pointers without a check if the field has a default. path may be nil, for arguments
+// from outside a file. Values of other types are valid.
 func ValidateArgs(path *field.Path, args any) error {
 	var list field.ErrorList
 	switch a := args.(type) {
@@ -95,7 +95,7 @@ func ValidateArgs(path *field.Path, args any) error {
 			list = append(list, field.Invalid(path.Child("hardPodAffinityWeight"), w, "not in valid range [0, 100]"))
 		}
 	case *config.NodeAffinityArgs:
-		// The library builds this list itself, a mix of plain and field errors.
+		// The library builds this list of errors itself, as a mix of plain errors and field errors.
 		return validateAddedAffinity(path.Child("addedAffinity"), a.AddedAffinity)
 	case *config.NodeResourcesBalancedAllocationArgs:
 		list = validateBalanced(path.Child("resources"), a.Resources)

@@ -26,7 +26,7 @@ const (
 	PlacementScore
 )
 
-// AllPoints lists the extension points in the order a pod passes them.
+// AllPoints lists the extension points in the order in which a pod passes them.
 var AllPoints = []Point{
 	PreEnqueue, QueueSort, PreFilter, Filters, PostFilter, PodGroupPostFilter, PreScore, Score, Reserve, Permit, PreBind, Bind, PostBind,
 	PlacementGenerate, PlacementScore,
@@ -50,19 +50,19 @@ func (p Point) String() string { return pointNames[p] }
 type Entry struct {
 	Name string
 	// Points are the extension points of upstream's plugin. Enabling the plugin at multiPoint
-	// enables it at these.
+	// enables it at these points.
 	Points Point
 	// Weight is the default weight of plugins at Score.
 	Weight int64
 	// Optional plugins are known but disabled by default.
 	Optional bool
-	// New makes the plugin from its arguments, nil for the defaults. New is nil for plugins
-	// implemented elsewhere.
+	// New makes the plugin from its arguments; nil arguments select the defaults. New is nil for
+	// plugins implemented elsewhere.
 	New func(args any) (any, error)
 }
 
 // newPlugin makes the plugin, or returns nil for plugins implemented elsewhere. A profile still
-// lists the names of the latter at their points.
+// lists the names of such plugins at their points.
 func (e *Entry) newPlugin(args any) (any, error) {
 	if e.New == nil {
 		return nil, nil
@@ -71,8 +71,8 @@ func (e *Entry) newPlugin(args any) (any, error) {
 }
 
 // Catalog lists the plugins in upstream's default order. Filters run in this order, and the first
-// to reject a node gives the reason: another order would change messages, and the events that wake
-// a pod. Each call returns a new slice, so callers may append to it.
+// filter to reject a node gives the reason. Another order would change messages and the events that
+// wake a pod. Each call returns a new slice, so callers may append to it.
 func Catalog() []Entry {
 	return []Entry{
 		{Name: "SchedulingGates", Points: PreEnqueue, New: Plain(SchedulingGates{})},

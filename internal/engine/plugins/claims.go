@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Helpers shared by the volume plugins: from a pod's volumes to claims, and from claims to volumes.
+// Helpers shared by the volume plugins. They look up the claims of a pod's volumes, and the volumes
+// of claims.
 
 // Annotations on claims and volumes. They mark completed binding, a volume chosen by the controller
 // or the scheduler rather than a user, and the node to provision a volume for.
@@ -24,7 +25,7 @@ const (
 )
 
 // claimOf returns the name of the claim behind a pod's volume; ok is false for volumes without a
-// claim. The claim of an ephemeral volume belongs to the one pod, and is named after pod and
+// claim. The claim of an ephemeral volume belongs to a single pod, and is named after pod and
 // volume.
 func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 	switch {
@@ -36,8 +37,8 @@ func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 	return "", false, false
 }
 
-// madeFor returns an error unless the claim named like an ephemeral volume's was made for the pod.
-// An unrelated claim may have that name by accident, and must not be used.
+// madeFor returns an error unless the claim was made for the pod. An unrelated claim may have the
+// name of an ephemeral volume's claim by accident, and must not be used.
 func madeFor(p *cluster.Pod, claim *v1.PersistentVolumeClaim) error {
 	return ephemeral.VolumeIsForPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}, claim)
 }
@@ -73,8 +74,8 @@ func claimNotFound(name string) string {
 	return fmt.Sprintf("persistentvolumeclaim %q not found", name)
 }
 
-// volumeNotFound and storageClassNotFound are the equivalents for volumes and storage classes,
-// which are not namespaced.
+// volumeNotFound and storageClassNotFound are the API server's messages for volumes and storage
+// classes, which are not namespaced.
 func volumeNotFound(name string) string { return fmt.Sprintf("persistentvolume %q not found", name) }
 func storageClassNotFound(name string) string {
 	return fmt.Sprintf("storageclass.storage.k8s.io %q not found", name)

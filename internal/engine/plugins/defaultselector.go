@@ -12,9 +12,9 @@ import (
 )
 
 // defaultSelector selects the pods of the same application as the class, by all Services that
-// select it and by its controller if that is a ReplicationController, ReplicaSet or StatefulSet. It
-// is empty if there are no such objects. All their requirements apply together, merged as in
-// upstream: two Services with app=web and tier=front give app=web,tier=front.
+// select the class and by its controller if the controller is a ReplicationController, ReplicaSet
+// or StatefulSet. It is empty if there are no such objects. The requirements of all these objects
+// are merged as in upstream: two Services with app=web and tier=front give app=web,tier=front.
 //
 // The result changes with Services and controllers, so callers must not cache it.
 func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) *rules.Selector {

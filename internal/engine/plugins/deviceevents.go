@@ -12,8 +12,9 @@ import (
 )
 
 // ofDeviceClass is the hint for device classes. It reports whether the pod requests devices of the
-// class, by a claim that names the class, or by an extended resource that the class provides now or
-// provided before: nodes may have the resource themselves.
+// class, either by a claim that names the class, or by an extended resource that the class provides
+// now or provided before. The loss of the class can help as well, because nodes may have the
+// resource themselves.
 func (setting Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 	if ofExtendedClass(item, e) {
 		return true

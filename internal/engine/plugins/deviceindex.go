@@ -16,12 +16,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// deviceIndex indexes the devices in slices and claims: the nodes offering them, and the devices
-// taken. It follows the tables of its cluster change by change, and records for every node the last
-// change of its devices, so that results for the other nodes stay valid.
+// deviceIndex indexes the devices in slices and claims: the nodes that offer each device, and the
+// taken devices. It follows the tables of its cluster change by change, and records for every node
+// the last change of its devices, so that results for the other nodes stay valid.
 //
-// It changes only in followCluster, never while nodes are judged; only nodes and contents, guarded
-// by the mutex, grow then.
+// It changes only in followCluster, never while nodes are judged, except for nodes and contents:
+// these may grow during judging, guarded by the mutex.
 type deviceIndex struct {
 	c *cluster.Cluster
 	// claims and slices are the versions of the tables followed so far. now counts the changes
@@ -42,13 +42,13 @@ type deviceIndex struct {
 	contents map[string]*deviceContent
 
 	// held is the counted allocation of each claim. holders counts the claims holding a device as a
-	// whole, and shares lists the claims holding a share of one; taken is the equivalent in the
-	// allocator's form.
+	// whole, and shares lists the claims holding a share of a device; taken holds the same
+	// information in the allocator's form.
 	held    map[cluster.Name]*resourcev1.AllocationResult
 	holders map[structured.DeviceID]int
 	shares  map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult
 	taken   structured.AllocatedState
-	// extended lists the claims for extended resources by pod, and owners the pod of each such
+	// extended lists the claims for extended resources by pod; owners holds the pod of each such
 	// claim.
 	extended map[types.UID]map[cluster.Name]bool
 	owners   map[cluster.Name]types.UID
@@ -70,12 +70,12 @@ type devicePool struct {
 // callers keep a pointer to it to compare changed.
 type nodeDevices struct {
 	pools   map[poolID]*devicePool
-	slices  []*resourcev1.ResourceSlice // of all its pools, by name; lazily filled
-	content *nodeContent                // of these; lazily filled
-	changed uint64                      // last change of these, or of the claims holding them
+	slices  []*resourcev1.ResourceSlice // slices of all the node's pools, by name; lazily filled
+	content *nodeContent                // content of these slices; lazily filled
+	changed uint64                      // last change of these devices, or of the claims holding them
 }
 
-// followCluster brings the index up to date. It starts over for another cluster, and when most
+// followCluster brings the index up to date. It rebuilds the index for another cluster, and if most
 // entries belong to deleted nodes. now continues to count, which invalidates all earlier results.
 func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 	if x.c != c || len(x.nodes) > 2*len(c.Nodes)+len(x.sliceOf) { // too many deleted nodes
@@ -97,7 +97,7 @@ func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 			x.readClaim(cluster.Name{Namespace: claim.Namespace, Name: claim.Name})
 		}
 		x.claims, x.slices = c.ResourceClaims.Version, c.ResourceSlices.Version
-		// The first call of Since makes the tables keep the changes from that version on.
+		// The first call of Since makes the tables keep the changes since that version.
 		c.ResourceClaims.Since(x.claims)
 		c.ResourceSlices.Since(x.slices)
 		return
@@ -115,8 +115,8 @@ func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 	}
 }
 
-// readSlices rereads the named slices, or all for nil. It rebuilds each pool that gains or loses a
-// slice once.
+// readSlices rereads the named slices, or all slices if names is nil. It rebuilds each pool that
+// gains or loses a slice once.
 func (x *deviceIndex) readSlices(names []cluster.Name) {
 	// Slices of one pool tend to change together; rebuild the pool once for all of them.
 	dirty := map[poolID]bool{}
@@ -141,7 +141,7 @@ func (x *deviceIndex) readSlices(names []cluster.Name) {
 func (x *deviceIndex) readSlice(name string, dirty map[poolID]bool) {
 	before := x.sliceOf[name]
 	now, exists := x.c.ResourceSlices.Get("", name)
-	// Unchanged, like most slices in a reread of all of them.
+	// The slice is unchanged, like most slices when all slices are reread.
 	if exists && before == now {
 		return
 	}
@@ -168,8 +168,8 @@ func poolOf(slice *resourcev1.ResourceSlice) poolID {
 	return poolID{slice.Spec.Driver, slice.Spec.Pool.Name}
 }
 
-// rebuildPool recomputes the nodes of a pool's devices. Nodes that lose the pool and nodes that
-// gain it have both changed, so it is touched before and after.
+// rebuildPool recomputes the nodes of a pool's devices. Both the nodes that lose the pool and the
+// nodes that gain it have changed, so the pool is touched before and after.
 func (x *deviceIndex) rebuildPool(id poolID) {
 	pool := x.pools[id]
 	x.touchPool(pool)

@@ -28,7 +28,7 @@ func (x *deviceIndex) followClaims() {
 	if known {
 		return
 	}
-	// Deleted claims are known only here.
+	// Deleted claims are found only in held.
 	for name := range x.held {
 		x.readClaim(name)
 	}
@@ -50,10 +50,12 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 		now = claim.Status.Allocation
 	}
 
-	// Even without devices: a claim left by an attempt may lack them.
+	// The owner is read even for a claim without devices, because a claim left by an attempt may
+	// lack devices.
 	x.readOwner(name, claim)
 	before := x.held[name]
-	// Replace the allocation anyway: a later recount subtracts it.
+	// Replace the allocation even if its devices are unchanged, because a later recount subtracts
+	// it.
 	if before != nil && now != nil && sameDevices(before, now) {
 		x.held[name] = now
 		return
@@ -88,8 +90,8 @@ func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, b
 			continue
 		}
 
-		// Two claims can hold the same device if another allocator assigned one of them. It is free
-		// only after both are released.
+		// Two claims can hold the same device if another allocator assigned one of them. The device
+		// is free only after both claims are released.
 		if x.holders[device] += by; x.holders[device] <= 0 {
 			delete(x.holders, device)
 		}
@@ -98,8 +100,8 @@ func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, b
 }
 
 // takeWhole records whether the allocator must treat a device as allocated to one claim: a claim
-// holds it, or holds a share of it although it no longer allows several allocations. v1.37's
-// allocator overlooks the latter (kubernetes#140798).
+// holds the device, or holds a share of it although the device no longer allows several
+// allocations. v1.37's allocator overlooks the second case (kubernetes#140798).
 func (x *deviceIndex) takeWhole(device structured.DeviceID) {
 	if x.holders[device] > 0 || len(x.shares[device]) > 0 && x.isExclusive(device) {
 		x.taken.AllocatedDevices.Insert(device)

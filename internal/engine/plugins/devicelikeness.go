@@ -18,24 +18,24 @@ import (
 
 // likeness is a map key, equal for nodes with interchangeable devices: their slices differ only in
 // the names of the node and its pools, the same devices are allocated, and the consumed capacity of
-// shared devices is equal. Like nodes offer a claim the same devices, so one search serves a
-// hundred of them.
+// shared devices is equal. Nodes with equal likeness offer a claim the same devices, so one search
+// serves, for example, a hundred nodes.
 type likeness struct {
 	content *deviceContent
-	taken   string // a bit for each device, then the consumption of the shared ones
+	taken   string // a bit for each device, then the consumption of shared devices
 }
 
 // deviceContent identifies the content of a node's slices. Equal contents share one pointer while
 // any node has them.
 type deviceContent struct {
 	key     string // its key in deviceIndex.contents
-	nodes   int    // number of nodes with it
+	nodes   int    // number of nodes with this content
 	devices int
 }
 
 // nodeContent holds a node's local devices in the allocator's search order.
 type nodeContent struct {
-	content *deviceContent // nil: no other node is considered like it
+	content *deviceContent // nil: the node has no likeness
 	pools   []poolID
 	devices []structured.DeviceID
 	shared  []int // indices of devices with shares
@@ -48,8 +48,8 @@ type nodeContent struct {
 // make every node different.
 const mostContents = 1 << 12
 
-// likenessOf returns the node's likeness. ok is false if the node shares devices, or parts of
-// devices, with other nodes.
+// likenessOf returns the node's likeness. ok is false if the node has no likeness because it shares
+// devices, or parts of devices, with other nodes.
 func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID, ok bool) {
 	if x.sharedPools > 0 {
 		return likeness{}, nil, false
@@ -95,9 +95,9 @@ func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 	return taken
 }
 
-// contentOf reads the slices of a node. The result's content is nil if no other node can be like
-// this one: a slice selects nodes other than by this node's name, or the index already holds
-// mostContents contents. The caller holds the mutex.
+// contentOf reads the slices of a node. The result's content is nil if no other node can have the
+// same likeness: a slice selects nodes by other means than this node's name, or the index already
+// holds mostContents contents. The caller holds the mutex.
 func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.ResourceSlice) *nodeContent {
 	content := &nodeContent{}
 	for id := range of.pools {
@@ -154,8 +154,9 @@ func (x *deviceIndex) loseContent(devices *nodeDevices) {
 	devices.slices, devices.content = nil, nil
 }
 
-// exampleAllocations holds the offer of one of several like nodes. pools lists the pools of that
-// node in the order of nodeContent.pools, which corresponds between like nodes.
+// exampleAllocations holds the offer of one of several nodes with equal likeness. pools lists the
+// pools of that node in the order of nodeContent.pools; equal indices correspond between such
+// nodes.
 type exampleAllocations struct {
 	*claimAllocations
 	pools []poolID
@@ -164,8 +165,8 @@ type exampleAllocations struct {
 // mostExamples bounds the examples kept per shape.
 const mostExamples = 1 << 10
 
-// allocationsLike returns the known offer of a node like n, translated to n, or nil. Rejections
-// need no translation.
+// allocationsLike returns the known offer of a node with the likeness of n, translated to n, or
+// nil. Rejections need no translation.
 func (s *deviceShape) allocationsLike(n *cluster.Node, like likeness, pools []poolID) *claimAllocations {
 	s.mutex.Lock()
 	example, ok := s.examples[like]
@@ -179,7 +180,7 @@ func (s *deviceShape) allocationsLike(n *cluster.Node, like likeness, pools []po
 	return example.moveTo(n.Name, pools)
 }
 
-// keepExample stores a node's offer for the nodes like it. undo removes it.
+// keepExample stores a node's offer for the nodes with equal likeness. undo removes it.
 func (s *deviceShape) keepExample(like likeness, pools []poolID, found *claimAllocations) (undo func()) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

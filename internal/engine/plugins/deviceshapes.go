@@ -13,14 +13,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// deviceShapes caches the allocations each node offers to claims, by the content of the claims: to
-// a node, pods with claims that differ only in name are the same. An entry is valid until the
-// node's devices, or the claims holding them, change; see [deviceIndex].
+// deviceShapes caches the allocations each node offers to claims, by the content of the claims: a
+// node makes the same offer to pods with claims that differ only in name. An entry is valid until
+// the node's devices, or the claims holding them, change; see [deviceIndex].
 type deviceShapes struct {
 	classes uint64 // the version of the device classes behind all entries
 	byKey   map[string]*deviceShape
 	asked   uint64 // counts lookups, to order shapes by last use
-	size    int    // of the keys
+	size    int    // total size of the keys
 }
 
 // deviceShape holds each node's offer to claims with equal content. Several goroutines search nodes
@@ -39,7 +39,7 @@ type nodeAllocations struct {
 	*claimAllocations
 	node individual
 	own  *nodeDevices
-	at   uint64 // the index's counter at the time
+	at   uint64 // the index's counter at the time of the computation
 }
 
 // claimAllocations is the allocations for claims, in the order of the claims, or the reason for
@@ -57,13 +57,13 @@ func (g *claimAllocations) ofAttempt() bool {
 }
 
 // mostAllocations bounds the entries cached over all shapes: about 40 MB. mostAsked, in bytes,
-// bounds the total of cached claim contents, which the entries repeat in part: the claims may no
-// longer exist.
+// bounds the total of cached claim contents, because the cached claims may no longer exist. Entries
+// repeat some of the content.
 const mostAllocations, mostAsked = 1 << 16, cluster.MostBulk / 2
 
 // shapeOf returns the shape of claims, or nil if their content cannot be encoded. A shape of very
-// long claims is not cached: it serves this attempt only. The slots of a shape grow with the
-// cluster, by an eighth more than needed.
+// long claims is not cached: it serves this attempt only. As the cluster grows, a shape gets an
+// eighth more slots than there are nodes.
 func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.ResourceClaim) *deviceShape {
 	key, ok := shapeKey(claims)
 	if !ok {
@@ -79,8 +79,8 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 
 	if shape == nil || len(shape.nodes) < len(c.Nodes) {
 		s.makeRoom(key, len(c.Nodes))
-		// A new shape, because other goroutines may still hold the old one, with too few slots for
-		// new nodes.
+		// Make a new shape, because other goroutines may still use the old shape, which has too few
+		// slots for new nodes.
 		grown := &deviceShape{nodes: make([]atomic.Pointer[nodeAllocations], len(c.Nodes)+len(c.Nodes)/8)}
 		if shape != nil {
 			for i := range shape.nodes {
@@ -101,7 +101,7 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 }
 
 // makeRoom evicts the least recently used shapes, except for the given one. Each eviction scans all
-// of them; they are few, because each has a slot for every node.
+// shapes. Shapes are few, because each has a slot for every node.
 func (s *deviceShapes) makeRoom(except string, nodes int) {
 	for len(s.byKey) > 0 && ((len(s.byKey)+1)*nodes > mostAllocations || s.size+len(except) > mostAsked) {
 		oldest, found := "", false

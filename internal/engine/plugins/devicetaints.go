@@ -23,7 +23,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 		return func(*cluster.Node) string { return "" }
 	}
 	a := d.attemptFor(c, p)
-	// Without a claim or class, no device is searched for, hence none is withheld.
+	// If a claim or class is missing, no device is searched for, so no device is withheld.
 	if a.err != nil || a.rejection != nil {
 		return func(*cluster.Node) string { return "" }
 	}
@@ -43,7 +43,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 		texts := slices.Concat(tally.elsewhere(n), tally.countsOf(within))
 		taints, devices := map[string]bool{}, 0
 		for _, device := range within {
-			// Only devices withheld from all requests are news: the rest are unavailable for
+			// List only free devices withheld from all requests: other devices are unavailable for
 			// another reason.
 			if kept := keptBack(device.Device, tolerated); len(kept) > 0 && !d.index.isTaken(device.id) {
 				devices++

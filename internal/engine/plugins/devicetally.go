@@ -96,7 +96,7 @@ func joinFew(list []string) string {
 }
 
 // deviceTally counts devices for the requests of a pod's open claims. It stops counting after
-// tallyLimit: a tenant's expressions must not delay the explanations of other pods.
+// tallyLimit, because a tenant's expressions must not delay the explanations of other pods.
 type deviceTally struct {
 	a     *attempt
 	users map[structured.DeviceID][]string
@@ -133,7 +133,8 @@ func talliedRequests(claim *resourcev1.ResourceClaim) (list []talliedRequest) {
 }
 
 // countsOf describes the requests with too few free devices among those within a node's reach. If
-// each request has enough, it describes all of them, since only their combination fails.
+// each request has enough free devices, it describes all requests, since only their combination
+// fails.
 func (t *deviceTally) countsOf(devices []reachedDevice) []string {
 	var short, rest []string
 	for _, claim := range t.a.claims {
@@ -187,8 +188,8 @@ func (t *deviceTally) elsewhere(n *cluster.Node) (texts []string) {
 	return texts
 }
 
-// countFor counts the devices matching a request, and the free ones among them, and lists the users
-// of the others.
+// countFor counts the devices matching a request, and the free devices among them, and lists the
+// users of the other devices.
 func (t *deviceTally) countFor(r *talliedRequest, devices []reachedDevice) (present, free int64, users []string) {
 	names := map[string]bool{}
 	for _, device := range devices {

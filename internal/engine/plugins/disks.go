@@ -17,7 +17,7 @@ import (
 type diskSet map[disk]bool
 
 // disk identifies a disk named in a pod's spec. An RBD image yields one disk per monitor, because
-// one monitor in common means the same cluster. Equal values are the same disk.
+// images with a monitor in common are in the same cluster. Equal values are the same disk.
 type disk struct {
 	kind                 diskKind
 	name, image, monitor string
@@ -35,7 +35,7 @@ const (
 )
 
 // isExclusive reports whether two pods on a node must not share a volume of this kind, unless both
-// only read and the kind allows that (eachDisk).
+// only read the volume and the kind allows several readers (eachDisk).
 func isExclusive(v *v1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
@@ -74,8 +74,8 @@ func disksOf(volumes []v1.Volume) (set diskSet) {
 	return set
 }
 
-// conflictWith reports whether one of the volumes is a disk of the set and at least one of the two
-// sides writes it.
+// conflictWith reports whether one of the volumes is a disk of the set, and the volume or the set
+// writes it.
 func (s diskSet) conflictWith(volumes []v1.Volume) (conflict bool) {
 	for i := 0; i < len(volumes) && !conflict && len(s) > 0; i++ {
 		eachDisk(&volumes[i], func(d disk, writes bool) bool {
@@ -96,7 +96,8 @@ type ofClasses struct {
 	known map[*cluster.PodClass]bool
 }
 
-// Up to fewVolumes are examined again rather than cached, which is cheaper than the lock.
+// Pods with at most fewVolumes volumes are examined again instead of cached, because the lock would
+// cost more.
 const fewVolumes = 8
 
 // isSelected returns the finding for a class. It is safe for concurrent use.

@@ -20,11 +20,11 @@ import (
 
 // DynamicResources restricts pods with ResourceClaims, and pods requesting extended resources
 // provided by a DeviceClass, to nodes with suitable devices, and allocates the devices. Upstream's
-// library decides which devices fit; this plugin gathers its input and keeps its results.
+// library selects the devices; this plugin gathers the input of the library and keeps the results.
 //
 // Reserve writes an allocation into the cluster's ResourceClaims immediately, visible to the next
-// pod: there is no separate record of allocations in flight. Upstream keeps one, and blocks a pod
-// that shares such a claim.
+// pod: there is no separate record of allocations in flight. Upstream keeps such a record, and
+// blocks a pod that shares a claim with an allocation in flight.
 //
 // The plugin's caches, from the longest-lived to the shortest:
 //
@@ -37,14 +37,14 @@ type DynamicResources struct {
 	// never overdue.
 	Now func() time.Time
 
-	filterTimeout  time.Duration // for the search on all nodes together; 0: no limit
+	filterTimeout  time.Duration // limit of the search on all nodes together; 0: no limit
 	strict         bool          // the limit is configured, so exceeding it fails the attempt
 	bindingTimeout time.Duration
 	sets           expressionSets
-	chooser        *Fragmentation // among the fitting devices; nil: first fit
+	chooser        *Fragmentation // chooses among the fitting devices; nil: first fit
 
 	mutex  sync.Mutex
-	last   *attempt // the most recent pod's: Filter, Score and Reserve share it
+	last   *attempt // attempt of the most recent pod, shared by Filter, Score and Reserve
 	index  deviceIndex
 	shapes deviceShapes
 }
@@ -112,7 +112,7 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	case len(a.claims) == 0:
 		return Judge{}
 	}
-	// From here on mustRetry can determine this judge's spending and findings.
+	// The starting point lets mustRetry determine this judge's spending and findings.
 	a.before, a.undo = a.limit.spent.Load(), nil
 	return Judge{Node: func(n *cluster.Node) *Rejection { return a.offerAt(n).rejection }, Again: a.mustRetry}
 }
@@ -181,8 +181,8 @@ func rejectUnresolvable(code, format string, args ...any) *Rejection {
 	return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
 }
 
-// Interests implements Requeuer. Slices wake every rejected pod: finding out which of them a device
-// could serve costs as much as trying them.
+// Interests implements Requeuer. Slices wake every rejected pod: determining the pods that a new
+// device could serve costs as much as trying all of them.
 func (*DynamicResources) Interests(setting Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel | queue.UpdateNodeAllocatable},

@@ -23,15 +23,16 @@ import (
 )
 
 // attempt caches everything known about one pod's devices. It is valid for one attemptKey, that is,
-// until its source objects change. Filter, Score and Reserve of one decision share it; the pod's
-// next try does so as well, barring changes and calls for other pods in between.
+// until its source objects change. Filter, Score and Reserve of one decision share it. The pod's
+// next decision reuses it, unless objects have changed or the plugin has been called for another
+// pod in between.
 type attempt struct {
 	d   *DynamicResources
 	c   *cluster.Cluster
 	key attemptKey
 	pod *v1.Pod
 
-	// err and rejection, if set, rule out all nodes. The rest is then empty.
+	// err and rejection, if set, rule out all nodes. All other fields are then empty.
 	err       error
 	rejection *Rejection
 
@@ -54,17 +55,17 @@ type attempt struct {
 	expressions *expressionSet
 	bySize      map[*cluster.Size]*extendedOffer
 	limit       searchLimit
-	before      int64 // spending at the time of the filter's call
-	// alternatives reports that a request lists alternatives, to score nodes by.
+	before      int64 // cost spent before the filter's call
+	// alternatives reports that a request lists alternatives, which nodes are scored by.
 	alternatives bool
 
 	mutex    sync.Mutex
-	shared   *grounds                         // of all slices, if nodes share devices; made on demand
-	undo     []func()                         // discards the findings since then
+	shared   *grounds                         // grounds of all slices, if nodes share devices; made on demand
+	undo     []func()                         // discards the findings since the filter's call
 	found    int                              // number of nodes with a known offer
-	failures map[individual]*claimAllocations // of nodes that failed
-	// unavailable reports, by index in claims, whether some node cannot reach the devices of an
-	// allocated claim.
+	failures map[individual]*claimAllocations // results of nodes with failed searches
+	// unavailable reports for each of claims, by index, whether some node cannot reach the devices
+	// of the allocated claim.
 	unavailable []atomic.Bool
 }
 
@@ -79,7 +80,7 @@ type attemptKey struct {
 	groups                  uint64
 }
 
-// offer is a node's offer to the pod. With a rejection the rest is empty.
+// offer is a node's offer to the pod. If there is a rejection, all other fields are empty.
 type offer struct {
 	rejection *Rejection
 	// results are the allocations for the open claims, in their order, or nil.
@@ -108,7 +109,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 		return a
 	}
 
-	// Must precede the lookup of the claim for extended resources in the index.
+	// The update must precede the lookup of the claim for extended resources in the index.
 	d.index.followCluster(c)
 	a.classes = extendedRequests(c, a.pod)
 	if a.extended = d.extendedClaim(a.pod, a.classes); a.extended != nil {
@@ -125,7 +126,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 			}
 			continue
 		}
-		// In the order of claims: offers list their results in this order.
+		// open has the order of claims, because offers list their results in this order.
 		a.open = append(a.open, claim)
 		if claim == a.extended {
 			continue
@@ -135,7 +136,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 		}
 	}
 
-	// Refuse before compiling anything.
+	// Too many expressions are refused before any expression is compiled.
 	var long bool
 	if a.expressions, long = d.sets.setOf(c, a.open); long {
 		a.rejection = rejectUnresolvable(codeClaimTooLong,
@@ -144,7 +145,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 	}
 
 	switch {
-	// The claims' content depends on the node's size, so extendedAt finds the shape.
+	// The claims' content depends on the node's size, so extendedAt determines the shape.
 	case a.extended != nil:
 		a.bySize = map[*cluster.Size]*extendedOffer{}
 	case len(a.open) > 0:
@@ -203,7 +204,7 @@ func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
 }
 
 // checkRequests checks that every class named in the claim's requests exists. The allocator would
-// fail on a missing one, without naming it to the pod's author.
+// fail on a missing class without naming it to the pod's author.
 func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Rejection, error) {
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
@@ -240,8 +241,9 @@ func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 	return nil, nil
 }
 
-// offerAt computes the node's offer. Like upstream, it tries the open claims first: their reason
-// takes precedence over an unreachable allocated claim. It is safe for concurrent use.
+// offerAt computes the node's offer. Like upstream, it tries the open claims first: the reason of
+// their rejection takes precedence over an unreachable allocated claim. It is safe for concurrent
+// use.
 func (a *attempt) offerAt(n *cluster.Node) (o offer) {
 	open, shape := a.open, a.shape
 	if a.extended != nil {
@@ -278,7 +280,7 @@ func (a *attempt) withinReach(n *cluster.Node) bool {
 			continue
 		}
 		within = false
-		// Loading first keeps goroutines from writing to the same memory for every node.
+		// Loading the value first keeps goroutines from writing to the same memory for every node.
 		if !a.unavailable[i].Load() {
 			a.unavailable[i].Store(true)
 		}
@@ -304,8 +306,8 @@ func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 }
 
 // deviceReadiness checks the claim's devices in order, up to the first unready one. failure, if not
-// nil, is the reason that one never becomes ready. Devices without binding conditions are always
-// ready.
+// nil, is the reason the unready device never becomes ready. Devices without binding conditions are
+// always ready.
 func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *metav1.Condition) {
 	for i := range claim.Status.Allocation.Devices.Results {
 		result := &claim.Status.Allocation.Devices.Results[i]
@@ -320,7 +322,8 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *meta
 			return false, nil
 		}
 		conditions := claim.Status.Devices[at].Conditions
-		// Failure first: a device may be ready by one condition and have failed by another.
+		// Failure conditions are checked first: a device may be ready by one condition and have
+		// failed by another condition.
 		for _, name := range result.BindingFailureConditions {
 			if c := meta.FindStatusCondition(conditions, name); c != nil && c.Status == metav1.ConditionTrue {
 				return false, c

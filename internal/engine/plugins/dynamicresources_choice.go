@@ -19,15 +19,16 @@ import (
 // that partitions are made from. A partitioned GPU is one part; the partitions are its devices.
 type part struct {
 	devices map[structured.DeviceID]bool
-	free    float64 // of one
-	wanted  float64 // of one, by the claim
+	free    float64 // free part of one device
+	wanted  float64 // part of one device wanted by the claim
 }
 
-// mostParts bounds the parts tried for one claim. Each try is a search.
+// mostParts bounds the parts tried for one claim. Each trial is a search.
 const mostParts = 16
 
-// chosenOffer is the node's offer on placement of the pod. The filter only checked that an offer
-// exists (offerAt); here the plugin Fragmentation may choose better devices than the first fit.
+// chosenOffer is the node's offer for the placement of the pod. The filter only checked that an
+// offer exists (offerAt); here the plugin Fragmentation may choose better devices than the first
+// fit.
 func (a *attempt) chosenOffer(p *cluster.Pod, n *cluster.Node) offer {
 	o := a.offerAt(n)
 	if o.rejection == nil && o.results != nil {
@@ -57,9 +58,9 @@ func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.Al
 		return nil
 	}
 
-	// The search receives the best part, then adds the next, until the devices suffice. For one
-	// device each part is tried separately: adding it to a better but insufficient part would not
-	// help.
+	// The search begins with the best part and adds the next best until the devices suffice. If one
+	// device is requested, each part is tried separately, because adding a part to a better but
+	// insufficient part would not help.
 	order := a.d.chooser.rankParts(a.c, p, n, parts)
 	among := map[structured.DeviceID]int{}
 	for rank, i := range order[:min(len(order), mostParts)] {
@@ -111,8 +112,8 @@ func onlyRequest(claim *resourcev1.ResourceClaim) *resourcev1.ExactDeviceRequest
 }
 
 // onlyDevices returns the slices reduced to these devices, in the order of their ranks, and to the
-// taken devices: these use counters, which the allocator would otherwise consider free. The slices
-// are copies.
+// taken devices: taken devices use counters, which the allocator would otherwise consider free. The
+// slices are copies.
 func (x *deviceIndex) onlyDevices(
 	own []*resourcev1.ResourceSlice, ranks map[structured.DeviceID]int,
 ) (list []*resourcev1.ResourceSlice) {
@@ -155,7 +156,8 @@ func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resource
 					parts = append(parts, p)
 				}
 
-			// Partitions of one set of counters are one part: they share its free amounts.
+			// Partitions of one set of counters form one part, because they share the set's free
+			// amounts.
 			case len(device.ConsumesCounters) == 1 && !x.taken.AllocatedDevices.Has(id):
 				set := counterSet{poolOf(slice), device.ConsumesCounters[0].CounterSet}
 				free := counters[set]
@@ -178,8 +180,8 @@ func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resource
 
 // shareOf is the part for a device with consumable capacity; the scarcest of the requested
 // capacities counts. ok is false if the request names no capacities, or the device lacks one of
-// them. With 40 of 80 Gi and 2 of 8 engines free, a request for 20 Gi and 1 engine has free 0.25
-// and wanted 0.25.
+// them. With 40 of 80 Gi and 2 of 8 engines free, a request for 20 Gi and 1 engine yields free =
+// 0.25 and wanted = 0.25.
 func (x *deviceIndex) shareOf(device *resourcev1.Device, id structured.DeviceID, request *resourcev1.ExactDeviceRequest) (p part, ok bool) {
 	if request.Capacity == nil || len(request.Capacity.Requests) == 0 {
 		return p, false
@@ -265,9 +267,9 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 	return sets
 }
 
-// rankParts orders the sufficient parts by the worth they lose to a placement. The parts replace
-// the devices counted by the extended resource. The result holds indices into parts; among parts of
-// equal cost the tightest is first.
+// rankParts orders the sufficient parts by the worth they lose to a placement. Instead of the
+// devices of the extended resource, it considers these parts. The result holds indices into parts;
+// among parts of equal cost the tightest is first.
 func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, parts []part) (order []int) {
 	whole := float64(f.devices.Whole())
 	room := fragmentation.Room{
@@ -286,7 +288,7 @@ func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster
 	o := f.coming.currentFuture(f, c).outlookOf(n)
 	costs := make([]int64, len(parts))
 	for _, i := range order {
-		if f.devices.Whole() == 1 { // the plugin only has whole devices: the tightest is best
+		if f.devices.Whole() == 1 { // the plugin distinguishes only whole devices, so the tightest part is the best
 			break
 		}
 		task.Amount = amounts[i]
@@ -299,7 +301,7 @@ func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster
 }
 
 // deviceChoice makes the profile's plugin Fragmentation choose devices (if it is at Reserve), and
-// score nodes by them (if it has a driver). It must precede the assembly of the plugins.
+// score nodes by them (if it has a driver). It must be called before the plugins are assembled.
 func (p *Profile) deviceChoice() {
 	f := fragmentationIn(p)
 	d, ok := p.made["DynamicResources"].(*DynamicResources)

@@ -57,7 +57,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return func() {}, nil
 	}
 
-	// The filter passed the node; its offer is cached, or found again.
+	// The filter passed the node, so its offer is cached or is found again.
 	o := a.chosenOffer(p, n)
 	if o.rejection != nil {
 		if o.rejection.Err != nil {
@@ -66,7 +66,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
 	}
 
-	// All or nothing: an error leaves every claim unchanged.
+	// An error leaves every claim unchanged.
 	changed, err := d.reservedClaims(a, &o)
 	if err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 }
 
 // reservedClaims returns the claims changed by Reserve, in their later state. They are copies:
-// reservedClaims modifies nothing in the cluster. It includes already allocated and reserved claims
-// unchanged.
+// reservedClaims modifies nothing in the cluster. Claims that are already allocated and reserved
+// are included unchanged.
 func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
 	var changed []*resourcev1.ResourceClaim
 	next := 0
@@ -96,7 +96,7 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 			next++
 		}
 		if slices.Contains(a.claims[:i], claim) {
-			continue // named twice: it keeps the first allocation
+			continue // the claim is named twice, and keeps its first allocation
 		}
 		if claim == a.extended {
 			if o.extended == nil || len(o.extended.Spec.Devices.Requests) == 0 {
@@ -157,8 +157,9 @@ func generatedName(claim *resourcev1.ResourceClaim) string {
 	return string(name)
 }
 
-// unreserveClaims undoes Reserve's changes to the claims. Claims allocated before stay allocated,
-// as do claims since shared by another pod. It ignores a claim replaced in the meantime.
+// unreserveClaims undoes Reserve's changes to the claims. Claims allocated before Reserve stay
+// allocated, and so do claims now shared by another pod. It ignores a claim replaced in the
+// meantime.
 func (a *attempt) unreserveClaims(changed []*resourcev1.ResourceClaim) {
 	for _, mine := range changed {
 		claim, ok := a.c.ResourceClaims.Get(mine.Namespace, mine.Name)
@@ -236,9 +237,8 @@ func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types
 	c.ResourceClaims.Set(claim)
 }
 
-// ClaimReleaser decides at PostFilter whether a claim of a pod that fits nowhere can give up its
-// devices. unused reports whether a claim held by a pod group is free of use by the group's other
-// pods.
+// ClaimReleaser decides at PostFilter whether a claim of a pod that fits nowhere can release its
+// devices. unused reports whether no other pod of the group uses a claim held by a pod group.
 type ClaimReleaser interface {
 	PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
 		message string, change *resourcev1.ResourceClaim, remove bool,
@@ -246,10 +246,10 @@ type ClaimReleaser interface {
 }
 
 // PostFilter helps a pod that fits nowhere. It deallocates a claim with devices out of some node's
-// reach, to allow another allocation, if only this pod holds the claim. If only its pod group holds
-// the claim, the claim must also be unused: no other pod of the group needs its devices in place.
-// PostFilter returns upstream's message, and the claim to update or delete, which it leaves to the
-// caller.
+// reach, so that it can be allocated again, if only this pod holds the claim. If only its pod group
+// holds the claim, the claim must also be unused: no other pod of the group needs its devices in
+// place. PostFilter returns upstream's message, and the claim to update or delete, which it leaves
+// to the caller.
 func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
 	message string, change *resourcev1.ResourceClaim, remove bool,
 ) {
@@ -261,7 +261,8 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 		return "", nil, false
 	}
 
-	// A real name means that an earlier attempt created it, for a node that the pod then missed.
+	// A real name means that an earlier attempt created it, for a node where the pod was not placed
+	// in the end.
 	stale := a.extended != nil && a.extended.Name != inMemoryName
 	for i, claim := range a.claims {
 		if !a.unavailable[i].Load() || claim == a.extended {
@@ -284,7 +285,7 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 }
 
 // ExtendedRequestMappings returns the mapping of a node's devices to the containers' extended
-// resources, for the pod's status, or nil. The kubelet prepares the devices by it.
+// resources, for the pod's status, or nil. The kubelet prepares the devices from this mapping.
 func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluster.Pod,
 	n *cluster.Node) []v1.ContainerExtendedResourceRequest {
 	if !needsDevices(c, p) {

@@ -16,9 +16,9 @@ import (
 )
 
 // mostExpressions and mostExpressionText, in bytes, bound the expressions selecting devices for a
-// pod's open claims, including the expressions of the classes. A claim has room for a hundred of 10
-// KiB, each taking a quarter of a second to compile. keptExpressionText bounds the compiled
-// expressions cached over all pods.
+// pod's open claims, including the expressions of the classes. A claim has room for a hundred
+// expressions of 10 KiB, and each takes a quarter of a second to compile. keptExpressionText bounds
+// the compiled expressions cached over all pods.
 const (
 	mostExpressions    = 256
 	mostExpressionText = 256 << 10
@@ -32,16 +32,16 @@ type expressionSet struct {
 	list  []string // sorted, without duplicates
 	cache *cel.Cache
 	costs expressionCosts
-	ready bool // all are compiled; owned by the deciding goroutine
+	ready bool // all expressions are compiled; owned by the deciding goroutine
 }
 
 // expressionSets holds the recently used sets, by their text. The plugin's mutex guards known and
-// size, mutex guards turns.
+// size; the mutex of expressionSets guards turns.
 type expressionSets struct {
 	known map[string]*expressionSet
 	size  int
-	// compiling is held during compilation: one expression at a time. Namespaces take turns, and
-	// pods of one namespace first wait for each other.
+	// compiling is held while one expression is compiled, so that namespaces take turns. Pods of
+	// one namespace first wait for each other.
 	compiling sync.Mutex
 	mutex     sync.Mutex
 	turns     map[string]*turn
@@ -65,7 +65,7 @@ func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceCl
 	if set := s.known[key]; set != nil {
 		return set, false
 	}
-	const usual = 256 // bytes in addition to the text
+	const usual = 256 // size of an entry in bytes, in addition to the text
 	if s.size += len(key) + usual; s.known == nil || s.size > keptExpressionText {
 		s.known, s.size = map[string]*expressionSet{}, len(key)+usual
 	}
@@ -95,7 +95,7 @@ func expressionsOf(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (list [
 }
 
 // eachSelection calls f with the selectors of every request and every alternative, and with the
-// selectors of its class if that exists.
+// selectors of its class if the class exists.
 func eachSelection(c *cluster.Cluster, open []*resourcev1.ResourceClaim, f func([]resourcev1.DeviceSelector)) {
 	request := func(class string, selectors []resourcev1.DeviceSelector) {
 		f(selectors)
@@ -137,7 +137,7 @@ func (s *expressionSets) compileSet(ctx context.Context, namespace string, set *
 
 // awaitTurn waits for the namespace's turn or the end of the context, and returns a func that
 // releases the turn. Pods of one namespace wait for each other, so that a namespace with many sets
-// delays the rest by only one expression at a time.
+// delays other namespaces by only one expression at a time.
 func (s *expressionSets) awaitTurn(ctx context.Context, namespace string) (leave func()) {
 	s.mutex.Lock()
 	if s.turns == nil {

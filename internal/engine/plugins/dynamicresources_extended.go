@@ -24,8 +24,9 @@ import (
 // is not a valid name, so no user's claim can have it. Upstream uses the same one.
 const inMemoryName = "<extended-resources>"
 
-// deviceClassOf returns the class that provides the extended resource, or nil. Among several the
-// newest wins, then the first by name. It scans all classes; use classesOf for many resources.
+// deviceClassOf returns the class that provides the extended resource, or nil. The newest of
+// several such classes takes precedence, and the first by name among equally new classes. It scans
+// all classes; use classesOf for many resources.
 func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceClass {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -56,7 +57,7 @@ func newerOrFirst(a, b *resourcev1.DeviceClass) bool {
 	return a.Name < b.Name
 }
 
-// fewNames is the maximum number of resources for separate scans of the classes.
+// fewNames is the maximum number of resources that are each looked up by a scan of the classes.
 const fewNames = 8
 
 // classesOf returns [deviceClassOf] prepared for a number of resources: a pod may request
@@ -166,12 +167,12 @@ type extendedOffer struct {
 	claim     *resourcev1.ResourceClaim
 	mappings  []v1.ContainerExtendedResourceRequest
 	rejection *Rejection
-	open      []*resourcev1.ResourceClaim // all claims to be allocated, with this one
+	open      []*resourcev1.ResourceClaim // all claims to be allocated, including claim
 	shape     *deviceShape
 }
 
-// extendedAt returns the offer of the node's size. Sizes are interned and few, so a few
-// computations serve all nodes.
+// extendedAt returns the offer of the node's size. Sizes are interned and few, so all nodes share a
+// few computations.
 func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -203,7 +204,7 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 
 // extendedOn determines the extended resources that need devices on this node, and returns the
 // claim for them, or nil if a device plugin of the node provides them all. It cannot reuse a claim
-// left by an earlier attempt, with requests made for another node. PostFilter deletes such a claim.
+// left by an earlier attempt with requests for another node; PostFilter deletes such a claim.
 func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *Rejection) {
 	if a.extended.Spec.Devices.Requests != nil {
 		return nil, nil, rejectUnresolvable(codeClaimStale, "cannot schedule extended resource claim")
@@ -222,7 +223,7 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 	if len(fromDevices) == 0 && len(a.claims) == 1 {
 		return nil, nil, nil
 	}
-	// In a fixed order, so that equal pods produce equal requests and share a shape.
+	// A fixed order makes equal pods produce equal requests and share a shape.
 	slices.Sort(fromDevices)
 	claim := a.extended.DeepCopy()
 	var mappings []v1.ContainerExtendedResourceRequest
@@ -238,8 +239,8 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 
 // deviceRequests turns the containers' requests for one extended resource into requests for
 // devices. Init containers that terminate before the pod runs use the devices of the containers
-// that follow. Only their demand beyond that is requested, once, for the init container that needs
-// most.
+// that follow. Only the demand beyond these devices is requested, once, for the init container that
+// needs most.
 //
 //	init a: 3, init b: 1, containers c: 1 and d: 1
 //	requests: 1 more for a, 1 for c, 1 for d
@@ -258,7 +259,7 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 		mappings = append(mappings, mapped...)
 	}
 
-	// The demand of init containers beyond the usable devices of later containers.
+	// most is the demand of init containers beyond the usable devices of later containers.
 	var most *resourcev1.DeviceRequest
 	brief := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
@@ -321,7 +322,7 @@ func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class strin
 			ResourceName: string(name), RequestName: request})
 	}
 
-	// Devices of later containers first: they are free until these start.
+	// Use the devices of later containers first: they are free until those containers start.
 	for _, other := range usable {
 		if other == nil {
 			continue
@@ -333,7 +334,7 @@ func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class strin
 		}
 	}
 
-	// Counted rather than sorted: a container requests few resources.
+	// Counting replaces sorting, because a container requests few resources.
 	before := 0
 	for other := range c.Resources.Requests {
 		if other < name {

@@ -57,7 +57,7 @@ type ClaimReserver interface {
 func (d *DynamicResources) SetClock(now func() time.Time) { d.Now = now }
 
 // ReserveClaims is Reserve for a caller that writes the claims to the API. undo removes the
-// reservations of all claims not yet written: is returns true for the written ones.
+// reservations of all claims not yet written; is returns true for claims already written.
 func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (
 	reserved ReservedClaims, undo func(is func(*resourcev1.ResourceClaim) bool), err error,
 ) {
@@ -112,8 +112,8 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 // ErrDeviceBinding is wrapped by the error of [Ready].
 var ErrDeviceBinding = errors.New("device binding failed")
 
-// Ready reports whether the devices of a claim can be used. The error reports, in the words of its
-// driver, a device that never will be.
+// Ready reports whether the devices of a claim can be used. The error reports a device that never
+// becomes ready, in the words of its driver.
 func Ready(claim *resourcev1.ResourceClaim) (bool, error) {
 	if claim.Status.Allocation == nil {
 		return false, nil

@@ -36,7 +36,7 @@ func (a *attempt) findAllocations(n *cluster.Node, open []*resourcev1.ResourceCl
 	}
 
 	if shape != nil {
-		// From here on a search serves all nodes like this one.
+		// The result of a search serves all nodes with the same likeness.
 		like, pools, alike := a.d.index.likenessOf(n)
 		if alike {
 			if known := shape.allocationsLike(n, like, pools); known != nil {
@@ -71,7 +71,7 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 		return a.timedOut(n)
 	}
 	found, final := a.searchDevices(n, open)
-	if !final && began == 0 && !a.d.strict { // another attempt would get no further
+	if !final && began == 0 && !a.d.strict { // another attempt would not complete the search either
 		found = tooHard
 	}
 	failure := found.ofAttempt()
@@ -109,17 +109,19 @@ func (a *attempt) noteUndo(undo func()) {
 	a.undo = append(a.undo, undo)
 }
 
-// mustRetry implements Judge.Again. Several goroutines together may spend more than a single one,
-// because they may search like nodes at the same time. Within the limit, a single goroutine would
-// have stayed within it as well. Beyond the limit, mustRetry discards their findings and one
-// goroutine searches all nodes again, so that the nodes left out by the limit are deterministic.
+// mustRetry implements Judge.Again. Several goroutines together may spend more than a single
+// goroutine, because they may search similar nodes at the same time. If they stayed within the
+// limit, a single goroutine would have stayed within the limit as well. Otherwise mustRetry
+// discards their findings and one goroutine searches all nodes again, so that the nodes left out
+// because of the limit are deterministic.
 func (a *attempt) mustRetry() bool {
 	exceeded := a.limit.isExceeded(a.limit.spent.Load()) && !a.limit.isExceeded(a.before)
 	if exceeded {
 		for _, f := range slices.Backward(a.undo) {
 			f()
 		}
-		// The costs of expressions were measured at the expense of this attempt, which is reset.
+		// The costs of expressions were measured at the expense of this attempt, and are discarded
+		// with its other findings.
 		if a.shared != nil {
 			a.shared.costs = nil
 		}
@@ -163,7 +165,7 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 		return cost, false
 	}
 
-	// Heavy expressions often read a single attribute: measured, they cost a fraction of the
+	// Heavy expressions often read a single attribute: their measured cost is a fraction of the
 	// estimate.
 	sum := int64(0)
 	for _, slice := range on.slices {
@@ -188,8 +190,8 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 }
 
 // searchDevices searches the node for devices for all open claims. The search may need all
-// combinations of devices, so it is cut off, like upstream's. Its result is then not final: with a
-// higher limit it could differ.
+// combinations of devices, so it is cut off, like upstream's. The result of a cut-off search is not
+// final: with a higher limit it could differ.
 func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *claimAllocations, final bool) {
 	if err := tooMany(open); err != nil {
 		return &claimAllocations{rejection: &Rejection{Err: err}}, true
@@ -201,8 +203,8 @@ func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClai
 	return a.searchOn(grounds, n, open)
 }
 
-// searchOn searches the grounds, which may hold fewer devices than the node: chooseDevices offers
-// the best ones first.
+// searchOn searches the grounds, which may hold fewer devices than the node: chooseDevices first
+// offers only the best devices.
 func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.ResourceClaim) (found *claimAllocations, final bool) {
 	expressions, over := a.costOfExpressions(open, on)
 	if over {
@@ -221,7 +223,7 @@ func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.Reso
 		return &claimAllocations{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err)}, true
 	case err != nil:
 		return &claimAllocations{rejection: &Rejection{Err: err}}, true
-	// For insufficient devices the allocator returns neither results nor an error.
+	// If the devices are insufficient, the allocator returns neither results nor an error.
 	case len(results) != len(open):
 		return noDevices, true
 	}
@@ -245,7 +247,8 @@ func tooMany(open []*resourcev1.ResourceClaim) error {
 	return nil
 }
 
-// fewestDevices is the least number of devices that can satisfy the request, as far as specified.
+// fewestDevices is the least number of devices that can satisfy the request, as far as the request
+// specifies a number.
 func fewestDevices(r *resourcev1.DeviceRequest) int64 {
 	if r.Exactly != nil {
 		return exactCount(r.Exactly.AllocationMode, r.Exactly.Count)
@@ -268,7 +271,7 @@ func exactCount(mode resourcev1.DeviceAllocationMode, count int64) int64 {
 // Unfinished is the error of an attempt that has exhausted its limit. Its findings about nodes are
 // kept for the next attempt.
 type Unfinished struct {
-	Node  string // where it stopped
+	Node  string // node at which the search stopped
 	Found int    // number of nodes with findings
 }
 
@@ -292,8 +295,8 @@ func (a *attempt) timedOut(n *cluster.Node) *claimAllocations {
 var tooHard = &claimAllocations{rejection: rejectUnresolvable(codeDevicesTooHard, "finding devices takes too long")}
 
 // asksForUnreadyPool reports whether a request for all devices met an incomplete or invalid pool.
-// That concerns only this node, and the remaining nodes are still tried, but v1.37's allocator
-// returns the error of an invalid claim (kubernetes#141898).
+// Such a pool rules out only this node, and the remaining nodes are still tried, although v1.37's
+// allocator returns the error of an invalid claim (kubernetes#141898).
 func asksForUnreadyPool(err error) bool {
 	return strings.Contains(err.Error(), ": asks for all devices, but resource pool ")
 }
@@ -306,8 +309,8 @@ var noDevices = &claimAllocations{rejection: rejectUnresolvable(codeDevicesNotAl
 type grounds struct {
 	allocator structured.Allocator
 	slices    []*resourcev1.ResourceSlice
-	devices   int64            // approximate number reachable from the node
-	costs     map[string]int64 // of heavy expressions, for the devices of the slices
+	devices   int64            // approximate number of devices reachable from the node
+	costs     map[string]int64 // costs of heavy expressions, for the devices of the slices
 }
 
 // groundsOf returns the grounds that matter to the node.
@@ -334,7 +337,7 @@ func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
 
 // newGrounds prepares an allocator for slices shared by the given number of nodes. devices is then
 // a mean, good enough to estimate the cost of a step. The allocator reads the taken devices from
-// the index, which therefore must not change during its use.
+// the index, so the index must not change while the allocator is in use.
 func (a *attempt) newGrounds(slices []*resourcev1.ResourceSlice, nodes int) (*grounds, error) {
 	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken,
 		classLister{a.c}, slices, a.expressions.cache)

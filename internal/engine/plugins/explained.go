@@ -26,7 +26,8 @@ type Detailer interface {
 }
 
 // Briefer is a plugin with reasons that do not name the objects and amounts behind them. Brief
-// does, once for all nodes: if these differ, for the node closest to taking the pod.
+// names these once for all nodes; if nodes differ, it names the objects and amounts of the node
+// closest to taking the pod.
 type Briefer interface {
 	Brief(c *cluster.Cluster, p *cluster.Pod) string
 }
@@ -48,16 +49,16 @@ type Fix uint8
 
 // The fixes, in the order of trial.
 const (
-	Tolerate       Fix = iota // taints, by the pod; or remove them from a node
-	Uncordon                  // a node, or tolerate cordons
+	Tolerate       Fix = iota // let the pod tolerate taints, or remove taints from a node
+	Uncordon                  // uncordon a node, or tolerate cordons
 	RelaxSelection            // drop the pod's requirements on node labels, or label a node
 	FreePort                  // delete the pod that uses the host port, or stop requesting it
 	AskForLess                // lower requests
 	MakeRoom                  // delete pods of a node
-	RelaxSpread               // the constraints of topology spread
-	RelaxAffinity             // affinity and anti-affinity; or delete, or run, the pods concerned
+	RelaxSpread               // relax the constraints of topology spread
+	RelaxAffinity             // relax affinity and anti-affinity, or delete or run the pods concerned
 	ProvideVolumes            // create or bind missing claims and volumes
-	MoveVolumes               // into the reach of more nodes
+	MoveVolumes               // move volumes into the reach of more nodes
 	FreeClaim                 // delete the pod using an exclusive claim or disk
 	FreeAttachment            // delete a pod with a volume that counts against the node's limit
 	FreeDevices               // delete a pod holding devices

@@ -27,7 +27,8 @@ var underestimated = regexp.MustCompile(`matches|find|ndexOf|replace|format`)
 //
 //	[1, ..., 200].exists(i, "aa...a".matches("((a?){30}){30}b"))
 //
-// Its estimate considers the length of the regular expression, not that of its program.
+// The API server's estimate considers the length of the regular expression, not the length of the
+// compiled program.
 func worstCost(compiled *cel.CompilationResult) uint64 {
 	if !underestimated.MatchString(compiled.Expression) {
 		return compiled.MaxCost
@@ -46,14 +47,13 @@ func worstCost(compiled *cel.CompilationResult) uint64 {
 // worstEstimator corrects the API server's estimates for calls.
 type worstEstimator struct{ *library.CostEstimator }
 
-// The number of steps of a matcher, or of comparisons of characters, in a unit of cost: 1/6 µs.
+// The number of steps of a matcher, or of comparisons of characters, per unit of cost (1/6 µs).
 const (
 	matcherSteps = 12
 	comparisons  = 80
 )
 
-// A format may have mostClauses; longer results, and more digits than mostDigits, count as
-// endless.
+// Formats with more than mostClauses clauses or more than mostDigits digits count as endless.
 const (
 	mostClauses = 16
 	mostDigits  = 100
@@ -101,8 +101,8 @@ func (w worstEstimator) sizeOf(node checker.AstNode) float64 {
 	return float64(size.Max)
 }
 
-// programSize returns the number of instructions of a regular expression. Within four characters, a
-// computed expression can repeat another one a thousand times.
+// programSize returns the number of instructions of a regular expression. A computed regular
+// expression can repeat another expression a thousand times with only four characters.
 func (w worstEstimator) programSize(pattern checker.AstNode) float64 {
 	text, known := literal(pattern)
 	if !known {
@@ -153,7 +153,7 @@ func valueOf(node checker.AstNode) any {
 	return nil
 }
 
-// deviceSizes are the sizes permitted by the API for what a selector reads.
+// deviceSizes are the maximum sizes permitted by the API for the values read by a selector.
 type deviceSizes struct{}
 
 // EstimateSize implements [checker.CostEstimator].

@@ -10,8 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Extender judges nodes in bulk: those passed by all filters. It represents another process, so a
-// pod of interest to it is decided node by node, no faster than that process responds.
+// Extender judges all nodes passed by the filters in bulk. It represents another process, so a
+// decision on a pod of interest to the extender takes at least as long as the response of that
+// process, and the fast path does not apply.
 type Extender interface {
 	Name() string
 	// Interested reports whether the extender must be called for the pod.
@@ -27,7 +28,7 @@ type Extender interface {
 }
 
 // PendingQuery is the error of a pending query, for which the deciding goroutine must not wait. Run
-// obtains the result on any goroutine. Then the pod is decided again, with the Answers in its
+// obtains the result on any goroutine. The pod is then decided again, with the Answers in its
 // Attempt.
 type PendingQuery struct {
 	Target  string
@@ -42,7 +43,8 @@ func (a *PendingQuery) Error() string { return fmt.Sprintf("%s was not asked yet
 
 // Preparer is a plugin with a computation about a pod, possibly slow, that precedes the decision.
 type Preparer interface {
-	// Prepare returns the query to run aside first, which has empty Answers, or nil.
+	// Prepare returns the query to run before the decision, outside the deciding goroutine, or nil.
+	// Its Answers are empty.
 	Prepare(c *cluster.Cluster, p *cluster.Pod) *PendingQuery
 	// Forget discards prepared results. Prepare then depends only on later calls of the plugin.
 	Forget()
@@ -51,9 +53,9 @@ type Preparer interface {
 // ExtenderName represents all extenders in the list of plugins rejecting a pod, as in upstream.
 const ExtenderName = "Extender"
 
-// Place is a node and the victims that must leave it, the most important first.
+// Place is a node and the victims to evict from it, ordered from the most important.
 type Place struct {
 	Node       *cluster.Node
 	Victims    []*cluster.Pod
-	Violations int // of disruption budgets
+	Violations int // number of violated disruption budgets
 }

@@ -22,10 +22,10 @@ const CodeNoDeviceFits = "NoDeviceFits"
 // Fragmentation scores nodes by the part of their remaining free capacity that future pods can use;
 // see package fragmentation. It is off by default, and has no counterpart in upstream.
 //
-// A node's extended resource is a sum, but a share must be free on one device. The plugin chooses
-// the pod's device (Reserve), and rejects nodes with a sufficient sum but no sufficient device.
-// Pods placed earlier, or by another scheduler, are assumed to be packed as tightly as possible.
-// With a unit of 100:
+// The amount of a node's extended resource is a sum over its devices, but a share must be free on
+// one device. The plugin chooses the pod's device (Reserve), and rejects nodes with a sufficient
+// sum but no sufficient device. Pods placed earlier, or by another scheduler, are assumed to be
+// packed as tightly as possible. With a unit of 100:
 //
 //	two devices of 100 with 60 taken on each: the resource has 80 free
 //	a pod requesting 50 is rejected (NodeResourcesFit would let it pass)
@@ -35,9 +35,10 @@ type Fragmentation struct {
 	// per device.
 	resource v1.ResourceName
 	devices  fragmentation.Devices
-	driver   string // of devices held by claims; empty: they do not affect scores
+	driver   string // driver of devices held by claims; empty: such devices do not affect scores
 	claims   *driverDevices
-	// coming is the expected workload. All calls of the plugin share it; it has a separate lock.
+	// coming is the expected workload. All calls of the plugin share the workload, which has a
+	// separate lock.
 	coming    *coming
 	scratches sync.Pool // of *scratch
 }
@@ -115,7 +116,7 @@ func (f *Fragmentation) packPods(pods []*cluster.Pod, free []int64) {
 }
 
 // packAmounts subtracts requested amounts from the devices, the largest first, packed as tightly as
-// possible, which is the most hopeful guess. It sorts the amounts and modifies free.
+// possible, which is the most optimistic guess. It sorts the amounts and modifies free.
 func (f *Fragmentation) packAmounts(amounts, free []int64) {
 	slices.Sort(amounts)
 	for _, rest := range slices.Backward(amounts) {
@@ -136,7 +137,7 @@ func (f *Fragmentation) packAmounts(amounts, free []int64) {
 const maxDevices = 1 << 10
 
 // tightestDevice returns the presumed device of an amount with an unknown device: the fullest
-// device with enough free, or else the emptiest; -1 if all are full.
+// device with enough free capacity, or else the emptiest device; -1 if all are full.
 func (f *Fragmentation) tightestDevice(free []int64, amount int64) int {
 	best := -1
 	for i, left := range free {
@@ -254,7 +255,7 @@ func (f *Fragmentation) chooseDevices(c *cluster.Cluster, p *cluster.Pod, n *clu
 	return shares
 }
 
-// Interests implements Requeuer. The departure of a pod helps if it had devices; other plugins
+// Interests implements Requeuer. The departure of a pod helps if the pod had devices; other plugins
 // cover the events of pods with claims.
 func (f *Fragmentation) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
@@ -286,7 +287,7 @@ func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Nod
 // describes the expected workload.
 func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	future, task, whole := f.coming.currentFuture(f, c), f.taskOf(p), f.devices.Whole()
-	// The same for all nodes.
+	// The description is the same for all nodes.
 	comes := future.describe(f.IsGiven())
 	place := func(d *scratch, n *cluster.Node) (before, after *fragmentation.Room, device int) {
 		d.readNode(f, n)

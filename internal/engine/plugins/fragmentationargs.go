@@ -19,8 +19,8 @@ type FragmentationArgs struct {
 
 	// Resource is the extended resource provided by the devices. Default: nvidia.com/gpu.
 	Resource v1.ResourceName `json:"resource,omitempty"`
-	// Unit is the amount of Resource per device. A smaller request is for a share of one device,
-	// any other for whole devices. Default: 1.
+	// Unit is the amount of Resource per device. A smaller request is for a share of one device;
+	// any other request is for whole devices. Default: 1.
 	Unit int64 `json:"unit,omitempty"`
 	// Driver is a DRA driver with devices that count like the devices of the resource: they affect
 	// the scores of nodes for pods with ResourceClaims. Without Driver the plugin chooses only
@@ -28,11 +28,12 @@ type FragmentationArgs struct {
 	Driver string `json:"driver,omitempty"`
 	// Tasks are the expected workload. Without them, the plugin learns from scheduled pods.
 	Tasks []FragmentationTask `json:"tasks,omitempty"`
-	// HalfLife is the number of pods after which a learnt pod counts for half. Default: 16384.
+	// HalfLife is the number of pods after which the weight of a learnt pod has halved. Default:
+	// 16384.
 	HalfLife int64 `json:"halfLife,omitempty"`
 	// NearPercent is the weight of the capacity usable by the next pod, compared with the capacity
-	// left over in the end. Lower values are better if pods are moved to make room for the next.
-	// Default: 100.
+	// left over in the end. Lower values are better if pods are moved to make room for pending
+	// pods. Default: 100.
 	NearPercent int64 `json:"nearPercent,omitempty"`
 }
 
@@ -42,7 +43,8 @@ type FragmentationTask struct {
 	Requests v1.ResourceList `json:"requests"`
 	// Weight is the frequency of the task, relative to the other tasks. Default: 1.
 	Weight int64 `json:"weight,omitempty"`
-	// NodeSelector and NodeAffinity are the pod's, and limit the nodes of the task.
+	// NodeSelector and NodeAffinity are the fields of the pod's spec, and limit the nodes of the
+	// task.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	NodeAffinity *v1.NodeSelector  `json:"nodeAffinity,omitempty"`
 }
@@ -85,14 +87,15 @@ func setFragmentationDefaults(a *FragmentationArgs) {
 }
 
 // maxTasks bounds the kinds of pods distinguished, since the value of each node depends on all of
-// them. maxTaskWeight bounds the frequency of each: the sum of all stays far within an int64.
+// them. maxTaskWeight bounds the frequency of each kind, so that the sum stays far below the limit
+// of an int64.
 const (
 	maxTasks      = 512
 	maxTaskWeight = 1 << 30
 )
 
-// validateFragmentation checks the arguments after defaulting. HalfLife must be divisible by 8, the
-// number of steps of fading weights.
+// validateFragmentation checks the arguments after defaulting. HalfLife must be divisible by 8,
+// because weights fade in 8 steps per half-life.
 func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.ErrorList) {
 	list = append(list, metavalidation.ValidateLabelName(string(a.Resource), path.Child("resource"))...)
 	if a.Unit < 1 {
@@ -107,7 +110,7 @@ func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.E
 	if a.HalfLife < 8 {
 		list = append(list, field.Invalid(path.Child("halfLife"), a.HalfLife, "must be at least 8"))
 	}
-	// 0 would be the default, so it cannot be set.
+	// A value of 0 selects the default, so 0 cannot be set.
 	if a.NearPercent < 1 || a.NearPercent > 100 {
 		list = append(list, field.Invalid(path.Child("nearPercent"), a.NearPercent, "not in valid range [1, 100]"))
 	}

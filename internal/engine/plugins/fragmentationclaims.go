@@ -14,7 +14,7 @@ import (
 )
 
 // ObjectScorer is a scorer with scores that may depend on API objects other than nodes and pods. If
-// they do, it is called for every decision, and scores of unchanged nodes are not cached.
+// they do, the scorer is called for every decision, and scores of unchanged nodes are not cached.
 type ObjectScorer interface {
 	Scorer
 	ScoresByObjects() bool
@@ -37,7 +37,8 @@ type driverDevices struct {
 const rounding = 1e-6
 
 // claimScores caches the scores of nodes for pods with equal demands, until the nodes, or the
-// claims holding their devices, change. All belong to one future: learning drops them all.
+// claims holding their devices, change. All scores belong to one future: learning drops all of
+// them.
 type claimScores struct {
 	future *future
 	scores map[claimScoresKey][]claimScore // by the nodes' numbers
@@ -53,7 +54,7 @@ type claimScoresKey struct {
 type claimScore struct {
 	node        *cluster.Node
 	own         *nodeDevices
-	at          uint64 // the index's count
+	at          uint64 // the index's counter
 	free, size  roomOnly
 	labels      *cluster.LabelSet
 	score, fine int64
@@ -69,7 +70,7 @@ const mostClaimScores = 1 << 18
 // keptFor returns the cached scores for such pods, by the nodes' numbers. Unwritten slots have a
 // nil node.
 func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimScore {
-	// Before the bound applies: existing entries take no more memory.
+	// Check for existing entries before the bound applies, because they take no additional memory.
 	if known := s.scores[key]; s.future == u && len(known) >= nodes {
 		return known
 	}
@@ -125,7 +126,7 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 }
 
 // costByClaims is the pod's cost to the worth of a node, and its total demand. task serves to
-// compare the cost with the size of the pod: its amount covers all of its claims.
+// compare the cost with the size of the pod: the task's amount covers all of the pod's claims.
 func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *cluster.Node) (cost int64, task fragmentation.Task) {
 	d := f.scratches.Get().(*scratch)
 	defer f.scratches.Put(d)
@@ -146,9 +147,9 @@ func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *c
 const noDeviceFits = fragmentation.NoDevice - 1
 
 // placeClaims returns the free room of a node before and after a placement of the pod and its open
-// claims at the lowest cost, and the device of the last share, or noDeviceFits. It uses the scratch
-// space: the result is valid until the next use of it. The driver's devices count only if the node
-// lacks the extended resource.
+// claims at the lowest cost, and the device of the last share, or noDeviceFits. The result is
+// stored in the scratch space, and is valid until the next use of the scratch space. The driver's
+// devices count only if the node lacks the extended resource.
 func (f *Fragmentation) placeClaims(a *attempt, u *future, d *scratch, p *cluster.Pod, n *cluster.Node) (
 	before, after *fragmentation.Room, device int,
 ) {
@@ -160,7 +161,7 @@ func (f *Fragmentation) placeClaims(a *attempt, u *future, d *scratch, p *cluste
 		}
 		amounts = f.claimedAmounts(a.offerAt(n).results)
 	}
-	if next.Amount > 0 { // of the extended resource
+	if next.Amount > 0 { // an amount of the extended resource
 		amounts, next.Amount = []int64{next.Amount}, 0
 	}
 
@@ -199,7 +200,7 @@ func (f *Fragmentation) claimedAmounts(results []resourcev1.AllocationResult) (a
 		}
 	}
 
-	// Whole devices go first and as one amount: only parts are distinguished.
+	// Whole devices precede shares as a single amount: only shares are distinguished.
 	if devices > 0 {
 		amounts = append([]int64{devices}, amounts...)
 	}
@@ -252,8 +253,8 @@ func devicesOfDriver(c *cluster.Cluster, driver string) map[string]int64 {
 	return count
 }
 
-// freeOf lists the free share of each of a driver's devices, in 0..1. The scarcest capacity counts
-// for a device shared by claims, and likewise the scarcest counter for partitions.
+// freeOf lists the free share of each of a driver's devices, in 0..1. For a device shared by claims
+// the scarcest capacity counts; for partitions the scarcest counter counts.
 func (x *deviceIndex) freeOf(own []*resourcev1.ResourceSlice, driver string) (free []float64) {
 	var counters map[counterSet]*counted
 	for _, slice := range own {
@@ -320,8 +321,8 @@ func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult)
 		return 1
 	}
 
-	// The largest share of all capacities and counters: the remainder of the others is of little
-	// use without that one.
+	// The largest share of all capacities and counters counts: the remainder of the others is of
+	// little use once the scarcest is taken.
 	for name, taken := range r.ConsumedCapacity {
 		capacity := device.Capacity[name]
 		if all := capacity.Value.AsApproximateFloat64(); all > 0 {

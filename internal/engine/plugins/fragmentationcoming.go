@@ -19,13 +19,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// Learner is a scorer with scores that change when it learns, even if the cluster does not. Version
-// changes with them; caches of scores must compare it.
+// Learner is a scorer with scores that change when it learns, even if the cluster does not change.
+// Version changes with the scores; caches of scores must compare it.
 type Learner interface {
 	Version(c *cluster.Cluster) uint64
 	// Learn records an actually placed pod, with its claims allocated. It is called once for each
 	// pod, if the plugin is at Reserve. A mere reservation must not be learnt: it may be undone,
-	// and plans and groups reserve for pods that may never be placed there.
+	// and plans and groups reserve room for pods that may never be placed there.
 	Learn(c *cluster.Cluster, p *cluster.Pod)
 }
 
@@ -41,8 +41,8 @@ type coming struct {
 	shapes map[comingKey]*comingShape
 	seen   int64 // pods
 	next   int64 // number of pods at which lessons take effect
-	fading int64 // the same for when all weights fade; see fadeWeights
-	every  int64 // pods from one time to the next
+	fading int64 // number of pods at which all weights fade; see fadeWeights
+	every  int64 // number of pods between two times that lessons take effect
 
 	// begun reports that the earlier workload is known, from running pods or from an earlier plugin
 	// (Profile.Relearn).
@@ -69,7 +69,7 @@ type comingShape struct {
 type nodeChoice struct {
 	selector labels.Selector
 	terms    *requiredTerms // nil: none
-	// The source of the fields above.
+	// labels and required are the source of the fields above.
 	labels   map[string]string
 	required *v1.NodeSelector
 }
@@ -95,17 +95,17 @@ func (c *nodeChoice) match(n *cluster.Node) bool {
 	return c == nil || c.selector.Matches(n) && (c.terms == nil || c.terms.matchesAny(n))
 }
 
-// The first time that lessons take effect, and the factor by which intervals grow until they reach
-// mostLearning pods.
+// The number of pods at which lessons first take effect, and the factor by which the interval grows
+// until it reaches mostLearning pods.
 const (
 	firstLearning = 16
 	rarer         = 4
 	mostLearning  = 4096
-	// thoroughFrom is the number of known pods at which their sample becomes worth much effort.
+	// thoroughFrom is the number of known pods that justifies the full number of rounds.
 	thoroughFrom = 1024
 )
 
-// newComing prepares the expected workload: the given tasks, or an empty one for learning.
+// newComing prepares the expected workload: the given tasks, or an empty workload for learning.
 func newComing(args *FragmentationArgs, devices fragmentation.Devices) *coming {
 	c := &coming{
 		devices: devices, nearPercent: args.NearPercent, given: len(args.Tasks) > 0, shapes: map[comingKey]*comingShape{},
@@ -159,7 +159,7 @@ func (c *coming) sortedShapes() []comingKey {
 	return keys
 }
 
-// onePod is the weight of a newly counted pod; weights fade in fadings steps to a half.
+// onePod is the weight of a newly counted pod; weights fade to a half in fadings steps.
 const (
 	onePod  = 1 << 10
 	fadings = 8
@@ -176,8 +176,8 @@ func (c *coming) fadeWeights() {
 	}
 }
 
-// podPlaced counts a placed pod, and applies the lessons when due: after 16 pods, 64, 256, 1024,
-// 4096, and then every 4096. Until then scores do not change, and cached scores stay valid.
+// podPlaced counts a placed pod, and applies the lessons after 16, 64, 256, 1024 and 4096 pods, and
+// then after every 4096 pods. In between scores do not change, and cached scores stay valid.
 func (c *coming) podPlaced(f *Fragmentation, in *cluster.Cluster, p *cluster.Pod) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -221,7 +221,7 @@ func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	return c.current
 }
 
-// begin reads the cluster before the first placement that is learnt separately, so that no pod
+// begin reads the placed pods before the first placement is learnt by podPlaced, so that no pod
 // counts twice.
 func (c *coming) begin(f *Fragmentation, in *cluster.Cluster) {
 	c.mutex.Lock()
@@ -229,8 +229,8 @@ func (c *coming) begin(f *Fragmentation, in *cluster.Cluster) {
 	c.readCluster(f, in)
 }
 
-// readCluster learns, the first time, from the placed pods, in the order of the nodes' names. The
-// caller holds the mutex.
+// readCluster learns from the placed pods, in the order of the nodes' names, when it is first
+// called. The caller holds the mutex.
 func (c *coming) readCluster(f *Fragmentation, in *cluster.Cluster) {
 	if c.given || c.begun {
 		return
@@ -290,7 +290,7 @@ const mostDescribed = 4
 // describe describes the expected workload: the requested amounts of devices, the most frequent
 // first. It returns the end of a sentence.
 func (u *future) describe(given bool) string {
-	// Only by amount: CPU and eligible nodes would make the sentence too long.
+	// Describe only the amounts: CPU and eligible nodes would make the sentence too long.
 	weights, all := map[int64]int64{}, int64(0)
 	for i := range u.shapes {
 		if t := &u.shapes[i].task; t.Amount > 0 {
@@ -318,7 +318,7 @@ func (u *future) describe(given bool) string {
 }
 
 // cpuPerDevice is the CPU per device, in thousandths, of the nodes with devices. Without any such
-// node it is plenty, so that CPU does not count as scarce.
+// node it is very high, so that CPU does not count as scarce.
 func (c *coming) cpuPerDevice(f *Fragmentation, in *cluster.Cluster) int64 {
 	var cpu, devices int64
 	var claimed map[string]int64
@@ -344,7 +344,7 @@ const mostLabels = 1 << 16
 
 // outlookOf values nodes with the labels of this one. Nodes eligible for the same shapes share an
 // outlook; label sets are found by their pointer. Two goroutines may prepare the same outlook
-// concurrently; the second takes the first's result.
+// concurrently; the second uses the result of the first.
 func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 	if o, known := u.byLabels.Load(n.Labels); known {
 		return o.(*fragmentation.Outlook)
@@ -353,7 +353,7 @@ func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 	var key []byte
 
 	for i := range u.shapes {
-		// Outside the lock: matching may be slow, and its result is independent of other
+		// Match outside the lock: matching may be slow, and its result is independent of other
 		// goroutines.
 		if u.shapes[i].where.match(n) {
 			tasks = append(tasks, u.shapes[i].task)

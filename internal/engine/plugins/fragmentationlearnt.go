@@ -17,7 +17,7 @@ type Learnt struct {
 	Unit     int64
 	Seen     int64 // pods
 	Next     int64 // number of pods at which lessons take effect
-	Fading   int64 // the same for when all weights fade
+	Fading   int64 // number of pods at which all weights fade
 	Shapes   []LearntShape
 }
 
@@ -56,9 +56,9 @@ func (p *Profile) Learnt() *Learnt {
 	return l
 }
 
-// Relearn restores earlier lessons into the profile's plugins, unless their workload is given or
-// they now cover other devices. It replaces their current lessons. Fading is never later than under
-// the current half-life.
+// Relearn restores earlier lessons into the profile's plugins, unless the workload of a plugin is
+// given or the plugin now covers other devices. It replaces their current lessons. The weights fade
+// no later than the current half-life requires.
 func (p *Profile) Relearn(l *Learnt) {
 	f := fragmentationIn(p)
 	if f == nil || l == nil || l.Resource != f.resource || l.Unit != f.devices.Unit {

@@ -12,10 +12,10 @@ import (
 
 // Loss is the free capacity of a node, in thousandths of a device, that future pods cannot use with
 // the given pods on it: the weighted mean of the capacity unusable by the next pod and the capacity
-// expected to be left over in the end, plus the CPU and devices that strand each other. The node's
-// current pods do not count, only the given ones. These are packed even if their devices are known,
-// because a plan compares nodes before and after it assigns devices, and pods it has placed with
-// existing pods.
+// expected to be left over in the end, plus the CPU and devices that strand each other. Only the
+// given pods count, not the node's current pods. The given pods are packed even if their devices
+// are known, because a plan compares nodes before and after devices are assigned, and placed pods
+// with existing pods.
 func (f *Fragmentation) Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluster.Pod) int64 {
 	room := fragmentation.Room{CPU: n.Size.MilliCPU, Memory: n.Size.Memory, WholeCPU: n.Size.MilliCPU}
 	for range min(n.Size.Scalars[f.resource]/f.devices.Unit, maxDevices) {
@@ -44,9 +44,9 @@ func (f *Fragmentation) Worth(c *cluster.Cluster, n *cluster.Node) int64 {
 	return f.coming.currentFuture(f, c).outlookOf(n).Worth(&d.room)
 }
 
-// Exchange is the rise of a node's worth if one of its pods is replaced by another; either may be
-// nil. ok is false if the new pod then does not fit. Exchange modifies nothing: a plan evaluates
-// many pairs, and carries out few.
+// Exchange is the rise of a node's worth if comes replaces leaves; either pod may be nil. ok is
+// false if the new pod does not fit after the departure of the old pod. Exchange modifies nothing:
+// a plan evaluates many pairs, and carries out few.
 func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, comes *cluster.Pod) (rise int64, ok bool) {
 	d := f.scratches.Get().(*scratch)
 	defer f.scratches.Put(d)
@@ -54,7 +54,7 @@ func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, co
 	o := f.coming.currentFuture(f, c).outlookOf(n)
 	before := o.Worth(&d.room)
 
-	// A copy in scratch space: the node keeps its pod.
+	// The pod leaves only the copy in the scratch space, not the node.
 	f.returnRoom(n, leaves, &d.room)
 	if comes == nil {
 		return o.Worth(&d.room) - before, true
@@ -68,8 +68,8 @@ func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, co
 	return o.Worth(&d.room) - cost - before, true
 }
 
-// returnRoom returns the room of a node's pod. If its devices are unknown, it assumes the fullest
-// possible, like packPods.
+// returnRoom returns the room of a node's pod. If the pod's devices are unknown, returnRoom assumes
+// the fullest possible devices, like packPods.
 func (f *Fragmentation) returnRoom(n *cluster.Node, p *cluster.Pod, room *fragmentation.Room) {
 	task, whole := f.taskOf(p), f.devices.Whole()
 	room.CPU += task.CPU

@@ -62,7 +62,7 @@ func fragmentationIn(p *Profile) *Fragmentation {
 func (f *Fragmentation) IsGiven() bool { return f.coming.given }
 
 // LearnPod counts a pending pod, before the expected workload is first used. It does nothing if the
-// workload is given. It serves plans with pending pods that no scheduler has placed yet.
+// workload is given. It serves plans that include pending pods.
 func (f *Fragmentation) LearnPod(p *cluster.Pod) {
 	f.coming.mutex.Lock()
 	defer f.coming.mutex.Unlock()
@@ -92,15 +92,15 @@ func (f *Fragmentation) RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom {
 	return room
 }
 
-// mostPools bounds the pools distinguished by RoomByPool: each is a label value of metrics.
-// otherPools is the name of the rest.
+// mostPools bounds the pools distinguished by RoomByPool: each pool is a label value of metrics.
+// otherPools is the name of all other pools.
 const (
 	mostPools  = 64
 	otherPools = "other"
 )
 
-// RoomByPool measures the devices of all nodes, by the pools of the nodes. It never learns: before
-// the first decision, and while lessons have yet to take effect, it returns nil.
+// RoomByPool measures the devices of all nodes, by the pools of the nodes. It never learns: it
+// returns nil before the first decision, and while lessons have yet to take effect.
 func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
 	f.coming.mutex.Lock()
 	// Reading a metric must not make the plugin learn: decisions would depend on the time of the
@@ -157,7 +157,7 @@ func (u *future) wanted() (sum int64) {
 	return sum
 }
 
-// Coming is a kind of expected pods: as written in an argument, with its share (0..1) of all pods,
+// Coming is a kind of expected pods in the form of an argument, and its share (0..1) of all pods
 // with or without devices.
 type Coming struct {
 	FragmentationTask
@@ -182,7 +182,8 @@ func (f *Fragmentation) WhatComes(c *cluster.Cluster) (list []Coming) {
 	return list
 }
 
-// argumentOf is a kind of pods as an argument: learnt pods are imported as a given workload.
+// argumentOf returns a kind of pods in the form of an argument, which allows importing learnt pods
+// as a given workload.
 func (f *Fragmentation) argumentOf(s *comingShape) FragmentationTask {
 	t := FragmentationTask{Weight: max(1, s.task.Weight), Requests: v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewMilliQuantity(s.task.CPU, resource.DecimalSI),
@@ -197,7 +198,7 @@ func (f *Fragmentation) argumentOf(s *comingShape) FragmentationTask {
 	return t
 }
 
-// ComingOf is the kind of a pod, whether or not such pods are expected. Its share is 0.
+// ComingOf returns the kind of a pod, with share 0, whether or not such pods are expected.
 func (f *Fragmentation) ComingOf(p *cluster.Pod) Coming {
 	required, _ := podNodeAffinity(p.Spec())
 	where, _ := chooseNodes(p.Spec().NodeSelector, required)
@@ -231,7 +232,7 @@ func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
 		count = devices * whole / t.Amount
 	}
 
-	// A resource that the task does not request is no bound, even if it is overcommitted.
+	// A resource not requested by the task does not limit the count, even if it is overcommitted.
 	if t.CPU > 0 {
 		count = min(count, max(0, d.room.CPU)/t.CPU)
 	}

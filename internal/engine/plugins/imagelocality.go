@@ -15,9 +15,9 @@ import (
 // by the kubelet, by default at most the 50 largest.
 type ImageLocality struct{}
 
-// The range of sizes that count, per container or image volume: a smaller image is pulled in no
-// time, and beyond the ceiling size makes no difference. Both bounds are upstream's, derived from
-// image sizes on Docker Hub.
+// The range of image sizes that count, per container or image volume: a smaller image is pulled
+// quickly, and beyond the ceiling a larger size makes no difference. Both bounds are upstream's,
+// derived from image sizes on Docker Hub.
 const (
 	imageFloor   = 23 << 20
 	imageCeiling = 1000 << 20
@@ -33,8 +33,8 @@ func (ImageLocality) Scale() Scale { return AsIs }
 // all nodes counts fully, and makes no difference.
 func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	spec := p.Spec()
-	// Both maps are by complete name. Two containers with the same image use it twice.
-	worth := map[string]int64{} // of an image, per use by the pod
+	// Both maps are keyed by complete image name. Two containers with the same image use it twice.
+	worth := map[string]int64{} // worth of an image, per use by the pod
 	uses := map[string]int64{}
 	use := func(image string) {
 		name := completeImage(image)
@@ -67,8 +67,8 @@ func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node
 }
 
 // imageWorth is an image's size, scaled by the share of all nodes with the image, so that pods are
-// not drawn to the one node that happened to pull it first. It is capped, whatever size a node
-// reports.
+// not drawn to the single node that happened to pull the image first. It is capped, whatever size a
+// node reports.
 func imageWorth(state *cluster.ImageState, nodes int) int64 {
 	share := float64(state.Nodes) / float64(nodes)
 	return int64(max(0, min(float64(state.Size)*share, 1<<45)))
@@ -122,10 +122,10 @@ func completeImage(name string) string {
 }
 
 // ScoreKey encodes the inputs of the pod's image scores: equal encodings mean equal scores. It is
-// empty if no node can score, because too little of the images is on nodes.
+// empty if no node can have a score above 0, because the images on nodes are too small or too few.
 func (ImageLocality) ScoreKey(c *cluster.Cluster, p *cluster.Pod) string {
 	spec, sum := p.Spec(), int64(0)
-	// In the order of the spec, which is the same for all pods that share it.
+	// The order is that of the spec, so it is equal for all pods that share the spec.
 	each := func(use func(image string, state *cluster.ImageState)) {
 		find := func(image string) {
 			if state := c.Image(completeImage(image)); state != nil {
@@ -147,7 +147,7 @@ func (ImageLocality) ScoreKey(c *cluster.Cluster, p *cluster.Pod) string {
 
 	each(func(_ string, state *cluster.ImageState) { sum += imageWorth(state, c.Len()) })
 	users := imageUsers(spec)
-	// The sum of all images is the most any node can have.
+	// The sum over all images is the maximum for any node.
 	if sum <= imageFloor || imageScore(sum, users) == 0 {
 		return ""
 	}

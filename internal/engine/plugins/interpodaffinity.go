@@ -15,7 +15,7 @@ import (
 
 // InterPodAffinity places pods near pods they have affinity to, and away from pods if either side
 // has anti-affinity to the other. [Affinities] holds the rules between two pods; this plugin
-// applies them to count the pods of each domain, again for every pod decided.
+// applies them to count the pods of each domain, and counts again for every pod decided.
 //
 // A domain is a topology key with a value. Required anti-affinity to app=db over zones, and db-0 on
 // a node of zone a:
@@ -188,9 +188,9 @@ func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	return counts
 }
 
-// countOwnTerms counts the pods selected by the pending pod's required terms. attracts has the same
-// pods under every key, because a pod must match all affinity terms; repels has them by each term
-// separately.
+// countOwnTerms counts the pods selected by the pending pod's required terms. attracts counts the
+// same pods under every key, because a pod must match all affinity terms; repels counts the pods of
+// each term separately.
 func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels domainCounts) {
 	attracts, repels = domainCounts{}, domainCounts{}
 	required := affinities.Required()
@@ -198,7 +198,7 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 		return attracts, repels
 	}
 
-	// Two passes over the terms per class, regardless of its number of pods.
+	// The terms are matched twice per class, regardless of its number of pods.
 	attractedBy, repelled := cacheByClass(affinities.Attracts), cacheByClass(affinities.Repels)
 	for _, n := range c.Nodes {
 		if n == nil {
@@ -307,7 +307,7 @@ func (h *affinityHints) affinitiesOf(class *cluster.PodClass) *Affinities {
 }
 
 // podMatters reports whether an added, removed or relabelled pod satisfies the pending pod's
-// affinity, or kept it away by the anti-affinity of either side.
+// affinity, or kept the pending pod away by the anti-affinity of either pod.
 func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 	if !isOthers(e) {
 		return Own(item, e)
@@ -323,9 +323,9 @@ func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 		leavingHelps(a, e.PodBefore.Class) && !slices.Equal(affinityKeys(a, e.Pod.Class), affinityKeys(a, e.PodBefore.Class))
 }
 
-// leavingHelps reports whether the departure of a pod of the class helps. If that pod satisfied the
-// pending pod's affinity on a node unable to take the pending pod, the latter may now go elsewhere,
-// as the first of its kind.
+// leavingHelps reports whether the departure of a pod of the class helps. If the leaving pod
+// satisfied the pending pod's affinity on a node unable to take the pending pod, the pending pod
+// may now run elsewhere as the first pod of its group.
 func leavingHelps(a *Affinities, class *cluster.PodClass) bool {
 	return len(a.Repels(class)) > 0 || len(a.RepelledBy(class)) > 0 || a.AttractsItself() && a.Attracts(class)
 }
@@ -341,7 +341,7 @@ func affinityKeys(a *Affinities, class *cluster.PodClass) []string {
 }
 
 // domainMatters reports whether an added, removed or relabelled node is a new candidate for the
-// pending pod, or moves pods that matter to it to another domain.
+// pending pod, or moves pods selected by its terms, or repelling it, to another domain.
 func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	a := h.affinitiesOf(item.Class)
 	if e.Node == nil {
@@ -360,7 +360,8 @@ func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	return slices.ContainsFunc(a.Required(), changed) || h.repelledBy(a, changed)
 }
 
-// repelledBy reports whether some pod keeps the pending one away by a key accepted by is.
+// repelledBy reports whether some placed pod keeps the pending pod away by a topology key for which
+// is returns true.
 func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool {
 	for class := range h.repellingClasses {
 		if slices.ContainsFunc(a.RepelledBy(class), is) {

@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Detail implements Detailer. It names the term that keeps the pod off a node, and a pod behind it.
-// The verdict needs only counts; Detail searches for a pod to name. It returns nil if the terms
-// cannot be parsed: no node is then examined.
+// Detail implements Detailer. It names the term that keeps the pod off a node, and a pod that the
+// term applies to. The verdict needs only counts, so Detail searches for such a pod. It returns nil
+// if the terms cannot be parsed: no node is then examined.
 func (*InterPodAffinity) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	if p.Class.TermError != nil {
 		return nil
@@ -24,14 +24,14 @@ func (*InterPodAffinity) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluste
 	return d.detailOf
 }
 
-// affinityDetail holds one pod for each term and domain of the pending pod, and for the terms of
-// placed pods that select the pending one, one pod for each domain. findPods fills it once for all
+// affinityDetail holds one pod for each term and domain of the pending pod, and one pod for each
+// domain closed by terms of placed pods that select the pending pod. findPods fills it once for all
 // nodes.
 type affinityDetail struct {
 	c    *cluster.Cluster
 	a    *Affinities
 	pods map[domainOfTerm]*cluster.Pod
-	// theirs holds the pods that keep the pending one away; pods the ones selected by its own
+	// theirs holds the pods that keep the pending pod away; pods holds the pods selected by its own
 	// terms.
 	theirs map[string]map[string]*cluster.Pod // by topology key and value
 }
@@ -45,7 +45,7 @@ type domainOfTerm struct {
 // findPods visits every pod once, and keeps the first by name for each term and domain.
 func (d *affinityDetail) findPods() {
 	own := d.a.own
-	// Once per class: a term selects pods regardless of their node.
+	// The result is cached per class, because a term selects pods regardless of their node.
 	selected := cacheByClass(func(class *cluster.PodClass) (terms []*cluster.Term) {
 		for i := range own.RequiredAffinity {
 			if d.a.Attracts(class) { // a pod must match all terms
@@ -78,7 +78,7 @@ func (d *affinityDetail) findPods() {
 	}
 }
 
-// noteRepelled records a pod with anti-affinity to the pending one.
+// noteRepelled records a pod with anti-affinity to the pending pod.
 func (d *affinityDetail) noteRepelled(n *cluster.Node, key string, o *cluster.Pod) {
 	value, ok := n.Lookup(key)
 	if !ok {
@@ -101,8 +101,8 @@ func firstByName(known, o *cluster.Pod) *cluster.Pod {
 // nameOf is the pod's namespace and name, in the form used by messages.
 func nameOf(p *cluster.Pod) string { return p.Namespace() + "/" + p.Name }
 
-// detailOf describes the plugin's rejection: affinity first, then anti-affinity, then the placed
-// pods' anti-affinity. It returns "" for a passed node.
+// detailOf describes the plugin's rejection: it checks affinity first, then anti-affinity, then the
+// placed pods' anti-affinity. It returns "" for a passed node.
 func (d *affinityDetail) detailOf(n *cluster.Node) string {
 	own := d.a.own
 	for i := range own.RequiredAffinity {
@@ -123,7 +123,7 @@ func (d *affinityDetail) detailOf(n *cluster.Node) string {
 		}
 	}
 
-	// The first by key of several, to keep the text stable.
+	// The first key in sorted order is described, to keep the text stable.
 	for _, key := range slices.Sorted(maps.Keys(d.theirs)) {
 		if value, ok := n.Lookup(key); ok && d.theirs[key][value] != nil {
 			return fmt.Sprintf("%s in %s=%s keeps it away", nameOf(d.theirs[key][value]), key, value)

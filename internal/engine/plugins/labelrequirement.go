@@ -12,14 +12,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// labelRequirement is a [labels.Requirement] that looks up the node's label once. Several of them
-// with the same key and operator are merged into one, see narrowBy and addValues.
+// labelRequirement is a [labels.Requirement] that looks up the node's label once. Requirements with
+// the same key and operator are merged; see narrowBy and addValues.
 type labelRequirement struct {
 	key      string
 	operator selection.Operator
-	list     []string        // of In and NotIn: the values, possibly with duplicates
+	list     []string        // the values of In and NotIn, possibly with duplicates
 	values   map[string]bool // instead of list, for many values
-	bound    int64           // of Gt and Lt
+	bound    int64           // the bound of Gt and Lt
 }
 
 // eachValue calls f once with every listed value.
@@ -34,15 +34,15 @@ func (r *labelRequirement) eachValue(f func(value string)) {
 	}
 }
 
-// addValues adds the values of another requirement. For In that makes it weaker (either suffices),
-// for NotIn stronger.
+// addValues adds the values of another requirement. The addition weakens an In requirement, because
+// either list suffices, and strengthens a NotIn requirement.
 func (r *labelRequirement) addValues(other *labelRequirement) {
 	r.makeSet()
 	other.eachValue(func(value string) { r.values[value] = true })
 }
 
-// makeSet copies the values into a map owned by the requirement. Until then list belongs to the
-// spec and must not be modified.
+// makeSet copies the values into a map owned by the requirement. Before the copy, list belongs to
+// the spec and must not be modified.
 func (r *labelRequirement) makeSet() {
 	if r.values != nil {
 		return
@@ -79,7 +79,7 @@ func (r *labelRequirement) narrowBy(other *labelRequirement) {
 	}
 }
 
-// newLabelRequirement takes arguments accepted by [labels.NewRequirement], so that a bound is a
+// newLabelRequirement takes arguments accepted by [labels.NewRequirement], so a bound is a valid
 // number. It does not copy values.
 func newLabelRequirement(key string, operator selection.Operator, values []string) labelRequirement {
 	// Up to this length a linear search is cheaper than a map.

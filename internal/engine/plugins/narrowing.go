@@ -13,19 +13,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Narrowings select the classes that an event can help. For every class left out, the hint would
-// return false (TestNarrowingsLeaveNobodyOut).
+// Narrowings select the classes that an event can help. The hint would return false for every class
+// left out (TestNarrowingsLeaveNobodyOut).
 
 // byRoom selects the classes that may have room on the event's node: on the whole node if the node
-// changed, and next to the pods they cannot preempt if a pod left it. It compares only CPU and
-// memory, and leaves the rest to the hint. It returns nil if the filter is only part of
+// changed, or next to the pods that they cannot preempt if a pod left the node. It compares only
+// CPU and memory, and leaves the rest to the hint. It returns nil if the filter is only part of
 // NodeResourcesFit.
 //
 // A pod of priority 10 leaves a node of 4 CPU with pods of priority 5 (2 CPU) and 20 (1 CPU):
 //
 //	offered: 3 CPU, without the pods of priority below 10
 //	priority 8 could preempt the pod of priority 5, for 3 CPU at most
-//	priority 15 could have preempted the departed pod: only the free room is news, 1 CPU
+//	priority 15 could have preempted the departed pod: only the free room counts, 1 CPU
 func (setting Setting) byRoom(ofNode bool) *queue.Narrowing {
 	if _, whole := setting.Filter.(*NodeResourcesFit); !whole {
 		return nil
@@ -40,7 +40,7 @@ func (setting Setting) byRoom(ofNode bool) *queue.Narrowing {
 				// An event of the pending pod concerns only that pod: leave out no classes.
 				return queue.Amounts{math.MaxInt64, math.MaxInt64}
 			case e.Node == nil:
-				// Below every request: selects no pods.
+				// These amounts are below every request, so they select no pods.
 				return queue.Amounts{-1, -1}
 			case ofNode && e.NodeBefore != nil && !nodeGrew(allResources(e), e):
 				return queue.Amounts{-1, -1}
@@ -81,9 +81,9 @@ func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 }
 
 // byLabels selects the classes with selectors that may select a pod of the event, and the classes
-// that the terms of such a pod may select. A selector is indexed by a set of labels, and its pods
-// must have at least one of them; a selector without such labels (only NotIn, for example) may
-// select any pod, and adds its class to every event.
+// that may be selected by the terms of such a pod. A selector is indexed by a set of labels such
+// that each selected pod has at least one of them; a selector without such labels (only NotIn, for
+// example) may select any pod, and adds its class to every event.
 func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all bool)) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -94,7 +94,8 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 			}
 
 			for _, selector := range list {
-				// One label of a selector suffices: a selected pod has that label as well.
+				// One required label of a selector suffices, because every selected pod has this
+				// label.
 				required, everybody := cluster.RequiredLabels(selector)
 				if everybody {
 					return nil, true
@@ -110,7 +111,8 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 			if !isOthers(e) {
 				return nil, true
 			}
-			// Before and after: losing a label can help as much as gaining one.
+			// The states before and after the event count, because losing a label can help as much
+			// as gaining a label.
 			for _, p := range [2]*cluster.Pod{e.PodBefore, e.Pod} {
 				if p == nil {
 					continue
@@ -145,8 +147,8 @@ func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	return append(topics, keptAway...), everybody
 }
 
-// keptAwayBy selects the classes that a pod of this class keeps away by a topology key accepted by
-// by.
+// keptAwayBy selects the classes that a pod of this class keeps away by a topology key for which by
+// returns true.
 func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []queue.Topic, everybody bool) {
 	for i := range class.RequiredAntiAffinity {
 		term := &class.RequiredAntiAffinity[i]

@@ -14,8 +14,8 @@ import (
 // node: a new candidate (matched by the terms' keys), the loss of its pods (by their labels), or
 // the move of its pods to another domain (by both).
 func (h *affinityHints) byDomains() *queue.Narrowing {
-	// Events of nodes find the classes that byLabels finds for the pods on them: pods that leave
-	// with their node count like pods that leave it.
+	// Node events select the classes that byLabels selects for the node's pods, because pods
+	// removed with their node count like departing pods.
 	n := byLabels(requiredSelectors)
 	ofPods := n.Topics
 	n.Topics = func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -38,7 +38,8 @@ func (h *affinityHints) byDomains() *queue.Narrowing {
 		for _, key := range changed {
 			topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key})
 		}
-		// Repelling pods may be on other nodes: the node leaves or enters their domain.
+		// Repelling pods may be on other nodes, because the node leaves or enters the domain of
+		// such pods.
 		keptAway, everybody := h.keptAway(changed)
 		return append(topics, keptAway...), everybody
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 // byNodeSelection selects the classes with a node selector and required node affinity that may
-// select the event's node: a new node by one label it must have, a relabelled one by the changed
-// labels. An unchanged label cannot explain that the filter passes now.
+// select the event's node: for a new node by one label that the node must have, for a relabelled
+// node by the changed labels. An unchanged label cannot explain that the filter passes now.
 func byNodeSelection() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -31,7 +31,8 @@ func byNodeSelection() *queue.Narrowing {
 			}
 			asked := map[string]bool{} // thousands of terms may use few keys
 			for _, r := range nodeRequirements(spec) {
-				// Topics of such requirements are equal for one key, so one suffices.
+				// Such requirements have equal topics if they have the same key, so one topic per
+				// key suffices.
 				if r.byAnyChange() {
 					if asked[r.key] {
 						continue
@@ -61,8 +62,8 @@ func byNodeSelection() *queue.Narrowing {
 	}
 }
 
-// topicsOfLabels returns a node's labels, and their keys for requirements that depend on more than
-// values.
+// topicsOfLabels returns a node's labels, and the keys of these labels for requirements that depend
+// on more than values.
 func topicsOfLabels(n *cluster.Node) (topics []queue.Topic) {
 	for key, value := range n.AllLabels() {
 		topics = append(topics, queue.Topic{Kind: queue.NodeLabel, Key: key, Value: value}, queue.Topic{Kind: queue.NodeKey, Key: key})
@@ -93,8 +94,8 @@ func relabels(e *queue.Event, key string) bool {
 	return was != is || had != has
 }
 
-// wanted is one requirement on a node's labels or name. Without values it depends on more than a
-// list of values.
+// wanted is one requirement on a node's labels or name. A requirement without values depends on
+// more than a list of values.
 //
 //	zone In a,b       ->  {key: zone, values: a b}
 //	zone NotIn a      ->  {key: zone, absent: true}
@@ -107,8 +108,8 @@ type wanted struct {
 	absent bool // a node without the label may meet it
 }
 
-// nodeRequirements lists the node requirements of all terms in the spec. It serves changes, which
-// may newly meet any of the requirements.
+// nodeRequirements lists the node requirements of all terms in the spec. It serves changes of
+// nodes, after which a node may meet any of the requirements.
 func nodeRequirements(spec *cluster.Spec) (list []wanted) {
 	for key, value := range spec.NodeSelector {
 		list = append(list, wanted{key: key, values: []string{value}})
@@ -182,7 +183,7 @@ func (w *wanted) hasTopics() (topics []queue.Topic, ok bool) {
 
 // selectivity ranks requirements by the expected number of nodes meeting them, the lowest first:
 // names, then labels of the cluster's owner, then labels of Kubernetes, which many nodes share. A
-// wrong guess costs calls of the hint, but no wake-up.
+// wrong estimate costs calls of the hint, but no missed wake-up.
 func (w *wanted) selectivity() int {
 	const ofKubernetes = "kubernetes.io/"
 	switch {
@@ -205,7 +206,7 @@ func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 		own = append(own, wanted{key: key, values: []string{value}})
 	}
 
-	// Every node must meet the node selector, so one of its labels finds all.
+	// Every node must meet the node selector, so one of its labels finds all nodes.
 	best, fewest := bestOf(own)
 	required, _ := podNodeAffinity(spec)
 	if required == nil {
@@ -216,14 +217,15 @@ func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 	most := 0
 	for i := range required.NodeSelectorTerms {
 		one, few := bestOf(wantedBy(&required.NodeSelectorTerms[i]))
-		// A node may match only this term, and no topic finds it: the affinity cannot narrow.
+		// A node may match only this term, and no topic finds such a node, so the affinity cannot
+		// narrow the classes.
 		if one == nil {
 			return best, best != nil
 		}
 		all, most = append(all, one...), max(most, few)
 	}
 
-	// The worst of the terms counts: each event is looked up under the topics of all.
+	// The least selective term counts: each event is looked up under the topics of all terms.
 	if best == nil || most < fewest {
 		return all, all != nil
 	}
@@ -243,7 +245,8 @@ func bestOf(list []wanted) (best []queue.Topic, fewest int) {
 }
 
 // byTaints selects the classes that may tolerate a node's remaining taints after the loss of a
-// relevant one. One taint represents all: a pod that tolerates all of them tolerates this one.
+// relevant one. One taint represents all remaining taints, because a pod that tolerates all of them
+// tolerates this taint.
 func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -266,14 +269,14 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 			// The remaining taints determine the pods admitted now.
 			left := taints(e.Node)
 			if e.NodeBefore != nil && coversTaints(left, taints(e.NodeBefore)) {
-				return nil, false // a pod that tolerates these tolerated those
+				return nil, false // a pod that tolerates the remaining taints tolerated the earlier taints
 			}
 			if len(left) == 0 {
 				return []queue.Topic{{Kind: queue.AllPods}}, false
 			}
 			rarest := &left[0]
 			for i := range left {
-				if t := &left[i]; !strings.HasPrefix(t.Key, "node.kubernetes.io/") { // many pods tolerate those
+				if t := &left[i]; !strings.HasPrefix(t.Key, "node.kubernetes.io/") { // many pods tolerate taints of Kubernetes
 					rarest = t
 				}
 			}

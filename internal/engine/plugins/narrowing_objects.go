@@ -18,8 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// everyoneUnless selects every class, except on events that can help no pod by the given function.
-// It saves the call of the hint for each class if the event decides by itself.
+// everyoneUnless selects every class, or no class if the given function reports that the event can
+// help no pod. It saves the calls of the hint for each class if the event alone determines the
+// result.
 func everyoneUnless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	everybody := []queue.Topic{{Kind: queue.AllPods}}
 	return &queue.Narrowing{
@@ -34,7 +35,7 @@ func everyoneUnless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 }
 
 // byClaims selects the pods that use the event's claim, the claim bound to the event's volume, or a
-// claim that names the volume. The two may differ after recreation of the volume.
+// claim that names the volume. The two claims may differ after recreation of the volume.
 func (setting Setting) byClaims() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -117,7 +118,7 @@ func givesBack(was, is *resourcev1.ResourceClaim) bool {
 
 // namespaceMatters is the hint for events of namespaces. They matter to required terms that select
 // namespaces by label: terms of the pending pod, and terms of other pods that select its namespace.
-// It does not look up the latter: any change of the pod's own namespace wakes it.
+// It does not look up terms of other pods: any change of the pod's own namespace wakes the pod.
 func namespaceMatters(item *queue.Item, e *queue.Event) bool {
 	name, was, is, known := namespaceLabels(e)
 	// The terms of placed pods may select the pending pod's namespace by label.
@@ -197,10 +198,10 @@ func (k *volumeKeys) hasKey(key string) bool {
 // readVolumes collects the keys from the node affinity of volumes, the allowed topologies of
 // storage classes and the topologies of CSI capacities.
 func (k *volumeKeys) readVolumes() {
-	// Includes bound volumes: they restrict the nodes just the same.
+	// Bound volumes are included, because they restrict the nodes as well.
 	for volume := range k.c.Volumes.Each {
-		// Their labels are translated on nodes with migration enabled, so the volume's keys do not
-		// suffice.
+		// The labels of migratable volumes are translated on nodes with migration enabled, so the
+		// volume's keys do not suffice.
 		k.migrated = k.migrated || translator.IsPVMigratable(volume)
 		if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
 			continue

@@ -89,7 +89,7 @@ func partsOf(term *v1.NodeSelectorTerm) int {
 }
 
 // readOnce returns the result of read, possibly from an earlier call with the same from. It holds
-// the lock while reading, so that concurrent callers do not all read.
+// the lock while reading, so that only the first of several concurrent callers reads.
 func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, error)) (To, error) {
 	if parts < worthKeeping {
 		return read()
@@ -104,7 +104,7 @@ func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, er
 }
 
 // The rejections of NodeAffinity, shared by all judges. Preemption cannot help against any of them:
-// labels do not leave with pods.
+// the departure of pods does not change labels.
 var (
 	affinityMismatch = &Rejection{
 		Code: CodeNodeAffinityMismatch, Reasons: []string{AffinityMismatch}, Unresolvable: true,
@@ -147,11 +147,13 @@ func (*NodeAffinity) Name() string { return "NodeAffinity" }
 func (*NodeAffinity) Reads() Part { return Labels | Identity }
 
 // ReadsFor implements [ReadsPerPod]: most pods do not select nodes by name, so that nodes with the
-// same labels share a verdict. Pods of DaemonSets and terms on the host name do select by name.
+// same labels share a verdict. Pods of DaemonSets and terms on the host name do select nodes by
+// name.
 func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	parts := Labels
 	required, preferred := podNodeAffinity(p.Spec())
-	// Label sets exclude host names, so nodes with the same labels may differ in them.
+	// Label sets exclude host names, so nodes with the same label set may have different host
+	// names.
 	_, individual := p.Spec().NodeSelector[v1.LabelHostname]
 	individual = individual || pl.addedRequired != nil && pl.addedRequired.identifiesNodes() ||
 		slices.ContainsFunc(pl.addedPreferred, func(t weightedNodeTerm) bool { return t.identity })
@@ -254,7 +256,7 @@ func namesOf(term *v1.NodeSelectorTerm) (names []string, narrows bool) {
 			continue
 		}
 		listed := sets.New(r.Values...)
-		// A clone: names may still be the slice of the spec.
+		// Clone the names, which may still be the slice of the spec.
 		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !listed.Has(name) })
 	}
 	return names, narrows
@@ -275,7 +277,8 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 		if err != nil {
 			return preferences{}, err
 		}
-		// The cached result includes the profile's terms: the cache belongs to one plugin.
+		// The cached result may include the profile's terms because the cache belongs to one
+		// plugin.
 		return preferencesOf(append(terms, pl.addedPreferred...)), nil
 	}
 

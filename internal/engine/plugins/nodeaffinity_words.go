@@ -16,8 +16,8 @@ import (
 )
 
 // Bounds on the parts of invalid terms read for an error message. The library reports every value,
-// compares all of its reports, and sorts a term's requirements for each of them again. Without the
-// bounds one pod with a large invalid term could delay the scheduler at every attempt.
+// compares all reports with each other, and sorts a term's requirements again for each report.
+// Without the bounds one pod with a large invalid term could delay the scheduler at every attempt.
 const mostWorded, mostValuesWorded, mostRequirementsWorded = 16, 100, 500
 
 // wordedPreferred returns the library's error for preferred terms; invalid is the index of the
@@ -32,7 +32,7 @@ func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 			short[i].Values = short[i].Values[:min(len(short[i].Values), mostValuesWorded)]
 		}
 		list[invalid].Preference.MatchExpressions = short
-		for i := range invalid { // the library skips but counts them
+		for i := range invalid { // the library skips terms of weight 0 but counts them
 			list[i].Weight = 0
 		}
 	}

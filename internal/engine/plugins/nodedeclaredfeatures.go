@@ -24,7 +24,7 @@ var missingFeature = &Rejection{Code: CodeMissingFeature,
 	Reasons: []string{"node(s) didn't match Pod's required features"}, Unresolvable: true}
 
 // followed is the Kubernetes version that determines the features a node may still lack: once all
-// kubelets supported by this version have a feature, pods no longer need it declared.
+// kubelets supported by this version have a feature, pods run on nodes that do not declare it.
 var followed = version.MustParseSemantic(rules.Kubernetes)
 
 // Name implements Filter.

@@ -36,7 +36,8 @@ func (NodeName) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Interests implements Requeuer. Only adding a node of that name helps: names do not change.
+// Interests implements Requeuer. Only the addition of a node with this name helps: names do not
+// change.
 func (NodeName) Interests(setting Setting) []queue.Interest {
 	return []queue.Interest{{Resource: queue.Node, Action: queue.Add, Hint: setting.NodeNowPasses}}
 }

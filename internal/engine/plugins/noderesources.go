@@ -15,9 +15,9 @@ import (
 // listed twice, as NodeResourcesFit permits, weighs twice.
 type resourceSpecs []config.ResourceSpec
 
-// amounts are the amounts of one resource on one node: allocated to its pods, without the pending
-// pod, and allocatable in all. CPU is in thousandths, memory and storage in bytes. The score
-// ignores a resource with allocatable 0.
+// amounts are the amounts of one resource on one node: the amount allocated to its pods, without
+// the pending pod, and the node's allocatable amount. CPU is in thousandths, memory and storage in
+// bytes. The score ignores a resource with allocatable 0.
 type amounts struct{ allocated, allocatable int64 }
 
 // resourceReader looks up the amounts compared by a scorer. It is made for one pod and is read-only
@@ -31,12 +31,12 @@ type resourceReader struct {
 	nonZero bool
 	cluster *cluster.Cluster
 	// devices counts the devices backing extended resources on nodes that lack the resource itself;
-	// nil if there are none.
+	// nil if there are no such devices.
 	devices *deviceCounts
 }
 
 // amountsOn returns the amounts of the i-th resource on a node. A resource limited to some nodes,
-// such as an extended one, counts only if the pod requests it: otherwise nodes with GPUs would
+// such as an extended resource, counts only if the pod requests it: otherwise nodes with GPUs would
 // score differently for pods without GPUs.
 func (r *resourceReader) amountsOn(i int, n *cluster.Node) amounts {
 	name := v1.ResourceName(r.specs[i].Name)
@@ -82,7 +82,8 @@ func (r *resourceReader) roomOnly() bool {
 	return true
 }
 
-// cpuAndMemory returns the pod's amounts of the two, or 0 for an unscored one.
+// cpuAndMemory returns the pod's amounts of CPU and memory. The amount of a resource that is not
+// scored is 0.
 func (r *resourceReader) cpuAndMemory() (cpu, memory int64) {
 	for i := range r.specs {
 		switch v1.ResourceName(r.specs[i].Name) {

@@ -13,16 +13,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// NodeResourcesBalancedAllocation scores nodes by how much the pod evens out the utilisation of
-// their resources: a node with much CPU and little memory free suits pods that need CPU. The change
-// counts, not only the result.
+// NodeResourcesBalancedAllocation scores nodes by the degree to which the pod balances the
+// utilisation of their resources: a node with much CPU and little memory free suits pods that need
+// CPU. The score depends on the change of the balance as well as on the result.
 //
 //	a node has 80 % of its CPU and 20 % of its memory requested:  balance 100 - 60/2 = 70
 //	a pod that brings memory to 60 % makes it:                    balance 100 - 20/2 = 90
 //	score: Evenness(90, 70) = 50 + (50 + 90 - 70)/2               = 85
 type NodeResourcesBalancedAllocation struct {
 	specs       resourceSpecs
-	cpu, memory bool // whether they count
+	cpu, memory bool // whether CPU and memory count
 	stock       deviceStock
 }
 

@@ -40,7 +40,7 @@ type deviceStock struct {
 	mutex    sync.Mutex
 	index    deviceIndex
 	classes  uint64 // the version of the device classes followed so far
-	slices   uint64 // the same for slices
+	slices   uint64 // the version of the slices followed so far
 	selected map[*resourcev1.DeviceClass]map[*resourcev1.ResourceSlice][]selectedDevice
 	shared   []*resourcev1.ResourceSlice // slices not tied to a single node
 	known    map[stockKey]stocked
@@ -68,7 +68,7 @@ type stocked struct {
 }
 
 // deviceCounts counts, per node, the devices behind extended resources, for the scores of the
-// resource plugins. It does not count pods' requests for such a resource: their claims hold the
+// resource plugins. Pods' requests for such a resource do not count, because their claims hold the
 // devices. classes are the classes of one pod's resources.
 type deviceCounts struct {
 	stock   *deviceStock
@@ -95,7 +95,7 @@ func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted 
 		if class == nil {
 			continue
 		}
-		// Deferred until here, to spare pods without devices the cost of the index.
+		// The index is updated only here, to spare pods without devices its cost.
 		if counts == nil {
 			s.followCluster(c)
 			counts = &deviceCounts{stock: s, classes: map[v1.ResourceName]*resourcev1.DeviceClass{}}
@@ -114,7 +114,7 @@ func (s *deviceStock) followCluster(c *cluster.Cluster) {
 	if s.index.c != c || s.classes != c.DeviceClasses.Version {
 		s.selected, s.known = map[*resourcev1.DeviceClass]map[*resourcev1.ResourceSlice][]selectedDevice{}, map[stockKey]stocked{}
 	}
-	// Compare before the index follows, which makes the two equal.
+	// Compare the versions before the index is updated, which makes them equal.
 	anew := s.index.c != c || s.slices != c.ResourceSlices.Version
 	s.index.followCluster(c)
 	s.classes, s.slices = c.DeviceClasses.Version, c.ResourceSlices.Version
@@ -158,9 +158,9 @@ func (s *deviceStock) selectedOf(class *resourcev1.DeviceClass, slice *resourcev
 	return devices
 }
 
-// countOn counts the devices usable by the node: allocatable are all, allocated the ones held by
-// claims. Like upstream, a selector that cannot be evaluated removes the resource from the score,
-// on nodes with such a device. Nodes are counted one at a time.
+// countOn counts the devices usable by the node: allocatable counts all such devices, allocated the
+// devices held by claims. As in upstream, if a selector cannot be evaluated on a device, the
+// resource does not count in the score of nodes with this device. Nodes are counted one at a time.
 func (d *deviceCounts) countOn(n *cluster.Node, name v1.ResourceName) amounts {
 	class := d.classes[name]
 	if class == nil {
@@ -270,8 +270,8 @@ func sliceReaches(spec *resourcev1.ResourceSliceSpec, n *cluster.Node) (bool, er
 	return true, nil
 }
 
-// deviceReaches is the equivalent for a device of a slice with perDeviceNodeSelection. A device
-// without a node selection is not reached.
+// deviceReaches reports whether the node can use a device of a slice with perDeviceNodeSelection. A
+// device without a node selection is not reached.
 func deviceReaches(device *resourcev1.Device, n *cluster.Node) (bool, error) {
 	switch {
 	case device.AllNodes != nil && *device.AllNodes:

@@ -34,8 +34,8 @@ const (
 //	allocatable 4 CPU, requested 4.2, the pod requests none   -> fits: nothing is always satisfied
 //	allocatable 4 CPU, the pod requests 5                     -> rejected, and unresolvable
 type NodeResourcesFit struct {
-	// ignored and ignoredGroups are extended resources exempt from the filter, by full name and by
-	// the prefix before the slash: an extender manages them.
+	// ignored and ignoredGroups are extended resources exempt from the filter because an extender
+	// manages them, by full name and by the prefix before the slash.
 	ignored       sets.Set[string]
 	ignoredGroups sets.Set[string]
 	// specs are scored by the strategy; shape applies only to RequestedToCapacityRatio. cpuWeight
@@ -91,7 +91,7 @@ func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	requests := &p.Class.Requests
 	scalars := f.Others(requests)
 	classes := classesByResource(c, scalars)
-	lacks := make([]string, len(scalars)) // once rather than for each node
+	lacks := make([]string, len(scalars)) // computed once rather than for each node
 	for i, name := range scalars {
 		lacks[i] = "Insufficient " + string(name)
 	}
@@ -192,8 +192,7 @@ func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []stri
 		add(CodeInsufficientEphemeralStorage, "Insufficient ephemeral-storage", r.EphemeralStorage > n.Size.EphemeralStorage)
 	}
 
-	// In the order of the names, so that equal nodes have equal reasons, which are counted
-	// together.
+	// Sorting by name gives equal nodes equal reasons, which are counted together.
 	for i, name := range scalars {
 		request, allocatable := r.Scalars[name], n.Size.Scalars[name]
 		switch {
@@ -206,7 +205,7 @@ func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []stri
 			rejection.Unresolvable = rejection.Unresolvable || request > allocatable
 		}
 		if len(rejection.Reasons) > mostShort && rejection.Unresolvable {
-			break // the rest would change nothing
+			break // further shortages would not change the rejection
 		}
 	}
 	return rejection
@@ -285,8 +284,8 @@ func (*NodeResourcesFit) Interests(setting Setting) []queue.Interest {
 			return extendedNameChanged(e) && ofExtendedClass(item, e)
 		}},
 	}
-	// Only with gentle preemption does a pod wait for room being vacated by another preemptor's
-	// victims. Their preemption is then news, before their departure.
+	// With gentle preemption, a pod may wait for the room of another preemptor's victims. The
+	// preemption of these victims then matters to the pod before they depart.
 	if setting.Profile.GentlePreemption { // a pod may wait for the room of another preemptor's victims
 		interests = append(interests, queue.Interest{Resource: queue.Pod, Action: queue.Update,
 			Hint: func(item *queue.Item, e *queue.Event) bool {
@@ -298,8 +297,8 @@ func (*NodeResourcesFit) Interests(setting Setting) []queue.Interest {
 }
 
 // fitsWithoutLower reports whether the pod would fit on the node after the departure of all pods it
-// could preempt. It returns false if there are none: fitsOn covers that case. It copies the node
-// only if there is a pod to remove.
+// could preempt. It returns false if there are no such pods: fitsOn covers that case. It copies the
+// node only if there is a pod to remove.
 func (setting Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 	if !setting.mayPreempt(item) {
 		return false
@@ -358,7 +357,7 @@ func hasMore(wanted, a, b *cluster.Resources) bool {
 		return true
 	}
 	for name, amount := range wanted.Scalars {
-		// Devices may now provide a resource lost by the node.
+		// Devices may now provide a resource that the node no longer has.
 		if amount > 0 && (b.Scalars[name] > a.Scalars[name] || b.Scalars[name] == 0 && a.Scalars[name] > 0) {
 			return true
 		}

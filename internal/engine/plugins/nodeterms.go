@@ -14,9 +14,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// nodeTerms are the terms of a node selector. One of them must match; an empty list matches
-// nothing. They match the same nodes as k8s.io/component-helpers' nodeaffinity, which needs a
-// v1.Node with all its labels in one map, rebuilt for each call.
+// nodeTerms are the terms of a node selector. A node matches if one of the terms matches; an empty
+// list matches nothing. nodeTerms matches the same nodes as package nodeaffinity of
+// k8s.io/component-helpers. That package needs a v1.Node with all labels in one map, which would be
+// rebuilt for each call.
 type nodeTerms []nodeTerm
 
 // nodeTerm is one term: a node must meet all its requirements.
@@ -36,8 +37,8 @@ type weightedNodeTerm struct {
 	weight int64
 }
 
-// fieldRequirement compares a field of the node with one value, or excludes it (not). The name is
-// the only field; any other is empty, on every node.
+// fieldRequirement requires a field of the node to have one value, or not to have it (negated). The
+// name is the only field; any other field is empty on every node.
 type fieldRequirement struct {
 	name    bool
 	value   string
@@ -62,8 +63,8 @@ func emptyNodeTerm(t *v1.NodeSelectorTerm) bool {
 }
 
 // readNodeTerms reads the terms of a selector. It merges terms that only list values of the same
-// label (see oneOf): thousands of them then take one lookup. It drops terms that can match nothing,
-// so the result may be shorter than the selector.
+// label (see oneOf): thousands of such terms then take one lookup. It drops terms that can match
+// nothing, so the result may be shorter than the selector.
 func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	terms := make(nodeTerms, 0, len(s.NodeSelectorTerms))
 	byKey := map[string]int{} // index in terms, by label
@@ -73,7 +74,7 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 			continue
 		}
 		term := readNodeTerm(t)
-		if term.broken { // it matches nothing, and there may be tens of thousands
+		if term.broken { // a broken term matches nothing, and there may be tens of thousands of them
 			continue
 		}
 		if one, ok := term.oneOf(); ok {
@@ -96,8 +97,9 @@ func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
 	return &t.wanted[0], true
 }
 
-// readNodeTerm reads one term. An invalid requirement makes it broken. So does a field with an
-// operator other than In and NotIn or with more than one value, as in upstream's library.
+// readNodeTerm reads one term. The term is broken if a requirement is invalid. As in upstream's
+// library, it is also broken if a field has an operator other than In and NotIn, or more than one
+// value.
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 	term := nodeTerm{identity: termIdentifies(t), wanted: make([]labelRequirement, 0, len(t.MatchExpressions))}
 	// With few requirements a search is cheaper than a map.
@@ -127,8 +129,8 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 	return term
 }
 
-// requirementKind identifies a requirement within a term: equal key and operator make one
-// requirement.
+// requirementKind identifies a requirement within a term: requirements with equal key and operator
+// are merged.
 type requirementKind struct {
 	key      string
 	operator selection.Operator
@@ -194,7 +196,7 @@ func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 func (f fieldRequirement) match(value string) bool { return (value == f.value) != f.negated }
 
 // namesWanted returns the requirements of the fields on the node's name, one per operator. Two
-// different required names leave an In without values, which no node meets.
+// different required names result in an In without values, which no node meets.
 func namesWanted(fields []fieldRequirement) []labelRequirement {
 	var t nodeTerm
 	for _, f := range fields {
@@ -209,15 +211,15 @@ func namesWanted(fields []fieldRequirement) []labelRequirement {
 	return t.wanted
 }
 
-// preferences are weighted terms. Terms that only list values of one label (see oneOf) together
-// take one lookup per label; others holds the rest.
+// preferences are weighted terms. All terms that only list values of one label (see oneOf) take a
+// single lookup; others holds all other terms.
 type preferences struct {
 	byValue map[string]map[string]int64 // the sum of the weights, by key and value
 	others  *termIndex
 }
 
 // preferencesOf sorts terms into the two kinds. A value listed by several terms gets the sum of
-// their weights, the same as separate matches.
+// their weights, which equals the sum over separate matches.
 func preferencesOf(terms []weightedNodeTerm) preferences {
 	p := preferences{byValue: map[string]map[string]int64{}}
 	var others nodeTerms

@@ -66,8 +66,8 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 	v.uses.followCluster(c)
 	l := &volumeLimits{c: c, uses: &v.uses}
-	// Only the existence of the node's CSINode matters: without one CSI drivers handle no migrated
-	// volumes.
+	// Only the existence of the node's CSINode matters: without a CSINode, CSI drivers handle no
+	// migrated volumes.
 	for i, csiNode := range [2]*storagev1.CSINode{nil, {}} {
 		l.wanted[i] = attachedSet{}
 		if err := l.wanted[i].addPod(c, csiNode, p, true); err != nil {
@@ -87,19 +87,19 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: l.rejectionOn, Surely: l.hasRoomForAll}
 }
 
-// volumeLimits holds a pod's volumes to attach, on nodes without and with a CSINode, the drivers
-// that must be installed there, or the reason for failing to determine them.
+// volumeLimits holds a pod's volumes to attach, separately for nodes without and with a CSINode;
+// the drivers that must be installed on these nodes; or the reason these could not be determined.
 type volumeLimits struct {
 	c        *cluster.Cluster
 	uses     *volumeUses
 	wanted   [2]attachedSet
-	counts   [2][]driverCount // of wanted
+	counts   [2][]driverCount // numbers of wanted volumes
 	needed   [2][]string
 	rejected [2]*Rejection
 }
 
-// rejectionOn judges one node. It first tries the cheap upper bound that none of the volumes is
-// used there already.
+// rejectionOn judges one node. It first tries a cheap upper bound, which assumes that none of the
+// pod's volumes is in use on the node.
 func (l *volumeLimits) rejectionOn(n *cluster.Node) *Rejection {
 	csiNode, known := l.uses.csiNode(n), 0
 	if csiNode != nil {

@@ -18,8 +18,8 @@ import (
 )
 
 // attached identifies a volume to its CSI driver. A volume not yet provisioned lacks a handle, and
-// is identified by its claim. Volumes with the same driver and handle are one, and take one
-// attachment.
+// is identified by its claim. Volumes with the same driver and handle are the same volume, with a
+// single attachment.
 type attached struct {
 	driver, handle string
 	claim          cluster.Name
@@ -92,8 +92,8 @@ func (e *claimMissing) Error() string {
 	return fmt.Sprintf("looking up PVC %s/%s: %s", e.namespace, e.name, claimNotFound(e.name))
 }
 
-// addPod adds the volumes of a pod, in the form attached to the node of the CSINode (nil for a node
-// without one). A missing claim is an error only for the pending pod.
+// addPod adds the volumes of a pod, in the form attached to the CSINode's node. csiNode is nil for
+// a node without a CSINode. A missing claim is an error only for the pending pod.
 func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *cluster.Pod, waits bool) error {
 	for i := range p.Spec().Volumes {
 		v := &p.Spec().Volumes[i]
@@ -109,8 +109,8 @@ func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *c
 			return errors.New("PersistentVolumeClaim had no name")
 		}
 		claim, ok := c.Claims.Get(p.Namespace(), name)
-		// The pending pod needs its claim; a placed pod's claim may already be deleted, and counts
-		// for nothing.
+		// The pending pod needs its claim; a placed pod's claim may already be deleted, and then
+		// does not count.
 		if !ok && waits {
 			return &claimMissing{p.Namespace(), name}
 		}
@@ -141,8 +141,8 @@ func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1
 		return nil
 	}
 	if v.VsphereVolume != nil && v.VsphereVolume.StoragePolicyName != "" {
-		// The library panics on a storage policy, which it expects elsewhere. The policy does not
-		// identify the disk.
+		// The library panics on a storage policy in an inline volume. The copy omits the policy,
+		// which does not identify the disk.
 		disk := v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{VsphereVolume: v.VsphereVolume.DeepCopy()}}
 		disk.VsphereVolume.StoragePolicyName = ""
 		v = &disk
@@ -178,8 +178,8 @@ func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, cl
 	}
 }
 
-// translateVolume returns the CSI form of a volume of an in-tree plugin, or nil if a CSI driver
-// does not handle it, as on any node without a CSINode.
+// translateVolume returns the CSI form of a volume of an in-tree plugin, or nil if no CSI driver
+// handles it, for example on a node without a CSINode.
 func translateVolume(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSIPersistentVolumeSource {
 	if csiNode == nil || !translator.IsPVMigratable(volume) {
 		return nil
@@ -195,8 +195,8 @@ func translateVolume(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v
 	return volume.Spec.CSI
 }
 
-// addUnbound adds a claim with a volume yet to be provisioned. A claim without a storage class
-// would have been bound before.
+// addUnbound adds a claim with a volume yet to be provisioned. Such a claim has a storage class:
+// otherwise it would have been bound before.
 func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
 	class, ok := c.StorageClasses.Get("", claimClass(claim))
 	if !ok {

@@ -20,7 +20,7 @@ func (v *NodeVolumeLimits) Interests(setting Setting) []queue.Interest {
 	countsLess := func(_ *queue.Item, e *queue.Event) bool { return v.countsLess(e) }
 	fewerVolumes := everyoneUnless(func(e *queue.Event) bool { return !v.countsLess(e) })
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add}, // its CSINode, with the limits, may have been added before
+		{Resource: queue.Node, Action: queue.Add}, // the CSINode with the node's limits may have been added before the node
 		{Resource: queue.CSINode, Action: queue.Add | queue.Delete},
 		{Resource: queue.CSINode, Action: queue.Update, Hint: limitGrew},
 		{Resource: queue.CSIDriver, Action: queue.Update | queue.Delete, Hint: driverNotNeeded},
@@ -36,14 +36,15 @@ func (v *NodeVolumeLimits) Interests(setting Setting) []queue.Interest {
 	}
 }
 
-// usedVolumes reports whether a pod with such a volume has left its node.
+// usedVolumes reports whether a pod with a volume for which such returns true has left its node.
 func usedVolumes(e *queue.Event, such func(v1.Volume) bool) bool {
 	return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, such)
 }
 
 // countsLess reports whether nodes may use fewer volumes of a driver without the departure of a
 // pod: a claim or volume in use was deleted and no longer counts, or the claim was replaced.
-// Finalizers prevent that unless they are removed by force. kube-scheduler misses it.
+// Finalizers prevent such deletions unless they are removed by force. kube-scheduler misses such
+// events.
 func (v *NodeVolumeLimits) countsLess(e *queue.Event) bool {
 	is, changes := e.New.(*v1.PersistentVolumeClaim)
 	was, known := e.Old.(metav1.Object)
@@ -58,16 +59,17 @@ func isAttachable(v v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
 }
 
-// driverNotNeeded reports whether nodes without a driver may have its volumes from now on: its
-// CSIDriver no longer requires the driver there, or was deleted.
+// driverNotNeeded reports whether pods with a driver's volumes may now run on nodes without the
+// driver, because its CSIDriver no longer requires the driver there or was deleted.
 func driverNotNeeded(_ *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*storagev1.CSIDriver)
 	is, isNew := e.New.(*storagev1.CSIDriver)
 	return !isOld || mustBeInstalled(was) && !(isNew && mustBeInstalled(is))
 }
 
-// limitGrew reports whether a node's drivers can attach more volumes, or include a new driver:
-// nodes without it may have been rejected. kube-scheduler misses an unlimited driver.
+// limitGrew reports whether a node's drivers can attach more volumes, or include a new driver,
+// whose absence may have been the reason for a rejection. kube-scheduler misses a change to an
+// unlimited driver.
 func limitGrew(_ *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*storagev1.CSINode)
 	is, isNew := e.New.(*storagev1.CSINode)
@@ -95,7 +97,7 @@ func limitGrew(_ *queue.Item, e *queue.Event) bool {
 			return true
 		}
 	}
-	return len(limits) > 0 // a removed driver has no limit
+	return len(limits) > 0 // a driver that no longer has an entry is unlimited
 }
 
 // Wakes implements Waker.

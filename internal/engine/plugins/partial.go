@@ -15,8 +15,8 @@ func (f preFilterOnly) BeginAttempt() { beginAttempt(f.whole) }
 // BeginAttempt implements [Attempted] if the whole plugin does.
 func (f filterOnly) BeginAttempt() { beginAttempt(f.whole) }
 
-// beginAttempt forwards the call. Both halves have the method even if the whole does not: embedding
-// the interface would drop it.
+// beginAttempt forwards the call. Both preFilterOnly and filterOnly need the method, because
+// embedding the interface Filter would drop it. They have it even if the whole plugin does not.
 func beginAttempt(f Filter) {
 	if f, is := f.(Attempted); is {
 		f.BeginAttempt()
@@ -62,7 +62,7 @@ type preScoreOnly struct{ whole Scorer }
 // Name implements [Scorer].
 func (s preScoreOnly) Name() string { return s.whole.Name() }
 
-// Applies implements [Selective]. It selects only pods that the plugin fails on.
+// Applies implements [Selective]. It selects only pods for which the plugin fails.
 func (s preScoreOnly) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
 	return s.whole.Score(c, p, nil).Err != nil
 }

@@ -36,10 +36,10 @@ type Steady interface {
 // Part is a set of node parts.
 type Part uint8
 
-// The parts. A verdict that depends only on the interned ones (Labels, Taints, Images, Features) is
-// the same for all nodes that share these.
+// The parts. A verdict that depends only on the interned parts (Labels, Taints, Images, Features)
+// is the same for all nodes with equal interned parts.
 const (
-	Labels Part = 1 << iota // labels but for the host name
+	Labels Part = 1 << iota // labels except the host name
 	Taints                  // taints and cordon
 	Images
 	Features
@@ -115,8 +115,9 @@ type Scoring struct {
 	Err error
 	// Node scores one node.
 	Node func(n *cluster.Node) (int64, error)
-	// Exact, if not nil, returns Node's score and a finer one, the higher the better. The finer
-	// score breaks ties between equal totals, where whole numbers up to MaxScore are too coarse.
+	// Exact, if not nil, returns the score of Node and a finer score. The node with the highest
+	// finer score wins among nodes with equal totals, because whole numbers up to MaxScore are too
+	// coarse.
 	Exact func(n *cluster.Node) (score, fine int64)
 	// Normalize scales the scores of all feasible nodes, in their order, to 0..MaxScore. It is nil
 	// if the scores are already in range.
@@ -171,8 +172,8 @@ type ReadsPerPod interface {
 	ReadsFor(p *cluster.Pod) Part
 }
 
-// ScoreKeyer is implemented by fixed scorers with a further input besides pod and node. Equal
-// results mean equal scores.
+// ScoreKeyer is implemented by fixed scorers with a further input besides pod and node. Equal keys
+// mean equal scores.
 type ScoreKeyer interface {
 	ScoreKey(c *cluster.Cluster, p *cluster.Pod) string
 }
@@ -189,8 +190,8 @@ func normalizeScores(scores []int64, reverse bool) {
 	}
 }
 
-// Normalized is normalizeScores for one score, given the highest of all feasible nodes. It serves
-// code that scores many nodes in bulk. Division truncates, like upstream's.
+// Normalized is normalizeScores for one score, given the highest score of all feasible nodes. It
+// serves code that scores many nodes in bulk. Division truncates, like upstream's.
 //
 //	scores 0 5 20   ->  0 25 100, reversed 100 75 0
 //	scores 0 0 0    ->  0 0 0, reversed 100 100 100

@@ -37,15 +37,15 @@ type boundClaim struct {
 	// migration moves it to a CSI driver.
 	plugin     string
 	translated reach
-	failure    error // of the translation
+	failure    error // error of the translation
 }
 
 // unboundClaim is a claim waiting for its pod to be placed. On each node it gets the smallest
 // suitable volume, or one is provisioned there.
 type unboundClaim struct {
 	*v1.PersistentVolumeClaim
-	// candidates are the existing volumes suitable for the claim. failure is the reason they are
-	// unknown.
+	// candidates are the existing volumes suitable for the claim. failure is the error of
+	// determining them.
 	candidates *candidates
 	failure    error
 	provision  provision
@@ -65,8 +65,8 @@ type volumeMatch struct {
 }
 
 // readClaims reads the claims of a pod, or returns nil for a pod without claims. A rejection
-// applies to the pod as a whole: no node compensates for a missing claim, or for one waiting to be
-// bound by its volume plugin.
+// applies to the pod as a whole: no node compensates for a missing claim, or for a claim waiting to
+// be bound by its volume plugin.
 func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, error) {
 	list, rejection := usableClaims(c, p)
 	if rejection != nil || len(list) == 0 {
@@ -100,7 +100,7 @@ func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, err
 }
 
 // usableClaims returns the claims of the pod's volumes, one per volume, or the rejection for an
-// unusable one. The messages are upstream's.
+// unusable claim. The messages are upstream's.
 func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolumeClaim, _ *Rejection) {
 	reject := func(code, format string, args ...any) *Rejection {
 		return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
@@ -119,7 +119,7 @@ func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolu
 		case claim.Status.Phase == v1.ClaimLost:
 			return nil, reject(CodeClaimLost, "persistentvolumeclaim %q bound to non-existent persistentvolume %q",
 				name, claim.Spec.VolumeName)
-		// Its volume may be released while the pod runs.
+		// The volume of a deleted claim may be released while the pod runs.
 		case claim.DeletionTimestamp != nil:
 			return nil, reject(CodeClaimTerminating, "persistentvolumeclaim %q is being deleted", name)
 		}
@@ -162,7 +162,7 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 	}
 
 	plugin, err := translator.GetInTreePluginNameFromSpec(volume, nil)
-	// The volume stays with its in-tree plugin on every node.
+	// On every node, the volume is served by its in-tree plugin.
 	if err != nil || !isMigrated(plugin) {
 		return b
 	}
@@ -178,8 +178,8 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 
 // mostVolumesHeld bounds the existing volumes compared with the claims of a pod in an attempt, each
 // claim with all of its class. mostVolumesSkipped bounds the volumes skipped on all nodes because
-// an earlier claim of the pod takes them. Each bound amounts to about a tenth of a second, which
-// delays all other pods: an attempt reads the claims up to three times.
+// an earlier claim of the pod takes them. Work up to either bound takes about a tenth of a second
+// and delays all other pods; an attempt reads the claims up to three times.
 const mostVolumesHeld, mostVolumesSkipped = 1 << 18, 1 << 26
 
 // tooManyClaims is specific to Berth: upstream scans all volumes, however many.
@@ -187,8 +187,8 @@ var tooManyClaims = &Rejection{Code: CodeManyClaims,
 	Reasons: []string{"pod has too many unbound claims to hold each against all volumes of its class"}, Unresolvable: true}
 
 // readUnbound adds the claims in the order of service: claims with a selected node first, then the
-// smallest first. The order matters because an earlier claim takes a volume from a later one: a
-// small claim served first takes a small volume, and leaves the large ones.
+// smallest first. The order matters because an earlier claim may take the volume of a later claim:
+// a small claim served first takes a small volume, and leaves the large volumes.
 func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejection {
 	if len(waiting) == 0 {
 		return nil
@@ -218,7 +218,7 @@ func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejec
 	return nil
 }
 
-// inTurn compares two claims for readUnbound. Claims of one size stay in the order of the pod's
+// inTurn compares two claims for readUnbound. Claims of equal size stay in the order of the pod's
 // volumes.
 func inTurn(a, b *unboundClaim) int {
 	_, aHasNode := a.selectedNode()
@@ -236,7 +236,7 @@ func inTurn(a, b *unboundClaim) int {
 }
 
 // selectedNode returns the node selected for the claim's volume, by an earlier attempt or by
-// another scheduler. The pod is confined to that node while the claim has the annotation.
+// another scheduler. The pod is confined to the selected node while the claim has the annotation.
 func (u *unboundClaim) selectedNode() (name string, ok bool) {
 	name, ok = u.Annotations[annSelectedNode]
 	return name, ok
@@ -259,7 +259,7 @@ func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Re
 		return nil
 	}
 
-	// Departing victims free no volumes: these stay bound to their claims.
+	// Departing victims free no volumes: their volumes stay bound to the claims.
 	r := &Rejection{Unresolvable: true}
 	for _, fault := range [...]struct {
 		ok           bool
@@ -283,7 +283,7 @@ func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Re
 }
 
 // boundOn searches for the first volume out of the node's reach (within), or missing (exist). Like
-// upstream it stops there, so at most one of the two is false.
+// upstream it stops at the first such volume, so at most one of the two results is false.
 func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error) {
 	for _, b := range claims.bound {
 		if b.volume == nil {
@@ -296,8 +296,8 @@ func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error
 	return true, true, nil
 }
 
-// usableOn reports whether the volume can be used on the node: by its in-tree labels, or by its
-// driver's if CSI migration is enabled there.
+// usableOn reports whether the volume can be used on the node: by the labels of its in-tree plugin,
+// or by the labels of its CSI driver if CSI migration is enabled on the node.
 func (b *boundClaim) usableOn(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	if b.plugin == "" || !migratedOn(c, n, b.plugin) {
 		return b.reach.hasNode(n), nil
@@ -323,7 +323,7 @@ func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 
 // unboundOn finds existing volumes for the claims, and checks that the remaining claims can be
 // provisioned. It stops at the first claim without a volume: found is false if there is no way to
-// get one, enough is false if only free storage is lacking.
+// get a volume, enough is false if only free storage is lacking.
 func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (found, enough bool, err error) {
 	for _, u := range claims.unbound {
 		if name, ok := u.selectedNode(); ok && name != n.Name {
@@ -340,7 +340,7 @@ func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (f
 		class := claimClass(u.PersistentVolumeClaim)
 		if v := u.candidates.volumeOn(n, taken[class]); v != nil {
 			// Most pods have one claim, and need no record of taken volumes. The record is by class
-			// because claims of other classes cannot take them.
+			// because a claim can only take volumes of its class.
 			if taken[class] == nil && i < len(claims.unbound)-1 {
 				taken[class] = make(takenVolumes, u.candidates.class)
 			}

@@ -16,11 +16,12 @@ import (
 )
 
 // PodTopologySpread spreads similar pods over the values of node labels. Hard constraints
-// (DoNotSchedule) reject nodes, soft ones (ScheduleAnyway) score them. Pods without any constraint
-// receive default ones, over the pods of their Services and of their controller.
+// (DoNotSchedule) reject nodes; soft constraints (ScheduleAnyway) score nodes. Pods without any
+// constraint receive default constraints, which select the pods of their Services and of their
+// controller.
 //
-// [SpreadConstraint] implements the arithmetic. This file counts the pods for it, again for every
-// pod decided. With maxSkew 1 over zones, and a pod selected by its own selector:
+// [SpreadConstraint] implements the arithmetic. This file counts the pods for it, and counts them
+// again for every pod decided. With maxSkew 1 over zones, and a pod selected by its own selector:
 //
 //	zone a counts 2, b 1, c 1: the least is 1
 //	a: 2 + 1 - 1 = 2 > 1  -> rejected
@@ -30,8 +31,8 @@ type PodTopologySpread struct {
 	// defaults apply to pods without a constraint. They lack a selector, which is filled in for
 	// each pod's application.
 	defaults []v1.TopologySpreadConstraint
-	// system reports that the default constraints are the built-in ones. These also count and score
-	// nodes that lack one of the keys.
+	// system reports that the default constraints are the built-in constraints, which also count
+	// and score nodes that lack one of the keys.
 	system bool
 	// Compare enables the toleration operators Gt and Lt, as in TaintToleration.
 	Compare bool
@@ -81,8 +82,8 @@ type PodTopologySpreadArgs struct {
 	Compare                       bool
 }
 
-// newPodTopologySpread accepts both types of arguments: package config adds the gate's state,
-// callers with only a file's arguments pass these, or nil.
+// newPodTopologySpread accepts both types of arguments: package config adds the gate's state;
+// callers with only a file's arguments pass these arguments, or nil.
 func newPodTopologySpread(args any) (any, error) {
 	if gated, ok := args.(*PodTopologySpreadArgs); ok {
 		made, err := NewPodTopologySpread(gated.PodTopologySpreadArgs)
@@ -141,8 +142,8 @@ func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraint
 	return nil, false, fmt.Errorf("calculating preScoreState: setting default soft topology spread constraints: %w", err)
 }
 
-// constraintsOf returns the pod's own constraints of one action, or the default ones of that action
-// if the pod defines no constraints at all. Defaults apply only to pods that belong to an
+// constraintsOf returns the pod's own constraints of one action, or the default constraints of that
+// action if the pod defines no constraints at all. Defaults apply only to pods that belong to an
 // application: for all other pods the selector would be empty.
 func (s *PodTopologySpread) constraintsOf(c *cluster.Cluster, p *cluster.Pod,
 	action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
@@ -197,8 +198,8 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		for i := range constraints {
-			// Check for missing keys in the order of the constraints, not for all of them first, to
-			// report upstream's reason.
+			// Check for each missing key together with its constraint, not for all missing keys
+			// first, to report upstream's reason.
 			value, ok := n.Lookup(constraints[i].TopologyKey)
 			if !ok {
 				return SpreadLabelMissing
@@ -212,15 +213,15 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 }
 
 // countHard counts pods by constraint and domain. Domains without such pods are included with 0,
-// for the minimum of all counts. A node that lacks one of the keys is excluded from all counts,
-// even of the constraints with keys it has.
+// for the minimum of all counts. A node that lacks one of the keys is excluded from the counts of
+// all constraints, including constraints whose key the node has.
 func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstraint) []map[string]int64 {
 	domains := make([]map[string]int64, len(constraints))
 	for i := range domains {
 		domains[i] = map[string]int64{}
 	}
 	inclusion, namespace := NewSpreadInclusion(p), p.Namespace()
-	known := map[*cluster.PodClass][]int{} // the constraints that count the pods of a class
+	known := map[*cluster.PodClass][]int{} // indices of the constraints that count the pods of a class
 	counts := make([]int64, len(constraints))
 	for _, n := range c.Nodes {
 		if n == nil || !hasKeys(n, constraints) {
@@ -228,7 +229,7 @@ func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstrain
 		}
 		clear(counts)
 		for _, o := range n.Pods {
-			// Its place is about to be free, so it must not delay its replacement
+			// A terminating pod is about to free its place, so it must not delay its replacement
 			// (kubernetes/kubernetes#87621).
 			if o.Terminating {
 				continue
@@ -288,7 +289,7 @@ func (s *spreadCounter) countPods(constraint int, n *cluster.Node) (count int64)
 }
 
 // Score prefers domains with few of the pods. The raw score grows with the number of pods in a
-// domain; [SpreadNormalized] reverses it.
+// domain; [SpreadNormalized] reverses the order.
 func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring {
 	constraints, everyKey, err := s.Soft(c, p)
 	if err != nil {
@@ -301,7 +302,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 	counter := newSpreadCounter(p, constraints)
 	domains, weights := feasibleDomains(constraints, feasible, everyKey)
 	countSoft(c, p, counter, domains, everyKey)
-	// Also for Normalize: raw scores of such nodes are 0, which would be the best.
+	// Normalize ignores these nodes as well: their raw score of 0 would be the best.
 	ignored := func(n *cluster.Node) bool { return everyKey && !hasKeys(n, constraints) }
 	return Scoring{
 		Node: func(n *cluster.Node) (int64, error) {
@@ -359,7 +360,7 @@ func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node,
 	return domains, weights
 }
 
-// countSoft counts the pods of all nodes, feasible or not, in the domains of the feasible ones.
+// countSoft counts the pods of all nodes, feasible or not, in the domains of the feasible nodes.
 func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domains []map[string]int64, everyKey bool) {
 	inclusion, constraints := NewSpreadInclusion(p), counter.constraints
 	for _, n := range c.Nodes {
@@ -377,7 +378,7 @@ func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domai
 }
 
 // normalizeSpread scales the scores of all feasible nodes to 0..MaxScore. Ignored nodes get the
-// lowest, and do not affect the range.
+// lowest score, and do not affect the range.
 func normalizeSpread(feasible []*cluster.Node, scores []int64, ignored func(*cluster.Node) bool) {
 	var lowest, highest int64 = math.MaxInt64, 0
 	for i, n := range feasible {

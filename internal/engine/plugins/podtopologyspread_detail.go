@@ -27,7 +27,7 @@ func (s *PodTopologySpread) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clu
 			if !ok {
 				return "lacks the label " + constraint.TopologyKey
 			}
-			// Per node: details are shown for a few nodes only.
+			// Computed for each node, because details are shown only for a few nodes.
 			fewest, lowest := lowestDomain(domains[i])
 			least := constraint.Least(lowest, len(domains[i]))
 			if count := domains[i][value]; !constraint.Allows(count, constraint.Self(p.Class), least) {
@@ -39,8 +39,8 @@ func (s *PodTopologySpread) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clu
 }
 
 // spreadDetail describes one violated constraint, for example: zone=a has 3 of the pods that match
-// app=web, zone b has the fewest, 1, maxSkew 1. With fewer domains than minDomains the pod is
-// measured against 0, which is absent from the counts, so the text explains that instead.
+// app=web, zone b has the fewest, 1, maxSkew 1. With fewer domains than minDomains the count is
+// compared with 0, which is no domain's count, so the text explains minDomains instead.
 func spreadDetail(c *SpreadConstraint, value string, count int64, fewest string, lowest, least int64) string {
 	text := fmt.Sprintf("%s=%s has %d of the pods that match %s", c.TopologyKey, value, count, c.Selector)
 	if least < lowest || lowest == NoDomain {
@@ -49,8 +49,8 @@ func spreadDetail(c *SpreadConstraint, value string, count int64, fewest string,
 	return fmt.Sprintf("%s, %s has the fewest, %d, maxSkew %d", text, fewest, lowest, c.MaxSkew)
 }
 
-// lowestDomain returns the domain with the fewest pods, the first by name of several, to keep the
-// text stable. Without any domain it returns "" and NoDomain.
+// lowestDomain returns the domain with the fewest pods. It returns the first by name of several
+// such domains, to keep the text stable. Without any domain it returns "" and NoDomain.
 func lowestDomain(counts map[string]int64) (value string, lowest int64) {
 	lowest = NoDomain
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

@@ -18,18 +18,18 @@ import (
 // reject no nodes, so events do not matter to them.
 type wantedSpread struct {
 	constraints []SpreadConstraint
-	own         bool // the pod's constraints rather than defaults
-	// err is the reason they cannot be read. Every event wakes such a pod, which then reports the
-	// error again.
+	own         bool // whether these are the pod's constraints rather than defaults
+	// err is the reason the constraints cannot be read. Every event wakes such a pod, which then
+	// reports the error again.
 	err error
 }
 
-// keep limits the classes cached by the hints of a plugin. Their pods may no longer exist, so
-// cluster.MostBulk is a second limit.
+// keep limits the number of classes cached by the hints of a plugin. cluster.MostBulk limits their
+// total size as well, because the pods total bulk of these classes may no longer exist.
 const keep = 512
 
-// lately caches a value for recently used classes. When full it forgets everything: values still in
-// use are read again. It is not safe for concurrent use.
+// lately caches a value for recently used classes. A full cache drops all values, and values still
+// in use are read again. It is not safe for concurrent use.
 type lately[T any] struct {
 	known map[*cluster.PodClass]T
 	bulk  int // of these classes
@@ -85,8 +85,8 @@ func (s *PodTopologySpread) Interests(setting Setting) []queue.Interest {
 }
 
 // listSelectors returns the selectors of the constraints, for a narrowing by labels. all reports
-// that they cannot be read, or are defaults, with selectors that change with Services and
-// controllers.
+// that the constraints cannot be read, or that they are defaults, whose selectors change with
+// Services and controllers.
 func (s *wantedSpread) listSelectors() (list []*rules.Selector, all bool) {
 	for i := range s.constraints {
 		list = append(list, s.constraints[i].Selector)
@@ -94,9 +94,9 @@ func (s *wantedSpread) listSelectors() (list []*rules.Selector, all bool) {
 	return list, s.err != nil || !s.own
 }
 
-// podMatters is the hint for events of pods. For the pending pod itself, labels matter to
-// matchLabelKeys and to its own selection; for other pods, one of the constraints must begin or
-// cease to count them.
+// podMatters is the hint for events of pods. Changed labels of the pending pod itself matter,
+// because of matchLabelKeys and because a constraint may select the pod. An event of another pod
+// matters if one of the constraints begins or ceases to count that pod.
 func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
 	if s.err != nil {
 		return true
@@ -144,8 +144,8 @@ func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool
 }
 
 // byCountedNodes selects the classes with counts that may depend on the event's node. An added or
-// removed node matters to classes with a topology key among its labels; a changed one to classes
-// with a changed key among their topology keys or requirements on nodes.
+// removed node matters to classes with a topology key among its labels; a changed node matters to
+// classes with a changed key among their topology keys or requirements on nodes.
 func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -165,7 +165,8 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 			return topics, s.err != nil || !s.own
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
-			// All labels of the added or removed node: it is in the domain of each.
+			// All labels of an added or removed node count, because the node is in a domain of
+			// each.
 			if e.Node == nil || e.NodeBefore == nil {
 				for key := range cmp.Or(e.Node, e.NodeBefore).AllLabels() {
 					topics = append(topics, queue.Topic{Kind: queue.NodeKey, Key: key})
@@ -184,7 +185,8 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	}
 }
 
-// isCounted reports whether a node has all keys and therefore counts. nil is a missing node.
+// isCounted reports whether a node has all keys and therefore counts. It returns false for nil, a
+// missing node.
 func (s *wantedSpread) isCounted(n *cluster.Node) bool {
 	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
 }

@@ -9,8 +9,9 @@ import (
 )
 
 // Profile holds the scheduling configuration for pods with one schedulerName. It is made from a
-// configuration file (package config) or by [Default], and never changes: a new configuration makes
-// new profiles. Its plugins may hold state, so a profile serves one cluster only (see Fresh).
+// configuration file (package config) or by [Default], and never changes: a new configuration
+// requires new profiles. Its plugins may hold state, so a profile serves one cluster only (see
+// Fresh).
 type Profile struct {
 	// SchedulerName is the spec.schedulerName of the profile's pods.
 	SchedulerName string
@@ -25,16 +26,17 @@ type Profile struct {
 	Reservers []Reserver
 	// Extenders run one after the other, each on the nodes passed by its predecessors.
 	Extenders []Extender
-	// Preemption lets a pod that fits nowhere preempt (DefaultPreemption at PostFilter).
+	// Preemption allows preemption for a pod that fits nowhere (DefaultPreemption at PostFilter).
 	Preemption bool
-	// GroupPreemption does the same for a pod group (DefaultPreemption at PodGroupPostFilter).
+	// GroupPreemption allows preemption for a pod group that fits nowhere (DefaultPreemption at
+	// PodGroupPostFilter).
 	GroupPreemption bool
 	// KeepBudgets forbids preemption to violate a PodDisruptionBudget, even if the pod then stays
 	// pending, unless the pod is critical. Upstream violates budgets as a last resort.
 	KeepBudgets bool
 	// GentlePreemption spares victims where the room freed by earlier victims suffices, and victims
-	// with replacements that could preempt the pod in turn. PreemptionDelay applies only then: a
-	// pod must be unschedulable for that long before it takes victims.
+	// whose replacements could preempt the pod. PreemptionDelay applies only then: a pod must be
+	// unschedulable for that long before it takes victims.
 	GentlePreemption bool
 	PreemptionDelay  time.Duration
 	// Reservations bound the room reserved for pod groups. The zero value disables reservations.
@@ -49,7 +51,7 @@ type Profile struct {
 	Outside []string
 
 	made   map[string]any   // the plugins by name; nil for names outside the catalog and plugins implemented elsewhere
-	points map[string]Point // extended by the catalog's plugins
+	points map[string]Point // extension points of the catalog's plugins
 
 	catalog []Entry        // source of the plugins
 	args    map[string]any // arguments of the plugins
@@ -63,9 +65,9 @@ type Weighted struct {
 	Weight int64
 }
 
-// Reservations bound the room reserved for a pod group. Berth reserves it after the group has
-// fitted nowhere for After, holds it for at most For, and limits it to Share of the cluster's CPU
-// and memory.
+// Reservations bound the room reserved for a pod group. Berth reserves the room once the group has
+// fitted nowhere for the duration After, holds it for at most the duration For, and limits it to
+// the part Share of the cluster's CPU and memory.
 type Reservations struct {
 	After, For time.Duration
 	Share      float64 // above 0, 1 at most
@@ -77,8 +79,8 @@ const DefaultSchedulerName = "default-scheduler"
 // Default returns the profile of an empty configuration.
 func Default() *Profile { return DefaultOf(Catalog()) }
 
-// DefaultOf is Default with the plugins of a catalog: all that are not Optional, at all of their
-// points.
+// DefaultOf is Default with the plugins of a catalog. It enables all plugins that are not Optional,
+// at all of their points.
 func DefaultOf(catalog []Entry) *Profile {
 	at, weights := map[Point][]string{}, map[string]int64{}
 	for _, entry := range catalog {
@@ -95,7 +97,7 @@ func DefaultOf(catalog []Entry) *Profile {
 		}
 	}
 	p, err := NewProfileOf(catalog, DefaultSchedulerName, at, weights, nil)
-	if err != nil { // without arguments there is nothing to refuse
+	if err != nil { // impossible: there are no arguments to refuse
 		panic(err)
 	}
 	return p
@@ -158,8 +160,8 @@ func (p *Profile) Fresh() (*Profile, error) {
 }
 
 // assemblePlugins sorts the plugins made into the lists, which must be empty. A plugin joins a list
-// only if it implements the list's interface: a name has no effect at a point that its plugin does
-// not extend, or if the plugin is implemented elsewhere.
+// only if it implements the list's interface: a name has no effect at a point not extended by its
+// plugin, or if the plugin is implemented elsewhere.
 func (p *Profile) assemblePlugins() {
 	p.deviceChoice()
 	for _, name := range p.At[PreEnqueue] {
@@ -270,7 +272,7 @@ func (p *Profile) PreFilterOrder() []int {
 }
 
 // partOf restricts a filter to its enabled extension points. A plugin that does not extend
-// PreFilter needs only Filter to be whole.
+// PreFilter is complete with Filter alone.
 func (p *Profile) partOf(f Filter) Filter {
 	if p.points[f.Name()]&PreFilter == 0 {
 		return f

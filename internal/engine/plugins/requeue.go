@@ -13,9 +13,9 @@ import (
 // Requeuer is a plugin with a list of events that can help its rejected pods. Pods rejected by any
 // other plugin are retried after every event.
 //
-// Upstream's plugins have such lists (EventsToRegister, isSchedulableAfter…), but less exact ones.
-// Berth counts every event that can help, even if upstream ignores it, and wakes only the pods it
-// can help, even if upstream wakes them all.
+// Upstream's plugins have such lists (EventsToRegister, isSchedulableAfter…), but they are less
+// exact. Berth counts every event that can help, even if upstream ignores it, and wakes only the
+// pods that an event can help, even if upstream wakes all pods.
 type Requeuer interface {
 	Name() string
 	// Interests lists the events that can help, each with a hint that reports whether it helps a
@@ -31,8 +31,8 @@ type Setting struct {
 	// Filter is the plugin as enabled by the profile, perhaps at one extension point only. It is
 	// nil if the profile does not enable the plugin as a filter.
 	Filter Filter
-	// Displaces reports whether an item's pod could preempt a pod if that helped. If nil, an item's
-	// pod can preempt exactly the pods of lower priority.
+	// Displaces reports whether an item's pod could preempt another pod if the preemption helped.
+	// If Displaces is nil, an item's pod can preempt exactly the pods of lower priority.
 	Displaces Displaces
 }
 
@@ -49,7 +49,7 @@ func (setting Setting) mayDisplace(item *queue.Item, p *cluster.Pod) bool {
 }
 
 // couldRemove reports whether the pod of an item could have preempted p all along, so that p's
-// departure is not news to the item. A pod covered by a budget may have been out of reach.
+// departure cannot help the item. A pod covered by a budget may have been out of reach.
 func (setting Setting) couldRemove(item *queue.Item, p *cluster.Pod) bool {
 	return setting.mayDisplace(item, p) && !setting.isKept(p)
 }
@@ -60,8 +60,8 @@ func (setting Setting) isKept(p *cluster.Pod) bool {
 	return setting.Profile.KeepBudgets && len(setting.Cluster.BudgetsOf(p.Class)) > 0
 }
 
-// Interests returns the events that can help pods of the profile, by rejecting plugin. displaces
-// may be nil; see [Setting].
+// Interests returns the events that can help pods of the profile, keyed by the plugin that rejected
+// the pod. displaces may be nil; see [Setting].
 func (p *Profile) Interests(c *cluster.Cluster, displaces Displaces) queue.Interests {
 	all := queue.Interests{}
 	for name, plugin := range p.made {
@@ -71,10 +71,10 @@ func (p *Profile) Interests(c *cluster.Cluster, displaces Displaces) queue.Inter
 		}
 		filter := p.filterNamed(name)
 		if _, filters := plugin.(Filter); filters && filter == nil && !p.Has(PreEnqueue, name) {
-			continue // it rejects no pods now; its earlier rejections, from before a reload, are retried after every event
+			continue // it rejects no pods now; pods rejected before a reload are retried after every event
 		}
 		all[name] = r.Interests(Setting{Cluster: c, Profile: p, Filter: filter, Displaces: displaces})
-		if p.KeepBudgets && filter != nil { // victims protected by a budget may go now, whatever they block
+		if p.KeepBudgets && filter != nil { // victims protected by a budget may be evictable now, whatever resource they block
 			all[name] = append(all[name], queue.Interest{Resource: queue.Budget, Action: queue.All})
 		}
 	}
@@ -95,7 +95,7 @@ func (p *Profile) filterNamed(name string) Filter {
 func Own(item *queue.Item, e *queue.Event) bool { return e.Own == item }
 
 // ownSpec is the hint for changes of the pending pod's spec, counted by its generation. Objects
-// from files lack a generation, so any update of theirs counts.
+// from files lack a generation, so any update of such a pod counts.
 func ownSpec(item *queue.Item, e *queue.Event) bool {
 	old, known := e.Old.(*v1.Pod)
 	return Own(item, e) && !(known && old.Generation == item.Pod.Generation && old.Generation > 0)

@@ -19,9 +19,9 @@ func LeastAllocatedScore(requested, allocatable int64) int64 {
 	return scoreShare(allocatable-requested, allocatable)
 }
 
-// MostAllocatedScore is the requested share of a resource, in 0..MaxScore: 1 of 4 CPU gives 25.
-// Defaults for containers without a request can raise requested above the whole, and the share is
-// then capped at 1.
+// MostAllocatedScore is the requested share of a resource, in 0..MaxScore: 1 of 4 CPU requested
+// gives 25. Defaults for containers without a request can raise requested above the whole, and the
+// share is then capped at 1.
 func MostAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 {
 		return 0
@@ -29,8 +29,9 @@ func MostAllocatedScore(requested, allocatable int64) int64 {
 	return scoreShare(min(requested, allocatable), allocatable)
 }
 
-// scoreShare is part*MaxScore/whole, even if the product overflows an int64: on a node of that size
-// upstream's wraps around. It requires 0 <= part <= whole; the division panics unless whole > 0.
+// scoreShare is part*MaxScore/whole, without overflow. On very large nodes, upstream's product
+// overflows an int64 and wraps around. It requires 0 <= part <= whole; the division panics unless
+// whole > 0.
 func scoreShare(part, whole int64) int64 {
 	if part <= math.MaxInt64/MaxScore {
 		return part * MaxScore / whole
@@ -40,8 +41,9 @@ func scoreShare(part, whole int64) int64 {
 	return int64(quotient)
 }
 
-// shape is a line through points of utilisation (in per cent) and score, level beyond its ends. It
-// has at least one point, and utilisations increase strictly ([ValidateArgs]).
+// shape is a piecewise linear function from utilisation (in per cent) to score. It is constant
+// beyond its first and last point. It has at least one point, and utilisations increase strictly
+// ([ValidateArgs]).
 //
 //	points (0, 0) and (100, 10) in the file  ->  scoreAt(50) = 50: bin packing
 //	points (0, 10) and (100, 0)              ->  scoreAt(20) = 80: spreading
@@ -98,7 +100,7 @@ func (f *NodeResourcesFit) addScore(sum, weights *int64, weight, requested, allo
 	case config.MostAllocated:
 		score = MostAllocatedScore(requested, allocatable)
 	default:
-		if score = f.shape.scoreRatio(requested, allocatable); score <= 0 { // such a resource does not add its weight
+		if score = f.shape.scoreRatio(requested, allocatable); score <= 0 { // a resource with score 0 does not add its weight
 			return
 		}
 	}
@@ -106,8 +108,8 @@ func (f *NodeResourcesFit) addScore(sum, weights *int64, weight, requested, allo
 	*weights += weight
 }
 
-// meanScore divides the weighted sum: rounded for RequestedToCapacityRatio and truncated otherwise,
-// like upstream's strategies. It is 0 if no resource has weight.
+// meanScore divides the weighted sum by the weights. Like upstream's strategies, it rounds for
+// RequestedToCapacityRatio and truncates otherwise. It is 0 if no resource has weight.
 func (f *NodeResourcesFit) meanScore(sum, weights int64) int64 {
 	switch {
 	case weights == 0:

@@ -11,7 +11,7 @@ import (
 )
 
 // RoomFilter is a [Filter] that rejects nodes without room. For pods that need only CPU, memory and
-// a pod slot, it reads nothing of a node but its [cluster.Room].
+// a pod slot, it reads only the [cluster.Room] of a node.
 type RoomFilter interface {
 	Filter
 	// Others lists, by name, the requested resources checked in addition to CPU, memory and
@@ -30,7 +30,7 @@ type RoomScorer interface {
 // RoomScore scores nodes for a pod.
 type RoomScore struct {
 	Skips bool // the pod is not scored
-	Only  bool // only the node's Room counts, so that Of is the score
+	Only  bool // only the node's Room counts, and Score is the score
 
 	// CPU and Memory are the pod's amounts as counted by the score.
 	CPU, Memory int64

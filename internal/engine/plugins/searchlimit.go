@@ -14,7 +14,8 @@ import (
 )
 
 // searchLimit bounds the total cost of all device searches for the decision of one pod. With a
-// limit per node, a claim that is hard to satisfy could delay all pods for that long on every node.
+// limit per node, a claim that is hard to satisfy could delay all pods by the whole limit on every
+// node.
 //
 // The limit counts the steps of a search instead of reading a clock, so that a pod receives the
 // same verdicts on busy and idle machines, and in the replay of a journal.
@@ -32,8 +33,8 @@ const searchCost = time.Microsecond
 const longestSearch = 30 * time.Millisecond
 
 // boundedSearch is the limit on a search for a configured timeout; 0 configures no limit. A
-// configured limit is strict: beyond it the attempt fails, like upstream's. The built-in limit is
-// not the operator's choice: it only rejects nodes with longer searches, so that the pod can go to
+// configured limit is strict: beyond it the attempt fails, like upstream's. The built-in limit,
+// which no operator has chosen, only rejects nodes with longer searches, so that the pod can run on
 // another node.
 func boundedSearch(configured time.Duration) (limit time.Duration, strict bool) {
 	if configured <= 0 || configured > longestSearch {
@@ -47,13 +48,12 @@ func (l *searchLimit) spendCost(cost int64) (over bool) {
 	return l.isExceeded(l.spent.Add(cost))
 }
 
-// isExceeded compares a total cost with the limit. Exactly the limit is still within it.
+// isExceeded compares a total cost with the limit. A cost equal to the limit is within it.
 func (l *searchLimit) isExceeded(spent int64) bool { return spent > l.most && l.most > 0 }
 
-// The costs of a search: costOfSearch for a node and 1 for every requestsPerCost requests and
-// alternatives; for each step, 1 and another 1 for every checksPerCost checks of devices; for an
-// expression, costOfExpression and 1 for every expressionCostsEach of its cost in the API server's
-// units.
+// The costs of a search. A node costs costOfSearch, plus 1 for every requestsPerCost requests and
+// alternatives. A step costs 1, plus 1 for every checksPerCost checks of devices. An expression
+// costs costOfExpression, plus 1 for every expressionCostsEach units of its cost in the API server.
 const (
 	costOfSearch        = 20
 	requestsPerCost     = 4
@@ -98,7 +98,7 @@ func costOfSearching(open []*resourcev1.ResourceClaim, devices int64) (begin, st
 			}
 		}
 
-		// One step handles one request of one claim, so the dearest claim bounds it.
+		// One step handles one request of one claim, so the most expensive claim bounds its cost.
 		most = max(most, checks+dearest)
 	}
 
@@ -115,17 +115,17 @@ func checksOfRequest(of *resourcev1.CapacityRequirements, tolerations []resource
 	return checks
 }
 
-// heavyExpression is the lowest cost that an estimate does not settle: it assumes the largest
-// device accepted by the API server, and real devices may cost a thousandth of that.
+// heavyExpression is the lowest estimate to be checked by measuring. An estimate assumes the
+// largest device accepted by the API server, and real devices may cost a thousandth of it.
 const heavyExpression = 100
 
-// expressionCost is the maximum cost of evaluating an expression. For a heavy expression it depends
-// on the device, and compiled, which always terminates in time, measures it.
+// expressionCost is the maximum cost of evaluating an expression. For a heavy expression the cost
+// depends on the device, and is measured by evaluating compiled, which always terminates in time.
 type expressionCost struct {
-	// In the units of searchCost.
+	// most is the maximum cost, in units of searchCost.
 	most int64
-	// If nil, most applies unchanged. Otherwise the expression is heavy, and costOn measures it on
-	// each device.
+	// If compiled is nil, most applies to every device. Otherwise the expression is heavy, and
+	// costOn measures it on each device.
 	compiled *cel.CompilationResult
 }
 
@@ -144,12 +144,13 @@ func (e expressionCost) costOn(driver string, d *resourcev1.Device) int64 {
 // evaluated: it ends the search. Concurrent searches on several nodes share the costs.
 type expressionCosts struct {
 	mutex sync.Mutex
-	// By the expression's text. Entries never change, because compilation is deterministic.
+	// known holds the costs by the expression's text. Entries never change, because compilation is
+	// deterministic.
 	known map[string]expressionCost
 }
 
-// costOf returns the cost of an expression. It is found once, under the lock: concurrent callers
-// depend on the same compiler anyway, and wait.
+// costOf returns the cost of an expression. The cost is computed once, under the lock: concurrent
+// callers wait, as they depend on the same compiler anyway.
 func (e *expressionCosts) costOf(expression string) expressionCost {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
@@ -171,8 +172,8 @@ func (e *expressionCosts) costOf(expression string) expressionCost {
 // everywhere.
 func findCost(expression string) (cost expressionCost) {
 	cost.most = costOfExpression
-	// This limits an evaluation in costOn rather than the estimate: once a single device uses up a
-	// whole search, the exact figure no longer matters.
+	// enough limits an evaluation in costOn rather than the estimate: once a single device uses up
+	// a whole search, the exact cost no longer matters.
 	enough := uint64(longestSearch/searchCost) * expressionCostsEach
 	compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{CostLimit: &enough})
 	if compiled.Error != nil {
@@ -184,17 +185,17 @@ func findCost(expression string) (cost expressionCost) {
 		estimate, measurable = worst, false
 	}
 	cost.most += int64(min(estimate, resourcev1.CELSelectorExpressionMaxCost)) / expressionCostsEach
-	// The API server refuses a larger estimate, for functions that compute for minutes without a
-	// pause: CEL compares with its limit after each call. Such an expression, from a manifest, is
-	// not even measured.
+	// The API server refuses larger estimates, because CEL compares the cost with its limit only
+	// after each call, and a single call may compute for minutes. An expression with a larger
+	// estimate, read from a manifest, is not even measured.
 	if cost.most > heavyExpression && estimate <= resourcev1.CELSelectorExpressionMaxCost && measurable {
 		cost.compiled = &compiled
 	}
 	return cost
 }
 
-// severalTimes is the worst-case cost of the regular expressions used in practice, which usually
-// cost a hundredth of it.
+// severalTimes is the worst-case cost of the regular expressions used in practice; their usual cost
+// is a hundredth of it.
 const severalTimes = 1000
 
 // isEndless reports whether the expression must not be evaluated at all.
@@ -207,10 +208,10 @@ func (e expressionCost) isEndless() bool {
 type searchContext struct {
 	context.Context
 	limit             *searchLimit
-	step, expressions int64 // costs of one of each
+	step, expressions int64 // costs of one step and of one expression
 }
 
-// over is closed: a search beyond the limit also ends where it calls Done.
+// over is a closed channel, which also ends a search beyond the limit at its calls of Done.
 var over = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Err implements [context.Context].

@@ -27,17 +27,17 @@ func newSelectorCache(size int) *cel.Cache {
 // interrupt it: quantity("1e60000000").isGreaterThan(quantity("1")) would block the deciding
 // goroutine for half a minute. The argument may be computed, so it is bounded when it is parsed.
 //
-// The allocator compiles selectors in an environment derived from this one, with shared functions.
-// An environment binds its functions on compiling its first expression, so the replacement must
-// happen before.
+// The allocator compiles selectors in an environment derived from this environment, which shares
+// its functions. An environment binds its functions when it compiles its first expression, so the
+// functions must be replaced earlier.
 var boundSelectorQuantities = sync.OnceFunc(func() {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	functions := base.StoredExpressionsEnv().Functions()
 	replace := func(function, overload string, result *types.Type, call func(ref.Val) ref.Val) {
-		// The signature matches the present implementation, so the new one replaces it.
+		// The signature matches the existing implementation, so the new implementation replaces it.
 		_, err := decls.Overload(overload, []*types.Type{types.StringType}, result, decls.UnaryBinding(call))(functions[function])
 		if err != nil {
-			panic(err) // the library's version changed; any test finds it
+			panic(err) // the library has changed; any test detects the panic
 		}
 	}
 	replace("quantity", "string_to_quantity", apiservercel.QuantityType, parseSelectorQuantity)

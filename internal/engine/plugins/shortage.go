@@ -37,7 +37,7 @@ func Amount(name v1.ResourceName, amount int64) string {
 	for ; size >= 1024 && unit < len(units)-1; unit++ {
 		size /= 1024
 	}
-	// One decimal suffices for comparison by eye, and keeps the text to four digits.
+	// One decimal suffices for people to compare amounts, and limits the text to four digits.
 	const tenths = 10
 	return strconv.FormatFloat(math.Round(size*tenths)/tenths, 'f', -1, 64) + units[unit]
 }
@@ -54,9 +54,9 @@ func Quantity(name v1.ResourceName, amount int64) *resource.Quantity {
 	return resource.NewQuantity(amount, resource.DecimalSI)
 }
 
-// Shortages returns the resources of which the pod requests more than the node has free: CPU,
-// memory and ephemeral storage first, then the rest sorted by name, so that the text for a node is
-// stable. It does not include the limit on pods. It returns nil if the pod's requests fit.
+// Shortages returns the resources with requests above the node's free amount. CPU, memory and
+// ephemeral storage precede all other resources, which are sorted by name, so that the text for a
+// node is stable. It does not include the limit on pods. It returns nil if the pod's requests fit.
 func Shortages(p *cluster.Pod, n *cluster.Node) []Shortage {
 	var list []Shortage
 	check := func(name v1.ResourceName, wanted, size, requested int64) {

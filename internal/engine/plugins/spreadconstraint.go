@@ -23,10 +23,10 @@ type SpreadConstraint struct {
 	TopologyKey string
 	Selector    *rules.Selector
 	MinDomains  int32 // 1 if unset
-	// Whether to exclude nodes from the counts that the pod's node affinity excludes, or with an
-	// untolerated taint.
+	// NodeAffinityPolicy and NodeTaintsPolicy determine whether the counts exclude nodes excluded
+	// by the pod's node affinity, and nodes with an untolerated taint.
 	NodeAffinityPolicy, NodeTaintsPolicy v1.NodeInclusionPolicy
-	compare                              bool // tolerations with the operators Gt and Lt count
+	compare                              bool // whether tolerations with the operators Gt and Lt count
 }
 
 // readSpread reads the constraints of a list with the given action. selectors are the known
@@ -35,7 +35,7 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 	action v1.UnsatisfiableConstraintAction, own *rules.Labels) ([]SpreadConstraint, error) {
 	var read []SpreadConstraint
 	for i := range list {
-		// Hard and soft ones are read for different steps.
+		// Hard and soft constraints are read for different steps.
 		if list[i].WhenUnsatisfiable != action {
 			continue
 		}
@@ -43,8 +43,8 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 		if i < len(selectors) {
 			selector = selectors[i]
 		}
-		// A default constraint, or a selector that could not be parsed for the class: report the
-		// error here.
+		// The selector of a default constraint, or a selector that could not be parsed for the
+		// class. Its error is reported here.
 		if selector == nil {
 			var err error
 			if selector, err = rules.ReadSelector(list[i].LabelSelector); err != nil {
@@ -103,9 +103,9 @@ func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
 	return 0
 }
 
-// Least is the count to measure domains against, from the lowest count of any and the number of
-// domains. With fewer domains than minDomains it is 0, the count of a hypothetical empty domain:
-// pods stay pending until an autoscaler adds one.
+// Least is the count that the counts of domains are compared with. lowest is the lowest count of
+// all domains, and domains their number. With fewer domains than minDomains it is 0, the count of a
+// hypothetical empty domain: pods stay pending until an autoscaler adds a domain.
 func (c *SpreadConstraint) Least(lowest int64, domains int) int64 {
 	if int64(domains) < int64(c.MinDomains) {
 		return 0
@@ -113,7 +113,7 @@ func (c *SpreadConstraint) Least(lowest int64, domains int) int64 {
 	return lowest
 }
 
-// NoDomain is the lowest count without any domain: above all counts, like upstream's.
+// NoDomain is the lowest count if there is no domain. As in upstream it is above all counts.
 const NoDomain int64 = math.MaxInt32
 
 // Allows reports whether a domain with the given count can take another pod.
@@ -125,15 +125,15 @@ func (c *SpreadConstraint) Allows(count, self, least int64) bool {
 // own pods and honours no policy.
 func (c *SpreadConstraint) PerNode() bool { return c.TopologyKey == v1.LabelHostname }
 
-// Weight compensates for differences in the number of domains, so that counts in the few zones are
-// not diluted by the counts on the many nodes. domains is the number of domains of the feasible
-// nodes. 3 zones weigh log 5 = 1.6, 1,000 nodes log 1,002 = 6.9.
+// Weight compensates for differences in the number of domains, so that the counts of a few zones
+// are not outweighed by the counts of many nodes. domains is the number of domains of the feasible
+// nodes. For 3 zones the weight is log 5 = 1.6, for 1,000 nodes it is log 1,002 = 6.9.
 func (c *SpreadConstraint) Weight(domains int) float64 { return math.Log(float64(domains + 2)) }
 
-// Part is the constraint's contribution to the score of nodes in a domain with the given count: the
-// lower the better. The parts of a node must be added up in the order of the constraints, starting
-// from zero, and rounded by [SpreadScore]: in another order the last digit of the sum could differ
-// from upstream's.
+// Part is the constraint's contribution to the score of nodes in a domain with the given count.
+// Lower values are better. The parts of a node must be added up in the order of the constraints,
+// starting from zero, and rounded by [SpreadScore]: in another order the last digit of the sum
+// could differ from upstream's.
 func (c *SpreadConstraint) Part(count int64, weight float64) float64 {
 	return float64(count)*weight + float64(c.MaxSkew-1)
 }
@@ -141,10 +141,10 @@ func (c *SpreadConstraint) Part(count int64, weight float64) float64 {
 // SpreadScore rounds the sum of a node's parts to its score.
 func SpreadScore(sum float64) int64 { return int64(math.Round(sum)) }
 
-// SpreadNormalized scales a score to 0..MaxScore, by the lowest and the highest among the feasible
-// nodes with all keys (without such nodes highest is 0 and lowest does not matter). Nodes that lack
-// a key get 0 instead. The lowest score becomes MaxScore; the highest MaxScore*lowest/highest, not
-// 0.
+// SpreadNormalized scales a score to 0..MaxScore, by the lowest and the highest score of the
+// feasible nodes with all keys (without such nodes highest is 0 and lowest does not matter). Nodes
+// that lack a key get 0 instead. The lowest score becomes MaxScore; the highest score becomes
+// MaxScore*lowest/highest, not 0.
 func SpreadNormalized(score, lowest, highest int64) int64 {
 	if highest == 0 {
 		return MaxScore
@@ -152,8 +152,8 @@ func SpreadNormalized(score, lowest, highest int64) int64 {
 	return MaxScore * (highest + lowest - score) / highest
 }
 
-// hasKeys reports whether a node has the topology keys of all constraints; without them it is
-// excluded from all counts.
+// hasKeys reports whether a node has the topology keys of all constraints. A node that lacks a key
+// is excluded from all counts.
 func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 	for i := range constraints {
 		if !n.Has(constraints[i].TopologyKey) {
@@ -167,16 +167,16 @@ func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 // constraints.
 type SpreadInclusion struct {
 	selector    labels.Selector // the pod's node selector
-	required    bool            // the pod has required node affinity:
+	required    bool            // whether the pod has required node affinity:
 	terms       *termIndex
-	any         bool // neither: it selects all nodes
+	any         bool // the pod has neither, and selects all nodes
 	tolerations *rules.Tolerance
-	compared    *rules.Tolerance // including numeric comparisons
+	compared    *rules.Tolerance // tolerations including numeric comparisons
 
-	individual  bool       // terms may distinguish nodes by name or host name:
-	last        individual // the most recent node, for all constraints
+	individual  bool       // whether terms may distinguish nodes by name or host name:
+	last        individual // the most recent node, cached for all constraints
 	selectsLast bool
-	byLabels    map[int32]bool // by ID
+	byLabels    map[int32]bool // by ID of the labels
 	byTaints    map[int32]bool
 }
 
@@ -192,7 +192,7 @@ type individual struct {
 func individualOf(n *cluster.Node) individual { return individual{n.Name, n.Hostname, n.Labels} }
 
 // NewSpreadInclusion prepares the inclusion for a pod, and for constraints of one profile. It
-// depends on nothing but the nodes passed in, so it never expires.
+// depends only on the nodes passed to its methods, so it never expires.
 func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	spec := p.Spec()
 	i := &SpreadInclusion{
@@ -210,7 +210,8 @@ func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	return i
 }
 
-// Includes reports whether the constraint counts the node's pods, and its domain among the domains.
+// Includes reports whether the constraint counts the node's pods, and counts the node's domain
+// among the domains.
 func (i *SpreadInclusion) Includes(c *SpreadConstraint, n *cluster.Node) bool {
 	if c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor && !i.selectsNode(n) {
 		return false
@@ -261,8 +262,8 @@ func (i *SpreadInclusion) toleratesTaints(n *cluster.Node, compare bool) bool {
 	return tolerated
 }
 
-// keepAnswer caches a result. A large cache mostly holds sets no longer on any node, so beyond
-// 16,384 entries all are dropped.
+// keepAnswer caches a result. A large cache mostly holds sets no longer on any node, so all entries
+// are dropped once there are more than 16,384.
 func keepAnswer(answers map[int32]bool, id int32, answer bool) {
 	const many = 1 << 14
 	if len(answers) >= many {

@@ -17,8 +17,8 @@ import (
 // CodeUntoleratedTaint is the code of TaintToleration.
 const CodeUntoleratedTaint = "UntoleratedTaint"
 
-// TaintToleration keeps pods off nodes with an untolerated NoSchedule or NoExecute taint, and ranks
-// nodes lower the more untolerated PreferNoSchedule taints they have. It does not evict: the effect
+// TaintToleration keeps pods off nodes with an untolerated NoSchedule or NoExecute taint, and gives
+// nodes with more untolerated PreferNoSchedule taints lower scores. It does not evict: the effect
 // of a NoExecute taint on running pods is up to taint-based eviction.
 type TaintToleration struct {
 	// Compare makes tolerations with the operators Gt and Lt count (upstream: gate
@@ -77,8 +77,8 @@ func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster
 	}
 }
 
-// countedTolerations drops tolerations with a disabled operator: Gt and Lt then match nothing,
-// rather than everything with the key. It does not modify the list passed.
+// countedTolerations drops tolerations with a disabled operator: such tolerations would otherwise
+// match every taint with the key. It does not modify the list passed.
 func countedTolerations(tolerations []v1.Toleration, compare bool) []v1.Toleration {
 	if compare || !slices.ContainsFunc(tolerations, isComparing) {
 		return tolerations
@@ -91,8 +91,8 @@ func isComparing(t v1.Toleration) bool {
 	return t.Operator == v1.TolerationOpGt || t.Operator == v1.TolerationOpLt
 }
 
-// Interests implements Requeuer. A new node, a node that lost a taint, or a toleration added to the
-// pending pod helps.
+// Interests implements Requeuer. A new node, the removal of a taint, or a toleration added to the
+// pending pod can help.
 func (*TaintToleration) Interests(setting Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: setting.NodeNowPasses, Narrowing: byTaints(keepingOff)},
@@ -132,8 +132,8 @@ func (t *TaintToleration) Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Tai
 	return untoleratedTaints(n, countedTolerations(p.Spec().Tolerations, t.Compare))
 }
 
-// Untolerated returns the taints that keep the pod off the node with Gt and Lt enabled. It serves
-// callers without a profile.
+// Untolerated returns the taints that keep the pod off the node if the operators Gt and Lt are
+// enabled. It serves callers without a profile.
 func Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Taint {
 	return untoleratedTaints(n, p.Spec().Tolerations)
 }

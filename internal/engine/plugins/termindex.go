@@ -16,13 +16,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Up to fewRequirements are checked one by one; more are worth an index.
+// Up to fewRequirements requirements are checked one by one; more are worth an index.
 const fewRequirements = 32
 
-// termIndex finds the terms that match a node, among many. A pod may have thousands of terms, to be
-// matched against each node, so the index processes them in words of 64, a few times for each
-// relevant label of the node and for its name. The terms ruled out by missing labels are computed
-// once for all nodes with the same missing labels.
+// termIndex finds the terms that match a node, among many. A pod may have thousands of terms to
+// match against each node, so the index processes them in words of 64 terms. It passes over the
+// words a few times for each relevant label of the node and for its name. The terms ruled out by
+// missing labels are computed once for all nodes with the same missing labels.
 //
 // The search starts with a bit per term and only clears bits:
 //
@@ -34,7 +34,7 @@ const fewRequirements = 32
 type termIndex struct {
 	terms   nodeTerms
 	weights []int64       // by term; nil without weights
-	bits    [][]uint64    // by bit: the terms with that bit in their weight
+	bits    [][]uint64    // by bit: the terms with this bit in their weight
 	words   int           // 0: too few to be worth an index
 	sound   []uint64      // the matchable terms
 	keys    []*indexedKey // by number, of the labels
@@ -51,9 +51,9 @@ type termIndex struct {
 	matched map[individual]bool
 }
 
-// mostLacking and mostMatched bound the maps of these names: 256 sets of labels, each with a
-// possible mask of all terms, and a result for each of 16,384 nodes. Results are cached from
-// manyWords on: 8 words are 449 terms or more.
+// mostLacking and mostMatched bound the maps lacking and matched: 256 sets of labels, each with a
+// mask of all terms, and the results of 16,384 nodes. Only indexes of at least manyWords words
+// cache results: 8 words are 449 terms or more.
 const mostLacking, mostMatched, manyWords = 256, 1 << 14, 8
 
 // indexedKey holds the requirements of the terms on one label. A term has at most one requirement
@@ -85,8 +85,8 @@ type valueIndex struct {
 	less    boundTerms // of the complements, in reverse order
 }
 
-// addTerm adds a term's requirement on the label. NotIn and DoesNotExist are met without the label;
-// all other operators need it.
+// addTerm adds a term's requirement on the label. A node without the label meets NotIn and
+// DoesNotExist; all other operators need the label.
 func (k *indexedKey) addTerm(term int32, r *labelRequirement) {
 	k.all = append(k.all, keyRequirement{term, r})
 	if r.operator != selection.NotIn && r.operator != selection.DoesNotExist {
@@ -115,7 +115,7 @@ func (k *indexedKey) buildIndex(words int) {
 		}
 	}
 
-	// all served to build the index, and would only cost memory from here on.
+	// The list all is no longer needed, and would only cost memory.
 	k.all, k.index = nil, x
 	x.equal.packSets(words)
 	x.notIn.packSets(words)
@@ -125,7 +125,7 @@ func (k *indexedKey) buildIndex(words int) {
 }
 
 // excludeTerms removes the terms not matched by a node with this value of the label. It does not
-// apply to nodes without the label: needNoOther covers these.
+// apply to nodes without the label, which needNoOther covers.
 func (k *indexedKey) excludeTerms(w *termSearch, value string) {
 	if k.index != nil {
 		k.index.excludeTerms(w, value)
@@ -152,9 +152,9 @@ func (k *valueIndex) excludeTerms(w *termSearch, value string) {
 	}
 }
 
-// indexTerms prepares terms. weights, by term, may be nil. A few terms are kept unindexed, and
-// words stays 0. Weights are stored by their bits, so that the sum over all matching terms takes a
-// count of bits per word and bit of a weight (see sumWeights).
+// indexTerms prepares terms. weights, by term, may be nil. If there are few requirements, the terms
+// are kept unindexed, and words stays 0. Weights are stored by their bits, so that the sum over all
+// matching terms takes a count of bits per word and bit of a weight (see sumWeights).
 func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	x := &termIndex{terms: terms, weights: weights}
 	requirements := 0
@@ -162,7 +162,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 		requirements += len(terms[i].wanted) + len(terms[i].fields)
 	}
 
-	// x.words stays 0, as a mark for the other methods.
+	// x.words stays 0, which marks the terms as unindexed for the other methods.
 	if requirements <= fewRequirements {
 		return x
 	}
@@ -179,7 +179,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	}
 	x.name.buildIndex(x.words)
 	for term, weight := range weights {
-		// A column per bit of the weights, see sumWeights.
+		// Weights are stored as a column per bit; see sumWeights.
 		for b := range 64 {
 			if weight>>b&1 == 0 {
 				continue
@@ -231,7 +231,8 @@ type labelOf struct {
 	value string
 }
 
-// findMatching finds the matching terms: left of the result, which the caller returns to spare.
+// findMatching finds the matching terms, in the field left of the result. The caller returns the
+// result to spare.
 func (x *termIndex) findMatching(n *cluster.Node) *termSearch {
 	w := x.spare.Get().(*termSearch)
 	w.findLabels(x, n)
@@ -316,7 +317,7 @@ func (x *termIndex) matchesAny(n *cluster.Node) bool {
 		return matches
 	}
 
-	// Outside the lock: other goroutines may search for other nodes meanwhile.
+	// Search outside the lock: other goroutines may search for other nodes meanwhile.
 	matches = x.anyMatches(n)
 	x.mutex.Lock()
 	defer x.mutex.Unlock()

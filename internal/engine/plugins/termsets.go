@@ -8,22 +8,21 @@ import (
 	"slices"
 )
 
-// valueTerms are the terms that list values, in total and by value. sets replaces a map of sets,
-// because the sets are modified in place while building the index.
+// valueTerms are the terms that list values, in total and by value. The sets are in a slice rather
+// than in the map, because they are modified in place while the index is built.
 type valueTerms struct {
 	all     termSet
-	byValue map[string]int32 // its number in sets, from 1
+	byValue map[string]int32 // index of the value's set in sets, counted from 1
 	sets    []termSet
 }
 
 // boundTerms are the terms that require a number above a bound, the lowest bound first. A node's
-// number splits the list: terms with a bound not below the number, which are at the end, cannot
-// match.
+// number splits the list: the terms at the end, with a bound not below the number, cannot match.
 //
 //	bounds 1 3 3 7, number 3: the terms with 3, 3 and 7 are excluded
 type boundTerms struct {
 	list []boundTerm
-	rest [][]uint64 // for every words-th entry: the terms from there to the end
+	rest [][]uint64 // for every words-th entry: the terms from this entry to the end
 }
 
 type boundTerm struct {
@@ -51,10 +50,11 @@ func clearMask(left, mask []uint64) {
 	}
 }
 
-// add appends a term. It must precede pack.
+// add appends a term. It must not be called after pack.
 func (s *termSet) add(term int32) { s.list = append(s.list, term) }
 
-// pack chooses between list and mask, after the last add. words is the length of all masks.
+// pack chooses between list and mask. It must be called after the last add. words is the length of
+// all masks.
 func (s *termSet) pack(words int) {
 	if len(s.list) >= words {
 		s.mask = make([]uint64, words)
@@ -66,11 +66,11 @@ func (s *termSet) pack(words int) {
 }
 
 // excludeFrom removes the terms from left, except for the terms of but, which may be nil: left &^=
-// s &^ but. It first saves the terms in both left and but, in w, and restores them afterwards: s
-// may be much longer than but.
+// s &^ but. It first saves the terms that are in both left and but in w, and restores them
+// afterwards, because s may be much longer than but.
 func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	w.kept = w.kept[:0]
-	// Save the terms both left and excepted, since s may contain them.
+	// Save the terms of left that are excepted, since s may contain them.
 	if but != nil {
 		for _, term := range but.list {
 			if left[term>>6]>>(term&63)&1 != 0 {
@@ -132,8 +132,8 @@ func (v *valueTerms) packSets(words int) {
 }
 
 // packBounds sorts the terms and prepares rest: for every words-th entry the mask of all entries
-// from there to the end. Exclusion then clears fewer than words single bits and one mask, and all
-// masks together take about one word per term at most.
+// from there to the end. An exclusion then clears one mask and fewer single bits than words. All
+// masks together take at most about one word per term.
 func (b *boundTerms) packBounds(words int) {
 	slices.SortFunc(b.list, func(x, y boundTerm) int { return cmp.Compare(x.bound, y.bound) })
 	rest := make([]uint64, words)

@@ -19,7 +19,7 @@ import (
 )
 
 // VolumeBinding keeps pods on nodes that can reach the volumes of their claims. For claims waiting
-// for their pod it chooses the volumes together with the node, existing ones or new ones to
+// for their pod it chooses the volumes together with the node: existing volumes, or new volumes to
 // provision there. It prefers nodes with much free storage.
 //
 // The filter only checks feasibility. After the choice of a node, the choice of volumes is repeated
@@ -29,17 +29,17 @@ type VolumeBinding struct {
 	// Timeout is the live scheduler's limit on waiting for volumes to be bound.
 	Timeout time.Duration
 
-	shape shape // of the score; nil: no scoring
+	shape shape // shape of the score; nil: no scoring
 }
 
 // Codes of VolumeBinding.
 const (
-	// Of a node: decideOn lists them in this order.
+	// Codes of a node's rejection, in the order listed by decideOn.
 	CodeVolumeNodeAffinity = "VolumeNodeAffinity"
 	CodeNoVolumeToBind     = "NoVolumeToBind"
 	CodeNotEnoughStorage   = "NotEnoughStorage"
 	CodeVolumeMissing      = "BoundVolumeMissing"
-	// Of the pod as a whole, before the search of nodes.
+	// Codes of the rejection of a pod as a whole, before the search of nodes.
 	CodeImmediateUnbound = "ImmediateClaimUnbound"
 	CodeClaimLost        = "ClaimLost"
 	CodeClaimTerminating = "ClaimTerminating"
@@ -92,7 +92,7 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 type PodVolumes struct {
 	// Volumes name their new claim; some may have named it before.
 	Volumes []*v1.PersistentVolume
-	// Claims name the node to provision their volume for.
+	// Claims have the annotation of the node to provision their volume for.
 	Claims []*v1.PersistentVolumeClaim
 	// Timeout is the time volumes may take to be bound.
 	Timeout time.Duration
@@ -160,7 +160,7 @@ func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	}
 }
 
-// replaceObject replaces the object of the same name. undo restores the former one, unless the
+// replaceObject replaces the object of the same name. undo restores the former object, unless the
 // object has since been replaced again.
 func replaceObject[T interface {
 	comparable
@@ -181,9 +181,9 @@ func replaceObject[T interface {
 }
 
 // Bound reports whether all volumes and claims are bound to each other, so that the pod can be
-// bound to the node. An error means that they never will be: the pod must be scheduled again. The
-// caller repeats the call after each change of volumes and claims; Bound reads only the cluster's
-// objects.
+// bound to the node. An error means that they will never be bound: the pod must be scheduled again.
+// The caller repeats the call after each change of volumes and claims; Bound reads only the
+// cluster's objects.
 func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	for _, written := range v.Volumes {
 		volume, ok := c.Volumes.Get("", written.Name)
@@ -313,7 +313,7 @@ func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.N
 func (*VolumeBinding) Brief(c *cluster.Cluster, p *cluster.Pod) string { return AwaitedVolumes(c, p) }
 
 // AwaitedVolumes lists the unbound claims not waiting for a choice of node, and the objects or the
-// component they lack. For a pod with a feasible node the choice is made: it waits for them only.
+// component they lack. A pod with a feasible node waits only for these claims.
 func AwaitedVolumes(c *cluster.Cluster, p *cluster.Pod) string {
 	var list []string
 	claims, _ := usableClaims(c, p)
@@ -332,12 +332,13 @@ func AwaitedVolumes(c *cluster.Cluster, p *cluster.Pod) string {
 	return strings.Join(list, "; ")
 }
 
-// provisionedWithin is more than a working provisioner takes.
+// provisionedWithin is longer than a working provisioner takes to make a volume.
 const provisionedWithin = time.Minute
 
-// StalledClasses returns the storage classes whose provisioner makes no volumes: one of its claims
-// has waited for longer than a working one takes, or its CSI driver leaves no trace in the cluster.
-// A cluster that is not known as a whole may lack the traces; then a claim must be waiting as well.
+// StalledClasses returns the storage classes whose provisioner makes no volumes: a claim of the
+// class has waited for longer than provisionedWithin, or the CSI driver leaves no trace in the
+// cluster. Traces may be missing if only a part of the cluster is known (whole is false); then a
+// claim must be waiting as well.
 func StalledClasses(c *cluster.Cluster, now time.Time, whole bool) (classes map[string]bool) {
 	classes = map[string]bool{}
 	for _, claim := range c.Claims.All() {

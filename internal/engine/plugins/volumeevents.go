@@ -35,14 +35,14 @@ func claimNames(pod *v1.Pod) (names []string) {
 func ofClaim(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolumeClaim)
 	claim, isNew := e.New.(*v1.PersistentVolumeClaim)
-	// Deleted: the last state identifies the owner.
+	// The claim was deleted; its last state identifies the owner.
 	if !isNew {
 		claim = was
 	}
 	if claim == nil || claim.Namespace != item.Pod.Namespace || !slices.Contains(claimNames(item.Pod), claim.Name) {
 		return false
 	}
-	// A different UID means a new claim with the same name. A pod with a claim in deletion is
+	// A different UID means a new claim with the same name. A pod with a terminating claim is
 	// rejected as a whole, so the start of a deletion counts as well.
 	return !isOld || !isNew || !reflect.DeepEqual(was.Spec, claim.Spec) || !reflect.DeepEqual(was.Status, claim.Status) ||
 		!reflect.DeepEqual(was.Annotations, claim.Annotations) || was.UID != claim.UID ||
@@ -129,8 +129,8 @@ func moreStorage(was, is *storagev1.CSIStorageCapacity) bool {
 	return largestVolume(is) > largestVolume(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
 }
 
-// nodeNowServes is a volume filter's hint for node events. They cannot help pods rejected as a
-// whole, which are requeued by events of their claims.
+// nodeNowServes is a volume filter's hint for node events. Node events cannot help pods rejected as
+// a whole, which are requeued by events of their claims.
 func (setting Setting) nodeNowServes(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false

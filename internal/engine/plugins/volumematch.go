@@ -46,8 +46,8 @@ func reachOf(volume *v1.PersistentVolume) reach {
 func (r *reach) hasNode(n *cluster.Node) bool { return r.everywhere || r.terms.match(n) }
 
 // placesOf lists the labels required by the terms, if every term requires some. For each term it
-// uses the requirement with the fewest values. A local disk belongs to one node, other volumes to a
-// zone, so the remaining nodes need not examine them.
+// uses the requirement with the fewest values. A local disk belongs to one node, and other volumes
+// belong to a zone, so all other nodes need not examine the volume.
 //
 //	hostname In n1                    ->  hostname=n1
 //	zone In a,b, rack In r1           ->  rack=r1
@@ -83,8 +83,9 @@ type candidate struct {
 	number int
 }
 
-// byClass reads the volumes of the claims' classes, the smallest first. The sort is stable and the
-// input sorted by name, so that volumes of equal size are taken by name.
+// byClass reads the volumes of the claims' classes, ordered from the smallest to the largest. The
+// sort is stable and the input is sorted by name, so that volumes of equal size are taken in the
+// order of their names.
 func byClass(volumes []*v1.PersistentVolume, claims []*v1.PersistentVolumeClaim) map[string][]candidate {
 	all := map[string][]candidate{}
 	for _, claim := range claims {
@@ -111,18 +112,18 @@ func byClass(volumes []*v1.PersistentVolume, claims []*v1.PersistentVolumeClaim)
 type candidates struct {
 	claim *v1.PersistentVolumeClaim
 	class int // number of volumes of the claim's class
-	// meant are volumes that already name the claim. The claim takes the first of them, or nothing
-	// on nodes out of its reach.
+	// meant are volumes that already name the claim. The claim takes the first of these volumes; on
+	// nodes that cannot reach it, the claim takes no volume.
 	meant []candidate
-	// byPlace and others are free volumes that fit, the smallest first; the volumes in byPlace
-	// reach only nodes with that label. keys are the keys of these labels.
+	// byPlace and others are free volumes that fit, the smallest first. Volumes in byPlace are
+	// limited to nodes with the label; keys are the keys of these labels.
 	byPlace map[place][]candidate
 	keys    []string
 	others  []candidate
 }
 
 // findCandidates selects among the volumes of the claim's class, which are sorted by size: a binary
-// search skips the ones below the requested size. It fails if the claim's selector is invalid.
+// search skips volumes below the requested size. It fails if the claim's selector is invalid.
 func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes []candidate) (*candidates, error) {
 	selector, err := c.VolumesFor(claim)
 	if err != nil {
@@ -166,8 +167,8 @@ func (cs *candidates) addVolume(v candidate) {
 // bySize orders by capacity only; the caller's sort must be stable.
 func bySize(a, b candidate) int { return a.size.Cmp(b.size) }
 
-// takenVolumes marks the volumes of a class, by number, taken by other claims of the pod. nil is
-// empty and ignores markTaken: it serves the last claim, which needs no mark.
+// takenVolumes marks the volumes of a class, by number, taken by other claims of the pod. A nil
+// value is empty and ignores markTaken: it serves the last claim, whose volume needs no mark.
 type takenVolumes []bool
 
 // isTaken reports whether another claim takes the volume.
@@ -180,9 +181,9 @@ func (t takenVolumes) markTaken(v *candidate) {
 	}
 }
 
-// volumeOn returns the volume for the claim on a node, or nil: a volume that names the claim, else
-// the smallest free one, by name among equals. A nil cs is empty. taken are the volumes taken by
-// the pod's earlier claims on this node.
+// volumeOn returns the volume for the claim on a node, or nil: a volume that names the claim, or
+// else the smallest free volume, the first by name if several have that size. A nil cs is empty.
+// taken are the volumes taken by the pod's earlier claims on this node.
 //
 //	claim of 5Gi; free on the node: a of 10Gi, b of 5Gi, c of 5Gi   ->  b
 //	the same, and d on another node already names the claim         ->  none: d is meant for it
@@ -211,7 +212,7 @@ func (cs *candidates) volumeOn(n *cluster.Node, taken takenVolumes) *candidate {
 }
 
 // firstOn returns the first volume of a list available to the node, unless best precedes it. Lists
-// are sorted by number, so the first is the smallest. best may be nil.
+// are sorted by number, so the first volume is the smallest. best may be nil.
 func firstOn(n *cluster.Node, list []candidate, taken takenVolumes, best *candidate) *candidate {
 	for i := range list {
 		c := &list[i]
@@ -234,7 +235,8 @@ func canHold(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool 
 		volume.DeletionTimestamp == nil
 }
 
-// boundTo reports whether the volume names the claim, even by hand and without its UID.
+// boundTo reports whether the volume names the claim, including a volume pre-bound by hand without
+// the claim's UID.
 func boundTo(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	ref := volume.Spec.ClaimRef
 	return ref != nil && ref.Name == claim.Name && ref.Namespace == claim.Namespace && (ref.UID == "" || ref.UID == claim.UID)
@@ -262,7 +264,8 @@ func bindVolume(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) *v
 		Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 		ResourceVersion: claim.ResourceVersion,
 	}
-	// A volume that named the claim before was bound by a user, and stays the user's.
+	// A volume that named the claim before was bound by a user, and does not get the controller's
+	// annotation.
 	if !boundTo(volume, claim) && !metav1.HasAnnotation(bound.ObjectMeta, annBoundByController) {
 		metav1.SetMetaDataAnnotation(&bound.ObjectMeta, annBoundByController, "yes")
 	}

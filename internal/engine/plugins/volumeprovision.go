@@ -16,13 +16,13 @@ import (
 )
 
 // provision holds the topologies in which a claim's volume can be provisioned, according to its
-// class and the capacity reported by the driver. The zero value is nowhere.
+// class and the capacity reported by the driver. The zero value is empty.
 type provision struct {
 	possible bool // according to the class
 	// topologies are the class's allowed topologies; one of them must match. nil allows everything.
 	topologies []*rules.Selector
-	// tracked means that the driver reports its capacity by topology: a segment with enough must
-	// match.
+	// tracked means that the driver reports its capacity by topology: a segment with enough
+	// capacity must match.
 	tracked  bool
 	segments []segment
 }
@@ -37,7 +37,7 @@ type segment struct {
 const noProvisioner = "kubernetes.io/no-provisioner"
 
 // readProvision determines where a volume can be provisioned for the claim. It drops capacities
-// that are too small for the claim here, once, rather than at each node.
+// that are too small for the claim once, rather than at each node.
 func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provision {
 	class, ok := c.StorageClasses.Get("", claimClass(claim))
 	if !ok || class.Provisioner == "" || class.Provisioner == noProvisioner {
@@ -55,8 +55,8 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 		return p
 	}
 
-	// From here on a node without a segment lacks room, even if the driver has yet to report
-	// anything.
+	// With tracked set, a node without a segment lacks room, even if the driver has yet to report
+	// any capacity.
 	p.tracked = true
 	for _, capacity := range c.CSICapacities.All() {
 		if capacity.StorageClassName == class.Name && largestVolume(capacity) >= rules.Amount(v1.ResourceStorage, size) &&
@@ -73,7 +73,7 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 // largestVolume is the size of the largest volume that can be provisioned; -1 if unreported.
 func largestVolume(capacity *storagev1.CSIStorageCapacity) int64 {
 	switch {
-	case capacity.MaximumVolumeSize != nil: // more precise: the room may be fragmented
+	case capacity.MaximumVolumeSize != nil: // more precise than the capacity, because the storage may be fragmented
 		return rules.Amount(v1.ResourceStorage, *capacity.MaximumVolumeSize)
 	case capacity.Capacity != nil:
 		return rules.Amount(v1.ResourceStorage, *capacity.Capacity)
@@ -81,7 +81,8 @@ func largestVolume(capacity *storagev1.CSIStorageCapacity) int64 {
 	return -1
 }
 
-// allowedTopologies reads the topologies of a class. An empty or unreadable one allows nothing.
+// allowedTopologies reads the topologies of a class. An empty or unreadable topology allows no
+// node.
 func allowedTopologies(terms []v1.TopologySelectorTerm) []*rules.Selector {
 	selectors := []*rules.Selector{}
 	for _, term := range terms {
@@ -99,8 +100,8 @@ func allowedTopologies(terms []v1.TopologySelectorTerm) []*rules.Selector {
 }
 
 // canProvision reports whether a volume can be provisioned for a node, and whether there is room
-// for it. Assumed volumes take no room: as in upstream, two pods may be promised the same
-// storage, and the provisioner then refuses the second.
+// for it. Assumed volumes take no room: as in upstream, two pods may rely on the same storage, and
+// the provisioner then refuses the second pod's volume.
 func (p *provision) canProvision(n *cluster.Node) (possible, enough bool) {
 	if !p.possible || p.topologies != nil && !anyMatches(p.topologies, n) {
 		return false, true
@@ -109,7 +110,7 @@ func (p *provision) canProvision(n *cluster.Node) (possible, enough bool) {
 }
 
 // unprovisionable returns a function that describes why no volume can be provisioned for the claim
-// on a node; empty if one can.
+// on a node. It returns "" if a volume can be provisioned.
 func unprovisionable(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) func(*cluster.Node) string {
 	p := readProvision(c, claim)
 	if !p.possible {

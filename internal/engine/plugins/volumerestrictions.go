@@ -40,8 +40,8 @@ func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 // Reads implements [Filter].
 func (VolumeRestrictions) Reads() Part { return Contents | Objects }
 
-// Applies implements [Selective]. It excludes ephemeral volumes: their claim is made for one pod,
-// so no other can use it.
+// Applies implements [Selective]. It excludes ephemeral volumes: such a claim is made for one pod,
+// so no other pod can use it.
 func (VolumeRestrictions) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || isExclusive(&v) })
 }
@@ -65,7 +65,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 			alone.Insert(name)
 		}
 	}
-	// Claims open to many pods are no reason to examine any node.
+	// Claims that allow many pods do not require examining any node.
 	if len(disks)+len(alone) == 0 {
 		return Judge{}
 	}
@@ -74,7 +74,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	users := usersOf(p.Namespace(), alone)
 	used := map[int32]int{} // by node
 	total := 0
-	// Only the few pods that need the count over all nodes pay for it.
+	// Count over all nodes only for the few pods with exclusive claims.
 	if len(alone) > 0 {
 		for _, n := range c.Nodes {
 			if n != nil {
@@ -89,8 +89,8 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 		switch {
 		case len(disks) > 0 && conflicts.anyPod(n):
 			return diskConflict
-		// n may be a copy without some of its pods. So take users on other nodes from the count,
-		// and search n itself for its users: preemption can make room if the only user is here.
+		// n may be a copy without some of its pods. So the count covers only users on other nodes,
+		// and n itself is searched for users: preemption can help if the only user is on n.
 		case total > used[n.Index], len(alone) > 0 && users.anyPod(n):
 			return readWriteOncePodUsed
 		}
@@ -99,7 +99,8 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: rejectionOn, Surely: func(n *cluster.Node) bool { return rejectionOn(n) == nil }}
 }
 
-// usersOf finds whether the pods of a class use one of the claims, all of one namespace.
+// usersOf determines whether the pods of a class use one of the claims. All claims are in one
+// namespace.
 func usersOf(namespace string, claims sets.Set[string]) *ofClasses {
 	return &ofClasses{find: func(class *cluster.PodClass) bool {
 		return class.Namespace == namespace && useClaims(class.Spec.Volumes, claims)
@@ -129,7 +130,7 @@ func (VolumeRestrictions) Interests(setting Setting) []queue.Interest {
 }
 
 // sharesVolume reports whether two pods use conflicting disks, or the same claim. It does not check
-// that the claim is exclusive: the hint may err in that direction.
+// that the claim is exclusive: a hint may wake too many pods.
 func sharesVolume(a, b *cluster.PodClass) bool {
 	if disksOf(a.Spec.Volumes).conflictWith(b.Spec.Volumes) {
 		return true
@@ -154,7 +155,7 @@ func (VolumeRestrictions) Wakes() []string {
 // Fixes implements Fixer.
 func (VolumeRestrictions) Fixes() []Fix { return []Fix{ProvideVolumes, FreeClaim} }
 
-// Shares implements Sharer: the volume plugins reject for the same claims.
+// Shares implements Sharer: the volume plugins reject pods because of the same claims.
 func (VolumeRestrictions) Shares(*cluster.Pod, *cluster.Node) (plugin string, own bool) {
 	return (*VolumeBinding)(nil).Name(), true
 }

@@ -38,9 +38,9 @@ func (v *VolumeBinding) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	}}
 }
 
-// storageByClass sums up by class the storage taken by the claims on the node. If some receive
-// existing volumes, only these count: upstream compares either sizes of volumes or free storage,
-// never a mix.
+// storageByClass sums up by class the storage taken by the claims on the node. If some claims
+// receive existing volumes, only these claims count: upstream compares either sizes of volumes or
+// free storage, never a mix.
 func (d *volumeDecision) storageByClass(n *cluster.Node) map[string]storage {
 	byClass := map[string]storage{}
 	for _, m := range d.matches {
@@ -62,7 +62,7 @@ func (d *volumeDecision) storageByClass(n *cluster.Node) map[string]storage {
 		name := claimClass(u.PersistentVolumeClaim)
 		byClass[name] = storage{
 			requested: rules.Sum(byClass[name].requested, claimSize(u.PersistentVolumeClaim)),
-			capacity:  rules.Amount(v1.ResourceStorage, *capacity.Capacity), // of all claims together, rather than of each
+			capacity:  rules.Amount(v1.ResourceStorage, *capacity.Capacity), // capacity for all claims together, rather than for each claim
 		}
 	}
 	return byClass
@@ -73,7 +73,7 @@ func claimSize(claim *v1.PersistentVolumeClaim) int64 {
 	return rules.Amount(v1.ResourceStorage, claim.Spec.Resources.Requests[v1.ResourceStorage])
 }
 
-// ofStorage is the mean score of the classes, equally weighted; 0 for an empty map.
+// ofStorage is the mean score of the classes, which have equal weights. It is 0 for an empty map.
 func (s shape) ofStorage(byClass map[string]storage) int64 {
 	if len(byClass) == 0 {
 		return 0

@@ -26,22 +26,22 @@ type volumeUses struct {
 	claims, volumes, classes, attachments, csiNodes uint64
 
 	attached map[string]map[string]*storagev1.VolumeAttachment // by node and name
-	nodeOf   map[string]string                                 // of the attachments, by name
+	nodeOf   map[string]string                                 // nodes of the attachments, by name
 
 	nodes []atomic.Pointer[volumeUse]     // by the nodes' numbers
-	known []atomic.Pointer[csiNodeOfNode] // the same; of one version of the table
+	known []atomic.Pointer[csiNodeOfNode] // by the nodes' numbers; for one version of the table
 
 	mutex sync.Mutex
 	// from holds, for each claim, or volume (without a namespace), the numbers of the nodes counted
-	// from it. An entry stays while a pod on one of them uses the object; see isUsed.
+	// from it. An entry stays while a pod on one of these nodes uses the object; see isUsed.
 	from map[cluster.Name]map[int32]bool
 }
 
 // volumeUse holds the volumes used by one node's pods, and the sources of the count. It is
-// immutable once stored: a recount makes another one.
+// immutable once stored: a recount makes another volumeUse.
 type volumeUse struct {
-	// name and pods are compared with the node: its number may have passed to another node, and its
-	// pods may have changed.
+	// name and pods are compared with the node: the node's number may have been reused for another
+	// node, and the node's pods may have changed.
 	name string
 	pods []*cluster.Pod
 
@@ -58,7 +58,7 @@ type csiNodeOfNode struct {
 
 // followCluster drops outdated entries. It follows changes of claims, volumes and attachments one
 // by one; if the tables have dropped the list of changes, or storage classes have changed, it
-// recounts everything.
+// counts all nodes again.
 func (u *volumeUses) followCluster(c *cluster.Cluster) {
 	claims, ok1 := c.Claims.Since(u.claims)
 	volumes, ok2 := c.Volumes.Since(u.volumes)
@@ -86,8 +86,7 @@ func (u *volumeUses) followCluster(c *cluster.Cluster) {
 	u.attachments, u.csiNodes = c.VolumeAttachments.Version, c.CSINodes.Version
 }
 
-// beginAnew forgets everything. It allocates an eighth more slots than nodes, for nodes added
-// later.
+// beginAnew drops all entries. It allocates an eighth more slots than nodes, for nodes added later.
 func (u *volumeUses) beginAnew(c *cluster.Cluster) {
 	from := map[cluster.Name]map[int32]bool{}
 	if u.c == c {
@@ -116,8 +115,8 @@ func (u *volumeUses) forgetObject(object cluster.Name) {
 	}
 }
 
-// isUsed reports whether a pod uses the claim or volume on a node counted from it. Nodes never
-// counted have not caused rejections, so uses there do not matter.
+// isUsed reports whether a pod uses the claim or volume on a node counted from it. A node that was
+// never counted has not caused a rejection, so uses of the object on it do not matter.
 func (u *volumeUses) isUsed(object cluster.Name) bool {
 	for node := range u.from[object] {
 		n := u.c.Nodes[node]
@@ -193,7 +192,7 @@ func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 }
 
 // useOn returns the volumes used on a node. The node may be a copy with other pods; such a result
-// is not cached. Of its CSINode only the existence matters.
+// is not cached. Only the existence of the node's CSINode matters.
 func (u *volumeUses) useOn(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
 	place := (*atomic.Pointer[volumeUse])(nil)
 	if int(n.Index) < len(u.nodes) {
@@ -235,8 +234,8 @@ func (u *volumeUses) countNode(n *cluster.Node, csiNode *storagev1.CSINode) *vol
 }
 
 // noteSources records the sources of the node's count, including claims that do not exist yet,
-// since their creation changes the count. It must precede storing the result, so that no change in
-// between is missed.
+// since their creation changes the count. It must be called before the result is stored, so that no
+// change in between is missed.
 func (u *volumeUses) noteSources(n *cluster.Node, use *volumeUse) {
 	use.pods = slices.Clone(n.Pods)
 	u.mutex.Lock()
@@ -254,7 +253,7 @@ func (u *volumeUses) noteSources(n *cluster.Node, use *volumeUse) {
 	}
 }
 
-// noteOne notes one object. The caller holds mutex.
+// noteOne records one source. The caller holds mutex.
 func (u *volumeUses) noteOne(n *cluster.Node, object cluster.Name) {
 	if u.from[object] == nil {
 		u.from[object] = map[int32]bool{}

@@ -18,7 +18,7 @@ import (
 
 // VolumeZone keeps pods on nodes in the zones and regions named by the labels of their bound
 // volumes. It only reads volumes used through a claim, excluding the claims of ephemeral volumes.
-// CSI drivers give their volumes node affinity instead of such labels, which VolumeBinding handles.
+// Volumes of CSI drivers have node affinity, handled by VolumeBinding, instead of such labels.
 type VolumeZone struct{}
 
 // Codes of VolumeZone. The codes for missing objects are shared by the volume plugins.
@@ -45,8 +45,8 @@ var stableLabel = map[string]string{
 	v1.LabelFailureDomainBetaZone: v1.LabelTopologyZone, v1.LabelFailureDomainBetaRegion: v1.LabelTopologyRegion,
 }
 
-// volumeZones are the values of a node label that a volume can be reached from. A regional disk has
-// several.
+// volumeZones are the zones or regions that a volume can be reached from, as values of a node
+// label. A regional disk has several.
 type volumeZones struct {
 	label  string
 	values sets.Set[string]
@@ -166,8 +166,9 @@ func inAnyZone(n *cluster.Node) bool {
 	return false
 }
 
-// hasNode reports whether the node is in one of the zones. A volume with an old label matches a
-// node with the new one, but not the other way round, as in upstream.
+// hasNode reports whether the node is in one of the zones. As in upstream, a volume with the old
+// label matches a node with the new label, but a volume with the new label does not match a node
+// with the old label.
 func (z *volumeZones) hasNode(n *cluster.Node) bool {
 	value, ok := n.Lookup(z.label)
 	if stable, old := stableLabel[z.label]; !ok && old {
@@ -180,8 +181,8 @@ func (z *volumeZones) hasNode(n *cluster.Node) bool {
 func isZoneLabel(key string) bool { return slices.Contains(zoneLabels, key) }
 
 // Interests implements Requeuer. Claims and volumes count for two reasons: the pod was rejected as
-// a whole for a missing one, or for a volume in the wrong zone that may be replaced by binding
-// another.
+// a whole because of a missing claim or volume, or the volume is in the wrong zone and another
+// volume may be bound.
 func (VolumeZone) Interests(setting Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: setting.nodeNowServes, PerPod: true,
@@ -200,7 +201,7 @@ func (VolumeZone) Wakes() []string {
 // Fixes implements Fixer.
 func (VolumeZone) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }
 
-// Shares implements Sharer: the volume plugins reject for the same claims.
+// Shares implements Sharer: the volume plugins reject pods because of the same claims.
 func (VolumeZone) Shares(*cluster.Pod, *cluster.Node) (plugin string, own bool) {
 	return (*VolumeBinding)(nil).Name(), true
 }
