@@ -15,21 +15,21 @@ type Budget struct {
 	selector *rules.Selector // nil: it covers no pod
 }
 
-// budgetIndex finds the budgets that cover the pods of a class. It follows the table of budgets.
-// Their status changes with every pod, so a selector is parsed when it changes, not for every
-// preemption: there may be thousands of budgets.
+// budgetIndex finds the budgets that cover the pods of a class. It follows the table of budgets. A
+// selector is parsed when it changes, not for every preemption, because there may be thousands of
+// budgets. The status of budgets changes with every pod and is ignored.
 type budgetIndex struct {
 	selectors objectSelectors
-	version   uint64                  // of the table, that spaces are of
-	spaces    map[string]*budgetSpace // by namespace; nil before the first question
+	version   uint64                  // version of the table reflected by spaces
+	spaces    map[string]*budgetSpace // by namespace; nil before the first query
 }
 
 // budgetSpace holds the budgets of one namespace. Changing a selector of the namespace clears
 // covering; changing a status does not.
 type budgetSpace struct {
 	byName   map[string]*Budget
-	covering map[*PodClass][]*Budget // of classes that were asked about since a selector changed
-	bulk     int                     // of these classes
+	covering map[*PodClass][]*Budget // budgets of the classes queried since a selector changed
+	bulk     int                     // total bulk of these classes
 	kept     int                     // the number of classes after the last cleanup
 }
 
@@ -85,8 +85,8 @@ func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 	return covering
 }
 
-// coveringClass returns the budgets that cover the pods of a class, and the number of looks it
-// took.
+// coveringClass returns the budgets that cover the pods of a class, and the number of looks at
+// budgets and classes needed to find them.
 func (x *budgetIndex) coveringClass(table *Table[*policyv1.PodDisruptionBudget], class *PodClass) (covering []*Budget, looks int) {
 	x.follow(table)
 	s := x.spaces[class.Namespace]
@@ -109,7 +109,7 @@ func (x *budgetIndex) coveringClass(table *Table[*policyv1.PodDisruptionBudget],
 		s.covering[class] = covering
 		s.bulk += bulkOfCovered(class, covering)
 	}
-	return covering, looks + 2*len(covering) // the reader looks at each of them
+	return covering, looks + 2*len(covering) // the caller looks at each budget in the result
 }
 
 // follow catches up with the table, or rescans it. It is called for every query, and costs little
@@ -160,14 +160,15 @@ func (x *budgetIndex) updateBudget(table *Table[*policyv1.PodDisruptionBudget], 
 	s.forgetCovering()
 }
 
-// CoveredBy returns the selector of the pods covered by a budget; nil if it covers none. The
-// pointer is the same until the selector changes.
+// CoveredBy returns the selector of the pods covered by a budget; nil if the budget covers no pods.
+// The pointer is the same until the selector changes.
 func (c *Cluster) CoveredBy(budget *policyv1.PodDisruptionBudget) *rules.Selector {
 	return c.budgets.selectorOf(&c.Budgets, budget)
 }
 
-// selectorOf returns the selector of a budget, or nil if it covers no pod: an invalid or a missing
-// selector. An empty one covers all pods, like in the Eviction API and from Kubernetes v1.38 on.
+// selectorOf returns the selector of a budget, or nil if the budget covers no pod because its
+// selector is invalid or missing. An empty selector covers all pods, as in the Eviction API and in
+// Kubernetes v1.38 and later.
 func (x *budgetIndex) selectorOf(table *Table[*policyv1.PodDisruptionBudget], b *policyv1.PodDisruptionBudget) *rules.Selector {
 	selector, err := x.selectors.selectorOf(Name{b.Namespace, b.Name}, b.Spec.Selector, table.hasObject)
 	if err != nil || selector == rules.Nothing() {

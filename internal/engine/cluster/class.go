@@ -14,8 +14,8 @@ import (
 
 // PodClass is the shared part of pods that differ only in name, node and times. No plugin can
 // distinguish pods of one class; classDigest covers all fields that distinguish classes. A class is
-// immutable: an updated pod moves to another class. With ten thousand replicas, a result computed
-// for one of them is valid for all, and is stored once.
+// immutable: an updated pod moves to another class. A result computed for one of ten thousand
+// replicas is valid for all of them, and is stored once.
 type PodClass struct {
 	// ID is unique and never reused.
 	ID int32
@@ -28,7 +28,7 @@ type PodClass struct {
 	// Controller is the owner that created the pods, or nil.
 	Controller *metav1.OwnerReference
 
-	// Both are shared and never nil; do not modify them.
+	// Demand and Terms are shared and never nil; do not modify them.
 	*Demand
 	*Terms
 
@@ -40,16 +40,16 @@ type PodClass struct {
 	// claims.
 	Needs [2]uint64
 
-	// Target is the name of the only eligible node, if the required node affinity consists of
-	// nothing else. The DaemonSet controller creates such pods.
+	// Target is the name of the only eligible node, if the required node affinity consists only of
+	// this name. The DaemonSet controller creates such pods.
 	Target string
-	// Simple: of the node state that placements change, the pods need only CPU, memory and a pod
-	// slot, as requested by their containers.
+	// Simple reports that the only node state needed by the pods and changed by placements is CPU,
+	// memory and pod slots, as requested by the pods' containers.
 	Simple bool
 
-	pods int32 // placed pods of the class; at 0 the cluster may forget it
+	pods int32 // placed pods of the class; at 0 the cluster may drop the class
 
-	// Bulk is the size of labels and spec in excess of the usual, in bytes of the API encoding. It
+	// Bulk is the size of labels and spec beyond the usual size, in bytes of the API encoding. It
 	// bounds the data kept for classes without pods.
 	Bulk int
 
@@ -75,8 +75,8 @@ type Demand struct {
 // deleted. Classes of usual size have a bulk of 0.
 const MostBulk = 8 << 20
 
-// newPodClass creates the class of a pod with that key. It retains parts of the pod object, which
-// must not be modified afterwards. shared provides values already used by other classes.
+// newPodClass creates the class of a pod with the given key. It retains parts of the pod object,
+// which must not be modified afterwards. shared provides values already used by other classes.
 func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	bulk := bulkOf(pod)
 	if bulk > 0 {
@@ -122,7 +122,7 @@ func (s *shares) ownerOf(pod *v1.Pod) *metav1.OwnerReference {
 	return owner
 }
 
-var yes = true // what a class refers to never changes
+var yes = true // shared: objects referenced by a class never change
 
 // lookOf computes PodClass.Look.
 func lookOf(c *PodClass) [2]uint64 { return c.lookBy(c.Labels.All()) }
@@ -190,8 +190,8 @@ func targetOf(spec *Spec) string {
 	return ""
 }
 
-// WithoutTarget returns a copy of the class without its target. The copy is in no table; its
-// digests are the class's.
+// WithoutTarget returns a copy of the class without its target. The copy is in no table, and has
+// the digests of the class.
 func (c *PodClass) WithoutTarget() *PodClass {
 	if c.Target == "" {
 		return c

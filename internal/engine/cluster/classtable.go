@@ -10,17 +10,18 @@ import (
 // classTable holds the classes of the pods seen so far, by digest.
 //
 // Identical pods get the class in the table, so data cached for a class is valid for all of them. A
-// class without placed pods is kept for a while, since such pods often recur, and dropped in bulk:
-// once the number of new classes exceeds an eighth of those left before, once the new ones are too
-// large in total, or once many have lost their last pod. A dropped class remains valid for its
-// holders, and placing a pod of it puts it back. Until then, identical pods may have got a new
-// class: that costs memory and work, and changes no decision.
+// class without placed pods is kept for a while, since such pods often recur. Classes are dropped
+// in bulk: once the new classes exceed an eighth of the classes kept by the last cleanup, once the
+// new classes are too large in total, or once many classes have lost their last pod. A dropped
+// class remains valid for its holders, and returns to the table if one of its pods is placed. In
+// between, identical pods may have received a new class, which costs memory and work but changes no
+// decision.
 type classTable struct {
 	byKey  Set[PodClass]
 	next   int32 // the ID of the next class; IDs are never reused
 	kept   int   // the number of classes after the last cleanup
-	bulk   int   // of those added since
-	left   int   // how many lost their last pod since
+	bulk   int   // total bulk of the classes added since then
+	left   int   // number of classes that have lost their last pod since then
 	shares shares
 }
 
@@ -52,7 +53,7 @@ func (t *classTable) addPod(class *PodClass) {
 	if class.pods++; class.pods > 1 {
 		return
 	}
-	if known := t.at(class.key); known != class { // it was dropped
+	if known := t.at(class.key); known != class { // the class was dropped
 		if known != nil {
 			t.byKey.Remove(ShortHash(class.key[0]), func(c *PodClass) bool { return c == known })
 		}
@@ -60,13 +61,13 @@ func (t *classTable) addPod(class *PodClass) {
 	}
 }
 
-// removePod uncounts a pod. After many classes have lost their last pod, it drops them without
-// waiting for new classes.
+// removePod subtracts a pod from the count of its class. After many classes have lost their last
+// pod, it drops them without waiting for new classes.
 func (t *classTable) removePod(class *PodClass) {
 	if class.pods--; class.pods > 0 {
 		return
 	}
-	const few = 1 << 10 // they often come again
+	const few = 1 << 10 // classes without pods are often needed again
 	if t.left++; t.left >= few+t.byKey.Len()/2 {
 		t.dropUnused()
 	}
@@ -84,8 +85,8 @@ func (t *classTable) dropLarge() {
 	t.bulk = 0
 }
 
-// worthDropping returns the number of entries at which a search for unused ones pays off, given the
-// number left by the last search.
+// worthDropping returns the number of entries at which a search for unused entries pays off, given
+// the number kept by the last search.
 func worthDropping(kept int) int {
 	const few = 32
 	return kept + kept/8 + few

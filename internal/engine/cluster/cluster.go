@@ -16,10 +16,10 @@ import (
 // concurrent use.
 //
 // Invariants, which hold except within Suppose and Visit: a placed pod is in pods, and either among
-// the Pods of its node or, without a known node of that name, in strays. A nominated pod is in
-// nominated, and either among the Nominated of its node or in absent. Placing a pod ends its
-// nomination. The sums of a node, and its Room, are sums over its Pods. Every change to a node or
-// its pods is in Log. [Cluster.Recount] restores the invariants after a panic.
+// the Pods of its node or, if its node is unknown, in strays. A nominated pod is in nominated, and
+// either among the Nominated of its node or in absent. Placing a pod ends its nomination. The sums
+// of a node, and its Room, are sums over its Pods. Every change to a node or its pods is in Log.
+// [Cluster.Recount] restores the invariants after a panic.
 type Cluster struct {
 	// Nodes by index; nil where a node was removed and its index is free.
 	Nodes []*Node
@@ -27,23 +27,23 @@ type Cluster struct {
 	Rooms []Room
 	Objects
 	Log Log
-	// Looks counts the looks at disruption budgets, and at the pod classes matched against them:
-	// users may create any number of them. Bounds of attempts include these looks.
+	// Looks counts the looks at disruption budgets, and at the pod classes matched against budgets.
+	// Bounds of attempts include these looks, because users may create any number of budgets.
 	Looks int
 
-	// Derived from the tables of Objects, and costly to compute; both follow the tables on their
-	// own.
+	// These caches are derived from the tables of Objects, costly to compute, and updated when they
+	// are queried.
 	budgets        budgetIndex
 	claimSelectors objectSelectors
 
 	nodes       map[string]*Node
 	free        []int32                       // indices of Nodes that can be reused
 	pods        Set[Pod]                      // placed pods, on known nodes or not, by UID
-	strays      map[string]map[types.UID]*Pod // placed pods whose node is not known, by its name
+	strays      map[string]map[types.UID]*Pod // placed pods on unknown nodes, by node name
 	nominated   map[types.UID]*Pod
-	absent      map[string][]*Pod  // nominated pods whose node is not known, by its name
-	supposing   int                // how deeply calls of Suppose are nested
-	away        map[types.UID]*Pod // pods that Suppose has taken from their nodes
+	absent      map[string][]*Pod  // nominated pods of unknown nodes, by node name
+	supposing   int                // nesting depth of the calls of Suppose
+	away        map[types.UID]*Pod // pods removed from their nodes by Suppose
 	classes     classTable
 	parts       partTable
 	imageStates map[string]*ImageState
@@ -56,8 +56,8 @@ type Cluster struct {
 // ImageState is the state of an image as reported by the nodes of the cluster. Like upstream, an
 // image has one size, even if nodes report different ones.
 type ImageState struct {
-	Size  int64 // as reported by the first node that had it
-	Nodes int   // how many have it
+	Size  int64 // as reported by the first node with the image
+	Nodes int   // number of nodes with the image
 }
 
 // New returns an empty cluster.
@@ -70,8 +70,8 @@ func New() *Cluster {
 }
 
 // logChange is called after the change, since readers look up the details in the node itself. The
-// index of a removed node is valid in the log: Nodes then holds nil there, or the node now using
-// the index.
+// log may contain the index of a removed node: Nodes then holds nil at the index, or the node that
+// now uses it.
 func (c *Cluster) logChange(change Change) { c.Log.add(change, len(c.Nodes)) }
 
 // Node returns the node with that name, or nil.
@@ -90,8 +90,8 @@ func (c *Cluster) SortedNodes() []*Node {
 	})
 }
 
-// Image returns the state of the image with that name, or nil if it is absent from all nodes. The
-// name is as listed by a node, not normalized.
+// Image returns the state of the image with that name, or nil if no node has it. Names are used as
+// listed by nodes, without normalization.
 func (c *Cluster) Image(name string) *ImageState { return c.imageStates[name] }
 
 // NamespaceLabels returns the labels of a namespace; nil if it is unknown.
@@ -118,7 +118,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 		return n
 	}
 
-	// The previous parts of the node may have lost their last user.
+	// The node may have been the last user of its previous parts.
 	c.parts.dropUnused(c.nodes)
 	if n.Images != before.Images {
 		c.countImages(before.Images, -1)
@@ -131,7 +131,8 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	room.PerCPU, room.PerMemory = float32(1/float64(room.CPU)), float32(1/float64(room.Memory))
 	c.logChange(Change{Node: n.Index, Kind: NodeChanged})
 	if !known {
-		// Pods may be seen before their node, and survive its deletion and return.
+		// Pods may be observed before their node, and remain if the node is deleted and added
+		// again.
 		for _, p := range c.strays[n.Name] {
 			c.attachPod(p, n)
 		}
@@ -142,8 +143,8 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	return n
 }
 
-// addNode gives a node an index, a free one if possible. RemoveNode has logged the removal of the
-// previous node, so an up-to-date reader never confuses the two.
+// addNode assigns an index to a node, a free index if possible. RemoveNode has logged the removal
+// of the previous node, so an up-to-date reader never confuses the two.
 func (c *Cluster) addNode(name string) *Node {
 	n := &Node{Name: name}
 	n.here = &Whereabouts{Node: n, NodeName: name}
@@ -159,7 +160,7 @@ func (c *Cluster) addNode(name string) *Node {
 }
 
 // RemoveNode removes a node. Pods placed on it or nominated to it are kept until they are removed
-// themselves, or until the node returns.
+// themselves. If the node is added again, they are assigned to it.
 func (c *Cluster) RemoveNode(name string) {
 	n, ok := c.nodes[name]
 	if !ok {
@@ -183,7 +184,7 @@ func (c *Cluster) RemoveNode(name string) {
 }
 
 // countImages adds or removes the images of a node. Each name of an image counts once for the node,
-// however often the node lists it.
+// regardless of repetitions in the node's list.
 func (c *Cluster) countImages(set *ImageSet, sign int) {
 	// Scores depend on the share of nodes with an image, so adding or removing a node changes them.
 	if len(c.imageStates) > 0 || set != nil && len(set.Images) > 0 {

@@ -12,8 +12,8 @@ import (
 )
 
 // Tainted returns the slice as seen by decisions: with the taints of the DeviceTaintRules that
-// select its devices. It keeps the published slice, as the base for later changes of the rules. It
-// returns a slice not selected by any rule unchanged.
+// select its devices. It keeps the published slice, as the base for later changes of the rules. A
+// slice that no rule selects is returned unchanged.
 func (o *Objects) Tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
 	delete(o.published, slice.Name)
 	tainted := slice
@@ -48,13 +48,13 @@ func taintDevices(slice, published *resourcev1.ResourceSlice, rule *resourcev1.D
 }
 
 // selectsPool reports whether the rule can select devices of the slice. A rule without a selector
-// selects none, and one with an empty selector all.
+// selects no devices; a rule with an empty selector selects all devices.
 func selectsPool(rule *resourcev1.DeviceTaintRule, slice *resourcev1.ResourceSlice) bool {
 	s := rule.Spec.DeviceSelector
 	return s != nil && (s.Driver == nil || *s.Driver == slice.Spec.Driver) && (s.Pool == nil || *s.Pool == slice.Spec.Pool.Name)
 }
 
-// Unpublish forgets the published state of a deleted slice.
+// Unpublish drops the published state of a deleted slice.
 func (o *Objects) Unpublish(name string) { delete(o.published, name) }
 
 // Retaint replaces a rule by another with the same name, or deletes it (nil), in the table and in

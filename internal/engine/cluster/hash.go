@@ -18,12 +18,12 @@ import (
 // contents have the same digest. Decisions compare digests instead of contents.
 type digest [2]uint64
 
-// Two seeds, drawn at start, so that colliding contents cannot be prepared.
+// The two seeds are chosen at random at startup, so that colliding contents cannot be prepared.
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 // hasher folds values into a digest. Successive values must stay distinguishable: values of
-// variable length are preceded by their length, optional ones by a marker. The zero value is ready.
-// A hasher may be copied freely: it is two words.
+// variable length are preceded by their length, and optional values by a marker. The zero value is
+// ready. A hasher may be copied freely: it is two words.
 //
 // For example, ["ab", "c"] and ["a", "bc"] would be equal without the lengths.
 type hasher struct{ a, b uint64 }
@@ -31,8 +31,8 @@ type hasher struct{ a, b uint64 }
 // sum returns the digest of the values added so far; more may be added.
 func (h *hasher) sum() digest { return digest{h.a, h.b} }
 
-// addWord folds in one word. Both halves of the digest include it, differently mixed, so that a
-// collision in one is not a collision in the other.
+// addWord folds in one word. Both halves of the digest include the word, mixed differently, so that
+// a collision in one half is not a collision in the other.
 func (h *hasher) addWord(v uint64) {
 	h.a = foldWord(h.a^v, 0x9e3779b97f4a7c15)
 	h.b = foldWord(h.b^bits.RotateLeft64(v, 32), 0xd6e8feb86659fd93)
@@ -81,7 +81,7 @@ func (h *hasher) addSet(n int, u unordered) {
 
 // stringMap hashes a map independently of the iteration order; nil and empty are equal.
 func (h *hasher) stringMap(m map[string]string) {
-	if len(m) == 0 { // starting to iterate over a map takes time
+	if len(m) == 0 { // skips the cost of starting an iteration over a map
 		h.addWord(0)
 		return
 	}
@@ -104,8 +104,8 @@ func (h *hasher) addStrings(list []string) {
 }
 
 // addResources hashes amounts, not their spelling: 1 and 1000m CPU are equal. The common resources
-// are looked up by name, which is faster than iterating over the map. more: there are other
-// resources.
+// are looked up by name, which is faster than iterating over the map. more reports that the list
+// has other resources.
 func (h *hasher) addResources(list v1.ResourceList) (more bool) {
 	h.addWord(uint64(len(list)))
 	left := len(list)
@@ -140,7 +140,8 @@ func (h *hasher) addResources(list v1.ResourceList) (more bool) {
 }
 
 // addAmount hashes a quantity as counted by decisions, and the remainder lost by rounding: amounts
-// are rounded after adding them up, so ten containers of 100u CPU request less than ten of 1m.
+// are rounded after adding them up, so ten containers of 100u CPU request less than ten containers
+// of 1m.
 func (h *hasher) addAmount(name v1.ResourceName, quantity resource.Quantity) {
 	counted := rules.Amount(name, quantity)
 	h.addInt(counted)
@@ -158,8 +159,8 @@ func (h *hasher) addAmount(name v1.ResourceName, quantity resource.Quantity) {
 	}
 }
 
-// labelSelector hashes a selector. nil, which selects nothing, differs from an empty one, which
-// selects everything.
+// labelSelector hashes a selector. nil, which selects nothing, differs from an empty selector,
+// which selects everything.
 func (h *hasher) labelSelector(s *metav1.LabelSelector) {
 	h.addBool(s != nil)
 	if s == nil {
@@ -175,7 +176,7 @@ func (h *hasher) labelSelector(s *metav1.LabelSelector) {
 	}
 }
 
-// optionalString hashes an optional value; a missing one differs from a zero.
+// optionalString hashes an optional value; a missing value differs from a zero value.
 func (h *hasher) optionalString(v *string) {
 	h.addBool(v != nil)
 	if v != nil {

@@ -6,10 +6,10 @@ package cluster
 // Change records a change of a node or of a pod on it. It names no pod: readers keep sums over
 // classes, and look up everything else in the current state of the node.
 type Change struct {
-	Node        int32 // its index
+	Node        int32 // index of the node
 	Kind        Kind
 	Terminating bool      // of the pod that came or went
-	Class       *PodClass // of the pod that came or went; nil for other kinds
+	Class       *PodClass // class of the added or removed pod; nil for other kinds
 }
 
 // Kind is the kind of a change.
@@ -22,9 +22,10 @@ const (
 	// PodAdded and PodRemoved: a pod was placed on the node, or removed from it.
 	PodAdded
 	PodRemoved
-	// PodChanged: a property of a pod outside its class changed: it started, or is being preempted.
+	// PodChanged: a property of a pod outside its class changed: the pod started, or is being
+	// preempted.
 	PodChanged
-	// Nomination: a pod was nominated to the node, or no longer is.
+	// Nomination: a pod was nominated to the node, or its nomination ended.
 	Nomination
 )
 
@@ -34,20 +35,21 @@ const (
 type Log struct {
 	first   int // position of entries[0]
 	entries []Change
-	bulk    int // of all entries
-	old     int // position of which on dropOld keeps everything
+	bulk    int // total bulk of all entries
+	old     int // dropOld keeps all changes from this position on
 }
 
-// The minimum number of changes kept: a few per node, because a reader further behind is better off
-// rescanning the whole cluster. There are also upper bounds, since an entry retains the class of a
-// possibly deleted pod: on the number of entries, and MostBulk. The oldest entries are dropped
-// frequently, so that the memory of the rest depends little on when that last happened.
+// The minimum number of changes kept: a few per node, because for a reader further behind,
+// rescanning the whole cluster is cheaper. The number of entries and their total bulk (MostBulk)
+// have upper bounds as well, since an entry retains the class of a possibly deleted pod. The oldest
+// entries are dropped frequently, so that memory use varies little over time.
 const (
 	keptPerNode         = 2
 	leastKept, mostKept = 1 << 10, 1 << 16
 )
 
-// add appends a change, and drops the oldest ones if there are too many for this number of nodes.
+// add appends a change, and drops the oldest changes if there are too many for this number of
+// nodes.
 func (l *Log) add(change Change, nodes int) {
 	if keep := min(max(keptPerNode*nodes, leastKept), mostKept); len(l.entries) >= keep+keep/8 {
 		l.forgetOldest(len(l.entries) - keep)
@@ -74,7 +76,7 @@ func (l *Log) forgetOldest(changes int) {
 }
 
 // dropOld drops the changes already present at its last call, if they take much memory. A reader
-// that has not read since then must rescan the whole cluster.
+// that has not read since that call must rescan the whole cluster.
 func (l *Log) dropOld() {
 	bulk, old := 0, min(max(l.old-l.first, 0), len(l.entries))
 	for i := range l.entries[:old] {
@@ -98,7 +100,7 @@ func (c *Change) bulk() int {
 func (l *Log) Len() int { return l.first + len(l.entries) }
 
 // Since returns the changes from a position on. If some of them have been dropped, ok is false, and
-// the reader must rescan the whole cluster. The changes are valid until the next one.
+// the reader must rescan the whole cluster. The returned slice is valid until the next change.
 //
 //	at := c.Log.Len()                  // up to date here
 //	...                                // the cluster changes

@@ -28,7 +28,7 @@ type Node struct {
 	// Requested is the sum of the requests of Pods. The node's Room repeats CPU and memory.
 	Requested Resources
 	// Held sums up the Devices of Pods, by device. It may be shorter than the number of the node's
-	// devices: the rest is not held.
+	// devices; all further devices are free.
 	Held []int64
 	// Affine and AntiAffine count pods with pod affinity of any kind, and with required
 	// anti-affinity.
@@ -38,12 +38,12 @@ type Node struct {
 	// Requested.
 	Nominated []*Pod
 
-	here, left *Whereabouts // of most Pods, and of most that were among them; left is nil until one was
+	here, left *Whereabouts // Whereabouts shared by most Pods, and by most pods that left the node; left is nil until a pod leaves
 }
 
 // Parts are shared by equal nodes: nodes of a cluster with the same labels point to the same
-// LabelSet, and so on. The data behind the pointers is immutable, so comparing pointers shows which
-// parts two nodes, or two states of one, have in common. In a node none of them is nil.
+// LabelSet, and so on. The data behind the pointers is immutable, so comparing pointers shows the
+// parts that two nodes, or two states of a node, have in common. In a node no part is nil.
 type Parts struct {
 	Labels   *LabelSet
 	Taints   *TaintSet
@@ -66,7 +66,7 @@ type Room struct {
 	CPU, Memory               int64 // allocatable
 	RequestedCPU              int64
 	RequestedMemory           int64
-	NonZeroCPU, NonZeroMemory int64 // requested, with defaults where a container requests nothing
+	NonZeroCPU, NonZeroMemory int64 // requested, with defaults for containers without requests
 	Pods, MaxPods             int32
 	// PerCPU and PerMemory are one unit as a share of the whole, rounded: multiplying by them costs
 	// a fraction of a division. They are not finite if the node lacks the resource.
@@ -93,8 +93,8 @@ type ImageSet struct{ Images []v1.ContainerImage }
 // FeatureSet is a set of declared features shared by nodes.
 type FeatureSet struct{ Names []string }
 
-// Size is the allocatable resources shared by nodes. A change of one node's allocatable moves that
-// node to another Size.
+// Size is the allocatable resources shared by nodes. If the allocatable resources of a node change,
+// it gets another Size.
 type Size struct {
 	Resources
 	List v1.ResourceList
@@ -136,8 +136,8 @@ func (n *Node) Object() *v1.Node {
 }
 
 // Copy returns a copy of the node for experiments: pods can be added to it and taken from it
-// without changing the cluster. Affine and AntiAffine stay those of the node. The copy is in no
-// cluster and lacks a Room. into is reused if it is not nil.
+// without changing the cluster. Affine and AntiAffine keep the values of the original node. The
+// copy is in no cluster and lacks a Room. into is reused if it is not nil.
 func (n *Node) Copy(into *Node) *Node {
 	if into == nil {
 		into = &Node{}

@@ -10,7 +10,7 @@ import (
 )
 
 // This file keeps nominations: pending pods with a node that reserves room for them. They are not
-// in the sums of the node; decisions about a node add the relevant ones.
+// in the sums of the node; decisions about a node add the relevant nominated pods.
 
 // Nominate records that a pending pod is nominated to the node with that name, known or not. An
 // empty name removes the record. A pod is nominated to at most one node: an earlier record is
@@ -47,7 +47,7 @@ func (c *Cluster) Unnominate(uid types.UID) {
 	}
 }
 
-// exceptFor returns the pods without one of them.
+// exceptFor returns the pods without the pod with that UID.
 func exceptFor(pods []*Pod, uid types.UID) []*Pod {
 	return slices.DeleteFunc(pods, func(o *Pod) bool { return o.UID == uid })
 }
@@ -71,7 +71,7 @@ func (c *Cluster) Renew(p *Pod) {
 	nominees[slices.Index(nominees, old)] = &renewed
 }
 
-// takeNominations gives an added node the pods already nominated to it.
+// takeNominations assigns to an added node the pods already nominated to it.
 func (c *Cluster) takeNominations(n *Node) {
 	if n.Nominated = c.absent[n.Name]; len(n.Nominated) > 0 {
 		delete(c.absent, n.Name)

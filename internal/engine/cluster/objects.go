@@ -44,13 +44,14 @@ type Objects struct {
 	// published holds the published states of the slices tainted by rules, by name.
 	published map[string]*resourcev1.ResourceSlice
 
-	// PodGroups holds the groups with device claims, if the feature gate for that is on. Their
-	// first state is kept, since their spec does not change.
+	// PodGroups holds the groups with device claims, if the feature gate for such claims is on.
+	// Their first state is kept, since their spec does not change.
 	PodGroups Table[*schedulingv1beta1.PodGroup]
 }
 
 // Put sets an object in the table of its kind, and Drop removes it there. They return false for a
-// kind without one. They serve callers with objects of many kinds; the cycle knows the kind.
+// kind without a table. They serve callers with objects of many kinds; the cycle accesses the
+// tables directly.
 func (o *Objects) Put(object any) bool  { return o.change(object, false) }
 func (o *Objects) Drop(object any) bool { return o.change(object, true) }
 
@@ -125,8 +126,8 @@ type Table[T metav1.Object] struct {
 // space holds the objects of one namespace, or all cluster-scoped objects.
 type space[T metav1.Object] struct {
 	byName map[string]T
-	most   int // of byName; see Shrunk
-	sorted []T // by name; nil until it is asked for
+	most   int // maximum size of byName; see Shrunk
+	sorted []T // by name; nil until requested
 }
 
 // A table remembers at most twice as many changes as objects, within these limits, and then drops
@@ -147,8 +148,8 @@ func (t *Table[T]) hasObject(name Name) bool {
 	return there
 }
 
-// Set adds the object, or replaces the one with the same name. It keeps the object itself: do not
-// modify it afterwards.
+// Set adds the object, or replaces the object with the same name. It keeps the object itself: do
+// not modify it afterwards.
 func (t *Table[T]) Set(object T) {
 	name := Name{object.GetNamespace(), object.GetName()}
 	s := t.spaces[name.Namespace]
@@ -182,8 +183,8 @@ func (t *Table[T]) Set(object T) {
 }
 
 // decidesAlike reports whether no decision can distinguish two states of an object. Controllers
-// update the status of their objects with every pod added or removed. Other kinds are not compared:
-// their changes are rare, or relevant.
+// update the status of their objects with every pod added or removed. Other kinds are not compared,
+// because their changes are rare or relevant.
 func decidesAlike(a, b metav1.Object) bool {
 	switch a := a.(type) {
 	case *v1.Namespace:
@@ -243,7 +244,7 @@ func (s *space[T]) inOrder() []T {
 }
 
 // noteChange counts a change, and records its name if the table is followed. It drops half of the
-// names at a time, so that each is moved once on average.
+// names at a time, so that each name is moved once on average.
 func (t *Table[T]) noteChange(name Name) {
 	t.Version++
 	if !t.followed {
@@ -251,7 +252,7 @@ func (t *Table[T]) noteChange(name Name) {
 	}
 	if most := min(max(2*t.count, leastChanges), mostChanges); len(t.changed) >= most {
 		kept := copy(t.changed, t.changed[len(t.changed)-most/2:])
-		clear(t.changed[kept:]) // names of what may be gone
+		clear(t.changed[kept:]) // names of possibly deleted objects
 		t.changed = ShrunkList(t.changed[:kept])
 	}
 	t.changed = append(t.changed, name)
@@ -283,8 +284,8 @@ func (t *Table[T]) Each(yield func(object T) bool) {
 	}
 }
 
-// All returns the objects sorted by namespace and name. It costs a sort of the namespaces and a new
-// list.
+// All returns the objects sorted by namespace and name. Each call sorts the namespaces and
+// allocates a new list.
 func (t *Table[T]) All() []T {
 	all := make([]T, 0, t.count)
 	for _, namespace := range slices.Sorted(maps.Keys(t.spaces)) {

@@ -13,12 +13,12 @@ import (
 )
 
 // objectSelectors caches the parsed selectors of objects of one kind. A selector may list 150,000
-// values: it is parsed on a change, which the cycle triggers on receiving the object, and not for
-// every pod concerned. Selectors are compared, not versions: a status update leaves the selector
+// values, so it is parsed once per change, when the cycle receives the object, and not for every
+// affected pod. Selectors are compared, not versions: a status update leaves the selector
 // unchanged.
 type objectSelectors struct {
 	read map[Name]objectSelector
-	kept int // the number after selectors of deleted objects were last dropped
+	kept int // number of selectors after the last cleanup of deleted objects
 }
 
 // objectSelector is the result of parsing a spec: a selector or an error.

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// partTable holds the parts shared by nodes. Equal contents are one pointer for as long as a node
-// has them, and the data behind the pointer is immutable, so a result that depends only on a part
-// is computed once for all its nodes.
+// partTable holds the parts shared by nodes. Equal contents share one pointer while any node has
+// them, and the data behind the pointer is immutable, so a result that depends only on a part is
+// computed once for all nodes with this part.
 type partTable struct {
 	labels   interned[LabelSet]
 	taints   interned[TaintSet]
@@ -27,8 +27,8 @@ func newPartTable() partTable {
 	}
 }
 
-// interned maps each digest to the one value that represents all values with that digest. IDs are
-// never reused.
+// interned maps each digest to the value that represents all values with that digest. IDs are never
+// reused.
 type interned[T any] struct {
 	values map[digest]*T
 	next   int32
@@ -59,7 +59,7 @@ func (t *partTable) dropUnused(nodes map[string]*Node) {
 }
 
 // dropUnused drops the values not used by any node, if a search for them is worthwhile. It scans
-// all nodes, which worthDropping makes rare.
+// all nodes; worthDropping makes such scans rare.
 func dropUnused[T any](nodes map[string]*Node, t *interned[T], of func(*Node) *T) {
 	if len(t.values) < worthDropping(t.kept) {
 		return

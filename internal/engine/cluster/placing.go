@@ -17,9 +17,9 @@ import (
 // This file counts pods on nodes. All changes to the pods of a node go through attachPod and
 // detachPod, which maintain the node's sums, its Room and the log.
 
-// SetPod records the API state of a pod. It counts a pod with a node on that node. It does not
-// count a pod without one, and removes it if it was counted. It removes a terminal pod and returns
-// nil.
+// SetPod records the API state of a pod. A pod with a node is counted on that node. A pod without a
+// node is not counted, and is removed if it was counted before. A terminal pod is removed, and
+// SetPod returns nil.
 func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	if rules.IsTerminal(object) {
 		c.RemovePod(object.UID)
@@ -33,8 +33,8 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	p := c.Pending(object)
 	node := object.Spec.NodeName
 	if old := c.Pod(object.UID); old != nil {
-		// Most updates of a pod change nothing that counts. Keeping the same Pod then avoids
-		// updating the sums, and preserves references to it.
+		// Most updates of a pod change nothing relevant. Keeping the same Pod then avoids updating
+		// the sums, and preserves references to the Pod.
 		if old.Class == p.Class && old.NodeName == node && old.Terminating == p.Terminating {
 			if old.Started != p.Started || old.Preempted != p.Preempted {
 				old.Started, old.Preempted = p.Started, p.Preempted
@@ -74,11 +74,11 @@ func (c *Cluster) Place(p *Pod, n *Node) {
 	c.placePod(p, n.Name)
 }
 
-// Return counts a pod removed by RemovePod again, on the node with its NodeName, known or not.
+// Return adds back a pod removed by RemovePod, on the node named by its NodeName, known or not.
 func (c *Cluster) Return(p *Pod) { c.placePod(p, p.NodeName) }
 
 // placePod counts a pod on the node with that name, or as a stray. Placing a pod twice would
-// corrupt every sum from then on, so it panics immediately, while the cause is still visible.
+// corrupt every sum from then on, so placePod panics immediately, while the cause is still visible.
 func (c *Cluster) placePod(p *Pod, node string) {
 	if c.Pod(p.UID) != nil {
 		panic(fmt.Sprintf("pod %s/%s (%s) is placed twice", p.Namespace(), p.Name, p.UID))
@@ -115,7 +115,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 		return
 	}
 
-	// A panic within Suppose must not lose it.
+	// Record the pod, so that a panic within Suppose does not lose it.
 	c.thoughtAway(p)
 	c.classes.removePod(p.Class)
 
@@ -141,15 +141,15 @@ func (c *Cluster) addStray(p *Pod) {
 // attachPod adds a placed pod to its node, and detachPod removes it. They maintain only the sums
 // and the log; the callers maintain Cluster.pods.
 func (c *Cluster) attachPod(p *Pod, n *Node) {
-	p.setNode(n, n.Name) // the text of the name is kept once
+	p.setNode(n, n.Name) // all pods share the string of the node's name
 	p.place = int32(len(n.Pods))
 	n.Pods = append(n.Pods, p)
 	c.countPod(n, p, 1)
 	c.logChange(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})
 }
 
-// detachPod moves the node's last pod into the gap, so that its cost does not depend on the number
-// of pods.
+// detachPod moves the node's last pod into the gap, so that the cost of the removal does not depend
+// on the number of pods.
 func (c *Cluster) detachPod(p *Pod) {
 	n := p.Node
 	last := len(n.Pods) - 1
@@ -171,8 +171,8 @@ func (c *Cluster) countPod(n *Node, p *Pod, sign int32) {
 	case sign > 0:
 		n.Requested.add(&class.Requests)
 		room.addNonZero(class)
-	// A sum has overflowed, so the pod's share of it is unknown: recompute the sum of the remaining
-	// pods.
+	// A sum has overflowed, so the pod's share of the sum is unknown: recompute the sum of the
+	// remaining pods.
 	case !n.Requested.subtractFrom(&class.Requests):
 		n.addUp()
 		fallthrough

@@ -16,7 +16,7 @@ type Pod struct {
 	UID   types.UID
 	*Whereabouts
 
-	Generation       int64 // of the spec, as last seen
+	Generation       int64 // generation of the spec last observed
 	Created, Started Time  // Started is zero while no kubelet has seen the pod
 	Terminating      bool  // deletion is in progress
 	Preempted        bool  // deletion is in progress, because the scheduler preempted the pod
@@ -24,18 +24,19 @@ type Pod struct {
 	place int32 // index in Node.Pods
 }
 
-// Whereabouts hold the current or intended location of a pod. Nearly all pods of a node share
-// theirs, and so do all pods without one: never assign to a field, though it compiles; the setters
-// replace the whole.
+// Whereabouts hold the current or intended location of a pod. Nearly all pods of a node share one
+// value, and so do all pods without a node. Never assign to a field, although it compiles; the
+// setters replace the whole value.
 type Whereabouts struct {
-	// Node is the pod's node; nil while it is pending, and while its node is unknown.
+	// Node is the pod's node; nil while the pod is pending or its node is unknown.
 	Node *Node
 	// NodeName is the name of that node, set even while the node is unknown.
 	NodeName string
 	// Nominated is the name of the pod's nominated node.
 	Nominated string
-	// Devices are the node's devices assigned to the pod by a plugin, for requests of a mere sum;
-	// nil without any. They are set before the pod is placed, and do not change.
+	// Devices are the node's devices assigned to the pod by a plugin, for requests that specify
+	// only an amount; nil if no devices are assigned. They are set before the pod is placed, and do
+	// not change.
 	Devices *DeviceShares
 }
 
@@ -65,8 +66,8 @@ func (p *Pod) SetDevices(shares *DeviceShares) {
 	p.setWhereabouts(Whereabouts{p.Node, p.NodeName, p.Nominated, shares})
 }
 
-// leaveNode takes the pod off its node, and keeps the node's name. Most pods that left a node also
-// share their whereabouts.
+// leaveNode takes the pod off its node, and keeps the node's name. Most pods that left a node share
+// their whereabouts as well.
 func (p *Pod) leaveNode() {
 	n := p.Node
 	if p.Whereabouts != n.here {
@@ -83,8 +84,8 @@ func (p *Pod) setNode(n *Node, name string) {
 	p.setWhereabouts(Whereabouts{n, name, p.Nominated, p.Devices})
 }
 
-// setWhereabouts sets the pod's whereabouts: those shared by its node or by pods without one if
-// they are equal, otherwise a new copy.
+// setWhereabouts sets the pod's whereabouts. It uses the value shared by the pods of its node, or
+// by pods without a node, if that is equal, and otherwise a new copy.
 func (p *Pod) setWhereabouts(now Whereabouts) {
 	switch {
 	case now == *p.Whereabouts:
@@ -97,7 +98,8 @@ func (p *Pod) setWhereabouts(now Whereabouts) {
 	}
 }
 
-// DeviceShares are amounts of individual devices of a node, each device by its number there.
+// DeviceShares are amounts of individual devices of a node, with each device identified by its
+// number on the node.
 type DeviceShares []DeviceShare
 
 // DeviceShare is an amount of one device.

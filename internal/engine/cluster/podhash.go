@@ -12,12 +12,12 @@ import (
 // equivalent to every decision. The digests of parts (Needs, Static) serve narrower purposes, such
 // as whether two classes can share a ranking of nodes.
 
-// classDigest hashes the pod's needs, which it also returns, and in total every field of the pod
-// that may affect a decision, but no individual one (name, UID, times, node, nominated node). A
+// classDigest hashes every field of the pod that may affect a decision, except for individual
+// fields (name, UID, times, node, nominated node). It also returns the digest of the pod's needs. A
 // field read by some plugin must be hashed here; TestEveryPodFieldIsDecidedOn lists every field of
-// the API and whether it is. The UID of the controller is omitted: like upstream's, plugins find
-// workloads by name, so a workload recreated under its name has the same class. Order matters for
-// lists of the API, but not for maps.
+// the API, and whether it is hashed. The UID of the controller is omitted: like upstream's plugins,
+// Berth's plugins find workloads by name, so a workload recreated under its name has the same
+// class. Order matters for lists of the API, but not for maps.
 func classDigest(pod *v1.Pod) (key, needs digest) {
 	var h hasher
 	h.stringMap(pod.Labels)
@@ -28,7 +28,7 @@ func classDigest(pod *v1.Pod) (key, needs digest) {
 	} else {
 		h.addBool(false)
 	}
-	needs = needsDigest(pod) // which has the namespace
+	needs = needsDigest(pod) // includes the namespace
 	h.addWord(needs[0])
 	h.addWord(needs[1])
 	h.addVolumes(pod)
@@ -81,8 +81,8 @@ func (h *hasher) addStatic(spec *v1.PodSpec, targeted bool) {
 	h.optionalString(spec.RuntimeClassName)
 }
 
-// addNeeds hashes the contents of Needs, except for the namespace: everything below, and the
-// constraints about other pods.
+// addNeeds hashes the contents of Needs, except for the namespace: it adds the fields hashed by
+// addShape and the constraints about other pods.
 func (h *hasher) addNeeds(pod *v1.Pod) {
 	h.addShape(pod)
 	if a := pod.Spec.Affinity; a != nil {
@@ -127,7 +127,7 @@ func (h *hasher) addTolerations(list []v1.Toleration) {
 	}
 }
 
-// addAffinity hashes affinity to nodes and pods; nil differs from an empty one.
+// addAffinity hashes affinity to nodes and pods; nil differs from an empty affinity.
 func (h *hasher) addAffinity(a *v1.Affinity) {
 	h.addBool(a != nil)
 	if a == nil {
@@ -235,7 +235,7 @@ func (h *hasher) addContainers(list []v1.Container) {
 		c := &list[i]
 		h.addString(c.Image)
 		if more := h.addResources(c.Resources.Requests); more {
-			h.addString(c.Name) // under which devices for it are recorded
+			h.addString(c.Name) // allocated devices are recorded under the container's name
 		}
 		h.addBool(c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways)
 		h.addWord(uint64(len(c.RestartPolicyRules)))
@@ -254,8 +254,9 @@ func (h *hasher) addContainers(list []v1.Container) {
 	}
 }
 
-// addVolumes hashes the volumes relevant to placement. An ephemeral claim carries its pod's name,
-// and devices are allocated to one pod, so such a pod has a separate class.
+// addVolumes hashes the volumes relevant to placement. A pod with an ephemeral claim, which
+// contains the pod's name, or with devices, which are allocated to a single pod, has a separate
+// class.
 func (h *hasher) addVolumes(pod *v1.Pod) {
 	personal := isPersonal(pod)
 	for i := range pod.Spec.Volumes {
@@ -266,7 +267,7 @@ func (h *hasher) addVolumes(pod *v1.Pod) {
 		personal = personal || v.Ephemeral != nil
 		h.addString(v.Name)
 		encoded, err := v.VolumeSource.Marshal()
-		if err != nil { // cannot happen for an object that was decoded; if it does, share nothing
+		if err != nil { // cannot happen for a decoded object; if it does, share nothing
 			personal = true
 		}
 		h.addBytes(encoded)
@@ -286,7 +287,7 @@ func isPersonal(pod *v1.Pod) bool {
 }
 
 // volumeMatters reports whether a volume can keep a pod off a node or draw it there. Every node can
-// provide the remaining kinds.
+// provide all other kinds of volumes.
 func volumeMatters(v *v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
 }
@@ -308,7 +309,7 @@ func isResized(s *v1.PodStatus) bool {
 // the spec's amounts for the containers with these names.
 func (h *hasher) addResized(pod *v1.Pod) {
 	s := &pod.Status
-	// Container names are individual unless amounts are reported under them.
+	// Container names matter only if amounts are reported under them.
 	if isResized(s) {
 		for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 			for i := range list {

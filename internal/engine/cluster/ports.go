@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Port is a host port used by a pod. IP "0.0.0.0" conflicts with every address. Like upstream, "::"
-// does not.
+// Port is a host port used by a pod. IP "0.0.0.0" conflicts with every address. As in upstream,
+// "::" does not.
 type Port struct {
 	IP       string
 	Protocol v1.Protocol
@@ -29,9 +29,9 @@ const anyIP = "0.0.0.0"
 // Ports are the host ports of a pod, without duplicates; nil if it has none.
 type Ports struct {
 	List []Port
-	// keys represent the ports as numbers, in the ascending order of List: thousands of ports are
-	// compared with those of all pods of a cluster. From the highest bits down, a key is the port,
-	// a hash of the protocol, and a hash of the address, or 0 for all addresses.
+	// keys represent the ports as numbers, in the ascending order of List, because thousands of
+	// ports may be compared with the ports of all pods of a cluster. From the highest bits down, a
+	// key is the port, a hash of the protocol, and a hash of the address, or 0 for all addresses.
 	keys []uint64
 }
 
@@ -91,7 +91,7 @@ func portsOf(pod *v1.Pod) *Ports {
 }
 
 // Conflict reports whether two pods cannot be on one node because of their ports. It walks both
-// lists in parallel, so that thousands of ports do not cost the product of their numbers. A nil
+// lists in parallel, so that the cost is the sum rather than the product of their lengths. A nil
 // list conflicts with nothing.
 func (p *Ports) Conflict(o *Ports) bool {
 	if p == nil || o == nil {
@@ -101,14 +101,14 @@ func (p *Ports) Conflict(o *Ports) bool {
 	for i, j := 0, 0; i < len(a) && j < len(b); {
 		x, y := a[i], b[j]
 		switch {
-		// Equal keys, or the same port and protocol where one side has all addresses: compare the
-		// ports themselves for a real conflict.
+		// The keys are equal, or have the same port and protocol and one side covers all addresses.
+		// Compare the ports themselves to find a real conflict.
 		case x == y || x>>32 == y>>32 && (uint32(x) == 0 || uint32(y) == 0):
 			to, toOther := p.groupEnd(i), o.groupEnd(j)
 			if slices.ContainsFunc(p.List[i:to], func(p Port) bool { return slices.ContainsFunc(o.List[j:toOther], p.Conflicts) }) {
 				return true
 			}
-			i, j = to, toOther // equal hashes of different contents
+			i, j = to, toOther // the hashes are equal but the contents differ
 		case x < y:
 			i++
 		default:
@@ -118,7 +118,7 @@ func (p *Ports) Conflict(o *Ports) bool {
 	return false
 }
 
-// groupEnd returns the end of the keys with the port and protocol of the i-th.
+// groupEnd returns the end of the keys with the port and protocol of the i-th key.
 func (p *Ports) groupEnd(i int) int {
 	to := i + 1
 	for to < len(p.keys) && p.keys[to]>>32 == p.keys[i]>>32 {

@@ -11,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// This file makes temporary changes: Suppose tries them and reverts everything. Recount restores
+// This file makes temporary changes: Suppose makes a change and reverts it, and Recount restores
 // the state after a panic in between.
 
-// Suppose makes a change to pods on nodes and undoes it. Readers of the log see neither. After a
-// panic in between, the cluster remains in the middle of the change until Recount restores it. The
-// log is rewound, so that readers do not process changes that cancel each other out.
+// Suppose makes a change to pods on nodes and undoes it. Readers of the log see neither the change
+// nor the undo. After a panic in between, the cluster remains in the middle of the change until
+// Recount restores it. The log is rewound, so that readers do not process changes that cancel each
+// other out.
 func (c *Cluster) Suppose(change, undo func()) {
 	over := c.Supposing()
 	change()
@@ -25,7 +26,7 @@ func (c *Cluster) Suppose(change, undo func()) {
 }
 
 // Supposing is Suppose for a change made in several places. The caller must call over after undoing
-// all of it. Calls may be nested.
+// the whole change. Calls may be nested.
 func (c *Cluster) Supposing() (over func()) {
 	position := c.Log.Len()
 	c.supposing++
@@ -38,12 +39,12 @@ func (c *Cluster) Supposing() (over func()) {
 }
 
 // Recount restores the state reported by the API, after a panic in the middle of a change: pods
-// removed by Suppose are back, pods of a Visit are removed, and every node's sums match its pods.
-// It returns the number of corrected nodes, and logs each as changed. It leaves a correct cluster
-// unchanged and returns 0. It costs a pass over all pods.
+// removed by Suppose are added back, pods of a Visit are removed, and every node's sums match its
+// pods. It returns the number of corrected nodes, and logs each as changed. It leaves a correct
+// cluster unchanged and returns 0. It costs a pass over all pods.
 func (c *Cluster) Recount() (mended int) {
 	c.supposing = 0
-	// Use a fixed order, so that the pods of a node have one.
+	// Use a fixed order, so that the order of a node's pods is deterministic.
 	for _, uid := range slices.Sorted(maps.Keys(c.away)) {
 		if p := c.away[uid]; c.Pod(uid) == nil {
 			p.setNode(nil, p.NodeName)
@@ -69,7 +70,8 @@ func (c *Cluster) Recount() (mended int) {
 	return mended
 }
 
-// sumsAgree reports whether the node has exactly these pods, in any order, and their sums.
+// sumsAgree reports whether the node has exactly these pods, in any order, and sums that match
+// them.
 func (c *Cluster) sumsAgree(n *Node, pods []*Pod) bool {
 	if len(n.Pods) != len(pods) {
 		return false
@@ -87,7 +89,7 @@ func (c *Cluster) sumsAgree(n *Node, pods []*Pod) bool {
 
 // sumsOf returns the sums of the node after placing these pods in sequence.
 func (c *Cluster) sumsOf(n *Node, pods []*Pod) (*Node, Room) {
-	// Keep allocatable amounts; all contributions of pods start at zero.
+	// Keep the allocatable amounts, and start with zero for the contributions of pods.
 	fresh, room := &Node{Held: make([]int64, len(n.Held))}, c.Rooms[n.Index]
 	room.NonZeroCPU, room.NonZeroMemory = 0, 0
 	for _, p := range pods {

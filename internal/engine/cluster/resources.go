@@ -14,13 +14,13 @@ import (
 )
 
 // Resources are amounts as counted by the scheduler: CPU in thousandths, everything else in whole
-// units. A sum that reaches the largest int64 is not known exactly; see subtractFrom.
+// units. A sum equal to the largest int64 may have overflowed; see subtractFrom.
 type Resources struct {
 	MilliCPU         int64
 	Memory           int64
 	EphemeralStorage int64
-	Pods             int64 // how many pods a node allows; 0 in a pod's request
-	// Scalars are extended resources, huge pages and attachable volumes; nil without any.
+	Pods             int64 // maximum number of pods on a node; 0 in a pod's request
+	// Scalars are extended resources, huge pages and attachable volumes; nil if there are none.
 	Scalars map[v1.ResourceName]int64
 }
 
@@ -83,8 +83,8 @@ func (r *Resources) add(o *Resources) {
 // Add is add for other packages.
 func (r *Resources) Add(o *Resources) { r.add(o) }
 
-// subtractFrom subtracts o, which was added before. It returns false if a sum may have overflowed:
-// the remainder is then unknown, and the caller must add up again.
+// subtractFrom subtracts o, which must have been added before. It returns false if a sum may have
+// overflowed: the remainder is then unknown, and the caller must add up again.
 func (r *Resources) subtractFrom(o *Resources) bool {
 	if r.MilliCPU == math.MaxInt64 || r.Memory == math.MaxInt64 || r.EphemeralStorage == math.MaxInt64 {
 		return false
@@ -96,7 +96,7 @@ func (r *Resources) subtractFrom(o *Resources) bool {
 		switch left := r.Scalars[name]; left {
 		case math.MaxInt64:
 			return false
-		case amount: // names are the tenants' to invent: none is kept for nothing
+		case amount: // tenants may invent any number of names, so drop names with amount 0
 			delete(r.Scalars, name)
 		default:
 			r.Scalars[name] = left - amount

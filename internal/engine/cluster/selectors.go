@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// selectorReader parses the selectors of one class, equal ones only once.
+// selectorReader parses the selectors of one class, and parses equal selectors only once.
 type selectorReader struct {
 	own    *rules.Labels
 	shared *shares
@@ -24,7 +24,7 @@ type readSelector struct {
 	*rules.Selector
 }
 
-// fewSelectors is the number of selectors of a class compared with each other.
+// fewSelectors is the maximum number of selectors of a class that are compared with each other.
 const fewSelectors = 8
 
 // readOne parses a selector. Selectors without expressions share their texts with the labels of the
@@ -60,8 +60,9 @@ type Label = rules.Label
 const mostRequired = 1 << 10
 
 // RequiredLabels lists labels such that every pod matched by the selector has at least one of them.
-// everybody is true without such a list, or if all are too long: the selector may match any pod.
-// For example, "app in (a, b), tier=web" gives [tier=web], and "app, tier!=db" gives everybody.
+// everybody is true if there is no such list or all such lists are too long: the selector may then
+// match any pod. For example, "app in (a, b), tier=web" gives [tier=web], and "app, tier!=db" gives
+// everybody.
 func RequiredLabels(selector *rules.Selector) (labels []Label, everybody bool) {
 	requirements, selects := selector.Requirements()
 	if !selects {

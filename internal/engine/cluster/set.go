@@ -7,8 +7,8 @@ package cluster
 // half of the memory of a map, which also stores the keys. The zero value is empty. It must not be
 // changed while All yields.
 type Set[V any] struct {
-	// The values are at the place of their hash, or after it without a gap in between. A hash of 0
-	// marks a free place.
+	// Each value is at the place of its hash, or at a later place without a free place in between.
+	// A hash of 0 marks a free place.
 	hashes []uint32
 	values []*V
 	count  int
@@ -22,7 +22,7 @@ func (s *Set[V]) Len() int { return s.count }
 // placeOf returns the place of a hash: the first possible place of its value.
 func (s *Set[V]) placeOf(hash uint32) int { return int(uint64(hash) * uint64(len(s.hashes)) >> 32) }
 
-// nextPlace returns the place after another.
+// nextPlace returns the place that follows at.
 func (s *Set[V]) nextPlace(at int) int {
 	if at++; at < len(s.hashes) {
 		return at
@@ -41,7 +41,7 @@ func (s *Set[V]) distance(from, to int) int {
 // ShortHash returns the hash used by a Set; never 0.
 func ShortHash(hash uint64) uint32 { return max(1, uint32(hash>>32)^uint32(hash)) }
 
-// Find returns the value with this hash accepted by is, or nil.
+// Find returns the value with this hash for which is returns true, or nil.
 func (s *Set[V]) Find(hash uint32, is func(*V) bool) *V {
 	if at := s.find(hash, is); at >= 0 {
 		return s.values[at]
@@ -63,7 +63,8 @@ func (s *Set[V]) find(hash uint32, is func(*V) bool) int {
 
 // Add adds a value, which must not be in the set.
 func (s *Set[V]) Add(hash uint32, value *V) {
-	// At four fifths full, finding a value takes three probes; the arrays grow by half.
+	// The arrays grow by half once they are four fifths full, when finding a value takes three
+	// probes.
 	if 5*(s.count+1) > 4*len(s.hashes) {
 		s.resize(max(leastSet, len(s.hashes)+len(s.hashes)/2))
 	}
@@ -97,7 +98,7 @@ func (s *Set[V]) Remove(hash uint32, is func(*V) bool) *V {
 	}
 	removed := s.values[gap]
 	for at := s.nextPlace(gap); s.hashes[at] != 0; at = s.nextPlace(at) {
-		// Move a value into the gap unless it would precede the place of its hash there.
+		// Move a value into the gap unless the gap precedes the place of its hash.
 		if s.distance(s.placeOf(s.hashes[at]), at) >= s.distance(gap, at) {
 			s.hashes[gap], s.values[gap] = s.hashes[at], s.values[at]
 			gap = at
@@ -118,8 +119,8 @@ func (s *Set[V]) shrink() {
 
 // DeleteFunc removes all values for which gone returns true.
 //
-// The remaining values are moved into arrays of the right size in one step. They arrive in the
-// order of their hashes, so in gradually growing arrays all of them would crowd at the start.
+// The remaining values are moved into arrays of the right size in one step. Values are moved in the
+// order of their hashes, so in gradually growing arrays they would accumulate at the start.
 func (s *Set[V]) DeleteFunc(gone func(*V) bool) {
 	for at, value := range s.values {
 		if value != nil && gone(value) {

@@ -13,30 +13,31 @@ import (
 
 // shares lets the specs of classes share equal parts: texts such as topology keys, the requests of
 // containers, lists of containers, and whole specs, such as those of jobs that differ only in their
-// labels. It remembers only recently used values, so that it retains little of deleted pods:
-// classes of unusual size take no part. Shared values are immutable.
+// labels. It remembers only recently used values, and excludes classes of unusual size, so that it
+// retains little data of deleted pods. Shared values are immutable.
 type shares struct {
-	alone       bool // they are of one class of unusual size: its containers are hashed in vain
+	alone       bool // serves a single class of unusual size, so containers need not be hashed
 	texts       [512]string
 	amounts     slots[v1.ResourceList]
 	containers  slots[[]Container]
 	tolerations slots[[]v1.Toleration]
-	selectors   slots[map[string]string] // of nodes
+	selectors   slots[map[string]string] // node selectors
 	constraints slots[[]v1.TopologySpreadConstraint]
 	demands     slots[*Demand]
-	scopes      slots[*TermScope] // of one namespace each
+	scopes      slots[*TermScope] // each of one namespace
 	shapes      slots[*Shape]
 	specs       slots[*Spec]
 }
 
-// slots has one place for all keys that are equal modulo their number; it holds the latest value.
+// slots has one place for all keys that are equal modulo the number of places. The place holds the
+// value added last.
 type slots[T any] [128]struct {
 	key   digest
 	value T
 }
 
-// get returns the known value of the key, if it is the same as the given one, or else remembers the
-// given one.
+// get returns the known value of the key if it is the same as the given value. Otherwise it
+// remembers and returns the given value.
 func (s *slots[T]) get(key digest, value T, same func(a, b T) bool) T {
 	at := &s[key[0]%uint64(len(s))]
 	if at.key != key || !same(at.value, value) {
@@ -53,8 +54,8 @@ func (s *slots[T]) at(key digest) (value T) {
 	return value
 }
 
-// shareText returns an equal text seen before, if it is still remembered: of texts with the same
-// hash only the last one is.
+// shareText returns an equal text seen before, if it is still remembered: only the last of the
+// texts with the same hash is remembered.
 func (s *shares) shareText(t string) string {
 	if t == "" {
 		return ""
@@ -107,7 +108,7 @@ func (s *shares) shapeOf(from *v1.PodSpec) *Shape {
 		HostNetwork: from.HostNetwork, HostUsers: from.HostUsers, RuntimeClassName: from.RuntimeClassName,
 	}
 	if policy := from.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
-		shape.PreemptionPolicy = policy // all else is the default
+		shape.PreemptionPolicy = policy // every other policy is the default
 	}
 	if s.alone {
 		return shape
@@ -139,7 +140,7 @@ func (s *shares) extrasOf(pod *v1.Pod) *Extras {
 		return noExtras
 	}
 	if len(from.ResourceClaims) > 0 {
-		status := pod.Status // a pointer into the pod would keep all of it
+		status := pod.Status // a pointer into the pod would retain the whole pod
 		extras.Status = &status
 	}
 	return &extras
@@ -290,5 +291,5 @@ func (s *shares) nodeSelectorOf(selector map[string]string) map[string]string {
 	return s.selectors.get(h.sum(), selector, sayAll[map[string]string])
 }
 
-// sayAll is for values completely described by their digests.
+// sayAll is the comparison for values completely described by their digests.
 func sayAll[T any](_, _ T) bool { return true }

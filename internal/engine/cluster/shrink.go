@@ -5,14 +5,14 @@ package cluster
 
 import "maps"
 
-// The minimum size of a table or an array, and its minimum ratio to the size of the contents, for
-// replacing it: small ones are not worth the effort, and with a factor of four each copy is paid
-// for by at least three times as many deletions.
+// The minimum size of a table or an array for replacing it, and the minimum ratio of its size to
+// the size of the contents. Replacing small tables is not worthwhile, and with a factor of four
+// each copied entry is preceded by at least three deletions.
 const worthShrinking, timesTooLarge = 1 << 8, 4
 
 // Shrunk returns the map, or a copy of it if its table is many times larger than its contents:
 // deleting entries does not free their memory. Call it after each addition or each deletion. most
-// belongs to the map, and starts at 0: the maximum number of entries in the table so far.
+// belongs to the map: it is the maximum number of entries in the table so far, and starts at 0.
 func Shrunk[M ~map[K]V, K comparable, V any](m M, most *int) M {
 	*most = max(*most, len(m))
 	if *most < worthShrinking || len(m) > *most/timesTooLarge {

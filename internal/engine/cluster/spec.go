@@ -14,8 +14,8 @@ import (
 // Spec is the part of a spec shared by the pods of a class: the fields that may affect decisions,
 // and the names of containers. Everything else, such as environments and mounts, is individual. It
 // is much smaller than a v1.PodSpec, since there may be as many classes as pods: the part shared by
-// most workloads is in a Shape, rare fields are in Extras and Spread. All of these are immutable
-// and never nil.
+// most workloads is in a Shape, rare fields are in Extras and Spread. Shape, Extras and Spread are
+// immutable and never nil.
 type Spec struct {
 	*Shape
 	*Extras
@@ -23,7 +23,7 @@ type Spec struct {
 	NodeAffinity *v1.NodeAffinity
 	Containers   []Container
 
-	terms *Terms // those of the class
+	terms *Terms // terms of the class
 }
 
 // Shape is the part of specs shared by many workloads.
@@ -53,7 +53,7 @@ type Extras struct {
 	InitContainers  []Container
 	Overhead        v1.ResourceList
 	Resources       *v1.ResourceRequirements
-	Volumes         []v1.Volume // resources that not every node can provide
+	Volumes         []v1.Volume // volumes that not every node can provide
 	ResourceClaims  []v1.PodResourceClaim
 	SchedulingGates []v1.PodSchedulingGate
 	SchedulingGroup *v1.PodSchedulingGroup
@@ -64,8 +64,8 @@ type Extras struct {
 
 var noExtras = &Extras{}
 
-// Container is the same for a container. It omits limits, probes, commands and mounts. Its
-// ContainerExtras are not nil.
+// Container is the part of a container shared by the pods of a class. It omits limits, probes,
+// commands and mounts. Its ContainerExtras are not nil.
 type Container struct {
 	Name, Image string
 	Requests    v1.ResourceList

@@ -13,8 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Terms are the terms of a class for pod affinity and anti-affinity. None of the pointers is nil,
-// and their targets are immutable: few workloads have terms of more than one kind.
+// Terms are the terms of a class for pod affinity and anti-affinity. Its pointers are never nil and
+// their targets are immutable. The kinds of terms are separate because few workloads have terms of
+// more than one kind.
 type Terms struct {
 	*RequiredTerms
 	*PreferredTerms
@@ -23,9 +24,10 @@ type Terms struct {
 	// Affinities is a digest of the four lists: classes with equal digests treat other pods alike.
 	Affinities [2]uint64
 
-	// SelectsNamespaces: one of the terms selects namespaces by their labels.
+	// SelectsNamespaces reports that one of the terms selects namespaces by their labels.
 	SelectsNamespaces bool
-	// There is any affinity, a pod affinity, a pod anti-affinity, including empty ones.
+	// The fields report whether the pod has any affinity, a pod affinity, or a pod anti-affinity,
+	// including empty ones.
 	hasAny, hasPods, hasAnti bool
 }
 
@@ -46,7 +48,7 @@ type unreadTerms struct {
 var (
 	noRequiredTerms, noPreferredTerms, noUnreadTerms = &RequiredTerms{}, &PreferredTerms{}, &unreadTerms{}
 
-	// The terms of most pods, and of pods with only node affinity.
+	// noTerms are the terms of most pods, noPodTerms the terms of pods with only node affinity.
 	noTerms, noPodTerms = newTerms(), newTerms()
 )
 
@@ -99,8 +101,8 @@ func (t *Term) Matches(class *PodClass, namespace labels.Set) bool {
 	return t.Selector.Matches(class.Labels)
 }
 
-// HasAffinity reports whether the pods have pod affinity or anti-affinity of any kind, even an
-// empty one.
+// HasAffinity reports whether the pods have pod affinity or anti-affinity of any kind, including
+// empty affinity.
 func (t *Terms) HasAffinity() bool { return t.hasPods || t.hasAnti }
 
 // CountRequired counts the required terms, valid or not.
@@ -151,7 +153,7 @@ func (s *shares) termsOf(a *v1.Affinity, namespace string, read *selectorReader)
 		t.unreadTerms = &unreadTerms{TermError: r.err, written: pods}
 	}
 	h := hasher{}
-	h.addString(namespace) // terms without namespaces select in this one
+	h.addString(namespace) // terms without namespaces select pods in this namespace
 	h.addAffinity(pods)
 	t.Affinities = h.sum()
 	return t
@@ -162,13 +164,13 @@ type termReader struct {
 	*shares
 	selectors *selectorReader
 	namespace string
-	err       error // why terms cannot be parsed
+	err       error // reason the terms cannot be parsed
 
-	said              bool // the read part covers all that is written
+	said              bool // the parsed terms represent the affinity completely
 	selectsNamespaces bool
 }
 
-// readList parses a list of terms. Like upstream, it returns none of them if one is invalid.
+// readList parses a list of terms. Like upstream, it returns no terms if one of them is invalid.
 func (r *termReader) readList(list []v1.PodAffinityTerm) []Term {
 	if len(list) == 0 {
 		return nil
@@ -238,7 +240,7 @@ func (s *shares) scopeOf(namespace, topologyKey string) *TermScope {
 	return s.scopes.get(key, scope, sayAll[*TermScope])
 }
 
-// affinity returns the affinity in API form, including the one for nodes.
+// affinity returns the affinity in API form, including the node affinity.
 func (t *Terms) affinity(nodes *v1.NodeAffinity) *v1.Affinity {
 	if !t.hasAny {
 		return nil

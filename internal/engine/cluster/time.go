@@ -10,7 +10,7 @@ import (
 )
 
 // Time is a time of a pod, in a third of the memory of a [time.Time]: nanoseconds since 1970. Zero
-// is an unset time, and precedes every other one; the first nanosecond of 1970 counts as the
+// is an unset time, and precedes every set time. The first nanosecond of 1970 is represented by the
 // second.
 type Time int64
 

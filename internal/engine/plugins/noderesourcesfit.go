@@ -238,7 +238,7 @@ func (f *NodeResourcesFit) readerFor(c *cluster.Cluster, p *cluster.Pod) *resour
 func (f *NodeResourcesFit) Scored() []config.ResourceSpec { return f.specs }
 
 // ScoreByRoom implements [RoomScorer]. Equal weights cancel out of the mean, so LeastAllocatedRule
-// omits them; any other weights require a call of Of.
+// omits them; any other weights require a call of RoomScore.Score.
 func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader := f.readerFor(c, p)
 	score := RoomScore{Only: reader.roomOnly(), Score: f.roomScore}

@@ -30,7 +30,7 @@ type RoomScorer interface {
 // RoomScore scores nodes for a pod.
 type RoomScore struct {
 	Skips bool // the pod is not scored
-	Only  bool // only the node's Room counts, and Score is the score
+	Only  bool // the score depends only on the node's Room, and Score computes it
 
 	// CPU and Memory are the pod's amounts as counted by the score.
 	CPU, Memory int64
@@ -39,8 +39,8 @@ type RoomScore struct {
 	Rule  RoomRule
 }
 
-// RoomRule identifies the formula of Of for bulk scoring, which computes it without a call per
-// node. Of remains the definition.
+// RoomRule identifies the formula of RoomScore.Score for bulk scoring, which applies the formula
+// without a call per node. Score remains the definition.
 type RoomRule uint8
 
 const (
