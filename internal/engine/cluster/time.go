@@ -10,8 +10,8 @@ import (
 )
 
 // Time is a time of a pod, in a third of the memory of a [time.Time]: nanoseconds since 1970. Zero
-// is an unset time, and precedes every set time. The first nanosecond of 1970 is represented by the
-// second.
+// is an unset time, and precedes every set time. The very beginning of 1970 is stored as one
+// nanosecond later.
 type Time int64
 
 // TimeOf converts a time.

@@ -13,16 +13,16 @@ import (
 )
 
 // fewInitContainers is the number of init containers that the library adds up in acceptable time:
-// its cost grows with the square of the init containers and their named resources, and a tenant's
-// pod has room for thousands.
+// its cost grows with the square of the number of init containers and of their named resources, and
+// a tenant's pod has room for thousands of both.
 const fewInitContainers = 16
 
 // OnlyContainers are the options for adding up containers, without pod-level resources and
 // overhead.
 var OnlyContainers = helper.PodResourcesOptions{SkipPodLevelResources: true, ExcludeOverhead: true}
 
-// PodRequests is the library's function of that name, in time linear in the pod. The result may
-// share memory with the pod, so callers must not modify it.
+// PodRequests is the library's function PodRequests in linear time. The result may share memory
+// with the pod, so callers must not modify it.
 func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
 	condensed, options, sum := condensePod(pod, options, false)
 	// The library combines pod-level requests with the requests of containers.
@@ -37,23 +37,24 @@ func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceLis
 	return sum
 }
 
-// PodLimits is the library's function of that name, in time linear in the pod.
+// PodLimits is the library's function PodLimits in linear time.
 func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
 	condensed, options, _ := condensePod(pod, options, true)
 	return helper.PodLimits(condensed, options)
 }
 
-// fewContainers and fewResources are the numbers of containers, and of their amounts, that the
-// library adds up fast enough.
+// fewContainers and fewResources are the maximum numbers of containers, and of the amounts they
+// list, that the library adds up fast enough.
 const (
 	fewContainers = 100
 	fewResources  = 500
 )
 
-// condensePod returns a pod with the requests or limits of the given pod but only one container, if
-// the pod has more than a few; otherwise the pod itself. The library takes the largest of a pod's
-// desired, allocated and actuated resources. condensePod adds up each where they may differ, and
-// assigns all to the one container. all is the containers' sum if the three are equal.
+// condensePod returns a pod with the requests or limits of the given pod but only one container. It
+// returns the pod itself if the pod has few containers. The library takes the largest of a pod's
+// desired, allocated and actuated resources. If these may differ, condensePod adds up each of the
+// three, and assigns all three sums to the one container. all is the sum over the containers if the
+// three are equal.
 //
 //	init a: 3 CPU, sidecar b: 1 CPU, containers c: 1 CPU and d: 1 CPU
 //	-> one container "all" of 3 CPU: max(b + c + d, a)
@@ -74,14 +75,15 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 		}
 		return list
 	}
-	// The resources admitted by the kubelet, or, until reported, the desired ones.
+	// The resources admitted by the kubelet, or the desired resources until the kubelet reports
+	// them.
 	allocated := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
 		if s != nil && s.AllocatedResources != nil {
 			return s.AllocatedResources
 		}
 		return desired(c.Resources.Requests)
 	}
-	// The container's actual resources, or, until reported, the admitted ones.
+	// The container's actual resources, or the admitted resources until the kubelet reports them.
 	actuated := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
 		if s != nil && s.Resources != nil && s.Resources.Requests != nil {
 			return s.Resources.Requests
@@ -99,7 +101,7 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 	// Pod-wide amounts, overhead and pod-level resources, are left to the library.
 	condensed.Spec.InitContainers, condensed.Status.InitContainerStatuses, condensed.Status.ContainerStatuses = nil, nil, nil
 	asked, status := v1.ResourceRequirements{}, v1.ContainerStatus{Name: "all", Resources: &v1.ResourceRequirements{}}
-	// Without statuses the three are equal, and added up once.
+	// Without statuses the three amounts are equal, and are added up once.
 	same := !infeasible && len(pod.Status.InitContainerStatuses)+len(pod.Status.ContainerStatuses) == 0
 	switch {
 	case toLimits:
@@ -118,7 +120,7 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 		}
 	}
 	condensed.Spec.Containers = []v1.Container{{Name: "all", Resources: asked}}
-	// Without this option the library ignores statuses.
+	// The library reads statuses only with this option.
 	if options.UseStatusResources {
 		condensed.Status.ContainerStatuses = []v1.ContainerStatus{status}
 	}
@@ -126,10 +128,10 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 	return &condensed, options, all
 }
 
-// aggregateRequests is the larger of the sum of containers and sidecars, and the peak while init
-// containers run. Each container counts with the amounts from of, and with those from missing for
-// resources it does not name. Init containers run one after the other, each next to the sidecars
-// started before it:
+// aggregateRequests is the maximum of two amounts: the sum of containers and sidecars, and the peak
+// while init containers run. Each container counts with the amounts returned by of, and with the
+// amounts in missing for resources that it does not name. Init containers run one after the other,
+// each together with the sidecars started before it:
 //
 //	init a: 3, sidecar b: 1, init c: 4, container d: 2
 //	sum of b and d: 3; peak: max(a, b + c) = 5; result: 5
@@ -144,8 +146,8 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		maps.Copy(full, list)
 		return full
 	}
-	// Containers are added before merging in missing amounts, which would copy a map for each of
-	// them.
+	// Add the containers before the missing amounts: merging these into each container would copy a
+	// map per container.
 	sum := make(v1.ResourceList, max(mostListed(pod.Spec.Containers), mostListed(pod.Spec.InitContainers)))
 	for i := range pod.Spec.Containers {
 		list := of(&pod.Spec.Containers[i], statuses[pod.Spec.Containers[i].Name])
@@ -160,7 +162,7 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	}
 
 	sidecar := func(c v1.Container) bool { return IsSidecar(&c) }
-	if !slices.ContainsFunc(pod.Spec.InitContainers, sidecar) { // the peak is a single container's
+	if !slices.ContainsFunc(pod.Spec.InitContainers, sidecar) { // without sidecars the peak is that of a single container
 		for i := range pod.Spec.InitContainers {
 			for name, amount := range has(&pod.Spec.InitContainers[i]) {
 				raiseAmount(sum, name, amount)
@@ -207,7 +209,7 @@ func statusesByName(pod *v1.Pod) map[string]*v1.ContainerStatus {
 	all := map[string]*v1.ContainerStatus{}
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range slices.Backward(list) {
-			all[list[i].Name] = &list[i] // the first with a name counts
+			all[list[i].Name] = &list[i] // the first status with a name counts
 		}
 	}
 	return all

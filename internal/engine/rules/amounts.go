@@ -11,9 +11,9 @@ import (
 )
 
 // Amount is a quantity in the units of decisions: CPU in thousandths, everything else in ones,
-// rounded up. It saturates at the largest int64, which no node can exceed. (Quantity.Value and
-// MilliValue return 0 or wrap around there, which would turn an excessive request into an empty
-// one.)
+// rounded up. It saturates at the largest int64, which no node can exceed. (For larger quantities,
+// Quantity.Value and MilliValue return 0 or wrap around, which would turn an excessive request into
+// an empty request.)
 //
 //	cpu 1500m -> 1500    cpu 0.5m -> 1    memory 1Ki -> 1024    memory 1500m -> 2
 func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
@@ -21,7 +21,7 @@ func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		whole, most = 1000, most/1000
 	}
-	// Comparing a quantity is the dearest step here, and most are whole numbers.
+	// Comparing quantities is the most expensive step, and most quantities are whole numbers.
 	if v, ok := quantity.AsInt64(); ok && -most <= v && v <= most {
 		return v * whole
 	}

@@ -12,8 +12,9 @@ import (
 // Label is one label.
 type Label struct{ Key, Value string }
 
-// Labels are the labels of an object, in a fraction of the memory of a map: a map of one entry has
-// room for eight. nil is empty. Labels are immutable and implement labels.Labels.
+// Labels are the labels of an object, in a fraction of the memory of a map, which has room for
+// eight entries even if it holds only one. nil is empty. Labels are immutable and implement
+// labels.Labels.
 type Labels struct {
 	list []Label // sorted by key, without duplicates
 }

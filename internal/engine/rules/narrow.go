@@ -9,12 +9,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// manyAmounts is the least number of listed amounts that makes dropping the unused ones worthwhile.
+// manyAmounts is the least number of listed amounts that makes dropping unused amounts worthwhile.
 const manyAmounts = 64
 
 // RequestsOf adds up a pod's requests for some resources by a rule: Requests, ScoreRequests and
-// similar rules, which add up each resource separately. A tenant's pod may list tens of thousands.
-// The result may contain further resources.
+// similar rules, which add up each resource separately. It reads only the named resources of large
+// pods, because a tenant's pod may list tens of thousands. The result may contain further
+// resources.
 func RequestsOf(pod *v1.Pod, rule func(*v1.Pod) v1.ResourceList, names ...v1.ResourceName) v1.ResourceList {
 	if listedAmounts(pod) > manyAmounts {
 		pod = narrowPod(pod, names)
@@ -32,9 +33,9 @@ func listedAmounts(pod *v1.Pod) (sum int) {
 	return sum
 }
 
-// narrowPod returns a pod with containers that request the same of these resources, and nothing
-// else. It keeps pod-level resources and overhead, which are separate lists. It drops limits, which
-// the rules do not read.
+// narrowPod returns a copy of the pod with containers that request only these resources, in the
+// same amounts. It keeps pod-level resources and overhead, which are separate lists. It drops
+// limits, which the rules do not read.
 func narrowPod(pod *v1.Pod, names []v1.ResourceName) *v1.Pod {
 	less := *pod
 	less.Spec.Containers = narrowContainers(pod.Spec.Containers, names)
@@ -44,8 +45,8 @@ func narrowPod(pod *v1.Pod, names []v1.ResourceName) *v1.Pod {
 	return &less
 }
 
-// narrowContainers keeps the parts of a container read by the rules: its name finds its status, its
-// restart policy makes it a sidecar.
+// narrowContainers keeps the parts of a container read by the rules: its name, which finds its
+// status, and its restart policy, which makes it a sidecar.
 func narrowContainers(list []v1.Container, names []v1.ResourceName) []v1.Container {
 	all := make([]v1.Container, len(list))
 	for i := range list {
@@ -58,7 +59,7 @@ func narrowContainers(list []v1.Container, names []v1.ResourceName) []v1.Contain
 	return all
 }
 
-// narrowStatuses does the same for the allocated and actual resources of containers.
+// narrowStatuses is narrowContainers for the allocated and actual resources of containers.
 func narrowStatuses(list []v1.ContainerStatus, names []v1.ResourceName) []v1.ContainerStatus {
 	all := slices.Clone(list)
 	for i := range all {
@@ -72,7 +73,7 @@ func narrowStatuses(list []v1.ContainerStatus, names []v1.ResourceName) []v1.Con
 }
 
 // narrowAmounts keeps some entries of a list. nil stays nil: the library distinguishes a status
-// without amounts from one of zeroes.
+// without amounts from a status with amounts of zero.
 func narrowAmounts(all v1.ResourceList, names []v1.ResourceName) v1.ResourceList {
 	if all == nil {
 		return nil

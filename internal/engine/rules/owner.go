@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The Kubernetes controllers that create pods, and Node, which owns static pods. A kind of the same
-// name in another API group is a controller like any other.
+// The Kubernetes controllers that create pods, and Node, which owns static pods. A kind with the
+// same name in another API group gets no special treatment.
 var (
 	Deployment            = appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind()
 	ReplicaSet            = appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind()
@@ -34,7 +34,7 @@ func KindOf(controller *metav1.OwnerReference) schema.GroupKind {
 	}
 	group, _, grouped := strings.Cut(controller.APIVersion, "/")
 	if !grouped {
-		group = "" // the core API has only a version
+		group = "" // the core API has a version but no group
 	}
 	return schema.GroupKind{Group: group, Kind: controller.Kind}
 }
@@ -59,7 +59,7 @@ func ControllerRef(object metav1.Object) string {
 type Owner struct {
 	Namespace string
 	UID       types.UID
-	Kind      schema.GroupKind // with Name, only if there is no UID
+	Kind      schema.GroupKind // Kind and Name are set only if there is no UID
 	Name      string
 }
 
@@ -80,7 +80,8 @@ func OwnerBy(namespace string, controller *metav1.OwnerReference) Owner {
 	return Owner{Namespace: namespace, Kind: KindOf(controller), Name: controller.Name}
 }
 
-// AsOwner returns, from the controller itself, the result of OwnerOf for the objects it creates.
+// AsOwner returns the Owner of the objects created by the given controller, equal to the result of
+// OwnerOf for these objects.
 func AsOwner(kind schema.GroupKind, controller metav1.Object) Owner {
 	if uid := controller.GetUID(); uid != "" {
 		return Owner{Namespace: controller.GetNamespace(), UID: uid}
@@ -93,12 +94,12 @@ func AsOwner(kind schema.GroupKind, controller metav1.Object) Owner {
 type Predecessor struct {
 	Namespace, Name string
 	UID             types.UID
-	Owner           types.UID // of its controller
+	Owner           types.UID // UID of its controller
 }
 
 // MayBeSucceededBy reports whether a pod can be the controller's replacement. The successor of a
-// StatefulSet's pod has its name. For other controllers the pairing of several such pods is
-// unknown: all of them may be successors.
+// StatefulSet's pod has the same name. Pods of other controllers cannot be paired with their
+// successors, so all new pods of the controller may be successors.
 func (p Predecessor) MayBeSucceededBy(next *v1.Pod) bool {
 	controller := metav1.GetControllerOfNoCopy(next)
 	return controller != nil && controller.UID == p.Owner && p.Owner != "" && next.Namespace == p.Namespace && next.UID != p.UID &&

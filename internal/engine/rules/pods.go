@@ -10,11 +10,11 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Priority is the pod's priority; a pod stored before any class assigned one has priority 0.
+// Priority is the pod's priority, or 0 for a pod stored before a priority class could assign one.
 func Priority(pod *v1.Pod) int32 { return corev1.PodPriority(pod) }
 
-// QOS is the pod's class of service from its status, or, while the status lacks it, from its
-// requests and limits.
+// QOS is the pod's class of service from its status. While the status lacks the class, it is
+// computed from requests and limits.
 func QOS(pod *v1.Pod) v1.PodQOSClass { return qos.GetPodQOS(pod) }
 
 // ComputeQOS is the class of service derived from the pod's requests and limits, regardless of its
@@ -49,8 +49,8 @@ func IsBestEffort(pod *v1.Pod) bool {
 	return true
 }
 
-// IsTerminal reports whether the pod has run to its end: it holds no resources, counts for no
-// constraint and is never scheduled or evicted.
+// IsTerminal reports whether the pod has run to its end: such a pod holds no resources, does not
+// count for constraints, and is never scheduled or evicted.
 func IsTerminal(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }

@@ -11,16 +11,16 @@ import (
 
 // Requests is a pending pod's request, compared by the filter with a node's free room: the larger
 // of the sum of its containers and sidecars and the peak of its init containers, replaced by
-// pod-level resources if given, plus overhead. The pod's status does not count: it has not been
-// actuated yet.
+// pod-level resources if given, plus overhead. The pod's status does not count, because a pending
+// pod has not been actuated.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, helper.PodResourcesOptions{})
 }
 
-// RequestsPlaced is the amount a pod takes from its node. During a resize this is, per resource,
-// the largest of the pod's desired, allocated and actuated requests; desired requests do not count
-// once the resize was found infeasible. NodeResourcesBalancedAllocation uses the same sum for the
-// pending pod, where it equals Requests.
+// RequestsPlaced is the amount a pod takes from its node. During a resize, it is the largest of the
+// pod's desired, allocated and actuated requests for each resource. Desired requests do not count
+// once the resize has been found infeasible. NodeResourcesBalancedAllocation uses RequestsPlaced
+// for the pending pod as well; for a pending pod it equals Requests.
 func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, placed)
 }
@@ -28,7 +28,7 @@ func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
 // ScoreRequests is a pending pod's request as seen by the NodeResourcesFit score: each container,
 // init container and sidecar without a request for cpu or memory counts with 100m or 200Mi. An
 // explicit 0 stays 0. Pod-level requests do not count here, although they do for the filter and
-// once the pod is placed: upstream's scorer does not see them, and scores depend on it.
+// once the pod is placed: upstream's scorer ignores them, and scores must match.
 func ScoreRequests(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, helper.PodResourcesOptions{
 		SkipPodLevelResources:       true,
@@ -51,11 +51,11 @@ func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 }
 
 // PlainRequests sums up the requested CPU (in thousandths) and memory of a plain pod without the
-// helper's maps: the pod has only containers, requesting nothing else. scoreCPU and scoreMemory are
-// the same by ScoreRequests. ok is false for all other pods.
+// helper's maps: a plain pod has only containers that request nothing else. scoreCPU and
+// scoreMemory are its ScoreRequests. ok is false for all other pods.
 func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bool) {
 	spec := &pod.Spec
-	// A resize, or anything combined with the sum by the library, takes the long way.
+	// Pods with a resize, or with fields that the library combines with the sum, are not plain.
 	if len(spec.InitContainers) > 0 || spec.Overhead != nil || spec.Resources != nil || len(pod.Status.ContainerStatuses) > 0 ||
 		pod.Status.Resources != nil || pod.Status.AllocatedResources != nil || helper.IsPodResizeInfeasible(pod) {
 		return 0, 0, 0, 0, false
@@ -75,7 +75,7 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 				scores[k].Add([2]resource.Quantity{defaultCPU, defaultMemory}[k])
 			}
 		}
-		// It also requests something else.
+		// The container requests further resources.
 		if named < len(requests) {
 			return 0, 0, 0, 0, false
 		}
@@ -94,7 +94,7 @@ var placed = helper.PodResourcesOptions{
 }
 
 // The assumed requests of a container without requests when nodes are scored, so that nodes with
-// many such pods do not all look free. Upstream's numbers (pkg/scheduler/util/pod_resources.go),
+// many such pods do not seem free. Upstream's numbers (pkg/scheduler/util/pod_resources.go),
 // arbitrary since 2015.
 var (
 	defaultCPU    = *resource.NewMilliQuantity(100, resource.DecimalSI)

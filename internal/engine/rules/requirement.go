@@ -25,10 +25,11 @@ type Requirement struct {
 	table    *valueTable
 }
 
-// valueTable is a hash table of the indices in Values, from 1. It exists only for many values.
+// valueTable is a hash table of the indices in Values, counted from 1. It exists only for many
+// values.
 type valueTable struct{ places []int32 }
 
-// Up to fewValues are compared one by one, which costs less than hashing.
+// Up to fewValues values are compared one by one, which costs less than hashing.
 const fewValues = 8
 
 var valueSeed = maphash.MakeSeed() // random, to prevent prepared collisions
@@ -55,8 +56,8 @@ func newRequirement(key string, operator selection.Operator, values []string) Re
 	return r
 }
 
-// findValue returns the slot in places of the value, or the free slot for it: the first one from
-// its hash on. It requires a table.
+// findValue returns the slot in places of the value, or the free slot for it, which is the first
+// free slot at or after its hash. It requires a table.
 func (r *Requirement) findValue(value string) (at uint64, known bool) {
 	places := r.table.places
 	last := uint64(len(places) - 1)
@@ -72,7 +73,7 @@ func (r *Requirement) findValue(value string) (at uint64, known bool) {
 func (r *Requirement) distinctValues() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, value := range r.Values {
-			// For a value listed twice the table has only the first index.
+			// For a repeated value, the table has only the first index.
 			again := r.table == nil && slices.Contains(r.Values[:i], value)
 			if r.table != nil {
 				at, _ := r.findValue(value)
@@ -85,8 +86,9 @@ func (r *Requirement) distinctValues() iter.Seq[string] {
 	}
 }
 
-// mergeRequirements returns the requirement met exactly if all are met. All must have the same key
-// and operator: the result lists the values in all lists for In, or in any list for NotIn.
+// mergeRequirements returns the requirement that is met exactly if all requirements of the list are
+// met. All must have the same key and operator: the result lists the values in all lists for In, or
+// in any list for NotIn.
 func mergeRequirements(list []Requirement) Requirement {
 	first := &list[0]
 	if len(list) == 1 {
@@ -95,7 +97,7 @@ func mergeRequirements(list []Requirement) Requirement {
 
 	var values []string
 	switch first.Operator {
-	// Values in all lists: those of the first list missing from no other.
+	// The result has the values of the first list that are in all other lists.
 	case selection.In:
 		for _, value := range first.Values {
 			if !slices.ContainsFunc(list[1:], func(r Requirement) bool { return !r.listsValue(value) }) {
@@ -127,8 +129,8 @@ func (r *Requirement) String() string {
 	return r.Key + " " + string(r.Operator) + " (" + strings.Join(append(values, more...), ",") + ")"
 }
 
-// firstOf returns the first few of a list, and the number of the rest, in words. Appending to the
-// result does not modify the list.
+// firstOf returns the first few elements of a list, and a text with the number of remaining
+// elements. Appending to the result does not modify the list.
 func firstOf[T any](list []T, few int) (first []T, more []string) {
 	if len(list) <= few {
 		return list, nil
@@ -176,7 +178,7 @@ func CheckRequirement(key string, operator selection.Operator, values []string) 
 	} else if isPlainKey(key) && takesValues(operator, values) {
 		return nil
 	} else if takesValues(operator, values) {
-		operator, values = selection.Exists, nil // only the key needs checking
+		operator, values = selection.Exists, nil // only the key remains to be checked
 	}
 	_, err := labels.NewRequirement(key, operator, append([]string(nil), values...))
 	return err
@@ -191,8 +193,8 @@ func ValidRequirement(key string, operator selection.Operator, values []string) 
 	return CheckRequirement(key, operator, values) == nil
 }
 
-// isNoKey reports whether the text is certainly an invalid label key. It may be invalid even if the
-// result is false.
+// isNoKey reports whether the text is certainly an invalid label key. If the result is false, the
+// key may still be invalid.
 func isNoKey(text string) bool {
 	prefix, name, prefixed := strings.Cut(text, "/")
 	if !prefixed {
@@ -201,8 +203,8 @@ func isNoKey(text string) bool {
 	return !isPlain(name) || prefix == "" || strings.Trim(prefix, "abcdefghijklmnopqrstuvwxyz0123456789.-") != ""
 }
 
-// takesValues reports whether an operator certainly takes that many values, already known to be
-// valid label values. If false, the library decides.
+// takesValues reports whether an operator certainly takes this number of values, which are already
+// known to be valid label values. If the result is false, the library decides.
 func takesValues(operator selection.Operator, values []string) bool {
 	switch operator {
 	case selection.In, selection.NotIn:
@@ -222,7 +224,7 @@ func takesValues(operator selection.Operator, values []string) bool {
 }
 
 // labelNameErrors returns the errors of [metavalidation.ValidateLabelName], which uses regular
-// expressions. It calls that only in unusual cases.
+// expressions. It calls ValidateLabelName only in unusual cases.
 func labelNameErrors(key string, path *field.Path) field.ErrorList {
 	if isPlainKey(key) {
 		return nil
@@ -230,8 +232,8 @@ func labelNameErrors(key string, path *field.Path) field.ErrorList {
 	return metavalidation.ValidateLabelName(key, path)
 }
 
-// isPlainKey reports whether the text is certainly a label key. It may be one even if the result is
-// false.
+// isPlainKey reports whether the text is certainly a label key. If the result is false, the text
+// may still be a label key.
 func isPlainKey(text string) bool {
 	prefix, name, prefixed := strings.Cut(text, "/")
 	if !prefixed {
@@ -241,7 +243,7 @@ func isPlainKey(text string) bool {
 	if prefix == "" || len(prefix) > longest {
 		return false
 	}
-	joins := true // a dot or a dash must not be at an end, or next to another one
+	joins := true // dots and dashes must not be at an end, or adjacent
 	for i := range len(prefix) {
 		switch c := prefix[i]; {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
@@ -255,8 +257,8 @@ func isPlainKey(text string) bool {
 	return !joins && isPlain(name)
 }
 
-// isPlain reports whether the text is both a label key without a prefix and a label value. It may
-// be a value even if the result is false.
+// isPlain reports whether the text is both a label key without a prefix and a label value. If the
+// result is false, the text may still be a label value.
 func isPlain(text string) bool {
 	const longest = 63
 	if text == "" || len(text) > longest {

@@ -23,12 +23,12 @@ func IsExtendedResource(name v1.ResourceName) bool {
 	if isNative(name) || strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) {
 		return false
 	}
-	// A quota counts it under this longer name, which must also be valid.
+	// A quota counts the resource under this longer name, which must be valid as well.
 	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// isNative reports whether the name is Kubernetes' own: without a domain, or with kubernetes.io in
-// it. Like upstream it accepts the domain anywhere in the name.
+// isNative reports whether the name belongs to Kubernetes: it has no domain, or contains
+// kubernetes.io. Like upstream it accepts kubernetes.io anywhere in the name.
 func isNative(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
@@ -51,7 +51,7 @@ func quotaOf(name v1.ResourceName) v1.ResourceName {
 	return v1.ResourceName(short)
 }
 
-// isDivisible reports whether an amount of huge pages is a whole number of them. It is false for a
+// isDivisible reports whether an amount of huge pages is a whole number of pages. It is false for a
 // name with an unreadable size.
 func isDivisible(name v1.ResourceName, quantity resource.Quantity) bool {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
@@ -82,8 +82,8 @@ var countedResources = map[v1.ResourceName]bool{
 	v1.ResourceServicesLoadBalancers:  true,
 }
 
-// standardResources are the names without a domain that the API knows
-// anywhere, in quotas as in containers.
+// standardResources are all names without a domain known to the API, for quotas as well as for
+// containers.
 var standardResources = map[v1.ResourceName]bool{
 	v1.ResourceCPU:                      true,
 	v1.ResourceMemory:                   true,

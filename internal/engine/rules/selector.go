@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Selector is a parsed label selector. It selects the same as a labels.Selector, but matching costs
-// about the size of the smaller side, the labels or the requirements, however many values are
-// listed: an object has room for 150,000 of them, and the goroutine deciding for all pods matches
-// selectors of every tenant. It is immutable, and safe for concurrent use.
+// Selector is a parsed label selector. It is equivalent to a labels.Selector, but the cost of
+// matching is proportional to the smaller number of labels or requirements, and independent of the
+// number of listed values. An object has room for 150,000 values, and the deciding goroutine
+// matches the selectors of every tenant. It is immutable, and safe for concurrent use.
 type Selector struct {
 	// requirements, if many, are sorted by key, with at most one per key and operator.
 	requirements []Requirement
@@ -27,28 +27,29 @@ type Selector struct {
 	nothing      bool  // it selects nothing
 }
 
-// oneLabel holds a selector of one label in one allocation: a cluster has as many of these as
-// workloads.
+// oneLabel holds a selector of one label in one allocation, because a cluster has as many such
+// selectors as workloads.
 type oneLabel struct {
 	Selector
 	requirement [1]Requirement
 	value       [1]string
 }
 
-// Up to fewRequirements are checked one by one.
+// Up to fewRequirements requirements are checked one by one.
 const fewRequirements = 8
 
 // Everything returns the selector without requirements, which matches all labels.
 func Everything() *Selector { return newSelector(nil) }
 
 // Nothing returns the selector that matches no labels, the meaning of a missing selector. An empty
-// one matches everything.
+// selector matches everything.
 func Nothing() *Selector { return nothing }
 
 var nothing = &Selector{nothing: true} // shared, since selectors are immutable
 
 // ReadSelector reads a selector like metav1.LabelSelectorAsSelector, with its errors. nil selects
-// nothing, an empty one everything. Lists of values are not copied, and must not change.
+// nothing, and an empty selector selects everything. Lists of values are not copied, and must not
+// change.
 func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 	if s == nil {
 		return Nothing(), nil
@@ -103,8 +104,8 @@ var operators = map[metav1.LabelSelectorOperator]selection.Operator{
 	metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
 }
 
-// SelectorOf returns the selector of everything with these labels; without labels it matches
-// everything. The API server has validated them.
+// SelectorOf returns the selector of all objects with these labels; without labels it matches
+// everything. The API server has validated the labels.
 func SelectorOf(set labels.Set) *Selector {
 	requirements := make([]Requirement, 0, len(set))
 	for key, value := range set {
@@ -113,9 +114,9 @@ func SelectorOf(set labels.Set) *Selector {
 	return newSelector(requirements)
 }
 
-// newSelector makes a selector of requirements, all to be met. It may sort and overwrite the slice.
-// It sorts many requirements, and merges those with the same key and operator, so that matchesFew
-// can find them by key.
+// newSelector makes a selector that matches if all requirements are met. It may sort and overwrite
+// the slice. It sorts many requirements, and merges those with the same key and operator, so that
+// matchesFew can find them by key.
 func newSelector(requirements []Requirement) *Selector {
 	s := &Selector{requirements: requirements, needed: -1}
 	if len(requirements) <= fewRequirements {
@@ -125,7 +126,7 @@ func newSelector(requirements []Requirement) *Selector {
 	slices.SortFunc(requirements, func(a, b Requirement) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator))
 	})
-	// In place: writing never overtakes reading.
+	// Merge in place: writing never overtakes reading.
 	s.requirements, s.needed = requirements[:0], 0
 	for i := 0; i < len(requirements); {
 		end := i + 1
@@ -146,7 +147,7 @@ func newSelector(requirements []Requirement) *Selector {
 	return s
 }
 
-// With returns the selector narrowed by other requirements. It modifies neither of the two.
+// With returns the selector narrowed by the requirements of other. It modifies neither selector.
 func (s *Selector) With(other *Selector) *Selector {
 	if s.nothing || other.nothing {
 		return Nothing()
@@ -172,7 +173,8 @@ func (s *Selector) ShareTexts(own *Labels, text func(string) string) {
 	}
 }
 
-// OfLabels returns the API's form of a selector without expressions; nil if it selects nothing.
+// OfLabels returns the API's form of a selector without expressions; nil if whether it selects
+// nothing.
 func (s *Selector) OfLabels() *metav1.LabelSelector {
 	if s.nothing {
 		return nil
@@ -191,13 +193,12 @@ func (s *Selector) OfLabels() *metav1.LabelSelector {
 func (s *Selector) Empty() bool { return !s.nothing && len(s.requirements) == 0 }
 
 // Matches reports whether the labels meet all requirements. labels.Set matches fastest; a node
-// passes itself, to avoid making a set of its labels.
+// implements labels.Labels itself, to avoid making a set of its labels.
 func (s *Selector) Matches(l labels.Labels) bool {
 	if s.nothing {
 		return false
 	}
-	// Only a set can be iterated. With more labels than requirements the loop below is the shorter
-	// one.
+	// Only a set can be iterated. With more labels than requirements, the loop below is shorter.
 	if s.needed >= 0 {
 		switch set := l.(type) {
 		case *Labels:
@@ -242,7 +243,8 @@ func (s *Selector) matchesFew(count int, all iter.Seq2[string, string]) bool {
 	return found == s.needed
 }
 
-// requirementsOn returns the requirements on a label. They must be sorted: needed is not -1.
+// requirementsOn returns the requirements on a label. The requirements must be sorted, that is,
+// needed must not be -1.
 func (s *Selector) requirementsOn(key string) []Requirement {
 	from, _ := slices.BinarySearchFunc(s.requirements, key, func(r Requirement, key string) int { return cmp.Compare(r.Key, key) })
 	to := from
@@ -258,7 +260,7 @@ func needLabel(of []Requirement) bool {
 }
 
 // Digest identifies the requirements of the selector within this process, regardless of repetitions
-// and order. It is far shorter than a text of all values.
+// and order. It is far shorter than a string of all values.
 func (s *Selector) Digest() (d [2]uint64) {
 	if s.nothing {
 		return [2]uint64{1, 1}
@@ -268,8 +270,8 @@ func (s *Selector) Digest() (d [2]uint64) {
 		for seed := range d {
 			values := uint64(0)
 			for value := range r.distinctValues() {
-				// Sums are independent of order, like values and requirements. distinctValues keeps
-				// a value listed twice from counting twice.
+				// Sums are independent of order, like values and requirements. distinctValues
+				// counts repeated values once.
 				values += maphash.String(digestSeeds[seed], value)
 			}
 			d[seed] += maphash.Comparable(digestSeeds[seed], requirementDigest{r.Key, r.Operator, values})

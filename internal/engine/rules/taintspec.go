@@ -21,12 +21,12 @@ type TaintChange struct {
 }
 
 // ParseTaintChange reads arguments in the form of `kubectl taint`: k=v:Effect and k:Effect add a
-// taint; the same with a trailing "-", and k-, remove one. It reports the first faulty argument.
-// Like kubectl it refuses to add and remove the same taint.
+// taint; the same forms with a trailing "-", and k-, remove taints. It reports the first faulty
+// argument. Like kubectl it refuses to add and remove the same taint.
 //
 //	key1=value1:NoSchedule   add
-//	key1:NoSchedule-         remove the one with this effect
-//	key1-                    remove all with this key
+//	key1:NoSchedule-         remove the taint with this effect
+//	key1-                    remove all taints with this key
 func ParseTaintChange(args []string) (TaintChange, error) {
 	var change TaintChange
 	for _, arg := range args {
@@ -42,14 +42,14 @@ func ParseTaintChange(args []string) (TaintChange, error) {
 		if err != nil {
 			return TaintChange{}, err
 		}
-		// The choice between the two values is ambiguous, so it is refused.
+		// Two values for one taint are ambiguous, so the change is refused.
 		if slices.ContainsFunc(change.Add, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {
 			return TaintChange{}, fmt.Errorf("taint %q: a second one with the same key and effect; give one value only", arg)
 		}
 		change.Add = append(change.Add, taint)
 	}
 
-	// Only after reading all arguments: their order does not matter.
+	// Compare after reading all arguments, because their order does not matter.
 	for _, add := range change.Add {
 		if slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return IsTakenOff(&add, &r) }) {
 			return TaintChange{}, fmt.Errorf("taint %q: cannot be put on and taken off at once", add.ToString())
@@ -73,8 +73,8 @@ func ParseTaint(spec string) (v1.Taint, error) {
 // effectNames is used in messages, in the order of the documentation.
 const effectNames = "NoSchedule, PreferNoSchedule or NoExecute"
 
-// parseTaint reads a taint to add or to remove; the latter may lack an effect. A value without an
-// effect is refused: "k=v-" would also remove taints with other values.
+// parseTaint reads a taint to add or to remove; a taint to remove may lack an effect. A value
+// without an effect is refused: "k=v-" would also remove taints with other values.
 func parseTaint(spec string) (v1.Taint, error) {
 	keyValue, effect, hasEffect := strings.Cut(spec, ":")
 	key, value, hasValue := strings.Cut(keyValue, "=")
@@ -85,7 +85,8 @@ func parseTaint(spec string) (v1.Taint, error) {
 	case hasValue && !hasEffect:
 		return taint, fmt.Errorf("taint %q: a value without an effect; write key=value:Effect", spec)
 	}
-	// Checked here as well, so that the message names the argument rather than a path in the node.
+	// The key is also checked here, so that the message names the argument rather than a path in
+	// the node.
 	if faults := validation.IsQualifiedName(key); len(faults) > 0 {
 		return taint, fmt.Errorf("taint %q: key %q: %s", spec, key, strings.Join(faults, "; "))
 	}
@@ -100,15 +101,15 @@ func isEffect(effect v1.TaintEffect) bool {
 	return KeepsOff.Has(effect) || Discourages.Has(effect)
 }
 
-// IsTakenOff reports whether a removal covers a taint: without an effect, it covers all of its key.
-// As in kubectl the value does not matter.
+// IsTakenOff reports whether a removal covers a taint. A removal without an effect covers all
+// taints with its key. As in kubectl the value does not matter.
 func IsTakenOff(taint, removal *v1.Taint) bool {
 	return removal.Key == taint.Key && (removal.Effect == "" || removal.Effect == taint.Effect)
 }
 
-// Apply returns the node's taints after the change, new ones first, like kubectl. A new taint
-// replaces the old one with the same key and effect; if their values are also equal, the old one
-// stays, with its timeAdded. Taints to remove may be missing. Apply does not modify taints.
+// Apply returns the node's taints after the change, new taints first, like kubectl. A new taint
+// replaces the old taint with the same key and effect; if their values are also equal, the old
+// taint stays, with its timeAdded. Taints to remove may be missing. Apply does not modify taints.
 func (c TaintChange) Apply(taints []v1.Taint) []v1.Taint {
 	left := slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool {
 		return slices.ContainsFunc(c.Remove, func(r v1.Taint) bool { return IsTakenOff(&t, &r) }) ||

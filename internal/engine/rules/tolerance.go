@@ -13,19 +13,20 @@ import (
 // a taint. A tenant's pod has room for tens of thousands, and every node may have different taints.
 // It is safe for concurrent use.
 type Tolerance struct {
-	few   []v1.Toleration              // all of them, unless the next two are set
+	few   []v1.Toleration              // all tolerations, unless equal and keyed are set
 	equal map[keyValue][]v1.Toleration // with the operator Equal
-	keyed map[string][]v1.Toleration   // with any other operator; "": for all keys
+	keyed map[string][]v1.Toleration   // with any other operator; the key "" holds tolerations for all keys
 }
 
 // keyValue is the key and value matched by a toleration with the operator Equal.
 type keyValue struct{ key, value string }
 
-// Up to fewTolerations are checked one by one.
+// Up to fewTolerations tolerations are checked one by one.
 const fewTolerations = 32
 
 // NewTolerance reads a list of tolerations, which must not change. From a long list it drops
-// duplicates, regardless of their tolerationSeconds: if these matter, use [TolerationOf].
+// duplicates, regardless of their tolerationSeconds: if tolerationSeconds matter, use
+// [TolerationOf].
 func NewTolerance(list []v1.Toleration) *Tolerance {
 	if len(list) <= fewTolerations {
 		return &Tolerance{few: list}
@@ -51,8 +52,8 @@ func NewTolerance(list []v1.Toleration) *Tolerance {
 	return t
 }
 
-// matches reports whether one of the tolerations matches the taint. The few found by lookup must
-// still match the effect, which the full rule checks.
+// matches reports whether one of the tolerations matches the taint. The few tolerations found by
+// lookup are checked by the full rule, because they must also match the effect.
 func (t *Tolerance) matches(taint *v1.Taint) bool {
 	if t.equal == nil {
 		return TolerationOf(taint, t.few) != nil

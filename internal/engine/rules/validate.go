@@ -17,16 +17,16 @@ import (
 )
 
 // These checks cover the fields read by a scheduler: names, labels, taints, tolerations, selectors,
-// affinity, spread constraints, resources, ports, gates, classes. The API server checks the rest,
-// such as images, volumes, probes, environment and security context. Errors equal the API server's
-// in field, type and detail; test/words compares the two.
+// affinity, spread constraints, resources, ports, gates, classes. The API server checks all other
+// fields, such as images, volumes, probes, environment and security context. Errors equal the API
+// server's in field, type and detail; test/words compares the errors of both.
 
 // ValidatePod checks a pod like the API server on creation, after defaulting. Without the defaults,
 // it reports omitted optional fields as missing. It returns nil for a valid pod.
 func ValidatePod(pod *v1.Pod) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, ValidatePodSpec(&pod.Spec, field.NewPath("spec"))...)
-	// A pod bound on creation never passes a scheduler that could wait for the gates.
+	// No scheduler waits for the gates of a pod bound on creation.
 	if pod.Spec.NodeName != "" && len(pod.Spec.SchedulingGates) > 0 {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
@@ -39,7 +39,7 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs := validateContainers(spec, path)
 	// The order of the API server's checks is the order of the errors.
 	check := func(there bool, name string, faults func(path *field.Path) field.ErrorList) {
-		if there { // make paths only for fields present: most pods have few of these
+		if there { // most pods have few of these fields, so make paths only for present fields
 			errs = append(errs, faults(path.Child(name))...)
 		}
 	}
@@ -58,7 +58,7 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	check(spec.NodeName != "", "nodeName", func(at *field.Path) field.ErrorList { return validateOptionalName(spec.NodeName, at) })
 	check(spec.PriorityClassName != "", "priorityClassName",
 		func(at *field.Path) field.ErrorList { return validateOptionalName(spec.PriorityClassName, at) })
-	// A pointer: an empty name is a name, and an invalid one.
+	// The field is a pointer, so an empty name counts as a given, invalid name.
 	if spec.RuntimeClassName != nil {
 		errs = append(errs, invalidErrors(path.Child("runtimeClassName"), *spec.RuntimeClassName,
 			apivalidation.NameIsDNSSubdomain(*spec.RuntimeClassName, false))...)
@@ -68,7 +68,7 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, validatePreemptionPolicy(*spec.PreemptionPolicy, path.Child("preemptionPolicy"))...)
 	}
 	switch spec.RestartPolicy {
-	// Pod templates may omit it.
+	// Pod templates may omit the policy.
 	case "", v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever:
 	default:
 		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), spec.RestartPolicy,
@@ -79,8 +79,8 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateContainers checks names, ports and resources of all containers. An empty name is not
-// reported: the API server does that.
+// validateContainers checks names, ports and resources of all containers. Empty names are reported
+// only by the API server.
 func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	claims := claimNames(spec.ResourceClaims)
@@ -97,22 +97,23 @@ func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, validatePorts(container.Ports, path.Child("ports"))...)
 		errs = append(errs, validateContainerResources(&container.Resources, claims, path.Child("resources"))...)
 	}
-	// Containers first: a name used twice is the init container's fault.
+	// Containers precede init containers, so that an error about a repeated name is reported at the
+	// init container.
 	for i := range spec.Containers {
 		check(&spec.Containers[i], path.Child("containers").Index(i))
 	}
 	for i := range spec.InitContainers {
 		check(&spec.InitContainers[i], path.Child("initContainers").Index(i))
-		// Each separately, since they run one after the other. The index 0 in every path is
-		// upstream's slip, kept for equal words.
+		// Check each init container separately, since they run one after the other. The index 0 in
+		// every path is a mistake of upstream, kept so that messages are equal.
 		errs = append(errs, validateHostPorts(spec.InitContainers[i:i+1], false, path.Child("initContainers"))...)
 	}
 	return append(errs, validateHostPorts(spec.Containers, spec.HostNetwork, path.Child("containers"))...)
 }
 
 // ValidateNode checks a node like the API server on creation, with one difference: upstream reports
-// errors in taints at metadata.taints, which does not exist; here it is spec.taints. Of the status
-// it checks only amounts.
+// errors in taints at metadata.taints, which does not exist; here it is spec.taints. It checks only
+// the amounts in the status.
 func ValidateNode(node *v1.Node) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&node.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, ValidateTaints(node.Spec.Taints, field.NewPath("spec", "taints"))...)
@@ -140,8 +141,8 @@ func validateGates(gates []v1.PodSchedulingGate, path *field.Path) field.ErrorLi
 	return errs
 }
 
-// validatePreemptionPolicy is for pods and priority classes. Empty is an error: the field is a
-// pointer, and nil means omitted.
+// validatePreemptionPolicy checks the policy of pods and priority classes. An empty policy is an
+// error: the field is a pointer, and nil means omitted.
 func validatePreemptionPolicy(policy v1.PreemptionPolicy, path *field.Path) field.ErrorList {
 	switch policy {
 	case v1.PreemptLowerPriority, v1.PreemptNever:
@@ -152,7 +153,7 @@ func validatePreemptionPolicy(policy v1.PreemptionPolicy, path *field.Path) fiel
 	return field.ErrorList{field.NotSupported(path, policy, []v1.PreemptionPolicy{v1.PreemptLowerPriority, v1.PreemptNever})}
 }
 
-// validateOptionalName checks a reference to an object that may be empty.
+// validateOptionalName checks a reference to an object. The reference may be empty.
 func validateOptionalName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil
@@ -160,7 +161,8 @@ func validateOptionalName(name string, path *field.Path) field.ErrorList {
 	return invalidErrors(path, name, apivalidation.NameIsDNSSubdomain(name, false))
 }
 
-// invalidErrors makes one error of each fault found by a name check, or returns nil.
+// invalidErrors makes an error of each fault found by a name check. It returns nil if there are no
+// faults.
 func invalidErrors(path *field.Path, value any, faults []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, fault := range faults {
@@ -169,7 +171,7 @@ func invalidErrors(path *field.Path, value any, faults []string) field.ErrorList
 	return errs
 }
 
-// sortedKeys makes the order of errors deterministic, where the API server iterates over a map.
+// sortedKeys makes the order of errors deterministic; the API server iterates over a map.
 func sortedKeys[K ~string, V any](m map[K]V) []K {
 	return slices.SortedFunc(maps.Keys(m), func(a, b K) int { return strings.Compare(string(a), string(b)) })
 }

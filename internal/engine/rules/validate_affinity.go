@@ -30,7 +30,7 @@ func validateAffinity(affinity *v1.Affinity, path *field.Path) field.ErrorList {
 		if node.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 			errs = append(errs, ValidateNodeSelector(node.RequiredDuringSchedulingIgnoredDuringExecution, path.Child(required))...)
 		}
-		// Values of preferences are not checked, see validateNodeTerm.
+		// Values of preferred terms are not checked; see validateNodeTerm.
 		for i, term := range node.PreferredDuringSchedulingIgnoredDuringExecution {
 			path := path.Child(preferred).Index(i)
 			errs = append(errs, validateWeight(term.Weight, path.Child("weight"))...)
@@ -64,8 +64,8 @@ func validateWeight(weight int32, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// ValidateNodeSelector checks a node selector, of a pod or of a volume. It refuses one without
-// terms, which would match no node.
+// ValidateNodeSelector checks a node selector, of a pod or of a volume. It refuses a selector
+// without terms, which would match no node.
 func ValidateNodeSelector(selector *v1.NodeSelector, path *field.Path) field.ErrorList {
 	path = path.Child("nodeSelectorTerms")
 	if len(selector.NodeSelectorTerms) == 0 {
@@ -78,8 +78,8 @@ func ValidateNodeSelector(selector *v1.NodeSelector, path *field.Path) field.Err
 	return errs
 }
 
-// validateNodeTerm checks one term. A preference may list values that are invalid for labels
-// (anyValue): it matches nothing, and old objects contain such values.
+// validateNodeTerm checks one term. A preferred term may list values that are invalid for labels
+// (anyValue): such a term matches nothing, and old objects contain such values.
 func validateNodeTerm(term *v1.NodeSelectorTerm, anyValue bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range term.MatchExpressions {
@@ -114,7 +114,7 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
 	}
 
-	// After the values, in the API server's order.
+	// Keys are checked after values, in the API server's order.
 	errs = append(errs, labelNameErrors(req.Key, path.Child("key"))...)
 	if anyValue {
 		return errs
@@ -126,8 +126,8 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 	return errs
 }
 
-// validateNodeField checks a requirement on a field: one value, of the only existing field, the
-// name.
+// validateNodeField checks a requirement on a field. It must have one value, for the name, which is
+// the only existing field.
 func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch req.Operator {
@@ -186,20 +186,21 @@ func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.Er
 	return metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
 }
 
-// validateLabelKeys checks matchLabelKeys and mismatchLabelKeys. The API server has merged the
-// former into the selector before checking, so a key occurring once in the selector was merged; a
-// second occurrence is the user's.
+// validateLabelKeys checks matchLabelKeys and mismatchLabelKeys. The API server merges
+// matchLabelKeys into the selector before checking, so the first occurrence of such a key in the
+// selector results from the merge, and a second occurrence was written by the user.
 func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	errs := validateKeyNames(match, selector, path.Child("matchLabelKeys"))
 	errs = append(errs, validateKeyNames(mismatch, selector, path.Child("mismatchLabelKeys"))...)
-	// To name the faulty entry of matchLabelKeys.
+	// index locates the faulty entry of matchLabelKeys for the message.
 	index := map[string]int{}
 	for i, key := range match {
 		index[key] = i
 	}
 
 	if selector != nil {
-		// Keys of matchLabels first: they are in the selector once, regardless of their origin.
+		// Keys of matchLabels are marked first: they are in the selector once, regardless of their
+		// origin.
 		seen := map[string]bool{}
 		for key := range selector.MatchLabels {
 			seen[key] = true
@@ -227,7 +228,7 @@ func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector,
 	return errs
 }
 
-// validateKeyNames checks that keys are label names, and that there is a selector for them to
+// validateKeyNames checks that keys are label names, and that there is a selector, which the keys
 // narrow.
 func validateKeyNames(keys []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	if len(keys) > 0 && selector == nil {
@@ -240,8 +241,8 @@ func validateKeyNames(keys []string, selector *metav1.LabelSelector, path *field
 	return errs
 }
 
-// validateSpread checks topology spread constraints. It refuses two with the same key and action:
-// one would be a part of the other.
+// validateSpread checks topology spread constraints. It refuses two constraints with the same key
+// and action, because one would include the other.
 func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range constraints {
@@ -256,7 +257,7 @@ func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path)
 			errs = append(errs, field.NotSupported(path.Child("whenUnsatisfiable"), c.WhenUnsatisfiable,
 				[]v1.UnsatisfiableConstraintAction{v1.DoNotSchedule, v1.ScheduleAnyway}))
 		}
-		// Compare with later ones, to report a pair once, at its first.
+		// Compare with later constraints only, to report each pair once, at its first constraint.
 		for _, later := range constraints[i+1:] {
 			if c.TopologyKey == later.TopologyKey && c.WhenUnsatisfiable == later.WhenUnsatisfiable {
 				errs = append(errs, field.Duplicate(path.Child("{topologyKey, whenUnsatisfiable}"),

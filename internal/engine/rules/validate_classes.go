@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The priorities reserved by Kubernetes and their names; the API publishes neither as constants.
-// Pods of users have at most HighestUserPriority; everything from SystemCritical on is critical to
-// the cluster.
+// The priorities reserved by Kubernetes and their names, which the API does not publish as
+// constants. Pods of users have at most HighestUserPriority; pods with SystemCritical or a higher
+// priority are critical to the cluster.
 const (
 	HighestUserPriority   int32 = 1_000_000_000
 	SystemCritical        int32 = 2_000_000_000
@@ -31,7 +31,7 @@ const (
 )
 
 // SystemPriority is the value of a priority class present in every cluster: known is false for all
-// other classes. Node-critical pods precede cluster-critical ones.
+// other classes. Node-critical pods precede cluster-critical pods.
 func SystemPriority(class string) (value int32, known bool) {
 	switch class {
 	case SystemClusterCritical:
@@ -51,7 +51,7 @@ func ValidatePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
 			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
 				"priority class names with 'system-' prefix are reserved for system use only. error: "+fault))
 		}
-		// Negative values are valid: such pods give way to all other pods.
+		// Negative values are valid: such pods have a lower priority than all other pods.
 	} else if class.Value > HighestUserPriority {
 		errs = append(errs, field.Forbidden(field.NewPath("value"),
 			fmt.Sprintf("maximum allowed value of a user defined priority is %d", HighestUserPriority)))
@@ -88,7 +88,7 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 		errs = append(errs, invalidErrors(field.NewPath("handler"), class.Handler, apivalidation.NameIsDNSLabel(class.Handler, false))...)
 	}
 
-	// Like upstream, by the rules for limits.
+	// Like upstream, check the overhead by the rules for limits.
 	if class.Overhead != nil {
 		errs = append(errs, validateResourceList(class.Overhead.PodFixed, field.NewPath("overhead"))...)
 	}
@@ -100,7 +100,8 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 	errs = append(errs, metavalidation.ValidateLabels(class.Scheduling.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, ValidateTolerations(class.Scheduling.Tolerations, path.Child("tolerations"))...)
 	for i, toleration := range class.Scheduling.Tolerations {
-		// Duplicates are by key, operator, value and effect. In a pod's own list they are allowed.
+		// Tolerations with equal key, operator, value and effect are duplicates, which are allowed
+		// in a pod's own list.
 		for j := range class.Scheduling.Tolerations[:i] {
 			if class.Scheduling.Tolerations[j].MatchToleration(&toleration) {
 				errs = append(errs, field.Duplicate(path.Child("tolerations").Index(i), toleration))
@@ -132,8 +133,7 @@ func ValidatePDB(pdb *policyv1.PodDisruptionBudget) field.ErrorList {
 	return errs
 }
 
-// validateIntOrPercent checks a number of pods, or a share of them of at most 100%. nil means
-// omitted.
+// validateIntOrPercent checks a number of pods, or a percentage of at most 100%. nil means omitted.
 func validateIntOrPercent(value *intstr.IntOrString, path *field.Path) field.ErrorList {
 	switch {
 	case value == nil:
@@ -144,7 +144,8 @@ func validateIntOrPercent(value *intstr.IntOrString, path *field.Path) field.Err
 	if faults := validation.IsValidPercent(value.StrVal); len(faults) > 0 {
 		return invalidErrors(path, *value, faults)
 	}
-	// Digits and a percent sign, so three digits at most stay within 100%.
+	// The value consists of digits and a percent sign, so only up to three digits can be at most
+	// 100%.
 	number := strings.TrimLeft(strings.TrimSuffix(value.StrVal, "%"), "0")
 	if len(number) > 3 || len(number) == 3 && number != "100" {
 		return field.ErrorList{field.Invalid(path, *value, "must not be greater than 100%")}

@@ -25,7 +25,8 @@ func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 		errs = append(errs, validateGroupDomains(keys, spec.Child("schedulingConstraints", "topology"))...)
 	}
 
-	// A union: exactly one member must be set. Without a mode the pods are disrupted one by one.
+	// The field is a union: exactly one member must be set. Without a mode the pods are disrupted
+	// one by one.
 	if mode := g.Spec.DisruptionMode; mode != nil && (mode.Single == nil) == (mode.All == nil) {
 		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
 	}
@@ -61,7 +62,7 @@ func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.Er
 	return append(errs, validateGroupPriority(g.Spec.Priority, spec.Child("priority"))...)
 }
 
-// validateGroupDomains checks the topology keys of a group's constraints: there is one at most,
+// validateGroupDomains checks the topology keys of a group's constraints: at most one key is valid,
 // since all pods share one domain.
 func validateGroupDomains(keys []string, path *field.Path) (errs field.ErrorList) {
 	if len(keys) > 1 {
@@ -75,7 +76,7 @@ func validateGroupDomains(keys []string, path *field.Path) (errs field.ErrorList
 	return errs
 }
 
-// validateGroupPriority keeps groups below the priorities of the system. nil is unset.
+// validateGroupPriority refuses the priorities reserved for the system. nil is unset.
 func validateGroupPriority(priority *int32, path *field.Path) field.ErrorList {
 	if priority == nil || *priority <= HighestUserPriority {
 		return nil
@@ -83,8 +84,8 @@ func validateGroupPriority(priority *int32, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, *priority, fmt.Sprintf("must be at most %d", HighestUserPriority))}
 }
 
-// ValidateWorkload checks a workload on creation: it has templates either of pod groups or of
-// composites, with different names. It does not check the contents of composite templates.
+// ValidateWorkload checks a workload on creation: it must have templates of either pod groups or
+// composite groups, with different names. It does not check the contents of composite templates.
 func ValidateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 	errs := ValidateMeta(&w.ObjectMeta, true)
 	path, names := field.NewPath("spec", "podGroupTemplates"), map[string]bool{}

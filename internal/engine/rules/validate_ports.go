@@ -34,7 +34,7 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 			errs = append(errs, invalidErrors(path.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
 		}
 		switch port.Protocol {
-		// Each protocol may use the same port once.
+		// A port may be used once per protocol.
 		case v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP:
 		case "":
 			errs = append(errs, field.Required(path.Child("protocol"), ""))
@@ -47,9 +47,9 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateHostPorts finds node ports requested twice by the containers of one pod, and with host
-// networking, ports that differ from the container's. The same port on two addresses is not a
-// duplicate here, even if one of the addresses is empty.
+// validateHostPorts finds node ports requested twice by the containers of one pod and, with host
+// networking, host ports that differ from the container port. The same port on two addresses is not
+// a duplicate here, even if one of the addresses is empty.
 func validateHostPorts(containers []v1.Container, hostNetwork bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
@@ -125,7 +125,7 @@ func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) fiel
 }
 
 // validateClaimRefs checks the claims used by a container (refs) against the pod's claims (known,
-// by name). A claim is used whole or by request, not both.
+// by name). A container uses either the whole claim or individual requests, not both.
 func validateClaimRefs(refs []v1.ResourceClaim, known map[string]bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	used := map[string]bool{}
@@ -142,7 +142,8 @@ func validateClaimRefs(refs []v1.ResourceClaim, known map[string]bool, path *fie
 			errs = append(errs, useClaim(ref, used, path)...)
 		}
 		if !known[ref.Name] {
-			// The API server lists the existing names; sorted here, to keep the message stable.
+			// Like the API server, list the existing names, but sort them to keep the message
+			// stable.
 			missing := field.NotFound(path, ref.Name)
 			missing.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
 			if len(known) > 0 {
@@ -171,7 +172,7 @@ func useClaim(ref v1.ResourceClaim, used map[string]bool, path *field.Path) fiel
 	}
 
 	switch {
-	// Twice the same request, or twice the whole claim.
+	// The same request or the whole claim is used twice.
 	case used[key]:
 		errs = append(errs, field.Duplicate(path, key))
 	case ref.Request == "":

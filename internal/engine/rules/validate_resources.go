@@ -16,17 +16,18 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// nameCheck checks that a name is a resource in one context: a container, or the pod as a whole.
+// nameCheck checks that a name is a valid resource in its context: a container, or the pod as a
+// whole.
 type nameCheck func(name v1.ResourceName, path *field.Path) field.ErrorList
 
 // validateResourceList checks amounts that are neither requests nor limits, such as overhead;
-// upstream checks them as limits, path included: errors are at overhead.limits.
+// upstream checks them as limits and reports errors at overhead.limits.
 func validateResourceList(list v1.ResourceList, path *field.Path) field.ErrorList {
 	return validateRequirements(&v1.ResourceRequirements{Limits: list}, containerResourceName, path)
 }
 
 // validateContainerResources checks requests and limits of a container, and the claims it uses.
-// claims are the pod's, by name.
+// claims holds the names of the pod's claims.
 func validateContainerResources(r *v1.ResourceRequirements, claims map[string]bool, path *field.Path) field.ErrorList {
 	return append(validateRequirements(r, containerResourceName, path), validateClaimRefs(r.Claims, claims, path.Child("claims"))...)
 }
@@ -42,7 +43,7 @@ func validateRequirements(r *v1.ResourceRequirements, checkName nameCheck, path 
 	limits, requests := path.Child("limits"), path.Child("requests")
 	// The API server refuses huge pages without a request for CPU or memory.
 	hugePages, cpuOrMemory := false, false
-	// Limits and requests are first checked separately, then against each other.
+	// Check limits and requests separately before comparing them with each other.
 	check := func(name v1.ResourceName, quantity resource.Quantity, path *field.Path) {
 		errs = append(errs, checkName(name, path)...)
 		errs = append(errs, validateAmount(name, quantity, path)...)
@@ -64,7 +65,7 @@ func validateRequirements(r *v1.ResourceRequirements, checkName nameCheck, path 
 		check(name, request, requests.Key(string(name)))
 		limit, limited := r.Limits[name]
 		switch {
-		// A limit without a request is valid: the request then defaults to it.
+		// A limit without a request is valid: the request then defaults to the limit.
 		case !limited && !mayOvercommit(name):
 			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
 		case limited && !mayOvercommit(name) && request.Cmp(limit) != 0:
@@ -82,14 +83,14 @@ func validateRequirements(r *v1.ResourceRequirements, checkName nameCheck, path 
 	return errs
 }
 
-// validatePodResources checks pod-level resources, and that the containers fit into them: their
-// requests in sum, their limits each, and for huge pages in sum. nil is valid.
+// validatePodResources checks pod-level resources, and that the containers fit into them: the sum
+// of requests, each single limit, and the sum of limits for huge pages. nil is valid.
 func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.Resources == nil {
 		return nil
 	}
 	var errs field.ErrorList
-	// Claims belong to containers; the pod's own are in spec.resourceClaims.
+	// Claims belong to containers; the claims of the pod are in spec.resourceClaims.
 	if spec.Resources.Claims != nil {
 		errs = append(errs, field.Forbidden(path.Child("claims"), "claims may not be set for Resources at pod-level"))
 	}
@@ -97,7 +98,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validateClaimRefs(spec.Resources.Claims, claimNames(spec.ResourceClaims), path.Child("claims"))...)
 
 	pod := &v1.Pod{Spec: *spec}
-	// Summed up as in the scheduler: the larger of init containers and the rest.
+	// Sum up as in the scheduler: use the maximum of the init containers and the sum of all others.
 	requested := PodRequests(pod, OnlyContainers)
 	for _, name := range sortedKeys(requested) {
 		sum := requested[name]
@@ -106,7 +107,8 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
 		}
 	}
-	// Only limits on huge pages add up: a limit on CPU does not promise simultaneous use of all.
+	// Only limits on huge pages add up: limits on CPU do not promise that all containers can reach
+	// them simultaneously.
 	limited := PodLimits(pod, OnlyContainers)
 	for _, name := range sortedKeys(limited) {
 		sum := limited[name]
@@ -115,7 +117,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 				fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", sum.String())))
 		}
 	}
-	// Each limit separately: no container can use more than the pod.
+	// Check each limit separately: no container can use more than the pod.
 	for i, container := range spec.Containers {
 		for _, name := range sortedKeys(container.Resources.Limits) {
 			limit := container.Resources.Limits[name]
@@ -181,8 +183,8 @@ func podResourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, name, allowed)}
 }
 
-// resourceName checks the rules common to both contexts: a qualified name, and a known one if it
-// lacks a domain.
+// resourceName checks the rules common to both contexts: the name must be qualified, and if it
+// lacks a domain, it must be known.
 func resourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
 	if errs := invalidErrors(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateTaints checks the taints of a node. It refuses two with the same key and effect,
-// regardless of their values; the same key with two effects is fine.
+// ValidateTaints checks the taints of a node. It refuses two taints with the same key and effect,
+// regardless of their values; the same key with two effects is valid.
 //
 //	key1=a:NoSchedule  key1=a:NoExecute     fine
 //	key1=a:NoSchedule  key1=b:NoSchedule    duplicate
@@ -37,7 +37,7 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 		} else {
 			errs = append(errs, validateEffect(taint.Effect, path.Child("effect"))...)
 		}
-		// kubectl and controllers find a taint by these two to change or remove it.
+		// kubectl and controllers find a taint by key and effect to change or remove it.
 		id := identity{taint.Key, taint.Effect}
 		if seen[id] {
 			twice := field.Duplicate(path, taint)
@@ -51,8 +51,8 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 }
 
 // ValidateTolerations checks the tolerations of a pod or of a runtime class. It accepts Gt and Lt,
-// like an API server with the gate TaintTolerationComparisonOperators on: whether they then count
-// is up to the scheduler's configuration.
+// like an API server with the gate TaintTolerationComparisonOperators on: the scheduler's
+// configuration determines whether such tolerations count.
 func ValidateTolerations(tolerations []v1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
@@ -61,13 +61,13 @@ func ValidateTolerations(tolerations []v1.Toleration, path *field.Path) field.Er
 	return errs
 }
 
-// validateToleration checks one toleration. An empty effect matches all, an empty key needs the
-// operator Exists.
+// validateToleration checks one toleration. An empty effect matches all effects; an empty key
+// requires the operator Exists.
 func validateToleration(toleration *v1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if toleration.Key != "" {
 		errs = append(errs, labelNameErrors(toleration.Key, path.Child("key"))...)
-		// Equal without a key would suggest one value of any key.
+		// Equal without a key would suggest that it matches the value of any key.
 	} else if toleration.Operator != v1.TolerationOpExists {
 		errs = append(errs, field.Invalid(path.Child("operator"), toleration.Operator,
 			"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
@@ -86,11 +86,11 @@ func validateToleration(toleration *v1.Toleration, path *field.Path) field.Error
 }
 
 // validateOperator checks the operator together with the value: Equal (the default) takes a label
-// value, Exists none, Gt and Lt an integer of 64 bits.
+// value, Exists takes no value, and Gt and Lt take a 64-bit integer.
 func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorList {
 	switch toleration.Operator {
 	case v1.TolerationOpEqual, "":
-		// The path is upstream's, although the value is at fault.
+		// The path is the same as upstream's, although the value is at fault.
 		if faults := validation.IsValidLabelValue(toleration.Value); len(faults) > 0 {
 			return field.ErrorList{field.Invalid(path.Child("operator"), toleration.Value, strings.Join(faults, ";"))}
 		}
@@ -102,8 +102,8 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		}
 		return nil
 	case v1.TolerationOpLt, v1.TolerationOpGt:
-		// Both checks are the API server's: the first refuses a plus and leading zeroes, the second
-		// numbers that are too large.
+		// The API server makes both checks: the first refuses a plus sign and leading zeroes, the
+		// second refuses numbers that are too large.
 		faults := content.IsDecimalInteger(toleration.Value)
 		if _, err := strconv.ParseInt(toleration.Value, 10, 64); err != nil {
 			faults = append(faults, err.Error())
@@ -114,8 +114,8 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		[]v1.TolerationOperator{v1.TolerationOpEqual, v1.TolerationOpExists})}
 }
 
-// validateEffect checks a given effect. The meaning of an empty one differs: a taint must have an
-// effect, a toleration without one matches all.
+// validateEffect checks a given effect. An empty effect is invalid for a taint, and matches all
+// effects in a toleration, so callers check for it.
 func validateEffect(effect v1.TaintEffect, path *field.Path) field.ErrorList {
 	if isEffect(effect) {
 		return nil

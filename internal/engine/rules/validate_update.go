@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// immutable lists the paths of the fields fixed at creation, by the type of the object. Fields that
-// may change under some condition have functions below.
+// immutable lists the paths of the fields fixed at creation, by the type of the object. Functions
+// below check fields that may change under some condition.
 var immutable = map[reflect.Type]string{
 	reflect.TypeFor[appsv1.Deployment]():  "spec.selector",
 	reflect.TypeFor[appsv1.ReplicaSet]():  "spec.selector",
@@ -53,8 +53,8 @@ var immutable = map[reflect.Type]string{
 		"spec.disruptionMode spec.priorityClassName spec.priority spec.preemptionPolicy",
 }
 
-// ValidateUpdate checks the fields that an update must not change like the API server, after
-// defaulting. Both objects are of the same type.
+// ValidateUpdate checks, like the API server after defaulting, that an update changes no immutable
+// field. Both objects are of the same type.
 func ValidateUpdate(object, was metav1.Object) (errs field.ErrorList) {
 	now, before := reflect.ValueOf(object).Elem(), reflect.ValueOf(was).Elem()
 	for _, path := range strings.Fields(immutable[now.Type()]) {
@@ -88,8 +88,8 @@ func ValidateUpdate(object, was metav1.Object) (errs field.ErrorList) {
 	return errs
 }
 
-// fieldAt returns the value of the field at a path of JSON names, which differ from Go's in case
-// only.
+// fieldAt returns the value of the field at a path of JSON names, which differ from the Go names
+// only in case.
 func fieldAt(v reflect.Value, names []string) any {
 	for _, name := range names {
 		v = v.FieldByNameFunc(func(s string) bool { return strings.EqualFold(s, name) })
@@ -156,7 +156,7 @@ func keepsToleration(list []v1.Toleration, t v1.Toleration) bool {
 	})
 }
 
-// validateNodeChoice permits a gated pod further node labels and requirements only.
+// validateNodeChoice permits only additional node labels and requirements for a gated pod.
 func validateNodeChoice(spec, was *v1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for key, value := range was.NodeSelector {

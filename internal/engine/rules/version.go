@@ -4,6 +4,6 @@
 package rules
 
 // Kubernetes is the version that defines these rules, and the version of the API server and
-// controllers run by berth-controlplane. It is the version of the libraries in go.mod, the source
-// for the Makefile and the images: a test compares the two.
+// controllers run by berth-controlplane. It must equal the version of the libraries in go.mod,
+// which the Makefile and the images use: a test compares both.
 const Kubernetes = "v1.37.2"
