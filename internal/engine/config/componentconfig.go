@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// legacyVersions holds the API versions of configuration files without profiles. Files of v1beta1
-// to v1beta3 are not among them: upstream converted these itself, and they are refused as an
+// legacyVersions holds the API versions of configuration files without profiles. Versions v1beta1
+// to v1beta3 are not included: upstream converted such files itself, and Berth refuses them as an
 // unknown version.
 var legacyVersions = map[string]bool{"componentconfig/v1alpha1": true, "kubescheduler.config.k8s.io/v1alpha1": true}
 
-// componentConfig is a KubeSchedulerConfiguration of these versions: one set of plugins for all
-// pods, chosen by a provider or by a policy. Fields are pointers where "not given" differs from
-// zero.
+// componentConfig is a KubeSchedulerConfiguration of these versions: it has one set of plugins for
+// all pods, determined by a provider or by a policy. Fields are pointers if an omitted field
+// differs from zero.
 type componentConfig struct {
 	metav1.TypeMeta                      `json:",inline"`
 	componentbase.DebuggingConfiguration `json:",inline"`
@@ -31,27 +31,27 @@ type componentConfig struct {
 	// The name of the only profile; default-scheduler if it is omitted.
 	SchedulerName   *string          `json:"schedulerName"`
 	AlgorithmSource *algorithmSource `json:"algorithmSource"`
-	// Now an argument of InterPodAffinity.
+	// This field is now an argument of InterPodAffinity.
 	HardPodAffinitySymmetricWeight *int32 `json:"hardPodAffinitySymmetricWeight"`
-	// These two are unchanged except for the names of the lock's fields.
+	// These two fields are unchanged except for the names of the lock's fields.
 	LeaderElection   leaderElection                              `json:"leaderElection"`
 	ClientConnection componentbase.ClientConnectionConfiguration `json:"clientConnection"`
-	// The addresses are flags now.
+	// The addresses are now flags.
 	HealthzBindAddress *string `json:"healthzBindAddress"`
 	MetricsBindAddress *string `json:"metricsBindAddress"`
 	DisablePreemption  bool    `json:"disablePreemption"`
-	// Without an effect in Berth, like the current field.
+	// Like the current field, it has no effect in Berth.
 	PercentageOfNodesToScore *int32 `json:"percentageOfNodesToScore"`
-	// Now an argument of VolumeBinding.
+	// This field is now an argument of VolumeBinding.
 	BindTimeoutSeconds       *int64 `json:"bindTimeoutSeconds"`
 	PodInitialBackoffSeconds *int64 `json:"podInitialBackoffSeconds"`
 	PodMaxBackoffSeconds     *int64 `json:"podMaxBackoffSeconds"`
-	// The labels of zones and regions, which are fixed now.
+	// FailureDomains lists the labels of zones and regions, which are now fixed.
 	FailureDomains *string `json:"failureDomains"`
 }
 
-// algorithmSource is the source of predicates and priorities: a provider, which is a name for a set
-// of them, or a policy in a file or in a ConfigMap.
+// algorithmSource is the source of predicates and priorities: a provider, which names a set of
+// predicates and priorities, or a policy in a file or in a ConfigMap.
 type algorithmSource struct {
 	// Exactly one of Provider and Policy is given.
 	Provider *string `json:"provider"`
@@ -66,26 +66,26 @@ type algorithmSource struct {
 	} `json:"policy"`
 }
 
-// leaderElection had different names for the lock.
+// leaderElection has legacy names for the fields of the lock.
 type leaderElection struct {
 	componentbase.LeaderElectionConfiguration `json:",inline"`
 	LockObjectNamespace                       string `json:"lockObjectNamespace"`
 	LockObjectName                            string `json:"lockObjectName"`
 }
 
-// translateComponentConfig translates the file into a current one. Paths in it are relative to dir,
-// the file's directory. Fields without an equivalent are noted, and do not stop the scheduler.
+// translateComponentConfig translates the file into a current one. Paths in the file are relative
+// to dir, the file's directory. Fields without an equivalent result in notes, not in errors.
 func translateComponentConfig(data []byte, dir string, options Options) (*translation, error) {
 	var old componentConfig
 	if err := unmarshalStrict(data, &old); err != nil {
 		return nil, err
 	}
-	// The version is known already; files of these versions had no other kind.
+	// The version has been checked; there was no other kind of file in these versions.
 	if old.Kind != "KubeSchedulerConfiguration" {
 		return nil, fmt.Errorf("kind: Invalid value: %q: want KubeSchedulerConfiguration", old.Kind)
 	}
 
-	// The policy first: the file's own fields are added to its profile.
+	// Read the policy first, because the file's own fields are added to the policy's profile.
 	t, err := old.readAlgorithm(dir, options)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 		disablePreemption(profile)
 	}
 
-	// After the policy, which takes precedence where both set an argument.
+	// Set arguments after the policy, which takes precedence if both set an argument.
 	if err := old.setArguments(profile); err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (c *componentConfig) readAlgorithm(dir string, options Options) (*translati
 		return nil, field.Required(path, "want provider or policy")
 	case source.File != nil:
 		file := source.File.Path
-		// Relative to the referencing file, wherever the command is run.
+		// Paths are relative to the referencing file, not to the working directory.
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(dir, file)
 		}
@@ -197,8 +197,8 @@ func translateProvider(path *field.Path, provider string, profile *configv1.Kube
 	return field.NotSupported(path, provider, []string{configv1.SchedulerDefaultProviderName, "ClusterAutoscalerProvider"})
 }
 
-// disablePreemption removes the plugin from the profile, wherever it is enabled. With the plugins
-// of a translated policy it is listed at single points; otherwise it is one of the defaults, and is
+// disablePreemption removes the plugin from the profile, wherever it is enabled. A translated
+// policy lists the plugin at single points; otherwise the plugin is one of the defaults, and is
 // disabled at multiPoint.
 func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 	const name = "DefaultPreemption"
@@ -248,10 +248,10 @@ func hasArguments(profile *configv1.KubeSchedulerProfile, plugin string) bool {
 }
 
 // electionConfig renames the lock's fields. Locks on Endpoints and ConfigMaps no longer exist and
-// are replaced by the Lease, so an old and a new scheduler do not exclude each other.
+// are replaced by a Lease, so an old scheduler and a new scheduler may lead at the same time.
 func (c *componentConfig) electionConfig(t *translation) componentbase.LeaderElectionConfiguration {
 	e := c.LeaderElection.LeaderElectionConfiguration
-	// A file may have both names; the current one counts.
+	// A file may have both names; the current name counts.
 	if e.ResourceNamespace == "" {
 		e.ResourceNamespace = c.LeaderElection.LockObjectNamespace
 	}

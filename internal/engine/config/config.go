@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Config is a validated configuration. It is immutable: a reload reads another one. Its profiles
-// have plugins with state, so it serves one cluster (see [plugins.Profile.Fresh]).
+// Config is a validated configuration. It is immutable: a reload creates another Config. Its
+// profiles have plugins with state, so it serves one cluster (see [plugins.Profile.Fresh]).
 //
 // A file is processed in these steps, by the files of this package:
 //
@@ -34,18 +34,18 @@ import (
 //	                     the plugins at each extension point, and notes on ineffective fields
 type Config struct {
 	// Spec is the whole configuration. Scalars have their defaults, except for the client's QPS and
-	// Burst: 0 means that the file omits them, and upstream's default of 50 per second would slow
-	// Berth down. Profiles are unchanged from the file.
+	// Burst: these are 0 if the file omits them, because upstream's default of 50 per second would
+	// slow Berth down. Its profiles are unchanged from the file.
 	Spec configv1.KubeSchedulerConfiguration
 	// Profiles holds the compiled profiles of Spec, in the same order.
 	Profiles []*plugins.Profile
-	// Notes lists the ineffective fields and, in a legacy file, those without an equivalent, with
-	// their paths.
+	// Notes lists the ineffective fields and, for a legacy file, the fields without an equivalent,
+	// with their paths.
 	Notes []string
 	// Legacy means that the file was translated; YAML prints the translation.
 	Legacy bool
 
-	written configv1.KubeSchedulerConfiguration // in the written or translated form, without defaults
+	written configv1.KubeSchedulerConfiguration // the configuration as written or translated, without defaults
 }
 
 // Options holds the out-of-tree plugins available to a file, and the effects of the scheduler's
@@ -54,10 +54,10 @@ type Config struct {
 type Options struct {
 	// Outside holds the compiled-in plugins other than Berth's own, with their extension points.
 	Outside map[string]plugins.Point
-	// Probe, if set, is called for every plugin enabled by a profile that is neither Berth's own
-	// nor in Outside. It reports whether the plugin exists, and its extension points. args holds
-	// the plugin's arguments from the file, in the form of upstream's plugin factories: nil, or a
-	// *runtime.Unknown. Probe may create the plugin.
+	// Probe, if set, is called for every plugin that a profile enables and that is neither Berth's
+	// own nor in Outside. It returns the plugin's extension points and whether the plugin exists.
+	// args holds the plugin's arguments from the file, in the form of upstream's plugin factories:
+	// nil, or a *runtime.Unknown. Probe may create the plugin.
 	Probe func(schedulerName, plugin string, args runtime.Object) (points plugins.Point, known bool, err error)
 	// CompareTolerations makes tolerations with the operators Gt and Lt count (upstream: the
 	// feature gate TaintTolerationComparisonOperators, off by default).
@@ -98,7 +98,7 @@ func Parse(file string, data []byte, options Options) (*Config, error) {
 	return c, nil
 }
 
-// oneLine joins the lines of a YAML error: an error is one line in a log.
+// oneLine joins the lines of a YAML error: an error must be one line in a log.
 func oneLine(err error) error {
 	if !strings.Contains(err.Error(), "\n") {
 		return err
@@ -115,8 +115,8 @@ func parseConfig(file string, data []byte, options Options) (*Config, error) {
 	}
 	if err := yaml.Unmarshal(data, &head); err == nil {
 		switch {
-		// Checked before decoding: the decoder's error names neither the missing field nor the
-		// readable kinds.
+		// Check before decoding, because the decoder's error names neither the missing field nor
+		// the readable kinds.
 		case head.Kind == "" && head.APIVersion == "":
 			return nil, fmt.Errorf("apiVersion and kind are missing: %s", wanted)
 		case head.Kind == "":
@@ -156,7 +156,7 @@ type translation struct {
 }
 
 // finishLegacy compiles a translated file. Its errors mention the translation: their paths refer to
-// it, and the user has not written it.
+// the translation, which the user has not written.
 func finishLegacy(t *translation, options Options) (*Config, error) {
 	c, err := finishConfig(t.spec, t.notes, options)
 	if err != nil {
@@ -181,8 +181,8 @@ func finishConfig(written configv1.KubeSchedulerConfiguration, notes []string, o
 	return c, nil
 }
 
-// Profile returns the profile serving the scheduler name, or nil. Pods with an unserved name are
-// not this scheduler's.
+// Profile returns the profile serving the scheduler name, or nil. Pods with an unserved name belong
+// to other schedulers.
 func (c *Config) Profile(schedulerName string) *plugins.Profile {
 	for _, p := range c.Profiles {
 		if p.SchedulerName == schedulerName {
@@ -210,7 +210,7 @@ func (c *Config) Arguments(schedulerName, plugin string) []byte {
 }
 
 // YAML prints the configuration as a file of kubescheduler.config.k8s.io/v1, in its written or
-// translated form. It omits defaults, so that a later version's apply.
+// translated form. It omits defaults, so that the defaults of a later version apply.
 func (c *Config) YAML() ([]byte, error) {
 	spec := c.written.DeepCopy()
 	spec.APIVersion, spec.Kind = configv1.SchemeGroupVersion.String(), "KubeSchedulerConfiguration"
@@ -220,7 +220,7 @@ func (c *Config) YAML() ([]byte, error) {
 	}
 	var tree map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(encoded))
-	// Numbers keep their written form: as a float64, large ones would be rounded.
+	// Numbers keep their written form: large numbers would be rounded as a float64.
 	decoder.UseNumber()
 	if err := decoder.Decode(&tree); err != nil {
 		return nil, err
@@ -228,9 +228,9 @@ func (c *Config) YAML() ([]byte, error) {
 	return yaml.Marshal(pruneEmpty(tree))
 }
 
-// pruneEmpty drops fields without a meaning: the types of the API print empty structs and zero
+// pruneEmpty drops meaningless fields, because the types of the API print empty structs and zero
 // durations. Plugin arguments are kept whole. It returns nil for an empty value, and changes maps
-// and slices in place. false is kept: a field printed with it was set to it.
+// and slices in place. false is kept, because only an explicit false is printed.
 func pruneEmpty(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -259,7 +259,7 @@ func pruneEmpty(value any) any {
 		if v == "" || v == "0s" {
 			return nil
 		}
-	// A 0 in the file either equals the omitted field, or was refused.
+	// A 0 in the file either equals the default, or was refused.
 	case json.Number:
 		if v == "0" {
 			return nil

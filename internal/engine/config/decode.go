@@ -64,9 +64,9 @@ func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 }
 
 // unmarshalStrict reads a legacy file; unknown and duplicate fields are reported with their paths:
-// a misspelt field must not vanish in a translation.
+// a misspelt field must not be lost in a translation.
 func unmarshalStrict(data []byte, into any) error {
-	// This step finds YAML's own duplicates; the next one fields unknown to the type.
+	// This step detects duplicate keys in YAML; the next step detects fields unknown to the type.
 	encoded, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return err
@@ -81,8 +81,8 @@ func unmarshalStrict(data []byte, into any) error {
 	return nil
 }
 
-// noteUnread returns a note on a document after the first, which kube-scheduler ignores silently,
-// or nil without one. An empty document is ignored.
+// noteUnread returns a note if the file has a document after the first, which kube-scheduler
+// ignores silently, and nil otherwise. Empty documents are ignored.
 func noteUnread(data []byte) []string {
 	line, found := document.Second(string(data))
 	switch {
@@ -94,8 +94,8 @@ func noteUnread(data []byte) []string {
 	return []string{fmt.Sprintf("line %d: %s", line, unread)}
 }
 
-// unread is the note. Without it, a file joined by hand from several would silently lose all but
-// one.
+// unread is the note of noteUnread. Without the note, a file joined by hand from several files
+// would silently lose all documents but the first.
 const unread = "only the first document is read, as by kube-scheduler"
 
 // wanted describes the readable files.

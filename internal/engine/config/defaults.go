@@ -16,8 +16,8 @@ import (
 func setDefaults(spec *configv1.KubeSchedulerConfiguration) {
 	setDefault(&spec.Parallelism, 16)
 	setDefault(&spec.PercentageOfNodesToScore, 0)
-	// In seconds, like the names. Each failed attempt doubles the back-off, from the first up to
-	// the second.
+	// Both are in seconds. Each failed attempt doubles the back-off, from the first value up to the
+	// second.
 	setDefault(&spec.PodInitialBackoffSeconds, 1)
 	setDefault(&spec.PodMaxBackoffSeconds, 10)
 	setDefault(&spec.EnableProfiling, true)
@@ -29,7 +29,8 @@ func setDefaults(spec *configv1.KubeSchedulerConfiguration) {
 	if len(spec.Profiles) == 0 {
 		spec.Profiles = []configv1.KubeSchedulerProfile{{}}
 	}
-	// With several profiles, each must have a name, or two could be meant for the same pods.
+	// If there are several profiles, each must have a name, since two unnamed profiles would serve
+	// the same pods.
 	if len(spec.Profiles) == 1 {
 		setDefault(&spec.Profiles[0].SchedulerName, plugins.DefaultSchedulerName)
 	}
@@ -55,7 +56,7 @@ func setDefault[T any](field **T, value T) {
 	}
 }
 
-// setString fills in a string; an empty one counts as unset.
+// setString fills in a string; an empty string counts as unset.
 func setString(field *string, value string) {
 	if *field == "" {
 		*field = value

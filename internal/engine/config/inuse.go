@@ -23,8 +23,8 @@ const (
 	InUseAPIVersion = "berth.dev/v1alpha1"
 )
 
-// InUsePath is the scheduler's endpoint for the document. InUseAnnotation is the annotation with
-// the document on its Lease, for commands that cannot reach the scheduler.
+// InUsePath is the scheduler's endpoint for the document. InUseAnnotation is the annotation that
+// holds the document on the scheduler's Lease, for commands that cannot reach the scheduler.
 const (
 	InUsePath       = "/debug/configuration"
 	InUseAnnotation = "berth.dev/scheduler-configuration"
@@ -41,9 +41,9 @@ type InUse struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	// Holder is the scheduler's identity in leader election. If the Lease with the document has
-	// another holder, the document belongs to a scheduler that has ended.
+	// another holder, the document was written by an earlier scheduler.
 	Holder string `json:"holder,omitempty"`
-	// Server is the API server's address in the scheduler's kubeconfig; only on an endpoint.
+	// Server is the API server's address in the scheduler's kubeconfig; set only by the endpoint.
 	Server string `json:"server,omitempty"`
 	// Profiles holds the file's profiles; if it is empty, the default profile applies.
 	Profiles json.RawMessage `json:"profiles,omitempty"`
@@ -70,8 +70,8 @@ type Added struct {
 	Reservations plugins.Reservations `json:"reservations,omitzero"`
 }
 
-// Parse reads the configuration like a scheduler with these flags. name is for errors and relative
-// paths.
+// Parse reads the configuration like a scheduler with these flags. name serves for errors and as
+// the base of relative paths.
 func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	c, err := Parse(name, text, a.toOptions())
 	if err != nil {
@@ -81,7 +81,7 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	named := func(names []string, p *plugins.Profile) bool {
 		return slices.Contains(names, "*") || slices.Contains(names, p.SchedulerName)
 	}
-	// The plugins do not see these; preemption and groups do, through the profile.
+	// These settings are not plugin arguments: preemption and groups read them from the profile.
 	for _, p := range c.Profiles {
 		p.KeepBudgets = p.KeepBudgets || named(a.KeepBudgets, p)
 		if named(a.Gentle, p) {
@@ -95,8 +95,8 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	return c, nil
 }
 
-// toOptions returns the options for compiling profiles. Out-of-tree plugins are not among them: a
-// reader of the document does not have them.
+// toOptions returns the options for compiling profiles. They do not include out-of-tree plugins,
+// which a reader of the document lacks.
 func (a *Added) toOptions() Options {
 	return Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores,
 		AllowMissingDrivers: a.AllowMissingDrivers}
@@ -106,7 +106,7 @@ func (a *Added) toOptions() Options {
 // defaults, so that it stays small.
 func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 	u := &InUse{APIVersion: InUseAPIVersion, Kind: InUseKind, Added: added, Groups: gates}
-	// Only the profiles: the rest has no influence on predicted decisions.
+	// Include only the profiles: no other field affects predicted decisions.
 	own := Config{written: configv1.KubeSchedulerConfiguration{Profiles: c.written.DeepCopy().Profiles}}
 	for i := range own.written.Profiles {
 		u.leaveOut(&own.written.Profiles[i])
@@ -135,7 +135,7 @@ func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 }
 
 // leaveOut removes out-of-tree plugins from a profile, with their arguments, and records their
-// names in Outside. The profile is changed in place.
+// names in Outside. It changes the profile in place.
 func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
 	// "*" under disabled means all plugins, and is not a plugin's name.
 	foreign := func(name string) bool {
@@ -148,7 +148,7 @@ func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
 		return
 	}
 
-	// Before they are removed, to name them.
+	// Record the names before the plugins are removed.
 	for _, name := range enabledNames(profile.Plugins) {
 		if foreign(name) {
 			u.Outside = append(u.Outside, name)
@@ -166,21 +166,21 @@ func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
 	}
 }
 
-// OnLease returns the document in the form for a Lease of this holder; empty if it is too long. It
+// OnLease returns the document in the form for a Lease of this holder, or "" if it is too long. It
 // omits the API server's address, already known to a reader of the Lease.
 func (u *InUse) OnLease(holder string) string {
 	told := *u
 	told.Holder, told.Server = holder, ""
 	text, err := json.Marshal(told)
-	// Without the document readers assume the default profile, and report that.
+	// Without the document, readers assume the default profile and report the assumption.
 	if err != nil || len(text) > mostOnLease {
 		return ""
 	}
 	return string(text)
 }
 
-// ReadInUse reads the document; nil if the text is not one. It ignores unknown fields, so that an
-// older command can read a newer scheduler's document.
+// ReadInUse reads the document. It returns nil if the text is not such a document. It ignores
+// unknown fields, so that an older command can read a newer scheduler's document.
 func ReadInUse(text []byte) *InUse {
 	u := &InUse{}
 	if err := json.Unmarshal(text, u); err != nil || u.Kind != InUseKind {
@@ -203,7 +203,7 @@ func (u *InUse) names() (names []string) {
 }
 
 // compileProfiles creates the profiles. An error means that they belong to another version, with
-// plugins or arguments unknown to this one.
+// plugins or arguments unknown to this version.
 func (u *InUse) compileProfiles() ([]*plugins.Profile, error) {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": configv1.SchemeGroupVersion.String(), "kind": "KubeSchedulerConfiguration", "profiles": u.Profiles,

@@ -14,12 +14,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// policy is a file of kind Policy, which kube-scheduler read until v1.22. It lists predicates,
-// which filtered nodes, and priorities, which scored them, by name; they have since become plugins
-// (see predicatePlugins and priorityPlugins).
+// policy is a file of kind Policy, which kube-scheduler read until v1.22. It lists the names of
+// predicates, which filtered nodes, and of priorities, which scored nodes. Both have since become
+// plugins (see predicatePlugins and priorityPlugins).
 type policy struct {
 	metav1.TypeMeta `json:",inline"`
-	// Predicates and Priorities: an omitted list means the defaults, an empty one none.
+	// Predicates and Priorities: an omitted list selects the defaults, and an empty list selects
+	// none.
 	Predicates []predicate       `json:"predicates"`
 	Priorities []priority        `json:"priorities"`
 	Extenders  []policyExtender  `json:"extenders"`
@@ -31,22 +32,23 @@ type policy struct {
 	AlwaysCheckAllPredicates bool `json:"alwaysCheckAllPredicates"`
 }
 
-// predicate filters nodes. Without an argument its name determines its function; with one the
-// argument does, and the name is the user's choice.
+// predicate filters nodes. Without an argument its name determines its function. With an argument,
+// the argument determines the function, and users choose the name freely.
 type predicate struct {
 	Name     string             `json:"name"`
 	Argument *predicateArgument `json:"argument"`
 }
 
-// predicateArgument has exactly one of its fields: affinity of a Service's pods to each other by
-// node labels, or labels that nodes must (Presence) or must not have.
+// predicateArgument has exactly one of its fields: ServiceAffinity for the affinity of a Service's
+// pods to each other by node labels, or LabelsPresence for labels that nodes must have (Presence)
+// or must not have.
 type predicateArgument struct {
 	// ServiceAffinity kept the pods of a Service on nodes with equal values of these labels.
 	ServiceAffinity *struct {
 		Labels []string `json:"labels"`
 	} `json:"serviceAffinity"`
-	// LabelsPresence kept all pods on nodes with all of these labels, whatever their values, or
-	// with none of them.
+	// LabelsPresence kept all pods on nodes with all of these labels, regardless of their values,
+	// or on nodes without any of them.
 	LabelsPresence *struct {
 		Labels   []string `json:"labels"`
 		Presence bool     `json:"presence"`
@@ -66,7 +68,7 @@ type priorityArgument struct {
 	ServiceAntiAffinity *struct {
 		Label string `json:"label"`
 	} `json:"serviceAntiAffinity"`
-	// LabelPreference preferred nodes with a label, or without it.
+	// LabelPreference preferred nodes with a label, or nodes without it.
 	LabelPreference *struct {
 		Label    string `json:"label"`
 		Presence bool   `json:"presence"`
@@ -86,13 +88,13 @@ type policyExtender struct {
 	HTTPTimeout       time.Duration `json:"httpTimeout"`
 }
 
-// maxPriorityWeight was the limit of kube-scheduler: with a score of 100 each, the sum stayed below
+// maxPriorityWeight was the limit of kube-scheduler: the product with a score of 100 stayed below
 // 2^63. addScore reduces weights above the current limit of a plugin.
 const maxPriorityWeight = math.MaxInt64 / 100
 
 // readPolicy reads a policy and checks it, with the original messages.
 func readPolicy(data []byte, apiVersion string) (*policy, error) {
-	// Policies were written under both.
+	// Policies were written with either version.
 	if apiVersion != "v1" && apiVersion != configv1.SchemeGroupVersion.String() {
 		return nil, fmt.Errorf("apiVersion: Invalid value: %q: a Policy has apiVersion v1", apiVersion)
 	}
@@ -108,8 +110,8 @@ func (p *policy) validatePolicy() error {
 	var list field.ErrorList
 	for i, pr := range p.Predicates {
 		path := field.NewPath("predicates").Index(i)
-		// Both or none. Without an argument the name is a predicate's; translatePredicates checks
-		// it.
+		// The argument has both fields or neither. Without an argument, the name must be the name
+		// of a predicate, which translatePredicates checks.
 		if a := pr.Argument; a != nil && (a.ServiceAffinity == nil) == (a.LabelsPresence == nil) {
 			list = append(list, field.Invalid(path.Child("argument"), pr.Name, "exactly 1 predicate argument is required"))
 		}
@@ -149,7 +151,7 @@ func (p *policy) listExtenders() []configv1.Extender {
 	var list []configv1.Extender
 	for i := range p.Extenders {
 		e := p.Extenders[i].Extender
-		// The decoder distinguishes case, so each of the two spellings has a field.
+		// The decoder is case-sensitive, so each of the two spellings has a field.
 		e.EnableHTTPS = e.EnableHTTPS || p.Extenders[i].EnableHTTPS
 		e.HTTPTimeout = metav1.Duration{Duration: p.Extenders[i].HTTPTimeout}
 		list = append(list, e)
@@ -157,8 +159,8 @@ func (p *policy) listExtenders() []configv1.Extender {
 	return list
 }
 
-// translatePolicy translates the policy into one current profile. As before, unknown names are
-// errors; known ones without an equivalent are omitted with a note.
+// translatePolicy translates the policy into one current profile. As in kube-scheduler, unknown
+// names are errors. Known names without an equivalent are omitted with a note.
 func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	p, err := readPolicy(data, apiVersion)
 	if err != nil {
@@ -168,7 +170,7 @@ func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	t := newTranslator()
 	t.translatePredicates(p.Predicates)
 	t.translatePriorities(p.Priorities)
-	// The weight had an effect through that priority only.
+	// Only the priority InterPodAffinityPriority used the weight.
 	if w := p.HardPodAffinitySymmetricWeight; w != 0 && !t.scoresWith("InterPodAffinity") {
 		t.addNote(field.NewPath("hardPodAffinitySymmetricWeight"), "has no effect without InterPodAffinityPriority")
 	} else if w != 0 {
@@ -183,7 +185,8 @@ func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	if len(t.errs) > 0 {
 		return nil, flattenErrors(t.errs)
 	}
-	// Only now: the order of plugins does not depend on that of the file.
+	// Build the profile last, because the order of the plugins does not depend on the order of the
+	// file.
 	profile, err := t.buildProfile()
 	if err != nil {
 		return nil, err

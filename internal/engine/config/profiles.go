@@ -30,7 +30,7 @@ func (c *Config) makeProfiles(options Options) error {
 		c.addNote(field.NewPath("delayCacheUntilActive"),
 			"has no effect: a replica that stands by watches, so that it can take over at once")
 	}
-	// Once for all profiles: extenders do not belong to a profile.
+	// Extenders do not belong to a profile, so the resources are listed once for all profiles.
 	ignored := c.ignoredByExtenders()
 	var errs []error
 
@@ -41,7 +41,8 @@ func (c *Config) makeProfiles(options Options) error {
 			errs = append(errs, err)
 			continue
 		}
-		// An unresolved profile is not compiled: more errors about it would follow from the first.
+		// An unresolved profile is not compiled: further errors would only be consequences of the
+		// first.
 		at, weights, err := resolvePlugins(path, profile, outside)
 		if err != nil {
 			errs = append(errs, err)
@@ -54,8 +55,8 @@ func (c *Config) makeProfiles(options Options) error {
 				at[point] = slices.DeleteFunc(at[point], func(name string) bool { return name == (*plugins.VolumeBinding)(nil).Name() })
 			}
 		}
-		// Before the arguments are checked, like upstream: the resources of extenders replace those
-		// in the file.
+		// Like upstream, replace the resources listed in the file by the resources of extenders
+		// before checking the arguments.
 		if len(ignored) > 0 && slices.Contains(at[plugins.Filters], "NodeResourcesFit") {
 			fitArgs(profile).IgnoredResources = ignored
 		}
@@ -92,14 +93,14 @@ func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, opti
 	var errs []error
 	asked := sets.New[string]()
 	for _, name := range enabledNames(profile.Plugins) {
-		// Berth's own plugins take precedence over out-of-tree ones of the same name, and need no
-		// probe.
+		// Berth's own plugins take precedence over out-of-tree plugins with the same name, and need
+		// no probe.
 		_, inTree := plugins.Lookup(name)
 		if _, known := outside[name]; known || inTree || asked.Has(name) {
 			continue
 		}
 		asked.Insert(name)
-		// Probe may create the plugin with its arguments, so an error may concern those.
+		// Probe may create the plugin with its arguments, so an error may concern the arguments.
 		points, known, err := options.Probe(*profile.SchedulerName, name, outsideArgs(profile, name))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
@@ -161,7 +162,7 @@ func argumentsOf(profile *configv1.KubeSchedulerProfile, options Options) map[st
 }
 
 // ignoredByExtenders lists the resources managed only by extenders. NodeResourcesFit ignores them
-// in all profiles, instead of those listed in its arguments.
+// in all profiles, instead of the resources listed in its arguments.
 func (c *Config) ignoredByExtenders() (ignored []string) {
 	for i := range c.Spec.Extenders {
 		for _, resource := range c.Spec.Extenders[i].ManagedResources {
@@ -173,8 +174,8 @@ func (c *Config) ignoredByExtenders() (ignored []string) {
 	return ignored
 }
 
-// fitArgs returns the profile's arguments of NodeResourcesFit, for changes; without any, it adds
-// the defaults to the profile.
+// fitArgs returns the profile's arguments of NodeResourcesFit, for changes. If the profile has
+// none, it adds the default arguments to the profile.
 func fitArgs(profile *configv1.KubeSchedulerProfile) *configv1.NodeResourcesFitArgs {
 	for i := range profile.PluginConfig {
 		if args, ok := profile.PluginConfig[i].Args.Object.(*configv1.NodeResourcesFitArgs); ok {
@@ -190,8 +191,9 @@ func fitArgs(profile *configv1.KubeSchedulerProfile) *configv1.NodeResourcesFitA
 	return args
 }
 
-// validateFitArgs checks the arguments of NodeResourcesFit if the profile enables it. Upstream does
-// not check them otherwise, unlike those of other plugins, and lets extenders change them before.
+// validateFitArgs checks the arguments of NodeResourcesFit if the profile enables it. If the
+// profile does not enable the plugin, upstream does not check these arguments, unlike the arguments
+// of other plugins. Upstream also lets extenders change them before the check.
 func validateFitArgs(path *field.Path, profile *configv1.KubeSchedulerProfile) error {
 	if !slices.Contains(enabledNames(mergePlugins(profile.Plugins)), "NodeResourcesFit") {
 		return nil
@@ -209,14 +211,15 @@ func (c *Config) addNote(path *field.Path, format string, args ...any) {
 	c.Notes = append(c.Notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// noteIneffective notes ineffective fields of a valid profile: upstream is silent on them.
+// noteIneffective notes ineffective fields of a valid profile: upstream does not report them.
 func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile,
 	outside map[string]plugins.Point) {
 	// 0 requests Berth's usual behavior.
 	if p := profile.PercentageOfNodesToScore; p != nil && *p > 0 {
 		c.addNote(path.Child("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}
-	// Arguments of a plugin that is not enabled anywhere are valid, and easily taken for effective.
+	// Arguments of a plugin that is not enabled are valid but ineffective, which is easily
+	// overlooked.
 	enabled := sets.New[string]()
 	for _, names := range made.At {
 		enabled.Insert(names...)
@@ -224,8 +227,8 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 
 	// Sorted, so that notes have the same order every time.
 	for _, name := range sets.List(enabled) {
-		// The scheduler itself does their work, enabled by the feature gates, with or without the
-		// plugin.
+		// The scheduler itself implements these plugins if their feature gates are on, whether or
+		// not a profile enables them.
 		if entry, inTree := plugins.Lookup(name); inTree && entry.Optional && entry.New == nil {
 			c.addNote(path.Child("plugins"), "plugin %q has no effect: --feature-gates switches pod groups on", name)
 		}
@@ -252,8 +255,8 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 }
 
 // noteSplit notes plugins enabled at the second of two related extension points, but not at the
-// first. kube-scheduler then fails every pod, because the first leaves no state behind, except for
-// a few plugins that do without it.
+// first. kube-scheduler then fails every pod, because the first point has stored no state, except
+// for a few plugins that need no state.
 func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 	for _, pair := range []struct {
 		first, second plugins.Point
@@ -274,7 +277,7 @@ func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 }
 
 // noteUnknownDisabled notes unknown plugins under disabled: a misspelt name leaves the plugin
-// enabled. Upstream is silent on it.
+// enabled. Upstream does not report it.
 func (c *Config) noteUnknownDisabled(path *field.Path, disabled []configv1.Plugin, outside map[string]plugins.Point) {
 	for i, plugin := range disabled {
 		_, inTree := plugins.Lookup(plugin.Name)

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// pluginSet returns the file's plugin set of an extension point, to be read or changed in place.
-// Without plugins it returns a detached, empty one.
+// pluginSet returns the file's plugin set of an extension point, to be read or changed in place. If
+// the file has no plugins, it returns a detached, empty set.
 func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
 	if p == nil {
 		return &configv1.PluginSet{}
@@ -40,7 +40,7 @@ func mergePlugins(custom *configv1.Plugins) *configv1.Plugins {
 		if entry.Optional {
 			continue
 		}
-		// Written as in a file, so that one way of merging serves both.
+		// Defaults have the form of a file, so that the same code merges both.
 		plugin := configv1.Plugin{Name: entry.Name}
 		if entry.Weight > 0 {
 			plugin.Weight = ptr.To(int32(entry.Weight))
@@ -101,16 +101,16 @@ func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.P
 // resolver determines a profile's plugins at each extension point. It gathers all errors, so that
 // the user can fix them together.
 type resolver struct {
-	path *field.Path // of the profile's plugins
-	// plugins holds the merged ones. Errors have paths of the file, which are right for the file's
-	// own entries: the defaults cause no errors.
+	path *field.Path // path of the profile's plugins
+	// plugins holds the merged plugins. The paths in errors are correct only for the file's own
+	// entries, which suffices because the defaults cause no errors.
 	plugins *configv1.Plugins
 	// outside holds the plugins outside of the catalog, with their extension points.
 	outside map[string]plugins.Point
 	errs    []error
 }
 
-// pointsOf returns a plugin's extension points; false if it does not exist.
+// pointsOf returns a plugin's extension points, or false if the plugin does not exist.
 func (r *resolver) pointsOf(name string) (plugins.Point, bool) {
 	if entry, ok := plugins.Lookup(name); ok {
 		return entry.Points, true
@@ -168,9 +168,9 @@ func (r *resolver) multiPoint(point plugins.Point) (names []string) {
 	return names
 }
 
-// pluginsAt lists the plugins at an extension point in call order: first the ones enabled by both
-// the point and multiPoint, in the point's order; then the rest of multiPoint; then the rest of the
-// point.
+// pluginsAt lists the plugins at an extension point in call order: first the plugins enabled by
+// both the point and multiPoint, in the point's order; then all other plugins of multiPoint; then
+// all other plugins of the point.
 //
 //	multiPoint: A B C; point: C D  ->  C A B D
 func (r *resolver) pluginsAt(point plugins.Point) (names []string) {
@@ -180,7 +180,7 @@ func (r *resolver) pluginsAt(point plugins.Point) (names []string) {
 			names = append(names, name)
 		}
 	}
-	// A file listing a default at a point thereby moves it to the front there.
+	// A file that lists a default plugin at a point moves it to the front at that point.
 	for _, list := range [][]string{multi, specific} {
 		for _, name := range list {
 			if !slices.Contains(names, name) {
@@ -198,7 +198,8 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 	}
 	path := r.path.Child("multiPoint", "enabled")
 	seen := sets.New[string]()
-	// The file's own list: the merged one also contains the defaults, which are known and distinct.
+	// Check the file's own list: the merged list also contains the defaults, which are known and
+	// distinct.
 	for i, plugin := range written.MultiPoint.Enabled {
 		if _, known := r.pointsOf(plugin.Name); !known {
 			r.addError(path.Index(i).Child("name"), "plugin %q does not exist", plugin.Name)
@@ -210,8 +211,8 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 }
 
 // scoreWeights returns the weights of the Score plugins. A plugin under score overrides multiPoint
-// even without a weight: that means 1, not the plugin's default. written is the file's part, nil
-// without one: weights are checked there, so that messages can point to it.
+// even without a weight: an omitted weight means 1, not the plugin's default. written holds the
+// file's own plugins, or nil: weights are checked there, so that messages can refer to the file.
 func (r *resolver) scoreWeights(written *configv1.Plugins) map[string]int64 {
 	weights := map[string]int64{}
 	for _, plugin := range slices.Concat(r.plugins.Score.Enabled, r.plugins.MultiPoint.Enabled) {
@@ -229,7 +230,7 @@ func (r *resolver) scoreWeights(written *configv1.Plugins) map[string]int64 {
 }
 
 // checkWeights refuses negative weights of scoring plugins. Upstream accepts some of them, and then
-// prefers the nodes ranked lowest by a plugin.
+// prefers the nodes with the lowest scores of such a plugin.
 func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 	for i, plugin := range list {
 		points, _ := r.pointsOf(plugin.Name)
@@ -245,7 +246,7 @@ func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 func resolvePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile,
 	outside map[string]plugins.Point) (map[plugins.Point][]string, map[string]int64, error) {
 	r := &resolver{path: path.Child("plugins"), plugins: mergePlugins(profile.Plugins), outside: outside}
-	// First: errors at multiPoint concern all points.
+	// Check multiPoint first, because its errors concern all points.
 	r.checkMultiPoint(profile.Plugins)
 	at := map[plugins.Point][]string{}
 	for _, point := range plugins.AllPoints {

@@ -26,7 +26,8 @@ func leadsFor(l *coordinationv1.Lease) time.Duration {
 	return max(30*time.Second, 2*time.Second*time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)))
 }
 
-// HolderOf returns the leader by a Lease, or "" if the Lease was released or is no longer renewed.
+// HolderOf returns the leader according to a Lease, or "" if the Lease was released or is no longer
+// renewed.
 func HolderOf(l *coordinationv1.Lease, now time.Time) string {
 	if l.Spec.RenewTime == nil || now.Sub(l.Spec.RenewTime.Time) > leadsFor(l) {
 		return ""
@@ -40,8 +41,8 @@ type Running struct {
 	Profiles []*plugins.Profile
 	// Groups holds the enabled features of pod groups; nil if unknown.
 	Groups *groups.Gates
-	// Assumed describes the parts not reported by a running scheduler, in a sentence; empty if
-	// every profile is a running scheduler's.
+	// Assumed describes in a sentence the parts not reported by a running scheduler; empty if
+	// running schedulers reported every profile.
 	Assumed string
 	// Ignored lists Leases with a scheduler's configuration in namespaces that are not trusted.
 	Ignored []string
@@ -50,10 +51,11 @@ type Running struct {
 
 // Stopped is a scheduler that no longer runs, according to the Lease of its leader election.
 type Stopped struct {
-	// Names are the scheduler names that no running scheduler serves instead.
+	// Names are its scheduler names not served by a running scheduler.
 	Names []string `json:"names"`
 	Lease string   `json:"lease"` // as namespace/name
-	// Holder renewed the Lease last, at Since; empty if the Lease was released then.
+	// Holder is the last holder, which renewed the Lease at Since; empty if the Lease was released
+	// at that time.
 	Holder string      `json:"holder,omitempty"`
 	Since  metav1.Time `json:"since"`
 }
@@ -67,10 +69,10 @@ func (s *Stopped) String() string {
 	return fmt.Sprintf("no scheduler is running for %s: %s %s", strings.Join(s.Names, ", "), how, since)
 }
 
-// StoppedOf returns the schedulers of trusted Leases released or no longer renewed. told is the
-// configuration of a running scheduler, or nil. It leaves out names served by that scheduler or by
-// the leader of another Lease. Without a Lease nothing is known: schedulers need not elect a
-// leader.
+// StoppedOf returns the schedulers of trusted Leases released or no longer renewed. inUse is the
+// configuration of a running scheduler, or nil. It omits names served by that scheduler or by the
+// leader of another Lease. Schedulers without a Lease are not reported, because schedulers need not
+// elect a leader.
 func StoppedOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (list []Stopped) {
 	leases, _ = trustedLeases(leases, trusted)
 	words := wordsOf(leases, now)
@@ -84,7 +86,7 @@ func StoppedOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, n
 		}
 	}
 
-	// A name may have moved to another Lease: the one renewed last counts.
+	// A name may have moved to another Lease: the most recently renewed Lease counts.
 	slices.SortStableFunc(words, func(a, b word) int { return b.at.Compare(a.at) })
 	for _, w := range words {
 		names := slices.DeleteFunc(w.names(), func(name string) bool { return slices.Contains(served, name) })
@@ -96,14 +98,14 @@ func StoppedOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, n
 	return list
 }
 
-// RunningOf returns the configuration of a cluster from told, the response of a scheduler's
-// endpoint, or nil, and from the documents on schedulers' Leases. told takes precedence: of two
-// profiles for a name, the first counts. The default profile is assumed for default-scheduler if
-// the name is still unserved and either kube-scheduler leads, which publishes nothing, or told is
-// nil: a kube-scheduler need not elect a leader.
+// RunningOf returns the configuration of a cluster from the documents on schedulers' Leases and
+// from inUse, the response of a scheduler's endpoint, or nil. inUse takes precedence, because the
+// first of several profiles for a name counts. The default profile is assumed for default-scheduler
+// if the name is still unserved and either a kube-scheduler leads, which publishes no document, or
+// inUse is nil, since a kube-scheduler need not elect a leader.
 //
-// Only trusted Leases count, as NAMESPACE or NAMESPACE/NAME: anyone with edit permissions in a
-// namespace can create a Lease there, and its profiles would move pods of other namespaces.
+// Only Leases in trusted (NAMESPACE or NAMESPACE/NAME) count: anyone with edit permissions in a
+// namespace can create a Lease there, and its profiles would affect pods of other namespaces.
 func RunningOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (*Running, error) {
 	r := &Running{Stopped: StoppedOf(inUse, leases, trusted, now)}
 	leases, r.Ignored = trustedLeases(leases, trusted)
@@ -124,11 +126,11 @@ func RunningOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, n
 			}
 			continue
 		case word.ended && len(r.Profiles) > 0:
-			continue // running schedulers take precedence over ended ones
+			continue // running schedulers take precedence over ended schedulers
 		}
-		// One unreadable Lease must not suppress the remaining ones.
+		// One unreadable Lease must not suppress the other Leases.
 		if r.addProfiles(word.InUse) != nil {
-			continue // written by a version of Berth with configurations unreadable to this one
+			continue // written by a version of Berth with configurations that this version cannot read
 		}
 		if word.ended {
 			assumed = append(assumed, fmt.Sprintf("the scheduler of the Lease %s, which no longer runs, would go on "+
@@ -136,8 +138,8 @@ func RunningOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, n
 		}
 		assumed = append(assumed, word.leftOut()...)
 	}
-	// kube-scheduler publishes nothing. If it does not lead and Berth has responded, no profile is
-	// assumed: the name is unserved then.
+	// kube-scheduler publishes no document. If it does not lead and Berth has responded, the name
+	// is unserved and no profile is assumed.
 	switch served := r.servesName(v1.DefaultSchedulerName); {
 	case served && silent != "":
 		assumed = append(assumed, silent+" decides by the same configuration as Berth")
@@ -197,8 +199,8 @@ func (r *Running) servesName(name string) bool {
 	return slices.ContainsFunc(r.Profiles, func(p *plugins.Profile) bool { return p.SchedulerName == name })
 }
 
-// leftOut returns the assumption about the plugins and extenders that cannot be called; nil without
-// any.
+// leftOut returns the assumption about plugins and extenders that cannot be called, or nil if there
+// are none.
 func (u *InUse) leftOut() []string {
 	if len(u.Outside) == 0 {
 		return nil
@@ -209,13 +211,14 @@ func (u *InUse) leftOut() []string {
 // word holds the information about a scheduler on a Lease.
 type word struct {
 	*InUse        // nil: a kube-scheduler, or a version of Berth that publishes nothing
-	name   string // the Lease's
+	name   string // name of the Lease
 	holder string // "" if it was released
 	at     time.Time
 	ended  bool // the Lease has not been renewed for long
 }
 
-// names returns the served scheduler names: those of the document, or kube-scheduler's.
+// names returns the served scheduler names: the names in the document, or the name of
+// kube-scheduler.
 func (w *word) names() []string {
 	if w.InUse == nil {
 		return []string{v1.DefaultSchedulerName}
@@ -223,9 +226,9 @@ func (w *word) names() []string {
 	return w.InUse.names()
 }
 
-// wordsOf returns the information on the Leases used for electing schedulers, running ones first.
-// It skips the thousands of Leases of nodes. A document counts only if its author holds the Lease,
-// or the Lease has no holder: otherwise another scheduler has taken over.
+// wordsOf returns the information on the Leases used for electing schedulers, running schedulers
+// first. It skips the thousands of Leases of nodes. A document counts only if its author holds the
+// Lease, or the Lease has no holder: otherwise another scheduler has taken over.
 func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 	for _, l := range leases {
 		// A Lease that was never renewed has never been held.
@@ -238,14 +241,16 @@ func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 		switch {
 		case w.InUse != nil && (w.holder == "" || w.Holder == w.holder):
 			list = append(list, w)
-		// kube-scheduler's own Lease. Berth may also hold it, and then publishes a document.
+		// The default Lease of kube-scheduler. Berth may hold it as well, and then publishes a
+		// document.
 		case l.Namespace == metav1.NamespaceSystem && l.Name == configv1.SchedulerDefaultLockObjectName:
 			w.InUse = nil
 			list = append(list, w)
 		}
 	}
 
-	// Equal ones by name, so that the result does not depend on the order of the Leases.
+	// Equal entries are sorted by name, so that the result does not depend on the order of the
+	// Leases.
 	slices.SortStableFunc(list, func(a, b word) int {
 		switch {
 		case a.ended == b.ended:

@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// predicatePlugins holds the plugins replacing each predicate. Where a plugin does more than that
-// predicate, the policy now gets more: PodToleratesNodeNoExecuteTaints looked at one effect,
-// TaintToleration looks at two.
+// predicatePlugins holds the plugins replacing each predicate. If a plugin does more than the
+// predicate, the translated policy does more as well: PodToleratesNodeNoExecuteTaints checked one
+// taint effect, TaintToleration checks two.
 var predicatePlugins = map[string][]string{
 	"GeneralPredicates":               {"NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"},
 	"PodFitsResources":                {"NodeResourcesFit"},
@@ -61,8 +61,8 @@ var priorityPlugins = map[string]string{
 	"ImageLocalityPriority":      "ImageLocality",
 }
 
-// strategies maps priorities to scoring strategies of NodeResourcesFit. The third,
-// RequestedToCapacityRatio, is a priority with an argument.
+// strategies maps priorities to scoring strategies of NodeResourcesFit. The third strategy,
+// RequestedToCapacityRatio, was a priority with an argument.
 var strategies = map[string]configv1.ScoringStrategyType{
 	"LeastRequestedPriority": configv1.LeastAllocated,
 	"MostRequestedPriority":  configv1.MostAllocated,
@@ -76,11 +76,11 @@ var withoutEquivalent = map[string]string{
 	"ResourceLimitsPriority":      "requests on the pods",
 }
 
-// filterOrder is the evaluation order of predicates, whatever the order in the file; the last ones
-// are newer than policies. Plugins not named by a policy are off, except for the mandatory and the
-// permanent ones.
+// filterOrder is the evaluation order of predicates, regardless of the order in the file; its last
+// plugins are newer than policies. Plugins not named by a policy are disabled, except for mandatory
+// and permanent plugins.
 var (
-	// Used for sorting; it contains every plugin that replaces a predicate.
+	// filterOrder is used for sorting, and contains every plugin that replaces a predicate.
 	filterOrder = []string{
 		"NodeUnschedulable", "NodeName", "NodePorts", "NodeAffinity", "NodeResourcesFit", "VolumeRestrictions", "TaintToleration",
 		"NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
@@ -103,7 +103,7 @@ type translator struct {
 	strategy string
 }
 
-// newTranslator returns an empty translator: without predicates and priorities it means the
+// newTranslator returns an empty translator: without predicates and priorities it selects the
 // defaults.
 func newTranslator() *translator { return &translator{arguments: map[string]any{}} }
 
@@ -112,16 +112,17 @@ func (t *translator) addNote(path *field.Path, format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// setArgs sets a plugin's arguments, a pointer to its type in configv1. It replaces earlier ones.
+// setArgs sets a plugin's arguments, a pointer to its type in configv1. It replaces earlier
+// arguments.
 func (t *translator) setArgs(plugin string, args any) { t.arguments[plugin] = args }
 
-// translatePredicates determines the plugins at Filter. A nil list was omitted and means the
-// defaults; an empty one leaves only the mandatory ones.
+// translatePredicates determines the plugins at Filter. A nil list was omitted and selects the
+// defaults; an empty list selects only the mandatory plugins.
 func (t *translator) translatePredicates(list []predicate) {
 	if list == nil {
 		return
 	}
-	// Legacy schedulers ran the mandatory predicates whatever the policy.
+	// Legacy schedulers ran the mandatory predicates regardless of the policy.
 	t.filters = slices.Clone(mandatory)
 	for i, p := range list {
 		path := field.NewPath("predicates").Index(i)
@@ -148,7 +149,8 @@ func (t *translator) leaveOut(path *field.Path, name, nearest string) {
 // rejectUnknown refuses a name that never existed, with the original message, or omits a name
 // without a replacing plugin.
 func (t *translator) rejectUnknown(path *field.Path, what, name string) {
-	// It was valid once, and the file may have been in use for years: a note rather than a refusal.
+	// The name was once valid, and the file may have been in use for years, so it is noted rather
+	// than refused.
 	if nearest, ok := withoutEquivalent[name]; ok {
 		t.leaveOut(path, name, nearest)
 		return
@@ -159,7 +161,7 @@ func (t *translator) rejectUnknown(path *field.Path, what, name string) {
 // requireLabels restricts every pod of the profile to nodes with the labels, or without them.
 // Several such predicates are combined into one term, which requires all of them.
 func (t *translator) requireLabels(labels []string, present bool) {
-	// A file's policy cannot set these arguments otherwise, so they are all requireLabels'.
+	// Only requireLabels sets these arguments for a policy.
 	args, ok := t.arguments["NodeAffinity"].(*configv1.NodeAffinityArgs)
 	if !ok {
 		args = &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
@@ -178,8 +180,8 @@ func (t *translator) requireLabels(labels []string, present bool) {
 	}
 }
 
-// translatePriorities determines the plugins at Score, and NodeResourcesFit's scoring. nil means
-// the defaults, an empty list no score at all.
+// translatePriorities determines the plugins at Score, and NodeResourcesFit's scoring. A nil list
+// selects the defaults, and an empty list disables scoring.
 func (t *translator) translatePriorities(list []priority) {
 	t.defaultScores = list == nil
 	for i, p := range list {
@@ -196,7 +198,8 @@ func (t *translator) translatePriorities(list []priority) {
 				t.addScore(path, "NodeResourcesFit", p.Weight)
 			}
 
-		// These two cannot be translated; the note names the replacement.
+		// ServiceAntiAffinity and LabelPreference cannot be translated; the note names the
+		// replacement.
 		case p.Argument != nil && p.Argument.ServiceAntiAffinity != nil:
 			t.leaveOut(path, p.Name, fmt.Sprintf("default constraints of PodTopologySpread with topologyKey %s",
 				p.Argument.ServiceAntiAffinity.Label))
@@ -209,7 +212,7 @@ func (t *translator) translatePriorities(list []priority) {
 			t.rejectUnknown(path, "Priority", p.Name)
 		default:
 			if plugin == "NodeResourcesFit" {
-				// The first one in the file counts.
+				// The first such priority in the file counts.
 				if !t.chooseStrategy(path, p.Name) {
 					continue
 				}
@@ -220,8 +223,8 @@ func (t *translator) translatePriorities(list []priority) {
 	}
 }
 
-// chooseStrategy reports whether the priority may determine NodeResourcesFit's scoring: the plugin
-// has one strategy.
+// chooseStrategy reports whether the priority may determine NodeResourcesFit's scoring. The plugin
+// has only one strategy.
 func (t *translator) chooseStrategy(path *field.Path, name string) bool {
 	if t.strategy != "" {
 		t.addNote(path, "%s has no equivalent beside %s and is left out: NodeResourcesFit scores in one way", name, t.strategy)
@@ -236,8 +239,8 @@ func (t *translator) scoreResources(s *configv1.ScoringStrategy) {
 	t.setArgs("NodeResourcesFit", &configv1.NodeResourcesFitArgs{ScoringStrategy: s})
 }
 
-// addScore adds the plugin's weight; two priorities may map to one plugin, which then weighs as
-// much as both. A weight beyond 31 bits is reduced, with a note.
+// addScore adds the plugin's weight; if two priorities map to one plugin, its weight is the sum of
+// both. A weight beyond 31 bits is reduced, with a note.
 func (t *translator) addScore(path *field.Path, plugin string, weight int64) {
 	const most = 1<<31 - 1
 	// The later priority determines the plugin's place in the list, which does not affect the sum.
@@ -270,14 +273,14 @@ func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 		if t.filters == nil && !entry.Optional && entry.Points&plugins.Filters != 0 {
 			filters = append(filters, entry.Name)
 		}
-		// The current catalog's defaults, not the original ones: the file left them to the
+		// Use the defaults of the current catalog, because the file leaves the defaults to the
 		// scheduler.
 		if t.defaultScores && !entry.Optional && entry.Points&plugins.Score != 0 {
 			t.scores = append(t.scores, configv1.Plugin{Name: entry.Name, Weight: ptr.To(int32(entry.Weight))})
 		}
 	}
 
-	// Compact requires that equal names are adjacent.
+	// Compact requires equal names to be adjacent.
 	slices.SortFunc(filters, func(a, b string) int { return slices.Index(filterOrder, a) - slices.Index(filterOrder, b) })
 	filters = slices.Compact(filters)
 	for _, name := range filters {
@@ -298,8 +301,8 @@ func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 	return profile, t.writeArguments(&profile)
 }
 
-// enablePlugin adds the plugin at its extension points among these. The caller adds it once per
-// point.
+// enablePlugin adds the plugin at those of the given points that it extends. The caller adds it
+// once per point.
 func enablePlugin(written *configv1.Plugins, name string, points plugins.Point) {
 	entry, _ := plugins.Lookup(name)
 	for _, point := range plugins.AllPoints {
@@ -318,7 +321,7 @@ func (t *translator) writeArguments(profile *configv1.KubeSchedulerProfile) erro
 		if !ok {
 			continue
 		}
-		// Both forms: the raw one is printed, the object configures the plugins.
+		// Set both forms: the raw form is printed, and the object configures the plugins.
 		raw, err := json.Marshal(args)
 		if err != nil {
 			return err

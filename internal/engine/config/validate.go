@@ -30,8 +30,8 @@ func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	if *spec.Parallelism <= 0 {
 		list = append(list, field.Invalid(field.NewPath("parallelism"), *spec.Parallelism, "should be an integer value greater than zero"))
 	}
-	// Three lists rather than one: profiles are checked in the middle, and not all of their errors
-	// concern fields.
+	// Errors are collected in three lists, because profiles are checked in the middle and some of
+	// their errors do not concern fields.
 	errs := []error{list.ToAggregate(), validateProfiles(field.NewPath("profiles"), spec.Profiles)}
 
 	list = validatePercentage(field.NewPath("percentageOfNodesToScore"), spec.PercentageOfNodesToScore)
@@ -39,7 +39,7 @@ func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	if first <= 0 {
 		list = append(list, field.Invalid(field.NewPath("podInitialBackoffSeconds"), first, "must be greater than 0"))
 	}
-	// Checked even if the first is already invalid, as in upstream.
+	// As in upstream, check the second value even if the first is invalid.
 	if longest < first {
 		list = append(list, field.Invalid(field.NewPath("podMaxBackoffSeconds"), longest,
 			"must be greater than or equal to PodInitialBackoffSeconds"))
@@ -48,7 +48,7 @@ func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	return flattenErrors(append(errs, list.ToAggregate()))
 }
 
-// flattenErrors joins errors into one; nil without any.
+// flattenErrors joins errors into one. It returns nil if there are no errors.
 func flattenErrors(errs []error) error {
 	if all := utilerrors.Flatten(utilerrors.NewAggregate(errs)); all != nil {
 		return all
@@ -56,8 +56,8 @@ func flattenErrors(errs []error) error {
 	return nil
 }
 
-// validatePercentage checks a share of the nodes. It has no effect in Berth, but a file refused by
-// upstream is refused.
+// validatePercentage checks a share of the nodes. It has no effect in Berth, but Berth refuses the
+// same values as upstream.
 func validatePercentage(path *field.Path, percentage *int32) field.ErrorList {
 	if percentage != nil && (*percentage < 0 || *percentage > 100) {
 		return field.ErrorList{field.Invalid(path, *percentage, "not in valid range [0-100]")}
@@ -66,7 +66,7 @@ func validatePercentage(path *field.Path, percentage *int32) field.ErrorList {
 }
 
 // validateElection checks the timing of leader election, if it is on. A lease must outlast its
-// holder's attempts to renew it, or two could lead.
+// holder's attempts to renew it, or two schedulers could lead.
 func validateElection(path *field.Path, e *componentbase.LeaderElectionConfiguration) (list field.ErrorList) {
 	if !*e.LeaderElect {
 		return nil
@@ -82,7 +82,7 @@ func validateElection(path *field.Path, e *componentbase.LeaderElectionConfigura
 		list = append(list, field.Invalid(path.Child("retryPeriod"), e.RetryPeriod, "must be greater than zero"))
 	}
 
-	// Otherwise a leader could continue working while another one takes its Lease over.
+	// Otherwise a leader could continue working while another scheduler acquires its Lease.
 	if e.LeaseDuration.Duration <= e.RenewDeadline.Duration {
 		list = append(list, field.Invalid(path.Child("leaseDuration"), e.LeaseDuration, "must be greater than `RenewDeadline`"))
 	}
@@ -100,7 +100,7 @@ func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile
 		profile, path := &profiles[i], path.Index(i)
 		if profile.SchedulerName == nil || *profile.SchedulerName == "" {
 			errs = append(errs, field.Required(path.Child("schedulerName"), ""))
-			// Lets the following checks find a name, and report further errors.
+			// The following checks need a name to report further errors.
 			setDefault(&profiles[i].SchedulerName, "")
 		}
 		errs = append(errs, validatePercentage(path.Child("percentageOfNodesToScore"), profile.PercentageOfNodesToScore).ToAggregate())
@@ -115,7 +115,7 @@ func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile
 	return flattenErrors(append(errs, validateQueueSort(path, profiles).ToAggregate()))
 }
 
-// removed holds plugins of earlier versions named in upstream's refusal.
+// removed holds plugins of earlier versions that upstream refuses by name.
 var removed = sets.New("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 
 // removedError returns upstream's refusal of a removed plugin, including upstream's version.
@@ -124,8 +124,8 @@ func removedError(path *field.Path, name string) *field.Error {
 	return field.Invalid(path, name, fmt.Sprintf("was invalid in version %q (KubeSchedulerConfiguration is version %q)", "v1", version))
 }
 
-// validateRemoved looks for removed plugins at single points. At multiPoint they are unknown
-// plugins like any other.
+// validateRemoved looks for removed plugins at single points. At multiPoint, removed plugins count
+// as unknown.
 func validateRemoved(path *field.Path, profile *configv1.KubeSchedulerProfile) (list field.ErrorList) {
 	for _, point := range plugins.AllPoints {
 		for i, plugin := range pluginSet(profile.Plugins, point).Enabled {
@@ -149,7 +149,7 @@ func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) err
 		}
 		seen.Insert(name)
 		switch args := configs[i].Args.Object.(type) {
-		// nil: not decoded.
+		// The arguments are nil if they were not decoded.
 		case nil, *configv1.NodeResourcesFitArgs: // see validateFitArgs
 		default:
 			errs = append(errs, plugins.ValidateArgs(path.Child("args"), args))
@@ -165,7 +165,7 @@ func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) err
 // the same queue.
 func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfile) (list field.ErrorList) {
 	first := mergePlugins(profiles[0].Plugins).QueueSort
-	// resolvePlugins checks that there is one, after the expansion of multiPoint.
+	// resolvePlugins checks that there is a queue sort, after the expansion of multiPoint.
 	if n := len(first.Enabled); n > 1 {
 		list = append(list, field.Invalid(path.Index(0).Child("plugins", "queueSort", "Enabled"), n,
 			"only one queue sort plugin can be enabled"))
@@ -202,7 +202,7 @@ func validateExtenders(path *field.Path, extenders []configv1.Extender) (list fi
 		}
 	}
 
-	// A pod can be bound once.
+	// Only one extender can bind a pod.
 	if binders > 1 {
 		list = append(list, field.Invalid(path, fmt.Sprintf("found %d extenders implementing bind", binders),
 			"only one extender can implement bind"))
@@ -210,8 +210,8 @@ func validateExtenders(path *field.Path, extenders []configv1.Extender) (list fi
 	return list
 }
 
-// validateExtendedResource checks a resource managed by an extender: it must be an extended one.
-// CPU and memory are always the scheduler's own.
+// validateExtendedResource checks a resource managed by an extender: it must be an extended
+// resource. CPU and memory are always managed by the scheduler.
 func validateExtendedResource(path *field.Path, name string) (list field.ErrorList) {
 	for _, message := range validation.IsQualifiedName(name) {
 		list = append(list, field.Invalid(path, name, message))

@@ -114,8 +114,8 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		[]v1.TolerationOperator{v1.TolerationOpEqual, v1.TolerationOpExists})}
 }
 
-// validateEffect checks a given effect. An empty effect is invalid for a taint, and matches all
-// effects in a toleration, so callers check for it.
+// validateEffect checks a given effect. Callers handle an empty effect: a taint must have an
+// effect, and a toleration without an effect matches all effects.
 func validateEffect(effect v1.TaintEffect, path *field.Path) field.ErrorList {
 	if isEffect(effect) {
 		return nil

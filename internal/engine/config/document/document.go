@@ -15,8 +15,8 @@ import (
 )
 
 // Second reports whether a text has a second document, and the line it begins on, or 0 if the
-// second document cannot be read. Empty documents do not count. Reporting an unreadable first
-// document is up to its reader. A separator with nothing behind it, often added by editors and
+// second document cannot be read. Empty documents do not count. An unreadable first document is
+// reported by its reader. A separator with nothing behind it, often added by editors and
 // generators, does not begin a second document.
 func Second(text string) (line int, found bool) {
 	documents := yaml.NewDecoder(strings.NewReader(text))
@@ -24,7 +24,8 @@ func Second(text string) (line int, found bool) {
 	for first := true; ; first = false {
 		var document yaml.Node
 		switch err := documents.Decode(&document); {
-		// The end, or a first document that the caller's own reader will report.
+		// The text ends, or the first document is unreadable and will be reported by the caller's
+		// reader.
 		case errors.Is(err, io.EOF), err != nil && first:
 			return 0, false
 		case err != nil:
@@ -36,7 +37,8 @@ func Second(text string) (line int, found bool) {
 }
 
 // Expanded returns the number of values in a text with expanded aliases, at most math.MaxInt32; 0
-// if it cannot be read. A few hundred bytes of nested aliases can expand to billions of values.
+// if the text cannot be read. A few hundred bytes of nested aliases can expand to billions of
+// values.
 func Expanded(text string) (values int) {
 	documents := yaml.NewDecoder(strings.NewReader(text))
 	for {
