@@ -16,9 +16,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSumsOfHugeRequests: after pods are added and removed, by binding, visit or on a copy, the
-// requested amounts of a node are the sum of the requests, or the maximum that can be counted;
-// never less.
+// TestSumsOfHugeRequests verifies that after adding and removing pods, by binding, by a visit or on
+// a copy, the requested amounts of a node are the sum of the requests or the largest int64, never
+// less.
 func TestSumsOfHugeRequests(t *testing.T) {
 	amounts := []string{"", "0", "1", "300Mi", "4611686018427387904", "9223371865056083968", "9223372036854775807", "1e30"}
 	rapid.Check(t, func(t *rapid.T) {

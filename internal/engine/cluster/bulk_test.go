@@ -24,8 +24,8 @@ func largePod(i int) *v1.Pod {
 	return pod
 }
 
-// TestLargeClassesThatAreGoneAreDropped: the limit of classes without pods grows with the number of
-// pods, but large ones are not kept.
+// TestLargeClassesThatAreGoneAreDropped verifies that large classes without pods are dropped,
+// although the limit on classes without pods grows with the number of pods.
 func TestLargeClassesThatAreGoneAreDropped(t *testing.T) {
 	c := New()
 	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
@@ -50,8 +50,8 @@ func TestLargeClassesThatAreGoneAreDropped(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfLargeClassesAreForgotten: the cache of covering budgets does not keep many large
-// classes.
+// TestBudgetsOfLargeClassesAreForgotten verifies that the cache of covering budgets does not keep
+// many large classes.
 func TestBudgetsOfLargeClassesAreForgotten(t *testing.T) {
 	c := New()
 	one := intstr.FromInt32(1)
@@ -71,8 +71,8 @@ func TestBudgetsOfLargeClassesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfGoneClassesAreForgotten: the covering budgets of a class are cached while it has
-// pods.
+// TestBudgetsOfGoneClassesAreForgotten verifies that the covering budgets of a class are cached
+// only while it has pods.
 func TestBudgetsOfGoneClassesAreForgotten(t *testing.T) {
 	c := New()
 	c.Budgets.Set(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"},
@@ -91,8 +91,8 @@ func TestBudgetsOfGoneClassesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestAClassKeepsTheStatusAlone: the class of a pod with claims retains its status, not its
-// annotations.
+// TestAClassKeepsTheStatusAlone verifies that the class of a pod with claims retains the pod's
+// status but not its annotations.
 func TestAClassKeepsTheStatusAlone(t *testing.T) {
 	pod := largePod(0)
 	pod.Spec.ResourceClaims, pod.Status.Phase = []v1.PodResourceClaim{{Name: "c"}}, v1.PodPending

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestTheLogKeepsLittleOfLargePods: the log retains the classes of deleted pods, up to a few
-// megabytes of them, however large they are; a reader that is not far behind misses nothing.
+// TestTheLogKeepsLittleOfLargePods verifies that the log retains at most a few megabytes of classes
+// of deleted pods, even if these are large, and that a reader not far behind misses no change.
 func TestTheLogKeepsLittleOfLargePods(t *testing.T) {
 	c := New()
 	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	var words []string
-	for i := range 5000 { // 100 KB in all
+	for i := range 5000 { // pods of 100 KB each
 		words = append(words, fmt.Sprintf("a-word-of-18-%05d", i))
 	}
 	pod := func(i int) *v1.Pod {
@@ -57,8 +57,8 @@ func TestTheLogKeepsLittleOfLargePods(t *testing.T) {
 	}
 }
 
-// TestTheLogKeepsAboutAsMuchAtAnyTime: the number of changes kept hardly depends on when the oldest
-// were last dropped.
+// TestTheLogKeepsAboutAsMuchAtAnyTime verifies that the number of retained changes varies little
+// over time, although the oldest changes are dropped at intervals.
 func TestTheLogKeepsAboutAsMuchAtAnyTime(t *testing.T) {
 	var log Log
 	for i := range 5 * leastKept {

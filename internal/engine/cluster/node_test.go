@@ -12,8 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPartsThatNoNodeHasAreForgotten: nodes change for as long as a cluster lives. The parts kept
-// are bounded by those in use, equal nodes share them throughout, and IDs are never reused.
+// TestPartsThatNoNodeHasAreForgotten verifies, for nodes that change for a long time, that the
+// number of cached parts is bounded by the parts in use, that equal nodes share them at any time,
+// and that IDs are never reused.
 func TestPartsThatNoNodeHasAreForgotten(t *testing.T) {
 	c := New()
 	node := func(name string, n int) *v1.Node {
@@ -49,8 +50,8 @@ func TestPartsThatNoNodeHasAreForgotten(t *testing.T) {
 	}
 }
 
-// TestANodeCountsOnceForAnImage: a name listed twice by a node is one image, counted once, with the
-// size listed first.
+// TestANodeCountsOnceForAnImage verifies that an image name listed twice by a node is counted once,
+// with the size listed first.
 func TestANodeCountsOnceForAnImage(t *testing.T) {
 	c := New()
 	node := func(name string, sizes ...int64) *v1.Node {

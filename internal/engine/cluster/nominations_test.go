@@ -14,9 +14,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestNominationsAreKeptByName: whatever nodes are added and removed, a pod is nominated to the
-// node with the name given last, and to none after it is placed or deleted; its latest state is
-// kept.
+// TestNominationsAreKeptByName verifies that a pod stays nominated to the most recently given node
+// name, regardless of added and removed nodes, until it is placed or deleted, and that the latest
+// state of the pod is kept.
 func TestNominationsAreKeptByName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := New()

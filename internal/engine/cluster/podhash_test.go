@@ -28,7 +28,7 @@ var podSpecFields = map[string]func(*v1.Pod){
 	},
 	"InitContainers":                func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "i"}} },
 	"Containers":                    func(p *v1.Pod) { p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "d"}) },
-	"EphemeralContainers":           without, // they take no resources and come when the pod has its place
+	"EphemeralContainers":           without, // they take no resources and are added after the pod is bound
 	"RestartPolicy":                 without,
 	"TerminationGracePeriodSeconds": without,
 	"ActiveDeadlineSeconds":         without,
@@ -37,7 +37,7 @@ var podSpecFields = map[string]func(*v1.Pod){
 	"ServiceAccountName":            without,
 	"DeprecatedServiceAccount":      without,
 	"AutomountServiceAccountToken":  without,
-	"NodeName":                      without, // a place, not a wish
+	"NodeName":                      without, // the pod's location, not a requirement
 	"HostNetwork":                   func(p *v1.Pod) { p.Spec.HostNetwork = true },
 	"HostPID":                       without,
 	"HostIPC":                       without,
@@ -50,7 +50,7 @@ var podSpecFields = map[string]func(*v1.Pod){
 	"SchedulerName":                 func(p *v1.Pod) { p.Spec.SchedulerName = "other" },
 	"Tolerations":                   func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} },
 	"HostAliases":                   without,
-	"PriorityClassName":             without, // the number counts
+	"PriorityClassName":             without, // the numeric priority counts
 	"Priority":                      func(p *v1.Pod) { p.Spec.Priority = new(int32); *p.Spec.Priority = 7 },
 	"DNSConfig":                     without,
 	"ReadinessGates":                without,
@@ -60,13 +60,13 @@ var podSpecFields = map[string]func(*v1.Pod){
 	"Overhead":                      func(p *v1.Pod) { p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")} },
 	"TopologySpreadConstraints":     func(p *v1.Pod) { p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1}} },
 	"SetHostnameAsFQDN":             without,
-	"OS":                            without, // the kubelet's to judge
+	"OS":                            without, // checked by the kubelet
 	"HostUsers":                     func(p *v1.Pod) { p.Spec.HostUsers = new(bool) },
 	"SchedulingGates":               func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}} },
 	"ResourceClaims":                func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r"}} },
 	"Resources":                     func(p *v1.Pod) { p.Spec.Resources = &v1.ResourceRequirements{} },
 	"HostnameOverride":              without,
-	"EvictionResponders":            without, // who is asked before an eviction
+	"EvictionResponders":            without, // the components asked before an eviction
 	"SchedulingGroup":               func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{} },
 }
 
@@ -128,8 +128,8 @@ func TestWhatSetsClassesApart(t *testing.T) {
 	}
 }
 
-// TestNamesOfContainersCount: the name of a container counts if amounts are recorded under it: of
-// an in-place resize, or of its devices.
+// TestNamesOfContainersCount verifies that the name of a container affects the class if the amounts
+// of an in-place resize, or devices, are recorded under it.
 func TestNamesOfContainersCount(t *testing.T) {
 	for name, given := range map[string]func(*v1.Pod){
 		"resized": func(p *v1.Pod) {
@@ -200,8 +200,8 @@ func TestWhatClassesHaveInCommon(t *testing.T) {
 	}
 }
 
-// TestPodsOfAClassRequestTheSame: pods of a class have equal requests, however small the amounts of
-// their containers are, since amounts are rounded after adding them up.
+// TestPodsOfAClassRequestTheSame verifies that pods of a class have equal requests even if the
+// amounts of their containers are tiny, since amounts are rounded after adding them up.
 func TestPodsOfAClassRequestTheSame(t *testing.T) {
 	amounts := []string{"", "0", "1u", "100u", "0.1m", "999u", "1m", "1001u", "0.5", "1", "1500m", "2"}
 	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "example.com/share"}
@@ -225,8 +225,8 @@ func TestPodsOfAClassRequestTheSame(t *testing.T) {
 	})
 }
 
-// FuzzClassDigest: labels, however odd, never give two different pods the same class by running
-// into each other.
+// FuzzClassDigest verifies that no labels give two different pods the same class, for example
+// because the encodings of labels run together.
 func FuzzClassDigest(f *testing.F) {
 	f.Add("a", "bc", "ab", "c")
 	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestConflictAgreesWithEveryPair: a single pass over both lists finds the same conflicts as
-// comparing all pairs.
+// TestConflictAgreesWithEveryPair verifies that a single pass over both lists finds the same
+// conflicts as comparing all pairs.
 func TestConflictAgreesWithEveryPair(t *testing.T) {
 	draw := func(t *rapid.T, label string) *Ports {
 		pod := &v1.Pod{Spec: v1.PodSpec{Containers: make([]v1.Container, 1)}}

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestSetIsAMap: after the same operations, a set has the contents of a map, even if many hashes
-// are equal or at the end of the arrays.
+// TestSetIsAMap verifies that after the same operations, a set and a map have the same contents,
+// even if many hashes are equal or at the end of the arrays.
 func TestSetIsAMap(t *testing.T) {
 	type value struct{ key int }
 	for _, hashOf := range []func(int) uint32{
@@ -63,7 +63,7 @@ func keys[V interface{ ~struct{ key int } }](list []*V) (keys []int) {
 	return keys
 }
 
-// TestSetGivesBackMemory: a set has small arrays after its values were removed.
+// TestSetGivesBackMemory verifies that a set has small arrays after its values have been removed.
 func TestSetGivesBackMemory(t *testing.T) {
 	var s Set[int]
 	for i := range 10_000 {
@@ -79,8 +79,9 @@ func TestSetGivesBackMemory(t *testing.T) {
 	}
 }
 
-// TestDeletingFromASetMovesEachValueOnce: values arrive in the order of their hashes, and would
-// crowd at the start of gradually growing arrays, each being put after all previous ones.
+// TestDeletingFromASetMovesEachValueOnce verifies that DeleteFunc moves each value once. Values are
+// moved in the order of their hashes, so in gradually growing arrays each value would be added
+// behind all previous values.
 func TestDeletingFromASetMovesEachValueOnce(t *testing.T) {
 	var s Set[int]
 	for i := range 10_000 {

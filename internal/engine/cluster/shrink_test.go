@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestShrunk: a map that has lost nearly all of its entries frees their memory, and is copied
-// rarely.
+// TestShrunk verifies that a map that has lost nearly all of its entries frees their memory, and is
+// copied rarely.
 func TestShrunk(t *testing.T) {
 	heap := func() int {
 		runtime.GC()

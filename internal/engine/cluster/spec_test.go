@@ -55,8 +55,8 @@ func fill(field reflect.Value) {
 	}
 }
 
-// TestClassKeepsLittleOfContainers: fields needed only by a kubelet are not kept as long as the
-// class.
+// TestClassKeepsLittleOfContainers verifies that a class does not retain fields needed only by a
+// kubelet.
 func TestClassKeepsLittleOfContainers(t *testing.T) {
 	pod := examplePod()
 	requests := pod.Spec.Containers[0].Resources.Requests
@@ -87,8 +87,8 @@ func TestClassKeepsLittleOfContainers(t *testing.T) {
 	}
 }
 
-// TestClassesShareWhatIsEqual: classes share equal parts of their specs: of jobs that differ in
-// their labels, and of workloads that differ in their selectors.
+// TestClassesShareWhatIsEqual verifies that classes share equal parts of their specs, both for jobs
+// that differ in their labels and for workloads that differ in their selectors.
 func TestClassesShareWhatIsEqual(t *testing.T) {
 	c := New()
 	made := 0
@@ -134,7 +134,7 @@ func TestClassesShareWhatIsEqual(t *testing.T) {
 		t.Errorf("the term is %v", term)
 	}
 
-	// The spelling does not count; the amount does, even below the precision of a digest.
+	// The spelling does not count. The amount counts, even below the precision of a digest.
 	fraction := func(amount string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse(amount)}

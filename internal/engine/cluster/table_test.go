@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTableHoldsWhatAMapHolds: a table has the same objects as a plain map, in order, by namespace
-// and overall.
+// TestTableHoldsWhatAMapHolds verifies that a table has the same objects as a plain map, in order,
+// by namespace and overall.
 func TestTableHoldsWhatAMapHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table Table[*v1.Service]
@@ -64,8 +64,8 @@ func TestTableHoldsWhatAMapHolds(t *testing.T) {
 	})
 }
 
-// TestTableRemembersFewChanges: a table with few objects remembers few changes, however many there
-// have been, and a table with more objects more. A reader that is not far behind misses nothing.
+// TestTableRemembersFewChanges verifies that the number of remembered changes is bounded and grows
+// with the number of objects, and that a reader not far behind misses no change.
 func TestTableRemembersFewChanges(t *testing.T) {
 	var table Table[*v1.Service]
 	service := func(name string, i int) *v1.Service {
@@ -115,8 +115,8 @@ func names(list []*v1.Service) (names []string) {
 	return names
 }
 
-// TestBudgetsOfAClass: the budgets of a class are the budgets with matching selectors, whatever has
-// changed since the last query; and a status update does not reparse the budget.
+// TestBudgetsOfAClass verifies that the budgets of a class are the budgets with matching selectors
+// after any changes since the last query, and that a status update does not parse the budget again.
 func TestBudgetsOfAClass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := New()

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestClassGivesBackWhatIsWritten: affinity and spread constraints are kept in parsed form, and are
-// unchanged when converted back to API objects.
+// TestClassGivesBackWhatIsWritten verifies that affinity and spread constraints, which are kept in
+// parsed form, are unchanged when converted back to API objects.
 func TestClassGivesBackWhatIsWritten(t *testing.T) {
 	rebuilt, kept := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -110,7 +110,7 @@ func drawConstraint(t *rapid.T) v1.TopologySpreadConstraint {
 	return c
 }
 
-// TestClassKeepsLabels: labels are sorted, and equal to the original map.
+// TestClassKeepsLabels verifies that labels are sorted, and equal to the original map.
 func TestClassKeepsLabels(t *testing.T) {
 	pod := examplePod()
 	pod.Labels = map[string]string{}

@@ -129,8 +129,8 @@ func TestWithoutAFileTheDefaultsHold(t *testing.T) {
 	}
 }
 
-// TestATranslationCanBeReadAgain: the translation of a legacy file is a current file, and reading
-// it yields the same configuration.
+// TestATranslationCanBeReadAgain verifies that the translation of a legacy file is a current file,
+// and that reading it yields the same configuration.
 func TestATranslationCanBeReadAgain(t *testing.T) {
 	files, err := filepath.Glob("testdata/legacy/*")
 	if err != nil || len(files) < 5 {
@@ -203,7 +203,8 @@ func TestNumericTolerationsCountWhereSwitchedOn(t *testing.T) {
 	}
 }
 
-// TestVolumeFeaturesCanBeSwitchedOff: the scores for free storage, and the check for CSI drivers.
+// TestVolumeFeaturesCanBeSwitchedOff disables the scores for free storage, and the check for CSI
+// drivers.
 func TestVolumeFeaturesCanBeSwitchedOff(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		c, err := Default(Options{WithoutStorageScores: off, AllowMissingDrivers: off})

@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
-// A file with two profiles, the second without scoring: pods choose by their schedulerName.
+// The example file has two profiles, the second without scoring. A pod's schedulerName selects its
+// profile.
 func ExampleParse() {
 	file := []byte(`
 apiVersion: kubescheduler.config.k8s.io/v1

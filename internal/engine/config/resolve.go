@@ -149,8 +149,8 @@ func (r *resolver) specificAt(point plugins.Point) (names []string) {
 	return names
 }
 
-// multiPoint lists the plugins at the extension point by way of multiPoint. Plugins also enabled at
-// the point itself are in both lists.
+// multiPoint lists the plugins that multiPoint enables at the extension point. Plugins also enabled
+// at the point itself are in both lists.
 func (r *resolver) multiPoint(point plugins.Point) (names []string) {
 	disabled := sets.New[string]()
 	for _, plugin := range pluginSet(r.plugins, point).Disabled {

@@ -45,8 +45,8 @@ func inUse(t *testing.T, text string, added Added) *InUse {
 	return u
 }
 
-// TestWhatASchedulerTellsIsWhatItDecidesBy: a scheduler's published configuration makes the same
-// decisions, and contains no credentials.
+// TestWhatASchedulerTellsIsWhatItDecidesBy verifies that a scheduler's published configuration
+// yields the same decisions, and contains no credentials.
 func TestWhatASchedulerTellsIsWhatItDecidesBy(t *testing.T) {
 	u := inUse(t, packing, Added{KeepBudgets: []string{"*"}, Gentle: []string{"berth-scheduler"}, PreemptionDelay: time.Minute})
 	text := u.OnLease("me")
@@ -80,7 +80,8 @@ func TestWhatASchedulerTellsIsWhatItDecidesBy(t *testing.T) {
 
 var now = time.Unix(1e9, 0)
 
-// lease is a Lease at namespace/name, renewed by the holder so long ago, with a document or none.
+// lease is a Lease at namespace/name, last renewed by the holder before the given duration, with or
+// without a document.
 func lease(at, holder string, age time.Duration, text string) *coordinationv1.Lease {
 	namespace, name, _ := strings.Cut(at, "/")
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -91,8 +92,8 @@ func lease(at, holder string, age time.Duration, text string) *coordinationv1.Le
 	return l
 }
 
-// TestProfilesOfACluster: the published profiles, and the default one if kube-scheduler leads or no
-// scheduler has responded.
+// TestProfilesOfACluster verifies that the result contains the published profiles, and the default
+// profile if kube-scheduler leads or no scheduler has responded.
 func TestProfilesOfACluster(t *testing.T) {
 	own := inUse(t, strings.NewReplacer("extenders:", "#", "    multiPoint: {enabled: [{name: Foreign}]}\n", "", "  - name: Foreign\n    args: {password: secret}\n", "").Replace(packing), Added{})
 	second := lease("berth-system/berth-scheduler", "b", time.Second, own.OnLease("b"))
@@ -137,8 +138,9 @@ func TestProfilesOfACluster(t *testing.T) {
 	}
 }
 
-// TestASchedulerThatStopped is reported by its Lease, released or not renewed for long, unless a
-// running scheduler serves its names. Without a Lease nothing is claimed.
+// TestASchedulerThatStopped verifies that a scheduler is reported as stopped if its Lease was
+// released or not renewed for long, unless a running scheduler serves its names. Without a Lease no
+// scheduler is reported.
 func TestASchedulerThatStopped(t *testing.T) {
 	const upstream, own = "kube-system/kube-scheduler", "berth-system/berth-scheduler"
 	of := func(names ...string) *InUse {

@@ -301,8 +301,8 @@ func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 	return profile, t.writeArguments(&profile)
 }
 
-// enablePlugin adds the plugin at those of the given points that it extends. The caller adds it
-// once per point.
+// enablePlugin adds the plugin at each of the given points that it extends. The caller adds it once
+// per point.
 func enablePlugin(written *configv1.Plugins, name string, points plugins.Point) {
 	entry, _ := plugins.Lookup(name)
 	for _, point := range plugins.AllPoints {

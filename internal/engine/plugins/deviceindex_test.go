@@ -30,7 +30,7 @@ func TestDevicesAreFollowed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &deviceWorld{T: t, c: cluster.New()}
 		w.d, _ = NewDynamicResources(nil)
-		w.d.filterTimeout = 0 // a busy machine is no reason to differ
+		w.d.filterTimeout = 0 // results must not depend on the load of the machine
 		w.setClass()
 		for i := range 4 {
 			w.setNode(i)
@@ -80,7 +80,7 @@ func (w *deviceWorld) step() {
 		}
 	case 9:
 		w.c.ResourceClaims.Set(w.claim(fmt.Sprintf("claim-%d", w.pick("claim", 5))))
-		for range 1 + w.pick("others", 2)*5000 { // more than the tables keep
+		for range 1 + w.pick("others", 2)*5000 { // sometimes more changes than the tables keep
 			w.c.ResourceClaims.Set(&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "busy"}})
 		}
 	}
@@ -101,7 +101,7 @@ func (w *deviceWorld) step() {
 func (w *deviceWorld) setNode(i int) {
 	name := fmt.Sprintf("n%d", i)
 	labels := map[string]string{"zone": fmt.Sprint(w.pick("zone", 2))}
-	if host := w.pick("host", 5); host > 0 { // not always the node's name, and not always there
+	if host := w.pick("host", 5); host > 0 { // sometimes absent, sometimes another name than the node's
 		labels[v1.LabelHostname] = fmt.Sprintf("n%d", host-1)
 	}
 	w.c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
@@ -135,7 +135,7 @@ func (w *deviceWorld) setSlice() {
 		slice.Spec.NodeName = new(fmt.Sprintf("n%d", w.pick("node", 4)))
 	}
 	prefix := slice.Name
-	if w.chance("alike") { // to those of other nodes
+	if w.chance("alike") { // devices equal to the devices of other nodes
 		prefix = "device"
 	}
 	for i := range 1 + w.pick("devices", 3) {
@@ -184,11 +184,11 @@ func (w *deviceWorld) pod() *cluster.Pod {
 	return w.c.Pending(pod)
 }
 
-// compare runs both on a few pods and all nodes.
+// compare compares the verdicts of both plugins for a few pods on all nodes.
 func (w *deviceWorld) compare() {
 	anew, _ := NewDynamicResources(nil)
 	anew.filterTimeout = 0
-	anew.sets.known, anew.sets.size = w.d.sets.known, w.d.sets.size // compiled already
+	anew.sets.known, anew.sets.size = w.d.sets.known, w.d.sets.size // reuse compiled expressions
 	specs, wanted := resourceSpecs{{Name: "example.com/gpu", Weight: 1}}, []int64{1}
 	known, fresh := w.stock.countsFor(w.c, specs, wanted), new(deviceStock).countsFor(w.c, specs, wanted)
 	for _, n := range w.c.SortedNodes() {
@@ -206,7 +206,7 @@ func (w *deviceWorld) compare() {
 			continue
 		}
 		for _, n := range w.c.SortedNodes() {
-			anew.last, anew.index, anew.shapes = nil, deviceIndex{}, deviceShapes{} // so that it is independent of other nodes
+			anew.last, anew.index, anew.shapes = nil, deviceIndex{}, deviceShapes{} // makes the result independent of other nodes
 			got, want := a.offerAt(n), anew.attemptFor(w.c, p).offerAt(n)
 			if told(got) != told(want) || !apiequality.Semantic.DeepEqual(unshared(got.results), unshared(want.results)) {
 				w.Fatalf("node %s: got %s %v\nwant %s %v", n.Name, told(got), got.results, told(want), want.results)
@@ -240,8 +240,8 @@ func unshared(results []resourcev1.AllocationResult) []resourcev1.AllocationResu
 	return list
 }
 
-// hardSearch returns nodes with a slow search for the claim of the returned pod. The nodes are
-// alike in threes.
+// hardSearch returns nodes with a slow search for the claim of the returned pod. Groups of three
+// nodes have equal likeness.
 func hardSearch(t *testing.T, nodes, devices int, limit time.Duration) (*cluster.Cluster, *DynamicResources, *cluster.Pod) {
 	c, d := cluster.New(), newDynamicResources(t)
 	d.filterTimeout = limit
@@ -251,7 +251,7 @@ func hardSearch(t *testing.T, nodes, devices int, limit time.Duration) (*cluster
 		c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		slice := sliceOfUnlike(name, devices)
 		for k := range slice.Spec.Devices {
-			slice.Spec.Devices[k].Attributes["of"] = resourcev1.DeviceAttribute{IntValue: new(int64(i / 3))} // three are alike
+			slice.Spec.Devices[k].Attributes["of"] = resourcev1.DeviceAttribute{IntValue: new(int64(i / 3))} // equal in groups of three nodes
 		}
 		c.ResourceSlices.Set(slice)
 	}
@@ -283,9 +283,9 @@ func answers(c *cluster.Cluster, d *DynamicResources, p *cluster.Pod, goroutines
 	return lines
 }
 
-// TestSearchesGoAsFarEveryTime requires the set of nodes searched before the limit to be
-// independent of the number of goroutines and their pace, and the pod's next attempts to continue
-// from there.
+// TestSearchesGoAsFarEveryTime verifies that the set of nodes searched before the limit does not
+// depend on the number and speed of goroutines, and that the pod's next attempts continue with the
+// remaining nodes.
 func TestSearchesGoAsFarEveryTime(t *testing.T) {
 	const nodes, devices = 60, 8
 	c, d, p := hardSearch(t, nodes, devices, 0)
@@ -321,8 +321,8 @@ func TestSearchesGoAsFarEveryTime(t *testing.T) {
 	}
 }
 
-// TestSearchesOfAnAttemptShareTheirLimit requires a claim with a slow search on every node not to
-// multiply that time by the number of nodes, however often the filter is called.
+// TestSearchesOfAnAttemptShareTheirLimit verifies that a claim with a slow search on every node
+// does not take that time on each node, regardless of the number of calls of the filter.
 func TestSearchesOfAnAttemptShareTheirLimit(t *testing.T) {
 	c, d, p := hardSearch(t, 10, 60, 5*time.Millisecond)
 	d.strict = true
@@ -341,11 +341,11 @@ func TestSearchesOfAnAttemptShareTheirLimit(t *testing.T) {
 	}
 }
 
-// TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers requires progress beyond a node that
-// exceeds the limit by itself; otherwise no attempt would pass it. A configured limit fails the
-// attempt, as in kube-scheduler.
+// TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers verifies that attempts make progress
+// beyond a node whose search alone exceeds the limit. A configured limit fails the attempt, as in
+// kube-scheduler.
 func TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers(t *testing.T) {
-	const hard = 4 // three are alike, and one differs
+	const hard = 4 // three nodes have equal likeness, and one differs
 	said := func(d *DynamicResources) []string {
 		c, _, p := hardSearch(t, hard, 60, 0)
 		c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "easy"}})
@@ -374,8 +374,8 @@ func TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers(t *testing.T) {
 	}
 }
 
-// sliceOfUnlike has two kinds of devices, half of each: finding more than half alike takes all
-// combinations.
+// sliceOfUnlike has two kinds of devices in equal numbers: a search for more devices of one kind
+// tries all combinations.
 func sliceOfUnlike(node string, devices int) *resourcev1.ResourceSlice {
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
 		Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
@@ -389,15 +389,15 @@ func sliceOfUnlike(node string, devices int) *resourcev1.ResourceSlice {
 	return slice
 }
 
-// TestNodesAlikeGiveTheSame requires a single search to serve all nodes with like devices, each
-// offering devices under its own names.
+// TestNodesAlikeGiveTheSame verifies that a single search serves all nodes with equal likeness, and
+// that each node offers devices under its own names.
 func TestNodesAlikeGiveTheSame(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	load(t, c, "node a\nnode b\nnode c\nnode d\nnode e")
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 	for _, node := range []string{"a", "b", "c", "d"} {
 		slice := sliceOfUnlike(node, 3)
-		if node == "d" { // each part of a device is held under a separate name
+		if node == "d" { // each held part of a device has a separate name
 			for i := range slice.Spec.Devices {
 				slice.Spec.Devices[i].AllowMultipleAllocations = new(true)
 			}
@@ -421,7 +421,7 @@ func TestNodesAlikeGiveTheSame(t *testing.T) {
 				t.Fatalf("claim %d, node %s: got %s %v\nwant %s %v", i, n.Name, told(got), got.results, told(want), want.results)
 			}
 		}
-		for _, n := range c.SortedNodes() { // one by one they become unlike, and alike again
+		for _, n := range c.SortedNodes() { // one by one the nodes become different, and equal again
 			if d.attemptFor(c, p).offerAt(n).rejection == nil && (i%3 == 0 || n.Name != "a") {
 				if _, err := d.Reserve(c, p, n); err != nil {
 					t.Fatal(err)
@@ -443,7 +443,8 @@ func TestNodesAlikeGiveTheSame(t *testing.T) {
 			}
 		}
 	}
-	// a, b and c with none, some or all of their devices taken, d and e.
+	// The expected searches: for a, b and c with none, some or all of their devices taken, and for
+	// d and e.
 	for _, shape := range d.shapes.byKey {
 		if len(shape.examples) == 0 || len(shape.examples) > 6 {
 			t.Errorf("%d examples of nodes", len(shape.examples))
@@ -451,8 +452,8 @@ func TestNodesAlikeGiveTheSame(t *testing.T) {
 	}
 }
 
-// TestContentsGoWithTheirNodes requires the cached contents to match the nodes' current devices
-// after any number of changes, and like nodes to be recognized still.
+// TestContentsGoWithTheirNodes verifies that after any number of changes the cached contents match
+// the nodes' current devices, and that nodes with equal likeness are still recognized.
 func TestContentsGoWithTheirNodes(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	load(t, c, "node a\nnode b")
@@ -475,8 +476,8 @@ func TestContentsGoWithTheirNodes(t *testing.T) {
 	}
 }
 
-// TestExamplesAreForgottenUnderTheirLock lets some goroutines forget findings while others look
-// them up.
+// TestExamplesAreForgottenUnderTheirLock drops findings in some goroutines while other goroutines
+// look them up.
 func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {
 	s, like := &deviceShape{}, likeness{taken: "x"}
 	var wait sync.WaitGroup
@@ -495,7 +496,7 @@ func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {
 	}
 }
 
-// TestSharesOfLikeDevicesHaveOwnIDs restores an earlier consumption of a device while a share
+// TestSharesOfLikeDevicesHaveOwnIDs returns a device to an earlier consumed capacity while a share
 // allocated at that consumption is still held.
 func TestSharesOfLikeDevicesHaveOwnIDs(t *testing.T) {
 	spec := resourcev1.ResourceSliceSpec{Devices: []resourcev1.Device{{

@@ -87,7 +87,7 @@ func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, 
 // Name returns upstream's name of the plugin.
 func (d *DynamicResources) Name() string { return "DynamicResources" }
 
-// Reads implements [Filter]: devices are on the node, attached to it, or held by pods on other
+// Reads implements [Filter]. Devices are on the node, attached to it, or held by pods on other
 // nodes.
 func (d *DynamicResources) Reads() Part { return Labels | Identity | Objects }
 

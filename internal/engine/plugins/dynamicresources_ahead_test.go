@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestASharedDeviceThatBecomesExclusiveIsTaken verifies that a device is not given to a claim while
-// another one holds a share of it, regardless of the order of changes by the driver and to the
-// claims (kubernetes#140798).
+// TestASharedDeviceThatBecomesExclusiveIsTaken verifies that a device is not allocated to a claim
+// while another claim holds a share of it, regardless of the order of changes by the driver and to
+// the claims (kubernetes#140798).
 func TestASharedDeviceThatBecomesExclusiveIsTaken(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})

@@ -67,8 +67,9 @@ func deviceCluster(t *testing.T, slices ...resourcev1.ResourceSliceSpec) *cluste
 	return c
 }
 
-// TestSharesFollowFragmentation requires 300 to go where it leaves no remainder, so that 400 stays
-// free for future pods. Without the plugin the first device that fits is taken, as in upstream.
+// TestSharesFollowFragmentation verifies that a share of 300 is allocated on the device where it
+// leaves no remainder, so that 400 stays free for future pods. Without the plugin the first device
+// that fits is taken, as in upstream.
 func TestSharesFollowFragmentation(t *testing.T) {
 	for _, test := range []struct {
 		comes []int64
@@ -95,8 +96,8 @@ func TestSharesFollowFragmentation(t *testing.T) {
 	}
 }
 
-// TestSeveralSharesFollowFragmentation requires two shares of 300 to go where 300 is free, so that
-// a whole GPU stays free for future pods.
+// TestSeveralSharesFollowFragmentation verifies that two shares of 300 are allocated on devices
+// with 300 free, so that a whole GPU stays free for future pods.
 func TestSeveralSharesFollowFragmentation(t *testing.T) {
 	for _, test := range []struct {
 		comes []int64
@@ -128,8 +129,8 @@ func TestSeveralSharesFollowFragmentation(t *testing.T) {
 	}
 }
 
-// TestPartitionsFollowFragmentation requires half a GPU to go where the other half is taken, and
-// two to go where they leave the fewest GPUs broken.
+// TestPartitionsFollowFragmentation verifies that half a GPU is allocated on a GPU with the other
+// half taken, and that two halves leave the fewest GPUs partly used.
 func TestPartitionsFollowFragmentation(t *testing.T) {
 	for _, test := range []struct {
 		comes []int64

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 )
 
-// TestOneNamespacesExpressionsWaitAmongThemselves requires the compiler to alternate between
-// namespaces, however many pods of one of them wait. Waiters return when the process ends.
+// TestOneNamespacesExpressionsWaitAmongThemselves verifies that the compiler alternates between
+// namespaces, even if many pods of one namespace wait. Waiters return when the process ends.
 func TestOneNamespacesExpressionsWaitAmongThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sets := expressionSets{}
@@ -44,7 +44,8 @@ func TestOneNamespacesExpressionsWaitAmongThemselves(t *testing.T) {
 	})
 }
 
-// TestCostsOfExpressionsAreFoundBeforehand requires them to be known when the pod is decided.
+// TestCostsOfExpressionsAreFoundBeforehand verifies that the costs are known when the pod is
+// decided.
 func TestCostsOfExpressionsAreFoundBeforehand(t *testing.T) {
 	sets, set := expressionSets{}, newExpressionSet([]string{`device.driver == "a"`, `device.driver == "b"`})
 	sets.compileSet(t.Context(), "default", set)

@@ -17,7 +17,8 @@ import (
 )
 
 // TestClassesOfManyResourcesAreThoseOfEach requires the class of a resource to be independent of
-// the number of resources looked up. Several classes provide the same one, some by their own name.
+// the number of resources looked up. Several classes provide the same resource, some by the name of
+// the class.
 func TestClassesOfManyResourcesAreThoseOfEach(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 100 {
@@ -41,8 +42,8 @@ func TestClassesOfManyResourcesAreThoseOfEach(t *testing.T) {
 	}
 }
 
-// TestThousandsOfShortagesAreToldInShort requires only the first shortages to be named, and the
-// verdict on preemption to cover a later unsatisfiable one.
+// TestThousandsOfShortagesAreToldInShort verifies that only the first shortages are named, and that
+// the verdict on preemption includes a later unsatisfiable request.
 func TestThousandsOfShortagesAreToldInShort(t *testing.T) {
 	const names = 10_000
 	scalars, lacks := make([]v1.ResourceName, names), make([]string, names)
@@ -65,7 +66,7 @@ func TestThousandsOfShortagesAreToldInShort(t *testing.T) {
 		t.Errorf("%d reasons of %d", len(rejection.Reasons), mostShort)
 	}
 
-	n.Size.Scalars = nil // on a node without any of them the search ends early
+	n.Size.Scalars = nil // on a node without any of the resources the search ends early
 	began := time.Now()
 	for range 1000 {
 		listShortages(r, scalars, lacks, nil, n)

@@ -32,8 +32,8 @@ func newDynamicResources(t *testing.T) *DynamicResources {
 }
 
 func init() {
-	// take on=NODE [undo]: reserves devices for the pod and lists the claims, then lists them again
-	// after the undo.
+	// take on=NODE [undo]: reserves devices for the pod and lists the claims. With undo, it lists
+	// them again after the undo.
 	moreCommands["take"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)
@@ -48,7 +48,7 @@ func init() {
 		}
 		return answer
 	}
-	// gone: a placed pod has left.
+	// gone: removes a placed pod.
 	moreCommands["gone"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, _ any) string {
 		changed, gone := ClaimsWithout(c, waiting(t, c, d.Input))
 		for _, claim := range changed {
@@ -116,7 +116,8 @@ func TestDynamicResourcesRefusesTimeoutsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Many pods in a row must see each other's devices without a recount of all claims for each.
+// Each of many consecutive pods must see the devices of the earlier pods without a recount of all
+// claims.
 func TestAllocatedDevicesAreFollowed(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	load(t, c, "node a\nnode b")

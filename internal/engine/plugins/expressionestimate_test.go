@@ -20,12 +20,12 @@ func numbers(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
 
 // TestExpressionsAreNeverEvaluatedForMinutes covers selectors that would each take minutes or
 // gigabytes: the API server accepts some, and refuses others by their estimate, but manifests may
-// contain both. The search, and the counts for explanations and scores, must not evaluate them.
+// contain both. Searches, explanations and scores must not evaluate them.
 func TestExpressionsAreNeverEvaluatedForMinutes(t *testing.T) {
 	a := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }
 	for name, c := range map[string]struct {
 		expression string
-		accepted   bool // by the API server
+		accepted   bool // whether the API server accepts the expression
 	}{
 		"regular expression":  {numbers(200) + `.exists(i, ` + a(8000) + `.matches("((a?){30}){30}b"))`, true},
 		"computed expression": {numbers(200) + `.exists(i, ` + a(8000) + `.matches("((a?){30}){30}" + "b"))`, true},
@@ -85,8 +85,8 @@ func TestOrdinarySelectorsKeepTheirCost(t *testing.T) {
 	}
 }
 
-// TestLongExpressionsAreNotCompiled: ten times the API server's limit, possible in a manifest,
-// takes seconds to compile.
+// TestLongExpressionsAreNotCompiled verifies that expressions of ten times the API server's limit,
+// possible in a manifest, are not compiled, which would take seconds.
 func TestLongExpressionsAreNotCompiled(t *testing.T) {
 	claim, sets := claimOfOne("c"), expressionSets{}
 	for length, want := range map[int]bool{resourcev1.CELSelectorExpressionMaxLength: false, resourcev1.CELSelectorExpressionMaxLength + 1: true} {

@@ -157,8 +157,8 @@ func (f *Fragmentation) taskOf(p *cluster.Pod) fragmentation.Task {
 	return fragmentation.Task{CPU: r.MilliCPU, Memory: r.Memory, Amount: f.devices.Steps(r.Scalars[f.resource])}
 }
 
-// Filter implements Filter. It passes pods without the resource. If the node has fewer devices than
-// the pod requests, free or not, preemption cannot help.
+// Filter implements Filter. It passes pods without the resource. Preemption cannot help if the pod
+// requests more devices than the node has, free or allocated.
 func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	amount := f.taskOf(p).Amount
 	if amount == 0 {

@@ -34,8 +34,8 @@ func tasksOf(t *testing.T, d *datadriven.TestData) (tasks []FragmentationTask) {
 	return tasks
 }
 
-// TestFragmentationCases adds a command to the usual ones: place reserves devices for the given pod
-// and places it on the best node.
+// TestFragmentationCases adds the command place, which reserves devices for the given pod and
+// places it on the best node.
 func TestFragmentationCases(t *testing.T) {
 	var plugin *Fragmentation
 	moreCommands["place"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, _ any) string {
@@ -85,8 +85,8 @@ func placeBest(t *testing.T, f *Fragmentation, c *cluster.Cluster, p *cluster.Po
 	return fmt.Sprintf("%s %v\n", best.Name, *p.Devices)
 }
 
-// TestFragmentationKeepsDevicesOnceGiven requires watch events about a placed pod not to move it to
-// another device, and a departing pod to return its own.
+// TestFragmentationKeepsDevicesOnceGiven verifies that watch events about a placed pod do not move
+// it to another device, and that a departing pod releases its devices.
 func TestFragmentationKeepsDevicesOnceGiven(t *testing.T) {
 	c := cluster.New()
 	load(t, c, "kind: Node\nmetadata: {name: node}\nstatus: {allocatable: {cpu: \"10\", memory: 1Gi, pods: \"9\", example.com/gpu: \"2000\"}}")
@@ -174,8 +174,8 @@ func TestFragmentationArgsAreValidated(t *testing.T) {
 	}
 }
 
-// TestReservationsTeachNothing requires reservations, which may fail or be undone, not to count. A
-// placed pod counts, and only once, even if the cluster is read only afterwards.
+// TestReservationsTeachNothing verifies that reservations, which may fail or be undone, do not
+// count, and that a placed pod counts exactly once, even if the cluster is read later.
 func TestReservationsTeachNothing(t *testing.T) {
 	c := cluster.New()
 	load(t, c, "kind: Node\nmetadata: {name: node}\nstatus: {allocatable: {cpu: \"100\", memory: 1Gi, pods: \"90\", example.com/gpu: \"1000\"}}")
@@ -190,7 +190,7 @@ func TestReservationsTeachNothing(t *testing.T) {
 	}
 	check := func(when string, seen int64, want map[int64]int64) {
 		t.Helper()
-		weights := map[int64]int64{} // by amount, in pods
+		weights := map[int64]int64{} // weights by amount, in pods
 		for key, s := range f.coming.shapes {
 			weights[key.amount] += s.task.Weight / onePod
 		}

@@ -5,9 +5,9 @@ package plugins
 
 import "testing"
 
-// TestKeptClaimScoresOutliveLookups requires cached scores for pods with equal demands to be found
-// again, however many nodes there are, and however full the cache is; another kind of pods evicts
-// them.
+// TestKeptClaimScoresOutliveLookups verifies that cached scores for pods with equal demands are
+// found again, regardless of the number of nodes and the size of the cache, and that another kind
+// of pods evicts them.
 func TestKeptClaimScoresOutliveLookups(t *testing.T) {
 	for _, c := range []struct {
 		name         string

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestLossDoesNotDependOnReservations requires a node's loss by some pods to be the same whether
-// they receive their devices before the count, afterwards or never, and on this node or another.
+// TestLossDoesNotDependOnReservations verifies that a node's loss for some pods does not depend on
+// the time or the node of their device assignment, if any.
 func TestLossDoesNotDependOnReservations(t *testing.T) {
 	c := cluster.New()
 	for _, name := range []string{"node", "other"} {

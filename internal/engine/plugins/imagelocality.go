@@ -29,8 +29,8 @@ func (ImageLocality) Name() string { return "ImageLocality" }
 // Scale implements [FixedScorer].
 func (ImageLocality) Scale() Scale { return AsIs }
 
-// Score implements Scorer. An image absent from all nodes counts for nothing; an image present on
-// all nodes counts fully, and makes no difference.
+// Score implements Scorer. An image absent from all nodes does not count; an image present on all
+// nodes counts fully, but adds the same amount to all nodes.
 func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	spec := p.Spec()
 	// Both maps are keyed by complete image name. Two containers with the same image use it twice.

@@ -82,7 +82,7 @@ spec:
 	}
 }
 
-// The lowest node scores 0, the highest 100, and order is kept.
+// The lowest node must score 0 and the highest 100, and the order of nodes must not change.
 func TestAffinityScoresKeepOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := rapid.Int64Range(-1_000_000, 1_000_000)

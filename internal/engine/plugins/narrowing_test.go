@@ -46,13 +46,13 @@ func newWaitingPods(c *cluster.Cluster, narrowed bool) *waitingPods {
 	return w
 }
 
-// reject makes a pod wait for events that help against plugins.
+// reject makes a pod wait for events that can help after a rejection by plugins.
 func (w *waitingPods) reject(pod *v1.Pod, rejectors ...string) {
 	w.q.Add(pod, w.c.Pending(pod).Class, epoch)
 	w.q.Rejected(w.q.Pop(epoch), rejectors, nil, epoch)
 }
 
-// woken lists the pods no longer waiting.
+// woken lists the pods that no longer wait.
 func (w *waitingPods) woken() (names []string) {
 	for item := range w.q.Each {
 		if item.Place() != queue.Waiting {

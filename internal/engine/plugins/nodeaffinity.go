@@ -181,7 +181,7 @@ func (*NodeAffinity) Targets() {}
 func (*NodeAffinity) Steady() {}
 
 // Filter implements Filter. Like upstream it checks the profile's added affinity first, with a
-// message that clears the pod's author of the mismatch.
+// message that attributes the mismatch to the profile rather than to the pod.
 func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	spec := p.Spec()
 	required, _ := podNodeAffinity(spec)
@@ -265,7 +265,8 @@ func namesOf(term *v1.NodeSelectorTerm) (names []string, narrows bool) {
 // Scale implements [FixedScorer].
 func (*NodeAffinity) Scale() Scale { return MostBest }
 
-// Score implements Scorer. The raw score is a sum of weights, so it is normalised by the highest.
+// Score implements Scorer. The raw score is a sum of weights, so it is normalised by the highest
+// sum.
 func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	_, preferred := podNodeAffinity(p.Spec())
 	if len(preferred) == 0 && pl.addedPreferred == nil {

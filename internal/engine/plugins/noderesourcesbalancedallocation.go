@@ -44,8 +44,8 @@ func NewNodeResourcesBalancedAllocation(args *config.NodeResourcesBalancedAlloca
 // Name implements Scorer.
 func (*NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBalancedAllocation" }
 
-// Score implements Scorer. It skips pods that request none of the resources, which would otherwise
-// all go to the node with the best balance (kubernetes/kubernetes#129138).
+// Score implements Scorer. It skips pods that request none of the resources: otherwise all such
+// pods would be placed on the node with the best balance (kubernetes/kubernetes#129138).
 func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	reader, skip := b.readerFor(c, p)
 	if skip {

@@ -74,7 +74,7 @@ func labelledNodes(nodes int) *cluster.Cluster {
 }
 
 // BenchmarkManyTerms reads 20,000 terms of a pod, and matches 5,000 nodes: with required terms,
-// with preferred ones, and with the requirements of a single term. It also reports processor time,
+// with preferred terms, and with the requirements of a single term. It also reports processor time,
 // for busy machines.
 func BenchmarkManyTerms(b *testing.B) {
 	const many = 20_000
@@ -99,7 +99,7 @@ func BenchmarkManyTerms(b *testing.B) {
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}, Spec: v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: affinity}}}
 			var read, asked time.Duration
 			for b.Loop() {
-				p := cluster.NewPod(&cluster.PodClass{Spec: &cluster.Spec{Shape: &cluster.Shape{}, Extras: &cluster.Extras{}, Spread: &cluster.Spread{}, NodeAffinity: pod.Spec.Affinity.NodeAffinity.DeepCopy()}}, "", "") // never seen before
+				p := cluster.NewPod(&cluster.PodClass{Spec: &cluster.Spec{Shape: &cluster.Shape{}, Extras: &cluster.Extras{}, Spread: &cluster.Spread{}, NodeAffinity: pod.Spec.Affinity.NodeAffinity.DeepCopy()}}, "", "") // not cached yet
 				began := processorTime(b)
 				judge, scoring := plugin.Filter(c, p), plugin.Score(c, p, nil)
 				between := processorTime(b)

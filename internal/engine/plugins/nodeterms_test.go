@@ -46,8 +46,9 @@ func TestNodeAffinityAgreesWithTheLibrary(t *testing.T) {
 	})
 }
 
-// TestNodesWithEqualLabelsAreJudgedAlike requires a node's name and host name not to matter, unless
-// ReadsFor includes the identity. The fast path judges all such nodes with one call.
+// TestNodesWithEqualLabelsAreJudgedAlike verifies that a node's name and host name do not affect
+// the verdict, unless ReadsFor includes the identity. The fast path judges all such nodes with one
+// call.
 func TestNodesWithEqualLabelsAreJudgedAlike(t *testing.T) {
 	plugin, _ := NewNodeAffinity(nil)
 	alike := 0
@@ -136,8 +137,8 @@ func drawNodeTerm(t *rapid.T) (term v1.NodeSelectorTerm) {
 	return term
 }
 
-// TestHundredsOfTermsByNameAreOne covers 400 terms with 100 host names each, which once delayed all
-// pods by seconds on 5,000 nodes.
+// TestHundredsOfTermsByNameAreOne covers 400 terms with 100 host names each. Such terms once
+// delayed all pods by seconds on 5,000 nodes.
 func TestHundredsOfTermsByNameAreOne(t *testing.T) {
 	s := &v1.NodeSelector{}
 	for i := range 400 {
@@ -173,7 +174,7 @@ func TestOnlySomePodsAskForANodesIdentity(t *testing.T) {
 		{required("matchExpressions: [{key: zone, operator: Exists}]"), false},
 		{required("matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [a]}]"), true},
 		{required("matchFields: [{key: metadata.name, operator: NotIn, values: [a]}]"), true},
-		{required("matchFields: [{key: metadata.name, operator: In, values: [a, b]}]"), true}, // cannot match, and yet narrows
+		{required("matchFields: [{key: metadata.name, operator: In, values: [a, b]}]"), true}, // narrows although it cannot match
 		{preferred("matchExpressions: [{key: zone, operator: Exists}]"), false},
 		{preferred("matchExpressions: [{key: kubernetes.io/hostname, operator: Exists}]"), true},
 	} {

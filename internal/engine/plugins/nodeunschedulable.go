@@ -36,8 +36,8 @@ func (NodeUnschedulable) Reads() Part { return Taints }
 // Steady implements Steady.
 func (NodeUnschedulable) Steady() {}
 
-// Filter implements Filter. Unlike TaintToleration it does not exclude comparing operators: the
-// taint lacks a value for them to match.
+// Filter implements Filter. Unlike TaintToleration it does not exclude the operators Gt and Lt,
+// which cannot match because the taint has no value.
 func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if rules.TolerationOf(&cordon, p.Spec().Tolerations) != nil {
 		return Judge{}

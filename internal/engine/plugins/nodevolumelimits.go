@@ -58,8 +58,8 @@ func (*NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	})
 }
 
-// Filter implements [Filter]. It computes the pod's needs for two kinds of nodes only, so that the
-// work does not grow with the number of nodes.
+// Filter implements [Filter]. It computes the pod's needs only for two kinds of nodes (with and
+// without a CSINode), so that the work does not grow with the number of nodes.
 func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if !v.Applies(c, p) {
 		return Judge{}

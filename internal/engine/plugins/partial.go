@@ -23,7 +23,8 @@ func beginAttempt(f Filter) {
 	}
 }
 
-// Name implements [Filter]. A half has the name of the whole: messages and events name the plugin.
+// Name implements [Filter]. It returns the name of the whole plugin, which messages and events
+// contain.
 func (f preFilterOnly) Name() string { return f.whole.Name() }
 
 // Reads implements [Filter]. A verdict on the whole pod may still depend on all parts read by the

@@ -145,8 +145,8 @@ spec:
 	}
 }
 
-// TestHintsKnowClassesThatComeLater requires the constraints of a class to be read once, regardless
-// of the number of earlier classes, of which a limited number is cached.
+// TestHintsKnowClassesThatComeLater verifies that the constraints of a class are read once,
+// regardless of the number of earlier classes. Only a limited number of classes is cached.
 func TestHintsKnowClassesThatComeLater(t *testing.T) {
 	c := cluster.New()
 	plugin, err := NewPodTopologySpread(nil)
@@ -170,7 +170,7 @@ func TestHintsKnowClassesThatComeLater(t *testing.T) {
 	}
 }
 
-// TestInclusionSeesAnEmptyHostName requires the label with an empty value to count as present.
+// TestInclusionSeesAnEmptyHostName verifies that a label with an empty value counts as present.
 func TestInclusionSeesAnEmptyHostName(t *testing.T) {
 	c := cluster.New()
 	selector := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{

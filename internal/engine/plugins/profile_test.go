@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// The order logged by a kube-scheduler v1.37 without a configuration.
+// The expected order is that logged by kube-scheduler v1.37 without a configuration.
 func TestDefaultProfileIsUpstreams(t *testing.T) {
 	want := map[Point][]string{
 		PreEnqueue: {"SchedulingGates", "DynamicResources", "DefaultPreemption"},
@@ -56,7 +56,8 @@ func TestDefaultProfileIsUpstreams(t *testing.T) {
 	}
 }
 
-// Every plugin named at Filter, Score, Reserve and so on must be called there, in that order.
+// Every plugin named at an extension point such as Filter, Score or Reserve must be called there,
+// in the order of the names.
 func TestDefaultProfileAsksWhatItNames(t *testing.T) {
 	profile := Default()
 	var filters, scorers, reservers []string

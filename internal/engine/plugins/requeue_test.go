@@ -260,8 +260,8 @@ func TestAPluginThatRejectsNobodyAnyMoreKeepsNobody(t *testing.T) {
 	}
 }
 
-// Every filter of the default profile must list the events that help: the pods of a forgotten
-// filter would be retried after every event.
+// Every filter of the default profile must list the events that can help: pods rejected by a filter
+// without such a list would be retried after every event.
 func TestEveryFilterStatesWhatCanHelp(t *testing.T) {
 	profile := plugins.Default()
 	all := profile.Interests(cluster.New(), nil)

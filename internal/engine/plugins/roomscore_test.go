@@ -111,7 +111,7 @@ func drawBalanced(t *rapid.T) *NodeResourcesBalancedAllocation {
 	return balanced
 }
 
-// usualScores returns the two scorers by room with their defaults, and a node's room.
+// usualScores returns the two room scorers with default arguments, and a node's room.
 func usualScores() (fit, balanced func(*cluster.Room, int64, int64) int64, room *cluster.Room) {
 	f, _ := NewNodeResourcesFit(nil)
 	b, _ := NewNodeResourcesBalancedAllocation(nil)

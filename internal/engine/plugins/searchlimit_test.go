@@ -43,8 +43,9 @@ func TestAnExpressionThatDoesNotCompileIsNamed(t *testing.T) {
 	}
 }
 
-// TestCountsThatNoIntHoldsAreRefused requires the refusal common to all counts beyond the capacity
-// of a claim. The API accepts any number above zero for each request.
+// TestCountsThatNoIntHoldsAreRefused verifies that counts beyond the range of an int are refused
+// with the same error as all counts beyond the capacity of a claim. The API accepts any number
+// above zero for each request.
 func TestCountsThatNoIntHoldsAreRefused(t *testing.T) {
 	requests := func(counts ...int64) *resourcev1.ResourceClaim {
 		claim := claimOfOne("c")
@@ -85,9 +86,9 @@ func TestCountsThatNoIntHoldsAreRefused(t *testing.T) {
 	}
 }
 
-// TestWhatAnExpressionCostsDependsOnTheDevice covers an expression with an estimate by the API
-// server above the limit of an attempt. The estimate assumes the largest device accepted; only a
-// device of that size exceeds the limit.
+// TestWhatAnExpressionCostsDependsOnTheDevice covers an expression whose estimate by the API server
+// exceeds the limit of an attempt. The estimate assumes the largest accepted device, and only a
+// device of this size exceeds the limit.
 func TestWhatAnExpressionCostsDependsOnTheDevice(t *testing.T) {
 	const expression = `device.attributes.all(k, device.attributes.all(l, device.attributes.all(m, k + l != m && k != "x")))`
 	compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{})
@@ -127,8 +128,8 @@ func TestWhatAnExpressionCostsDependsOnTheDevice(t *testing.T) {
 }
 
 // TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated verifies that a selector with an estimate
-// above the API server's limit, possible in a manifest, is never evaluated: this one would take
-// half a minute, and CEL compares its cost with the limit only afterwards.
+// above the API server's limit, possible in a manifest, is never evaluated: the evaluation would
+// take half a minute, and CEL compares its cost with the limit only afterwards.
 func TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
@@ -149,7 +150,8 @@ func TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated(t *testing.T) {
 }
 
 // TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn covers an expression that would exceed the
-// limit if it were measured on each of very many devices. The first device is enough.
+// limit if it were measured on each of very many devices. Measuring must stop after the first
+// device.
 func TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn(t *testing.T) {
 	const expression = `device.attributes.all(k, device.attributes.all(l, true))`
 	c, d := cluster.New(), newDynamicResources(t)

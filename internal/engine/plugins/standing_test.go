@@ -47,8 +47,8 @@ func TestTaintTolerationCases(t *testing.T) {
 	})
 }
 
-// The case's added=ZONE adds a required affinity to the zone for filters, and a preferred one of
-// weight 5 for scores.
+// The argument added=ZONE adds a required affinity to the zone for filters, and a preferred
+// affinity of weight 5 for scores.
 func TestNodeAffinityCases(t *testing.T) {
 	runCases(t, "testdata/nodeaffinity.txt", func(t *testing.T, d *datadriven.TestData) any {
 		var zone string
@@ -66,7 +66,7 @@ func TestNodeAffinityCases(t *testing.T) {
 	})
 }
 
-// The case's arguments: strategy=, resources=NAME:WEIGHT,…, shape=UTILISATION:SCORE,…, ignored=,
+// Arguments of the cases: strategy=, resources=NAME:WEIGHT,…, shape=UTILISATION:SCORE,…, ignored=,
 // ignoredGroups=.
 func TestNodeResourcesFitCases(t *testing.T) {
 	runCases(t, "testdata/noderesourcesfit.txt", func(t *testing.T, d *datadriven.TestData) any {

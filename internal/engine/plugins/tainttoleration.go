@@ -51,7 +51,7 @@ func (*TaintToleration) Reads() Part { return Taints }
 // Steady implements Steady.
 func (*TaintToleration) Steady() {}
 
-// Filter implements Filter. All effects but PreferNoSchedule keep a pod off.
+// Filter implements Filter. All effects except PreferNoSchedule keep a pod off a node.
 func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	tolerance := rules.NewTolerance(countedTolerations(p.Spec().Tolerations, t.Compare))
 	return Judge{Node: func(n *cluster.Node) *Rejection {
@@ -65,8 +65,8 @@ func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // Scale implements [FixedScorer].
 func (*TaintToleration) Scale() Scale { return FewestBest }
 
-// Score implements Scorer. The raw score counts untolerated PreferNoSchedule taints; fewer are
-// better, so the normalised score is reversed.
+// Score implements Scorer. The raw score counts untolerated PreferNoSchedule taints; fewer such
+// taints are better, so the normalised score is reversed.
 func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	tolerance := rules.NewTolerance(countedTolerations(p.Spec().Tolerations, t.Compare))
 	return Scoring{

@@ -18,9 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestIndexedTermsMatchWhatEachOfThemDoes compares the index with the library: few terms and
-// thousands, on keys used by many or few of them, repeated within a term, with fields and broken
-// ones.
+// TestIndexedTermsMatchWhatEachOfThemDoes compares the index with the library for few terms and for
+// thousands of terms. Keys are used by few or many terms, or repeatedly within a term; some terms
+// have fields, and some are broken.
 func TestIndexedTermsMatchWhatEachOfThemDoes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	matched, masks, lists, few := 0, 0, 0, 0
@@ -42,7 +42,7 @@ func TestIndexedTermsMatchWhatEachOfThemDoes(t *testing.T) {
 		}
 		c := cluster.New()
 		for range 20 {
-			node := oddNode(rng) // often an earlier one with other labels
+			node := oddNode(rng) // often an earlier node with other labels
 			n := c.SetNode(node)
 			var want, got []int
 			var weight int64
@@ -77,8 +77,8 @@ func TestIndexedTermsMatchWhatEachOfThemDoes(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadLastIsOfThatPod alternates between pods with many terms, and requires each to be
-// judged by its own.
+// TestWhatWasReadLastIsOfThatPod alternates between pods with many terms, and verifies that each
+// pod is judged by its own terms.
 func TestWhatWasReadLastIsOfThatPod(t *testing.T) {
 	plugin, err := NewNodeAffinity(nil)
 	if err != nil {
@@ -214,14 +214,14 @@ func TestThousandsOfInvalidTermsAreToldInShort(t *testing.T) {
 }
 
 // TestATermOfThousandsOfRequirementsIsToldInShort bounds the library's sorting, which repeats for
-// each requirement of a term and took 0.8 s. The message names a fault among the first
+// each requirement of a term and took 0.8 s. The message must name an error in the first
 // requirements.
 func TestATermOfThousandsOfRequirementsIsToldInShort(t *testing.T) {
 	plugin, err := NewNodeAffinity(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const mostTaken = 64 << 20 // of memory: it was 4 GB
+	const mostTaken = 64 << 20 // bytes of memory; an earlier version took 4 GB
 	for _, invalid := range []int{3, 11_000} {
 		var term v1.NodeSelectorTerm
 		for k := range 12_000 {
@@ -252,9 +252,9 @@ func TestATermOfThousandsOfRequirementsIsToldInShort(t *testing.T) {
 	}
 }
 
-// TestTermsThatMatchNothingAreDropped requires them to be dropped on reading: a tenant's pod has
-// room for tens of thousands, and iterating over them for each node took 240 ms for a hundred
-// nodes.
+// TestTermsThatMatchNothingAreDropped verifies that such terms are dropped when they are read: a
+// tenant's pod has room for tens of thousands, and iterating over them for each node took 240 ms on
+// a hundred nodes.
 func TestTermsThatMatchNothingAreDropped(t *testing.T) {
 	selector := &v1.NodeSelector{}
 	for k := range 20_000 {

@@ -180,7 +180,7 @@ var decoder = func() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }()
 
-// groups maps kinds to API versions, to be omitted in documents; all remaining kinds are v1.
+// groups maps kinds to API versions, which documents may omit; all other kinds are in v1.
 var groups = map[string]string{
 	"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "StorageClass": "storage.k8s.io/v1", "CSINode": "storage.k8s.io/v1",
 	"CSIDriver": "storage.k8s.io/v1", "CSIStorageCapacity": "storage.k8s.io/v1", "VolumeAttachment": "storage.k8s.io/v1",

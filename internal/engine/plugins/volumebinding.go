@@ -284,8 +284,8 @@ func (*VolumeBinding) Wakes() []string {
 func (*VolumeBinding) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }
 
 // Detail implements Detailer. It lists the unbound claims not waiting for the pod, and the objects
-// they lack: a text for all nodes. For claims waiting for the pod, it lists the topologies and the
-// capacity that keep a volume off the node.
+// they lack, in a text for all nodes. For claims waiting for the pod, it lists the topologies and
+// the capacity that keep a volume off the node.
 func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	text := AwaitedVolumes(c, p)
 	var perNode []func(*cluster.Node) string

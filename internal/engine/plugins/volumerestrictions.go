@@ -46,8 +46,8 @@ func (VolumeRestrictions) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || isExclusive(&v) })
 }
 
-// Filter implements [Filter]. It first counts the users of the claims over all nodes: a pod on
-// another node rejects the node as well.
+// Filter implements [Filter]. It first counts the users of the claims over all nodes, because a
+// user on another node also makes a node infeasible.
 func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	disks := disksOf(p.Spec().Volumes)
 	alone := sets.New[string]() // exclusive claims

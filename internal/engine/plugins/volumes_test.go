@@ -46,8 +46,8 @@ func newVolumeBinding(t *testing.T) *VolumeBinding {
 }
 
 func init() {
-	// reserve on=NODE [undo]: lists the resulting volumes and claims, and lists them again after
-	// the undo. Objects after the pod in the input are applied in between.
+	// reserve on=NODE [undo]: lists the resulting volumes and claims. With undo, it lists them
+	// again after the undo. Objects after the pod in the input are applied in between.
 	moreCommands["reserve"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)
@@ -65,7 +65,7 @@ func init() {
 		return answer
 	}
 	// bound on=NODE: the scheduler's findings while it waits for the pod's volumes. The objects of
-	// the input arrive meanwhile.
+	// the input are added meanwhile.
 	moreCommands["bound"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)
@@ -122,7 +122,7 @@ func TestVolumeBindingArguments(t *testing.T) {
 	}
 }
 
-// Finding volumes by node labels must equal trying every volume on every node.
+// Finding volumes by node labels must have the same result as trying every volume on every node.
 func TestVolumesByPlaceAreFoundAsAllVolumesWouldBe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := cluster.New()

@@ -116,8 +116,8 @@ func (w *volumeWorld) pod() *v1.Pod {
 	return pod
 }
 
-// compare runs both on a few pods and all nodes, and on copies of the nodes without one of their
-// pods.
+// compare compares the verdicts of both plugins for a few pods on all nodes, and on copies of the
+// nodes without one of their pods.
 func (w *volumeWorld) compare() {
 	for range 3 {
 		p := w.c.Pending(w.pod())
@@ -139,8 +139,9 @@ func (w *volumeWorld) compare() {
 	}
 }
 
-// TestWhatGoesWhileItIsUsedFreesAPlace requires the deletion of a claim or volume still in use by a
-// pod on the node to wake pods waiting for the node's limit. Other deletions must not wake them.
+// TestWhatGoesWhileItIsUsedFreesAPlace verifies that the deletion of a claim or volume still in use
+// by a pod on the node wakes pods waiting for the node's limit, and that other deletions do not
+// wake them.
 func TestWhatGoesWhileItIsUsedFreesAPlace(t *testing.T) {
 	claim := func(name, volume string) *v1.PersistentVolumeClaim {
 		object := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
@@ -158,7 +159,7 @@ func TestWhatGoesWhileItIsUsedFreesAPlace(t *testing.T) {
 	leave := func(c *cluster.Cluster) { c.RemovePod("user") }
 	for _, x := range []struct {
 		name    string
-		between func(c *cluster.Cluster) // runs before, and the plugin then judges another node
+		between func(c *cluster.Cluster) // runs before the event; the plugin then judges another node
 		event   *queue.Event
 		wakes   bool
 	}{

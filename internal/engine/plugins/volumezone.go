@@ -63,8 +63,8 @@ func (VolumeZone) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil })
 }
 
-// Filter implements [Filter]. It determines the zones for the pod as a whole, and only compares
-// labels for a node.
+// Filter implements [Filter]. It determines the zones once per pod, and only compares labels for
+// each node.
 func (VolumeZone) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	var zones []volumeZones
 	for i := range p.Spec().Volumes {

@@ -22,7 +22,7 @@ type wakingCase struct {
 	rejector string
 	pod      func(name string, i int) *v1.Pod
 	event    func(c *cluster.Cluster) *queue.Event
-	nobody   bool // is helped
+	nobody   bool // the event helps no pod
 }
 
 var wakingCases = []wakingCase{
@@ -56,7 +56,7 @@ func spread(name string, _ int) *v1.Pod {
 	return pod
 }
 
-// ofPool requires a label common to all nodes, and one of a single node.
+// ofPool requires a label common to all nodes, and a label of a single node.
 func ofPool(name string, _ int) *v1.Pod {
 	return aPod(name, "1", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "a", "pool": name} })
 }
@@ -138,8 +138,8 @@ func (wc *wakingCase) waiting(many int, narrowed bool) *waitingPods {
 	return w
 }
 
-// TestEventIsHeldAgainstThoseItCanHelp requires few calls of hints for two thousand waiting
-// classes.
+// TestEventIsHeldAgainstThoseItCanHelp verifies that hints are called for only a few of two
+// thousand waiting classes.
 func TestEventIsHeldAgainstThoseItCanHelp(t *testing.T) {
 	for _, wc := range wakingCases {
 		t.Run(wc.name, func(t *testing.T) {
@@ -182,8 +182,8 @@ func TestNodesHelpPodsWhoseVolumesTheyServe(t *testing.T) {
 	comes(1, "its volume is there")
 }
 
-// TestLabelsOfADriverHelpPodsWithMigratedVolumes covers the driver's labels, set once it runs on
-// the node.
+// TestLabelsOfADriverHelpPodsWithMigratedVolumes covers the labels that a driver sets once it runs
+// on the node.
 func TestLabelsOfADriverHelpPodsWithMigratedVolumes(t *testing.T) {
 	wc := wakingCase{rejector: "VolumeBinding", pod: withClaim}
 	w := wc.waiting(1, true)

@@ -58,14 +58,14 @@ func TestManyInitContainersAreAddedUpAsByTheLibrary(t *testing.T) {
 		if r.IntN(2) == 0 {
 			pod.Spec.Overhead = list(r)
 		}
-		if r.IntN(3) == 0 { // nothing was allocated yet
+		if r.IntN(3) == 0 { // no resources are allocated yet
 			pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses = nil, nil
 		}
 		if r.IntN(4) == 0 {
 			pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
 		}
 		defaults := v1.ResourceList{v1.ResourceCPU: defaultCPU, v1.ResourceMemory: defaultMemory}
-		// On copies: the library adds overhead into the pod's own large amounts.
+		// Use copies, because the library adds overhead to the pod's own amounts if they are large.
 		for _, options := range []helper.PodResourcesOptions{
 			{}, placed, {SkipPodLevelResources: true, NonMissingContainerRequests: defaults}, {ExcludeOverhead: true}, {UseStatusResources: true, NonMissingContainerRequests: defaults},
 		} {
@@ -87,8 +87,8 @@ func texts(list v1.ResourceList) map[v1.ResourceName]string {
 	return all
 }
 
-// TestSidecarsWithResourcesOfTheirOwn requires the largest number of sidecars in an object to be
-// added up quickly. The library takes half a minute.
+// TestSidecarsWithResourcesOfTheirOwn verifies that the largest possible number of sidecars is
+// added up quickly. The library would take half a minute.
 func TestSidecarsWithResourcesOfTheirOwn(t *testing.T) {
 	pod := &v1.Pod{}
 	for i := range 10_000 {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestAmountsStayInRange requires every quantity accepted by the API to count for at least its
+// TestAmountsStayInRange verifies that every quantity accepted by the API counts as at least its
 // value.
 func TestAmountsStayInRange(t *testing.T) {
 	twice := resource.MustParse("9223372036854775807")

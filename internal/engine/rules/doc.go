@@ -7,6 +7,6 @@
 //
 // Everything is a pure function of API objects: no client, no clock, no state. Scheduler, eviction,
 // node health, admission, simulation and explanation all use this package, so that a field has the
-// same meaning everywhere. If k8s.io publishes the rule as a library, the function here only names
-// it and fixes its options to those of kube-scheduler v1.37 with its default feature gates.
+// same meaning everywhere. If k8s.io publishes the rule as a library, the function here only calls
+// the library with the options of kube-scheduler v1.37 with default feature gates.
 package rules

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestResourcesAreAddedUpByThemselves requires every rule to return the same for some resources
-// with and without the pod's remaining ones.
+// TestResourcesAreAddedUpByThemselves verifies that every rule returns the same amounts of some
+// resources with and without the pod's other resources.
 func TestResourcesAreAddedUpByThemselves(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "e.io/a", "hugepages-2Mi"}
@@ -43,7 +43,7 @@ func TestResourcesAreAddedUpByThemselves(t *testing.T) {
 		if random.IntN(3) == 0 {
 			pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("7")}}
 		}
-		if random.IntN(2) == 0 { // it is being resized
+		if random.IntN(2) == 0 { // the pod is being resized
 			for _, c := range containers(len(pod.Spec.Containers)) {
 				status := v1.ContainerStatus{Name: c.Name, AllocatedResources: c.Resources.Requests}
 				if random.IntN(2) == 0 {

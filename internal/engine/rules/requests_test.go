@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestRequestCases runs testdata/requests.txt: a pod in, every way of counting it out.
+// TestRequestCases runs testdata/requests.txt, which lists the results of all counting rules for
+// each pod.
 func TestRequestCases(t *testing.T) {
 	datadriven.RunTest(t, "testdata/requests.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var pod v1.Pod
@@ -56,7 +57,8 @@ func TestPriorityOfAPodStoredWithoutOne(t *testing.T) {
 	}
 }
 
-// TestPlainRequestsAreTheSame requires sums without the helper to equal the helper's.
+// TestPlainRequestsAreTheSame verifies that the sums computed without the helper equal the helper's
+// sums.
 func TestPlainRequestsAreTheSame(t *testing.T) {
 	amounts := map[v1.ResourceName][]string{
 		v1.ResourceCPU:              {"", "0", "1", "100m", "1500u", "0.1", "9223372036854775807", "1e30"},

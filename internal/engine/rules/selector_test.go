@@ -12,7 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Selectors of any length must select the same as the API machinery's, with the same errors.
+// Selectors of any length must select the same objects as the API machinery's selectors, with the
+// same errors.
 func TestSelectorsAgreeWithTheLibrary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.SampledFrom([]string{"a", "b", "c", "d.e/f", "x--y.z/k", "-", ""})
@@ -79,7 +80,8 @@ func TestNothingIsSelectedByNoSelector(t *testing.T) {
 	}
 }
 
-// Matching must not pay for listed values, nor for requirements on missing labels.
+// The cost of matching must not depend on the number of listed values or of requirements on missing
+// labels.
 func BenchmarkSelector(b *testing.B) {
 	long, wide := &metav1.LabelSelector{}, &metav1.LabelSelector{}
 	long.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: "NotIn"}}

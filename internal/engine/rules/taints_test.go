@@ -105,8 +105,8 @@ func mustTolerations(t *testing.T, flow string) []v1.Toleration {
 	return tolerations
 }
 
-// matches states row T2 of the requirements a second time, from the text instead of the code: it is
-// the reference of the property and the fuzz test.
+// matches is a second implementation of row T2 of the requirements, written from the text rather
+// than from the code. It is the reference for the property test and the fuzz test.
 func matches(tol v1.Toleration, taint v1.Taint) bool {
 	sameKey := tol.Key == taint.Key || tol.Key == "" && tol.Operator == "Exists"
 	if tol.Key == "" && tol.Operator != "Exists" {

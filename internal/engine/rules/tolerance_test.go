@@ -26,7 +26,7 @@ func TestManyTolerationsMatchWhatEachOfThemDoes(t *testing.T) {
 				Value: pick(r, "", "1", "2", "3", "x"), Effect: v1.TaintEffect(pick(r, effects...)),
 			}
 			if list[i].Operator == v1.TolerationOpExists && r.IntN(4) > 0 {
-				list[i].Key = fmt.Sprint("z", i) // otherwise nearly everything is tolerated
+				list[i].Key = fmt.Sprint("z", i) // otherwise nearly every taint is tolerated
 			}
 		}
 		tolerance := NewTolerance(list)

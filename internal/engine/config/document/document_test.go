@@ -16,7 +16,7 @@ func TestAliasesAreCountedBeforeTheyAreExpanded(t *testing.T) {
 		bomb += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10), ", "))
 	}
 	for text, want := range map[string]int{
-		"a: 1\n":                    4, // the document, the mapping, key and value
+		"a: 1\n":                    4, // counts the document, the mapping, the key and the value
 		"a: &x [1, 2]\nb: *x\n":     10,
 		"a: &x [*x]\n":              math.MaxInt32,
 		bomb:                        math.MaxInt32,
