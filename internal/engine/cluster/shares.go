@@ -12,9 +12,9 @@ import (
 )
 
 // shares lets the specs of classes share equal parts: texts such as topology keys, the requests of
-// containers, lists of containers, and whole specs, such as those of jobs that differ only in their
-// labels. It remembers only recently used values, and excludes classes of unusual size, so that it
-// retains little data of deleted pods. Shared values are immutable.
+// containers, lists of containers, and whole specs, such as the specs of jobs that differ only in
+// their labels. It remembers only recently used values, and excludes classes of unusual size, so
+// that it retains little data of deleted pods. Shared values are immutable.
 type shares struct {
 	alone       bool // serves a single class of unusual size, so containers need not be hashed
 	texts       [512]string

@@ -259,7 +259,7 @@ func pruneEmpty(value any) any {
 		if v == "" || v == "0s" {
 			return nil
 		}
-	// A 0 in the file either equals the default, or was refused.
+	// A 0 in the file either has the same meaning as an omitted field, or was refused.
 	case json.Number:
 		if v == "0" {
 			return nil

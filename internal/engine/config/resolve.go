@@ -242,7 +242,7 @@ func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 
 // resolvePlugins lists the plugins of a profile at each extension point, and their weights. Like
 // upstream, a profile needs exactly one plugin at QueueSort and at least one at Bind; these errors
-// follow those about single plugins.
+// follow the errors about single plugins.
 func resolvePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile,
 	outside map[string]plugins.Point) (map[plugins.Point][]string, map[string]int64, error) {
 	r := &resolver{path: path.Child("plugins"), plugins: mergePlugins(profile.Plugins), outside: outside}

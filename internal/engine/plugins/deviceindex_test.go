@@ -251,7 +251,7 @@ func hardSearch(t *testing.T, nodes, devices int, limit time.Duration) (*cluster
 		c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		slice := sliceOfUnlike(name, devices)
 		for k := range slice.Spec.Devices {
-			slice.Spec.Devices[k].Attributes["of"] = resourcev1.DeviceAttribute{IntValue: new(int64(i / 3))} // equal in groups of three nodes
+			slice.Spec.Devices[k].Attributes["of"] = resourcev1.DeviceAttribute{IntValue: new(int64(i / 3))} // equal on three nodes
 		}
 		c.ResourceSlices.Set(slice)
 	}

@@ -64,7 +64,7 @@ type claimScore struct {
 type roomOnly struct{ cpu, memory int64 }
 
 // mostClaimScores bounds the scores cached over all keys, about 20 MB. The scores of one key are
-// always cached, however many nodes there are.
+// always cached, regardless of the number of nodes.
 const mostClaimScores = 1 << 18
 
 // keptFor returns the cached scores for such pods, by the nodes' numbers. Unwritten slots have a
@@ -236,7 +236,7 @@ func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod) fragment
 }
 
 // devicesOfDriver counts the driver's devices exclusive to one node, by node. A set of counters is
-// one device, however many partitions can be made of it.
+// one device, regardless of the number of possible partitions.
 func devicesOfDriver(c *cluster.Cluster, driver string) map[string]int64 {
 	count := map[string]int64{}
 	for slice := range c.ResourceSlices.Each {

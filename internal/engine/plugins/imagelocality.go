@@ -67,8 +67,8 @@ func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node
 }
 
 // imageWorth is an image's size, scaled by the share of all nodes with the image, so that pods are
-// not drawn to the single node that happened to pull the image first. It is capped, whatever size a
-// node reports.
+// not drawn to the single node that happened to pull the image first. The worth is capped,
+// regardless of the size reported by nodes.
 func imageWorth(state *cluster.ImageState, nodes int) int64 {
 	share := float64(state.Nodes) / float64(nodes)
 	return int64(max(0, min(float64(state.Size)*share, 1<<45)))

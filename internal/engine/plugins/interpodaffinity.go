@@ -169,7 +169,7 @@ func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 }
 
 // countRepelledBy counts the pods with anti-affinity to the pending one, by the keys of their
-// terms. Few nodes have pods with required anti-affinity, so the rest are skipped.
+// terms. Few nodes have pods with required anti-affinity, so all other nodes are skipped.
 func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	counts, repelledBy := domainCounts{}, cacheByClass(affinities.RepelledBy)
 	for _, n := range c.Nodes {

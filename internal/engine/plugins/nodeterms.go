@@ -136,8 +136,9 @@ type requirementKind struct {
 	operator selection.Operator
 }
 
-// addRequirement adds a requirement to the term, or narrows the one with the same key and operator.
-// at is the index of wanted by kind, which addRequirement updates; if nil, wanted is searched.
+// addRequirement adds a requirement to the term, or narrows the requirement with the same key and
+// operator. at is the index of wanted by kind, which addRequirement updates; if nil, wanted is
+// searched.
 func (t *nodeTerm) addRequirement(r labelRequirement, at map[requirementKind]int) {
 	kind := requirementKind{r.key, r.operator}
 	i, known := at[kind]

@@ -195,8 +195,8 @@ func translateVolume(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v
 	return volume.Spec.CSI
 }
 
-// addUnbound adds a claim with a volume yet to be provisioned. Such a claim has a storage class:
-// otherwise it would have been bound before.
+// addUnbound adds a claim with a volume yet to be provisioned. It ignores claims without a storage
+// class, which would have been bound before.
 func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
 	class, ok := c.StorageClasses.Get("", claimClass(claim))
 	if !ok {

@@ -97,7 +97,7 @@ func limitGrew(_ *queue.Item, e *queue.Event) bool {
 			return true
 		}
 	}
-	return len(limits) > 0 // a driver that no longer has an entry is unlimited
+	return len(limits) > 0 // a removed driver counts as unlimited
 }
 
 // Wakes implements Waker.

@@ -182,7 +182,7 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 // and delays all other pods; an attempt reads the claims up to three times.
 const mostVolumesHeld, mostVolumesSkipped = 1 << 18, 1 << 26
 
-// tooManyClaims is specific to Berth: upstream scans all volumes, however many.
+// tooManyClaims is specific to Berth: upstream scans any number of volumes.
 var tooManyClaims = &Rejection{Code: CodeManyClaims,
 	Reasons: []string{"pod has too many unbound claims to hold each against all volumes of its class"}, Unresolvable: true}
 

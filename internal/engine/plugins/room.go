@@ -52,8 +52,8 @@ const (
 	EvennessRule
 )
 
-// Amounts returns the CPU and memory counted by the rule for pods of a class that needs only these;
-// skips means the pods are not scored.
+// Amounts returns the CPU and memory counted by the rule for pods of a class that needs only CPU
+// and memory; skips means the pods are not scored.
 func (r RoomRule) Amounts(class *cluster.PodClass) (cpu, memory int64, skips bool) {
 	if r == LeastAllocatedRule {
 		return class.NonZeroCPU, class.NonZeroMemory, false

@@ -27,9 +27,9 @@ type searchLimit struct {
 // searchCost is the approximate duration of one unit of a search on one core of a machine of 2020.
 const searchCost = time.Microsecond
 
-// longestSearch bounds the limit itself, whatever is configured: while a goroutine searches, no
-// other pod is decided. Findings about nodes are kept, so the pod's next attempt continues from
-// there. An attempt may search twice, see attempt.mustRetry.
+// longestSearch bounds the limit itself, regardless of the configuration: while a goroutine
+// searches, no other pod is decided. Findings about nodes are kept, so the pod's next attempt
+// continues from there. An attempt may search twice, see attempt.mustRetry.
 const longestSearch = 30 * time.Millisecond
 
 // boundedSearch is the limit on a search for a configured timeout; 0 configures no limit. A

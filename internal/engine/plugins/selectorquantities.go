@@ -23,8 +23,8 @@ func newSelectorCache(size int) *cel.Cache {
 }
 
 // boundSelectorQuantities replaces the implementations of quantity() and isQuantity() for device
-// selectors. CEL counts a call as a few units of cost, whatever the exponent, and does not
-// interrupt it: quantity("1e60000000").isGreaterThan(quantity("1")) would block the deciding
+// selectors. CEL counts a call as a few units of cost, regardless of the exponent, and does not
+// interrupt the call: quantity("1e60000000").isGreaterThan(quantity("1")) would block the deciding
 // goroutine for half a minute. The argument may be computed, so it is bounded when it is parsed.
 //
 // The allocator compiles selectors in an environment derived from this environment, which shares

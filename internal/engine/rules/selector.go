@@ -115,8 +115,8 @@ func SelectorOf(set labels.Set) *Selector {
 }
 
 // newSelector makes a selector that matches if all requirements are met. It may sort and overwrite
-// the slice. It sorts many requirements, and merges those with the same key and operator, so that
-// matchesFew can find them by key.
+// the slice. It sorts many requirements, and merges requirements with the same key and operator, so
+// that matchesFew can find them by key.
 func newSelector(requirements []Requirement) *Selector {
 	s := &Selector{requirements: requirements, needed: -1}
 	if len(requirements) <= fewRequirements {

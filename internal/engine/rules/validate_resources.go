@@ -98,7 +98,8 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validateClaimRefs(spec.Resources.Claims, claimNames(spec.ResourceClaims), path.Child("claims"))...)
 
 	pod := &v1.Pod{Spec: *spec}
-	// Sum up as in the scheduler: use the maximum of the init containers and the sum of all others.
+	// Sum up as in the scheduler: use the larger of the init containers' peak and the sum of all
+	// other containers.
 	requested := PodRequests(pod, OnlyContainers)
 	for _, name := range sortedKeys(requested) {
 		sum := requested[name]
@@ -131,7 +132,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 // ValidateAmounts checks amounts of resources, such as the capacity of a node. It does not check
-// names: kubelets report whatever the node has.
+// names: kubelets report any resource of the node.
 func ValidateAmounts(list v1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range sortedKeys(list) {
