@@ -8,7 +8,7 @@ package cluster
 type Change struct {
 	Node        int32 // index of the node
 	Kind        Kind
-	Terminating bool      // of the pod that came or went
+	Terminating bool      // state of the added or removed pod
 	Class       *PodClass // class of the added or removed pod; nil for other kinds
 }
 

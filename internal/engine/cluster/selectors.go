@@ -66,7 +66,7 @@ const mostRequired = 1 << 10
 func RequiredLabels(selector *rules.Selector) (labels []Label, everybody bool) {
 	requirements, selects := selector.Requirements()
 	if !selects {
-		return nil, false // it matches no pod
+		return nil, false // the selector matches no pod
 	}
 	var shortest *rules.Requirement
 	for i := range requirements {

@@ -197,7 +197,7 @@ func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourc
 			}
 		}
 	}
-	byName := func(a, b *resourcev1.ResourceClaim) int { return cmp.Compare(a.Name, b.Name) } // all are in the pod's namespace
+	byName := func(a, b *resourcev1.ResourceClaim) int { return cmp.Compare(a.Name, b.Name) } // all claims are in the pod's namespace
 	slices.SortFunc(changed, byName)
 	slices.SortFunc(gone, byName)
 	return changed, gone

@@ -48,7 +48,7 @@ type coming struct {
 	// (Profile.Relearn).
 	begun bool
 
-	numbers uint64  // of versions
+	numbers uint64  // number of versions
 	current *future // nil: to be made
 }
 

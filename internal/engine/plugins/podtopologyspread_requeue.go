@@ -25,14 +25,14 @@ type wantedSpread struct {
 }
 
 // keep limits the number of classes cached by the hints of a plugin. cluster.MostBulk limits their
-// total size as well, because the pods total bulk of these classes may no longer exist.
+// total size as well, because the pods of these classes may have been deleted.
 const keep = 512
 
 // lately caches a value for recently used classes. A full cache drops all values, and values still
 // in use are read again. It is not safe for concurrent use.
 type lately[T any] struct {
 	known map[*cluster.PodClass]T
-	bulk  int // of these classes
+	bulk  int // total bulk of these classes
 }
 
 // addValue caches the value of a new class. It also makes the map of a zero lately.

@@ -66,7 +66,7 @@ const (
 const (
 	checksOfDevice     = 4
 	checksOfConstraint = 4 // including backtracking
-	checksOfNames      = 4 // of a constraint: requests are compared by their names
+	checksOfNames      = 4 // for each constraint, because requests are compared by name
 	checksOfCapacity   = 8
 	tolerationsPerMany = 4
 )

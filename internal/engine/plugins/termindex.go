@@ -37,7 +37,7 @@ type termIndex struct {
 	bits    [][]uint64    // by bit: the terms with this bit in their weight
 	words   int           // 0: too few to be worth an index
 	sound   []uint64      // the matchable terms
-	keys    []*indexedKey // by number, of the labels
+	keys    []*indexedKey // keys of the labels, by number
 	byKey   map[string]*indexedKey
 	name    indexedKey // the node's name, treated as a label
 	spare   sync.Pool  // of *termSearch
@@ -82,7 +82,7 @@ type valueIndex struct {
 	notIn   valueTerms
 	absent  termSet // terms with DoesNotExist
 	greater boundTerms
-	less    boundTerms // of the complements, in reverse order
+	less    boundTerms // bounds are complements, in reverse order
 }
 
 // addTerm adds a term's requirement on the label. A node without the label meets NotIn and

@@ -24,7 +24,7 @@ type Selector struct {
 	// requirements, if many, are sorted by key, with at most one per key and operator.
 	requirements []Requirement
 	needed       int32 // number of keys that labels must have, for many requirements; else -1
-	nothing      bool  // it selects nothing
+	nothing      bool  // whether the selector matches nothing
 }
 
 // oneLabel holds a selector of one label in one allocation, because a cluster has as many such
@@ -173,7 +173,7 @@ func (s *Selector) ShareTexts(own *Labels, text func(string) string) {
 	}
 }
 
-// OfLabels returns the API's form of a selector without expressions; nil if whether it selects
+// OfLabels returns the API's form of a selector without expressions; nil if the selector matches
 // nothing.
 func (s *Selector) OfLabels() *metav1.LabelSelector {
 	if s.nothing {
