@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Extender judges all nodes passed by the filters in bulk. It represents another process, so a
-// decision on a pod of interest to the extender takes at least as long as the response of that
-// process, and the fast path does not apply.
+// Extender judges all nodes passed by the filters in bulk. It represents another process, so a pod
+// of interest to the extender is decided node by node, no faster than the response time of that
+// process.
 type Extender interface {
 	Name() string
 	// Interested reports whether the extender must be called for the pod.

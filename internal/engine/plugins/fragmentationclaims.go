@@ -321,8 +321,8 @@ func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult)
 		return 1
 	}
 
-	// The largest share of all capacities and counters counts: the remainder of the others is of
-	// little use once the scarcest is taken.
+	// The largest share of all capacities and counters counts: the remaining capacities are of
+	// little use once the scarcest capacity is taken.
 	for name, taken := range r.ConsumedCapacity {
 		capacity := device.Capacity[name]
 		if all := capacity.Value.AsApproximateFloat64(); all > 0 {

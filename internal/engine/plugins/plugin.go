@@ -27,8 +27,9 @@ type Selective interface {
 	Applies(c *cluster.Cluster, p *cluster.Pod) bool
 }
 
-// Steady is implemented by filters with the same verdict for all simple pods with equal demands on
-// single nodes (cluster.PodClass.Simple and Static), CPU and memory requests aside.
+// Steady is implemented by filters with the same verdict for all simple pods
+// (cluster.PodClass.Simple) with equal demands on single nodes (Static), unless their CPU or memory
+// requests differ.
 type Steady interface {
 	Steady()
 }
