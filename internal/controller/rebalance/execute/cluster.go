@@ -25,8 +25,8 @@ import (
 
 // cluster is the observed state of the API.
 //
-// Only the events passed to its owner update it: a write counts once it has been observed. Plans
-// run on other goroutines and get forks of it.
+// Only the events passed to its owner update it, so a write is included once it has been observed.
+// Plans run on other goroutines with forks of the cluster.
 type cluster struct{ *world.World }
 
 // newCluster returns an empty cluster.
@@ -100,9 +100,9 @@ func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
 	return l.Object
 }
 
-// split reports whether a ReplicaSet's controller other than a Deployment also runs pods of a
-// second ReplicaSet. Such a rollout is in progress, and an additional replica could end up in
-// either ReplicaSet.
+// split reports whether a ReplicaSet's controller, if not a Deployment, also runs pods of a second
+// ReplicaSet. Then a rollout is in progress, and an additional replica could be created by either
+// ReplicaSet.
 func (c *cluster) split(object metav1.Object) bool {
 	through := rebalance.ThroughOf(object)
 	if _, set := object.(*appsv1.ReplicaSet); !set || through == nil {
@@ -149,8 +149,8 @@ func (c *cluster) whole(w rules.Owner) bool {
 // forbids returns a message about a budget unable to spare any of its ready pods after a surge, or
 // "".
 //
-// It counts pods rather than reading the budget's status, which lags: the pod added by the surge
-// may be missing from either of its numbers.
+// It counts pods instead of reading the budget's status, because the status lags: its numbers may
+// not include the pod added by the surge.
 func (c *cluster) forbids(victim *v1.Pod) string {
 	for b := range world.InNamespace[*policyv1.PodDisruptionBudget](c.World, victim.Namespace) {
 		var count disruption.Count
@@ -163,7 +163,7 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 			continue
 		}
 		s := count.Status(b, c.Workloads())
-		// By then there is one expected pod less, and one healthy pod less.
+		// After the surge there is one expected pod less, and one healthy pod less.
 		if desired := disruption.Desired(&b.Spec, int(s.ExpectedPods-1)); s.CurrentHealthy-1 < desired {
 			return fmt.Sprintf("the disruption budget %s needs %d healthy pods, and would have %d", b.Name, desired, s.CurrentHealthy-1)
 		}

@@ -25,23 +25,23 @@ type Options struct {
 	Wall func(now time.Time) time.Time
 }
 
-// Bounds of a run. Each limits how long the Core waits before it fails the run or proceeds.
+// Bounds of a run. When a bound is reached, the Core fails the run or proceeds.
 const (
-	allRefused  = 10 * time.Minute // for how long the evictions of one pod after the other may be put off
-	placesFor   = 20 * time.Second // the time within which the scheduler must place pending pods that fit
-	settlesFor  = time.Minute      // for how long statuses may take to catch up with the last move
-	restsFor    = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
+	allRefused  = 10 * time.Minute // limit for successive refused evictions, across pods
+	placesFor   = 20 * time.Second // limit for the scheduler to place pending pods that fit
+	settlesFor  = time.Minute      // limit for statuses to reflect the last move
+	restsFor    = 30 * time.Minute // rest of a moved workload; doubled by each miss up to longestRest
 	longestRest = 24 * time.Hour
-	suspended   = 30 * time.Minute // between a run that was stopped and the next
+	suspended   = 30 * time.Minute // pause between a stopped run and the next run
 	// A single miss may be accidental, such as a pod placed by another scheduler; two in a row
 	// indicate that proofs do not hold in this cluster.
 	mostMissed   = 2  // in a row
-	mostRefused  = 3  // moves whose evictions are refused, in a row
-	mostStale    = 5  // plans in a row that were outdated before they could be followed
-	mostOutdated = 15 // the same, including plans that only a change of the victim or node outdates
+	mostRefused  = 3  // consecutive moves with refused evictions
+	mostStale    = 5  // consecutive plans outdated before use
+	mostOutdated = 15 // the same, also counting plans outdated only by a change of the victim or node
 	// With names of maximum length, 2,000 entries take about 900 KB; a ConfigMap is limited to 1
 	// MiB.
-	mostResting = 2000 // workloads in the journal
+	mostResting = 2000 // limit of resting workloads in the journal
 )
 
 // phase is the state of the Core's state machine.
@@ -55,17 +55,17 @@ const (
 type phase int
 
 const (
-	learning  phase = iota // the journal and all objects
-	idle                   // the time for the next run
-	pausing                // the time to plan again
-	planning               // a plan
-	tainting               // taints on nodes
+	learning  phase = iota // waits for the journal and all objects
+	idle                   // waits for the time of the next run
+	pausing                // waits for the time to plan again
+	planning               // waits for a plan
+	tainting               // writes taints of nodes
 	noting                 // the journal
-	evicting               // the eviction
-	surging                // the successor, before the victim leaves
-	restoring              // surges that an earlier process has left behind
-	arriving               // the successor
-	ending                 // the journal, at the end of a run
+	evicting               // evicts the victim
+	surging                // waits for the successor before the victim leaves
+	restoring              // undoes surges left behind by an earlier process
+	arriving               // waits for the successor
+	ending                 // writes the journal at the end of a run
 	over
 )
 
@@ -73,7 +73,7 @@ const (
 // victim is evicted.
 //
 // Core performs no I/O and has no clock. Step is its only entry point, and must not be called
-// concurrently. Each phase waits for a single thing: the response to its request, an object, or a
+// concurrently. Each phase waits for a single event: the response to its request, an object, or a
 // time.
 type Core struct {
 	mover
@@ -84,15 +84,15 @@ type Core struct {
 	listed bool
 	asked  bool // the journal has been requested
 
-	waiting map[Ticket]SetTaint // taints that are being written
+	waiting map[Ticket]SetTaint // taint writes in flight
 	// written covers the time between a write and its event. Without it, a node that was just
 	// closed would look open and be written again.
-	written map[string]string // by node, a taint that was or may have been written and was not seen yet
+	written map[string]string // by node: a possibly written taint that has not been observed
 	closes  bool              // the taints being written close nodes for a plan
-	closed  map[string]bool   // nodes that this run has closed
+	closed  map[string]bool   // nodes closed by this run
 
 	run run
-	// plan is the newest plan, and move the one in progress or nil; both end with the run.
+	// plan is the newest plan. move is the move in progress, or nil. Both end with the run.
 	plan  *rebalance.Plan
 	proof proof // of the plan's first move
 	move  *departure
@@ -105,7 +105,7 @@ type Core struct {
 type run struct {
 	began    time.Time
 	reported bool // the first plan has been reported
-	// moves counts completed moves, and misses those with a successor that did not arrive as
+	// moves counts completed moves. misses counts moves with a successor that did not arrive as
 	// proved.
 	moves, misses int
 	missed        int // in a row
@@ -114,24 +114,24 @@ type run struct {
 	withheld int // in a row
 	stale    int // in a row
 	refusal  refusal
-	// arrived holds the successors of this run: they are not moved again, which makes a run finite.
+	// arrived holds the successors of this run. They are not moved again, so that a run is finite.
 	arrived map[types.UID]bool
 	// spent counts the run's moves against the policy's limits.
 	spent    rebalance.Spent
-	resting  map[string]Rest // the journal's when the run began, and workloads that were refused since
-	placing  time.Time       // since when pods are pending that the scheduler is about to place
-	settling time.Time       // until when an empty plan may be due to statuses that lag
+	resting  map[string]Rest // the journal's rests at the start of the run, and workloads refused since
+	placing  time.Time       // time since which pods have been pending that the scheduler is about to place
+	settling time.Time       // time until which an empty plan may be due to outdated statuses
 	stopped  string
-	failed   int // writes, in a row
+	failed   int // consecutive failed writes
 }
 
-// refusal is the history of evictions deferred by the API server since the last accepted one. It
+// refusal records the evictions refused by the API server since the last accepted eviction. It
 // bounds a run's attempts, both for a single pod and across pods.
 type refusal struct {
 	uid   types.UID
-	since time.Time // of this pod
-	first time.Time // of any
-	count int       // in a row: pauses grow with it
+	since time.Time // first refusal of this pod
+	first time.Time // first refusal of any pod
+	count int       // consecutive refusals; pauses grow with it
 }
 
 // New returns a Core without any cluster state. The first Step requests the journal; the Core
@@ -199,7 +199,7 @@ func (c *Core) advance() {
 	case idle:
 		if c.stopping {
 			c.enter(over)
-			// Another process has since written the journal, so it must be read again.
+			// Another process may have written the journal since, so it must be read again.
 		} else if due && !c.journal.recalled {
 			c.enter(learning)
 			c.addAction(Recall{})
@@ -223,7 +223,7 @@ func (c *Core) advance() {
 	}
 }
 
-const interrupted = "interrupted" // why a run, a drain or a roll has ended after Stop
+const interrupted = "interrupted" // reason for the end of a run, a drain or a roll after Stop
 
 // begin starts a run. It first undoes surges left behind by an earlier run. Resting workloads are
 // copied: a workload refused in this run rests for the run, but not in the journal.
@@ -236,7 +236,7 @@ func (c *Core) begin() {
 		c.run.resting[workload] = rest
 	}
 
-	// A scale that is one too high would falsify every replica count, and therefore the plan.
+	// An additional replica would falsify replica counts, and therefore the plan.
 	c.recoverSurges()
 	if len(c.surges.list) > 0 {
 		c.enter(restoring)
@@ -249,7 +249,7 @@ func (c *Core) begin() {
 // resume continues a journaled move, or drops it if it was not made.
 //
 // The journal is written before the eviction, so the move may not have begun. A victim that exists
-// and is not terminating was not evicted, or has only an EvictionRequest, which is withdrawn. A
+// and is not terminating was not evicted; if it has an EvictionRequest, the request is withdrawn. A
 // missing victim may have disappeared for another reason; resume still waits for its successor.
 func (c *Core) resume() {
 	f := c.journal.Move
@@ -284,8 +284,8 @@ func (c *Core) finish(why string) {
 // done reports the end of a run and waits for the next one.
 //
 // The next run begins Every after the start of this one, or immediately if it took longer. A
-// stopped run is followed by a pause of at least the constant suspended, because the cause, such as
-// moves that miss, rarely disappears quickly.
+// stopped run is followed by a pause of at least the constant suspended, because its cause (such as
+// missed moves) rarely disappears quickly.
 func (c *Core) done() {
 	c.addAction(Done{Moves: c.run.moves, Misses: c.run.misses, Stopped: c.run.stopped, Plan: c.plan})
 	c.move = nil

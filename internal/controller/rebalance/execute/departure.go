@@ -18,31 +18,31 @@ import (
 // departure tracks one pod from the request to leave, through termination, to its successor. A move
 // has one departure, a drain has many.
 //
-// It is created when the pod's turn arrives. Its plan is fixed even if later plans differ, because
-// the arrival is checked against the plan behind the eviction.
+// It is created when the pod's turn arrives. It keeps the plan that caused the eviction, because
+// the arrival is checked against that plan even if later plans differ.
 type departure struct {
 	rebalance.Departure
 	owner rules.Owner
 	// flight is the departure as published to the scheduler and journaled for a move; nil means
 	// none.
 	flight *Flight
-	// known distinguishes the successor from existing pods. These are unknown after a restart;
-	// creation times substitute for them then (see Flight.Begun).
-	known map[types.UID]bool // the workload's pods before; nil after a restart
-	grace *int64             // overrides that of the pod
-	past  bool               // past disruption budgets: the pod is deleted, not evicted
+	// known distinguishes the successor from pods that existed before. After a restart it is nil,
+	// and creation times are compared instead (see Flight.Begun).
+	known map[types.UID]bool // the workload's pods before the departure
+	grace *int64             // overrides the pod's grace period
+	past  bool               // bypass disruption budgets: the pod is deleted, not evicted
 
-	attempt           // to have it leave
-	tried   time.Time // when its eviction was requested first
-	answer  string    // the content of the last answer to that
-	// maybe: a pod missing from then on counts as evicted by this departure.
-	maybe bool      // it may have been evicted: an answer was lost, or it was asked for
-	asked time.Time // when an EvictionRequest was first there; zero: none
+	attempt           // the eviction attempt
+	tried   time.Time // time of the first eviction request
+	answer  string    // message of the last response to an eviction request
+	// Once maybe is set, a missing pod counts as evicted by this departure.
+	maybe bool      // the pod may have been evicted: a response was lost, or an EvictionRequest exists
+	asked time.Time // time at which the EvictionRequest was first observed; zero: none
 
-	at     time.Time // since when the pod leaves, as far as is known
-	left   time.Time // when it was first seen gone
-	landed time.Time // when its successor was first seen on a node
-	next   types.UID // the successor, as far as is known
+	at     time.Time // known start of the pod's departure
+	left   time.Time // time at which the pod was first observed as deleted
+	landed time.Time // time at which the successor was first observed on a node
+	next   types.UID // the observed successor; "" if unknown
 	ended  bool      // the successor is no longer waited for, or was ready before the pod left
 	// awaited is set once the wait for the successor has been reported.
 	awaited bool
@@ -102,7 +102,7 @@ func (p *departure) precedes(o *v1.Pod) bool {
 }
 
 // homeless returns a message about a pod's missing or unscheduled successor. A nil next means that
-// no successor was observed; otherwise the message ends with the scheduler's, if there is one.
+// no successor was observed. Otherwise the message ends with the scheduler's message, if any.
 func homeless(next *v1.Pod) string {
 	if next == nil {
 		return "no successor was made"

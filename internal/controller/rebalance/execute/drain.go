@@ -37,8 +37,8 @@ type DrainOptions struct {
 // Bounds of a drain. They are short for waits that block the drain (landsFor), and otherwise long
 // enough to spare the API server.
 const (
-	landsFor   = 5 * time.Second  // for how long the next eviction waits for a successor to get a node
-	plannedFor = 10 * time.Second // for how long a plan is good while only what it predicts happens
+	landsFor   = 5 * time.Second  // limit of the wait for a successor to be scheduled, before the next eviction
+	plannedFor = 10 * time.Second // validity of a plan while only predicted changes occur
 )
 
 // stage is the state of the Drainer's state machine.
@@ -47,14 +47,14 @@ const (
 type stage int
 
 const (
-	listing    stage = iota // all objects
-	recovering              // surges that an earlier run has left behind
-	checking                // the plan, before anything is changed
-	cordoning               // the nodes
-	emptying                // pods that leave, and plans
-	replanning              // a plan
-	closing                 // surges, which are put back before the drain ends
-	drained                 // nothing: the drain is over
+	listing    stage = iota // waits until all objects are listed
+	recovering              // undoes surges left behind by an earlier run
+	checking                // checks the plan before anything is changed
+	cordoning               // cordons the nodes
+	emptying                // removes pods, and replans
+	replanning              // waits for a plan
+	closing                 // undoes surges before the drain ends
+	drained                 // the drain is over
 )
 
 // Drainer drains nodes. It cordons them, evicts the pods in the order of a plan, and ends when the
@@ -77,38 +77,38 @@ type Drainer struct {
 	options DrainOptions
 
 	stage stage
-	begun time.Time // when it was stepped first; a Roller sets it to when its turn began to drain
+	begun time.Time // time of the first step; a Roller sets it to the start of the turn's first drain
 
-	waiting map[Ticket]string // nodes that are being cordoned
+	waiting map[Ticket]string // nodes being cordoned
 
 	// plan is the newest plan; nil until the first one is complete. next is the index of the next
 	// pod to evict. Pods before it have been tried.
 	plan    *rebalance.Draining
 	planned time.Time
-	stale   bool // the plan is no longer good
-	late    int  // plans in a row that were stale when they were ready
-	next    int  // of the plan's pods
+	stale   bool // the plan is no longer valid
+	late    int  // consecutive plans that were stale on completion
+	next    int  // index in plan.Pods
 
-	inProgress []*departure // pods that were evicted, in order
-	// They count as evicted only when their pods are observed to terminate, and their pods are
+	inProgress []*departure // evicted pods, in order
+	// A pod of unsure counts as evicted only once it is observed to terminate. These pods are
 	// checked before another eviction.
-	unsure []*departure // evictions that may come yet: an answer was lost, or they were asked for
-	// held are the pods with a deferred eviction; a pod stays in it past its deadline, until it is
-	// evicted.
+	unsure []*departure // evictions that may still happen: the response was lost, or an EvictionRequest exists
+	// held maps the pods refused for now. A pod stays in held until it is evicted, even after its
+	// deadline.
 	held map[types.UID]putOff
 	// restored are surges of an earlier run that were undone. Planning waits, until settled, for
 	// the removal of their additional pods.
 	restored []*surge
 	settled  time.Time
-	rolls    bool                 // it is a Roller's, which plans when it has ended
-	tried    map[types.UID]int    // surges of each pod that were given up
-	stays    map[types.UID]string // pods that do not leave since their surges failed, and why
-	stopped  string               // why the drain ends, while it is closing
+	rolls    bool                 // a Roller began this drain, and plans again after it
+	tried    map[types.UID]int    // number of abandoned surges, by pod
+	stays    map[types.UID]string // reasons of the pods that stay because their surges failed
+	stopped  string               // reason for the end of the drain, while closing
 	ended    time.Time            // when closing began
-	stranded bool                 // it ends because pods of its plan find no node
-	waits    string               // the last message about pods that wait for budgets
-	silent   map[string]int       // the number of pods last reported to stay on a silent node
-	count    int                  // pods that have left
+	stranded bool                 // the drain ends because pods of its plan fit on no node
+	waits    string               // the last message about pods waiting for budgets
+	silent   map[string]int       // number of pods last reported as terminating on a silent node, by node
+	count    int                  // evicted pods
 }
 
 // putOff is an eviction currently refused by the API server.
@@ -175,8 +175,8 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 	return d.actions
 }
 
-// Wake returns the time of the next Tick, unless an event arrives first. The timeout has already
-// taken effect while surges are being undone.
+// Wake returns the time of the next Tick, unless an event arrives first. While surges are being
+// undone, the timeout no longer matters.
 func (d *Drainer) Wake() (at time.Time, ok bool) {
 	at = d.at
 	if end := d.deadline(); !end.IsZero() && d.stage != closing && (at.IsZero() || end.Before(at)) {
@@ -215,16 +215,16 @@ func (d *Drainer) allows(budget *policyv1.PodDisruptionBudget) {
 	}
 }
 
-// settles marks the plan as stale if it has pods waiting for the rollout of a workload, for another
-// of its pods, or for a quota, and that has changed.
+// settles marks the plan as stale if a pod of the plan waits for this object: for the rollout of a
+// workload, for another pod of a workload, or for a quota.
 func (d *Drainer) settles(object metav1.Object) {
 	if d.plan == nil || d.stage != emptying {
 		return
 	}
 	of := ""
 	switch o := object.(type) {
-	// The names of its ReplicaSets consist of its name and a hash. A Deployment with a longer name
-	// that shares the prefix only causes a superfluous plan.
+	// A ReplicaSet's name consists of the Deployment's name and a hash. A Deployment with a longer
+	// name that shares the prefix only causes a superfluous plan.
 	case *appsv1.Deployment:
 		of = "ReplicaSet/" + o.Name + "-"
 	case *appsv1.ReplicaSet:
@@ -235,7 +235,7 @@ func (d *Drainer) settles(object metav1.Object) {
 			return
 		}
 		of = "ReplicaSet/" + owner.Name
-	case *v1.ResourceQuota: // of all workloads
+	case *v1.ResourceQuota: // concerns all workloads
 	default:
 		return
 	}

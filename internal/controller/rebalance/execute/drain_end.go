@@ -17,9 +17,9 @@ import (
 // closesFor bounds the undoing of surges after a drain is done, timed out or interrupted.
 const closesFor = 30 * time.Second
 
-// outOfTime handles the timeout. A node empty by then counts as drained regardless of its
-// successors, if they may stay pending. outOfTime returns the reason for ending the drain, or "" if
-// it is effectively done.
+// outOfTime handles the timeout. If successors may stay pending, a node that is empty by then
+// counts as drained. outOfTime returns the reason for ending the drain, or "" if it is effectively
+// done.
 func (d *Drainer) outOfTime() string {
 	left, ending := d.remaining()
 	if d.stage < emptying || left+ending > 0 {

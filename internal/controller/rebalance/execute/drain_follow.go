@@ -24,7 +24,7 @@ func (d *Drainer) report(p *departure, result Result, node, message string) {
 // leaving counts a pod and follows it.
 func (d *Drainer) leaving(p *departure) {
 	delete(d.held, p.UID)
-	p.ended = p.ended || p.Lost // a pod of another index is no successor
+	p.ended = p.ended || p.Lost // a pod with another index is not its successor
 	d.count++
 	d.waits = ""
 	d.inProgress = append(d.inProgress, p)
@@ -71,7 +71,8 @@ func (d *Drainer) follow() {
 		}
 		if p.left.IsZero() && (victim == nil || overdue) {
 			p.left = d.now
-			// A StatefulSet creates no successor while the pod exists, which may be forever.
+			// A StatefulSet creates no successor while the pod exists, and the pod may exist
+			// forever.
 			p.ended = p.ended || overdue && strings.HasPrefix(p.Owner, statefulSet+"/")
 			d.report(p, Left, "", "")
 		}
@@ -140,8 +141,8 @@ func (d *Drainer) accepts(p *departure, next *v1.Pod) bool {
 	return d.options.AllowPending && next != nil && unschedulable(next) != "" && (p.Stranded != "" || !p.left.IsZero())
 }
 
-// leavePending stops following an unscheduled successor. The next plan must place it first, so this
-// one is stale.
+// leavePending stops following an unscheduled successor. The next plan must place the successor
+// first, so the current plan is stale.
 func (d *Drainer) leavePending(p *departure, next *v1.Pod) {
 	p.ended, d.stale = true, true
 	d.report(p, Pending, "", homeless(next))

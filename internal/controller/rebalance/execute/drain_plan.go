@@ -43,7 +43,7 @@ func (d *Drainer) ask(then stage) {
 // replanned handles a plan.
 //
 // The first plan is reported and may refuse the drain before anything has changed. A later plan may
-// refuse it as well, if a pod that must not be evicted has appeared since.
+// also refuse the drain, if a pod that must not be evicted has appeared since.
 func (d *Drainer) replanned(plan *rebalance.Draining) {
 	first := d.stage == checking
 	if !first && d.stage != replanning {

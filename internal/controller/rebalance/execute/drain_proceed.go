@@ -73,8 +73,8 @@ func (d *Drainer) advance() {
 	}
 	if d.stage == emptying {
 		d.at = time.Time{}
-		// This includes notes of another killed run: pods waiting for those workloads then
-		// continue.
+		// recover also undoes the surges of another killed run; then pods waiting for those
+		// workloads continue.
 		if at := d.surges.expires; !at.IsZero() && !d.now.Before(at) {
 			d.recover()
 			d.stale = true
@@ -100,14 +100,14 @@ func (d *Drainer) proceed() {
 		d.retryEviction()
 		return
 	}
-	for _, p := range d.unsure { // most pods leave immediately when asked to
+	for _, p := range d.unsure { // most requested evictions take effect immediately
 		if until := p.asked.Add(landsFor); !p.asked.IsZero() && d.now.Before(until) {
 			d.wake(until)
 			return
 		}
 	}
 	for _, p := range d.inProgress {
-		// Pods of a silent node may end never: the others leave meanwhile.
+		// Pods on a silent node may never terminate, so other pods leave meanwhile.
 		until := p.expected()
 		if p.ended || !p.follows() || until.IsZero() && d.cluster.holdsPods(p.From) {
 			continue
@@ -118,8 +118,8 @@ func (d *Drainer) proceed() {
 		case d.now.Before(until):
 			d.wake(until)
 			return
-		// The successor did not appear within landsFor, and the drain does not block on it; but the
-		// current plan counts its room as taken.
+		// The successor did not appear within landsFor, so the drain continues without it. The
+		// current plan counts the successor's room as taken.
 		case d.planned.Before(until): // the next plan places the successor first
 			d.stale = true
 		}
@@ -183,7 +183,7 @@ func (d *Drainer) leaveRoom() {
 
 // rest waits for budgets, for terminating pods and for their successors.
 //
-// The plan has no other pod that could leave now. rest replans after a change, after the deadline
+// The plan has no further pod that can leave now. rest replans after a change, after the deadline
 // of a refusal, or after lastPause. Once there is nothing to wait for, the drain is over.
 func (d *Drainer) rest() {
 	d.leaveRoom()
@@ -237,8 +237,8 @@ func (d *Drainer) rest() {
 	}
 }
 
-// reportHeld reports the pods that stay in Terminating on silent nodes, by node: more of them than
-// before. The drain waits for them like kubectl, apart from its reports.
+// reportHeld reports the pods that stay in Terminating on silent nodes, by node, whenever their
+// number has grown. Like kubectl, the drain waits for these pods.
 func (d *Drainer) reportHeld() {
 	held := d.heldPods()
 	for _, node := range slices.Sorted(maps.Keys(held)) {

@@ -12,7 +12,7 @@ import (
 )
 
 // surgeEnded keeps a pod on its node after repeated surge failures. An outcome predicted by the
-// plan needs no new plan, unless more pods of the workload are to leave and waited for this one.
+// plan needs no new plan, unless other departing pods of the workload have waited for this surge.
 func (d *Drainer) surgeEnded(s *surge) {
 	d.stale = d.stale || s.why != "" || d.waitsFor(s)
 	if d.stage == recovering {
@@ -33,8 +33,8 @@ func (d *Drainer) surgeEnded(s *surge) {
 	}
 }
 
-// restoring reports whether the drain waits for surges of an earlier run to be undone: for all of
-// them if it does nothing else, and otherwise for those of existing pods.
+// restoring reports whether the drain waits for surges of an earlier run to be undone. With
+// OnlyRestore it waits for all of them, otherwise only for the surges of existing pods.
 func (d *Drainer) restoring() bool {
 	return slices.ContainsFunc(d.surges.list, func(s *surge) bool { return d.options.OnlyRestore && !d.rolls || !s.foreign })
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// explainsAfter is the age at which a surge in progress reports its wait; most are over by then.
+// explainsAfter is the age at which a surge in progress reports its wait. Most surges are over by
+// then.
 const explainsAfter = 10 * time.Second
 
 // Held is a pod with a delayed eviction and the reason, for events and for the drain's output.
@@ -27,7 +28,7 @@ type Held struct {
 }
 
 // heldBack returns the reason a pod waits, and a remedy. A budget's refusal has only the number of
-// healthy pods; heldBack adds the unready pod, because the user must look at that one.
+// healthy pods; heldBack adds the unready pod, which the user must look at.
 func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
 	if p.Budget == "" || why == p.NoSurge {
 		return Held{p, why}

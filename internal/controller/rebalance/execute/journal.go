@@ -40,14 +40,14 @@ func (c *Core) note() {
 
 // noted continues once the journal has been written.
 //
-// It is the point of no return of a move, immediately followed by the eviction. So it rechecks
-// everything that may have changed during the write.
+// The eviction follows immediately and cannot be undone, so noted rechecks everything that may have
+// changed during the write.
 func (c *Core) noted(e Answered) {
 	switch {
 	case e.Outcome == OK:
 		c.journal.saved(e.Version)
 		c.run.failed = 0
-	case e.Outcome == NotFound && c.journal.version != "": // another client has deleted it
+	case e.Outcome == NotFound && c.journal.version != "": // another client has deleted the journal
 		// The journal is recreated.
 		c.journal.version = ""
 		c.note()

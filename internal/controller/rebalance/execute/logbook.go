@@ -19,12 +19,12 @@ import (
 type logbook struct {
 	Journal
 	version  string // of the journal in the API; "": there is none
-	recalled bool   // it has been read, and no other process has written it since
-	dirty    bool   // the one in the API differs
-	write    Ticket // of the last write; answers to others are late
+	recalled bool   // the journal has been read, and not been written by another process since
+	dirty    bool   // the journal in the API differs
+	write    Ticket // ticket of the last write; responses to earlier writes are ignored
 }
 
-// load adopts the journal that was read, which may be empty or missing. Resting is never nil
+// load adopts the journal read from the API, which may be empty or missing. Resting is never nil
 // afterwards.
 func (l *logbook) load(e Recalled) {
 	l.recalled, l.version = true, e.Version
@@ -52,7 +52,7 @@ func (l *logbook) saved(version string) { l.version, l.dirty = version, l.Move !
 // lost records that another process has written the journal and now owns it.
 func (l *logbook) lost() { l.recalled, l.Move, l.dirty = false, nil, false }
 
-// dropMove removes the move. Its end must be written.
+// dropMove removes the move and marks the journal for writing.
 func (l *logbook) dropMove() { l.Move, l.dirty = nil, true }
 
 // rest stops moving pods of a workload for some time. Each miss doubles the time.
@@ -62,7 +62,7 @@ func (l *logbook) dropMove() { l.Move, l.dirty = nil, true }
 //	...
 //	sixth         24 h, and no longer
 //
-// A move that arrives resets that: the next one rests 30 minutes.
+// A successful move resets the count: after it the workload rests 30 minutes.
 func (l *logbook) rest(workload string, missed bool, wall time.Time) Rest {
 	before := l.Resting[workload]
 	rest := Rest{Until: metav1.NewTime(wall.Add(restsFor))}
@@ -75,8 +75,8 @@ func (l *logbook) rest(workload string, missed bool, wall time.Time) Rest {
 	return rest
 }
 
-// forgetRests drops expired rests. A workload that missed is remembered for another longestRest, so
-// that the next miss adds to it. wall is the wall-clock time: rests outlive the process.
+// forgetRests drops expired rests. The misses of a workload are remembered for another longestRest,
+// so that the next miss adds to them. wall is the wall-clock time: rests outlive the process.
 func (l *logbook) forgetRests(wall time.Time) {
 	for workload, rest := range l.Resting {
 		until := rest.Until.Time

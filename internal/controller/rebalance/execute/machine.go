@@ -13,9 +13,9 @@ import "time"
 // times (testdata/*.execution.txt).
 type machine struct {
 	now     time.Time
-	at      time.Time // the alarm: when to look again, at the latest; zero: only at an event
-	actions []Action  // of this step
-	tickets Ticket    // the last one given out; no two requests of a machine share one
+	at      time.Time // the alarm: time of the next step without an event; zero for none
+	actions []Action  // actions of this step
+	tickets Ticket    // the last issued ticket; tickets are unique within a machine
 	wallOf  func(now time.Time) time.Time
 }
 

@@ -28,8 +28,8 @@ type (
 	// Recalled is the response to Recall.
 	Recalled struct {
 		Journal Journal
-		Version string // "" if there is none yet
-		// Err is set if the journal could not be read or is invalid; then the run ends.
+		Version string // "" if no journal exists yet
+		// Err is set if the journal could not be read or is invalid; it ends the run.
 		Err error
 	}
 	// Planned is the response to MakePlan.
@@ -38,9 +38,9 @@ type (
 	Answered struct {
 		Ticket     Ticket
 		Outcome    Outcome
-		Message    string        // why not
-		RetryAfter time.Duration // as the server asks, with Busy
-		Version    string        // of the journal that was written
+		Message    string        // reason for a failure
+		RetryAfter time.Duration // requested by the server; set with Busy
+		Version    string        // version of the written journal
 	}
 	// NoReservation reports the reason for not reserving room for successors.
 	NoReservation struct{ Why string }
@@ -51,7 +51,7 @@ type (
 	// RollPlanned is the response to PlanRoll.
 	RollPlanned struct {
 		Plan *rebalance.Roll
-		Turn *rebalance.Turn // if the next turn alone was asked for
+		Turn *rebalance.Turn // set if only the next turn was requested
 	}
 	// Stop prevents further moves. An evicted victim is followed to the end.
 	Stop struct{}
@@ -85,7 +85,7 @@ type (
 	// MakePlan requests a plan for a state.
 	MakePlan struct {
 		State   *rebalance.State
-		Options rebalance.Options // all but the profiles and how they place
+		Options rebalance.Options // without the scheduler's profiles and their placement
 	}
 	// Note writes the journal, replacing the given version.
 	Note struct {
@@ -125,8 +125,8 @@ type (
 		Note     string
 	}
 	// Evict requests an eviction. Grace overrides the pod's own grace period. Delete deletes the
-	// pod, bypassing disruption budgets. If set, Room first replaces any other reservation. Without
-	// Direct, an EvictionRequest may be used, with the outcome Asked.
+	// pod, bypassing disruption budgets. If set, Reservation first replaces any other reservation.
+	// Without Direct, an EvictionRequest may be used, with the outcome Asked.
 	Evict struct {
 		Ticket          Ticket
 		Namespace, Name string
@@ -140,7 +140,7 @@ type (
 	// Scale sets a workload's replicas and its label berth.dev/surge in one request. It sets the
 	// label only on a workload without one and with From replicas, and otherwise results in a
 	// Conflict. It removes the label only if its value is Before; a scale other than From is then
-	// left unchanged. If set, Room first replaces any other reservation.
+	// left unchanged. If set, Reservation first replaces any other reservation.
 	Scale struct {
 		Ticket        Ticket
 		Target        rebalance.Scaled
@@ -148,8 +148,8 @@ type (
 		Before, After string
 		Reservation   *Flight
 	}
-	// Mark sets a pod's deletion cost to the lowest value, or with Keep to the highest; Clear
-	// restores the original one.
+	// Mark sets a pod's deletion cost to the lowest value, or with Keep to the highest. With Clear,
+	// it restores the original cost.
 	Mark struct {
 		Ticket          Ticket
 		Namespace, Name string
@@ -162,7 +162,7 @@ type (
 	MoveProgress struct {
 		Result  Result
 		Move    *rebalance.Move // nil for what is not about one
-		Node    string          // where the successor is
+		Node    string          // node of the successor
 		Message string
 	}
 	// Done ends a run.
@@ -170,7 +170,7 @@ type (
 		Moves, Misses int
 		// Stopped is the reason the run ended early, or "" if it ran out of moves.
 		Stopped string
-		// Plan is the last one.
+		// Plan is the run's last plan.
 		Plan *rebalance.Plan
 	}
 	// DrainProgress reports the progress of a drain.
@@ -178,9 +178,9 @@ type (
 		Result  Result
 		Plan    *rebalance.Draining  // with Proved
 		Pod     *rebalance.Departure // nil for what is not about one
-		Waiting int                  // pods, with Withheld; Message is about the first
-		Held    []Held               // these pods
-		Node    string               // that was cordoned, or where the successor is
+		Waiting int                  // number of waiting pods, with Withheld; Message is about the first
+		Held    []Held               // the waiting pods
+		Node    string               // the cordoned node, or the successor's node
 		Message string
 	}
 	// DrainDone ends a drain.
@@ -211,12 +211,13 @@ type (
 	RollProgress struct {
 		Result  Result
 		Plan    *rebalance.Roll // with Proved
-		Node    string          // "" for what is not about one
+		Node    string          // "" if unrelated to a node
 		Message string
 	}
 	// RollDone ends a roll.
 	RollDone struct {
-		// Done counts the rolled nodes, of Nodes; Evicted counts the pods that have left.
+		// Done counts the rolled nodes, Nodes all nodes of the roll, and Evicted the pods that have
+		// left.
 		Done, Nodes, Evicted int
 		// Turn holds the nodes of the unfinished turn. They stay cordoned.
 		Turn []string
@@ -240,19 +241,18 @@ type Ticket uint64
 
 // Outcome is the API's response to a request.
 //
-// It determines whether a request was carried out, was not carried out, or is in doubt. Failed
-// leaves it in doubt, and an Asked eviction may happen at any time; all other outcomes are
-// definite.
+// After Failed, the request may or may not have been carried out. After Asked, the eviction may
+// happen at any time. All other outcomes are definite.
 type Outcome int
 
 const (
 	OK       Outcome = iota
 	NotFound         // no object of that name
-	Conflict         // another version, of what is not a pod
+	Conflict         // the object has another version; not used for pods
 	Busy             // 429: a budget, or the server itself, refuses for now
-	Refused          // another refusal, which is not going to change soon
-	Failed           // 5xx, a time-out, no connection: it may have been done or not
-	Asked            // an EvictionRequest for the pod is there: its responders have it leave, at any time
+	Refused          // any other refusal, unlikely to change soon
+	Failed           // 5xx, a timeout, no connection: the request may have been carried out
+	Asked            // an EvictionRequest exists for the pod, so its responders may evict it at any time
 )
 
 // Result is the outcome of a move.
@@ -260,7 +260,7 @@ type Result string
 
 // The results.
 const (
-	Proved     Result = "Proved"    // there is a plan; Message sums it up
+	Proved     Result = "Proved"    // a plan exists; Message summarizes it
 	Evicted    Result = "Evicted"   // the victim is leaving
 	Arrived    Result = "Arrived"   // the successor is ready where planned
 	Elsewhere  Result = "Elsewhere" // the successor is on another node
@@ -269,22 +269,22 @@ const (
 	Stuck      Result = "Stuck"     // the victim did not end in time
 	Withheld   Result = "Withheld"  // the eviction was refused for too long
 	Ended      Result = "Ended"     // the victim left by itself, or no successor is wanted
-	Resumed    Result = "Resumed"   // a move of an earlier process is followed
-	Cordoned   Result = "Cordoned"  // a node takes no new pods
+	Resumed    Result = "Resumed"   // a move begun by an earlier process is continued
+	Cordoned   Result = "Cordoned"  // a node was made unschedulable
 	Left       Result = "Left"      // the victim has ended
-	Awaited    Result = "Awaited"   // the victim has ended, and the successor has no node yet
+	Awaited    Result = "Awaited"   // the victim has ended, but the successor has no node yet
 	Raised     Result = "Raised"    // the workload has one more replica
 	Replaced   Result = "Replaced"  // the victim is leaving, after its successor was ready
 	Restored   Result = "Restored"  // a surge was given up, and the scale was restored
-	Direct     Result = "Direct"    // EvictionRequests are not answered; Message gives the reason
+	Direct     Result = "Direct"    // EvictionRequests have no responder; Message gives the reason
 	Unreserved Result = "Roomless"  // no room is kept for successors; Message gives the reason
 )
 
 // Results holds the results that end a move, for metrics.
 var Results = []Result{Arrived, Elsewhere, Pending, Unready, Stuck, Withheld, Ended}
 
-// missed reports whether the proof turned out wrong. Withheld moves and moves that ended by
-// themselves prove nothing either way.
+// missed reports whether the move contradicts its proof. Withheld moves, and moves that ended by
+// themselves, neither confirm nor contradict it.
 func (r Result) missed() bool { return r == Elsewhere || r == Pending || r == Unready || r == Stuck }
 
 // Journal is the state that survives a restart.
@@ -297,14 +297,15 @@ type Journal struct {
 	Resting map[string]Rest `json:"resting,omitempty"`
 }
 
-// Flight is a move in progress. It identifies the victim and its successor later.
+// Flight is a move in progress. It has the data needed to identify the victim and its successor
+// after a restart.
 type Flight struct {
 	rebalance.Move
 	OwnerUID types.UID `json:"ownerUID,omitempty"`
-	// Begun is the wall-clock time, to the second like creationTimestamps: after a restart, pods
-	// created earlier are not successors.
+	// Begun is the wall-clock start time, truncated to the second like creationTimestamps. After a
+	// restart, pods created earlier than Begun are not considered successors.
 	Begun metav1.Time `json:"begun"`
-	// Unready is set if the victim was not ready; then its successor need not be ready either.
+	// Unready is set if the victim was not ready. Then its successor need not become ready either.
 	Unready bool `json:"unready,omitempty"`
 }
 

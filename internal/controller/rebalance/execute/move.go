@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// start writes a move to the journal. The eviction follows once it is written. m may already be
-// outdated, because taints may have been written since it was planned.
+// start writes a move to the journal. The eviction follows once the journal is written. m may
+// already be outdated, because taints may have been written since it was planned.
 func (c *Core) start(m *rebalance.Move) {
 	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
 	if victim == nil || c.proof.outdated(m) {
@@ -27,7 +27,7 @@ func (c *Core) start(m *rebalance.Move) {
 
 	f := &Flight{Move: *m, OwnerUID: rules.OwnerOf(victim).UID, Begun: metav1.NewTime(c.wall().Truncate(time.Second)),
 		Unready: !ready(victim)}
-	// Next and Improves explain the plan, and would only fill the journal.
+	// Next and Improves only explain the plan, and would enlarge the journal.
 	f.Next, f.Improves = nil, nil
 	c.move = departureOf(f)
 	c.move.known = c.cluster.podsOf(c.move.owner)
@@ -50,8 +50,8 @@ func (c *Core) tryEviction() {
 	case c.stopping:
 		c.drop()
 		c.finish(interrupted)
-	// This applies even if the response to an eviction was lost: if it takes effect later, the pod
-	// is observed to terminate, and plans start from that.
+	// The move is dropped even if the response to an eviction was lost. If that eviction takes
+	// effect later, the pod is observed to terminate, and the next plan includes it.
 	case c.proof.outdated(&m.flight.Move):
 		c.drop()
 		c.again()
@@ -71,9 +71,9 @@ func (c *Core) drop() {
 }
 
 // putOff replans after a pause: by the time the pod may be evicted, its proof is stale. Pauses
-// double while refusals last, across plans, and reset with the first accepted eviction. Once an
-// eviction may have been made, a refusal does not cause a new plan: the same eviction is repeated,
-// as during the work of a responder.
+// double while refusals last, across plans, and reset with the first accepted eviction. If an
+// earlier attempt may have succeeded, a refusal does not cause a new plan: the same eviction is
+// repeated, as it is while a responder works.
 func (c *Core) putOff(m *departure, e Answered) {
 	r := &c.run.refusal
 	switch {
@@ -101,8 +101,8 @@ func (c *Core) putOff(m *departure, e Answered) {
 		c.refused(m, e)
 	default:
 		c.drop()
-		// The next plan may find this pod's budget spent and no other move. The run is not over
-		// then: budgets recover.
+		// The next plan may find this pod's budget spent and no other move. Such a plan does not
+		// end the run, because budgets recover.
 		c.run.settling = latest(c.run.settling, c.now.Add(refusedFor))
 		c.later(pause)
 	}
@@ -157,7 +157,7 @@ func (c *Core) follow() {
 	// An unscheduled successor is not a miss while the victim may occupy its room.
 	case victim != nil:
 		c.wait(m.ends(), Stuck, "the pod does not end")
-	case m.To == "": // it had ended, and was only to be removed
+	case m.To == "": // a terminal pod that was only removed
 		c.conclude(Arrived, "", "")
 	// The workload was scaled down meanwhile.
 	case next == nil && c.cluster.satisfied(m):
@@ -167,20 +167,20 @@ func (c *Core) follow() {
 	}
 }
 
-// followLanded follows a scheduled successor until it is ready. Only then does it judge the
-// destination, because a workload with pods that do not start is the worse news.
+// followLanded follows a scheduled successor until it is ready. It reports a successor on the wrong
+// node only then, because pods that do not start are the more serious failure.
 func (c *Core) followLanded(next *v1.Pod) {
 	m := c.move
 	node := next.Spec.NodeName
 	if m.landed.IsZero() {
 		m.landed = c.now
 	}
-	// The successor of an unready victim is not expected to do better.
+	// The successor of an unready victim need not become ready.
 	if !ready(next) && !m.flight.Unready {
 		c.wait(m.landed.Add(unreadyFor), Unready, fmt.Sprintf("the successor %s on %s does not become ready", next.Name, node))
 		return
 	}
-	// This includes a successor on an unplanned node: it is not moved a second time.
+	// A successor on an unplanned node is not moved a second time either.
 	c.run.arrived[next.UID] = true
 	if node != m.To && !slices.Contains(m.Or, node) {
 		c.conclude(Elsewhere, node, fmt.Sprintf("the successor %s landed on %s", next.Name, node))
@@ -216,7 +216,7 @@ func (c *Core) conclude(result Result, node, message string) {
 		c.run.moves++
 		c.run.withheld = 0
 		c.run.spent = c.run.spent.Plus(m.flight.Move)
-		if m.To != "" || result.missed() { // removing an ended pod disturbs no other pod
+		if m.To != "" || result.missed() { // removing a terminal pod disturbs no other pod
 			c.rest(workload, result.missed())
 		}
 		c.run.missed++
@@ -232,8 +232,7 @@ func (c *Core) conclude(result Result, node, message string) {
 	switch {
 	case c.stopping:
 		c.finish(interrupted)
-	// This run has turned a running pod into a pending one. Whatever the cause, another move would
-	// not help.
+	// This run has turned a running pod into a pending pod, so it ends regardless of the cause.
 	case result == Pending:
 		c.finish(nameOf(&m.Departure) + ": " + message)
 	case c.run.missed >= mostMissed:

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// recoverSurges recovers the surge of the journaled move and, with permission to surge, surges
-// exceeding the maximum age. Without that permission it cannot write other workloads' scales, so it
-// recovers only the Core's own surge; the journal shows that the permission existed.
+// recoverSurges gives up the surge of the journaled move and, with the option Surge, other surges
+// older than surgesFor. Without that permission it cannot write other workloads' scales, so it
+// recovers only the Core's own surge; its journaled move proves that the permission existed.
 func (c *Core) recoverSurges() {
 	f := c.journal.Move
 	if own := f != nil && f.Surge != nil; own || c.options.Surge {
@@ -46,7 +46,7 @@ func (c *Core) followSurges() {
 func (c *Core) surgeEnded(s *surge) {
 	m := c.move
 	switch {
-	case c.phase == restoring || s.why == "": // the pod leaves, so it is a move like any other
+	case c.phase == restoring || s.why == "": // the pod leaves, so the move continues like any other
 	// The workload was not scaled, so the move is not withheld.
 	case s.outdated:
 		c.postpone(m, c.paced(m.UID))
@@ -55,7 +55,7 @@ func (c *Core) surgeEnded(s *surge) {
 	case c.victim(m) == nil:
 		c.conclude(Ended, "", s.why)
 	default:
-		if s.final { // the next run would also wait for it in vain
+		if s.final { // the next run would fail for the same reason
 			c.rest(m.flight.Workload(), true)
 		}
 		m.answer = s.why

@@ -13,32 +13,33 @@ import (
 	"github.com/berth-k8s/berth/internal/pacing"
 )
 
-// Bounds of any departure. They are generous to a cluster under load, and short enough not to hang
-// on one pod: controllers create pods and schedulers place them within seconds, but large images
-// take minutes to pull, and a kubelet may report termination late.
+// Bounds of any departure. They are long enough for a cluster under load, and short enough not to
+// block on one pod: controllers create pods and schedulers place them within seconds, but large
+// images take minutes to pull, and a kubelet may report termination late.
 const (
-	pendingFor = time.Minute      // for how long a successor may be without a node, or not be made at all
-	unreadyFor = 10 * time.Minute // for how long it may be on its node without being ready
-	leavingFor = 2 * time.Minute  // beyond its grace period, for how long a pod may take to end
-	refusedFor = 2 * time.Minute  // for how long the same eviction is tried
-	retryAfter = 5 * time.Second  // until an eviction that is put off is tried again, as kubectl does
-	// longestGrace caps the grace period at a year, for the sake of arithmetic: grace periods are
-	// int64 seconds, and a time.Duration overflows after 292 years.
+	pendingFor = time.Minute      // limit for a successor to be created and scheduled
+	unreadyFor = 10 * time.Minute // limit for a scheduled successor to become ready
+	leavingFor = 2 * time.Minute  // limit for a pod to terminate, after its grace period
+	refusedFor = 2 * time.Minute  // limit for attempts of the same eviction
+	retryAfter = 5 * time.Second  // pause before a refused eviction is retried, as in kubectl
+	// longestGrace caps the grace period at a year. Grace periods are int64 seconds, and a
+	// time.Duration overflows after 292 years.
 	longestGrace = 365 * 24 * time.Hour
 )
 
 // mover removes pods in the same way for moves and for drains: it attempts one eviction at a time,
-// repeats a request after losing its response, and counts a missing pod as evicted if it may have
-// been. Its policy chooses the next pod, interprets refusals, and determines the wait that follows.
+// repeats a request after losing its response, and counts a missing pod as evicted if an eviction
+// may have succeeded. Its policy chooses the next pod, interprets refusals, and determines the wait
+// that follows.
 type mover struct {
 	machine
 	policy  policy
 	cluster *cluster
 	surges  *surges
 
-	stopping bool // no further pod leaves
-	// evicting is the departure with an eviction attempt, although many pods may be terminating;
-	// reserving is the departure with a reservation for its successor. nil means none.
+	stopping bool // no further pod is evicted
+	// evicting is the departure being evicted, while any number of evicted pods may still be
+	// terminating; reserving is the departure with a reservation for its successor. nil means none.
 	evicting, reserving *departure
 	// found holds the successors of all departures: a pod succeeds at most one pod.
 	found map[types.UID]bool
@@ -60,7 +61,8 @@ type policy interface {
 	// automatically.
 	putOff(p *departure, e Answered)
 	refused(p *departure, e Answered)
-	// surgeEnded is called with the scale restored. The why of an abandoned surge has the reason.
+	// surgeEnded is called with the scale restored. For an abandoned surge, why contains the
+	// reason.
 	surgeEnded(s *surge)
 }
 
@@ -91,8 +93,8 @@ func (m *mover) take(event Event) {
 	}
 }
 
-// evict requests the eviction of a pod, or repeats the request. While it is in flight there is no
-// alarm: the response decides.
+// evict requests the eviction of a pod, or repeats the request. While the request is in flight, no
+// alarm is set: its response determines the next step.
 func (m *mover) evict(p *departure) {
 	if p.tried.IsZero() {
 		p.tried = m.now
@@ -153,9 +155,9 @@ func (m *mover) evictionAnswered(p *departure, e Answered) {
 	}
 }
 
-// retryEviction continues the eviction in progress, unless its request is in flight. If it may have
-// been made and the pod leaves, retryEviction takes the pod as evicted; otherwise it retries when
-// the next attempt is due.
+// retryEviction continues the eviction in progress, unless its request is in flight. If the request
+// may have succeeded and the pod is leaving, retryEviction counts the pod as evicted. Otherwise it
+// retries once the next attempt is due.
 func (m *mover) retryEviction() {
 	switch p := m.evicting; {
 	case p.ticket != 0:

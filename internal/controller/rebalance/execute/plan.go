@@ -59,7 +59,7 @@ func (c *Core) planned(plan *rebalance.Plan) {
 	case len(plan.Moves) > 0 && c.places(plan):
 		c.later(firstPause)
 		return
-	// 2 s: statuses catch up within seconds, and each look costs a plan.
+	// The pause is 2 s: statuses are updated within seconds, and each check costs a plan.
 	case len(plan.Moves) == 0 && lags(plan) && c.now.Before(c.run.settling):
 		c.later(2 * time.Second)
 		return
@@ -71,9 +71,9 @@ func (c *Core) planned(plan *rebalance.Plan) {
 	c.close(closed(plan))
 }
 
-// again replans because the plan is outdated. If some pod is scheduled during every plan, a fresher
-// one is unattainable: newly scheduled pods are then ignored, and the arrival shows whether the
-// proof still held. If plans still become outdated for other reasons, the run ends.
+// again replans because the plan is outdated. If pods are scheduled during every plan, a plan is
+// always slightly outdated. Newly scheduled pods are then ignored, and the arrival shows whether
+// the proof still held. If plans still become outdated for other reasons, the run ends.
 //
 //	plans 1 to 5 in a row     any pod scheduled to the successor's node outdates them
 //	plans 6 to 15             only a change of the victim, or of the node itself, does
@@ -96,9 +96,10 @@ func (c *Core) followed(m *rebalance.Move) {
 	}
 }
 
-// places reports whether the scheduler is about to place pending pods. It chooses among equally
-// good nodes, so moves are proved after that. places returns true for at most placesFor: pods not
-// placed despite available room, such as another scheduler's, must not block moves forever.
+// places reports whether the scheduler is about to place pending pods. Its choice among equally
+// good nodes is unpredictable, so moves are proved afterwards. places returns true for at most
+// placesFor: pods not placed despite available room, such as another scheduler's, must not block
+// moves forever.
 func (c *Core) places(plan *rebalance.Plan) bool {
 	waits := slices.ContainsFunc(plan.Arrivals, func(a rebalance.Arrival) bool { return a.After == 0 })
 	switch {

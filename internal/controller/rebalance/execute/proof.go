@@ -12,26 +12,25 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// proof tracks whether the assumptions behind a plan's first move still hold. A plan's age is the
-// time it took to compute: meanwhile the victim may have been deleted, and another pod may have
-// taken its successor's room.
+// proof tracks whether the assumptions behind a plan's first move still hold. While a plan is
+// computed, its victim may be deleted, and another pod may take the successor's room.
 //
-// It errs on the side of replanning: a plan is cheaper than a needless disruption. Conditions
-// outside the proof (labels, budgets, other leaving pods) surface at the eviction or at the
+// It errs on the side of replanning: a plan is cheaper than a needless disruption. Changes not
+// covered by proof (labels, budgets, other leaving pods) are detected at the eviction or at the
 // arrival.
 type proof struct {
 	cluster *cluster
 	// nil until the first plan is requested
-	filled map[string]bool // nodes that have got a pod since the plan's state was taken
-	busy   bool            // that does not count for this plan: so many before it were outdated
+	filled map[string]bool // nodes with pods scheduled since the plan was requested
+	busy   bool            // filled is ignored for this plan, because too many earlier plans were outdated
 }
 
 // restart discards recorded changes when a plan is requested, because the plan uses the current
 // state.
 func (p *proof) restart(busy bool) { p.filled, p.busy = map[string]bool{}, busy }
 
-// notice records a node that gets a pod. It must see an object before the cluster does. Losing a
-// pod is harmless to a node: its room grows.
+// notice records a node that gets a pod. It must see an object before the cluster does. A node that
+// loses a pod only gains room.
 func (p *proof) notice(object metav1.Object) {
 	pod, ok := object.(*v1.Pod)
 	if !ok || pod.Spec.NodeName == "" || p.filled == nil {

@@ -32,12 +32,12 @@ type RollNote struct {
 	// Begun is the start of the roll, and distinguishes it from earlier ones.
 	Begun metav1.Time `json:"begun"`
 	State RollState   `json:"state"`
-	// Cordoned is set if the node was cordoned before. It is cordoned again in the end.
+	// Cordoned is set if the node was cordoned before the roll; then the roll leaves it cordoned.
 	Cordoned bool `json:"cordoned,omitempty"`
 	// Before is the result of beforeOf at the start of the node's turn, compared to detect a
 	// restart.
 	Before string `json:"before,omitempty"`
-	// Instead is the name of the node replaced by this one.
+	// Instead is the name of the deleted node that this new node replaces.
 	Instead string `json:"instead,omitempty"`
 }
 
@@ -46,11 +46,11 @@ type RollState string
 
 const (
 	// A node without a note, or with a note of an earlier roll, is in none of these states.
-	rollNext RollState = "next" // closed, since its turn is still to come
+	rollNext RollState = "next" // cordoned until its turn begins
 	rollTurn RollState = "turn" // its turn has begun
 	rollDone RollState = "done"
-	// One node has it while the notes of a complete roll are removed: a run that finds it does not
-	// continue the roll.
+	// One node keeps this state while the notes of a complete roll are removed. A run that finds it
+	// does not continue the roll.
 	rollComplete RollState = "complete"
 )
 
@@ -58,9 +58,9 @@ const (
 type Until string
 
 const (
-	UntilDrained Until = "drained" // nothing
+	UntilDrained Until = "drained" // no further condition
 	UntilReady   Until = "Ready"   // the node has restarted, and is ready
-	UntilNew     Until = "new"     // another node has come in its place, and is ready
+	UntilNew     Until = "new"     // a new node has replaced it, and is ready
 )
 
 // RollOptions configure a roll.
@@ -85,18 +85,18 @@ type RollOptions struct {
 type rollStage int
 
 const (
-	rollListing   rollStage = iota // all objects
-	rollRestoring                  // surges that an earlier run has left behind
+	rollListing   rollStage = iota // waits until all objects are listed
+	rollRestoring                  // undoes surges left behind by an earlier run
 	rollPlanning                   // the plan of the whole
-	turnPlanning                   // that of the next turn
-	turnClosing                    // the nodes of the turn, and those of later ones
+	turnPlanning                   // waits for the plan of the next turn
+	turnClosing                    // cordons the nodes of this turn and of later turns
 	turnEmptying                   // the drain
-	turnOpening                    // the nodes that take what finds no room elsewhere
-	turnRest                       // the drain of the rest
-	turnWaiting                    // the nodes, which restart or are exchanged
-	turnEnding                     // the nodes, which are opened
-	rollReopening                  // nodes that were closed for later turns, since the roll stops
-	rollClearing                   // the removal of notes, since the roll is complete
+	turnOpening                    // uncordons nodes for pods that fit on no other node
+	turnRest                       // drains these remaining pods
+	turnWaiting                    // waits until the nodes have restarted or been replaced
+	turnEnding                     // uncordons the nodes
+	rollReopening                  // uncordons nodes closed for later turns, because the roll stops
+	rollClearing                   // removes the notes of the complete roll
 	rollOver
 )
 
@@ -116,7 +116,7 @@ type Roller struct {
 	drainer *Drainer // of the turn; nil between drains
 
 	stage    rollStage
-	last     rollStage // when entered was set
+	last     rollStage // stage when entered was last set
 	entered  time.Time // when the stage began
 	listed   bool
 	stopping bool
@@ -125,27 +125,28 @@ type Roller struct {
 	// of this process.
 	begun  metav1.Time
 	total  int
-	closed map[string]bool // nodes that were cordoned before
+	closed map[string]bool // nodes cordoned before the roll
 	turn   *rebalance.Turn
 	// A node of the turn in none of these maps was deleted before its turn.
 	uids   map[string]types.UID // of the turn's nodes
-	before map[string]string    // what they were
-	came   map[string]string    // a node that has come in the place of another one, by that one
+	before map[string]string    // results of beforeOf, by node
+	came   map[string]string    // the new node that replaces a node, by the replaced node
 	tries  int                  // of the turn
 	// draining is the start of the turn's first drain; zero before.
 	draining time.Time
 	evicted  int
-	rolled   int // nodes that are done, counted before their notes are removed
+	rolled   int // count of rolled nodes, taken before their notes are removed
 	stopped  string
-	waits    string // the last message about nodes that are waited for
+	waits    string // the last message about awaited nodes
 
-	// wanted is the desired state of nodes until they are observed in it; each stage sets its own.
-	// writes are the requests in progress.
+	// wanted is the desired state of nodes, kept until it is observed; each stage sets its own.
+	// writes holds the requests in flight.
 	wanted map[string]SetNode
 	writes map[string]*attempt // by node
 }
 
-// rollTickets exceed those of any Drainer, which identifies the recipient of a response.
+// rollTickets is larger than any ticket of a Drainer, so a ticket identifies the recipient of a
+// response.
 const rollTickets = Ticket(1) << 32
 
 // NewRoller returns a Roller without any cluster state. It learns the nodes with Listed.
@@ -203,7 +204,7 @@ func (r *Roller) pass(event Event) {
 // roll's cluster state, so it needs no events except Listed.
 func (r *Roller) beginDrain(options DrainOptions, begun time.Time) {
 	options.Returned = map[types.UID]bool{}
-	r.at = time.Time{} // until it is over, only the drainer sets alarms
+	r.at = time.Time{} // until the drain is over, only the drainer sets alarms
 	r.drainer = newDrainer(options, r.cluster)
 	r.drainer.begun, r.drainer.rolls = begun, true
 	r.drain(Listed{})
@@ -220,7 +221,7 @@ func (r *Roller) drain(event Event) {
 		case DrainDone:
 			r.drained(a)
 		case DrainProgress:
-			if a.Result != Cordoned && a.Result != Proved { // the roll has reported that
+			if a.Result != Cordoned && a.Result != Proved { // the roll has already reported these
 				r.addAction(a)
 			}
 		default:
@@ -270,11 +271,11 @@ func beforeOf(n *v1.Node) string {
 
 // find reads the progress of an earlier run from the nodes, and identifies the current roll.
 //
-// The current roll is the newest one with a note on any node, unless all of its nodes are done or
-// Restart is set: then it is a new one. A new roll's time is later than the previous one's, so that
+// The current roll is the newest roll with a note on any node. If all of its nodes are done, or if
+// Restart is set, a new roll begins. The new roll's time is later than the previous roll's, so
 // their notes cannot be confused even if both begin within a second.
 //
-// find reports whether the newest roll is complete, with only its notes to remove.
+// find reports whether the newest roll is complete and only its notes must still be removed.
 func (r *Roller) find() (complete bool) {
 	finished := true
 	for _, n := range r.nodes() {
@@ -298,8 +299,8 @@ func (r *Roller) find() (complete bool) {
 	for _, n := range r.nodes() {
 		note, ok := noteOf(n)
 		r.closed[n.Name] = n.Spec.Unschedulable
-		// Its cordon is therefore meaningless; the note has the original state.
-		if ok && note.State != rollDone && note.State != rollComplete { // it is cordoned by a roll
+		// The note of an unfinished node has the original state; the cordon may be the roll's own.
+		if ok && note.State != rollDone && note.State != rollComplete { // cordoned by a roll
 			r.closed[n.Name] = note.Cordoned
 		}
 	}
@@ -325,8 +326,8 @@ func (r *Roller) isIn(n *v1.Node, state RollState) bool {
 }
 
 // restore undoes surges left behind by a killed run, and then requests the plan of the whole roll.
-// The additional replicas take up room, and a plan counting them may be refused: no turn would
-// begin then, and the surges would never be undone.
+// The additional replicas take up room, so a plan that counts them may be refused. Then no turn
+// would begin, and the surges would never be undone.
 func (r *Roller) restore() {
 	r.stage = rollRestoring
 	options := r.options.DrainOptions
@@ -356,7 +357,7 @@ func (r *Roller) rolling() *rebalance.Rolling {
 	return plan
 }
 
-// ask requests the plan of the whole roll, once, or of the next turn, when it begins.
+// ask requests the plan of the whole roll (once), or the plan of the next turn (as it begins).
 //
 // Nodes may be deleted or relabeled at any time, so the roll may run out of nodes.
 func (r *Roller) ask(stage rollStage) {
@@ -369,8 +370,8 @@ func (r *Roller) ask(stage rollStage) {
 	r.addAction(PlanRoll{State: &rebalance.State{AsOf: r.wall(), World: r.cluster.Fork()}, Rolling: rolling, Next: stage == turnPlanning})
 }
 
-// planned handles a plan. A refusal or a pod without a node in any turn ends the roll before any
-// change.
+// planned handles a plan. A refusal, or a pod that fits on no node in any turn, ends the roll
+// before any change.
 func (r *Roller) planned(e RollPlanned) {
 	switch r.stage {
 	case rollPlanning:

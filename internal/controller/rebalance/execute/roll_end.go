@@ -31,7 +31,7 @@ func (r *Roller) endTurn() {
 			message = "stays cordoned, as it was before"
 		}
 
-		// Without a newcomer, as with UntilDrained, the note has no node.
+		// Without a replacement node, as with UntilDrained, no node gets the note.
 		if node != "" {
 			r.want(node, r.closed[node], done)
 		}
@@ -66,8 +66,8 @@ func (r *Roller) stop(why string) {
 	}
 }
 
-// noted returns the nodes with a note that are selected, or were when this run began: labels may
-// change during a roll.
+// noted returns the nodes with a note that are selected now or were selected when this run began,
+// because labels may change during a roll.
 func (r *Roller) noted() []*v1.Node {
 	return slices.DeleteFunc(r.cluster.nodes(), func(n *v1.Node) bool {
 		_, noted := noteOf(n)
@@ -76,8 +76,9 @@ func (r *Roller) noted() []*v1.Node {
 	})
 }
 
-// clear removes the notes of a complete roll. First one node is noted as complete, and that note is
-// removed last: a run that finds only some of the notes must not roll the other nodes again.
+// clear removes the notes of a complete roll. It first sets the note of one node to complete, and
+// removes this note last, so that a run that finds only some of the notes does not roll the other
+// nodes again.
 func (r *Roller) clear() {
 	r.wanted = map[string]SetNode{}
 	noted, complete := r.noted(), ""

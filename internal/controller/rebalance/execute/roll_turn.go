@@ -18,8 +18,8 @@ import (
 
 // Bounds of a roll.
 const (
-	mostTries    = 5                // plans of a turn because a pod finds no node where one was foreseen
-	untaintedFor = 30 * time.Second // for how long a node that was opened may have the taint of a cordoned one
+	mostTries    = 5                // plans of a turn that are followed by stranded pods
+	untaintedFor = 30 * time.Second // limit for the removal of the unschedulable taint from an uncordoned node
 )
 
 // begin begins a turn: it closes and notes its nodes and those of later turns.
@@ -41,8 +41,8 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 			continue
 		}
 		before := beforeOf(n)
-		// Its turn began before this process started. The note has the node's state from then; by
-		// now the node may have restarted.
+		// The node's turn began before this process started. The node may have restarted since, so
+		// its original state is read from the note.
 		if note, ok := noteOf(n); ok && r.isIn(n, rollTurn) {
 			before = note.Before
 		} else {
@@ -78,9 +78,9 @@ func (r *Roller) want(node string, cordoned bool, note RollNote) {
 	r.wanted[node] = SetNode{Node: node, Cordoned: cordoned, Note: string(text)}
 }
 
-// settled writes the desired state of nodes, and reports whether all of them, ignoring deleted
-// nodes, are observed in it. It runs on each step of a stage that waits for nodes. An acknowledged
-// but unobserved write is repeated after firstPause, which is a no-op if the event is only late.
+// settled writes the desired state of nodes, and reports whether all existing nodes have been
+// observed in that state. It runs on each step of a stage that waits for nodes. An acknowledged but
+// unobserved write is repeated after firstPause, which is a no-op if the event is only late.
 func (r *Roller) settled() bool {
 	settled := true
 	for _, n := range r.cluster.nodes() {
@@ -113,10 +113,10 @@ func (r *Roller) settled() bool {
 	return settled
 }
 
-// closes reports whether a reopened node still has the taint of a cordoned one.
+// closes reports whether an uncordoned node still has the unschedulable taint.
 // kube-controller-manager's node controller removes the taint shortly after spec.unschedulable
 // changes. Until then, plans cannot use the node. After untaintedFor the roll continues regardless:
-// with that controller down, the node is of little use, but the roll must not hang.
+// if that controller is down, the node is of little use, but the roll must not block.
 func (r *Roller) closes(n *v1.Node) bool {
 	until := r.entered.Add(untaintedFor)
 	if n.Spec.Unschedulable || !r.now.Before(until) {
@@ -149,7 +149,7 @@ func (r *Roller) answered(e Answered) {
 }
 
 // empty begins the drain of the turn's nodes. If nodes are opened afterwards, pods that do not fit
-// before then stay for now.
+// yet stay until then.
 func (r *Roller) empty(stage rollStage) {
 	r.stage = stage
 	options := r.options.DrainOptions
@@ -215,7 +215,7 @@ func (r *Roller) advance() {
 
 // proceed moves to the next stage, if possible.
 func (r *Roller) proceed() {
-	if r.stage == turnPlanning && !r.at.IsZero() { // again, after a pause
+	if r.stage == turnPlanning && !r.at.IsZero() { // replan after a pause
 		if !r.now.Before(r.at) {
 			r.ask(turnPlanning)
 		}
@@ -289,8 +289,8 @@ func (r *Roller) exchanged() bool {
 	return len(waits) == 0
 }
 
-// lacks returns the unmet condition of a node in the current turn, or "". Until drained, it returns
-// "".
+// lacks returns the unmet condition of a node in the current turn, or "". With UntilDrained, it
+// returns "".
 func (r *Roller) lacks(name string) string {
 	n := r.cluster.node(name)
 	switch r.options.Until {

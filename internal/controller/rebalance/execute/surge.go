@@ -21,11 +21,11 @@ import (
 
 // Bounds of a surge.
 const (
-	surgesFor  = 15 * time.Minute // after which another run takes its note for left behind
-	failsFor   = 30 * time.Second // for how long a successor's container may fail to start
-	removesFor = 30 * time.Second // until the controller has removed the pod once it is scaled back
-	mostSurges = 3                // for the same pod of a drain, in a row
-	mostLeft   = 100              // notes of gone pods that a run takes up: anyone can write such labels
+	surgesFor  = 15 * time.Minute // age after which another run considers a surge's note left behind
+	failsFor   = 30 * time.Second // limit for a successor's container that fails to start
+	removesFor = 30 * time.Second // limit for the controller to remove the pod after scaling back
+	mostSurges = 3                // consecutive surges for the same pod of a drain
+	mostLeft   = 100              // notes of deleted pods handled by a run; bounded because anyone can write such labels
 )
 
 // surgeNote is the value of a workload's label while it has an additional replica. It is written in
@@ -34,7 +34,7 @@ const (
 //
 //	berth.dev/surge=3_0c1b..._1760000000    it had 3 replicas, and the pod of that UID is to leave
 //
-// It fits a label's value: a UID has 36 characters, and there are 63.
+// It fits a label value, which is limited to 63 characters; a UID has 36.
 type surgeNote struct {
 	replicas int32 // before
 	pod      types.UID
@@ -56,7 +56,7 @@ func readNote(text string) (n surgeNote, ok bool) {
 	return surgeNote{int32(replicas), types.UID(parts[1]), begun}, err == nil && err2 == nil
 }
 
-// surgeStep is the state of a surge.
+// surgeStep is the state of a surge. The comments name the object that a step changes or waits for.
 //
 //	raising -> growing -> marking -> lowering -> removing -> restored      all pods ready
 //	                   \-> leaving -> lowering -> removing -> restored     another pod is not ready
@@ -65,15 +65,15 @@ func readNote(text string) (n surgeNote, ok bool) {
 type surgeStep int
 
 const (
-	raising  surgeStep = iota // the scale, one higher
-	growing                   // the successor, ready
-	marking                   // the pod's deletion cost: of all, this pod must be removed
-	leaving                   // the pod's eviction, where the controller would remove another one
-	lowering                  // the scale as it was
-	removing                  // the controller, which removes the pod
-	sparing                   // the pod's deletion cost: it is given up, and of all this one stays
-	yielding                  // the controller, which removes another pod
-	clearing                  // the deletion cost as it was, since the surge is given up
+	raising  surgeStep = iota // the scale, raised by one
+	growing                   // the successor, until it is ready
+	marking                   // the pod's deletion cost, so that the controller removes this pod
+	leaving                   // the pod's eviction, because the controller would remove another pod
+	lowering                  // the scale, restored
+	removing                  // the pod, until the controller has removed it
+	sparing                   // the pod's deletion cost, so that this pod stays: the surge is given up
+	yielding                  // another pod, until the controller has removed it
+	clearing                  // the original deletion cost, because the surge is given up
 	restored                  // nothing
 )
 
@@ -81,43 +81,43 @@ const (
 // lowest deletion cost on the pod, and restores the scale, so that the controller removes this pod.
 // This does not use the eviction API: the number of ready pods never falls below the initial one,
 // and budgets are checked before the scale is restored. If another pod of the workload is not
-// ready, the controller would remove that one regardless of costs; the pod is then evicted, subject
-// to budgets. If a surge is given up while all pods are ready, the pod first gets the highest cost:
-// among equal pods the controller may remove any.
+// ready, the controller would remove that other pod regardless of costs; then the surge evicts its
+// pod, subject to budgets. If a surge is given up while all pods are ready, its pod first gets the
+// highest cost, because among equal pods the controller may remove any.
 type surge struct {
 	*departure // the pod
 	note       surgeNote
 	scaled     rebalance.Scaled
-	template   *v1.PodTemplateSpec // of the pods, when it began; nil: left behind by an earlier run
+	template   *v1.PodTemplateSpec // pod template at the start of the surge; nil if an earlier run began it
 
 	step    surgeStep
 	since   time.Time // when the step began
-	bad     time.Time // since when the successor's container fails to start
-	placed  bool      // the successor has a node, and it was reported
-	marked  bool      // the pod has, or may have, the lowest deletion cost, or the highest
+	bad     time.Time // time since which the successor's container has failed to start
+	placed  bool      // the successor's node has been reported
+	marked  bool      // the pod may have the lowest or highest deletion cost
 	back    bool      // the scale was restored
-	foreign bool      // its pod no longer exists: it is scaled back, but nothing waits for that
+	foreign bool      // the pod no longer exists: the scale is restored, but nothing waits for it
 	// final and outdated describe a surge that was given up, and determine the policy's handling of
 	// the pod.
-	final    bool // trying again would not help
-	outdated bool // the plan was: trying again with another one may help
+	final    bool // another attempt would not help
+	outdated bool // the plan was outdated; an attempt with another plan may help
 	// why is "" for a successful surge. giveUp sets it before the scale is restored.
-	why      string // why it was given up
+	why      string // reason for giving it up
 	reported string // the last reported cause of waiting
 }
 
-// surges are the departures of a mover that create the successor first. Its policy calls follow
-// after potentially relevant changes.
+// surges are the departures of a mover that create the successor first. The policy calls follow
+// after each change that may advance a surge.
 type surges struct {
 	*mover
 	list []*surge
-	// expires is the time at which the oldest note of another run, seen by recover, counts as left
-	// behind; zero without such a note.
+	// expires is the time at which the oldest note of another run counts as left behind. It is set
+	// by recover, and is zero without such a note.
 	expires time.Time
 }
 
 // surgeOf returns the surge of a pod, or of its workload. A workload has at most one surge at a
-// time: with two, neither the pods' successors nor the scale to restore could be determined.
+// time: with two surges, the pods' successors and the original scale would be ambiguous.
 func (ss *surges) surgeOf(p *v1.Pod) *surge {
 	for _, s := range ss.list {
 		if s.UID == p.UID || s.owner == rules.OwnerOf(p) {
@@ -172,11 +172,11 @@ func (s *surge) enter(step surgeStep, now time.Time) {
 	s.step, s.since, s.attempt = step, now, attempt{retry: now}
 }
 
-// giveUp restores the scale and keeps the pod.
+// giveUp restores the scale without removing the pod.
 //
 // The steps to undo depend on its progress. If all pods are ready, the controller may remove any of
-// them, including the victim; so the victim is first marked to be kept. If another pod is not
-// ready, that one is removed first anyway.
+// them, including the victim, so the victim is first marked to be kept. If another pod is not
+// ready, the controller removes it first anyway.
 func (ss *surges) giveUp(s *surge, why string) {
 	s.why = why
 	object := ss.cluster.scaled(s.scaled)
@@ -219,15 +219,15 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	case e.Outcome == NotFound && (s.step == marking || s.step == leaving):
 		s.enter(lowering, ss.now) // the pod has left by itself
 	case e.Outcome == NotFound && s.step == clearing, e.Outcome == NotFound && s.step == lowering:
-		ss.requested(s) // nothing must be put back
+		ss.requested(s) // there is nothing to restore
 	case s.step == raising && (e.Outcome == Conflict || e.Outcome == NotFound): // the plan is outdated
 		s.why, s.outdated = fmt.Sprintf("%s has changed", s.scaled), true
 		s.enter(restored, ss.now)
 	case s.step == raising && e.Outcome == Refused:
 		s.why, s.final = fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message), true
 		s.enter(restored, ss.now)
-	// giveUp determines from the label whether it was.
-	case s.step == raising && fails: // it may have been made
+	// giveUp reads from the label whether the scale was raised.
+	case s.step == raising && fails: // the scale may have been raised
 		ss.giveUp(s, fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message))
 	case s.step == marking && fails:
 		ss.giveUp(s, "its deletion cost cannot be set: "+e.Message)
@@ -238,8 +238,8 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	case s.step == clearing && fails:
 		s.marked = false
 		s.enter(lowering, ss.now)
-	// The label stays, so a later run retries. A ReplicaSet with an owner that cannot be scaled is
-	// refused every time.
+	// The label stays, so a later run retries. Scaling a ReplicaSet is refused every time if its
+	// owner cannot be scaled.
 	case s.step == lowering && fails:
 		s.why = fmt.Sprintf("%s cannot be scaled back: %s", s.scaled, e.Message)
 		s.enter(restored, ss.now)
@@ -267,8 +267,8 @@ func (ss *surges) requested(s *surge) {
 		}
 		s.enter(lowering, ss.now)
 
-	// The workload has its own number of replicas again. If the surge was given up, the mark on the
-	// victim remains.
+	// The workload has its original number of replicas again. If the surge was given up, the victim
+	// is still marked.
 	case lowering:
 		s.back = true
 		switch {
@@ -284,7 +284,8 @@ func (ss *surges) requested(s *surge) {
 
 // follow advances the surges. With a reason to stop, it gives up surges of pods not marked yet.
 //
-// A surge with a marked pod is past that: lowering the scale completes it, and takes a moment.
+// A surge with a marked pod is completed: only the scale must still be lowered, which takes a
+// moment.
 func (ss *surges) follow(stopped string) {
 	for _, s := range ss.list {
 		switch {

@@ -18,8 +18,8 @@ import (
 
 // grow waits until the successor is ready and the pod may be removed.
 //
-// The checks for conditions that make waiting pointless precede it, in this order: the victim is
-// deleted, the workload has changed, the successor will never be ready.
+// It first checks for conditions that end the wait, in this order: the victim is deleted, the
+// workload has changed, the successor will never be ready.
 func (ss *surges) grow(s *surge) {
 	victim, object := ss.victim(s.departure), ss.cluster.scaled(s.scaled)
 	if victim == nil || victim.DeletionTimestamp != nil {
@@ -67,9 +67,9 @@ func (ss *surges) grow(s *surge) {
 }
 
 // changed returns another client's change to a scaled-up workload, or "". soon is set if the
-// expected value may only not have been observed yet, or not have been propagated by the object
-// that scales the workload. A scale set by another client is never overwritten: the surge is given
-// up, and only its label is removed.
+// expected scale may arrive soon: it may not have been observed yet, or the object that scales the
+// workload may not have propagated it. A scale set by another client is never overwritten: the
+// surge is given up, and only its label is removed.
 func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool) {
 	if object == nil || object.GetLabels()[rebalance.SurgeLabel] != s.note.String() {
 		return "somebody else has changed the scale", true
@@ -113,7 +113,7 @@ func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 
 	why := failing(next)
 	switch {
-	// It has recovered, so the next failure is a first one again.
+	// The container has recovered, so the time limit restarts with the next failure.
 	case why == "":
 		s.bad = time.Time{}
 	case s.bad.IsZero():
@@ -143,7 +143,7 @@ func failing(p *v1.Pod) string {
 }
 
 // removable returns the reason the pod must not be removed yet, or "". Budgets are checked even
-// without an eviction: a budget may cover other workloads, and be unable to spare a healthy pod
+// without an eviction: a budget that also covers other workloads may not allow one healthy pod less
 // once the scale is restored.
 func (ss *surges) removable(victim, next *v1.Pod) string {
 	if next == nil || !ready(next) {
@@ -171,9 +171,9 @@ func (ss *surges) awaitRemoval(s *surge) {
 	}
 }
 
-// awaitYield waits until the controller has removed a pod other than the victim. The mark must stay
-// until then, and no longer: it would keep the pod from being removed when the workload is scaled
-// down.
+// awaitYield waits until the controller has removed a pod other than the victim. The mark is
+// removed afterwards, because it would otherwise keep the pod from being removed when the workload
+// is scaled down later.
 func (ss *surges) awaitYield(s *surge) {
 	if ss.cluster.live(s.owner) <= int(s.note.replicas) || ss.now.Sub(s.since) >= removesFor {
 		s.enter(clearing, ss.now)
@@ -182,8 +182,9 @@ func (ss *surges) awaitYield(s *surge) {
 	ss.wake(s.since.Add(removesFor))
 }
 
-// raisedAgain returns another client's change to the scale while the pod was marked, so that no pod
-// is surplus, or "". A scaler of a ReplicaSet propagates its scale later and is not checked.
+// raisedAgain returns a message if another client changed the scale while the pod was marked, so
+// that no pod is surplus, or "". The scaler of a ReplicaSet propagates its scale later, and is not
+// checked.
 func (ss *surges) raisedAgain(s *surge) string {
 	object := ss.cluster.scaled(s.scaled)
 	if object == nil || s.scaled.Through != nil || object.GetLabels()[rebalance.SurgeLabel] != "" || replicasOf(object) <= s.note.replicas {

@@ -18,12 +18,12 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// recover gives up the surges left behind by a killed run: surges of the caller's own pods, and
-// surges exceeding the maximum age.
+// recover gives up surges left behind by a killed run: all surges of the caller's own pods, and
+// other surges older than surgesFor.
 //
 // own reports whether a pod is about to leave anyway. Younger notes of other pods are ignored,
-// because the process that wrote them may be at work; recover is called again when the first of
-// them expires. A note of a deleted pod counts as left behind, however young it is.
+// because the process that wrote them may be running; recover is called again when the first of
+// these notes expires. A note of a deleted pod counts as left behind, however young it is.
 //
 // Any client with write access to a workload can write its label. The effect is limited to a change
 // of that workload's scale by one, and at most mostLeft requests; notes of deleted pods delay
@@ -58,7 +58,7 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 		ss.giveUp(s, fmt.Sprintf("an earlier run has left %s with one more replica", scaled))
 		ss.list = append(ss.list, s)
 	}
-	for p := range world.All[*v1.Pod](ss.cluster.World) { // scaled back, and another pod was removed
+	for p := range world.All[*v1.Pod](ss.cluster.World) { // marked pods of restored workloads: another pod was removed
 		if !Marked(p) || p.DeletionTimestamp != nil || !own(p) ||
 			slices.ContainsFunc(ss.list, func(s *surge) bool { return s.UID == p.UID }) {
 			continue

@@ -13,8 +13,8 @@ import (
 
 // Values of the taint berth.dev/emptying.
 const (
-	valueEmpty = "empty" // the node is emptied, and stays closed
-	valueRoom  = "room"  // the node is closed until there is room on it for a pod that waits
+	valueEmpty = "empty" // the node is being emptied, and stays closed
+	valueRoom  = "room"  // the node is closed until it has room for a pending pod
 )
 
 // taintOf returns the value of Berth's taint on a node, or "".
@@ -28,7 +28,8 @@ func taintOf(n *v1.Node) string {
 }
 
 // closed returns the nodes to close for the first move of a plan, with the value of their taint;
-// without a move, it returns the empty nodes. Nodes of later moves stay open until then.
+// without a move, it returns the empty nodes. Nodes of later moves stay open until their moves are
+// made.
 func closed(plan *rebalance.Plan) map[string]string {
 	nodes := map[string]string{}
 	if len(plan.Moves) == 0 {
@@ -48,8 +49,8 @@ func closed(plan *rebalance.Plan) map[string]string {
 }
 
 // close writes the taints wanted by a plan, and removes unwanted taints of earlier plans. Emptied
-// nodes keep theirs. Nodes are tainted before the first move that needs them, so that no successor
-// lands on a node about to be emptied.
+// nodes keep their taints. Nodes are tainted before the first move that needs them, so that no
+// successor lands on a node about to be emptied.
 func (c *Core) close(wanted map[string]string) {
 	c.enter(tainting)
 	c.closes = len(wanted) > 0
@@ -61,8 +62,8 @@ func (c *Core) close(wanted map[string]string) {
 			has = taintOf(n)
 		}
 		switch {
-		// A node with an unobserved write is written again, because that write may have failed. A
-		// value not written by Berth was set by a person, and stays.
+		// A node with an unobserved write is written again, because that write may have failed.
+		// Values not written by Berth stay.
 		case has == want && (want == "" || !unseen), has != "" && has != valueEmpty && has != valueRoom: // not Berth's
 			continue
 		// An emptied node keeps its taint. Without the journal, only nodes closed by this run are
@@ -98,8 +99,8 @@ func (c *Core) closedAll() {
 func (c *Core) answered(e Answered) {
 	if taint, ok := c.waiting[e.Ticket]; ok {
 		delete(c.waiting, e.Ticket)
-		// It was definitely not written, or it does not matter. Otherwise it stays in written,
-		// because it may have been.
+		// The taint was definitely not written, or does not matter. Otherwise it stays in
+		// c.written, because it may have been written.
 		if e.Outcome == Refused || e.Outcome != OK && taint.Value == "" {
 			delete(c.written, taint.Node)
 		}
