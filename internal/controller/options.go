@@ -47,7 +47,7 @@ type Options struct {
 	Shadow      ShadowOptions      // compares, and writes nothing
 	Journal     records.Flags      // "" as Dir: no journal
 
-	flags *pflag.FlagSet // as they were given, for /flagz
+	flags *pflag.FlagSet // flags as given, for /flagz
 }
 
 // DefaultOptions returns the defaults of the flags: kube-controller-manager's if it has the flag.

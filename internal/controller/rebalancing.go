@@ -36,7 +36,7 @@ const rebalanceAgain = 30 * time.Second
 type RebalanceOptions struct {
 	Policy string        // a DeschedulerPolicy file, or else
 	Goals  []string      // Berth's own
-	Every  time.Duration // between the beginnings of two runs; see shortestEvery
+	Every  time.Duration // interval between starts of runs; see shortestEvery
 	Config string        // a KubeSchedulerConfiguration file
 	// SchedulerLeases are trusted to announce the scheduler's configuration; see lead.Trusted.
 	SchedulerLeases []string
@@ -80,7 +80,7 @@ func (o *RebalanceOptions) validateOptions(all *Options) error {
 	case o.Every < shortestEvery:
 		return fmt.Errorf("--every: %v: must be at least %v", o.Every, shortestEvery)
 	}
-	anyClass := func(string) (int32, bool) { return 0, true } // the cluster's are not known yet
+	anyClass := func(string) (int32, bool) { return 0, true } // the cluster's PriorityClasses are not known yet
 	if _, err := o.readPolicy(anyClass); err != nil {
 		return err
 	}

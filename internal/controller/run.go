@@ -40,7 +40,7 @@ type Controller struct {
 	evictor atomic.Pointer[evictioncontroller.Evictor] // for the taints of nodes and of devices
 	health  atomic.Pointer[nodecontroller.Controller]
 	mover   atomic.Pointer[movecontroller.Mover]         // nil also between an error and the next start
-	asked   atomic.Pointer[requestcontroller.Controller] // answers EvictionRequests
+	asked   atomic.Pointer[requestcontroller.Controller] // responds to EvictionRequests
 
 	follower *controllershadow.Follower // set with --shadow; of the above, only server is then
 }

@@ -53,7 +53,7 @@ type Reader struct {
 	Header Header
 
 	at   time.Time     // of the last record
-	skew time.Duration // by how much the wall clock was ahead of the core's
+	skew time.Duration // lead of the wall clock over the core's clock
 }
 
 // NewReader reads the header.

@@ -70,7 +70,7 @@ func Replay(r *Reader, o Options) (records.Result, error) {
 			return records.Result{}, err
 		}
 		p := player[nodehealth.Event, nodehealth.Action]{words: ofNodeHealth, step: core.Step}
-		if o.Story != nil && o.Story.Node != "" { // it knows nothing of single pods
+		if o.Story != nil && o.Story.Node != "" { // node health has no data about pods
 			p.narrate = o.Story.ofNodeHealth
 		}
 		return p.playFile(r, o, &wall)

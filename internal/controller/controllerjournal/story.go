@@ -27,7 +27,7 @@ type Story struct {
 	Node string
 
 	node   string            // the pod's node
-	uid    types.UID         // of the pod that has the name now
+	uid    types.UID         // UID of the pod that currently has the name
 	due    string            // its deadline, as last recorded
 	leaves bool              // the pod terminates
 	taints string            // of the node, as last recorded

@@ -26,12 +26,12 @@ type Evictions struct {
 // watched is a pod that at least one side means to evict.
 type watched struct {
 	name   types.NamespacedName
-	due    eviction.Due // as of the last look at which it was due
-	dueAt  time.Time    // when that look was; zero: it never was due
-	left   time.Time    // when it was seen to be leaving, zero: it is there
-	marked bool         // by the other controller, for a taint
-	judged bool         // it has left, and has been judged
-	gone   bool         // from the API: forgotten once it is judged
+	due    eviction.Due // the deadline as last observed
+	dueAt  time.Time    // time of the last observation of a due deadline; zero if it was never due
+	left   time.Time    // time at which it was first observed as leaving; zero if it is not leaving
+	marked bool         // marked by the other controller for a taint
+	judged bool         // its departure has been judged
+	gone   bool         // deleted from the API; dropped once it is judged
 	missed bool         // it stayed beyond Patience, and has been counted
 }
 
@@ -128,7 +128,7 @@ func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 
 // judgeThere judges a due pod that still exists.
 func (e *Evictions) judgeThere(now time.Time, w *watched) bool {
-	if w.dueAt.Before(now) { // it is no longer due; the other controller may be about to act on what it saw before
+	if w.dueAt.Before(now) { // no longer due, but the other controller may still act on an earlier observation
 		return w.dueAt.Add(Same).Before(now)
 	}
 	if late := now.Sub(w.due.At); late >= Patience && !w.missed {

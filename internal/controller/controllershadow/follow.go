@@ -33,7 +33,7 @@ type Follower struct {
 	nodes     *Nodes                   // nil: not compared
 	steps     chan func(now time.Time) // for the goroutine of Run, in the order of arrival
 	listed    [3]atomic.Bool           // pods, nodes, leases
-	sight     map[string]bool          // which watches are broken; belongs to the goroutine of Run
+	sight     map[string]bool          // broken watches; owned by the goroutine of Run
 }
 
 // NewFollower returns a follower that compares evictions, node health, or both. Run starts it.
@@ -120,7 +120,7 @@ func (f *Follower) podSink(ctx context.Context) feed.Sink {
 		Seen:    func(o runtime.Object) { pod(eviction.PodSeen{Pod: eviction.PodOf(o.(*v1.Pod))}) },
 		Gone: func(o runtime.Object) {
 			last := eviction.PodOf(o.(*v1.Pod))
-			last.Terminating = true // also a pod that was deleted without grace
+			last.Terminating = true // includes pods deleted without a grace period
 			pod(eviction.PodSeen{Pod: last})
 			pod(eviction.PodGone{Name: last.Name, UID: last.UID})
 		},

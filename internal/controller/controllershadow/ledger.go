@@ -33,11 +33,11 @@ const (
 type Outcome string
 
 const (
-	AtOnce    Outcome = "same"       // both, within Same
-	Later     Outcome = "later"      // both, the other controller later
-	Earlier   Outcome = "earlier"    // both, the other controller earlier
-	OnlyBerth Outcome = "only-berth" // the other controller did not, within Patience
-	OnlyOther Outcome = "only-other" // Berth would not have
+	AtOnce    Outcome = "same"       // both controllers acted, within Same
+	Later     Outcome = "later"      // both controllers acted, the other one later
+	Earlier   Outcome = "earlier"    // both controllers acted, the other one earlier
+	OnlyBerth Outcome = "only-berth" // the other controller did not act within Patience
+	OnlyOther Outcome = "only-other" // Berth would not have acted
 )
 
 // Outcomes lists all of them.

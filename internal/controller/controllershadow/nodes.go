@@ -25,15 +25,15 @@ type Nodes struct {
 	core    *nodehealth.Core
 	ledger  *Ledger
 	nodes   map[string]*node
-	open    map[flip]*decided // decisions of one side that the other has not made
-	version int               // of the copies: each is a newer one
+	open    map[flip]*decided // decisions made by only one side so far
+	version int               // version of the copies, increased with each copy
 }
 
 // node is the actual node, and the differences of Berth's copy.
 type node struct {
 	real     nodehealth.Node
 	reported []v1.NodeCondition // as the kubelet wrote them last
-	unknown  []v1.NodeCondition // Berth's own writes since, nil: none
+	unknown  []v1.NodeCondition // written by Berth since; nil if none
 	taints   []v1.Taint         // node health's own taints, as Berth has written them
 	labels   map[string]string  // that Berth has set
 }
@@ -48,7 +48,7 @@ type flip struct {
 type decided struct {
 	at      time.Time
 	byBerth bool
-	counted bool // as one side's alone, after Patience
+	counted bool // counted as made by one side only, after Patience
 }
 
 // NewNodes returns an empty comparison.
@@ -122,7 +122,7 @@ func sameReport(a, b []v1.NodeCondition) bool {
 func (n *Nodes) noteLease(now time.Time, name string) {
 	known := n.nodes[name]
 	if known == nil || known.unknown == nil || byController(known.real.Conditions) {
-		return // there is nothing to overwrite, or a watch will show it on the real node
+		return // nothing to overwrite, or the change will be observed on the real node
 	}
 	known.unknown = nil
 	n.carryOut(now, n.core.Step(now, nodehealth.NodeSeen{Node: n.copyNode(known)}))

@@ -25,7 +25,7 @@ type section struct {
 	Title string
 	Text  []string
 	Head  []string   // of the table's columns
-	Rows  [][]string // as many cells as Head has; none: there is no table
+	Rows  [][]string // each row has as many cells as Head; without rows there is no table
 }
 
 //go:embed page.html

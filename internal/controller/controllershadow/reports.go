@@ -20,18 +20,18 @@ type Reports struct {
 type Placements struct {
 	Since         time.Time   `json:"since"`
 	Until         time.Time   `json:"until"`
-	Pods          int         `json:"pods"`          // that another scheduler bound
-	Best          int         `json:"best"`          // of them, on a node with the highest total
-	Worse         int         `json:"worse"`         // on another node that could take them
-	Rejected      int         `json:"rejected"`      // on a node that Berth's filters refuse
+	Pods          int         `json:"pods"`          // pods bound by the other scheduler
+	Best          int         `json:"best"`          // pods bound to a node with the highest total
+	Worse         int         `json:"worse"`         // pods bound to another feasible node
+	Rejected      int         `json:"rejected"`      // pods bound to a node rejected by Berth's filters
 	Unclear       int         `json:"unclear"`       // could not be judged
-	MeanGain      float64     `json:"meanGain"`      // points, over all that were judged
+	MeanGain      float64     `json:"meanGain"`      // in points, over all judged pods
 	MeanGainWorse float64     `json:"meanGainWorse"` // over Worse alone
 	MaxGain       int64       `json:"maxGain"`
-	MeanTotal     float64     `json:"meanTotal"`         // of the nodes that were chosen
-	MeanBestTotal float64     `json:"meanBestTotal"`     // of the best nodes
+	MeanTotal     float64     `json:"meanTotal"`         // mean total of the chosen nodes
+	MeanBestTotal float64     `json:"meanBestTotal"`     // mean total of the best nodes
 	Widest        []Placement `json:"widest,omitempty"`  // the largest gains
-	Refused       []Placement `json:"refused,omitempty"` // the first of Rejected
+	Refused       []Placement `json:"refused,omitempty"` // the first rejected pods
 }
 
 // Placement is one pod bound by another scheduler.

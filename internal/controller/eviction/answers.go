@@ -127,7 +127,7 @@ func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 		e.deleteIfDue(now, a)
 	case Gone:
 		e.acceptDelete(now, a)
-	case Conflict: // it changed since the watch showed it: the mark is requested again
+	case Conflict: // the pod has changed since it was last observed: the mark is requested again
 		a.asked = false
 		e.readPod(a)
 	default:

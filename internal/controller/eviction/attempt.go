@@ -37,7 +37,7 @@ type step int
 
 const (
 	readingNode   step = iota
-	markingUnread      // marks the pod only if it is still the watched one
+	markingUnread      // marks the pod only if it has not changed since it was observed
 	readingPod
 	marking
 	deleting
@@ -50,17 +50,17 @@ const (
 type attempt struct {
 	pod     *pod // nil: gone since
 	step    step
-	also    []*attempt // begun at the same moment on the same node: they share the reading of the node
-	evicts  bool       // through the Eviction API
-	readAt  time.Time  // when the reading of the node, or of the devices, began
+	also    []*attempt // attempts begun at the same time on the same node; they share the read of the node
+	evicts  bool       // uses the Eviction API
+	readAt  time.Time  // start of the read of the node or of the devices
 	rereads int
-	held    []Held   // the node's taints as read, none if it no longer exists
+	held    []Held   // the node's taints as read; empty if the node no longer exists
 	found   devices  // as read
-	seeks   bool     // devices were read, or are
-	rules   []string // that asked the pod to go when its delete was sent
+	seeks   bool     // devices have been read, or are being read
+	rules   []string // rules that evicted the pod when its delete was sent
 	live    Pod      // the pod as last known
 	unread  bool     // as shown by a watch
-	asked   bool     // the mark was requested: whatever the answer, the delete continues
+	asked   bool     // the mark was requested; the delete follows regardless of the response
 }
 
 // evictor carries out evictions, with one attempt at a time per pod.
@@ -80,7 +80,7 @@ type evictor struct {
 	deadlines *deadlines
 	statuses  *ruleStatuses
 
-	attempts map[Ticket]*attempt // attempts that wait for an answer
+	attempts map[Ticket]*attempt // attempts with a request in flight
 	// underway counts unfinished attempts, including those of deleted pods: their requests are
 	// still in flight.
 	underway         int
@@ -242,7 +242,7 @@ func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 		e.acceptDelete(now, a)
 	case a.evicts && answer.Outcome == Busy:
 		e.retryLater(now, a, max(answer.RetryAfter, budgetRetry))
-	default: // Conflict is another UID: the next try reads so
+	default: // a Conflict means another UID; the next attempt reads the pod
 		e.retryLater(now, a, min(answer.RetryAfter, lastRetry))
 	}
 }

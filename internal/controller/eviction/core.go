@@ -77,7 +77,7 @@ type safeguards struct {
 type Stats struct {
 	Retries   int // attempts after a pod's first
 	Cancelled int // pending evictions that became unnecessary
-	Averted   int // attempts that the live state stopped: the watch was behind
+	Averted   int // attempts stopped by the live state, because the watch lagged
 }
 
 // New returns an empty Core. It learns everything from lists and watches.

@@ -20,7 +20,7 @@ type Held struct {
 	// did. Since is then the start of the earlier taint.
 	Turned time.Time
 
-	written        time.Time // Since by the clock of the clients that write times into objects
+	written        time.Time // Since by the clock of clients that write times into objects
 	reported       time.Time // as recorded in an object, zero if absent
 	reportedTurned time.Time // Turned as recorded in an object
 }
@@ -31,7 +31,7 @@ func (h Held) ID() string { return h.Taint.ToString() }
 // Due is a pod's deadline. The zero Due is a pod that may stay.
 type Due struct {
 	At    time.Time
-	Taint v1.Taint // the taint that is due first
+	Taint v1.Taint // the taint with the earliest deadline
 	// Device is the tainted device, and Rule the DeviceTaintRule causing the taint, or "" for a
 	// taint in the device's ResourceSlice. Both are empty for a taint of the pod's node.
 	Device Device `json:",omitzero"`

@@ -34,7 +34,7 @@ type claim struct {
 // pool is a pool of devices. Slices of an older generation than the newest do not count.
 type pool struct {
 	slices map[string]*slice
-	claims map[types.NamespacedName]bool // that use devices of it
+	claims map[types.NamespacedName]bool // claims with devices of the slice
 	// offers has the slice of each device, by the device's name; nil until it is needed.
 	offers map[string]*slice
 }
@@ -51,12 +51,12 @@ type rule struct {
 	Rule
 	held    Held // its taint
 	list    uint32
-	pods    map[*pod]bool // that it asks to go
+	pods    map[*pod]bool // pods evicted by the rule
 	evicted int           // pods, since the Core began
 
-	statusDue      time.Time // when its status is looked at; zero: not before something happens
-	statusInFlight bool      // a write of it is in flight
-	tries          int       // writes that failed
+	statusDue      time.Time // time of the next status check; zero: none before the next event
+	statusInFlight bool      // a status write is in flight
+	tries          int       // failed writes
 }
 
 // newDevices returns an empty state.
@@ -163,7 +163,7 @@ func claimTolerates(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) 
 		if !resourceclaim.ToleratesTaint(t, tainted) {
 			continue
 		}
-		if t.TolerationSeconds == nil || t.Effect == "" { // the seconds of one without effect do not count
+		if t.TolerationSeconds == nil || t.Effect == "" { // the seconds of a toleration without effect are ignored
 			return 0, false
 		}
 		seconds, ends := stayDuration(*t.TolerationSeconds)

@@ -145,7 +145,7 @@ func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 	was := r.Rule
 	r.Rule, r.list = shown, m.lists[Rules].Number
 	if known != nil && !sayTheSame(was.Condition, shown.Condition) {
-		r.scheduleStatus(now, statusPeriod) // another has written it, or an earlier write came late
+		r.scheduleStatus(now, statusPeriod) // another client has written the status, or an earlier write arrived late
 	}
 	was.Condition = shown.Condition
 	if known != nil && reflect.DeepEqual(was, shown) {

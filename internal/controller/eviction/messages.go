@@ -59,10 +59,10 @@ type (
 	Answered struct {
 		Ticket     Ticket
 		Outcome    Outcome
-		Pod        *Pod          // as read, or as it is after a Mark
+		Pod        *Pod          // as read, or as returned by a Mark
 		Node       *Node         // as read
 		Devices    *Devices      // as read
-		RetryAfter time.Duration // as the server asks, with Busy
+		RetryAfter time.Duration // requested by the server; set with Busy
 		Unserved   bool          `json:",omitempty"` // with Failed: no server accepted the request
 	}
 )
@@ -96,10 +96,10 @@ type Outcome int
 const (
 	OK       Outcome = iota
 	Gone             // 404: no object of that name
-	Conflict         // 409: another UID or resource version than asked for
+	Conflict         // 409: the UID or resource version differs from the requested one
 	Busy             // 429: a budget, or the server itself, refuses for now
 	Refused          // another 4xx: a webhook, missing permissions, validation
-	Failed           // 5xx, a time-out, no connection: it may have been done or not
+	Failed           // 5xx, a timeout, no connection: the request may have been carried out
 )
 
 // String names the outcome for logs.

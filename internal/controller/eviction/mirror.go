@@ -21,13 +21,13 @@ type mirror struct {
 
 	nodes map[string]*node                   // every node seen, or named by a pod
 	pods  map[types.UID]*pod                 // every pod bound to a node
-	names map[types.NamespacedName]types.UID // which of them holds its name now
+	names map[types.NamespacedName]types.UID // UID of the pod that currently has the name
 
 	// An object missing from a list has been deleted. Between the beginning and the end of a list,
 	// and for objects observed for the first time, events may have been missed: see dating.
 	podList, nodeList listing
 
-	// sights is the last number given to a pod. Operations on several pods follow the order of
+	// sights is the last number assigned to a pod. Operations on several pods follow the order of
 	// these numbers, never a map's: the same events lead to the same actions.
 	sights uint64
 }

@@ -14,11 +14,11 @@ import (
 // node is a node that was observed or is referred to by a pod.
 type node struct {
 	name          string
-	pods          []*pod // in no order that means anything; see addPod
-	known         bool   // a watch showed it and has not shown it gone
+	pods          []*pod // in arbitrary order; see addPod
+	known         bool   // the node has been observed, and not its deletion
 	uid           types.UID
 	version       string      // its resource version, as last seen
-	list          uint32      // the last list that showed it
+	list          uint32      // the last list containing the node
 	held          []Held      // its NoExecute taints
 	taintsWritten time.Time   // Node.Witness as of held
 	note          string      // its annotation, as last seen or written
@@ -26,7 +26,7 @@ type node struct {
 
 	noting    bool // a write of the note is in flight
 	noteTries int
-	noteAt    time.Time // no write before: back-off
+	noteAt    time.Time // earliest time of the next write (back-off)
 }
 
 // addPod and dropPod keep the node's pods in a list, to be independent of the order of a map. The

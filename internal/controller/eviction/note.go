@@ -40,7 +40,7 @@ func parseNote(text string) (n note, ok bool) {
 		return note{}, false
 	}
 	if json.Unmarshal([]byte(text), &n) != nil {
-		return note{}, false // written by something else: treated as no note
+		return note{}, false // not written by Berth: treated as a missing note
 	}
 	return n, true
 }
@@ -59,7 +59,7 @@ func (n *node) wantedNote() string {
 	}
 	text, err := json.Marshal(note{Of: n.taintsWritten, Since: since})
 	if err != nil {
-		return "" // a year past 9999: no such time was ever seen
+		return "" // a year beyond 9999, which never occurs
 	}
 	return string(text)
 }
@@ -90,8 +90,8 @@ type notes struct {
 	out   *outbox
 	broke *safeguards
 
-	late    []*node          // nodes whose note must be written, in the order in which that was found
-	written map[Ticket]*node // notes that wait for an answer
+	late    []*node          // nodes with notes to write, in order of discovery
+	written map[Ticket]*node // note writes in flight
 }
 
 // check determines whether the node's note must be written. A rewritten list of taints must settle

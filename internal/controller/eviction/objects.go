@@ -28,10 +28,10 @@ type Pod struct {
 	ResourceVersion string
 	Node            string // "": not bound yet, so not evicted
 	Tolerations     []v1.Toleration
-	Bound           time.Time // when it came to its node
-	Terminating     bool      // has a deletionTimestamp, which nothing takes back
+	Bound           time.Time // time of its binding
+	Terminating     bool      // has a deletionTimestamp, which is never reset
 	Marked          bool      // carries the DisruptionTarget condition already
-	Observed        int64     // its generation, as observed by who writes that condition
+	Observed        int64     // its generation as observed by the writer of the condition
 
 	Claims []ClaimRef `json:",omitempty"` // of devices
 	Group  string     `json:",omitempty"` // its PodGroup

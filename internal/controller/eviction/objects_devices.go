@@ -35,18 +35,18 @@ func (d Device) poolOf() Pool { return Pool{d.Driver, d.Pool} }
 // ClaimRef is a ResourceClaim named by a pod.
 type ClaimRef struct {
 	Name string
-	Own  bool // it was made for the pod, or for its group
+	Own  bool // the claim was created for the pod or for its group
 }
 
 // Claim is the part of a ResourceClaim that eviction depends on.
 type Claim struct {
 	Name       types.NamespacedName
 	UID        types.UID
-	Owner      types.UID   `json:",omitempty"` // of the pod that it was made for
-	OwnerGroup string      `json:",omitempty"` // the PodGroup that it was made for
-	For        []types.UID `json:",omitempty"` // what it is reserved for
-	ForGroups  []string    `json:",omitempty"` // the PodGroups among them, by name
-	Uses       []Use       `json:",omitempty"` // the devices that are allocated to it
+	Owner      types.UID   `json:",omitempty"` // pod for which the claim was created
+	OwnerGroup string      `json:",omitempty"` // PodGroup for which the claim was created
+	For        []types.UID `json:",omitempty"` // pods in the claim's reservations
+	ForGroups  []string    `json:",omitempty"` // names of PodGroups in the claim's reservations
+	Uses       []Use       `json:",omitempty"` // allocated devices
 }
 
 // Use is a device allocated to a claim, with the claim's tolerations for it.

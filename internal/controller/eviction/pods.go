@@ -10,21 +10,21 @@ import "time"
 type pod struct {
 	Pod
 	node     *node
-	list     uint32    // the last list that showed it
-	bound    time.Time // Pod.Bound by the Core's clock: what is tolerated counts from then
-	due      Due       // of the newest taints and tolerations that watches showed: the sooner of
-	byNode   Due       // that of its node's taints, and
-	byDevice Due       // that of its devices'
-	asked    []string  // the rules that ask it to go
-	device   bool      // the taint that was due last was one of a device
-	place    int       // in deadlines.queue, -1: not there
-	number   uint64    // of its first sight: pods that are due together are evicted in this order
-	among    int       // in on.pods
+	list     uint32    // the last list containing the pod
+	bound    time.Time // Pod.Bound by the Core's clock: tolerations count from this time
+	due      Due       // deadline by the observed taints and tolerations: the earlier of
+	byNode   Due       // the deadline by its node's taints, and
+	byDevice Due       // the deadline by its devices' taints
+	asked    []string  // the rules that evict the pod
+	device   bool      // the last due taint was a device's
+	place    int       // index in deadlines.queue; -1 if absent
+	number   uint64    // in order of first observation; pods with the same deadline are evicted in this order
+	among    int       // index in on.pods
 	attempt  *attempt  // the attempt in progress, nil: none
-	tries    int       // attempts for this deadline that failed
-	notYet   time.Time // no attempt before: back-off
+	tries    int       // failed attempts for this deadline
+	notYet   time.Time // earliest time of the next attempt (back-off)
 	marked   bool      // the event of its eviction has been recorded
-	cancels  bool      // the event of the cancellation must be recorded once the attempt is over
+	cancels  bool      // record the cancellation event once the attempt is over
 	accepted bool      // the API took the delete, or reports that the pod does not exist
 }
 

@@ -12,7 +12,7 @@ import (
 // pause stops all attempts while the API cannot be read: the outage affects all pods alike.
 type pause struct {
 	failures int       // reads that failed in a row
-	until    time.Time // no attempt begins before
+	until    time.Time // earliest time of the next attempt
 }
 
 // extend handles a failed read. Concurrent reads fail together, and count once.

@@ -31,8 +31,8 @@ type ruleStatuses struct {
 	mirror  *mirror
 	devices *deviceMirror
 
-	silent  bool             // Options.Watches: none is written
-	written map[Ticket]*rule // statuses that wait for an answer
+	silent  bool             // Options.Watches: no status is written
+	written map[Ticket]*rule // status writes in flight
 }
 
 // recordAsked records the rules that evict the pod, nil for none.

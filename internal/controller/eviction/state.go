@@ -28,15 +28,15 @@ type Knowledge struct {
 	Unnoted []string
 
 	Tickets                         Ticket // the last one given out
-	Sights                          uint64 // the last number given to a pod
+	Sights                          uint64 // the last number assigned to a pod
 	Stats                           Stats
 	PodList, NodeList               uint32 // numbers of the current lists
 	PodsAreListing, NodesAreListing bool
-	Unanswered                      int       // reads that failed in a row; see pause
-	PausedUntil                     time.Time // no attempt begins before
+	Unanswered                      int       // consecutive failed reads; see pause
+	PausedUntil                     time.Time // earliest time of the next attempt
 
 	Devices DevicesState   `json:",omitzero"`
-	Lists   [kinds]listing `json:",omitzero"` // of the kinds that concern devices
+	Lists   [kinds]listing `json:",omitzero"` // lists of the device kinds
 	// Telling are the status writes waiting for a response, by ticket.
 	Telling []StatusWriteState `json:",omitempty"`
 }
@@ -105,14 +105,14 @@ type PodState struct {
 	Pod
 	On       string // the node's name
 	List     uint32
-	Begun    time.Time // when its tolerations began to count
-	Due      Due       // the sooner of both; which of them follows from the rest
+	Begun    time.Time // start of its tolerations
+	Due      Due       // the earlier of both deadlines; the rest of the state determines which
 	Number   uint64
 	Tries    int
 	NotYet   time.Time
-	Device   bool `json:",omitempty"` // the taint that was due last was one of a device
-	Recorded bool // that it goes
-	Cancels  bool // the cancellation is recorded once the attempt is over
+	Device   bool `json:",omitempty"` // the last due taint was a device's
+	Recorded bool // the event of its eviction has been recorded
+	Cancels  bool // record the cancellation event once the attempt is over
 	Accepted bool // the API took a delete
 }
 
@@ -120,8 +120,8 @@ type PodState struct {
 type TryState struct {
 	Ticket  Ticket
 	Pod     types.UID  // "": gone since
-	Step    int        // which answer is waited for; see step
-	Also    []TryState // without tickets: they wait for the same answer
+	Step    int        // the awaited response; see step
+	Also    []TryState // attempts without tickets, which await the same response
 	Evicts  bool
 	ReadAt  time.Time
 	Rereads int

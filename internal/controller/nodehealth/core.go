@@ -80,7 +80,7 @@ type Core struct {
 	reading  map[Ticket]*node // nodes with Lease reads in flight
 	behind   string           // version of a Lease missing from the watch so far; empty if the watch does not lag
 	behindAt time.Time        // time of that discovery
-	recount  bool             // within a step: the last of them has been read
+	recount  bool             // within a step: the last suspect has been read
 	polled   bool             // within a step: all Leases have just been listed
 
 	nodeList uint32 // number of the current list

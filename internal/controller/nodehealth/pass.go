@@ -24,7 +24,7 @@ func (c *Core) examineNodes(now time.Time) {
 	for _, n := range c.sortedNodes() {
 		met := n.known
 		c.assignZone(now, n)
-		if met || n.readyStatus() == "" { // what a node reports counts for one pass at least, as upstream
+		if met || n.readyStatus() == "" { // a node's reported status counts for at least one pass, as upstream
 			c.judgeSilence(now, n)
 		}
 		k := counts[n.Zone]
@@ -79,7 +79,7 @@ func (c *Core) assignZone(now time.Time, n *node) {
 	c.addAction(Record{Node: n.Name, UID: n.UID, Reason: "RegisteredNode", Message: "Node " + n.Name +
 		" event: Registered Node " + n.Name + " in Controller"})
 	if n.readyStatus() == v1.ConditionUnknown {
-		c.toMark(n) // its writer may not have got to the pods
+		c.toMark(n) // the pods may not have been marked yet
 	}
 }
 

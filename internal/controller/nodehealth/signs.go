@@ -31,7 +31,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		}
 		c.nodes[seen.Name] = n
 	case isOlder(seen.ResourceVersion, n.ResourceVersion) && !c.listing:
-		return // a write of Berth's own has been answered ahead of the watch
+		return // Berth's own write has been acknowledged before its event
 	case !sameHeartbeat(seen.conditionOf(v1.NodeReady), n.conditionOf(v1.NodeReady)):
 		c.noteAlive(n, now)
 	}

@@ -20,7 +20,7 @@ type Knowledge struct {
 	// in flight. Numbers of nodes are indexes into it.
 	Nodes  []NodeState
 	Zones  []ZoneState           // by name
-	Leases map[string]LeaseState // by node, also of nodes that are not known
+	Leases map[string]LeaseState // by node, including unknown nodes
 	Dirty  []int                 // numbers of nodes, in order
 	Asked  []AskedState          // by ticket
 	// Suspects are the nodes waiting for a read of their Lease, Reading those with a read in
@@ -35,7 +35,7 @@ type Knowledge struct {
 	Listing, NodesListed, LeasesListed bool
 	NextPass                           time.Time
 	Passes                             int
-	BlindSince                         time.Time // zero: signs of life can be seen
+	BlindSince                         time.Time // zero while signs of life are visible
 	AllDown                            bool
 }
 
@@ -57,13 +57,13 @@ type ZoneState struct {
 	Name                       string
 	State                      State
 	Tainting, Marking          BucketState
-	ToTaint, ToMark            []int // numbers of nodes, in the order in which they wait
+	ToTaint, ToMark            []int // numbers of the waiting nodes, in order
 	Size, Unhealthy, Evictions int
 }
 
 // BucketState is a token bucket.
 type BucketState struct {
-	Rate, Tokens float64 // tokens per second, and how many there were at Last
+	Rate, Tokens float64 // tokens per second, and number of tokens at Last
 	Last         time.Time
 }
 
@@ -255,7 +255,7 @@ func (c *Core) restoreNode(s *NodeState) *node {
 	}
 	if s.In != nil {
 		if n.zone = c.zones[*s.In]; n.zone == nil {
-			n.zone = &zone{name: *s.In} // it was removed, and only this node refers to it
+			n.zone = &zone{name: *s.In} // the zone was removed, and only this node refers to it
 		}
 	}
 	return n

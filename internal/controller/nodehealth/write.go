@@ -106,7 +106,7 @@ func (c *Core) nextWrite(now time.Time, n *node) Action {
 		return a
 	}
 	if n.effectiveStatus() == v1.ConditionTrue {
-		n.mark = false // the node has returned since the decision
+		n.mark = false // the node has become ready since the decision
 	}
 	if n.mark && !n.marking && c.marking < max(1, c.options.InFlight/2) {
 		n.mark, n.marking = false, true

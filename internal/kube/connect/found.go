@@ -48,7 +48,7 @@ func Found(dataDir, context string) (string, error) {
 	if err == nil {
 		var config *clientcmdapi.Config
 		var text []byte
-		if text, err = owned.ReadFile(path); err == nil { // a FIFO would be waited for
+		if text, err = owned.ReadFile(path); err == nil { // unlike os.ReadFile, returns an error for a FIFO
 			config, err = clientcmd.Load(text)
 		}
 		if err == nil {

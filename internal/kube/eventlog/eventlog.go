@@ -30,8 +30,8 @@ import (
 // The bounds of a log, in total and per event. Events are for later readers: late is better than
 // lost, and lost is better than delaying the reported work.
 const (
-	perSecond = 100              // events written, so that they cost the API server little
-	most      = 200_000          // events that wait; more are dropped
+	perSecond = 100              // limit of written events per second, to bound the API server's load
+	most      = 200_000          // limit of queued events; further events are dropped
 	within    = 10 * time.Second // bounds one request
 	// mostBytes bounds the size of the queued events: the most that may wait, with messages of some
 	// 300 bytes.
@@ -81,17 +81,17 @@ type Log struct {
 
 	client     kubernetes.Interface
 	component  string
-	correlator *record.EventCorrelator // client-go's; only events that may be repeated go through it
-	limit      flowcontrol.RateLimiter // of all writers together
+	correlator *record.EventCorrelator // client-go's correlator; used only for events that may be repeated
+	limit      flowcontrol.RateLimiter // shared by all writers
 
 	mu      sync.Mutex
 	waiting []queued
-	more    chan struct{} // has an element when some wait
-	waits   int           // events that wait, those in lanes included
-	bytes   int           // their size
-	dropped int           // events that found the queue full
+	more    chan struct{} // has an element while events wait
+	waits   int           // number of waiting events, including events in lanes
+	bytes   int           // size of the waiting events
+	dropped int           // number of events dropped because the queue was full
 
-	full loglimit.Line // about events that are dropped
+	full loglimit.Line // about dropped events
 }
 
 // queued is an event with the time of its occurrence, possibly long before it is written.
@@ -115,7 +115,7 @@ func (e *queued) sizeOf() int {
 // lane is a queue of events about some objects, written in order by one writer.
 type lane struct {
 	events []queued      // guarded by Log.mu
-	more   chan struct{} // has an element when there are some; closed after the last
+	more   chan struct{} // has an element while events is not empty; closed after the last event
 }
 
 // New returns a log for the events of a component. Nothing is written before Run; events added
@@ -308,7 +308,7 @@ func (l *Log) pop(queue *[]queued) *queued {
 	(*queue)[0] = queued{}
 	*queue = (*queue)[1:]
 	if e.Once || queue != &l.waiting {
-		l.waits-- // only now: in a lane it still waits
+		l.waits-- // only now, because events in lanes count as waiting
 		l.bytes -= e.sizeOf()
 	}
 	return &e
@@ -343,7 +343,7 @@ func (l *Log) writeCorrelated(ctx context.Context, e *queued) {
 		}
 		_, err := l.client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.StrategicMergePatchType,
 			result.Patch, metav1.PatchOptions{})
-		if apierrors.IsNotFound(err) { // it has expired, or was refused
+		if apierrors.IsNotFound(err) { // the series has expired, or its first event was refused
 			return l.createEvent(ctx, event)
 		}
 		return err

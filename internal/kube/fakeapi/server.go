@@ -36,8 +36,8 @@ type Server struct {
 	version  int               // the last resource version; one sequence for all objects, as in etcd
 	tables   map[string]*table // by resource
 	watchers map[*watcher]bool // open watches
-	events   []*v1.Event       // that were written, in their order
-	bound    []Bound           // bindings that were carried out, in their order
+	events   []*v1.Event       // written events, in order
+	bound    []Bound           // completed bindings, in order
 }
 
 // Fault is the failure of a request. The zero value: no failure.
@@ -66,12 +66,12 @@ type Object interface {
 // table holds all objects of one resource, and the changes available to watches. Objects in it are
 // never changed, only replaced: lists, watches and responses share them.
 type table struct {
-	kind    schema.GroupVersionKind // the one version that is served
+	kind    schema.GroupVersionKind // the only served version
 	objects map[types.NamespacedName]Object
 	log     []change         // in the order of versions
-	lists   map[int][]Object // by version, of lists whose next pages may be asked for
+	lists   map[int][]Object // lists with remaining pages, by version
 	floor   int              // versions up to it are forgotten
-	held    int              // changes after it are not shown yet; -1: all are
+	held    int              // changes after this version are withheld; -1 if none are
 }
 
 // change is one change of an object, as sent by a watch.

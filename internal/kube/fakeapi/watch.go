@@ -19,7 +19,7 @@ import (
 // response.
 type watcher struct {
 	table *table
-	more  chan struct{} // has one element when there may be something to show
+	more  chan struct{} // has an element if changes may be waiting
 	over  chan struct{}
 	ended bool // guarded by the server's lock, like the closing of over
 }

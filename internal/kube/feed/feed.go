@@ -107,7 +107,7 @@ func Run(ctx context.Context, source Source, sink Sink) {
 			f.logError(ctx, err)
 			f.callSink(sink.Lost)
 		}
-		if err == nil && f.version == "" { // Anew: another component waits for the list
+		if err == nil && f.version == "" { // requested by Anew: another component waits for this list
 			f.pace.Reset()
 		}
 	}
@@ -129,15 +129,15 @@ type feed struct {
 	source  Source
 	sink    Sink
 	version string          // up to which the sink has seen everything; "": it must list
-	anew    <-chan struct{} // of the source, until it was closed
-	fresh   bool            // the list in progress, or the next one, is the list that Anew asked for
-	whole   bool            // the next list is to have no pages: the last one took too long for them
+	anew    <-chan struct{} // the source's Anew channel, until it is closed
+	fresh   bool            // the current or next list is requested by Anew
+	whole   bool            // the next list is unpaged, because the last paged list took too long
 	pace    pacing.Pace     // of the lists and watches, and of repeated requests for a page
-	key     string          // random: feeds that lost the API server together spread their requests
-	useless time.Time       // since when watches from this version have been; zero: they are not
-	refused time.Time       // when the last of these ended
+	key     string          // random, so that feeds spread their requests after an outage
+	useless time.Time       // time since which watches from this version have been useless; zero if they are not
+	refused time.Time       // end of the last useless watch
 
-	complaint loglimit.Line // about what the API server answers
+	complaint loglimit.Line // about the API server's responses
 }
 
 // unreached is shared by all feeds, which lose the API server together.

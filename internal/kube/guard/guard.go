@@ -126,7 +126,7 @@ func (g *Guard) May(ctx context.Context, source string, u user.Info, spec author
 
 // answers caches the API server's responses to one kind of request. Errors are not cached.
 type answers[A any] struct {
-	yes func(A) bool // whether the answer lets the caller in
+	yes func(A) bool // reports whether the response admits the caller
 	// By hash of the request. Refusals are kept separately: made-up tokens must not displace those
 	// of known callers.
 	granted, refused *cache.LRUExpireCache

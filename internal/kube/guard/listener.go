@@ -16,9 +16,9 @@ import (
 // Bounds are the maximum numbers of connections held by a listener. It accepts more, at the cost of
 // older ones.
 type Bounds struct {
-	Unadmitted int // whose caller was not let in yet, from everywhere
-	PerSource  int // of those, from one source
-	Admitted   int // whose caller was let in
+	Unadmitted int // limit of connections with callers not admitted yet
+	PerSource  int // the same limit per source
+	Admitted   int // limit of connections with admitted callers
 	// Unknown is the number of bytes an unadmitted caller may send before being let in, TLS
 	// included; 0 means unlimited. See NoteCertificate.
 	Unknown int64
@@ -33,9 +33,9 @@ type Listener struct {
 	bounds Bounds
 
 	mu         sync.Mutex
-	unadmitted map[string]*list.List // of *conn, by source, the oldest first; none is empty
+	unadmitted map[string]*list.List // lists of *conn by source, oldest first; empty lists are removed
 	waiting    int                   // sum of their lengths
-	admitted   int                   // connections whose caller was let in, and that are open
+	admitted   int                   // number of open connections with admitted callers
 }
 
 // Bound returns the listener with bounds.
@@ -49,11 +49,11 @@ type conn struct {
 	net.Conn
 	listener *Listener
 	source   string
-	place    *list.Element // among the unadmitted of source; nil: it is not
+	place    *list.Element // element in unadmitted[source]; nil once admitted
 	admitted bool
 	closed   bool
-	unread   atomic.Int64 // of the bytes that an unadmitted caller may send
-	vouched  atomic.Bool  // it may send any number
+	unread   atomic.Int64 // remaining bytes that an unadmitted caller may send
+	vouched  atomic.Bool  // its caller may send any number of bytes
 }
 
 // Accept closes connections in excess of the bounds, but never the newly accepted one: a newcomer

@@ -46,7 +46,7 @@ func (e *Elector) annotated(lease *v1.Lease) *v1.Lease {
 	if e.annotation == "" || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != e.identity {
 		return lease
 	}
-	with := *lease // a request that fails must not change what the lock remembers
+	with := *lease // a failed request must not change the lock's copy
 	with.Annotations = maps.Clone(lease.Annotations)
 	if value := e.annotate(); value == "" {
 		delete(with.Annotations, e.annotation)

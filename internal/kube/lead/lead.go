@@ -40,8 +40,8 @@ type Elector struct {
 	events   resourcelock.EventRecorder // may be nil
 
 	leading  atomic.Bool
-	led      atomic.Pointer[lease] // by which this replica leads or has led
-	wall     func() time.Time      // of the machine's calendar; see renewal
+	led      atomic.Pointer[lease] // the lease by which this replica leads or has led
+	wall     func() time.Time      // wall-clock time; see renewal
 	watchdog *leaderelection.HealthzAdaptor
 	// annotation is written with every renewal; "" disables it.
 	annotation string
@@ -200,9 +200,9 @@ type lease struct {
 	resourcelock.Interface
 	renewed atomic.Pointer[renewal] // nil before the first
 	wall    func() time.Time
-	leading *atomic.Bool  // of the Elector: whether there is work
-	taken   chan struct{} // has an element once another replica has it
-	lost    atomic.Bool   // another has it
+	leading *atomic.Bool  // the Elector's flag that it leads
+	taken   chan struct{} // has an element once another replica holds the Lease
+	lost    atomic.Bool   // another replica holds the Lease
 }
 
 // renewal is the time of the last renewal of the Lease, by both clocks of the machine. The

@@ -15,12 +15,12 @@ const Every = 10 * time.Second
 
 // Line is a log line that may repeat. The zero Line is due.
 type Line struct {
-	next atomic.Int64 // when it is due next, in Unix nanoseconds
+	next atomic.Int64 // time of the next line, in Unix nanoseconds
 }
 
 // Due reports whether to log the line at the usual level now.
 func (l *Line) Due() bool {
 	now, next := time.Now().UnixNano(), l.next.Load()
-	due := now >= next || next-now > int64(Every) // the clock was set back
+	due := now >= next || next-now > int64(Every) // or the clock was set back
 	return due && l.next.CompareAndSwap(next, now+int64(Every))
 }

@@ -9,7 +9,7 @@ import "sync"
 type message[E any] struct {
 	event E
 	look  func()
-	size  int // of the object that a watch has shown
+	size  int // size of the observed object
 }
 
 // mostBytes bounds the size of the waiting objects. It may be exceeded by one object per watch,
@@ -20,9 +20,9 @@ const mostBytes = 256 << 20
 type inbox[E any] struct {
 	mu       sync.Mutex
 	messages []message[E]
-	more     chan struct{} // has one element when there are messages
-	bytes    int           // of objects that the owner has not taken in
-	room     chan struct{} // closed when there is room again; nil: no waiter
+	more     chan struct{} // has an element while there are messages
+	bytes    int           // size of objects not yet taken by the owner
+	room     chan struct{} // closed once there is room; nil without a waiter
 }
 
 // waitForRoom waits until there is room for an object, or the end. Several watches may find the

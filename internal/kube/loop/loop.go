@@ -28,9 +28,9 @@ type Loop[E, A any] struct {
 	Do func(ctx context.Context, action A) (request func(context.Context) E)
 
 	inbox  inbox[E]
-	spare  []message[E]    // the array that the inbox gets next; cleared
+	spare  []message[E]    // the next array for the inbox; cleared
 	begun  time.Time       // of New; has both clocks
-	life   context.Context // of Run, set before any goroutine begins
+	life   context.Context // context of Run, set before any goroutine begins
 	beside sync.WaitGroup  // feeds and requests
 }
 
@@ -103,7 +103,7 @@ func (l *Loop[E, A]) own(ctx context.Context) {
 		// checked between two Ticks.
 		l.Take(l.Tick)
 		select {
-		case <-second: // whether or not the core comes to rest
+		case <-second: // even if the core is not idle
 			l.EverySecond()
 		default:
 		}

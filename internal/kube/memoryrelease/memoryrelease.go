@@ -32,9 +32,9 @@ func Run(ctx context.Context) {
 
 // reading holds the runtime's memory statistics.
 type reading struct {
-	cycles uint64 // how often the collector has run
-	live   uint64 // bytes of the heap that the last cycle found in use
-	held   uint64 // bytes that the process has from the system
+	cycles uint64 // number of collector cycles
+	live   uint64 // heap bytes in use after the last cycle
+	held   uint64 // bytes obtained from the system
 }
 
 // run decides at each tick whether to collect. Its access to the process is passed in.

@@ -34,7 +34,7 @@ type Check struct {
 // Endpoints holds the data shown by a component. It is read on each request, so Check, Config and
 // Metrics are current.
 type Endpoints struct {
-	Component   string  // as statusz and flagz name it
+	Component   string  // name in statusz and flagz
 	Live, Ready []Check // /healthz and /livez are the first, /readyz the second
 	// Metrics are the component's own. Those of the process and of Kubernetes' libraries are served
 	// as well.

@@ -23,7 +23,7 @@ import (
 // determines the permission. Package guard sends the reviews and limits them.
 type gate struct {
 	guard *guard.Guard
-	open  []string // paths for everybody; see isOpen
+	open  []string // paths without authentication; see isOpen
 }
 
 // newGate returns a gate that sends reviews through the client.

@@ -33,7 +33,7 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 			return nil, fmt.Errorf("--client-ca-file: %w", err)
 		}
 		config.ClientAuth = tls.VerifyClientCertIfGiven
-		config.SessionTicketsDisabled = true // what a CA vouched for must not outlive it
+		config.SessionTicketsDisabled = true // a resumed session could outlive the CA that verified its certificate
 		// Go reads the CAs once per configuration; one per connection lets renewed ones take
 		// effect.
 		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {

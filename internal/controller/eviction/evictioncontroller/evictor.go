@@ -47,7 +47,7 @@ type Evictor struct {
 
 	podsListed, nodesListed atomic.Bool    // at least once; see Synced
 	devicesListed           [3]atomic.Bool // by kind
-	reported                eviction.Stats // the counts that metrics have
+	reported                eviction.Stats // the counts already added to metrics
 }
 
 // New returns an evictor. The client should have no rate limit: options bound the requests in

@@ -46,7 +46,7 @@ type requests struct {
 	pools   sharedReads[eviction.PoolAt, []eviction.Slice]
 	rules   sharedReads[string, *eviction.Rule]
 
-	complaint loglimit.Line // about requests that failed, of all kinds together
+	complaint loglimit.Line // about failed requests of all kinds
 }
 
 // newRequests returns requests that use the two clients.

@@ -18,19 +18,19 @@ import (
 type sharedReads[K comparable, V any] struct {
 	get   func(ctx context.Context, key K) (V, error)
 	mu    sync.Mutex
-	reads map[K]*sharedRead[V] // the last one asked for
+	reads map[K]*sharedRead[V] // the latest requested read, by key
 }
 
 // sharedRead is one read and its waiting callers.
 type sharedRead[V any] struct {
 	// Under mu. A closed read has begun, or has been given up, and cannot be joined.
 	closed bool
-	askers int // that wait for it, or have got its result
+	askers int // number of waiting or answered callers
 
 	stop  context.CancelFunc // ends the read
-	after *sharedRead[V]     // the read before it, which is waited for; nil: none, or it is over
+	after *sharedRead[V]     // the preceding read, which must end first; nil if none is in progress
 	done  chan struct{}      // closed when value and err are set
-	value V                  // once done
+	value V                  // valid once done is closed
 	err   error
 }
 

@@ -15,7 +15,7 @@ import (
 const (
 	nodes = 3
 	names = 5
-	churn = 40 * time.Second // for how long things happen
+	churn = 40 * time.Second // duration of the changes
 )
 
 // Churn runs a random life of a small cluster and returns its errors, or nil. The world's seed

@@ -22,7 +22,7 @@ type Controller struct {
 	Ahead time.Duration
 
 	core   *eviction.Core // nil: crashed
-	life   int            // number of the controller's life; what is meant for an earlier one is lost
+	life   int            // number of the controller's life; responses for earlier lives are lost
 	wakeAt time.Time      // the alarm that is set; zero if none is
 }
 

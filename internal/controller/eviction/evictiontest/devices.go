@@ -24,13 +24,13 @@ const Driver = "gpu.example.com"
 // only replaced, because a watch may not have delivered them yet.
 type Devices struct {
 	world *World
-	inUse bool // in this life: other lives are as they were before there were any
-	feed  feed // one for the three kinds; in a real API they are three watches
+	inUse bool // devices exist in this life of the controller
+	feed  feed // a single feed for three kinds; a real API has three watches
 
 	claims map[types.NamespacedName]*eviction.Claim // each has one device
-	slices map[string]*eviction.Slice               // by name, which is the node's
+	slices map[string]*eviction.Slice               // by name, equal to the node's name
 	rules  map[string]*eviction.Rule                // by name
-	given  map[types.NamespacedName]time.Time       // when the claim got its device
+	given  map[types.NamespacedName]time.Time       // time of the claim's allocation
 }
 
 // AddSlice publishes a node's devices, without taints, replacing any published before. The

@@ -20,12 +20,12 @@ type feed struct {
 	world *World
 	list  func() // shows the controller everything that there is now
 
-	cut       int       // how often it was cut: what was scheduled before a cut is dropped
-	broken    bool      // between a cut and what follows it
+	cut       int       // number of cuts; changes scheduled before a cut are dropped
+	broken    bool      // the feed is cut and has not been restored
 	last      time.Time // when the last change is shown
 	unshown   []change  // changes not shown yet
 	Delay     time.Duration
-	HoldUntil time.Time // nothing is shown before
+	HoldUntil time.Time // earliest time at which changes are shown
 }
 
 // change is one change, with its object at that time.

@@ -20,11 +20,11 @@ import (
 // in whole seconds and possibly late.
 type Node struct {
 	eviction.Node
-	since       map[string]time.Time // when each taint really came
-	doubtful    map[string]time.Time // the latest time at which a controller may think it came
+	since       map[string]time.Time // actual start of each taint
+	doubtful    map[string]time.Time // latest start of each taint that a controller may assume
 	written     time.Time            // when the list of taints was last written
-	unseen      bool                 // the list was written since a controller last saw it
-	noteTrouble time.Time            // when a note was last prevented, or became necessary
+	unseen      bool                 // the list has been written since a controller last observed it
+	noteTrouble time.Time            // time at which a note was last prevented or became necessary
 }
 
 // Pod is a pod with the truth about its end.
@@ -35,7 +35,7 @@ type Pod struct {
 	Deletes []time.Time
 	// justified is the last moment at which its eviction was required, if that has passed.
 	justified time.Time
-	refuse    int // deletes of it that a webhook will refuse
+	refuse    int // number of deletes to be refused by a webhook
 }
 
 // nextVersion returns a new resource version.
@@ -228,7 +228,7 @@ func (w *World) removePod(p *Pod) {
 		return
 	}
 	delete(w.pods, p.Name)
-	w.Devices.Deallocate(p.Name.Name) // as the controller of claims does
+	w.Devices.Deallocate(p.Name.Name) // like the claim controller
 	w.traceLine("pod %s gone", p.UID)
 	name, uid := p.Name, p.UID
 	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodGone{Name: name, UID: uid}) })

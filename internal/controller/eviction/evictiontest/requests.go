@@ -11,7 +11,7 @@ import (
 
 // Faults are the failures and their end. The zero Faults is an API that always responds.
 type Faults struct {
-	Until time.Time // nothing but an outage fails afterwards
+	Until time.Time // end of random failures; later only outages cause failures
 	// Lost, Unanswered and Refused are the probabilities that a request is lost before it is
 	// carried out, is carried out without a response, or is rejected.
 	Lost, Unanswered, Refused float64
@@ -38,10 +38,10 @@ type Requests struct {
 
 	Deleted   int // deletes carried out
 	Refusals  int // requests that failed
-	Cancelled int // evictions reported by the controller as given up
+	Cancelled int // evictions reported as cancelled by the controller
 }
 
-const timeout = 2 * time.Second // after which the controller gives up a request
+const timeout = 2 * time.Second // time limit of the controller's requests
 
 // isFaulty reports whether requests may fail now.
 func (r *Requests) isFaulty() bool { return r.world.Now.Before(r.Faults.Until) }

@@ -32,7 +32,7 @@ type Truth struct {
 	// ahead.
 	EarlyBy time.Duration
 
-	Wrong []string // what should not have happened
+	Wrong []string // violated expectations
 }
 
 // trueDeadline returns the pod's real deadline. With atTheLatest it is the latest one a controller

@@ -51,10 +51,10 @@ type World struct {
 	podFeed  feed
 	nodeFeed feed
 
-	seed   uint64        // decides also whether there are devices, without drawing from Rand
+	seed   uint64        // also determines, without drawing from Rand, whether devices exist
 	rev    int           // the last resource version
-	uids   int           // given out so far
-	agenda agenda.Agenda // what will happen, by time
+	uids   int           // number of issued UIDs
+	agenda agenda.Agenda // future changes, by time
 }
 
 // New returns a world without objects. Its controller is not started yet. Two worlds with the same

@@ -38,7 +38,7 @@ func (w *World) Life(steps int) (wrong []string) {
 	for range steps {
 		w.happen(names[w.random.IntN(len(names))])
 		w.Run(time.Duration(w.random.Int64N(int64(20 * time.Second))))
-		if w.random.IntN(20) == 0 { // longer than a responder may be silent
+		if w.random.IntN(20) == 0 { // longer than the limit for a silent responder
 			w.Run(25 * time.Minute)
 		}
 	}

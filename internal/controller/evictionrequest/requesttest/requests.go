@@ -17,7 +17,7 @@ import (
 // send carries out a request of the core, and responds to it. A request, its arrival and its
 // response are three moments; if the process is killed at the first, the response is dropped.
 func (w *World) send(a evictionrequest.Action) {
-	if w.core == nil { // killed at one before
+	if w.core == nil { // killed by an earlier action
 		return
 	}
 	life := w.life

@@ -29,8 +29,8 @@ var Begin = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 // Faults are the server's failures. The zero Faults is a server that always responds, and delivers
 // changes after 20 ms.
 type Faults struct {
-	Lost, Unanswered float64       // of requests: before, and after they were carried out
-	Late             time.Duration // at most, until a change is shown
+	Lost, Unanswered float64       // probabilities of losing a request before, and a response after it is carried out
+	Late             time.Duration // maximum delay until a change is shown
 	Down             bool          // nothing is answered
 }
 
@@ -57,17 +57,17 @@ type World struct {
 	KillAfter bool
 
 	Grace time.Duration // of pods
-	Wrong []string      // evictions that should not have been made
+	Wrong []string      // wrong evictions
 
-	random   *rand.Rand               // of the seed: everything random comes from it
-	objects  map[string]metav1.Object // by keyOf; what is stored is never changed, only replaced
+	random   *rand.Rand               // seeded source of all random choices
+	objects  map[string]metav1.Object // by keyOf; stored objects are replaced, never changed
 	versions int                      // the last resource version
 	agenda   agenda.Agenda            // what will happen, by time
 	core     *evictionrequest.Core    // nil: the process was killed
-	life     int                      // number of the process; what is meant for an earlier one is lost
+	life     int                      // number of the process; responses for earlier processes are lost
 	options  evictionrequest.Options
-	shownTo  map[string]time.Time // when the last change of a kind is shown: in their order
-	cut      time.Time            // until when no change is shown
+	shownTo  map[string]time.Time // time at which the last change of a kind is shown; keeps changes in order
+	cut      time.Time            // end of the period without shown changes
 	// withdrawn is the time a request for a pod was last withdrawn or deleted.
 	withdrawn map[types.UID]time.Time
 }

@@ -40,7 +40,7 @@ type Controller struct {
 	journal  *controllerjournal.OfNodeHealth // nil: none
 	wall     time.Time                       // the wall-clock time of this step
 	stepped  time.Time                       // the last step
-	away     time.Duration                   // longer ago than that, the process was stopped; the core wants to be woken sooner
+	away     time.Duration                   // a longer gap between steps means that the process was stopped
 
 	nodesListed, leasesListed atomic.Bool // at least once; see Synced
 	sight                     sight

@@ -35,7 +35,7 @@ const (
 	suspended   = 30 * time.Minute // pause between a stopped run and the next run
 	// A single miss may be accidental, such as a pod placed by another scheduler; two in a row
 	// indicate that proofs do not hold in this cluster.
-	mostMissed   = 2  // in a row
+	mostMissed   = 2  // consecutive misses
 	mostRefused  = 3  // consecutive moves with refused evictions
 	mostStale    = 5  // consecutive plans outdated before use
 	mostOutdated = 15 // the same, also counting plans outdated only by a change of the victim or node
@@ -60,7 +60,7 @@ const (
 	pausing                // waits for the time to plan again
 	planning               // waits for a plan
 	tainting               // writes taints of nodes
-	noting                 // the journal
+	noting                 // writes the journal
 	evicting               // evicts the victim
 	surging                // waits for the successor before the victim leaves
 	restoring              // undoes surges left behind by an earlier process
@@ -108,11 +108,11 @@ type run struct {
 	// moves counts completed moves. misses counts moves with a successor that did not arrive as
 	// proved.
 	moves, misses int
-	missed        int // in a row
+	missed        int // consecutive misses
 	// withheld counts moves abandoned because their evictions kept being refused; stale counts
 	// plans outdated before use.
-	withheld int // in a row
-	stale    int // in a row
+	withheld int // consecutive
+	stale    int // consecutive
 	refusal  refusal
 	// arrived holds the successors of this run. They are not moved again, so that a run is finite.
 	arrived map[types.UID]bool

@@ -161,7 +161,7 @@ type (
 	// MoveProgress reports progress.
 	MoveProgress struct {
 		Result  Result
-		Move    *rebalance.Move // nil for what is not about one
+		Move    *rebalance.Move // nil if unrelated to a move
 		Node    string          // node of the successor
 		Message string
 	}
@@ -177,7 +177,7 @@ type (
 	DrainProgress struct {
 		Result  Result
 		Plan    *rebalance.Draining  // with Proved
-		Pod     *rebalance.Departure // nil for what is not about one
+		Pod     *rebalance.Departure // nil if unrelated to a pod
 		Waiting int                  // number of waiting pods, with Withheld; Message is about the first
 		Held    []Held               // the waiting pods
 		Node    string               // the cordoned node, or the successor's node

@@ -87,10 +87,10 @@ type rollStage int
 const (
 	rollListing   rollStage = iota // waits until all objects are listed
 	rollRestoring                  // undoes surges left behind by an earlier run
-	rollPlanning                   // the plan of the whole
+	rollPlanning                   // waits for the plan of the whole roll
 	turnPlanning                   // waits for the plan of the next turn
 	turnClosing                    // cordons the nodes of this turn and of later turns
-	turnEmptying                   // the drain
+	turnEmptying                   // drains the nodes of the turn
 	turnOpening                    // uncordons nodes for pods that fit on no other node
 	turnRest                       // drains these remaining pods
 	turnWaiting                    // waits until the nodes have restarted or been replaced
@@ -113,7 +113,7 @@ type Roller struct {
 	options RollOptions
 	// cluster is shared with the drainer, which updates it while one exists; see pass.
 	cluster *cluster
-	drainer *Drainer // of the turn; nil between drains
+	drainer *Drainer // the turn's drain; nil between drains
 
 	stage    rollStage
 	last     rollStage // stage when entered was last set
@@ -128,10 +128,10 @@ type Roller struct {
 	closed map[string]bool // nodes cordoned before the roll
 	turn   *rebalance.Turn
 	// A node of the turn in none of these maps was deleted before its turn.
-	uids   map[string]types.UID // of the turn's nodes
+	uids   map[string]types.UID // UIDs of the turn's nodes
 	before map[string]string    // results of beforeOf, by node
 	came   map[string]string    // the new node that replaces a node, by the replaced node
-	tries  int                  // of the turn
+	tries  int                  // attempts of the turn
 	// draining is the start of the turn's first drain; zero before.
 	draining time.Time
 	evicted  int
