@@ -18,8 +18,8 @@ const (
 	// After that the pod is read again.
 	confirmAfter = 30 * time.Second
 	// A failed deletion is retried after firstRetry, then after twice as long each time, up to
-	// lastRetry, regardless of the pause requested by the server: once the cause has been removed,
-	// an eviction is at most that late. Thousands of such pods do not cause a storm:
+	// lastRetry, regardless of the pause requested by the server. So an eviction follows within
+	// lastRetry after its obstacle is removed. Thousands of such pods do not cause a storm:
 	// Options.InFlight bounds the attempts, and pacing.Backoff spreads them. A pod refused by a
 	// budget is retried after budgetRetry at the earliest.
 	firstRetry  = 100 * time.Millisecond
@@ -27,7 +27,7 @@ const (
 	budgetRetry = 5 * time.Second
 	// While reads fail, all attempts pause, for firstPause at first, then for twice as long each
 	// time, up to lastPause, so that pods becoming due are soon evicted after an outage. The same
-	// object is read again after firstRetry, and in the end after lastRetry.
+	// object is read again after firstRetry, with pauses growing to lastRetry.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
@@ -68,8 +68,8 @@ type attempt struct {
 // A pod waits in exactly one place: in deadlines.queue for its deadline or back-off, or in the
 // attempt named by pod.attempt. That attempt waits in attempts for one response, directly or in the
 // also list of another attempt. It ends in one of three ways: acceptDelete, avertDelete, or
-// endAttempt with the time of the next one. None drops the pod: an entry ends only when the watch
-// delivers the deletion.
+// endAttempt with the time of the next one. None of them drops the pod: its entry ends only when
+// the watch delivers the deletion.
 type evictor struct {
 	options   Options
 	broke     *safeguards
@@ -195,8 +195,8 @@ func (e *evictor) deleteIfDue(now time.Time, a *attempt) {
 	e.deletePod(now, a)
 }
 
-// deletePod sends the delete if the reads are fresh, and otherwise repeats them. The maximum age
-// doubles with each repetition, up to 64 s, so that a slow API delays an eviction but cannot
+// deletePod sends the delete if the reads are fresh, and otherwise repeats them. The maximum age of
+// reads doubles with each repetition, up to 64 s, so that a slow API delays an eviction but cannot
 // prevent it.
 func (e *evictor) deletePod(now time.Time, a *attempt) {
 	if now.Sub(a.readAt) > fresh<<min(a.rereads, 6) && !a.readAt.IsZero() {
@@ -257,9 +257,9 @@ func (e *evictor) acceptDelete(now time.Time, a *attempt) {
 	e.deadlines.enqueuePod(p)
 }
 
-// avertDelete ends an attempt stopped by the live state. The watch lags behind, and its events will
-// decide. The reads may be outdated by now as well, so they are repeated soon, no later than at
-// their own deadline.
+// avertDelete ends an attempt stopped by the live state. The watch lags, and its next events
+// determine the deadline. The reads may also be outdated by then, so they are repeated soon, no
+// later than at their own deadline.
 func (e *evictor) avertDelete(now time.Time, a *attempt) {
 	e.averted++
 	p := a.pod

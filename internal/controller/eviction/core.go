@@ -26,9 +26,8 @@ type Options struct {
 	Wall func(now time.Time) time.Time `json:"-"`
 }
 
-// DefaultInFlight keeps an API server with a latency of a tenth of a second busy, and is half of
-// the writes it processes concurrently (--max-mutating-requests-inflight). All share one
-// connection.
+// DefaultInFlight keeps an API server with a latency of a tenth of a second busy. It is half of the
+// default limit of concurrent writes (--max-mutating-requests-inflight). All share one connection.
 const DefaultInFlight = 100
 
 // Core decides which pods are evicted, and when. It belongs to one goroutine; see Step.

@@ -131,8 +131,8 @@ func (d *devices) publishedTaints(device Device) []Held {
 
 // slicesByDevice returns the slice of each device, by the device's name. As defined by the API,
 // only slices of the newest generation count: a driver republishing a pool writes slice after
-// slice, and those of the previous generation are void. Of a device in two slices, the slice whose
-// name sorts first counts.
+// slice, and those of the previous generation are void. If a device is in two slices, the first
+// slice by name counts.
 func (of *pool) slicesByDevice() map[string]*slice {
 	if of.offers != nil {
 		return of.offers

@@ -19,7 +19,7 @@ import (
 type mirror struct {
 	clock clock
 
-	nodes map[string]*node                   // every node seen, or named by a pod
+	nodes map[string]*node                   // every node observed, or named by a pod
 	pods  map[types.UID]*pod                 // every pod bound to a node
 	names map[types.NamespacedName]types.UID // UID of the pod that currently has the name
 

@@ -19,16 +19,16 @@ import (
 // A Core that starts later would let a begin at 10:05, and evict five minutes late. The note
 // {"of":"10:05","since":{"a:NoExecute":"10:00"}} prevents that.
 type note struct {
-	// Of is the time of the write of the note's list of taints. If the list was written since, the
-	// note is void. The time has whole seconds. To keep it unique to this list, a note is made only
-	// when its list is older than settled, and conditionally on the last observed version of the
-	// node.
+	// Of is the time of the write of the note's list of taints. The note is void if the list has
+	// been written since. The time has whole seconds: to identify the list uniquely, a note is made
+	// only when the list is older than settled, and conditionally on the last observed version of
+	// the node.
 	Of    time.Time            `json:"of,omitzero"`
 	Since map[string]time.Time `json:"since"`
 }
 
-// settled is the time a list of taints must be unchanged before its note is made: by then the
-// second of its write has passed on any clock.
+// settled is the time for which a list of taints must be unchanged before its note is made. By then
+// the second of the list's write is over on any clock.
 const settled = 2 * time.Second
 
 // notesInFlight bounds concurrent writes of notes: they must not delay evictions.
@@ -59,7 +59,7 @@ func (n *node) wantedNote() string {
 	}
 	text, err := json.Marshal(note{Of: n.taintsWritten, Since: since})
 	if err != nil {
-		return "" // a year beyond 9999, which never occurs
+		return "" // times beyond the year 9999 cannot be encoded, and never occur
 	}
 	return string(text)
 }

@@ -47,7 +47,7 @@ func restoreDevices(s DevicesState) devices {
 	for i := range s.Slices {
 		saved := &s.Slices[i]
 		of := &slice{Slice: saved.Slice, list: saved.List, held: map[string][]Held{}}
-		// By index, which is the device's in its slice.
+		// Indexed like the devices of the slice.
 		for j, held := range saved.Held {
 			of.held[of.Devices[j].Name] = restoreHeld(held)
 		}

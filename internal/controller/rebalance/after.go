@@ -28,8 +28,8 @@ func (plan *Plan) After(state *State) *State {
 		}
 	}
 
-	// Claims change only if a pod that may have some moves. Otherwise the plan need not be carried
-	// out again.
+	// Claims change only if a moved pod may have claims. Otherwise the plan need not be carried out
+	// again.
 	var successors map[types.UID]*v1.Pod
 	if plan.movesClaims(after) {
 		successors = plan.claimsAfter(state, after)
@@ -72,7 +72,7 @@ func (plan *Plan) movesClaims(state *State) bool {
 }
 
 // runningOn returns a successor running and ready on its node. Its conditions begin at the time of
-// the state: it has been ready for no time at all, so its move costs nothing by age.
+// the state, so its age since readiness is 0 and adds no cost.
 func runningOn(next *v1.Pod, node string, state *State) *v1.Pod {
 	next = next.DeepCopy()
 	next.Spec.NodeName = node

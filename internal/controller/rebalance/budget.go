@@ -82,15 +82,15 @@ func (pt *protections) budgetsOf(p *pod) (list []*budget) {
 // following moves are made.
 func (pt *protections) countRecovered(p *pod) {
 	for _, b := range pt.budgetsOf(p) {
-		before := b.Status // which may allow less than its counts do, while pods are being evicted
+		before := b.Status // DisruptionsAllowed may be lower than the counts suggest while pods are being evicted
 		pt.w.Note(func() { b.Status = before })
 		b.Status.CurrentHealthy++
 		disruption.Allow(b.PodDisruptionBudget)
 	}
 }
 
-// mayEvict returns the Eviction API's verdict on a pod. The status is that before the plan,
-// adjusted for pods recovered since: see [budget].
+// mayEvict returns the Eviction API's verdict on a pod. The status is the status before the plan,
+// adjusted for pods recovered since; see [budget].
 func (pt *protections) mayEvict(p *pod) disruption.Verdict {
 	var covering []*policyv1.PodDisruptionBudget
 	for _, b := range pt.budgetsOf(p) {

@@ -30,7 +30,7 @@ type claiming struct {
 	world       *objects.World
 	claims      claimcontrollers.Claims
 	controllers claimcontrollers.Controllers
-	recorded    []metav1.Object // what was shown since the record began
+	recorded    []metav1.Object // objects shown since the record began
 }
 
 // newClaiming returns a claiming of the world's claims. New claims are dated now.
@@ -47,8 +47,8 @@ func newClaiming(of *objects.World, now metav1.Time) *claiming {
 	return k
 }
 
-// takeEvent accepts the controllers' writes. No core is waiting for them: the scheduler's core
-// would react, but a plan only looks at the tables.
+// takeEvent accepts the controllers' writes. A plan only reads the tables, so it ignores the events
+// to which the scheduler's core would react.
 func (k *claiming) takeEvent(e cycle.Event) {
 	switch e := e.(type) {
 	case cycle.Seen:
@@ -98,18 +98,18 @@ func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 		switch {
 		case ofVolumes && p.hasVolumes():
 			// An error means that the node does not suit the volumes after all. The pod is placed
-			// without them: a proof has ruled this out where it matters.
+			// without them; a proof excludes this case where it matters.
 			if chosen, err := volumes.PodVolumes(k.world.Cluster(), p.Pod, n); err == nil {
 				k.controllers.Bind(chosen, n)
 			}
 		case !ofVolumes:
-			_ = k.world.Reserve(r, p.Pod, n) // as with volumes
+			_ = k.world.Reserve(r, p.Pod, n) // on an error the pod is placed without devices, as with volumes
 		}
 	}
 }
 
-// releaseOf gives back the holdings of a removed pod. Its devices become free. Its ephemeral
-// volumes' claims are deleted with it; claims it merely names stay.
+// releaseOf gives back the holdings of a removed pod. Its devices become free. Claims of its
+// ephemeral volumes are deleted with it; other claims stay.
 func (k *claiming) releaseOf(p *pod) {
 	if len(p.object.Spec.ResourceClaims) > 0 || len(p.Class.Requests.Scalars) > 0 {
 		k.controllers.Gone(p.Pod)
@@ -128,9 +128,9 @@ func claimsVolumes(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
-// mayClaim reports whether a pod may claim volumes or devices; devices may be behind any extended
-// resource. A false positive is harmless: After then carries out the plan with claims, at a higher
-// cost and with the same result.
+// mayClaim reports whether a pod may claim volumes or devices. Any extended resource may be backed
+// by devices. A false positive is harmless: After then carries out the plan with claims, at a
+// higher cost and with the same result.
 func mayClaim(p *v1.Pod) bool {
 	extended := slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
 		for name := range c.Resources.Requests {

@@ -27,7 +27,7 @@ const (
 // Emptying two nodes in one plan requires closing both: otherwise the pods of the first land on the
 // second, which is emptied next, and move again.
 //
-// A taint, unlike a cordon, cannot be confused with a cordon set by a person.
+// A cordon could be confused with a user's cordon; Berth's taint cannot.
 type closures struct {
 	w           *world
 	closed      map[int32]bool // by index
@@ -59,7 +59,7 @@ func (cl *closures) replaceNode(object *v1.Node) {
 			}
 		}
 	}
-	cl.w.Note(follow) // once the node is as before
+	cl.w.Note(follow) // runs once the node is restored
 	cl.w.Put(object)
 	follow()
 }

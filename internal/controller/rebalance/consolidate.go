@@ -16,7 +16,7 @@ import (
 func canMove(p *pod) bool { return !p.Terminating && !staysOnNode(p) }
 
 // movablePods returns the pods of a node that can run elsewhere, the largest first. Large pods are
-// the hardest to place, so they choose first.
+// the hardest to place, so they are placed first.
 func movablePods(n *cluster.Node, w *world) (list []*pod) {
 	for _, p := range n.Pods {
 		if known := w.placed[p.UID]; known != nil && canMove(known) {
@@ -36,8 +36,8 @@ func hasMovable(n *cluster.Node, w *world) bool {
 	})
 }
 
-// bySize puts the largest first. Devices and other extended resources precede CPU, and CPU precedes
-// memory: nodes run short in that order.
+// bySize orders pods by size, the largest first. Devices and other extended resources precede CPU,
+// and CPU precedes memory: nodes run short in that order.
 func bySize(a, b *pod) int {
 	return cmp.Or(
 		cmp.Compare(sumScalars(b), sumScalars(a)),
@@ -58,9 +58,9 @@ func sumScalars(p *pod) (sum int64) {
 
 // emptyNode moves all pods off a node, or none.
 //
-// closing is the duration of the closure. With "" the node stays open, and the attempt must pay off
-// immediately: the gauges up to the goal's must be lower than before. Otherwise the caller judges
-// all nodes of its attempt together.
+// closing is the duration of the closure. With "" the node stays open, and the attempt itself must
+// lower the gauges up to the goal's gauge. Otherwise the caller judges all nodes of its attempt
+// together.
 func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool {
 	w := s.w
 	// Refusals are checked before anything is moved: most attempts fail there, and proving the
@@ -81,7 +81,7 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 		is := st.moveRequirements()
 		is.within = true
 		why := proof{}
-		if why.code, why.message = s.refusalOf(st, p); why.code == "" { // the moves before count towards limits
+		if why.code, why.message = s.refusalOf(st, p); why.code == "" { // the preceding moves count towards limits
 			why = s.makeMove(st, p, is, "empty "+n.Name, closing)
 		}
 		if why.code != "" {
@@ -126,8 +126,8 @@ type emptied struct {
 	w       *world
 	wanted  int
 	movable map[int32]int // pods that can run elsewhere, by node
-	// empty caches countEmpty, read far more often than it changes: each counted pod updates it
-	// until the nodes change, and asOf identifies the nodes for which it is valid.
+	// empty caches countEmpty, which is read far more often than it changes. Each counted pod
+	// updates it until the nodes change; asOf identifies the nodes for which it is valid.
 	empty, asOf int
 }
 
@@ -193,7 +193,7 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	out := map[*cluster.Node]bool{}
 	// All nodes must be chosen before the first move, so a failure means choosing again, without
 	// the failed node.
-	all := w.clusterShares() // which each restart leaves as they are
+	all := w.clusterShares() // unchanged by restarts
 	for range mostRestarts {
 		mark := s.w.Mark()
 		failed := st.emptyAll(s, list, out, cost, &all, wanted)
@@ -241,7 +241,7 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 }
 
 // costly is added to the cost of a node for each pod that must not be moved. It exceeds the number
-// of pods on any node, so nodes with such a pod sort last, and the cost by itself reveals them.
+// of pods on any node, so nodes with such a pod sort last, and are recognized by their cost.
 const costly = 1_000_000
 
 // shares is the total capacity of a cluster.

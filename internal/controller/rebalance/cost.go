@@ -22,8 +22,8 @@ type Cost struct {
 	// the successor only after the pod's deletion.
 	Sole     bool `json:"sole,omitempty"`
 	Stateful bool `json:"stateful,omitempty"`
-	// Budget is the disruption budget used by the move, and Left the disruptions it then still
-	// allows.
+	// Budget is the disruption budget used by the move. Left is the number of disruptions allowed
+	// after it.
 	Budget string `json:"budget,omitempty"`
 	Left   int32  `json:"left,omitempty"`
 	// Volumes counts the volumes to detach and attach.
@@ -93,7 +93,7 @@ func prefersNoEviction(p *pod) bool {
 // compare compares two costs and returns the deciding difference. The text describes the more
 // expensive cost, to explain why its move was not chosen; the result is 0 for equal costs.
 func (c *Cost) compare(o *Cost) (int, string) {
-	if *c == *o { // as most are
+	if *c == *o { // the most frequent case
 		return 0, asGood
 	}
 	for _, of := range []struct {
@@ -118,7 +118,7 @@ func (c *Cost) compare(o *Cost) (int, string) {
 	return 0, asGood
 }
 
-// asGood is the deciding difference between moves of the same cost.
+// asGood is the reason for the choice between moves of the same cost.
 const asGood = "as good; the order of names decides"
 
 // boolToInt is 1 for true, so that booleans can be compared and counted.

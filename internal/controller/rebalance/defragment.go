@@ -32,8 +32,8 @@ func (st *strategy) setupDefragment() {
 	}
 
 	st.gauge = &ratio{"pods waiting for room", func() int64 { return int64(len(waiting())) }}
-	// Trying is expensive, and another try in the same round would reach the same result: once a
-	// round is enough.
+	// An attempt is expensive, and a second one in the same round would have the same result, so
+	// each round makes one.
 	st.attempts = func(s *search) (moved bool) {
 		if s.tried[st] || len(waiting()) == 0 {
 			return false
@@ -90,14 +90,14 @@ func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
 	return true
 }
 
-// widest bounds the nodes tried for one pod. Each try moves pods and undoes that, so it costs as
-// much as planning these moves. Nodes are tried by descending free room; those beyond the bound are
-// the least likely to need few moves.
+// widest bounds the nodes tried for one pod. Each try moves pods and undoes the moves, so it costs
+// as much as planning them. Nodes are tried by descending free room; those beyond the bound are the
+// least likely to need few moves.
 const widest = 64
 
 // makeRoom finds the node requiring the fewest moves, and makes them. It tries each node twice:
-// first it moves every movable pod, largest first, until the pending pod fits. Then it leaves each
-// moved pod in place in turn, and spares it if the pending pod still fits.
+// first it moves every movable pod, largest first, until the pending pod fits. Then it retries
+// without each of these moves in turn, and spares the pod if the pending pod still fits.
 func (st *strategy) makeRoom(s *search, p *pod) bool {
 	w := st.w
 	var list []*cluster.Node
@@ -156,9 +156,9 @@ func spareFraction(n *cluster.Node, p *pod) float64 {
 
 // tryRoom moves pods off a closed node, except for the spared ones, until the pending pod fits.
 //
-// The node is closed while its pods move, so that none of their successors lands on it, and opened
-// to see whether the pending pod is placed. A placement on another node is just as good. If ok is
-// false, the caller must undo the moves.
+// The node is closed while its pods move, so that none of their successors lands on it. It is then
+// opened to check whether the pending pod is placed. A placement on another node is just as good.
+// If ok is false, the caller must undo the moves.
 func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]bool) (moved []*pod, ok bool) {
 	w := st.w
 	scheduler := w.schedulerOf(p)

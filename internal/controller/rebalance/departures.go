@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// budgetWaits returns the reasons why budgets do not allow pods to leave yet. The remaining pods
-// may leave immediately, all of them together; they are deducted from the budgets.
+// budgetWaits returns the reasons why budgets do not allow pods to leave yet. All other pods may
+// leave immediately and together; they are deducted from the budgets.
 //
 //	budget web allows 1, three of its pods leave: the first goes, and for the others the reason is
 //	"the disruption budget web allows 1 at a time"
@@ -107,8 +107,8 @@ func (w *world) failJob(p *pod, d *Departure, before []Departure, disrupted bool
 }
 
 // departPod makes one departure in the world, and fills in the successor's node. Without a node for
-// it, the pod leaves and its successor is not placed, so that the following pods find the room
-// really available.
+// it, the pod leaves and its successor is not placed, so that the following pods are planned with
+// the room actually available.
 func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) {
 	var found []*cluster.Node
 	switch {
@@ -127,8 +127,8 @@ func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) {
 
 	for _, n := range found {
 		switch {
-		// A pod tolerating the cordon can be sent back to the drained node, again and again. It
-		// counts as stranded: the drain continues only if pods may stay pending.
+		// A successor that tolerates the cordon can land on the drained node repeatedly. It counts
+		// as stranded: the drain continues only if pods may stay pending.
 		case slices.Contains(leaving.Nodes, n.Name):
 			d.To, d.Or, d.Stranded = "", nil, fmt.Sprintf("may come back to %s: it tolerates the taint of a cordoned node", n.Name)
 		case d.Stranded != "":
@@ -154,8 +154,8 @@ func (w *world) comesLate(p *pod) bool { return w.successionOf(p) == workload.Wh
 // reason for their absence. The successor is created while the pod terminates, or after its
 // removal; pending pods that fit then may be placed before it.
 //
-// It requires less than proveMove: any node will do, so a node found while the pod terminates need
-// not be found again after the removal.
+// It requires less than proveMove: any node is acceptable, so the nodes found during termination
+// and after the removal may differ.
 func (w *world) landingNodes(p *pod) (nodes []*cluster.Node, stranded string) {
 	s := w.schedulerOf(p)
 	if s == nil {

@@ -23,5 +23,5 @@
 //
 // It is safe to stop after any move. Moves useful only together (a node is either empty or not)
 // form an Attempt: all of them are made, or all are undone. The plan ends when nothing more can be
-// proved, so planning again from the state the plan leads to yields an empty plan.
+// proved, so a second plan from the resulting state is empty.
 package rebalance

@@ -27,7 +27,7 @@ type Leaving struct {
 	// Nodes are treated as cordoned by the plan, even before they are.
 	Nodes []string
 	disruption.DrainRules
-	// Delete deletes pods instead of evicting them, so that disruption budgets do not count.
+	// Delete deletes pods instead of evicting them, which bypasses disruption budgets.
 	Delete bool
 	// Grace overrides the pods' grace periods, in seconds.
 	Grace *int64
@@ -52,8 +52,8 @@ type Draining struct {
 	// Refused holds the pods for which kubectl drain refuses to begin, pods never evicted by the
 	// Eviction API, and pods under a budget without any disruption to allow; Ignored pods stay.
 	Refused, Ignored []Kept
-	// Ending pods are already terminating; the drain waits for them. Later pods stay until there is
-	// more room.
+	// Ending pods are already terminating; the drain waits for them. Later pods stay until more
+	// room is available.
 	Ending, Later []Kept
 }
 
@@ -76,8 +76,8 @@ type Departure struct {
 	// Budget is the disruption budget covering the pod, and Waits the reason why it does not allow
 	// the pod to leave yet, or "".
 	Budget, Waits string
-	// Held is set if the pod stays in Terminating, because its node is silent. Controllers awaiting
-	// its end make no successor meanwhile.
+	// Held is set if the pod stays in Terminating, because its node is silent. Controllers that
+	// wait for its end create no successor meanwhile.
 	Held  bool
 	Grace int64 // seconds
 	// Surge is set if one more replica is started first; NoSurge is the reason a requested surge is
@@ -109,11 +109,11 @@ func (d *Draining) Stranded() (count int) {
 // removed. A successor lands on the best node that fits: unlike a move of a Plan, a departure need
 // not improve anything.
 //
-// The order finishes the drain soonest. Pods free to leave precede pods waiting for a budget.
-// Within both, pods with immediate successors precede those of StatefulSets, whose successors must
-// be awaited; and the longest grace period is first, because it runs while others wait. If pods
-// find no node in that order, the largest go first instead, provided that this leaves fewer without
-// a node.
+// The order finishes the drain soonest. Pods free to leave precede pods waiting for a budget. In
+// both groups, pods with immediate successors precede StatefulSet pods, whose successors must be
+// awaited. Among them, the longest grace period is first, because it elapses while other pods wait.
+// If some pods find no node in that order, an order by size is used instead, provided that fewer
+// pods then lack a node.
 //
 // The state is not changed. Without the flag Begun the plan is for display and for refusing the
 // drain; with it, the plan is for execution.
@@ -134,7 +134,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 			continue
 		}
 		p := w.placed[object.UID]
-		if p == nil { // it has ended: no successor is decided
+		if p == nil { // a terminal pod has no successor to decide
 			p = &pod{Pod: w.c.Pending(object), object: object}
 		}
 		// The pod's controller, though named, does not exist, so nothing replaces the pod.
@@ -162,8 +162,8 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		return cmp.Or(falseFirst(w.comesLate(a), w.comesLate(b)),
 			cmp.Compare(leaving.graceOf(b.object), leaving.graceOf(a.object)), bySize(a, b))
 	})
-	// The waiting pods depend on the order, and the order on the waiting pods: budgets are spent in
-	// the order of speed, and the pods left without a disruption go last.
+	// The waiting pods and the order depend on each other: budgets are spent in the order of speed,
+	// and pods without an allowed disruption are last.
 	waits := w.budgetWaits(list, leaving)
 	waitsLast := func(a, b *pod) int { return cmp.Compare(len(waits[a]), 0) - cmp.Compare(len(waits[b]), 0) }
 	slices.SortStableFunc(list, waitsLast)
@@ -186,8 +186,8 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	return plan
 }
 
-// postponeStranded keeps pods in place if their successors find no node. It is for rolls, which
-// plan them again after opening nodes.
+// postponeStranded keeps pods in place if their successors find no node. Rolls plan these pods
+// again after opening nodes.
 func (d *Draining) postponeStranded() {
 	d.Pods = slices.DeleteFunc(d.Pods, func(p Departure) bool {
 		if p.Stranded != "" {
@@ -254,8 +254,8 @@ func keptPod(object *v1.Pod, why string) Kept {
 }
 
 // whyNever returns why the Eviction API does not evict the pod however long the drain waits, or "".
-// Once the drain has begun, a budget may count a workload between a pod and its successor; such a
-// budget is waited for.
+// After the drain has begun, a budget may allow nothing because a pod is gone and its successor is
+// not ready yet. The drain waits for such a budget.
 //
 // kubectl drain waits for such a budget until its timeout, or forever. Berth reports it before
 // cordoning a node.
@@ -285,13 +285,13 @@ func (w *world) remedy(p *pod, leaving *Leaving) string {
 }
 
 // forgetLeaving removes terminating pods from the nodes. A StatefulSet's successor does not exist
-// yet; that of any other controller does, and is placed like any pending pod.
+// yet. Any other controller's successor exists, and is placed like any pending pod.
 func (w *world) forgetLeaving(nodes []string) {
 	for _, p := range w.sortedPods() {
 		if !p.Terminating || !slices.Contains(nodes, p.NodeName) {
 			continue
 		}
-		// The plan must keep the successor's room: the next departing pods must not count on it.
+		// The plan must keep the successor's room: later departures must not use it.
 		if found, _ := w.landingNodes(p); w.comesLate(p) && !w.holdsPods(p.NodeName) && len(found) > 0 {
 			w.movePod(p, found[0])
 			continue

@@ -28,7 +28,7 @@ type evenness struct {
 	w        *world
 	excluded []string
 	kinds    map[string]*kind
-	byPod    map[*pod]*kind // once it was asked for
+	byPod    map[*pod]*kind // filled on first use
 	sum      int64
 }
 
@@ -37,7 +37,7 @@ type kind struct {
 	members map[*pod]bool
 	pods    map[int32]int64 // by node index
 	all     int64
-	nodes   int64 // that can take them at all
+	nodes   int64 // number of suitable nodes
 	surplus int64
 }
 
@@ -101,7 +101,7 @@ func (e *evenness) nameKind(p *pod) string {
 }
 
 // evenShare is the number of pods of the kind per node in an even spread, rounded up. Without a
-// suitable node, all of them may be on one.
+// suitable node, the share is the number of all pods of the kind.
 func (k *kind) evenShare() int64 { return (k.all + max(k.nodes, 1) - 1) / max(k.nodes, 1) }
 
 // countPod implements gauge. It costs a few additions, except when the share changes.
@@ -122,7 +122,7 @@ func (e *evenness) countPod(p *pod, n *cluster.Node, by int64) {
 	k.all += by
 	e.sum -= k.surplus
 	k.surplus += max(0, before+by-share) - max(0, before-share)
-	if k.evenShare() != share { // which concerns all of its nodes
+	if k.evenShare() != share { // a new share affects all of its nodes
 		k.surplus = 0
 		for _, count := range k.pods {
 			k.surplus += max(0, count-k.evenShare())

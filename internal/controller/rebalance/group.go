@@ -20,8 +20,8 @@ type layer struct {
 }
 
 // group counts the pods of one constraint: a spread constraint, or a term of pod affinity or
-// anti-affinity. Its excess is computed without a scan of its domains, which number as many as the
-// nodes for a constraint by host name: running sums follow each pod added or removed.
+// anti-affinity. Its excess is computed from sums updated with each added or removed pod. A scan of
+// the domains would be slow: a constraint by host name has as many domains as nodes.
 //
 // The excess is defined by the kind of constraint:
 //
@@ -31,25 +31,25 @@ type layer struct {
 //
 // spread and include are nil for a term, term is nil for a spread constraint.
 type group struct {
-	text    string // what the user reads of it
+	text    string // description for the user
 	spread  *plugins.SpreadConstraint
 	include *plugins.SpreadInclusion
 	space   string
 	term    *cluster.Term
 	anti    bool
-	placed  string // which nodes are in which domain: equal for groups of one layer
+	placed  string // identifies the assignment of nodes to domains; equal for groups of one layer
 
 	// counts omits domains without pods: most domains of a constraint by host name are empty.
 	// levels includes them, under 0.
 	*layer
-	counts map[int32]domain // of groups with a pod
+	counts map[int32]domain // by domain; only domains with a pod
 	excess int64
 
 	// Sums over all domains.
 	held, counted int64
-	meeting       int64   // of anti-affinity: the pairs that meet
-	unmet, alone  int64   // of affinity: pods that find no other pod, domains where a pod finds only itself
-	levels        []level // of spread, the lowest first
+	meeting       int64   // for anti-affinity: the number of violating pairs
+	unmet, alone  int64   // for affinity: number of unmatched pods, and of domains with a pod that matches only itself
+	levels        []level // for spread, the lowest first
 }
 
 // level is the number of domains of a spread constraint with the same count of pods.
@@ -58,7 +58,7 @@ type level struct{ pods, domains int64 }
 // domain has the counts of one value of the topology key. The values themselves are stored,
 // numbered, in the layer only.
 type domain struct {
-	held, counted, both int64 // pods that have the constraint, pods that it counts, and pods that are both
+	held, counted, both int64 // number of pods with the constraint, of pods counted by it, and of pods in both groups
 }
 
 // layerFor returns the domains of a group, possibly built for another group before.
@@ -77,8 +77,8 @@ func (l *ledger) layerFor(g *group) *layer {
 		}
 		value, ok := n.Lookup(g.topologyKey())
 		// A node without the key is in no domain. For spread, neither is a node excluded by
-		// nodeAffinityPolicy or nodeTaintsPolicy, as in the scheduler's plugin: the pods cannot go
-		// there, and its domain would pull the lowest count down.
+		// nodeAffinityPolicy or nodeTaintsPolicy, as in the scheduler's plugin: the pods do not fit
+		// there, and its domain would lower the minimum.
 		if !ok || g.spread != nil && !g.include.Includes(g.spread, n) {
 			continue
 		}
@@ -139,7 +139,7 @@ func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 	number := g.domain[n.Index]
 	d := g.counts[number]
 	// The domain's old contribution is subtracted and its new one added. The sums are not linear in
-	// the counts, so adding one pod to them would not do.
+	// the counts, so they cannot be updated by adding one pod.
 	g.addDomain(d, -1)
 	if own {
 		d.held += by
@@ -152,8 +152,8 @@ func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 	}
 	g.addDomain(d, 1)
 
-	// An empty domain must be deleted: groups by host name would grow with each node touched by a
-	// trial.
+	// An empty domain must be deleted: otherwise groups by host name would grow with each node used
+	// in a trial.
 	if d == (domain{}) {
 		delete(g.counts, number)
 	} else {
@@ -201,10 +201,10 @@ func (g *group) measureExcess() int64 {
 		return g.measureSkew()
 	case g.anti:
 		return g.meeting
-	// The scheduler lets the first pod of a self-affine group start anywhere, so the only such pod
-	// in the whole cluster violates nothing. With more of them elsewhere, its solitude in the
-	// domain is a violation.
-	case g.counted > 1: // a pod that only finds itself violates its term if others run elsewhere
+	// The scheduler lets the first pod of a self-affine group start anywhere, so a single such pod
+	// in the cluster violates nothing. If more of them run in other domains, a pod that is alone in
+	// its domain is a violation.
+	case g.counted > 1: // a pod that matches only itself violates its term if others run elsewhere
 		return g.unmet + g.alone
 	}
 	return g.unmet

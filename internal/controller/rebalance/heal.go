@@ -49,7 +49,7 @@ func (st *strategy) healsPod(l *ledger, p *pod) bool {
 		return slices.ContainsFunc(k.groups, func(g *group) bool { return g.spread != nil && g.excessWithout(k, p) < g.excess })
 	}
 	return l.static > 0 && countMisfits(k, p, p.Node) > 0 ||
-		slices.ContainsFunc(k.groups, func(g *group) bool { return g.excess > 0 }) // of no other can it lower any
+		slices.ContainsFunc(k.groups, func(g *group) bool { return g.excess > 0 }) // removing any other pod lowers no excess
 }
 
 // excessWithout returns the group's excess without the pod. The group is restored afterwards.

@@ -9,13 +9,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// leaving is a pod whose move to possible nodes is being judged. From the first of these nodes on,
-// the gauges exclude it from its own, until undo; the cluster itself is not touched.
+// leaving is a pod whose move to possible nodes is being judged. From the first judged node until
+// undo, the gauges do not count the pod on its own node. The cluster itself is not changed.
 type leaving struct {
 	*world
 	p, next *pod
 	from    *cluster.Node
-	before  []int64 // the gauges with the pod where it is; nil: they count it still
+	before  []int64 // the gauges with the pod on its node; nil while they still count it
 }
 
 // countGone removes the pod from the gauges.

@@ -19,8 +19,8 @@ import (
 // removed from it (by = -1), and in a trial also for pods not actually moved.
 //
 // A gauge must be reversible: counting a pod and uncounting it restores the value. It must not read
-// from the cluster anything left unchanged by a trial, such as the pods of a node; see losses,
-// which keeps a separate list.
+// cluster state that a trial does not change, such as the pods of a node; the gauge losses
+// therefore keeps its own list of pods.
 type gauge interface {
 	gaugeName() string
 	countPod(p *pod, n *cluster.Node, by int64)
@@ -44,8 +44,8 @@ type gauge interface {
 // is never violated.
 type ledger struct {
 	title string
-	// action is DoNotSchedule for the ledger of hard constraints, and ScheduleAnyway for that of
-	// soft spread, which counts nothing else.
+	// action is DoNotSchedule for the ledger of hard constraints, and ScheduleAnyway for the ledger
+	// of soft spread constraints, which counts nothing else.
 	action v1.UnsatisfiableConstraintAction
 	w      *world
 	// groups holds all groups in order of discovery, and byKey finds the group of equal
@@ -72,14 +72,15 @@ type ledger struct {
 type concern struct {
 	class *cluster.PodClass
 	judge func(n *cluster.Node) *plugins.Rejection
-	// own holds the groups of the class's constraints, counts the groups counting its pods. A pod
-	// spreading with its own kind is in both; a pod merely avoided by other pods is only in counts.
+	// own holds the groups of the class's constraints; counts holds the groups that count its pods.
+	// For a class that spreads its own pods, a group is in both. For a class only avoided by other
+	// pods, it is only in counts.
 	own    map[*group]bool
 	counts map[*group]bool
-	groups []*group // own and counts, in the order in which they were found
+	groups []*group // the groups of own and counts, in order of discovery
 
-	pods    map[*pod]bool // that are counted
-	misfits int64         // of static, what is due to these
+	pods    map[*pod]bool // counted pods
+	misfits int64         // part of static caused by these pods
 }
 
 // newLedger returns an empty ledger. title labels the number for the user.
@@ -91,7 +92,7 @@ func (l *ledger) gaugeName() string { return l.title }
 
 func (l *ledger) currentValue() int64 { return l.sum + l.static }
 
-// isHard reports whether it is the ledger of hard constraints, of which there is one.
+// isHard reports whether l is the ledger of hard constraints; a world has only one.
 func (l *ledger) isHard() bool { return l.action == v1.DoNotSchedule }
 
 // concernOf determines the concern of a pod's class, on first sight.
@@ -161,7 +162,7 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	for i := range constraints {
 		one := constraints[i]
 		c := &one
-		if byDefault { // no pod asked for a skew: to the scheduler, the more even node is the better one
+		if byDefault { // without a requested skew, the scheduler simply prefers more even nodes
 			c.MaxSkew = 1
 		}
 		// Two constraints share a group if they count the same pods in the same domains.
@@ -214,8 +215,8 @@ func (l *ledger) addGroup(key string, g *group) {
 	}
 }
 
-// recountGroup counts a group from the existing pods. It looks at every placed pod, so it is for
-// changes of nodes and for groups found late.
+// recountGroup counts a group from the existing pods. It scans all placed pods, so it is used only
+// for changes of nodes and for groups found late.
 func (l *ledger) recountGroup(g *group) {
 	g.startCounting(l.layerFor(g))
 	for _, p := range l.w.placed {
@@ -309,8 +310,9 @@ func countMisfits(k *concern, p *pod, n *cluster.Node) (wrong int64) {
 	return wrong + int64(len(repellingTaints(p.Pod, n)))
 }
 
-// repellingTaints returns the NoSchedule taints not tolerated by the pod. NoExecute is up to the
-// eviction controller, and neither a cordon nor Berth's own taint concerns the pods already there.
+// repellingTaints returns the NoSchedule taints not tolerated by the pod. NoExecute taints are left
+// to the eviction controller. A cordon and Berth's own taint do not affect pods already on the
+// node.
 func repellingTaints(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	for _, t := range plugins.Untolerated(p, n) {
 		if t.Effect == v1.TaintEffectNoSchedule && t.Key != v1.TaintNodeUnschedulable && t.Key != EmptyingTaint {
@@ -323,9 +325,9 @@ func repellingTaints(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 // watchGroups starts recording changed groups, until touched is nil again.
 func (l *ledger) watchGroups() { l.touched = map[*group]int64{} }
 
-// worstRaised returns a group with a greater excess than at watchGroups, or nil. The total would
-// not do: a move may lower one constraint's excess and raise another's by as much. Of several
-// groups it returns the first by text, so that messages do not depend on map order.
+// worstRaised returns a group with a greater excess than at watchGroups, or nil. The total is
+// insufficient: a move may lower one constraint's excess and raise another's by the same amount. Of
+// several groups it returns the first by text, so that messages do not depend on map order.
 func (l *ledger) worstRaised() (worst *group) {
 	for g, before := range l.touched {
 		if g.excess > before && (worst == nil || g.text < worst.text) {

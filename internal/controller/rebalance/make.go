@@ -25,16 +25,16 @@ const (
 
 // Make makes a plan. The plan is empty if no move provably improves anything.
 //
-// A second plan from the state reached by the first is empty. Most searches end where that is
-// evident. A search that skipped something only because a pod had already been moved or placed is
-// continued from its end. If that would move a pod again, the pod is pinned to its node and the
-// whole plan is restarted.
+// A second plan from the state reached by the first is empty. Most searches end with nothing left
+// to do. A search that skipped something only because a pod had already been moved or placed is
+// continued from its end. If the continuation would move a pod again, the pod is pinned to its
+// node, and the whole plan is restarted.
 //
 // Make therefore searches more than once. A single search is greedy and does not move a pod twice;
-// another search would move the pods skipped for that reason. A controller that keeps planning
-// would then never come to rest.
+// another search would move the pods skipped for that reason. A controller that plans repeatedly
+// would then never stop moving pods.
 func Make(state *State, policy *Policy, options Options) *Plan {
-	// The caller may leave Placing out: "" means [Exact], as documented at [Options].
+	// An empty Placing means [Exact].
 	if options.Placing == "" {
 		options.Placing = Exact
 	}
@@ -63,8 +63,8 @@ func hasPending(state *State) bool {
 
 // planSettled plans for a state without pending pods that fit.
 //
-// If pinning for the first search is not enough, a sequel would move a pinned pod, and the next one
-// would move it again. Such pods are pinned throughout: a plan for the rest is still worth making.
+// Pods pinned only for the first search may still be moved by a sequel, and again by the next one.
+// Such pods are pinned throughout, so that the other pods can still be planned.
 func planSettled(state *State, policy *Policy, options Options) *Plan {
 	pinned := map[types.UID]bool{}
 	for _, throughout := range []bool{false, true} {
@@ -78,27 +78,27 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 				return plan
 			}
 
-			// A plan is nil either because a sequel moved pods again, to be pinned for the next
-			// try, or because mostSequels was reached. In the latter case again is empty and the
-			// set does not grow.
+			// A plan is nil because a sequel moved pods again, or because mostSequels was reached.
+			// In the first case the pods are pinned for the next try; in the second, again is empty
+			// and the set does not grow.
 			before := len(pinned)
 			if pinPods(state, again, pinned); len(pinned) == before {
-				break // the next search would be the same
+				break // another search would be identical
 			}
 		}
 	}
 
-	// The caller gets an empty plan, not an error: the stays and measures of the state are still
-	// worth showing.
+	// The caller gets an empty plan, not an error: it still shows the stays and measures of the
+	// state.
 	nothing, _ := searchOnce(state, &Policy{Notes: policy.Notes}, options, nil)
 	nothing.Notes = append(nothing.Notes, "No plan was found that ends: every one of them would be followed by another one.")
 	return nothing
 }
 
 // planToEnd searches, and continues from the end of each search until nothing more can be done. It
-// returns no plan if that would never end, or would move pods again; the latter pods are returned.
-// Pods are pinned for the first search only, so that the end also holds without pins, or
-// throughout.
+// returns no plan if the searches would never end or would move pods again; in the second case it
+// returns these pods. With throughout, the pins apply to all searches. Otherwise they apply only to
+// the first search, so that the last search finds nothing even without pins.
 func planToEnd(state *State, policy *Policy, options Options, pinned map[types.UID]bool, throughout bool) (plan *Plan, again []types.UID) {
 	var inSequels map[types.UID]bool
 	if throughout {
@@ -167,8 +167,8 @@ func searchOnce(state *State, policy *Policy, options Options, pinned map[types.
 }
 
 // movedTwice returns the pods of the first plan moved again by the sequel, by their UIDs in the
-// state. A successor has its victim's UID with an apostrophe appended (see [successorOf]), so a
-// sequel moving "abc'" moves the same pod as the plan moved as "abc".
+// state. A successor has its victim's UID with an apostrophe appended (see [successorOf]), so
+// "abc'" in a sequel is the same pod as "abc" in the plan.
 func movedTwice(sequel *Plan) (list []types.UID) {
 	for i := range sequel.Moves {
 		if uid, again := strings.CutSuffix(string(sequel.Moves[i].UID), "'"); again {
@@ -185,8 +185,8 @@ func (plan *Plan) appendSequel(sequel *Plan) {
 	offset := len(plan.Moves)
 	for _, m := range sequel.Moves {
 		m.Number += offset
-		// To the sequel, the nodes emptied by the first plan were closed from the beginning. For
-		// the execution of the whole plan they are not.
+		// To the sequel, the nodes emptied by the first plan were closed from the beginning. In the
+		// execution of the whole plan they must be closed.
 		m.Closed = slices.Concat(plan.Empties, m.Closed)
 		plan.Moves = append(plan.Moves, m)
 	}
@@ -196,7 +196,7 @@ func (plan *Plan) appendSequel(sequel *Plan) {
 		plan.Arrivals = append(plan.Arrivals, a)
 	}
 	plan.Stays, plan.Notes, plan.tail = sequel.Stays, sequel.Notes, sequel
-	plan.Stays = slices.DeleteFunc(plan.Stays, func(s Stay) bool { // the plan has moved it there
+	plan.Stays = slices.DeleteFunc(plan.Stays, func(s Stay) bool { // the plan has moved this pod to its current node
 		return slices.ContainsFunc(plan.Moves, func(m Move) bool { return m.successor == s.Name && m.Namespace == s.Namespace })
 	})
 	for i := range plan.Measures {

@@ -78,7 +78,7 @@ func (w *world) suitsPod(p *pod, n *cluster.Node) bool {
 		return false
 	}
 	for _, t := range plugins.Untolerated(p.Pod, n) {
-		if t.Key != EmptyingTaint { // a node that is closed for some time still suits it
+		if t.Key != EmptyingTaint { // a temporarily closed node still suits the pod
 			return false
 		}
 	}
@@ -96,9 +96,9 @@ func (w *world) countSuitable(p *pod) (count int64) {
 	return count
 }
 
-// staysOnNode reports whether a pod belongs to its node: if deleted, it is recreated there. That
-// holds for static and DaemonSet pods. Owner and annotations of a pod do not change, so the result
-// is cached in the pod.
+// staysOnNode reports whether a pod belongs to its node: if deleted, it is recreated on the same
+// node. This applies to static and DaemonSet pods. Owner and annotations of a pod do not change, so
+// the result is cached in the pod.
 func staysOnNode(p *pod) bool {
 	if p.staying == nil {
 		p.staying = new(isStatic(p) || rules.ControllerKind(p.object) == rules.DaemonSet)

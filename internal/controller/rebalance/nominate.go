@@ -21,8 +21,8 @@ type candidate struct {
 	cost  *Cost // nil: not requested yet
 }
 
-// nominations holds the candidates of a goal in a heap: goals that choose again after every move
-// only look at the first few.
+// nominations holds the candidates of a goal in a heap, because goals that choose again after every
+// move need only the first few.
 type nominations struct {
 	*search
 	st   *strategy
@@ -32,8 +32,8 @@ type nominations struct {
 // nominateCandidates returns the goal's candidates, the best first. The last criterion is the name.
 //
 // Pods annotated prefer-no-eviction are last, whatever their gain. Then the goal's own order
-// decides, or gain, depth and cost. Pods that arrived during the plan are never candidates, but
-// they are a reason to search again.
+// decides, or gain, depth and cost. Pods that arrived during the plan are never candidates; they
+// only cause another search.
 func (s *search) nominateCandidates(st *strategy) *nominations {
 	list := &nominations{search: s, st: st}
 	among := st.among
@@ -49,7 +49,7 @@ func (s *search) nominateCandidates(st *strategy) *nominations {
 			s.w.protections.unsettled = true
 		case gain > 0:
 			c := &candidate{pod: p, gain: gain, depth: s.excessDepth(st, p), avoid: prefersNoEviction(p)}
-			if !st.anew { // the cost is that before the first move of the round
+			if !st.anew { // the cost is computed before the first move of the round
 				s.costOf(c)
 			}
 			list.list = append(list.list, c)
@@ -85,7 +85,7 @@ func (l *nominations) Less(i, j int) bool {
 	if order == 0 {
 		order = cmp.Or(cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth))
 	}
-	if order == 0 { // few are compared by what takes long
+	if order == 0 { // costs are computed only for candidates with equal gain and depth
 		order, _ = l.costOf(a).compare(l.costOf(b))
 	}
 	if order == 0 {
@@ -122,8 +122,8 @@ func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
 }
 
 // nextCandidate returns the next best candidate, with the reason for not choosing it. before is the
-// candidate refused immediately before the chosen one, or nil: a better candidate and the reason
-// for its stay inform the user better than a worse candidate.
+// candidate refused immediately before the chosen one, or nil: a better candidate, with the reason
+// why it stays, is more informative than a worse candidate.
 func (s *search) nextCandidate(st *strategy, c, before *candidate, rest *nominations) *Next {
 	if before != nil {
 		return &Next{before.Namespace(), before.Name, string(s.stays[before.pod].Code) + ": " + s.stays[before.pod].Message}

@@ -17,7 +17,7 @@ import (
 var Goals = []string{"heal", "spread", "return", "consolidate", "defragment"}
 
 // settledFor is the minimum time a node must be ready before pods return to it: spot nodes are
-// short-lived, and a pod returning to a node lost minutes later was disturbed twice.
+// short-lived, and a pod that returns to a node lost minutes later is disturbed twice.
 const settledFor = 5 * time.Minute
 
 // OwnGoal returns one of Berth's own goals by its name, or nil. number is the number of nodes for

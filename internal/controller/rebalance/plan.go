@@ -38,8 +38,8 @@ type Plan struct {
 	// Arrivals are pending pods placed by the scheduler: before the first move, or in room freed by
 	// a move.
 	Arrivals []Arrival `json:"arrivals,omitempty"`
-	// Stays lists the pods that the policy wants moved but without a provable move, and the nodes
-	// or pods that could not be helped.
+	// Stays lists the pods that the policy selects but no provable move exists for, and the nodes
+	// that could not be emptied.
 	Stays []Stay `json:"stays"`
 	// Measures holds the values of the policy's gauges, before and after the plan, in order of
 	// comparison.
@@ -47,7 +47,7 @@ type Plan struct {
 	// Notes are for the user, such as policy arguments without effect.
 	Notes []string `json:"notes,omitempty"`
 
-	tail *Plan // what was added last
+	tail *Plan // the last appended plan
 	// options are the inputs of planning; After and its claims need them.
 	options Options
 }
@@ -66,8 +66,8 @@ type Move struct {
 
 	// From is the pod's current node.
 	From string `json:"from"`
-	// To is the successor's node, and Or lists equally good nodes, where it may land instead. To is
-	// empty for the deletion of a terminal pod, which has no successor.
+	// To is the successor's planned node. Or lists equally good nodes on which it may land instead.
+	// To is empty for the deletion of a terminal pod, which has no successor.
 	To string   `json:"to"`
 	Or []string `json:"or,omitempty"`
 
@@ -93,7 +93,7 @@ type Move struct {
 	// closed at the beginning: the proof of the successor's node excludes them.
 	Closed []string `json:"closed,omitempty"`
 
-	successor string // the name that its successor has in the plan
+	successor string // the successor's name in the plan
 }
 
 // Arrival is a pending pod that gets a node. If the scheduler rates several nodes equally, the pod
@@ -148,16 +148,16 @@ type Code string
 // The codes.
 const (
 	ReturnsToSameNode Code = "ReturnsToSameNode" // the scheduler may put the successor on the same node
-	NoBetterNode      Code = "NoBetterNode"      // the successor finds no node, or none that improves anything
-	BudgetSpent       Code = "BudgetSpent"       // a disruption budget does not allow it, or there is more than one
+	NoBetterNode      Code = "NoBetterNode"      // no node fits the successor, or no fitting node improves anything
+	BudgetSpent       Code = "BudgetSpent"       // a disruption budget does not allow the move, or several budgets cover the pod
 	Protected         Code = "Protected"         // the pod, its annotations or the policy exclude it
-	NoSuccessor       Code = "NoSuccessor"       // no controller makes the pod again
+	NoSuccessor       Code = "NoSuccessor"       // no controller recreates the pod
 	OwnerBusy         Code = "OwnerBusy"         // the workload is being rolled out or scaled
-	VolumeBound       Code = "VolumeBound"       // its volumes keep it where it is
-	CoolingDown       Code = "CoolingDown"       // the workload was moved lately
+	VolumeBound       Code = "VolumeBound"       // its volumes keep the pod on its node
+	CoolingDown       Code = "CoolingDown"       // the workload was moved recently
 	NodeLeaving       Code = "NodeLeaving"       // the node is cordoned, not ready, or about to be removed by others
-	Unproven          Code = "Unproven"          // it is not certain where the successor lands
-	Contradiction     Code = "Contradiction"     // it makes worse what counts before what it improves
+	Unproven          Code = "Unproven"          // the successor's node is uncertain
+	Contradiction     Code = "Contradiction"     // the move would worsen a more important gauge
 	Limit             Code = "Limit"             // a limit of the policy is reached
 )
 

@@ -123,7 +123,7 @@ type Consolidate struct {
 // pods.
 type Defragment struct {
 	Pods []types.NamespacedName
-	// typical selects the latter.
+	// typical selects the step for typical future pods.
 	typical bool
 }
 
@@ -135,10 +135,9 @@ type Utilization struct {
 	Thresholds, Targets map[v1.ResourceName]float64 // percentages of allocatable
 	// Deviation marks the numbers as deviations from the average of all nodes.
 	Deviation bool
-	// MoreThan is the number of nodes below the thresholds that must be exceeded before anything
-	// moves.
+	// MoreThan is the number of nodes below the thresholds at or below which nothing moves.
 	MoreThan int
-	PerNode  *int // evictions from one node that this goal makes
+	PerNode  *int // limit of this goal's evictions from one node
 }
 
 // Duplicates spreads pods with the same owner and images over nodes, like the descheduler's

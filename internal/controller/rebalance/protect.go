@@ -53,8 +53,8 @@ type Evictor struct {
 	// Pods and Namespaces limit the pods by their labels and those of their namespace; nil means no
 	// limit.
 	Pods, Namespaces labels.Selector
-	// Priority is the lowest protected priority; PriorityClass is its name. nil adds no protection
-	// by priority to that of Critical.
+	// Priority is the lowest protected priority; PriorityClass is its name. nil means no protection
+	// by priority except that of Critical.
 	Priority      *int32
 	PriorityClass string
 	// MinReplicas protects pods of workloads with fewer pods; 0 and 1 protect none. MinPodAge
@@ -88,9 +88,9 @@ func NewEvictor() *Evictor {
 type protections struct {
 	w        *world
 	budgets  []*budget
-	covering map[int32][]*budget // by class; those of all pods of a class are the same
-	costs    map[*pod]*Cost      // but for the budget; the rest does not change
-	pinned   map[types.UID]bool  // would move twice
+	covering map[int32][]*budget // by class, since all pods of a class have the same budgets
+	costs    map[*pod]*Cost      // without the budget; the other fields do not change
+	pinned   map[types.UID]bool  // pods that would otherwise move twice
 	// unsettled records that something was skipped only because a pod had already been moved or
 	// placed. The next plan may move it.
 	unsettled bool
@@ -157,7 +157,7 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 		}
 	}
 
-	// From here on reasons pass by themselves: the executor requests another plan later.
+	// The following reasons are temporary: the executor requests another plan later.
 	if until, rests := pt.w.options.Resting[workloadOf(object)]; rests && until.After(pt.w.now) {
 		return CoolingDown, fmt.Sprintf("its workload was moved lately and is left alone for %s", until.Sub(pt.w.now).Round(time.Second))
 	}

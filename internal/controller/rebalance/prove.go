@@ -19,8 +19,8 @@ import (
 //
 // This file answers the central question: if this pod is evicted, where does its successor land,
 // and does that serve the policy? The scheduler's own decider finds the possible nodes, and
-// judgeNode rates them. A move is refused if any possible node is not good enough, not only if the
-// most likely one is not.
+// judgeNode rates them. A move is refused if any possible node is not good enough, even an unlikely
+// one.
 type proof struct {
 	node         *cluster.Node
 	alternatives []*cluster.Node // as good as node
@@ -69,9 +69,9 @@ func (w *world) proveMove(p *pod, is requirements) proof {
 		return refuseMove(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
 
-	// Three cases, any of them possible: the successor is scheduled while the victim still holds
-	// its room, after its removal, or after pending pods have taken the freed room. leaving stays
-	// nil if the controller waits for the victim's end, behind if no pending pod fits.
+	// Three cases are possible: the successor is scheduled while the victim still holds its room,
+	// after the victim's removal, or after pending pods have taken the freed room. leaving is nil
+	// if the controller waits for the victim's end; behind is nil if no pending pod fits.
 	var leaving, gone, behind []*cluster.Node
 	var why proof
 	w.withoutPod(p, func(next *pod, from *cluster.Node) {
@@ -117,15 +117,15 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is re
 	return nodes, proof{}
 }
 
-// landingsOf returns the possible nodes of the successor in the current cluster. A successor that
-// Decide returns to its victim's node ends the proof early: no list of equals can help, because
-// that node is among them.
+// landingsOf returns the possible nodes of the successor in the current cluster. If Decide returns
+// the victim's node, the proof fails early: that node is among the best nodes, whatever the others
+// are.
 func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is requirements) ([]*cluster.Node, proof) {
 	d := s.decider.Decide(next.Pod)
 	switch {
 	case d.Err != nil:
 		return nil, refuseMove(Unproven, "its successor cannot be judged: %v", d.Err)
-	// Diagnose belongs to the immediately preceding decision.
+	// Diagnose must immediately follow the decision it explains.
 	case d.Node == nil:
 		failure := s.decider.Diagnose(next.Pod)
 		if (next.hasVolumes() || next.hasDevices()) &&
@@ -133,8 +133,8 @@ func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is requi
 			return nil, refuseMove(VolumeBound, "%s", failure.Message(""))
 		}
 		return nil, refuseMove(NoBetterNode, "%s", failure.Message(""))
-	// Held is exempt: the room is reserved on another of the best nodes, so a tie with the old one
-	// does no harm.
+	// With Held, the room is reserved on another of the best nodes, so a tie with the victim's node
+	// is harmless.
 	case d.Node == from && !is.renews && w.options.Placing != Held:
 		return nil, w.whyReturns(s, next, from, d.Feasible)
 	case w.options.Placing == Sampled:
@@ -150,8 +150,8 @@ func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is requi
 }
 
 // feasibleNodes returns the nodes that pass the filters. It evaluates every node, which costs more
-// than a decision; this is needed if kube-scheduler samples, since any of the nodes may be the best
-// of a sample.
+// than a decision; it is needed if kube-scheduler samples nodes, because any feasible node may be
+// the best of a sample.
 func (w *world) feasibleNodes(s *scheduler, next *pod) (nodes []*cluster.Node, why proof) {
 	e := s.decider.Plain().Evaluate(next.Pod)
 	if e.Err != nil || e.Feasible == 0 {
@@ -180,7 +180,7 @@ func (w *world) whyReturns(s *scheduler, next *pod, from *cluster.Node, feasible
 }
 
 // boundBy looks for a node ruled out only by the pod's volumes or devices. Then "no better node"
-// would send the reader in search of room, while in fact the volume holds the pod.
+// would be misleading, because the volume keeps the pod on its node, not a lack of room.
 func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node) string {
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
@@ -198,7 +198,7 @@ func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node)
 //	gone     {n2, n3}
 //
 // Here n1, n2 and n3 are all judged, and each must be good; only n2 can be the target, because it
-// is in both. With Held a bad node is merely skipped: the scheduler is directed to the target.
+// is in both sets. With Held a bad node is merely skipped: the scheduler is directed to the target.
 func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is requirements) proof {
 	type judged struct {
 		n     *cluster.Node

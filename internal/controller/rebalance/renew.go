@@ -16,7 +16,7 @@ import (
 type renewal struct {
 	tally
 	ended []*pod
-	left  map[*pod]bool // of ended pods
+	left  map[*pod]bool // terminal pods
 }
 
 // currentValue implements gauge: both kinds of pods count alike.
@@ -29,7 +29,7 @@ func (st *strategy) setupRenew() {
 		object := p.object
 		// A policy may look at the phase: a new successor is Pending, but it must be judged in its
 		// running state.
-		if p.victim != p { // as it will be
+		if p.victim != p { // successors are judged as running
 			object = object.DeepCopy()
 			object.Status.Phase = v1.PodRunning
 		}

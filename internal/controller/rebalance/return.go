@@ -29,7 +29,7 @@ func (st *strategy) goHome() {
 		}
 		return missed
 	}}
-	// Pods are nominated only for a reachable gain: on open nodes that suit them.
+	// Pods are nominated only if an open node that suits them gives a gain.
 	reachable := &reach{w: st.w}
 	st.gauge, st.settled = g, r.Settled
 	st.gain = func(p *pod) int64 {
@@ -75,7 +75,7 @@ func (st *strategy) podsAway(yield func(*pod) bool) {
 type reach struct {
 	w      *world
 	most   map[int32]int64 // by class
-	change int             // of the nodes, until which it is good
+	change int             // the nodes' change counter for which most is valid
 }
 
 // reachOf returns the weight for a pod's class. It scans all nodes once per class, and again after

@@ -16,8 +16,8 @@ import (
 )
 
 // Rolling selects the nodes to roll: in turn each is emptied, restarted or exchanged, and opened
-// again. A roll takes many nodes out and back in. Package execute plans the whole once, for
-// display, and each turn again when it is due.
+// again. Package execute plans the whole roll once, for display, and plans each turn again when it
+// is due.
 type Rolling struct {
 	// Leaving holds the rules by which pods leave. Its Nodes are the nodes still to be rolled.
 	Leaving
@@ -47,9 +47,9 @@ type Turn struct {
 	// "" if the nodes lack the label topology.kubernetes.io/zone
 	Zone  string
 	Nodes []string
-	// Closes lists the nodes with a later turn: they take no pods in this one, which would leave
-	// again. Opens lists the exceptions: nodes opened after the other departures, for pods without
-	// room elsewhere.
+	// Closes lists the nodes with a later turn: they take no pods in this turn, because these pods
+	// would have to move again. Opens lists the exceptions: nodes opened after the other
+	// departures, for pods without room elsewhere.
 	Closes, Opens []string
 	Draining
 }
@@ -69,8 +69,8 @@ func (r *Roll) Stranded() (count int) {
 	return count
 }
 
-// Refused returns the pods that keep the roll from beginning. They would prevent the turn of their
-// node, so the roll does not begin with nodes before it.
+// Refused returns the pods that keep the roll from beginning. They would prevent their node's turn,
+// so the roll does not begin at all.
 func (r *Roll) Refused() (list []Kept) {
 	for i := range r.Turns {
 		list = append(list, r.Turns[i].Refused...)
@@ -126,8 +126,8 @@ func PlanTurn(state *State, rolling *Rolling, options Options) *Turn {
 	if len(r.Nodes) == 0 {
 		return nil
 	}
-	// A roll continues in the zone of the preceding turn: that of begun nodes, or of done nodes in
-	// an unfinished zone.
+	// A roll continues in the zone of the preceding turn: the zone of begun nodes, or of done nodes
+	// in an unfinished zone.
 	remaining := map[string]bool{}
 	for _, name := range r.Nodes {
 		remaining[r.zoneOf([]string{name})] = true
@@ -247,12 +247,13 @@ func (r *roll) planDrain(turn *Turn, open []string, fitting bool) *Draining {
 }
 
 // nodesToOpen returns nodes of the last turns to open, so that as many pods have room as with all
-// of them open; nil if they do not help. later is the number of pods lacking room with none open.
+// of these nodes open; nil if opening does not help. later is the number of pods without room while
+// none of them is open.
 //
-// One node fewer does not suffice. The number is doubled until it does, and then found by a search
-// of the last interval: each try is a plan of the whole drain. More nodes need not mean more room,
-// because the scheduler may spread pods so that a large one finds none. In that case a much
-// smaller, untried number may do.
+// The number of nodes is doubled until it suffices, and then minimized by a binary search of the
+// last interval, because each try plans the whole drain. More nodes do not always give more room:
+// the scheduler may spread pods so that a large pod fits nowhere. Then a much smaller, untried
+// number may suffice.
 func (r *roll) nodesToOpen(turn *Turn, later int) []string {
 	all := slices.Clone(turn.Closes)
 	// The last turns are opened first: pods landing there stay the longest before leaving again.
@@ -311,8 +312,9 @@ func uncordonNodes(state *State, names []string) *State {
 // afterDeparture returns the state after the departure of pods and the landing of their successors.
 // A successor is the same pod on another node, so that repeated departures of a pod are counted.
 //
-// [Plan.After] makes real successors instead. Here the UID stays, by which a roll recognizes that
-// the same pod moves again. A pod without a node for its successor becomes pending.
+// [Plan.After] makes real successors instead. Here the UID stays the same, so that a roll
+// recognizes repeated moves of the same pod. A pod without a node for its successor becomes
+// pending.
 func afterDeparture(state *State, plan *Draining) *State {
 	state = state.fork()
 	for _, k := range plan.Ending {

@@ -15,7 +15,7 @@ import (
 )
 
 // search looks for moves until no more can be proved. It makes one move at a time, the best first,
-// without looking ahead.
+// without lookahead.
 //
 // A round obtains candidates from one goal, and makes the provable moves, the best first. runGoals
 // repeats rounds over all goals until none moves a pod. Each move lowers its goal's gauge and
@@ -29,9 +29,9 @@ type search struct {
 	closed     []string // nodes that were closed at the beginning
 	stays      map[*pod]stayed
 	nodeStays  map[string]Stay
-	idle       []string           // why goals had nothing to do
-	tried      map[*strategy]bool // attempts that are made once a round
-	spent      Spent              // towards the policy's limits
+	idle       []string           // reasons of goals without work
+	tried      map[*strategy]bool // goals whose attempts were made in this round
+	spent      Spent              // moves counted towards the policy's limits
 }
 
 // stayed is a Stay, with the most important strategy that nominated the pod.
@@ -80,7 +80,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 		}
 	}
 	for p, stay := range s.stays {
-		if stay.strategy == st && !rules.IsTerminal(p.object) { // removeEnded gives the reason
+		if stay.strategy == st && !rules.IsTerminal(p.object) { // removeEnded records the reason
 			delete(s.stays, p)
 		}
 	}
@@ -88,7 +88,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 	var refusedBefore *candidate
 	for c := list.next(); c != nil; c = list.next() {
 		if st.gain(c.pod) < c.gain || s.excessDepth(st, c.pod) < c.depth {
-			continue // an earlier move has helped it already: the next round looks again
+			continue // an earlier move has already reduced its gain: the next round rechecks it
 		}
 		if code, why := s.refusalOf(st, c.pod); code != "" {
 			s.recordStay(st, c.pod, code, why)

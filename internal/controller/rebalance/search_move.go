@@ -23,11 +23,11 @@ func (s *search) makeMove(st *strategy, p *pod, is requirements, attempt string,
 	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
 	before, from := s.w.gaugeValues(), p.NodeName
 	next := s.w.movePod(p, found.node)
-	if !disruption.IsReady(p.object) { // its successor is, before the next move is made
+	if !disruption.IsReady(p.object) { // its successor becomes ready before the next move
 		s.w.protections.countRecovered(next)
 	}
 	s.noteImproved(&m, before)
-	if u := st.Utilization; u != nil && u.Deviation { // another search begins from another average
+	if u := st.Utilization; u != nil && u.Deviation { // another search would start from a different average
 		s.w.protections.unsettled = true
 	}
 	s.recordMove(m, from)

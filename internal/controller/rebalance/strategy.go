@@ -18,13 +18,13 @@ import (
 //
 // A goal states the user's intent; a strategy drives the search towards it. Every strategy has a
 // gauge. It has gain, for goals moving one pod at a time, or attempts, for goals whose moves help
-// only together. A field left unset has the zero meaning documented at the field.
+// only together. The meaning of a zero value is documented at each field.
 type strategy struct {
 	*Goal
 	w     *world
-	sees  func(n *cluster.Node) bool // whether the policy covers a node
+	sees  func(n *cluster.Node) bool // reports whether the policy covers a node
 	gauge gauge
-	at    int // the gauge's place among the world's
+	at    int // index of the gauge in world.gauges
 	// gain is the reduction of the gauge by removing just this pod; 0: not nominated.
 	gain func(p *pod) int64
 	// among iterates over the placed pods that may have a positive gain, in any order; nil: all of

@@ -20,7 +20,7 @@ import (
 // together with the terminating pod, unless the controller waits for the pod's end, and then
 // without it.
 //
-// The world's gauges are not updated: to them the pod has not moved. terminating is not called if
+// The world's gauges are not updated: they count the pod on its node. terminating is not called if
 // the controller makes the successor only after the pod's removal. Both callbacks get the pod's
 // node, and must change nothing lasting.
 func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *cluster.Node)) {
@@ -30,8 +30,8 @@ func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *clust
 
 	if w.successionOf(p) != workload.WhenGone {
 		w.createClaims(next.claims)
-		// The decision needs the pod there and terminating: it holds room, but topology spread
-		// skips it. A guest is a copy, so the pod itself does not change.
+		// The decision requires a terminating pod on the node: it holds room, but topology spread
+		// ignores it. A guest is a copy, so the pod itself does not change.
 		guest := *p.Pod
 		guest.Terminating = true
 		visitor := w.c.Visit(&guest, from)

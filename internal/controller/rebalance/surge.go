@@ -92,15 +92,15 @@ type Surge struct {
 // surges keep their share of quotas: all of them may exist simultaneously.
 type surges struct {
 	w   *world
-	use map[*v1.ResourceQuota]v1.ResourceList // what is used of a quota with them
+	use map[*v1.ResourceQuota]v1.ResourceList // usage of a quota, including granted surges
 }
 
 // surgeFor decides whether a pod's workload can have one more replica until the pod has left. If
 // not, why is the reason; later marks a temporary one.
 //
 // Reasons are checked from the cheapest to the most expensive: the proof of a node for one more pod
-// is late. p.cramped is set if no node has room. A temporary reason holds the pod back; with any
-// other the pod leaves without a replica before it.
+// is among the last. p.cramped is set if no node has room. A temporary reason holds the pod back;
+// with any other the pod leaves without a replica before it.
 func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
 	if rules.ControllerKind(p.object) != rules.ReplicaSet {
 		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
@@ -223,8 +223,8 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 
 // autoscalerOf returns why an autoscaler does not leave a workload one more replica, or "". An
 // autoscaler that scales down restores the scale within its sync period of 15 s, since one more pod
-// lowers the usage of each: before the successor is ready, or by removing a pod other than the
-// departing one. An autoscaler that never scales down still does so beyond its maximum.
+// lowers the usage of each: it would do so before the successor is ready, or remove a pod other
+// than the departing one. An autoscaler that never scales down still does so beyond its maximum.
 //
 // A rolling update is unaffected: its additional pods are the ReplicaSets', and the scale of the
 // Deployment stays.

@@ -18,9 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// The required gain of a move for typical pods, in thousandths of a device: leastGain, and as much
-// again for each hour that the pod has worked, since its successor may repeat that work, up to
-// mostGain. See [prices.priceOfWork] for pods losing their work.
+// The required gain of a move for typical pods, in thousandths of a device: leastGain, plus
+// leastGain for each hour that the pod has worked, up to mostGain, because its successor may repeat
+// the work. See [prices.priceOfWork] for pods losing their work.
 const (
 	leastGain = 50
 	mostGain  = 500
@@ -116,7 +116,7 @@ type prices struct {
 	membersAt int
 }
 
-// deviceValuer returns that of the first profile with one, or nil.
+// deviceValuer returns the DeviceValuer of the first profile with one, or nil.
 func (pc *prices) deviceValuer() plugins.DeviceValuer {
 	for _, profile := range pc.w.options.Profiles {
 		if v := profile.DeviceValuer(); v != nil {
@@ -187,8 +187,7 @@ func (pc *prices) priceOfWork(p *pod) int64 {
 	return price
 }
 
-// hoursOf returns the pod's working time: whole hours since its start, and 0 for an unready pod,
-// which is not working.
+// hoursOf returns the pod's working time: the whole hours since its start, or 0 for an unready pod.
 func (pc *prices) hoursOf(p *pod) int64 {
 	if !disruption.IsReady(p.object) {
 		return 0

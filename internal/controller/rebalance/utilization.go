@@ -23,24 +23,24 @@ import (
 type usage struct {
 	w *world
 	u *Utilization
-	// sees reports whether the policy covers a node, and it is ready. Only such nodes can be below
-	// thresholds, and make up the average.
+	// sees reports whether the policy covers a node and the node is ready. Only such nodes can be
+	// below thresholds, and make up the average.
 	sees func(n *cluster.Node) bool
 	// thresholds and targets are in millionths; deviations are relative to the average, from
 	// resolveDeviations on.
 	resources           []v1.ResourceName
 	thresholds, targets []int64
-	nodes               []*fullness // by node index; nil: not asked for yet
+	nodes               []*fullness // by node index; nil before first use
 	sum                 int64
 }
 
 // fullness is the use of one node.
 type fullness struct {
 	n *cluster.Node
-	// requests are by resource, and so is used, in millionths.
+	// requests and used (in millionths) are indexed by resource.
 	requests, used []int64
 	pods           int64 // pods that can run elsewhere
-	amount         int64 // what the node adds to the gauge
+	amount         int64 // the node's contribution to the gauge
 }
 
 // whole is 100 % in millionths. Integers make sums exact: a move and its undo cancel out, unlike
@@ -116,8 +116,9 @@ func (g *usage) sizeOf(n *cluster.Node, i int) int64 {
 	return n.Size.Amount(g.resources[i])
 }
 
-// shareOf returns a pod's share of a node, in millionths. It is rounded for each pod, not for the
-// node: so a move between nodes of one size conserves the sum, and rounding never causes a move.
+// shareOf returns a pod's share of a node, in millionths. It is rounded per pod rather than per
+// node, so that a move between nodes of equal size leaves the sum unchanged and rounding never
+// causes a move.
 //
 //	250m of 4 CPUs: 250 * 1,000,000 / 4,000 = 62,500 millionths
 //
@@ -127,16 +128,16 @@ func shareOf(part, all int64) int64 {
 		return 0
 	}
 	high, low := bits.Mul64(uint64(part), whole)
-	if high >= uint64(all) { // more than a node can have
+	if high >= uint64(all) { // more than the node has
 		return math.MaxInt32
 	}
 	millionths, _ := bits.Div64(high, low, uint64(all))
 	return int64(min(millionths, math.MaxInt32))
 }
 
-// resolveDeviations resolves deviations, once all pods are counted. The average is over all nodes
-// together, and moves do not change it: otherwise the contribution of a node to the gauge would
-// depend on all the rest, and the targets would change from plan to plan.
+// resolveDeviations resolves deviations, once all pods are counted. The average is computed over
+// all nodes, and moves do not change it. Otherwise a node's contribution to the gauge would depend
+// on all other nodes, and the targets would change from plan to plan.
 //
 //	average 40 %, threshold 10 and target 15 as deviations: below 30 % is underused, above 55 % overused
 func (g *usage) resolveDeviations() {
@@ -218,8 +219,8 @@ func (g *usage) totalUsed(f *fullness) (sum int64) {
 }
 
 // setupUtilization proves each move, unlike the descheduler, which evicts pods until a node is
-// below its target by its own reckoning: the successor must land on a node where it lowers the sum.
-// The number of underused nodes is checked only before the first move.
+// below its target by estimate. The successor must land on a node where it lowers the sum. The
+// number of underused nodes is checked only before the first move.
 func (st *strategy) setupUtilization() {
 	g := newUsage(st)
 	st.gauge = g
@@ -275,7 +276,7 @@ func (st *strategy) emptyUnderused(s *search, g *usage) bool {
 	}
 
 	for _, f := range list {
-		// It is empty already.
+		// The node is already empty.
 		if f.pods == 0 {
 			continue
 		}

@@ -40,13 +40,13 @@ type world struct {
 	// its successor's node is unpredictable.
 	schedulers map[string]*scheduler
 
-	pods     []*v1.Pod           // those of the state, by namespace and name
+	pods     []*v1.Pod           // pods of the state, by namespace and name
 	placed   map[types.UID]*pod  // the pods on nodes
-	ended    []*pod              // in phase Succeeded or Failed, still there
-	waiting  []*pod              // pending, and found no node
-	arrivals []*pod              // were pending, and have been placed
+	ended    []*pod              // existing pods in phase Succeeded or Failed
+	waiting  []*pod              // pending pods without a feasible node
+	arrivals []*pod              // formerly pending, now placed pods
 	moved    int                 // moves so far
-	siblings map[rules.Owner]int // pods of each workload that were on nodes at the beginning, and not terminating
+	siblings map[rules.Owner]int // non-terminating pods on nodes at the beginning, by workload
 
 	// gauges are the policy's gauges in order of comparison; hard is the first of them, shared by
 	// the goals that heal hard constraints. The list does not change once the world is open.
@@ -68,7 +68,7 @@ type scheduler struct {
 	decider  *decide.Decider
 	spread   spreader
 	affinity nodePreference
-	objects  map[string]bool // filters that look at API objects besides nodes and pods, as those of volumes do
+	objects  map[string]bool // filters that read API objects other than nodes and pods, such as volumes
 }
 
 // spreader returns a pod's spread constraints. It is the plugin PodTopologySpread, which adds the
@@ -96,23 +96,23 @@ type pod struct {
 	// victim is the pod of the state replaced by this successor; the pod itself if it was not
 	// moved.
 	victim *pod
-	been   []string // nodes that the pods that it succeeds have left
+	been   []string // nodes left by its predecessors
 	// staying caches the result of staysOnNode; nil before the first call.
 	staying *bool
-	quality *int // of service, once that was asked; see qosRank
-	orphan  bool // no controller makes it again, although it has one
-	// surge is the way to start one more replica before the pod leaves; nil: there is none, for the
-	// reason noSurge. later marks a reason that passes by itself, cramped a mere lack of room.
+	quality *int // cached QoS rank; see qosRank
+	orphan  bool // the pod names a controller, but no controller recreates it
+	// surge describes the additional replica to start before the pod leaves. If it is nil, noSurge
+	// has the reason; later marks a temporary reason, and cramped a lack of room.
 	surge   *Surge
 	noSurge string
 	later   bool
 	cramped bool
 	// late marks a pod pending when the plan began, or a successor. It is not moved.
 	late    bool
-	after   int             // for a pod that was pending: how many moves were made before it was placed
-	counted *cluster.Node   // where the gauges count it, also while it is taken off that node for a proof
-	next    *pod            // its successor, once it was needed
-	claims  []metav1.Object // that controllers make for it, if it is a successor
+	after   int             // for a formerly pending pod: number of moves before its placement
+	counted *cluster.Node   // node on which the gauges count the pod, even while a proof takes it off the node
+	next    *pod            // its successor, built on first use
+	claims  []metav1.Object // claims made by controllers for a successor
 }
 
 // beginWorld opens a world of a state, without gauges and without the pods considered by
@@ -145,7 +145,7 @@ func beginWorld(state *State, options Options) *world {
 func openWorld(state *State, policy *Policy, options Options) *world {
 	w := beginWorld(state, options)
 	w.strategies = policy.bindStrategies(w)
-	var all []*pod // the placed ones, by name
+	var all []*pod // the placed pods, by name
 	for _, object := range w.pods {
 		w.enterPod(object)
 		if p := w.placed[object.UID]; p != nil {
@@ -154,7 +154,7 @@ func openWorld(state *State, policy *Policy, options Options) *world {
 	}
 	// Budgets without a status are counted from the pods, all of them entered by now.
 	w.protections.budgets = readBudgets(w)
-	for _, p := range all { // groups are known before pods are counted in them
+	for _, p := range all { // all groups are known by now; only then are pods counted
 		for _, g := range w.gauges {
 			if l, ok := g.(*ledger); ok {
 				l.concernOf(p)
@@ -175,8 +175,8 @@ func openWorld(state *State, policy *Policy, options Options) *world {
 }
 
 // keptDecisions is the number of decisions for which an unused ranking is kept. The pods of a node
-// belong to as many workloads, and each of 500 workloads recurs only after some thousands of
-// decisions.
+// may each belong to a different workload. With 500 workloads, each workload recurs only after some
+// thousands of decisions.
 const keptDecisions = 1 << 14
 
 // newScheduler returns a scheduler for a profile. Its decider breaks ties by a fixed seed, so that
@@ -254,8 +254,9 @@ func byName(a, b *pod) int {
 // placeWaiting places the pending pods that fit, anticipating the scheduler.
 //
 // The order is by descending priority, then oldest first, much like the scheduler's queue.
-// Preemption is not tried: a pending pod that would preempt stays pending in a plan. A class
-// without a feasible node is not tried again in the same call, unless the pod is nominated to one.
+// Preemption is not tried: a pending pod that would preempt stays pending in a plan. If a class has
+// no feasible node, its other pods are skipped in the same call, except for pods with a nominated
+// node.
 func (w *world) placeWaiting() {
 	slices.SortStableFunc(w.waiting, func(a, b *pod) int {
 		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), byName(a, b))
@@ -331,7 +332,7 @@ func (w *world) replacePod(p *pod, to *cluster.Node) (next *pod) {
 	w.removePod(p)
 	next = w.successorFor(p)
 	// A pod must not return to any node it has left in this plan: two moves that cancel out would
-	// disturb it twice for nothing.
+	// only disturb it twice.
 	next.been = append(slices.Clone(p.been), from.Name)
 	w.createClaims(next.claims)
 	w.placePod(next, to)

@@ -67,7 +67,8 @@ func (e *Evictor) deviceFeeds() []func(context.Context) {
 
 // followSource runs a feed once the API server lists its kind, now or later: before v1.37 it lacks
 // DeviceTaintRules, and older versions lack devices. Until then it delivers an empty list, so that
-// the component counts as synced. Missing permissions are treated alike. Either is logged once.
+// the component counts as synced. Missing permissions are treated alike. Both cases are logged
+// once.
 func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 	said := false
 	for tries := 1; ; tries++ {

@@ -23,13 +23,14 @@ import (
 )
 
 const (
-	// answerWithin bounds a request: another attempt is no worse by then, and other pods need its
-	// slot.
+	// answerWithin bounds a request. After this time another attempt is as likely to succeed, and
+	// other pods need the slot.
 	answerWithin = 10 * time.Second
 	// deletedWithin bounds a delete or eviction. It exceeds the API server's own limit for any
 	// request (--request-timeout, a minute). An unreachable webhook takes up to 30 s of that, 10 s
-	// by default, before the API server proceeds without it. A request canceled earlier is not
-	// carried out, and neither is the next attempt; and the webhook may be on the lost node.
+	// by default, before the API server proceeds without it. A request canceled earlier is never
+	// carried out, however often it is retried, and the unreachable webhook may run on the lost
+	// node.
 	deletedWithin = 65 * time.Second
 )
 

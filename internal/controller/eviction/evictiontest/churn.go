@@ -61,14 +61,14 @@ func Churn(w *World) []string {
 	return w.Truth.Check()
 }
 
-const longest = 45 // seconds that any toleration lasts, unless it lasts forever
+const longest = 45 // maximum seconds of a limited toleration
 
 // Flap adds a taint to a node with one pod, removes it and adds it again, up to two seconds apart,
 // and sometimes repeats that. At the end, with the taint present, the pod must have been deleted;
 // without it, a pod that could stay must exist.
 //
 // The interval of two seconds is critical: times in objects have whole seconds, so two taints
-// within one second look like a single one, and a controller that remembers the first may spare or
+// within one second look like one taint. A controller that remembers the first taint may spare or
 // evict the pod by mistake.
 func Flap(w *World) []string {
 	w.AddNode("n1")
@@ -145,8 +145,8 @@ func FlapDevice(w *World) []string {
 	return w.Truth.Check()
 }
 
-// randomFaults draws the API's unreliability: none in three lives of ten, and otherwise all faults
-// together, with an outage in some.
+// randomFaults draws the API's unreliability: no faults in three of ten lives, otherwise all faults
+// together, in some lives with an outage.
 func randomFaults(w *World) Faults {
 	f := Faults{Until: Begin.Add(churn)}
 	if w.withChance(0.3) {

@@ -10,8 +10,8 @@ import (
 )
 
 // Controller is the controller under test, over all its lives: it is killed and restarted without
-// state. A response or alarm for an earlier life must not reach a later one, just as a process
-// never receives another one's.
+// state. A response or alarm for an earlier life must not reach a later one, as a new process never
+// receives the responses of an old one.
 type Controller struct {
 	world *World
 	// NewCore makes the controller's core, initially and after each crash.
@@ -23,7 +23,7 @@ type Controller struct {
 
 	core   *eviction.Core // nil: crashed
 	life   int            // number of the controller's life; responses for earlier lives are lost
-	wakeAt time.Time      // the alarm that is set; zero if none is
+	wakeAt time.Time      // time of the alarm; zero if none is set
 }
 
 // Wall is the controller's wall clock.
@@ -78,7 +78,7 @@ func (c *Controller) stepCore(event eviction.Event) {
 	}
 	if at, ok := c.core.Wake(); ok && !at.Equal(c.wakeAt) {
 		c.wakeAt = at
-		// An alarm from an earlier life, or replaced by another one, must not ring.
+		// An alarm of an earlier life, or a replaced alarm, has no effect.
 		life := c.life
 		c.world.After(max(0, at.Sub(c.world.Now)), func() {
 			if c.life == life && c.wakeAt.Equal(at) {

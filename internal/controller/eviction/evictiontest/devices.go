@@ -303,8 +303,8 @@ func (d *Devices) checkStatuses() {
 			}
 		}
 
-		// The existence of pods must be right. Their number may be slightly out of date, since
-		// statuses are written at intervals.
+		// The status must correctly report whether pods are being evicted. Their number may be
+		// slightly outdated, because statuses are written at intervals.
 		if is := r.Condition; is.ObservedGeneration != r.Generation || (is.Status == metav1.ConditionTrue) != (pods > 0) {
 			d.world.Truth.reportWrong("rule %s, generation %d, asks %d pods to go, and its status is %s %q of generation %d",
 				r.Name, r.Generation, pods,

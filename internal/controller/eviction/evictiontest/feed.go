@@ -18,7 +18,7 @@ import (
 // resumes, or lists again.
 type feed struct {
 	world *World
-	list  func() // shows the controller everything that there is now
+	list  func() // shows the controller all current objects
 
 	cut       int       // number of cuts; changes scheduled before a cut are dropped
 	broken    bool      // the feed is cut and has not been restored

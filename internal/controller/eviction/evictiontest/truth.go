@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// outdated is the maximum time between the end of the reason for a delete and its sending: the
-	// attempt's reads are not older, unless responses are slow.
+	// outdated is the maximum time by which a delete may be sent after its reason has ended,
+	// because the attempt's reads are not older unless responses are slow.
 	outdated = time.Second
 	// soon is the time to delete a due pod without failures.
 	soon = 3 * time.Second
@@ -35,9 +35,9 @@ type Truth struct {
 	Wrong []string // violated expectations
 }
 
-// trueDeadline returns the pod's real deadline. With atTheLatest it is the latest one a controller
-// with missed events may compute: a taint without a time may then count from the last write of the
-// list.
+// trueDeadline returns the pod's real deadline. With atTheLatest, it is the latest deadline that a
+// controller with missed events may compute; then a taint without a time may count from the last
+// write of the list.
 func (t *Truth) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
 	byDevice := t.world.Devices.dueByDevice(p)
 	if atTheLatest && !byDevice.Stays() {
@@ -79,9 +79,9 @@ func (t *Truth) justifyAll() {
 	}
 }
 
-// justifyPod records that the pod was due until now, if that is so. It is called before every
-// change that may affect this: a delete sent shortly after such a change was justified at the time
-// of its attempt's reads.
+// justifyPod records that the pod was due until now, if it was. It is called before every change
+// that may affect this: a delete sent shortly after such a change was justified at the time of its
+// attempt's reads.
 func (t *Truth) justifyPod(p *Pod) {
 	if t.trueDeadline(p, false).IsDue(t.world.Now.Add(t.EarlyBy)) {
 		p.justified = t.world.Now

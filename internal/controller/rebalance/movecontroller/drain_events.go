@@ -15,11 +15,11 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// drainEvents records, as events on pods, why a drain waits for them. They are for the pods'
-// owners, for whom the output of the drain is not visible.
+// drainEvents records on pods, as events, why a drain waits for them. Owners of pods see these
+// events, but not the output of the drain.
 type drainEvents struct {
 	log  *eventlog.Log
-	last map[types.UID]string // by pod, the last event
+	last map[types.UID]string // the last event, by pod
 }
 
 // A drain ends soon after its last event, so the log gets a second to send it.

@@ -155,7 +155,7 @@ type mirror struct {
 	listed     func()
 	// has is keyed by namespace and name, and used only on the goroutine of its feed.
 	has   map[string]metav1.Object
-	fresh map[string]metav1.Object // while a list is read
+	fresh map[string]metav1.Object // objects of the list being read
 }
 
 // newSink returns the functions called by the feed, and begins without objects.
@@ -164,7 +164,7 @@ func (m *mirror) newSink() feed.Sink {
 	m.has = map[string]metav1.Object{}
 	return feed.Sink{
 		Listing: func() {
-			maps.Copy(m.has, m.fresh) // of a list that failed half way
+			maps.Copy(m.has, m.fresh) // includes objects of a list that failed halfway
 			m.fresh = map[string]metav1.Object{}
 		},
 		Listed: func() {

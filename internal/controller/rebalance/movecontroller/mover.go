@@ -29,8 +29,8 @@ type Mover struct {
 	*loop.Loop[execute.Event, execute.Action]
 	client   kubernetes.Interface
 	requests *requests
-	options  rebalance.Options // of all plans; Scales is set by Run before the loop begins
-	policy   *rebalance.Policy // of moves, set by prepare
+	options  rebalance.Options // options of all plans; Scales is set by Run before the loop begins
+	policy   *rebalance.Policy // policy of moves, set by prepare
 
 	// report handles actions that are reports, and returns false for all others. It is called on
 	// the loop's goroutine.
@@ -39,8 +39,8 @@ type Mover struct {
 	prepare func(ctx context.Context) error
 	finish  func(ctx context.Context)
 	beside  []func(ctx context.Context)
-	kinds   []kind // that the core is shown
-	surge   bool   // successors may come first
+	kinds   []kind // kinds shown to the core
+	surge   bool   // successors may be created first
 	dry     bool   // nothing is changed
 	// synced is written by a feed and read by health checks.
 	synced atomic.Bool
@@ -76,8 +76,8 @@ func newMover(client kubernetes.Interface, name string, core core, options rebal
 // the monotonic reading, which is meaningless to other processes.
 func wallTime(time.Time) time.Time { return time.Now().Round(0).UTC() }
 
-// reportOnce returns a function that reports only the first failure to reserve room to a core. Each
-// failed request would report the same.
+// reportOnce returns a function that reports only the first failure to reserve room to a core.
+// Later failures would repeat the same report.
 func reportOnce(see func(execute.Event)) func(why string) {
 	var once sync.Once
 	return func(why string) { once.Do(func() { see(execute.NoReservation{Why: why}) }) }

@@ -49,15 +49,15 @@ func (e askedError) Error() string { return e.why }
 // process.
 type requester struct {
 	client     kubernetes.Interface
-	name       string // of the requester, without its domain
+	name       string // requester's name, without its domain
 	onFallback func(why string)
 
 	// Requests run on several goroutines. mu guards the fields below.
 	mu sync.Mutex
 	// served is set once the API server is known to serve EvictionRequests.
 	served bool
-	direct bool                    // it is not asked any more
-	since  map[types.UID]time.Time // when this process first asked
+	direct bool                    // EvictionRequests are no longer used
+	since  map[types.UID]time.Time // time of this process's first request, by pod
 	// refused holds the namespaces that forbid EvictionRequests.
 	refused map[string]bool
 }

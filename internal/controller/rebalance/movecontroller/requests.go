@@ -31,7 +31,7 @@ const (
 	JournalNamespace = metav1.NamespaceSystem
 	JournalName      = "berth-rebalance"
 	journalKey       = "journal"
-	writerKey        = "writer" // the process that wrote it last
+	writerKey        = "writer" // the last writer of the journal
 )
 
 // answerWithin bounds a request. It exceeds the API server's own limit (--request-timeout, a
@@ -53,8 +53,8 @@ type requests struct {
 	process string // distinguishes the journal's writers
 	// noReservation is called if the Lease with the reservation cannot be written.
 	noReservation func(why string)
-	requester     *requester            // nil: evictions are not asked for
-	left          atomic.Pointer[error] // why requests were not withdrawn, the last time
+	requester     *requester            // nil: evictions are never requested
+	left          atomic.Pointer[error] // the last failure to withdraw requests
 }
 
 // newRequests returns the requests of a new process, identified in the journal by a random UUID, so
@@ -66,7 +66,7 @@ func newRequests(client kubernetes.Interface, noRoom func(why string)) *requests
 // carryOut carries out one request and returns its response, or a Tick for a request without one.
 // It blocks for at most answerWithin, plus reserveWithin for a request that reserves room.
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
-	switch a := action.(type) { // takes none of the request's time
+	switch a := action.(type) { // these actions do not use the request's time limit
 	case execute.Evict:
 		r.writeReservation(ctx, reservationOf(a.Reservation))
 	case execute.Scale:
@@ -134,7 +134,7 @@ func outcomeOf(err error) execute.Outcome {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return execute.Conflict
 	case apierrors.IsTooManyRequests(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
-		return execute.Busy // the pods of a namespace that is being deleted go soon
+		return execute.Busy // pods of a terminating namespace are deleted soon
 	case errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500:
 		return execute.Refused
 	}
