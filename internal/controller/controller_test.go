@@ -152,7 +152,7 @@ func TestMovesCountComparingTolerations(t *testing.T) {
 	}
 }
 
-// TestAShadowReportThatCannotBeWrittenLeavesNothing: the write is retried each minute.
+// TestAShadowReportThatCannotBeWrittenLeavesNothing verifies that the write is retried each minute.
 func TestAShadowReportThatCannotBeWrittenLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "report.json")

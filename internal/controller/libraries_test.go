@@ -14,10 +14,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// TestLibrariesMetricsAreRegistered: metrics served by the libraries Berth shares with Kubernetes'
-// components, according to docs/reference/metrics-parity.md, are registered in the process;
-// kubernetes_healthcheck*, at /metrics/slis, have a separate registry. A registry rejects a second
-// metric of the same name with another description.
+// TestLibrariesMetricsAreRegistered verifies that metrics served by the libraries Berth shares with
+// Kubernetes' components, according to docs/reference/metrics-parity.md, are registered in the
+// process; kubernetes_healthcheck*, at /metrics/slis, have a separate registry. A registry rejects
+// a second metric of the same name with another description.
 func TestLibrariesMetricsAreRegistered(t *testing.T) {
 	registered := func(name string) (is bool) {
 		defer func() { is = recover() != nil }()

@@ -29,8 +29,8 @@ func reports(t *testing.T) Reports {
 	return Reports{Controller: w.ledger.Report(w.now), Scheduler: PlacementsOf(text.Bytes())}
 }
 
-// TestThePageSaysWhatWasFound: as markdown and as HTML, with harmless rendering of arbitrary object
-// names.
+// TestThePageSaysWhatWasFound verifies the page as markdown and as HTML, with harmless rendering of
+// arbitrary object names.
 func TestThePageSaysWhatWasFound(t *testing.T) {
 	r := reports(t)
 	var markdown, html strings.Builder
@@ -59,7 +59,7 @@ func TestThePageSaysWhatWasFound(t *testing.T) {
 	}
 }
 
-// TestReportsAreReadAsTheyAreWritten: either part's file, and the response of /shadow.
+// TestReportsAreReadAsTheyAreWritten covers either part's file, and the response of /shadow.
 func TestReportsAreReadAsTheyAreWritten(t *testing.T) {
 	want := reports(t)
 	both, err := json.Marshal(want)

@@ -233,7 +233,7 @@ func TestTaintsOfBothAreCompared(t *testing.T) {
 	}
 }
 
-// TestAQuietClusterHasNoDifferences: an hour of heartbeats, with a cordon that both follow.
+// TestAQuietClusterHasNoDifferences covers an hour of heartbeats, with a cordon that both follow.
 func TestAQuietClusterHasNoDifferences(t *testing.T) {
 	w := newWorld(t, "a", "b")
 	w.run(30 * time.Minute)

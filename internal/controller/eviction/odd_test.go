@@ -84,9 +84,9 @@ var oddPods = map[string]func(p *v1.Pod){
 	},
 }
 
-// TestOddInputsHoldNobodyUp: despite arbitrary contents of a tenant's pods and of a compromised
-// node, and although none of their pods ever terminates, another tenant's pod is evicted on time,
-// and another one stays.
+// TestOddInputsHoldNobodyUp verifies that despite arbitrary contents of a tenant's pods and of a
+// compromised node, and although none of their pods ever terminates, another tenant's pod is
+// evicted on time, and another one stays.
 func TestOddInputsHoldNobodyUp(t *testing.T) {
 	tainted := func(name string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "1"}, Spec: v1.NodeSpec{

@@ -58,8 +58,8 @@ var oddNodes = map[string]func(n *v1.Node) []time.Time{
 	},
 }
 
-// TestOddInputsHoldNobodyUp: despite arbitrary reports of a compromised node, among five other
-// nodes the silent one is detected as unreachable in time, and the rest are unchanged.
+// TestOddInputsHoldNobodyUp verifies that despite arbitrary reports of a compromised node, among
+// five other nodes the silent one is detected as unreachable in time, and the rest are unchanged.
 func TestOddInputsHoldNobodyUp(t *testing.T) {
 	all := map[string]func(*v1.Node) []time.Time{}
 	for name, odd := range oddNodes {

@@ -212,7 +212,8 @@ func TestMarkingPodsDoesNotHoldUpTheNode(t *testing.T) {
 	}
 }
 
-// TestMarkingEndsWhenTheNodeIsBack: also while its taints are still to be removed, and once only.
+// TestMarkingEndsWhenTheNodeIsBack verifies this also while its taints are still to be removed, and
+// once only.
 func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	options := nodehealth.Defaults()
 	c := newCluster(options)

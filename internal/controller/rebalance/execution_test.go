@@ -366,8 +366,8 @@ func TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor(t *testing.T) {
 	}
 }
 
-// TestAFailedPodWhoseEvictionIsRefusedIsLeft: the failed pod is not planned again in the same run,
-// and does not end the run. Removing a failed pod does not put its workload to rest.
+// TestAFailedPodWhoseEvictionIsRefusedIsLeft verifies that the failed pod is not planned again in
+// the same run, and does not end the run. Removing a failed pod does not put its workload to rest.
 func TestAFailedPodWhoseEvictionIsRefusedIsLeft(t *testing.T) {
 	read, err := policy.Read("policy.yaml", []byte(`{apiVersion: descheduler/v1alpha2, kind: DeschedulerPolicy, profiles: [{
 		pluginConfig: [{name: RemoveFailedPods}], plugins: {deschedule: {enabled: [RemoveFailedPods]}}}]}`), nil)

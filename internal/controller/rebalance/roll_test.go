@@ -279,9 +279,9 @@ func (u *unansweredEvictions) Step(now time.Time, event execute.Event) (actions 
 	return actions
 }
 
-// TestATurnEndsWhenItsEvictionIsAnswered: a turn ends with its eviction's response even after the
-// timeout, since the eviction counts then. So no response remains for the next turn, with its own
-// eviction in flight.
+// TestATurnEndsWhenItsEvictionIsAnswered verifies that a turn ends with its eviction's response
+// even after the timeout, since the eviction counts then. So no response remains for the next turn,
+// with its own eviction in flight.
 func TestATurnEndsWhenItsEvictionIsAnswered(t *testing.T) {
 	s := newStage(t, 1, `node a cpu=4 label=pool:roll
 		node b cpu=4 label=pool:roll

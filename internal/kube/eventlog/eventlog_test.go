@@ -356,7 +356,7 @@ func TestEventsAboutOneObjectKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject: thirty about one pod.
+// TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject covers thirty events about one pod.
 func TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject(t *testing.T) {
 	for _, c := range []struct {
 		once bool
@@ -479,7 +479,8 @@ func TestEventWithoutAnAnswerHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestLongLanesDoNotHoldUpWhatIsToldOnce: both get their share of the rate.
+// TestLongLanesDoNotHoldUpWhatIsToldOnce verifies that both kinds of events get their share of the
+// rate.
 func TestLongLanesDoNotHoldUpWhatIsToldOnce(t *testing.T) {
 	var written sync.Map
 	running(t, func(e *v1.Event) error { written.Store(e.Reason+e.Name, true); return nil }, func(log *Log, busy *atomic.Bool) {
@@ -554,7 +555,7 @@ func TestEventSaysWhatWasToldAndWhen(t *testing.T) {
 	})
 }
 
-// TestSlowAnswersAreWaitedForTogether: a dozen events take no longer than one.
+// TestSlowAnswersAreWaitedForTogether verifies that a dozen events take no longer than one.
 func TestSlowAnswersAreWaitedForTogether(t *testing.T) {
 	var written names
 	running(t, func(e *v1.Event) error { time.Sleep(time.Second); return written.create(e) }, func(log *Log, _ *atomic.Bool) {

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPagesAreOfOneMoment: an object stored between two pages of a list is in none of them, and is
-// shown by a watch from the list's version.
+// TestPagesAreOfOneMoment verifies that an object stored between two pages of a list is in none of
+// them, and is shown by a watch from the list's version.
 func TestPagesAreOfOneMoment(t *testing.T) {
 	api := New()
 	pod := func(i int) *v1.Pod {

@@ -326,8 +326,8 @@ func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestWatchesThatAreOfNoUseAreGivenUp: another watch from the same version would end with the same
-// error. A merely busy API server does not receive list requests in addition.
+// TestWatchesThatAreOfNoUseAreGivenUp verifies that another watch from the same version would end
+// with the same error. A merely busy API server does not receive list requests in addition.
 func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -400,7 +400,8 @@ func TestPageThatHangsIsAskedForAgain(t *testing.T) {
 	wants(t, run(t, a, func() { time.Sleep(time.Minute) }), "30s lost", "listing", "seen b", "listed", "watch from 9")
 }
 
-// TestAnewDuringAList: the running list may be older; another one follows, and that is fresh.
+// TestAnewDuringAList verifies a new list, because the running list may be older; another one
+// follows, and that is fresh.
 func TestAnewDuringAList(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	closed := false
@@ -418,7 +419,8 @@ func TestAnewDuringAList(t *testing.T) {
 	}
 }
 
-// TestListAfterAnewMayFail: then the next one is the fresh one. Later lists are not.
+// TestListAfterAnewMayFail verifies that after a failed list the next one is the fresh one. Later
+// lists are not.
 func TestListAfterAnewMayFail(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("8", "", "a"), page("9", "", "b"), page("12", "", "c")}}
 	lists := 0
@@ -503,8 +505,8 @@ func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 	}
 }
 
-// TestBriefWatchesAreLost: if a server, or a proxy before it, ends each watch immediately, the next
-// one is delayed.
+// TestBriefWatchesAreLost verifies that if a server, or a proxy before it, ends each watch
+// immediately, the next one is delayed.
 func TestBriefWatchesAreLost(t *testing.T) {
 	a := &api{brief: true, pages: slices.Repeat([]v1.PodList{page("7", "", "a")}, 30)}
 	text := run(t, a, func() { time.Sleep(10 * time.Minute) })
@@ -514,8 +516,8 @@ func TestBriefWatchesAreLost(t *testing.T) {
 	wants(t, text, "back", "lost", "watch from 7")
 }
 
-// TestWhatBriefWatchesDoNotShowIsListed: watches that keep ending immediately may never show
-// anything.
+// TestWhatBriefWatchesDoNotShowIsListed verifies this because watches that keep ending immediately
+// may never show anything.
 func TestWhatBriefWatchesDoNotShowIsListed(t *testing.T) {
 	a := &api{brief: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	text := run(t, a, func() {
@@ -551,7 +553,8 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 	wants(t, text, "watch from 7", "back", "lost", "watch from 7", "back")
 }
 
-// TestWatchThatDoesNotEndIsLost: a watch still open after its agreed end shows nothing more.
+// TestWatchThatDoesNotEndIsLost verifies that a watch still open after its agreed end shows nothing
+// more.
 func TestWatchThatDoesNotEndIsLost(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
@@ -567,7 +570,7 @@ func TestWatchThatDoesNotEndIsLost(t *testing.T) {
 	}
 }
 
-// TestAnewWhileAWatchIsOpened: a proxy may hold the response back until there is an event.
+// TestAnewWhileAWatchIsOpened covers a proxy that holds the response back until there is an event.
 func TestAnewWhileAWatchIsOpened(t *testing.T) {
 	a := &api{hangs: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	text := run(t, a, func() {
@@ -629,8 +632,8 @@ func TestPausesDouble(t *testing.T) {
 	}
 }
 
-// TestRequestsAreSpacedWhateverTheResponses: no more than 80 requests of a kind per minute, even if
-// each watch shows a change, or lasts for a while, or each list ends after a page.
+// TestRequestsAreSpacedWhateverTheResponses verifies that no more than 80 requests of a kind per
+// minute, even if each watch shows a change, or lasts for a while, or each list ends after a page.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	for name, then := range map[string]func(a *api){
 		"each watch shows a change, and ends":    func(a *api) { a.current().Modify(pod("a", "8")); a.current().Stop() },
@@ -741,7 +744,7 @@ func TestOutageIsOneLine(t *testing.T) {
 	}
 }
 
-// TestClientAsksOnce: the feed decides how soon, and how often, a request is repeated.
+// TestClientAsksOnce verifies that the feed decides how soon, and how often, a request is repeated.
 func TestClientAsksOnce(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -763,8 +766,8 @@ func TestClientAsksOnce(t *testing.T) {
 	}
 }
 
-// TestWholeBeginsEachListAnew: objects of a failed list are not in the next one. Without Keep,
-// everything is kept.
+// TestWholeBeginsEachListAnew verifies that objects of a failed list are not in the next one.
+// Without Keep, everything is kept.
 func TestWholeBeginsEachListAnew(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "more", "a"), page("7", "", "b"), page("9", "", "c")}}
 	pages := 0
@@ -790,7 +793,8 @@ func TestWholeBeginsEachListAnew(t *testing.T) {
 	wants(t, text, "watch from 9", "seen d")
 }
 
-// TestWatchesThatGoOnAreOfUse: each shows something before it fails, however long that takes.
+// TestWatchesThatGoOnAreOfUse covers watches that each show something before it fails, however long
+// that takes.
 func TestWatchesThatGoOnAreOfUse(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
@@ -806,7 +810,8 @@ func TestWatchesThatGoOnAreOfUse(t *testing.T) {
 	}
 }
 
-// TestAWholeListTakesLonger: without pages, the API server takes as long as for any request.
+// TestAWholeListTakesLonger verifies that without pages, the API server takes as long as for any
+// request.
 func TestAWholeListTakesLonger(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "more", "a"), page("7", "", "b"), page("9", "", "c"), page("11", "", "d")}}
 	pages := 0

@@ -70,8 +70,9 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestPagesAreBounded: whatever objects there are among small ones, every one is seen once, no
-// response of several is read beyond the bound, and small ones are requested in large pages again.
+// TestPagesAreBounded verifies that, whatever objects there are among small ones, every one is seen
+// once, no response of several is read beyond the bound, and small ones are requested in large
+// pages again.
 func TestPagesAreBounded(t *testing.T) {
 	const large = 1_500_000
 	sizes := make([]int, 2500)

@@ -158,8 +158,9 @@ func TestUsersAreBlamedByNameAndStrangersBySource(t *testing.T) {
 	})
 }
 
-// TestAnswersAreThoseOfTheAPIServer: a user without a name, or with an error, is rejected, and the
-// rejection is cached; a denied request is not allowed; and reviews carry the whole user.
+// TestAnswersAreThoseOfTheAPIServer verifies that a user without a name, or with an error, is
+// rejected, and the rejection is cached; a denied request is not allowed; and reviews carry the
+// whole user.
 func TestAnswersAreThoseOfTheAPIServer(t *testing.T) {
 	reader := authenticationv1.UserInfo{Username: "reader", UID: "1", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
 	for name, c := range map[string]struct {
@@ -308,7 +309,7 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	})
 }
 
-// TestAQuestionEndsWithItsRequest: a canceled request sends no review.
+// TestAQuestionEndsWithItsRequest verifies that a canceled request sends no review.
 func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := rest.Config{Host: "http://api", Transport: silent{}}
@@ -342,7 +343,8 @@ func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// TestTheClientIsForReviewsAlone: it has a separate rate limit and deadline.
+// TestTheClientIsForReviewsAlone verifies that the guard's client has a separate rate limit and
+// deadline.
 func TestTheClientIsForReviewsAlone(t *testing.T) {
 	config := &rest.Config{Host: "http://127.0.0.1:1", QPS: 1, Burst: 1, RateLimiter: flowcontrol.NewFakeNeverRateLimiter()}
 	other, err := kubernetes.NewForConfig(config)
@@ -362,8 +364,8 @@ func TestTheClientIsForReviewsAlone(t *testing.T) {
 	}
 }
 
-// TestTheClientHasConnectionsOfItsOwn: those of other clients of the same configuration may all be
-// busy, or be held back.
+// TestTheClientHasConnectionsOfItsOwn verifies this because the connections of other clients of the
+// same configuration may all be busy, or be held back.
 func TestTheClientHasConnectionsOfItsOwn(t *testing.T) {
 	var opened atomic.Int64
 	api := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -491,8 +493,8 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestWhatLeavesIsForgotten: a source without connections takes no memory, and a closed connection
-// is not let in.
+// TestWhatLeavesIsForgotten verifies that a source without connections takes no memory, and a
+// closed connection is not let in.
 func TestWhatLeavesIsForgotten(t *testing.T) {
 	q := &queue{}
 	l := Bound(q, Bounds{Unadmitted: 1000, PerSource: 10, Admitted: 10})

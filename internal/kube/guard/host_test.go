@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAForeignNameThatLeadsHereIsRefused: a site in the user's browser points its name at
-// 127.0.0.1.
+// TestAForeignNameThatLeadsHereIsRefused covers an attack in which a site in the user's browser
+// points its name at 127.0.0.1.
 func TestAForeignNameThatLeadsHereIsRefused(t *testing.T) {
 	served := RefuseRebound(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, c := range []struct {

@@ -60,8 +60,9 @@ type port struct {
 
 const good = "good-token-of-24-characters"
 
-// TestEveryPortStandsAFlood: whatever one source does to a port, other sources are served in time,
-// and so is the next client from there; its holdings are bounded, and released when it disconnects.
+// TestEveryPortStandsAFlood verifies that, whatever one source does to a port, other sources are
+// served in time, and so is the next client from there; its holdings are bounded, and released when
+// it disconnects.
 func TestEveryPortStandsAFlood(t *testing.T) {
 	ports := everyPort(t)
 	theyAreAll(t, ports)

@@ -64,8 +64,8 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 	}
 }
 
-// TestServeIsBoundedAndEnds: connections in number, headers in time and size, and all of them with
-// the context.
+// TestServeIsBoundedAndEnds verifies the bounds: connections in number, headers in time and size,
+// and all of them with the context.
 func TestServeIsBoundedAndEnds(t *testing.T) {
 	if s := Server(nil); s.ReadHeaderTimeout != SendTime || s.IdleTimeout <= 0 || s.IdleTimeout > 5*time.Minute || s.MaxHeaderBytes <= 0 || s.MaxHeaderBytes > 1<<20 {
 		t.Errorf("headers within %v and %d bytes, idle for %v", s.ReadHeaderTimeout, s.MaxHeaderBytes, s.IdleTimeout)

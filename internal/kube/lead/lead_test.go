@@ -142,8 +142,8 @@ func TestCutOffLeaderEndsBeforeAnotherBegins(t *testing.T) {
 	})
 }
 
-// TestLeaseIsNotReleasedWhileWorkEnds: a leader that could not renew its Lease, and reaches the API
-// server again just then, must not give the Lease away before its work has ended.
+// TestLeaseIsNotReleasedWhileWorkEnds verifies that a leader that could not renew its Lease, and
+// reaches the API server again just then, must not give the Lease away before its work has ended.
 func TestLeaseIsNotReleasedWhileWorkEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := startBoth(t)
@@ -166,7 +166,7 @@ func TestLeaseIsNotReleasedWhileWorkEnds(t *testing.T) {
 	})
 }
 
-// TestReleaseIsNoRenewal: a release does not extend the time for sending.
+// TestReleaseIsNoRenewal verifies that a release does not extend the time for sending.
 func TestReleaseIsNoRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := replicas(t, 1)[0]
@@ -313,8 +313,8 @@ func TestNothingIsSentByAMachineThatWasSuspended(t *testing.T) {
 	})
 }
 
-// TestBothClocksAreRead: times with a monotonic reading are compared by that, including the wall
-// clock's; a bubble lacks such readings.
+// TestBothClocksAreRead verifies that times with a monotonic reading are compared by that,
+// including the wall clock's; a bubble lacks such readings.
 func TestBothClocksAreRead(t *testing.T) {
 	at := (&Elector{wall: time.Now}).newLease().now()
 	if at.wall != at.wall.Round(0) || at.monotonic == at.monotonic.Round(0) {

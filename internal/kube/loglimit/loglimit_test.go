@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestClockThatIsSetBack: setting the clock back does not silence a line for as long.
+// TestClockThatIsSetBack verifies that setting the clock back does not silence a line for as long.
 func TestClockThatIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var line Line

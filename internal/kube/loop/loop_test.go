@@ -86,8 +86,8 @@ func TestEndsWhileRequestsHangAndFeedsBlock(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesAnEventNeverWaits: a watch before Run, however many events it has, and the owner
-// itself. All are taken in, in order, before time takes effect.
+// TestWhoLeavesAnEventNeverWaits verifies that a watch before Run, however many events it has, and
+// the owner itself. All are taken in, in order, before time takes effect.
 func TestWhoLeavesAnEventNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 10_000
@@ -119,7 +119,8 @@ func TestWhoLeavesAnEventNeverWaits(t *testing.T) {
 	})
 }
 
-// TestWhatComesTooLateIsKept: requests end with Run, and their late responses are not lost.
+// TestWhatComesTooLateIsKept verifies that requests end with Run, and their late responses are not
+// lost.
 func TestWhatComesTooLateIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -154,8 +155,8 @@ func TestMetricsAreToldEachSecondAlsoOfACoreThatNeverRests(t *testing.T) {
 	})
 }
 
-// TestTimeTakesEffectAfterTheInbox: a core with an immediate wake-up receives the whole inbox
-// first, and the messages left by one tick before the next.
+// TestTimeTakesEffectAfterTheInbox verifies that a core with an immediate wake-up receives the
+// whole inbox first, and the messages left by one tick before the next.
 func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -289,7 +290,7 @@ func TestReturnsAfterItsFeeds(t *testing.T) {
 	})
 }
 
-// TestPanicWaitsForNobody: the process exits, whatever hangs.
+// TestPanicWaitsForNobody verifies that the process exits, whatever hangs.
 func TestPanicWaitsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -318,7 +319,7 @@ func TestPanicWaitsForNobody(t *testing.T) {
 	})
 }
 
-// TestNowCanBeWrittenDown: read back from a journal, it is the same time.
+// TestNowCanBeWrittenDown verifies that read back from a journal, it is the same time.
 func TestNowCanBeWrittenDown(t *testing.T) {
 	l := New[string, string]("clock")
 	if now := l.Now(); now != now.Round(0) || now.Location() != time.UTC {
@@ -343,8 +344,8 @@ func TestNoEventIsLostAmongMany(t *testing.T) {
 	}
 }
 
-// TestInboxKeepsRoomAndNothingElse: a message costs no allocation, and is not retained after it was
-// taken in.
+// TestInboxKeepsRoomAndNothingElse verifies that a message costs no allocation, and is not retained
+// after it was taken in.
 func TestInboxKeepsRoomAndNothingElse(t *testing.T) {
 	l := New[*int, int]("room")
 	l.Step = func(time.Time, *int) []int { return nil }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestWatchesWaitForRoom: while the owner is held up, the bytes shown by watches are bounded, and
-// responses still enter. When it continues, or the loop ends, no watch waits any more.
+// TestWatchesWaitForRoom verifies that while the owner is held up, the bytes shown by watches are
+// bounded, and responses still enter. When it continues, or the loop ends, no watch waits any more.
 func TestWatchesWaitForRoom(t *testing.T) {
 	const large, all = 1_500_000, 1000
 	for _, goesOn := range []bool{true, false} {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestOnlyAtRest: memory is given back twice after the collector has become idle, and not while it
-// works, nor if there is little to give.
+// TestOnlyAtRest verifies that memory is given back twice after the collector has become idle, and
+// not while it works, nor if there is little to give.
 func TestOnlyAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -56,7 +56,7 @@ func TestOnlyAtRest(t *testing.T) {
 	})
 }
 
-// TestMemoryGoesBack: memory retained by the collector is returned.
+// TestMemoryGoesBack verifies that memory retained by the collector is returned.
 func TestMemoryGoesBack(t *testing.T) {
 	busy := make([][]byte, 256)
 	for i := range busy {

@@ -260,7 +260,7 @@ func TestWhoHasAClientCertificateIsItsCommonName(t *testing.T) {
 	}
 }
 
-// TestClientCAsAreReadAgain: replaced CAs are no longer trusted.
+// TestClientCAsAreReadAgain verifies that replaced CAs are no longer trusted.
 func TestClientCAsAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Defaults(1)

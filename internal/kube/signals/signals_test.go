@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// TestIgnoredSignalStaysIgnored: nohup starts a process that ignores SIGHUP, to outlive the
-// terminal.
+// TestIgnoredSignalStaysIgnored verifies this for nohup, which starts a process that ignores
+// SIGHUP, to outlive the terminal.
 func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
@@ -44,7 +44,8 @@ func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	}
 }
 
-// TestInterruptEndsWhatAScriptHasStartedInTheBackground: its shell makes it ignore SIGINT.
+// TestInterruptEndsWhatAScriptHasStartedInTheBackground verifies this although the shell makes such
+// a process ignore SIGINT.
 func TestInterruptEndsWhatAScriptHasStartedInTheBackground(t *testing.T) {
 	signal.Ignore(os.Interrupt)
 	defer signal.Reset(os.Interrupt)

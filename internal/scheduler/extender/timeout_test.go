@@ -23,7 +23,7 @@ func TestWithoutATimeoutRequestsMayTakeFiveSeconds(t *testing.T) {
 	}
 }
 
-// TestAnAnswerWithoutEndIsNotReadToIt: an endless response is not kept in memory.
+// TestAnAnswerWithoutEndIsNotReadToIt verifies that an endless response is not kept in memory.
 func TestAnAnswerWithoutEndIsNotReadToIt(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"error":"`)

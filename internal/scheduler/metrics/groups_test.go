@@ -139,8 +139,8 @@ func (w *groupWorld) news(step string, begins []string, want ...string) {
 	}
 }
 
-// TestMetricsOfEntities: a gang is gated, activated, and removed from the active queue as a single
-// entity; a pod outside of it counts separately.
+// TestMetricsOfEntities verifies that a gang is gated, activated, and removed from the active queue
+// as a single entity; a pod outside of it counts separately.
 func TestMetricsOfEntities(t *testing.T) {
 	w, begins := newGroupWorld(t), []string{"queue_incoming_", "queued_entities", "pending_pods"}
 	w.node("a", "1", "r1")
@@ -171,8 +171,9 @@ func TestMetricsOfEntities(t *testing.T) {
 		`pending_pods{queue="active"} 0`, `pending_pods{queue="unschedulable"} 2`)
 }
 
-// TestMetricsOfPreemptionByGroups: victims of a group's preemption are not counted as those of
-// pods; groups evicted as a whole are counted, and so are pods evicted against their budget.
+// TestMetricsOfPreemptionByGroups verifies that victims of a group's preemption are not counted as
+// those of pods; groups evicted as a whole are counted, and so are pods evicted against their
+// budget.
 func TestMetricsOfPreemptionByGroups(t *testing.T) {
 	w := newGroupWorld(t)
 	begins := []string{"workload_preemption_", "preemption_"}
@@ -232,8 +233,8 @@ func TestMetricsOfPreemptionByGroups(t *testing.T) {
 		`preemption_goroutines_duration_seconds_count{result="success"} 2`, `preemption_goroutines_execution_total{result="success"} 2`)
 }
 
-// TestMetricsOfPlacements: every domain of the topology key is a placement, and feasible if the
-// group fits there. Without a key there is one placement, all nodes.
+// TestMetricsOfPlacements verifies that every domain of the topology key is a placement, and
+// feasible if the group fits there. Without a key there is one placement, all nodes.
 func TestMetricsOfPlacements(t *testing.T) {
 	w, begins := newGroupWorld(t), []string{"generated_placements", "placement_evaluation"}
 	for i, cpu := range []string{"1", "2", "2"} {

@@ -90,7 +90,8 @@ func TestFileSaysHowToConnectAndElect(t *testing.T) {
 	}
 }
 
-// TestBackoffOfAnyLength: a back-off of centuries becomes the longest Duration, not a negative one.
+// TestBackoffOfAnyLength verifies that a back-off of centuries becomes the longest Duration, not a
+// negative one.
 func TestBackoffOfAnyLength(t *testing.T) {
 	s, _ := settings(t, parse(t, "--config", write(t, file+"podInitialBackoffSeconds: 10000\npodMaxBackoffSeconds: 10000000000\n")))
 	if s.FirstBackoff != 10000*time.Second || s.LastBackoff != math.MaxInt64 {
@@ -217,8 +218,8 @@ func TestBadFlagsAreRefusedByName(t *testing.T) {
 	}
 }
 
-// TestCommandLinesOfKubeSchedulerAreTaken: the command lines of manifests, namely kubeadm's static
-// pod, one from before 1.20, and one of kops.
+// TestCommandLinesOfKubeSchedulerAreTaken verifies that the command lines of manifests, namely
+// kubeadm's static pod, one from before 1.20, and one of kops.
 func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 	for _, row := range []struct{ line, notes string }{
 		{"--authentication-kubeconfig=/etc/kubernetes/scheduler.conf --authorization-kubeconfig=/etc/kubernetes/scheduler.conf " +
@@ -250,7 +251,8 @@ func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 	}
 }
 
-// TestGatesThatAreHonoured: by name, or by the names of groups, with upstream's defaults.
+// TestGatesThatAreHonoured covers gates set by name, or by the names of groups, with upstream's
+// defaults.
 func TestGatesThatAreHonoured(t *testing.T) {
 	for _, row := range []struct {
 		gates                                                                 string
@@ -284,7 +286,7 @@ func TestGatesThatAreHonoured(t *testing.T) {
 	}
 }
 
-// TestGatesThatBerthCannotFollowAreRefused: never accepted silently.
+// TestGatesThatBerthCannotFollowAreRefused verifies that such gates are never accepted silently.
 func TestGatesThatBerthCannotFollowAreRefused(t *testing.T) {
 	for _, g := range Gates() {
 		asDefault, other := fmt.Sprintf("--feature-gates=%s=%t", g.Name, g.On), fmt.Sprintf("--feature-gates=%s=%t", g.Name, !g.On)
@@ -306,7 +308,8 @@ func TestGatesThatBerthCannotFollowAreRefused(t *testing.T) {
 	}
 }
 
-// TestGatesThatAreGone: gates unknown to kube-scheduler v1.37 are refused with its message.
+// TestGatesThatAreGone verifies that gates unknown to kube-scheduler v1.37 are refused with its
+// message.
 func TestGatesThatAreGone(t *testing.T) {
 	for _, name := range []string{"GangScheduling", "WorkloadAwarePreemption", "SchedulerQueueingHints", "SidecarContainers"} {
 		err := parse(t, "--feature-gates="+name+"=true").Validate()
@@ -321,7 +324,7 @@ func TestGatesThatAreGone(t *testing.T) {
 	}
 }
 
-// TestGatesAreDocumented: docs/reference/feature-gates.md names every gate.
+// TestGatesAreDocumented verifies that docs/reference/feature-gates.md names every gate.
 func TestGatesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/reference/feature-gates.md")
 	if err != nil {

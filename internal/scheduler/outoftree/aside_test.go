@@ -58,8 +58,8 @@ func withHostname(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// TestASlowExtenderHoldsUpNobodyElse: pods outside its interest are bound while a request is
-// pending, and its own pods go to its preferred node after the response.
+// TestASlowExtenderHoldsUpNobodyElse verifies that pods outside its interest are bound while a
+// request is pending, and its own pods go to its preferred node after the response.
 func TestASlowExtenderHoldsUpNobodyElse(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {
@@ -76,7 +76,8 @@ func TestASlowExtenderHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestAnExtenderIsAskedAboutVictimsAside: requests about victims do not block decisions either.
+// TestAnExtenderIsAskedAboutVictimsAside verifies that requests about victims do not block
+// decisions either.
 func TestAnExtenderIsAskedAboutVictimsAside(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {
@@ -100,8 +101,8 @@ func TestAnExtenderIsAskedAboutVictimsAside(t *testing.T) {
 	})
 }
 
-// TestVictimsThatChangedAreAskedAboutAgain: while the request about one victim is pending, the
-// victim is deleted and another pod takes its room.
+// TestVictimsThatChangedAreAskedAboutAgain covers the case that, while the request about one victim
+// is pending, the victim is deleted and another pod takes its room.
 func TestVictimsThatChangedAreAskedAboutAgain(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {
@@ -120,8 +121,8 @@ func TestVictimsThatChangedAreAskedAboutAgain(t *testing.T) {
 	})
 }
 
-// TestPodsThatAskAsideAreFew: pods above the limit back off and get their turn later; a pod deleted
-// meanwhile is forgotten.
+// TestPodsThatAskAsideAreFew verifies that pods above the limit back off and get their turn later;
+// a pod deleted meanwhile is forgotten.
 func TestPodsThatAskAsideAreFew(t *testing.T) {
 	x := &slow{&record{}, 20 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {

@@ -30,8 +30,8 @@ func podUpdates() ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}}}, nil
 }
 
-// TestAPluginThatRegistersNothingIsAskedAgainInTime: the rejected pod is retried after five minutes
-// in the queue, and not after any event.
+// TestAPluginThatRegistersNothingIsAskedAgainInTime verifies that the rejected pod is retried after
+// five minutes in the queue, and not after any event.
 func TestAPluginThatRegistersNothingIsAskedAgainInTime(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, enqueue: unpaid}
 	inWorld(t, everywhere, []fwk.Plugin{a}, func(w *world) {
@@ -49,8 +49,8 @@ func TestAPluginThatRegistersNothingIsAskedAgainInTime(t *testing.T) {
 	})
 }
 
-// TestAPluginThatRegistersPodUpdatesHearsAllOfThem: updates of the rejected pod and of placed pods,
-// including fields irrelevant to Berth's own decisions.
+// TestAPluginThatRegistersPodUpdatesHearsAllOfThem covers updates of the rejected pod and of placed
+// pods, including fields irrelevant to Berth's own decisions.
 func TestAPluginThatRegistersPodUpdatesHearsAllOfThem(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, filter: func(_ fwk.CycleState, p *v1.Pod, _ fwk.NodeInfo) *fwk.Status {
 		if p.Name == "p" {
@@ -202,8 +202,8 @@ func TestPodsThatAPluginLeavesAreTried(t *testing.T) {
 	}
 }
 
-// TestANominatedNodeNeedNotBeNamedByPreFilter: like upstream, it is tried first, whatever nodes
-// PreFilterResult names.
+// TestANominatedNodeNeedNotBeNamedByPreFilter verifies that, like upstream, the nominated node is
+// tried first, whatever nodes PreFilterResult names.
 func TestANominatedNodeNeedNotBeNamedByPreFilter(t *testing.T) {
 	for _, extra := range []string{"", ", disabled: [{name: PodTopologySpread}, {name: InterPodAffinity}]"} {
 		a := &fakePlugin{name: "A", preFilter: func(fwk.CycleState, *v1.Pod, []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -226,8 +226,8 @@ func TestANominatedNodeNeedNotBeNamedByPreFilter(t *testing.T) {
 	}
 }
 
-// TestNobodyHelpsAPodThatIsRejectedInNoName: RejectWaitingPod names no plugin, so no event wakes
-// the pod.
+// TestNobodyHelpsAPodThatIsRejectedInNoName verifies that RejectWaitingPod names no plugin, so no
+// event wakes the pod.
 func TestNobodyHelpsAPodThatIsRejectedInNoName(t *testing.T) {
 	first := true
 	a := &fakePlugin{name: "A", quiet: true, permit: func(*v1.Pod, string) (*fwk.Status, time.Duration) {

@@ -127,8 +127,8 @@ func TestAnExtenderTakesNodesAway(t *testing.T) {
 	}
 }
 
-// TestAnExtenderIsAskedAboutWhatFiltersLetPass: an extender gets the nodes that passed the filters
-// and the extenders before it.
+// TestAnExtenderIsAskedAboutWhatFiltersLetPass verifies that an extender gets the nodes that passed
+// the filters and the extenders before it.
 func TestAnExtenderIsAskedAboutWhatFiltersLetPass(t *testing.T) {
 	var asked []string
 	x := &fakeExtender{filter: func(args *extenderv1.ExtenderArgs) extenderv1.ExtenderFilterResult {
@@ -194,8 +194,8 @@ func TestPodsThatAnExtenderDoesNotCareFor(t *testing.T) {
 	f.expect("requests", f.taken(), "filter")
 }
 
-// TestAnExtenderSparesPods: it removes a node from preemption and names another victim on the
-// other.
+// TestAnExtenderSparesPods verifies that an extender removes a node from preemption and names
+// another victim on the other.
 func TestAnExtenderSparesPods(t *testing.T) {
 	x := &fakeExtender{filter: passing("n1", "n2"), preempt: func(args *extenderv1.ExtenderPreemptionArgs) extenderv1.ExtenderPreemptionResult {
 		if len(args.NodeNameToMetaVictims) != 2 || args.NodeNameToMetaVictims["n2"].Pods[0].UID != "b2" {
@@ -233,8 +233,8 @@ func TestAnExtenderSparesPods(t *testing.T) {
 	f.expect("an extender that fails", preempts(), "failed preempt with extender at URL "+f.set.extenders[0].Name()+"/preempt, code 500")
 }
 
-// TestAnAnswerAboutVictimsStandsForThese: for the same nodes or some of them, regardless of
-// requests in between, and for no other victims.
+// TestAnAnswerAboutVictimsStandsForThese verifies that a response is reused for the same nodes or
+// some of them, regardless of requests in between, and for no other victims.
 func TestAnAnswerAboutVictimsStandsForThese(t *testing.T) {
 	other := map[string]string{}
 	x := &fakeExtender{preempt: func(args *extenderv1.ExtenderPreemptionArgs) extenderv1.ExtenderPreemptionResult {

@@ -107,8 +107,8 @@ func TestStatusesOfPreEnqueue(t *testing.T) {
 	}
 }
 
-// TestStatusesOfPreBind: a plugin skipping at PreBindPreFlight is not called at PreBind; a
-// rejection keeps its wording.
+// TestStatusesOfPreBind verifies that a plugin skipping at PreBindPreFlight is not called at
+// PreBind; a rejection keeps its wording.
 func TestStatusesOfPreBind(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -226,8 +226,8 @@ func TestStatusesOfBind(t *testing.T) {
 	}
 }
 
-// TestStatusesOfPostFilter: a success and an unresolvable status are final, and so is an error;
-// otherwise the next plugin is called.
+// TestStatusesOfPostFilter verifies that a success and an unresolvable status are final, and so is
+// an error; otherwise the next plugin is called.
 func TestStatusesOfPostFilter(t *testing.T) {
 	there := &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: "n1"}}
 	for _, c := range []struct {
@@ -300,8 +300,9 @@ func TestQueueSortComparesByThePlugin(t *testing.T) {
 	}
 }
 
-// TestQueueSortSeesWhenAPodCameBack: where plugins compare times, like kube-scheduler's
-// PrioritySort, pods failing repeatedly must not delay the first attempt of other pods.
+// TestQueueSortSeesWhenAPodCameBack covers the case where plugins compare times, like
+// kube-scheduler's PrioritySort, pods failing repeatedly must not delay the first attempt of other
+// pods.
 func TestQueueSortSeesWhenAPodCameBack(t *testing.T) {
 	f := newConfigured(t, "plugins: {queueSort: {enabled: [{name: Sort}], disabled: [{name: '*'}]}}", byTimestamp{})
 	q, now := queue.New(), time.Unix(1_700_000_000, 0)
@@ -335,8 +336,8 @@ func nameOf(entity fwk.QueuedEntityInfo) string {
 	return entity.(interface{ GetPodInfo() fwk.PodInfo }).GetPodInfo().GetPod().Name
 }
 
-// TestQueueingHints: events become interests, hints get the waiting pod and the objects, and a
-// failing hint wakes the pod.
+// TestQueueingHints verifies that events become interests, hints get the waiting pod and the
+// objects, and a failing hint wakes the pod.
 func TestQueueingHints(t *testing.T) {
 	hint := func(answer fwk.QueueingHint, err error) fwk.QueueingHintFn {
 		return func(_ klog.Logger, waiting *v1.Pod, old, now any) (fwk.QueueingHint, error) {
@@ -390,9 +391,9 @@ func TestQueueingHints(t *testing.T) {
 	}
 }
 
-// TestPluginsNameThePodsThatAnEventHelps: with the gate on, hints are called only for these pods,
-// and the plugin once per event. All pods count if it returns them all, fails, panics, or has no
-// objects to judge by.
+// TestPluginsNameThePodsThatAnEventHelps verifies that with the gate on, hints are called only for
+// these pods, and the plugin once per event. All pods count if it returns them all, fails, panics,
+// or has no objects to judge by.
 func TestPluginsNameThePodsThatAnEventHelps(t *testing.T) {
 	asked, named := 0, 0
 	answer, fault := fwk.PreQueueingHintResult{}, error(nil)

@@ -32,7 +32,7 @@ func TestPreFilterIsAskedOnceAndFilterOnceANode(t *testing.T) {
 	f.expect("calls", f.taken(), "A PreFilter p; B PreFilter p; A Filter n1 there; B Filter n1 there")
 }
 
-// TestStatusesOfPreFilter: the effect of each status, with upstream's messages.
+// TestStatusesOfPreFilter verifies the effect of each status, with upstream's messages.
 func TestStatusesOfPreFilter(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -79,7 +79,8 @@ func preferring(node string) func(fwk.CycleState, fwk.NodeInfo) (int64, *fwk.Sta
 	}
 }
 
-// TestStatusesOfFilter: a rejection counts by its reasons, anything else ends the attempt.
+// TestStatusesOfFilter verifies that a rejection counts by its reasons, anything else ends the
+// attempt.
 func TestStatusesOfFilter(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -104,7 +105,8 @@ func TestStatusesOfFilter(t *testing.T) {
 	}
 }
 
-// TestPluginsThatAskAPodToWaitAreNamed: exactly the plugins requesting it, at whichever point.
+// TestPluginsThatAskAPodToWaitAreNamed verifies that the decision names exactly the plugins
+// requesting it, at whichever point.
 func TestPluginsThatAskAPodToWaitAreNamed(t *testing.T) {
 	later := fwk.NewStatus(fwk.Pending, "later")
 	for point, a := range map[string]*fakePlugin{
@@ -141,8 +143,8 @@ type count int
 
 func (c count) Clone() fwk.StateData { return c }
 
-// TestNominatedPodsCountAsArrived: a node with a nominated pod of higher priority is filtered with
-// that pod on it, added by AddPod, and then without.
+// TestNominatedPodsCountAsArrived verifies that a node with a nominated pod of higher priority is
+// filtered with that pod on it, added by AddPod, and then without.
 func TestNominatedPodsCountAsArrived(t *testing.T) {
 	full := &fakePlugin{name: "A", filter: func(_ fwk.CycleState, _ *v1.Pod, n fwk.NodeInfo) *fwk.Status {
 		if len(n.GetPods()) > 1 {
@@ -162,8 +164,8 @@ func TestNominatedPodsCountAsArrived(t *testing.T) {
 	f.expect("result for one of higher priority", got, "n1")
 }
 
-// TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain: a host port of a removed guest that is also
-// used by a pod on the node stays taken.
+// TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain verifies that a host port of a removed guest
+// that is also used by a pod on the node stays taken.
 func TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain(t *testing.T) {
 	port := func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}} }
 	f := newConfigured(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: NodePorts}]}}", &fakePlugin{name: "A", quiet: true,
@@ -180,8 +182,8 @@ func TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain(t *testing.T) {
 	f.expect("node", got, "n1")
 }
 
-// TestVictimsOfPreemptionAreToldByRemovePodAndAddPod: the filter's own state determines which pods
-// may stay.
+// TestVictimsOfPreemptionAreToldByRemovePodAndAddPod verifies that the filter's own state
+// determines which pods may stay.
 func TestVictimsOfPreemptionAreToldByRemovePodAndAddPod(t *testing.T) {
 	plugin := oneOfAKind()
 	f := newFixture(t, plugin)
@@ -210,8 +212,8 @@ func TestVictimsOfPreemptionAreToldByRemovePodAndAddPod(t *testing.T) {
 	}
 }
 
-// TestPreemptionAsksFilterWherePreFilterRejected: like upstream, the verdict on the pod as a whole
-// does not count once pods have been removed hypothetically.
+// TestPreemptionAsksFilterWherePreFilterRejected verifies that like upstream, the verdict on the
+// pod as a whole does not count once pods have been removed hypothetically.
 func TestPreemptionAsksFilterWherePreFilterRejected(t *testing.T) {
 	a := &fakePlugin{name: "A",
 		preFilter: func(fwk.CycleState, *v1.Pod, []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {

@@ -109,8 +109,9 @@ func member(name, cpu string) *v1.Pod {
 	return p
 }
 
-// TestAPluginMakesRoomForAGroup: it sees the group and its own state, has the group decided in a
-// snapshot without one pod, sees the members again after undoing that, and nominates them.
+// TestAPluginMakesRoomForAGroup verifies that the plugin sees the group and its own state, has the
+// group decided in a snapshot without one pod, sees the members again after undoing that, and
+// nominates them.
 func TestAPluginMakesRoomForAGroup(t *testing.T) {
 	a := &groupPlugin{}
 	inGroupWorld(t, "plugins: {multiPoint: {enabled: [{name: A}]}}", []fwk.Plugin{a}, func(w *world) {
@@ -174,8 +175,8 @@ func TestAPluginMakesRoomForAGroup(t *testing.T) {
 	})
 }
 
-// TestMembersSeeWhatOthersHaveReserved: a plugin allowing two reservations does not let in a gang
-// of three.
+// TestMembersSeeWhatOthersHaveReserved verifies that a plugin allowing two reservations does not
+// let in a gang of three.
 func TestMembersSeeWhatOthersHaveReserved(t *testing.T) {
 	a := &groupPlugin{most: 2}
 	inGroupWorld(t, "plugins: {multiPoint: {enabled: [{name: A}]}}", []fwk.Plugin{a}, func(w *world) {
@@ -198,8 +199,8 @@ func TestMembersSeeWhatOthersHaveReserved(t *testing.T) {
 	})
 }
 
-// TestAPluginScoresPlacements: of two racks with room for the group, the plugin's preferred one
-// wins, even against the fuller one.
+// TestAPluginScoresPlacements verifies that of two racks with room for the group, the plugin's
+// preferred one wins, even against the fuller one.
 func TestAPluginScoresPlacements(t *testing.T) {
 	for _, best := range []string{"r1", "r2"} {
 		a := &groupPlugin{scores: map[string]int64{best: 100}}

@@ -123,7 +123,8 @@ func TestFiltersCanBeAskedWhileAPluginIsAskedAlone(t *testing.T) {
 	}
 }
 
-// TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood: Berth's own filters count them as well.
+// TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood verifies that Berth's own filters count them
+// as well.
 func TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood(t *testing.T) {
 	far := func(p *v1.Pod) {
 		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
@@ -207,8 +208,8 @@ func TestNominationsByPlugins(t *testing.T) {
 	}
 }
 
-// TestPodThatIsGoneIsNotNominated: a plugin's version of a pod may be outdated, and nothing would
-// end the nomination.
+// TestPodThatIsGoneIsNotNominated verifies this because a plugin's version of a pod may be
+// outdated, and nothing would end the nomination.
 func TestPodThatIsGoneIsNotNominated(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	f := newFixture(t, a)
@@ -236,7 +237,7 @@ func nominatedTo(node string, pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// TestWhatAHandleCannotGiveSaysSo: methods return no unexpected nil, and do not panic.
+// TestWhatAHandleCannotGiveSaysSo verifies that methods return no unexpected nil, and do not panic.
 func TestWhatAHandleCannotGiveSaysSo(t *testing.T) {
 	f := newFixture(t, &fakePlugin{name: "A"})
 	h := f.handle()
@@ -295,8 +296,9 @@ func (signing) SignPod(_ context.Context, p *v1.Pod) ([]fwk.SignFragment, *fwk.S
 	return []fwk.SignFragment{{Key: "sign", Value: p.Labels["sign"]}}, nil
 }
 
-// TestParallelismIsTheConfigurations: a plugin can look at the configured number of nodes in
-// parallel, even if it obtained the Parallelizer at its creation, before the whole file was read.
+// TestParallelismIsTheConfigurations verifies that a plugin can look at the configured number of
+// nodes in parallel, even if it obtained the Parallelizer at its creation, before the whole file
+// was read.
 func TestParallelismIsTheConfigurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := New(t.Context(), Options{Client: fake.NewClientset()})

@@ -173,9 +173,9 @@ func TestAPodGoesThroughAllExtensionPoints(t *testing.T) {
 	})
 }
 
-// TestWhatGoesWrongBehindTheDecisionIsTakenBack: the pod's condition has upstream's reason, the
-// room is free again, and the pod is retried: after an error as soon as its back-off ends, else on
-// an event that can help.
+// TestWhatGoesWrongBehindTheDecisionIsTakenBack verifies that the pod's condition has upstream's
+// reason, the room is free again, and the pod is retried: after an error as soon as its back-off
+// ends, else on an event that can help.
 func TestWhatGoesWrongBehindTheDecisionIsTakenBack(t *testing.T) {
 	no, broken := fwk.NewStatus(fwk.Unschedulable, "no"), fwk.AsStatus(errors.New("broken"))
 	for _, c := range []struct {
@@ -262,8 +262,8 @@ func TestPodsThatWaitAtPermit(t *testing.T) {
 	})
 }
 
-// TestAGroupIsBoundAsAWhole: a plugin such as coscheduling makes pods wait at Permit until their
-// whole group has nodes.
+// TestAGroupIsBoundAsAWhole verifies that a plugin such as coscheduling makes pods wait at Permit
+// until their whole group has nodes.
 func TestAGroupIsBoundAsAWhole(t *testing.T) {
 	var w *world
 	a := &fakePlugin{name: "A", quiet: true}
@@ -303,8 +303,8 @@ func TestAGroupIsBoundAsAWhole(t *testing.T) {
 	})
 }
 
-// TestAPluginPicksTheNodeForAPodThatFitsNowhere: its nomination is written to the pod, and its
-// message appended to the reasons.
+// TestAPluginPicksTheNodeForAPodThatFitsNowhere verifies that the plugin's nomination is written to
+// the pod, and its message appended to the reasons.
 func TestAPluginPicksTheNodeForAPodThatFitsNowhere(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	inWorld(t, "plugins: {postFilter: {enabled: [{name: A}], disabled: [{name: DefaultPreemption}]}}", []fwk.Plugin{a}, func(w *world) {
@@ -365,9 +365,9 @@ func (b bursting) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint,
 	}}, nil
 }
 
-// TestAPanicOutsideOfAttemptsEndsNothing: the call fails and is counted. A pod stays gated if its
-// gate panicked, and is tried if its hint panicked; reservations are given back, and other pods are
-// placed.
+// TestAPanicOutsideOfAttemptsEndsNothing verifies that the call fails and is counted. A pod stays
+// gated if its gate panicked, and is tried if its hint panicked; reservations are given back, and
+// other pods are placed.
 func TestAPanicOutsideOfAttemptsEndsNothing(t *testing.T) {
 	const refused = "bad SchedulerError: running Permit plugin \"A\": not this one"
 	for point, want := range map[string]string{

@@ -61,7 +61,7 @@ func TestASingleFeasibleNodeIsNotScored(t *testing.T) {
 	f.expect("calls", f.taken(), "A PreFilter p; B PreFilter p; A Filter n1 ; B Filter n1 ")
 }
 
-// TestStatusesOfScoring: failures are errors with upstream's messages.
+// TestStatusesOfScoring verifies that failures are errors with upstream's messages.
 func TestStatusesOfScoring(t *testing.T) {
 	broken := fwk.AsStatus(errors.New("broken"))
 	for _, c := range []struct {

@@ -111,8 +111,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestPluginsKeepTheirPlaceAmongBerthsOwn: filters run in the order of the file, and the first one
-// rejecting a node gives the reason.
+// TestPluginsKeepTheirPlaceAmongBerthsOwn verifies that filters run in the order of the file, and
+// the first one rejecting a node gives the reason.
 func TestPluginsKeepTheirPlaceAmongBerthsOwn(t *testing.T) {
 	for order, want := range map[string]string{
 		"[{name: A}, {name: NodeResourcesFit}]": "1 says A", "[{name: NodeResourcesFit}, {name: A}]": "1 Insufficient cpu",
@@ -187,8 +187,8 @@ func TestInformersAreMadeOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-// TestSetEndsThoughAnEventHandlerDoesNotReturn: a configuration without the plugin takes effect,
-// and a stopping scheduler ends.
+// TestSetEndsThoughAnEventHandlerDoesNotReturn verifies that a configuration without the plugin
+// takes effect, and a stopping scheduler ends.
 func TestSetEndsThoughAnEventHandlerDoesNotReturn(t *testing.T) {
 	t.Run("with a pod under way", func(t *testing.T) { endsThoughAHandlerDoesNotReturn(t, true) })
 	t.Run("without", func(t *testing.T) { endsThoughAHandlerDoesNotReturn(t, false) })
@@ -274,7 +274,7 @@ func TestObjectsThatWereShownBeforeTheyWereNeededAreListed(t *testing.T) {
 	}
 }
 
-// TestWhatGoesWhileItIsListedIsNotKept: nothing would ever remove it.
+// TestWhatGoesWhileItIsListedIsNotKept verifies this because nothing would ever remove it.
 func TestWhatGoesWhileItIsListedIsNotKept(t *testing.T) {
 	store := NewStore()
 	client := fake.NewClientset(pod("p", "1", on("n1")), pod("q", "1", on("n1")), pod("r", "1", on("n1")))

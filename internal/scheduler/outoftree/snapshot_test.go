@@ -13,8 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// TestTheSnapshotIsTheStateAtTheDecision: assumed pods are in it, and it does not change while the
-// pod is scheduled.
+// TestTheSnapshotIsTheStateAtTheDecision verifies that the snapshot includes assumed pods, and does
+// not change while the pod is scheduled.
 func TestTheSnapshotIsTheStateAtTheDecision(t *testing.T) {
 	f := newFixture(t, &fakePlugin{name: "A", quiet: true})
 	f.node("n1", 4)
@@ -140,8 +140,8 @@ func TestListsOfTheSnapshot(t *testing.T) {
 	}
 }
 
-// TestANodeInfoThatPluginsChange: a copy counts added and removed pods, and the original does not
-// change.
+// TestANodeInfoThatPluginsChange verifies that a copy counts added and removed pods, and the
+// original does not change.
 func TestANodeInfoThatPluginsChange(t *testing.T) {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	port := func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}} }

@@ -29,11 +29,11 @@ var (
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 
-// TestChaos: requests are refused, lost, delayed, or carried out without a response; watches break,
-// lag or must be restarted; nodes and pods are added and removed; schedulers are stopped and
-// started. Once all is calm again, every pod is on a node allowed by the plain evaluator or pending
-// because the evaluator forbids all of them, nodes are never overcommitted, and every counted pod
-// exists.
+// TestChaos runs pods while requests are refused, lost, delayed, or carried out without a response;
+// watches break, lag or must be restarted; nodes and pods are added and removed; schedulers are
+// stopped and started. Once all is calm again, every pod is on a node allowed by the plain
+// evaluator or pending because the evaluator forbids all of them, nodes are never overcommitted,
+// and every counted pod exists.
 func TestChaos(t *testing.T) {
 	for seed := *chaosSeed; seed < *chaosSeed+uint64(*chaosRuns); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

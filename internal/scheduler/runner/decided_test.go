@@ -102,8 +102,8 @@ func TestPodsThatWereNotDecidedAreTold(t *testing.T) {
 	})
 }
 
-// TestWhatIsRememberedIsBounded: only the last placed pods are remembered, and deleted pods not at
-// all.
+// TestWhatIsRememberedIsBounded verifies that only the last placed pods are remembered, and deleted
+// pods not at all.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
@@ -129,7 +129,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	})
 }
 
-// TestABindingThatIsTakenBackIsTold: the last decision is not the abandoned placement.
+// TestABindingThatIsTakenBackIsTold verifies that the last decision is not the abandoned placement.
 func TestABindingThatIsTakenBackIsTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "A", refuse: "permit"}

@@ -102,8 +102,9 @@ func TestClaimOfAGroupIsReservedOnce(t *testing.T) {
 	})
 }
 
-// TestLastOfAGroupReleasesItsClaim: a member whose binding fails leaves the reservation to the rest
-// of the group; the last member removes it, and a returning member reserves the claim again.
+// TestLastOfAGroupReleasesItsClaim verifies that a member whose binding fails leaves the
+// reservation to the rest of the group; the last member removes it, and a returning member reserves
+// the claim again.
 func TestLastOfAGroupReleasesItsClaim(t *testing.T) {
 	for refused, releases := range map[int]int32{1: 0, 2: 1} {
 		t.Run(fmt.Sprintf("%d of 2 refused", refused), func(t *testing.T) {
@@ -126,7 +127,8 @@ func TestLastOfAGroupReleasesItsClaim(t *testing.T) {
 	}
 }
 
-// TestReservationOfAGroupSurvivesARestart: the claim was reserved and no member bound.
+// TestReservationOfAGroupSurvivesARestart covers the case that the claim was reserved and no member
+// bound.
 func TestReservationOfAGroupSurvivesARestart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {

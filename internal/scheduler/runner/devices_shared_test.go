@@ -42,8 +42,8 @@ func (w *world) reservedFor() (pods []string) {
 	return pods
 }
 
-// TestPodsOfAClaimAreReservedTogether: the pod writing the claim adds the reservations of the
-// waiting pods.
+// TestPodsOfAClaimAreReservedTogether verifies that the pod writing the claim adds the reservations
+// of the waiting pods.
 func TestPodsOfAClaimAreReservedTogether(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var writes atomic.Int32
@@ -65,8 +65,8 @@ func TestPodsOfAClaimAreReservedTogether(t *testing.T) {
 	})
 }
 
-// TestWriteForSeveralPodsFails: pods with their reservation in another pod's failed write do not
-// fail with it, whatever became of that write.
+// TestWriteForSeveralPodsFails verifies that pods with their reservation in another pod's failed
+// write do not fail with it, whatever became of that write.
 func TestWriteForSeveralPodsFails(t *testing.T) {
 	const second = time.Second
 	for name, fault := range map[string]fakeapi.Fault{
@@ -98,8 +98,8 @@ func TestWriteForSeveralPodsFails(t *testing.T) {
 	}
 }
 
-// TestOutageWhileAClaimIsWritten: it is unknown whether the allocation was written, and all pods
-// have been deleted. Once the API server is back, the allocation is written.
+// TestOutageWhileAClaimIsWritten covers the case that it is unknown whether the allocation was
+// written, and all pods have been deleted. Once the API server is back, the allocation is written.
 func TestOutageWhileAClaimIsWritten(t *testing.T) {
 	for _, pods := range []int{1, 30} {
 		t.Run(fmt.Sprint(pods, " pods"), func(t *testing.T) {
@@ -127,8 +127,8 @@ func TestOutageWhileAClaimIsWritten(t *testing.T) {
 	}
 }
 
-// TestPodGoesWhileAnotherWritesForIt: its reservation is given back, whether it was in that write
-// or only waited for it.
+// TestPodGoesWhileAnotherWritesForIt verifies that the deleted pod's reservation is given back,
+// whether it was in that write or only waited for it.
 func TestPodGoesWhileAnotherWritesForIt(t *testing.T) {
 	for name, of := range map[string]func(*http.Request, string) bool{"in the write": isClaimStatus, "waiting": isClaimUpdate} {
 		for how, fault := range map[string]fakeapi.Fault{"late": {Late: 10 * time.Second}, "slow": {Slow: 10 * time.Second}} {
@@ -164,9 +164,9 @@ func TestPodGoesWhileAnotherWritesForIt(t *testing.T) {
 	}
 }
 
-// TestRestartWithAReservedClaim: a scheduler that ended before the binding leaves allocated and
-// reserved claims behind. The next scheduler binds the pods to the node of the devices and writes
-// nothing.
+// TestRestartWithAReservedClaim verifies that a scheduler that ended before the binding leaves
+// allocated and reserved claims behind. The next scheduler binds the pods to the node of the
+// devices and writes nothing.
 func TestRestartWithAReservedClaim(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault { return fakeapi.Fault{Lost: isBinding(r, "")} })
@@ -185,8 +185,8 @@ func TestRestartWithAReservedClaim(t *testing.T) {
 	})
 }
 
-// TestClaimThatIsOnlyWrittenNominatesNoPod: for such a pod only the claim and the binding are
-// written; a pod waiting for its device to get ready is nominated.
+// TestClaimThatIsOnlyWrittenNominatesNoPod verifies that for such a pod only the claim and the
+// binding are written; a pod waiting for its device to get ready is nominated.
 func TestClaimThatIsOnlyWrittenNominatesNoPod(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {

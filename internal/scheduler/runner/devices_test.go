@@ -79,9 +79,9 @@ func (w *world) claim(name string) *resourcev1.ResourceClaim {
 	return nil
 }
 
-// TestClaimIsWrittenBeforeTheBinding: allocation, reservation and finalizer are there when the pod
-// is bound, and the device is not allocated twice; a pod with a missing claim waits until the claim
-// is created.
+// TestClaimIsWrittenBeforeTheBinding verifies that allocation, reservation and finalizer are there
+// when the pod is bound, and the device is not allocated twice; a pod with a missing claim waits
+// until the claim is created.
 func TestClaimIsWrittenBeforeTheBinding(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "9"), aNode("m", "9"))
@@ -115,8 +115,8 @@ func isClaimUpdate(r *http.Request, claim string) bool {
 	return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/resourceclaims/"+claim)
 }
 
-// TestClaimMadeAnewUnderItsName: the decision about the first claim is not written to the second,
-// which has a different request.
+// TestClaimMadeAnewUnderItsName verifies that the decision about the first claim is not written to
+// the second, which has a different request.
 func TestClaimMadeAnewUnderItsName(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isClaimUpdate(r, "c") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -168,8 +168,8 @@ func TestClaimIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestLateWatchDoesNotGiveADeviceTwice: while the claims' watch shows the state before the
-// allocation, the device stays taken.
+// TestLateWatchDoesNotGiveADeviceTwice verifies that while the claims' watch shows the state before
+// the allocation, the device stays taken.
 func TestLateWatchDoesNotGiveADeviceTwice(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "9"), aNode("m", "9"))
@@ -203,8 +203,8 @@ func (m *made) MadeClaim(ok bool) {
 	}
 }
 
-// TestExtendedResourceFromDevices: a claim is created for the pod, and the pod's status names it
-// for the kubelet.
+// TestExtendedResourceFromDevices verifies that a claim is created for the pod, and the pod's
+// status names it for the kubelet.
 func TestExtendedResourceFromDevices(t *testing.T) {
 	inWorld(t, func(w *world) {
 		name := "example.com/gpu"
@@ -262,9 +262,9 @@ func (a *attempts) Attempted(_ string, result cycle.Result, _ time.Duration) {
 	a.ended[result]++
 }
 
-// TestSharedClaimIsProtected: pods sharing a decided but unwritten claim do not overtake its
-// finalizer, whichever pod is ready first, and never take each other's allocation for a foreign
-// one.
+// TestSharedClaimIsProtected verifies that pods sharing a decided but unwritten claim do not
+// overtake its finalizer, whichever pod is ready first, and never take each other's allocation for
+// a foreign one.
 func TestSharedClaimIsProtected(t *testing.T) {
 	const pods = 30
 	for name, late := range map[string]func(*http.Request) bool{
@@ -302,8 +302,8 @@ func TestSharedClaimIsProtected(t *testing.T) {
 	}
 }
 
-// TestSharedClaimOutlivesItsFirstPod: a decision made for a pod deleted later stays valid for the
-// pods sharing the claim, until they are deleted as well.
+// TestSharedClaimOutlivesItsFirstPod verifies that a decision made for a pod deleted later stays
+// valid for the pods sharing the claim, until they are deleted as well.
 func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		t.Run(fmt.Sprintf("both gone %t", both), func(t *testing.T) {
@@ -343,8 +343,8 @@ func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
 	}
 }
 
-// TestAllocationTakenBackIsNotWrittenAgain: pods sharing an allocated claim have no right to its
-// devices once these were given up.
+// TestAllocationTakenBackIsNotWrittenAgain verifies that pods sharing an allocated claim have no
+// right to its devices once these were given up.
 func TestAllocationTakenBackIsNotWrittenAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isLateClaim(r, "b") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -379,9 +379,9 @@ func isPodPatch(r *http.Request, pod string) bool {
 	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/pods/"+pod+"/status")
 }
 
-// TestWhatIsGivenBackHelpsWhoWaitsForIt: a pod with a reserved device or volume is deleted before
-// the reservation is written. The API never shows it, and the pod waiting for it is tried all the
-// same.
+// TestWhatIsGivenBackHelpsWhoWaitsForIt verifies that a pod with a reserved device or volume is
+// deleted before the reservation is written. The API never shows it, and the pod waiting for it is
+// tried all the same.
 func TestWhatIsGivenBackHelpsWhoWaitsForIt(t *testing.T) {
 	inTurn := func(t *testing.T, objects []fakeapi.Object, use func(pod *v1.Pod, claim string) *v1.Pod, has func(w *world) bool) {
 		inWorld(t, func(w *world) {

@@ -60,9 +60,9 @@ func unheardWrite(write, read fakeapi.Fault, unread time.Duration) func(*http.Re
 	}
 }
 
-// TestUnheardAllocationIsGivenToNobodyElse: the API server carries out the write of an allocation,
-// and the response is lost. A pod waiting for the device is decided before the watch shows the
-// allocation.
+// TestUnheardAllocationIsGivenToNobodyElse covers the case that the API server carries out the
+// write of an allocation, and the response is lost. A pod waiting for the device is decided before
+// the watch shows the allocation.
 func TestUnheardAllocationIsGivenToNobodyElse(t *testing.T) {
 	const second = time.Second
 	unheard := fakeapi.Fault{Late: second, Unanswered: true}
@@ -93,8 +93,8 @@ func TestUnheardAllocationIsGivenToNobodyElse(t *testing.T) {
 	}
 }
 
-// TestPodGoesDuringItsUnheardWrite: if the write was carried out, the reservation is given back; if
-// not, another pod gets the device once the write can no longer be carried out.
+// TestPodGoesDuringItsUnheardWrite verifies that if the write was carried out, the reservation is
+// given back; if not, another pod gets the device once the write can no longer be carried out.
 func TestPodGoesDuringItsUnheardWrite(t *testing.T) {
 	for name, fault := range map[string]fakeapi.Fault{
 		"carried out": {Late: 2 * time.Second, Unanswered: true}, "lost": {Late: 2 * time.Second, Lost: true},
@@ -135,8 +135,8 @@ func TestPodGoesDuringItsUnheardWrite(t *testing.T) {
 	}
 }
 
-// TestClaimGoesDuringItsUnheardWrite: its device is free again once the claim is read, or at the
-// latest when the watch shows its deletion.
+// TestClaimGoesDuringItsUnheardWrite verifies that the claim's device is free again once the claim
+// is read, or at the latest when the watch shows its deletion.
 func TestClaimGoesDuringItsUnheardWrite(t *testing.T) {
 	for name, read := range map[string]fakeapi.Fault{"read later": {Lost: true}, "not to be read": {Status: http.StatusForbidden}} {
 		t.Run(name, func(t *testing.T) {
@@ -164,8 +164,8 @@ func TestClaimGoesDuringItsUnheardWrite(t *testing.T) {
 	}
 }
 
-// TestRestartDuringAnUnheardWrite: the scheduler ends in time although it cannot determine the
-// outcome of the write, and the next scheduler relies on its list.
+// TestRestartDuringAnUnheardWrite verifies that the scheduler ends in time although it cannot
+// determine the outcome of the write, and the next scheduler relies on its list.
 func TestRestartDuringAnUnheardWrite(t *testing.T) {
 	for name, fault := range map[string]fakeapi.Fault{"unheard": {Unanswered: true}, "hangs": {Slow: time.Hour}} {
 		t.Run(name, func(t *testing.T) {

@@ -189,8 +189,8 @@ func TestPluginIsAskedAtEveryPoint(t *testing.T) {
 	})
 }
 
-// TestFailureIsTakenBackInReverse: wherever the attempt fails, all reservations are given back, the
-// last one first, and the room is free.
+// TestFailureIsTakenBackInReverse verifies that wherever the attempt fails, all reservations are
+// given back, the last one first, and the room is free.
 func TestFailureIsTakenBackInReverse(t *testing.T) {
 	for point, text := range map[string]string{
 		"reserve": "Unschedulable: 0/1 nodes are available: 1 not now.",
@@ -308,8 +308,8 @@ func TestGateFromOutside(t *testing.T) {
 	})
 }
 
-// TestProfilesChangeUnderLoad: pods being bound finish, waiting pods are tried with the new
-// profiles, pods of removed profiles are ignored, and pods of added profiles are scheduled.
+// TestProfilesChangeUnderLoad verifies that pods being bound finish, waiting pods are tried with
+// the new profiles, pods of removed profiles are ignored, and pods of added profiles are scheduled.
 func TestProfilesChangeUnderLoad(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 5 * time.Second}))
@@ -451,8 +451,8 @@ func (x *dawdles) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	return nil
 }
 
-// TestASlowPluginHoldsUpDecisionsAndNotBindings: the binding of a pod decided before is sent
-// meanwhile; events from the watch are taken in afterwards.
+// TestASlowPluginHoldsUpDecisionsAndNotBindings verifies that the binding of a pod decided before
+// is sent meanwhile; events from the watch are taken in afterwards.
 func TestASlowPluginHoldsUpDecisionsAndNotBindings(t *testing.T) {
 	inWorld(t, func(w *world) {
 		x := &dawdles{&outsider{name: "X"}}

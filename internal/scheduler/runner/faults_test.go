@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestBindingThatFails: whatever the API server's response, the pod is bound once, to a node with
-// room, and every counted pod exists.
+// TestBindingThatFails verifies that, whatever the API server's response, the pod is bound once, to
+// a node with room, and every counted pod exists.
 func TestBindingThatFails(t *testing.T) {
 	for name, f := range map[string]fakeapi.Fault{
 		"conflict":           {Status: http.StatusConflict},
@@ -71,9 +71,9 @@ func (r *refusals) BindRefused(reason string) {
 	r.reasons = append(r.reasons, reason)
 }
 
-// TestBindingThatWasTakenAfterAll: the first try is given up, but carried out just before the
-// second, which is refused for that reason. The pod is on its node: no condition and no event
-// report a failure, and only the try already failed by then is counted as failed.
+// TestBindingThatWasTakenAfterAll covers a binding whose first try is given up, but carried out
+// just before the second, which is refused for that reason. The pod is on its node: no condition
+// and no event report a failure, and only the try already failed by then is counted as failed.
 func TestBindingThatWasTakenAfterAll(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := aPod("a", "1")
@@ -113,8 +113,8 @@ func TestBindingThatWasTakenAfterAll(t *testing.T) {
 	})
 }
 
-// TestRoomIsKeptWhileABindingIsInDoubt: the binding was carried out, the response was lost, and the
-// API server is unreachable. Until it is back, the room stays taken.
+// TestRoomIsKeptWhileABindingIsInDoubt covers the case that the binding was carried out, the
+// response was lost, and the API server is unreachable. Until it is back, the room stays taken.
 func TestRoomIsKeptWhileABindingIsInDoubt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -165,8 +165,8 @@ func TestPodDeletedWhileItIsBound(t *testing.T) {
 	})
 }
 
-// TestPodMadeAnewUnderItsName: the binding decided for the first pod must not reach the second, and
-// the second is scheduled itself.
+// TestPodMadeAnewUnderItsName verifies that the binding decided for the first pod must not reach
+// the second, and the second is scheduled itself.
 func TestPodMadeAnewUnderItsName(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -191,7 +191,8 @@ func TestPodMadeAnewUnderItsName(t *testing.T) {
 	})
 }
 
-// TestNodeGoneBeforeTheBinding: pods with a binding that has not begun are decided again.
+// TestNodeGoneBeforeTheBinding verifies that pods with a binding that has not begun are decided
+// again.
 func TestNodeGoneBeforeTheBinding(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(4, func(r *http.Request) bool { return isBinding(r, "") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -248,8 +249,8 @@ func TestLostWatches(t *testing.T) {
 	}
 }
 
-// TestNothingIsDecidedBeforeAllIsKnown: a pod without a fitting node among those known so far is
-// not reported as unschedulable.
+// TestNothingIsDecidedBeforeAllIsKnown verifies that a pod without a fitting node among those known
+// so far is not reported as unschedulable.
 func TestNothingIsDecidedBeforeAllIsKnown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		begun := time.Now()
@@ -269,8 +270,8 @@ func TestNothingIsDecidedBeforeAllIsKnown(t *testing.T) {
 	})
 }
 
-// TestEndWithBindingsUnderWay: each binding is finished or never begun, and the next scheduler
-// takes care of the rest.
+// TestEndWithBindingsUnderWay verifies that each binding is finished or never begun, and the next
+// scheduler takes care of the rest.
 func TestEndWithBindingsUnderWay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -327,8 +328,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestPodBoundBySomebodyElse: the room counted for it on another node is free again, and the room
-// on its node is taken.
+// TestPodBoundBySomebodyElse verifies that the room counted for it on another node is free again,
+// and the room on its node is taken.
 func TestPodBoundBySomebodyElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 5 * time.Second}))
@@ -353,7 +354,8 @@ func TestPodBoundBySomebodyElse(t *testing.T) {
 	})
 }
 
-// TestBindingThatNoWatchShows: it stays counted until a list shows what became of the pod.
+// TestBindingThatNoWatchShows verifies that the binding stays counted until a list shows what
+// became of the pod.
 func TestBindingThatNoWatchShows(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := aPod("a", "1")
@@ -383,8 +385,8 @@ func TestBindingThatNoWatchShows(t *testing.T) {
 	})
 }
 
-// TestStandby: a scheduler that does not lead follows the cluster and writes nothing; once it
-// leads, it continues where the other one stopped.
+// TestStandby verifies that a scheduler that does not lead follows the cluster and writes nothing;
+// once it leads, it continues where the other one stopped.
 func TestStandby(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
@@ -406,8 +408,8 @@ func TestStandby(t *testing.T) {
 	})
 }
 
-// TestNewLeaderListsAnew: the watch of a newly elected scheduler has not shown the previous
-// leader's bindings yet.
+// TestNewLeaderListsAnew verifies that the watch of a newly elected scheduler has not shown the
+// previous leader's bindings yet.
 func TestNewLeaderListsAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
@@ -424,8 +426,8 @@ func TestNewLeaderListsAnew(t *testing.T) {
 	})
 }
 
-// TestNewLeaderListsClaimsAnew: claims, like pods, may have changed beyond the state shown by their
-// watch.
+// TestNewLeaderListsClaimsAnew verifies that claims, like pods, may have changed beyond the state
+// shown by their watch.
 func TestNewLeaderListsClaimsAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
@@ -452,8 +454,8 @@ func TestNewLeaderListsClaimsAnew(t *testing.T) {
 	})
 }
 
-// TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater: the caller got an error saying that it
-// is not in use.
+// TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater verifies this because the caller got an
+// error saying that it is not in use.
 func TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Lost: true} }) // nothing begins without the API server
@@ -471,8 +473,8 @@ func TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater(t *testing.T) {
 	})
 }
 
-// TestNominationThatIsNotTakenIsWrittenAgain: the core reports it once, and autoscalers read it.
-// News learned meanwhile is written with it.
+// TestNominationThatIsNotTakenIsWrittenAgain verifies the retry: the core reports a nomination
+// once, and autoscalers read it. News learned meanwhile is written with it.
 func TestNominationThatIsNotTakenIsWrittenAgain(t *testing.T) {
 	for name, f := range map[string]fakeapi.Fault{
 		"refused": {Status: 500}, "lost": {Lost: true}, "unanswered": {Unanswered: true},
@@ -491,8 +493,8 @@ func TestNominationThatIsNotTakenIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// TestStatusOfAPodThatIsGoneIsNotWrittenForEver: the retries end when a watch or the API server
-// reports the deletion.
+// TestStatusOfAPodThatIsGoneIsNotWrittenForEver verifies that the retries end when a watch or the
+// API server reports the deletion.
 func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 	for _, shown := range []bool{true, false} {
 		inWorld(t, func(w *world) {
@@ -532,8 +534,8 @@ func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 	}
 }
 
-// TestAConflictThatIsNotAboutTheVersionEndsAWrite: a webhook may respond with conflicts over and
-// over.
+// TestAConflictThatIsNotAboutTheVersionEndsAWrite verifies this because a webhook may respond with
+// conflicts over and over.
 func TestAConflictThatIsNotAboutTheVersionEndsAWrite(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var tries atomic.Int32

@@ -175,8 +175,8 @@ func TestRoomThatWasTakenIsNotKeptAgain(t *testing.T) {
 	})
 }
 
-// TestRoomIsNotForAnotherNamespace: creators of pods may name any controller as their owner, and
-// must not get another namespace's room with that.
+// TestRoomIsNotForAnotherNamespace verifies this because creators of pods may name any controller
+// as their owner, and must not get another namespace's room with that.
 func TestRoomIsNotForAnotherNamespace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ofReplicaSet := func(pod *v1.Pod) *v1.Pod {

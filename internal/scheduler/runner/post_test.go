@@ -129,7 +129,7 @@ func TestRefusalsAreTheAPIServersOwn(t *testing.T) {
 	}
 }
 
-// TestComesBackWhenTold: a client sending too much gets a Retry-After.
+// TestComesBackWhenTold covers a Retry-After: a client sending too much gets a Retry-After.
 func TestComesBackWhenTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answers{list: []answer{{code: 429, retryAfter: "2"}, {code: 503, retryAfter: "1"}, {code: 201}}}
@@ -153,7 +153,8 @@ func TestComesBackWhenTold(t *testing.T) {
 	})
 }
 
-// TestAPostFollowsARedirect: a proxy may send a request elsewhere, as with any client.
+// TestAPostFollowsARedirect verifies this because a proxy may send a request elsewhere, as with any
+// client.
 func TestAPostFollowsARedirect(t *testing.T) {
 	a := &answers{list: []answer{{code: http.StatusTemporaryRedirect, location: "http://other/"}, {code: http.StatusTemporaryRedirect, location: "http://other/"}, {code: 201}}}
 	if err := a.poster(t, "http://fake", "").postBinding(t.Context(), aBinding()); err != nil {
@@ -164,8 +165,8 @@ func TestAPostFollowsARedirect(t *testing.T) {
 	}
 }
 
-// TestBindingsAreTheSchedulersOwn: they use the connections of events, but must not appear as the
-// event client's in an audit log.
+// TestBindingsAreTheSchedulersOwn verifies that bindings use the connections of events, but must
+// not appear as the event client's in an audit log.
 func TestBindingsAreTheSchedulersOwn(t *testing.T) {
 	a := &answers{list: []answer{{code: http.StatusCreated}}}
 	through := func(agent string) kubernetes.Interface {

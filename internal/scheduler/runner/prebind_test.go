@@ -11,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// TestPluginsThatMayShareTheirTimeDo: only plugins adjacent in the profile run in parallel.
+// TestPluginsThatMayShareTheirTimeDo verifies that only plugins adjacent in the profile run in
+// parallel.
 func TestPluginsThatMayShareTheirTimeDo(t *testing.T) {
 	const second = time.Second
 	for _, c := range []struct {

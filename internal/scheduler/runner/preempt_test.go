@@ -46,8 +46,8 @@ func hasCondition(p *v1.Pod, kind v1.PodConditionType, reason, message string) b
 	return false
 }
 
-// TestVictimsAreRemovedOnce: every victim gets the reason in its status and is deleted once,
-// however long that takes and however often something happens meanwhile; the pod waits with a
+// TestVictimsAreRemovedOnce verifies that every victim gets the reason in its status and is deleted
+// once, however long that takes and however often something happens meanwhile; the pod waits with a
 // nominated node, and is bound to it when the victims have ended.
 func TestVictimsAreRemovedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -99,7 +99,7 @@ func TestVictimsAreRemovedOnce(t *testing.T) {
 	})
 }
 
-// TestVictimThatCannotBeRemoved: the pod retries until it works.
+// TestVictimThatCannotBeRemoved verifies that the pod retries until it works.
 func TestVictimThatCannotBeRemoved(t *testing.T) {
 	for _, method := range []string{http.MethodPatch, http.MethodDelete} {
 		inWorld(t, func(w *world) {
@@ -111,8 +111,8 @@ func TestVictimThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// TestLowerNominatedPodMovesOn: a pod waiting for the same node with lower priority loses its
-// nomination.
+// TestLowerNominatedPodMovesOn verifies that a pod waiting for the same node with lower priority
+// loses its nomination.
 func TestLowerNominatedPodMovesOn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(slow(aPod("v", "1")), "n"), withPriority(aPod("low", "1"), 5))
@@ -144,8 +144,8 @@ func TestNominationEnds(t *testing.T) {
 	})
 }
 
-// TestNominatedPodIsAGuestAsItIsNow: decisions about other pods use the labels changed while it
-// waits for its room.
+// TestNominatedPodIsAGuestAsItIsNow verifies that decisions about other pods use the labels changed
+// while it waits for its room.
 func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withPriority(aPod("p", "1"), 5)
@@ -164,8 +164,8 @@ func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
 	})
 }
 
-// TestPodOnItsWayIsPreemptedInMemory: a pod waiting at Permit returns to the queue instead of being
-// deleted.
+// TestPodOnItsWayIsPreemptedInMemory verifies that a pod waiting at Permit returns to the queue
+// instead of being deleted.
 func TestPodOnItsWayIsPreemptedInMemory(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "O", wait: time.Hour}
@@ -181,8 +181,8 @@ func TestPodOnItsWayIsPreemptedInMemory(t *testing.T) {
 	})
 }
 
-// TestBudgetsThatPreemptionMustNotBreak: with the profile's option the pod waits until the budget
-// allows it.
+// TestBudgetsThatPreemptionMustNotBreak verifies that with the profile's option the pod waits until
+// the budget allows it.
 func TestBudgetsThatPreemptionMustNotBreak(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		inWorld(t, func(w *world) {

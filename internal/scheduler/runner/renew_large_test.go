@@ -27,8 +27,8 @@ import (
 // another file.
 const mostHeld = 100 * time.Millisecond
 
-// TestAnotherFileHoldsNobodyUp: a journal continues in another file, which begins with everything
-// stored by a tenant, and meanwhile the owner never computes for long.
+// TestAnotherFileHoldsNobodyUp verifies that a journal continues in another file, which begins with
+// everything stored by a tenant, and meanwhile the owner never computes for long.
 func TestAnotherFileHoldsNobodyUp(t *testing.T) {
 	// The race detector is run with -short, and takes several times as long.
 	if testing.Short() {

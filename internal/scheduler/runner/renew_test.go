@@ -21,8 +21,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestAJournalGoesOnWithAnotherCore: waiting pods keep waiting and are placed when there is room,
-// no pod gets bound twice, and each file is replayed independently to the same bytes.
+// TestAJournalGoesOnWithAnotherCore verifies that waiting pods keep waiting and are placed when
+// there is room, no pod gets bound twice, and each file is replayed independently to the same
+// bytes.
 func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -58,8 +59,8 @@ func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 	})
 }
 
-// TestAnotherCoreKnowsHowPodsWait: a journal continuing in another file ends no pod's back-off, and
-// causes no attempts at pods waiting for something else.
+// TestAnotherCoreKnowsHowPodsWait verifies that a journal continuing in another file ends no pod's
+// back-off, and causes no attempts at pods waiting for something else.
 func TestAnotherCoreKnowsHowPodsWait(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -99,8 +100,8 @@ func TestAnotherCoreKnowsHowPodsWait(t *testing.T) {
 	})
 }
 
-// TestAJournalIsBoundedWhileAListFails: without calm no new file follows, and the current one ends
-// at half of the limit. Pods are scheduled all the same.
+// TestAJournalIsBoundedWhileAListFails verifies that without calm no new file follows, and the
+// current one ends at half of the limit. Pods are scheduled all the same.
 func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -143,9 +144,9 @@ func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 	})
 }
 
-// TestAnotherCoreKnowsWhatWasSeenMeanwhile: another core is ready to take over, but must not while
-// a list fails. Nodes and pods are added and removed, and pods are decided. Once it takes over, it
-// knows everything.
+// TestAnotherCoreKnowsWhatWasSeenMeanwhile verifies that another core is ready to take over, but
+// must not while a list fails. Nodes and pods are added and removed, and pods are decided. Once it
+// takes over, it knows everything.
 func TestAnotherCoreKnowsWhatWasSeenMeanwhile(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 1 << 30, Age: 40 * time.Minute} // due after ten

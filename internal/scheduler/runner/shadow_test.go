@@ -29,8 +29,8 @@ func (l *shadowLog) Bound(pod *v1.Pod, node string, evaluation *decide.Evaluatio
 	}
 }
 
-// TestAShadowJudgesWhatOthersBindAndWritesNothing: a scheduler that never leads writes nothing, and
-// judges other schedulers' bindings by the state of the cluster before each.
+// TestAShadowJudgesWhatOthersBindAndWritesNothing verifies that a scheduler that never leads writes
+// nothing, and judges other schedulers' bindings by the state of the cluster before each.
 func TestAShadowJudgesWhatOthersBindAndWritesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var seen shadowLog
@@ -77,7 +77,7 @@ func TestAShadowJudgesWhatItHasSeenWhenItIsStopped(t *testing.T) {
 	})
 }
 
-// TestNothingIsLostWhenTheWallClockIsSet: work due when the change is noticed is done.
+// TestNothingIsLostWhenTheWallClockIsSet verifies that work due when the change is noticed is done.
 func TestNothingIsLostWhenTheWallClockIsSet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var seen shadowLog

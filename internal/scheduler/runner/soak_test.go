@@ -20,8 +20,8 @@ import (
 
 var soak = flag.Duration("soak", time.Hour, "virtual time of TestSoak; 24h takes some minutes")
 
-// TestSoak: churn for hours. Memory does not grow in the second half, state of deleted objects is
-// dropped, and goroutines do not leak (the bubble fails otherwise, at the end as well).
+// TestSoak runs churn for hours. Memory does not grow in the second half, state of deleted objects
+// is dropped, and goroutines do not leak (the bubble fails otherwise, at the end as well).
 func TestSoak(t *testing.T) {
 	inWorld(t, func(w *world) {
 		rng := rand.New(rand.NewPCG(3, 3))

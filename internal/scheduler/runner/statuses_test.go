@@ -26,8 +26,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken: it does not wait for the retry of the older
-// one, and content found only in the older one is not lost.
+// TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken verifies that the newer status does not wait
+// for the retry of the older one, and content found only in the older one is not lost.
 func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -80,7 +80,8 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 	})
 }
 
-// TestTheCoreHearsOfTheWallClock: it is set while the scheduler runs, and conditions have its time.
+// TestTheCoreHearsOfTheWallClock verifies that the wall clock's lead is set while the scheduler
+// runs, and conditions have its time.
 func TestTheCoreHearsOfTheWallClock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var set atomic.Int64
@@ -113,9 +114,9 @@ func TestTheCoreHearsOfTheWallClock(t *testing.T) {
 	})
 }
 
-// TestWhatMayBeLateIsWrittenAtABoundedRate: beyond a first burst the latest write of each object is
-// made at a bounded rate, all of them in the end. A write that may not be late is made immediately,
-// includes the object's waiting write, and does not count.
+// TestWhatMayBeLateIsWrittenAtABoundedRate verifies that beyond a first burst the latest write of
+// each object is made at a bounded rate, all of them in the end. A write that may not be late is
+// made immediately, includes the object's waiting write, and does not count.
 func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -190,8 +191,8 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsOfAPodEndsWithIt: a message waiting its turn is dropped when a watch shows the pod
-// bound or deleted.
+// TestWhatWaitsOfAPodEndsWithIt verifies that a message waiting its turn is dropped when a watch
+// shows the pod bound or deleted.
 func TestWhatWaitsOfAPodEndsWithIt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
@@ -233,9 +234,9 @@ func TestWhatWaitsOfAPodEndsWithIt(t *testing.T) {
 	})
 }
 
-// TestPodsThatAreGoneHoldUpNothing: many pods are created, fit no node and are deleted while a
-// webhook makes each status write last half a minute. Their waiting writes are dropped, and the
-// victim of a preemption does not wait behind them.
+// TestPodsThatAreGoneHoldUpNothing covers a cluster in which many pods are created, fit no node and
+// are deleted while a webhook makes each status write last half a minute. Their waiting writes are
+// dropped, and the victim of a preemption does not wait behind them.
 func TestPodsThatAreGoneHoldUpNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(aPod("victim", "1"), "n"))
@@ -272,7 +273,8 @@ func TestPodsThatAreGoneHoldUpNothing(t *testing.T) {
 	})
 }
 
-// TestNominationThatIsDroppedIsAnswered: it waits for a worker while its pod is deleted.
+// TestNominationThatIsDroppedIsAnswered covers a nomination that waits for a worker while its pod
+// is deleted.
 func TestNominationThatIsDroppedIsAnswered(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -304,8 +306,8 @@ func TestNominationThatIsDroppedIsAnswered(t *testing.T) {
 	})
 }
 
-// TestWithdrawnBindingsKeepNoPods: pods may be deleted faster than workers waiting for a response
-// get to their bindings.
+// TestWithdrawnBindingsKeepNoPods verifies this because pods may be deleted faster than workers
+// waiting for a response get to their bindings.
 func TestWithdrawnBindingsKeepNoPods(t *testing.T) {
 	s := &Scheduler{tasks: map[cycle.Ticket]*task{}, loop: loop.New[cycle.Event, cycle.Action]("test"), binders: newWorkers()}
 	pod := aPod("p", "1")

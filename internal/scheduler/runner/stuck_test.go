@@ -151,8 +151,9 @@ func TestEndDoesNotWaitForAnExtender(t *testing.T) {
 	})
 }
 
-// TestWebhookThatIsGoneDelaysWrites: the API server waits for webhooks before it carries out a
-// write. A write given up by then is not carried out, and another try would not be either.
+// TestWebhookThatIsGoneDelaysWrites covers writes during which the API server waits for webhooks
+// before it carries out a write. A write given up by then is not carried out, and another try would
+// not be either.
 func TestWebhookThatIsGoneDelaysWrites(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -173,8 +174,8 @@ func TestWebhookThatIsGoneDelaysWrites(t *testing.T) {
 	})
 }
 
-// TestPodThatMayNotBeRead: without permission to read pods, the outcome of a binding with a lost
-// response stays unknown. The error states that, and the attempt ends.
+// TestPodThatMayNotBeRead verifies that without permission to read pods, the outcome of a binding
+// with a lost response stays unknown. The error states that, and the attempt ends.
 func TestPodThatMayNotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		binding fakeapi.Fault

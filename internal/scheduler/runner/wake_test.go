@@ -23,9 +23,9 @@ import (
 
 var wakeRuns = flag.Int("wake", 20, "runs of TestNoPodSleepsThroughWhatHelpsIt")
 
-// TestNoPodSleepsThroughWhatHelpsIt: after every change, once the longest back-off is over, no pod
-// waits that the plain evaluator would place, or that could make room for itself. Pods are not
-// woken merely for having waited too long.
+// TestNoPodSleepsThroughWhatHelpsIt verifies that after every change, once the longest back-off is
+// over, no pod waits that the plain evaluator would place, or that could make room for itself. Pods
+// are not woken merely for having waited too long.
 func TestNoPodSleepsThroughWhatHelpsIt(t *testing.T) {
 	for seed := range uint64(*wakeRuns) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

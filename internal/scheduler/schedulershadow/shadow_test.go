@@ -63,8 +63,8 @@ func TestChoicesAreComparedWithTheBest(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeJudgedIsCounted: a placement possibly decided in an unknown state is not a
-// difference. The best placement in a known state is judged.
+// TestWhatCannotBeJudgedIsCounted verifies that a placement possibly decided in an unknown state is
+// not a difference. The best placement in a known state is judged.
 func TestWhatCannotBeJudgedIsCounted(t *testing.T) {
 	r := New(time.Unix(0, 0))
 	pod, verdicts := judged(8, 2, 0)

@@ -131,7 +131,8 @@ func TestServerWithoutTheAPIs(t *testing.T) {
 	}
 }
 
-// TestAnAPIThatFailsIsAskedRarely: at most 20 times per minute for a kind, before its first list.
+// TestAnAPIThatFailsIsAskedRarely verifies that a failing API gets at most 20 requests per minute
+// for a kind, before its first list.
 func TestAnAPIThatFailsIsAskedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)
@@ -151,11 +152,11 @@ func TestAnAPIThatFailsIsAskedRarely(t *testing.T) {
 	})
 }
 
-// TestDeviceCountdownSurvivesAChangeOfLeader: one of two evictors loses its lease while pods
-// tolerate the taints of their devices, and the other one begins, immediately or some time later.
-// Every pod is evicted at its deadline, or as soon as an evictor is running again, and none is
-// evicted early. The same holds if the first one was killed: it never receives the responses to its
-// last requests, some of which never arrived.
+// TestDeviceCountdownSurvivesAChangeOfLeader verifies that countdowns continue when one of two
+// evictors loses its lease while pods tolerate the taints of their devices, and the other one
+// begins, immediately or some time later. Every pod is evicted at its deadline, or as soon as an
+// evictor is running again, and none is evicted early. The same holds if the first one was killed:
+// it never receives the responses to its last requests, some of which never arrived.
 func TestDeviceCountdownSurvivesAChangeOfLeader(t *testing.T) {
 	for _, gap := range []time.Duration{0, 7 * time.Second} {
 		for _, killed := range []bool{false, true} {

@@ -117,7 +117,7 @@ func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 	})
 }
 
-// TestEndsWhileRequestsHang: SIGTERM must not wait for a webhook.
+// TestEndsWhileRequestsHang verifies that SIGTERM does not wait for a webhook.
 func TestEndsWhileRequestsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)

@@ -22,7 +22,7 @@ func (f *failing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusInternalServerError, Request: r, Body: http.NoBody}, nil
 }
 
-// TestAnAPIThatFailsIsAskedRarely: at most 20 times per minute.
+// TestAnAPIThatFailsIsAskedRarely verifies that a failing API gets at most 20 requests per minute.
 func TestAnAPIThatFailsIsAskedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &failing{}

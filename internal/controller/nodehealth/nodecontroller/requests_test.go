@@ -41,8 +41,8 @@ func TestWebhookThatIsGoneDelaysTaints(t *testing.T) {
 	})
 }
 
-// TestMarkingEndsWhenTheNodeIsBack: the kubelet does not rewrite statuses it considers unchanged,
-// so pods marked later would stay NotReady for some time.
+// TestMarkingEndsWhenTheNodeIsBack verifies that the kubelet does not rewrite statuses it considers
+// unchanged, so pods marked later would stay NotReady for some time.
 func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
@@ -83,7 +83,8 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	})
 }
 
-// TestAProcessThatWasStoppedReadsBeforeItJudges: it first notices that time has passed.
+// TestAProcessThatWasStoppedReadsBeforeItJudges verifies that the resumed process first notices
+// that time has passed.
 func TestAProcessThatWasStoppedReadsBeforeItJudges(t *testing.T) {
 	client := fakeapi.New().Client()
 	c := New(client, eventlog.New(client, "test"), nodehealth.Defaults())

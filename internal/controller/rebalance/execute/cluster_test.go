@@ -25,8 +25,8 @@ func podOf(namespace, name string, owner types.UID) *v1.Pod {
 	}}
 }
 
-// TestPodsOfAnotherNamespaceAreNoSuccessors: any user with permission to create pods in another
-// namespace can set an arbitrary owner reference.
+// TestPodsOfAnotherNamespaceAreNoSuccessors verifies this because any user with permission to
+// create pods in another namespace can set an arbitrary owner reference.
 func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	two := int32(2)
 	web := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: &two}}
@@ -77,8 +77,8 @@ func TestNoPodSucceedsTwo(t *testing.T) {
 	}
 }
 
-// TestABudgetIsOfTheScaleDuringASurge: maxUnavailable applies to the controllers' scale, as in the
-// disruption controller, rather than to the number of existing pods.
+// TestABudgetIsOfTheScaleDuringASurge verifies that maxUnavailable applies to the controllers'
+// scale, as in the disruption controller, rather than to the number of existing pods.
 func TestABudgetIsOfTheScaleDuringASurge(t *testing.T) {
 	most, labels := intstr.FromInt32(1), map[string]string{"app": "web"}
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// TestAPodThatWaitsHasAnEvent: a waiting pod has one event per reason.
+// TestAPodThatWaitsHasAnEvent verifies that a waiting pod has one event per reason.
 func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	e := newDrainEvents(fake.NewClientset())
 	var mu sync.Mutex

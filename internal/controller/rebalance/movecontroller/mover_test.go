@@ -254,7 +254,8 @@ func (a *api) move(t *testing.T) (lines []string, done execute.Done) {
 	return lines, done
 }
 
-// TestAMoveIsInTheJournalBeforeThePodIsEvicted: it is removed when the successor has arrived.
+// TestAMoveIsInTheJournalBeforeThePodIsEvicted verifies that the move is also removed from the
+// journal when the successor has arrived.
 func TestAMoveIsInTheJournalBeforeThePodIsEvicted(t *testing.T) {
 	a := newAPI(t)
 	a.refuse = 1
@@ -273,7 +274,8 @@ func TestAMoveIsInTheJournalBeforeThePodIsEvicted(t *testing.T) {
 	}
 }
 
-// TestTheRoomOfTheSuccessorIsKept: from before the eviction until the run ends.
+// TestTheRoomOfTheSuccessorIsKept verifies that room is reserved from before the eviction until the
+// run ends.
 func TestTheRoomOfTheSuccessorIsKept(t *testing.T) {
 	a := newAPI(t)
 	a.move(t)
@@ -299,8 +301,8 @@ func (a *api) kept(t *testing.T) {
 	}
 }
 
-// TestAMoveOfAProcessThatDiedIsFollowed: the move does not evict a second pod, and its reservation
-// is released in the end.
+// TestAMoveOfAProcessThatDiedIsFollowed verifies that the move does not evict a second pod, and its
+// reservation is released in the end.
 func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	a := newAPI(t)
 	a.rooms = []string{`{"namespace":"default","name":"web-1","uid":"web-1","owner":"web","node":"b","begun":"2026-11-20T10:00:00Z"}`}
@@ -341,7 +343,8 @@ func TestWhatHasNoEffectInAPolicyIsSaid(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsAnError: a proof without it would be invalid.
+// TestWhatCannotBeReadIsAnError verifies that an unreadable kind is an error: a proof without it
+// would be invalid.
 func TestWhatCannotBeReadIsAnError(t *testing.T) {
 	a := newAPI(t)
 	a.Refuse("persistentvolumes", http.StatusForbidden)
@@ -377,7 +380,8 @@ func (a *api) drain(t *testing.T) (lines []string, done execute.DrainDone) {
 	return lines, done
 }
 
-// TestADrainCordonsBeforeItEvicts: it ends when the pod is deleted and its successor scheduled.
+// TestADrainCordonsBeforeItEvicts verifies the order, and that the drain ends when the pod is
+// deleted and its successor scheduled.
 func TestADrainCordonsBeforeItEvicts(t *testing.T) {
 	a := newAPI(t)
 	a.drain(t)
@@ -387,7 +391,8 @@ func TestADrainCordonsBeforeItEvicts(t *testing.T) {
 	}
 }
 
-// TestADrainHasTheRoomOfTheSuccessorKept: from before the eviction until the drain ends.
+// TestADrainHasTheRoomOfTheSuccessorKept verifies that room is reserved from before the eviction
+// until the drain ends.
 func TestADrainHasTheRoomOfTheSuccessorKept(t *testing.T) {
 	a := newAPI(t)
 	a.evicted = func() {
@@ -399,7 +404,8 @@ func TestADrainHasTheRoomOfTheSuccessorKept(t *testing.T) {
 	a.kept(t)
 }
 
-// TestTheRoomOfAnotherProcessIsLeftAlone: a drain does not release a move's newer reservation.
+// TestTheRoomOfAnotherProcessIsLeftAlone verifies that a drain does not release a move's newer
+// reservation.
 func TestTheRoomOfAnotherProcessIsLeftAlone(t *testing.T) {
 	a := newAPI(t)
 	a.evicted = func() { a.rooms = append(a.rooms, "another's") }

@@ -47,8 +47,8 @@ func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 	})
 }
 
-// TestABudgetIsSpentByEvictions: the first pod is evicted, the second one must wait, and a pod with
-// another UID is not touched.
+// TestABudgetIsSpentByEvictions verifies that the first pod is evicted, the second one must wait,
+// and a pod with another UID is not touched.
 func TestABudgetIsSpentByEvictions(t *testing.T) {
 	api, covered := fakeapi.New(), map[string]string{"app": "web"}
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
@@ -72,8 +72,8 @@ func TestABudgetIsSpentByEvictions(t *testing.T) {
 	}
 }
 
-// TestARoomThatCannotBeShownDoesNotHoldAMoveUp: a slow write of the Lease is abandoned after a few
-// seconds, and the pod is evicted.
+// TestARoomThatCannotBeShownDoesNotHoldAMoveUp verifies that a slow write of the Lease is abandoned
+// after a few seconds, and the pod is evicted.
 func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
@@ -94,8 +94,8 @@ func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 	})
 }
 
-// TestARefusalForNowIsAnsweredAtOnce: while a disruption budget is being processed, the API server
-// keeps requesting pauses of ten seconds. Other pods can be evicted meanwhile.
+// TestARefusalForNowIsAnsweredAtOnce verifies that while a disruption budget is being processed,
+// the API server keeps requesting pauses of ten seconds. Other pods can be evicted meanwhile.
 func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 	for _, past := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -113,8 +113,9 @@ func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor: the API server refuses its eviction, like all
-// creations in that namespace. The run continues, because the pod is deleted soon.
+// TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor verifies that the API server refuses its
+// eviction, like all creations in that namespace. The run continues, because the pod is deleted
+// soon.
 func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil)
 	if got := outcomeOf(err); got != execute.Refused {
@@ -126,9 +127,9 @@ func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAConflictIsNoEvictionWhileThePodIsThere: the API server also returns 409 if the disruption
-// budget is written at the same moment, and so may a webhook. The pod counts as deleted only if
-// another pod has its name.
+// TestAConflictIsNoEvictionWhileThePodIsThere verifies that the API server also returns 409 if the
+// disruption budget is written at the same moment, and so may a webhook. The pod counts as deleted
+// only if another pod has its name.
 func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
 	api := fakeapi.New()
 	api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
@@ -147,8 +148,8 @@ func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
 	}
 }
 
-// TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal: a webhook may return it repeatedly. A
-// version conflict is retried.
+// TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal verifies this because a webhook may return
+// such a conflict repeatedly. A version conflict is retried.
 func TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal(t *testing.T) {
 	for _, changes := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -177,8 +178,8 @@ func TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal(t *testing.T) {
 	}
 }
 
-// TestALostAnswerToTheJournalIsNoOtherProcess: the next try finds the previous try's write. A
-// journal written by another process is a conflict, even with the same contents.
+// TestALostAnswerToTheJournalIsNoOtherProcess verifies that the next try finds the previous try's
+// write. A journal written by another process is a conflict, even with the same contents.
 func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 	for name, before := range map[string]bool{"created": false, "updated": true} {
 		t.Run(name, func(t *testing.T) {
@@ -212,8 +213,8 @@ func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 	}
 }
 
-// TestTheJournalThatThisProcessHasWrittenIsReplaced: after a lost response, the next journal may
-// have other contents. Another process's journal is a conflict.
+// TestTheJournalThatThisProcessHasWrittenIsReplaced verifies that after a lost response, the next
+// journal may have other contents. Another process's journal is a conflict.
 func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
 	api := &journalAPI{}
 	client := &fake.Clientset{}
@@ -235,7 +236,8 @@ func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
 	}
 }
 
-// TestTheRoomOfAMoveThatIsResumedIsFreed: its representation is unchanged in any time zone.
+// TestTheRoomOfAMoveThatIsResumedIsFreed verifies that the reservation's representation is
+// unchanged in any time zone.
 func TestTheRoomOfAMoveThatIsResumedIsFreed(t *testing.T) {
 	begun := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}, OwnerUID: "o", Begun: metav1.NewTime(begun)}
@@ -293,8 +295,9 @@ func (a *journalAPI) react(action ktesting.Action) (bool, runtime.Object, error)
 	return true, m.DeepCopy(), nil
 }
 
-// TestPlansAreByTheWallClock: a loop's clock stops while the machine is suspended, and ignores
-// adjustments of the system clock. Object timestamps follow the system clock.
+// TestPlansAreByTheWallClock verifies this because a loop's clock stops while the machine is
+// suspended, and ignores adjustments of the system clock. Object timestamps follow the system
+// clock.
 func TestPlansAreByTheWallClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fakeapi.New().Client()
@@ -341,8 +344,8 @@ func TestWhatAFailedListHasShownIsForgotten(t *testing.T) {
 	}
 }
 
-// TestRequestsThatAreLeftAreToldOf: a drain that fails to withdraw its requests reports it at its
-// end, because the remaining pods will still be evicted.
+// TestRequestsThatAreLeftAreToldOf verifies that a drain that fails to withdraw its requests
+// reports it at its end, because the remaining pods will still be evicted.
 func TestRequestsThatAreLeftAreToldOf(t *testing.T) {
 	request := &lifecyclev1alpha1.EvictionRequest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "berth-drain-1", Labels: map[string]string{"berth.dev/requester": "drain"}},

@@ -69,9 +69,9 @@ func (a *rolloutAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// TestScaleThrough: a workload other than a Deployment is scaled through its scale subresource,
-// once and only if its scale is unchanged by other clients. The scale is restored whether the
-// process was killed before writing it, after writing it, or not at all.
+// TestScaleThrough verifies that a workload other than a Deployment is scaled through its scale
+// subresource, once and only if its scale is unchanged by other clients. The scale is restored
+// whether the process was killed before writing it, after writing it, or not at all.
 func TestScaleThrough(t *testing.T) {
 	type at struct {
 		replicas int32
