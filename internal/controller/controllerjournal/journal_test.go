@@ -86,9 +86,9 @@ func playAll(t *testing.T, dir string) (results []records.Result) {
 	return results
 }
 
-// TestAJournalOfAnyLengthIsReplayedFileByFile verifies that it continues in new files by size and
-// by age, the oldest are deleted, and its core is not disturbed. Adjustments of the wall clock in
-// the meantime do not matter either.
+// TestAJournalOfAnyLengthIsReplayedFileByFile verifies that a journal continues in new files by
+// size and by age, the oldest are deleted, and its core is not disturbed. Adjustments of the wall
+// clock in the meantime do not matter either.
 func TestAJournalOfAnyLengthIsReplayedFileByFile(t *testing.T) {
 	for _, l := range []records.Limits{{Size: 1_000_000}, {Size: 1 << 30, Age: 10 * time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -51,8 +51,8 @@ func (e *Evictions) Step(now time.Time, event eviction.Event) {
 		if seen.Pod.Terminating {
 			e.noteLeaving(now, &seen.Pod)
 		}
-		// The core sees it as running: the core's state of a terminating pod is judged when all
-		// watches have caught up.
+		// The core sees the pod as running: its state in the core is judged once all watches have
+		// caught up.
 		seen.Pod.Terminating = false
 		event = seen
 	case eviction.PodGone:
@@ -119,7 +119,7 @@ func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 		w.judged = true
 		e.judgeLeft(uid, w)
 	}
-	// Only now: until the judgement, the core needed its state of the pod.
+	// Only now, because the core needed its state of the pod until the judgement.
 	if w.gone {
 		e.core.Step(now, eviction.PodGone{Name: w.name, UID: uid})
 	}
@@ -146,8 +146,8 @@ func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
 	case w.missed:
 	case due && w.marked:
 		e.ledger.addBoth(e.newDecision(w, w.due.At, "evicted for "+w.due.Taint.ToString(), ""), w.left.Sub(w.due.At))
-	// The other side has evicted it, and by the state known then it was not due. If it becomes due
-	// later, the other side was early.
+	// The other side has evicted the pod, although it was not due by the state known then. If the
+	// pod becomes due later, the other side was early.
 	case w.marked:
 		if later, ok := e.core.Due(uid); ok && !later.Stays() {
 			e.ledger.addBoth(e.newDecision(w, later.At, "evicted for "+later.Taint.ToString(), "too early"), w.left.Sub(later.At))

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// Same is the maximum distance of two simultaneous decisions: watches, passes and whole seconds
-	// in objects account for that much.
+	// Same is the maximum distance of two simultaneous decisions: lag of watches, passes, and whole
+	// seconds in objects can account for that much.
 	Same = 5 * time.Second
-	// Patience is the time one side may wait for the other before that is a difference. A zone's
-	// rate lets a node be tainted every 10 s, in an order that can differ.
+	// Patience is the time after which a decision made by only one side counts as a difference. A
+	// zone's rate lets a node be tainted every 10 s, in an order that can differ.
 	Patience = time.Minute
 	// most bounds the differences listed in a report, the largest first.
 	most = 50
@@ -36,8 +36,8 @@ const (
 	AtOnce    Outcome = "same"       // both controllers acted, within Same
 	Later     Outcome = "later"      // both controllers acted, the other one later
 	Earlier   Outcome = "earlier"    // both controllers acted, the other one earlier
-	OnlyBerth Outcome = "only-berth" // the other controller did not act within Patience
-	OnlyOther Outcome = "only-other" // Berth would not have acted
+	OnlyBerth Outcome = "only-berth" // the other controller did not decide this within Patience
+	OnlyOther Outcome = "only-other" // Berth would not have decided this
 )
 
 // Outcomes lists all of them.
@@ -107,7 +107,7 @@ func NewLedger(now time.Time) *Ledger {
 	return &Ledger{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "ControllerShadow", Since: now.UTC(), Tallies: tallies}}
 }
 
-// addBoth records a decision of both sides, with the other controller later by lag.
+// addBoth records a decision of both sides, with the other controller's delay lag.
 func (l *Ledger) addBoth(d Decision, lag time.Duration) {
 	switch {
 	case lag > Same:

@@ -17,7 +17,7 @@ import (
 
 // Nodes compares which health taints nodes have, and since when. It belongs to one goroutine.
 //
-// Berth's core must not see the other controller's writes, or it would never have anything to
+// Berth's core must not see the other controller's writes; otherwise there would be nothing left to
 // decide. It gets a copy of each node with the kubelet's conditions, the taints of third parties,
 // and its own writes. A taint added or removed by one side is open until the other side does the
 // same; the time between the two is the result.
@@ -243,7 +243,7 @@ func (n *Nodes) recordFlip(now time.Time, f flip, byBerth, equal bool) {
 		}
 		return
 	}
-	// It has undone a decision that the other side never followed.
+	// This side has undone a decision that the other side never followed.
 	back := flip{f.node, f.taint, !f.on}
 	if first := n.open[back]; first != nil {
 		delete(n.open, back)

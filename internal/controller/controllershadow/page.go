@@ -113,8 +113,9 @@ func formatSpan(d time.Duration) string {
 	return fmt.Sprintf("%.0f s", d.Seconds())
 }
 
-// savedSection describes the differences with Berth in charge. It is first, as the section readers
-// look for. Rows without any counts are included: the absence of late evictions is a result.
+// savedSection describes the differences with Berth in charge. It is the first section, because
+// readers look for it. Rows without any counts are included: the absence of late evictions is a
+// result.
 func (r Reports) savedSection() section {
 	s := section{Title: "What Berth would have done otherwise", Head: []string{"", ""}}
 	add := func(what string, value string) { s.Rows = append(s.Rows, []string{what, value}) }

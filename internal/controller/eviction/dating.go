@@ -13,12 +13,12 @@ import (
 // prior knowledge is passed in with the object.
 //
 // A taint's own timeAdded counts, unless it is in the future because its writer's clock is ahead. A
-// taint without one (kubectl writes none) was added when the list of taints was first written with
-// it. Managed fields contain the last write of the list; the node's note has the earlier time if
-// another taint has been written since. A note is valid only for the list it was made for. The
-// Core's memory is valid as long as it has not missed an event. Otherwise its knowledge equals that
-// of a freshly started Core: if the list was rewritten, a taint may have been removed and added
-// again, and counts as new. So a pod may be evicted late after such a coincidence, but never early.
+// taint without timeAdded (kubectl sets none) was added when the list of taints was first written
+// with it. Managed fields contain the last write of the list; the node's note has the earlier time
+// if another taint has been written since. A note is valid only for the list it was made for. The
+// Core's memory is valid as long as it has not missed an event. After a missed event, the Core
+// knows no more than a newly started one: if the list was rewritten, a taint may have been removed
+// and added again, so it counts as new. A pod may then be evicted late, but never early.
 type dating struct {
 	clock clock
 	broke *safeguards

@@ -79,10 +79,10 @@ func (d Due) soonerOf(o Due) Due {
 // Deadline returns the time at which a pod with these tolerations, bound to its node at the given
 // time, must leave because of these taints.
 //
-// Like upstream, it uses the first matching toleration for each taint, not the longest: none means
-// immediately, one without seconds means never, and otherwise the seconds count from the addition
-// of the taint or the binding of the pod, whichever was later. The earliest deadline over all
-// taints wins.
+// Like upstream, it uses the first matching toleration for each taint, not the longest: no
+// toleration means immediate eviction, a toleration without seconds means none, and otherwise the
+// seconds count from the addition of the taint or the binding of the pod, whichever was later. The
+// earliest deadline over all taints wins.
 //
 // For example, a pod that tolerates not-ready for 300 s was bound at 10:00. Its node becomes
 // not-ready at 10:10, so it is due at 10:15. If the node has a second taint since 10:12 that the
@@ -90,7 +90,7 @@ func (d Due) soonerOf(o Due) Due {
 //
 // A node that turns from not-ready to unreachable is in the same outage (see Held.Turned). The
 // seconds for the second taint count from that taint's start. If both tolerations are limited, the
-// pod also stays no longer than the larger of them, counted from the beginning of the outage.
+// pod also stays no longer than the larger limit, counted from the beginning of the outage.
 func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	var least Due
 	for _, held := range taints {

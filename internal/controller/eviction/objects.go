@@ -92,11 +92,12 @@ type Node struct {
 	Taints          []v1.Taint // NoExecute only
 	Note            string     // the annotation NoteAnnotation
 	// Witness is the time of the last write of the list of taints according to managed fields, in
-	// whole seconds. It is zero if unneeded because every taint has its own time. No taint in the
-	// list is younger.
+	// whole seconds. No taint in the list is younger. Witness is zero if every taint has its own
+	// time.
 	Witness time.Time
 	// Turned is the time at which the node last became not-ready, or unreachable, taken from the
-	// corresponding NoSchedule taint. Zero if it has neither, or both.
+	// corresponding NoSchedule taint. Turned is zero if the node has neither of these taints, or
+	// both.
 	Turned time.Time
 }
 

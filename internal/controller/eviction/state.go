@@ -237,7 +237,7 @@ func Restore(options Options, s Knowledge) *Core {
 			marked: p.Recorded, cancels: p.Cancels, accepted: p.Accepted, place: -1,
 		}
 		c.deadlines.setDue(restored, p.Due)
-		// setDue sets it for a due pod. A pod that stays keeps its last one.
+		// setDue sets device for a due pod. A pod that stays keeps its last value.
 		restored.device = p.Device
 		c.mirror.pods[p.UID], c.mirror.names[p.Name] = restored, p.UID
 		c.devices.addUser(restored)

@@ -8,5 +8,5 @@
 //
 // One request to an extender covers many nodes. It contains whole nodes or, if the extender keeps
 // its own view of the cluster (nodeCacheCapable), their names. If an ignorable extender fails, the
-// scheduler continues without it; that is up to the caller.
+// scheduler continues without it; the caller implements that.
 package extender

@@ -23,7 +23,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// DefaultTimeout bounds a request where the configuration does not.
+// DefaultTimeout bounds a request if the configuration sets no limit.
 const DefaultTimeout = 5 * time.Second
 
 // longestAnswer bounds an extender's response, in bytes. An extender that gets whole nodes returns
@@ -78,7 +78,7 @@ func transportFor(config *configv1.Extender) (http.RoundTripper, error) {
 // Name returns the address.
 func (e *Extender) Name() string { return e.config.URLPrefix }
 
-// IsIgnorable reports whether pods are scheduled without the extender when it fails.
+// IsIgnorable reports whether pods are scheduled without the extender if it fails.
 func (e *Extender) IsIgnorable() bool { return e.config.Ignorable }
 
 // IsFilter and its siblings report the extender's configured functions.
@@ -147,7 +147,7 @@ func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderA
 }
 
 // known looks up the nodes named in a response. Like upstream, a node that was not in the request
-// is an error: the extender has mixed something up.
+// is an error: it indicates a bug of the extender.
 func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilterResult) ([]fwk.NodeInfo, error) {
 	var names []string
 	switch {

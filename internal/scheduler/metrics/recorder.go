@@ -25,10 +25,10 @@ import (
 type Recorder struct {
 	*recorded
 	registry metrics.KubeRegistry
-	sizes    atomic.Pointer[func() cycle.Sizes]     // see Watch; nil: gauges of sizes are unchanged
+	sizes    atomic.Pointer[func() cycle.Sizes]     // set by Watch; if nil, the gauges of sizes are not updated
 	look     atomic.Pointer[func(func(cycle.View))] // see WatchDevices
-	looking  atomic.Bool                            // one look at a time
-	labels   sync.Map                               // from handled to its label, a string that is slow to build
+	looking  atomic.Bool                            // set while a look is in progress
+	labels   sync.Map                               // label by handled, cached because it is slow to build
 }
 
 // handled is the label of a change of an object.
@@ -43,7 +43,8 @@ var _ cycle.Observer = (*Recorder)(nil)
 func New() *Recorder {
 	r := &Recorder{recorded: newRecorded(), registry: metrics.NewKubeRegistry()}
 	r.registry.MustRegister(r.all()...)
-	// Makes rates over the first attempts right: a series beginning at 1 shows no increase.
+	// Series begin at 0 so that rates include the first attempts: a series that begins at 1 shows
+	// no increase.
 	for _, result := range []cycle.Result{cycle.Scheduled, cycle.Unschedulable, cycle.Errored} {
 		r.attempts.WithLabelValues(string(result), "default-scheduler").Add(0)
 	}

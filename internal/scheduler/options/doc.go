@@ -6,6 +6,6 @@
 //
 // A [Source] is the origin of the configuration (a file, a legacy Policy file or ConfigMap, or
 // nothing). [Settings] holds the process's own settings from it and the flags: the connection to
-// the cluster, leader election, and observability. Flags override the file; kube-scheduler ignores
-// most flags when there is a file, which has surprised many.
+// the cluster, leader election, and observability. Flags override the file; kube-scheduler, in
+// contrast, ignores most flags if there is a file.
 package options

@@ -32,7 +32,7 @@ const securePort = 10259
 
 // Flags holds the command's flags. Current and former flags of kube-scheduler keep their names and
 // meanings. The command itself reads the exported fields; it gets the rest through Settings,
-// Source, Profiles and the like, where the configuration file counts as well.
+// Source, Profiles and other methods that also consider the configuration file.
 type Flags struct {
 	Set *pflag.FlagSet
 
@@ -76,7 +76,7 @@ type legacyFlags struct {
 	provider                 string // --algorithm-provider
 	schedulerName            string // "": default-scheduler
 	affinityWeight           int32
-	lockName, lockNamespace  string // empty: the flags replacing them count
+	lockName, lockNamespace  string // empty: the newer flags are used
 }
 
 // Add adds the flags to the set, and returns their destination. After the set is parsed, Validate
@@ -170,7 +170,7 @@ func (f *Flags) Validate() error {
 		return err
 	}
 
-	// One source at most: with two, the intended one would be a guess.
+	// At most one source is allowed; with two, the intended one would be ambiguous.
 	sources := 0
 	for _, given := range []string{f.config, f.legacy.policyFile, f.legacy.policyConfigMap, f.legacy.provider} {
 		if given != "" {
@@ -250,7 +250,7 @@ func (f *Flags) Added() config.Added {
 	return a
 }
 
-// MetricsChosen reports whether Metrics has anything to apply: applying nothing logs an error.
+// MetricsChosen reports whether Metrics has settings to apply. Applying no settings logs an error.
 func (f *Flags) MetricsChosen() bool {
 	return f.given("show-hidden-metrics-for-version") || f.given("disabled-metrics") ||
 		f.given("allow-metric-labels") || f.given("allow-metric-labels-manifest")

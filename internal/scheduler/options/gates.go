@@ -31,8 +31,7 @@ type Gate struct {
 type Treatment uint8
 
 const (
-	// Fixed gates have a fixed behavior in Berth, that of the default. The other value is an
-	// error.
+	// Fixed gates always behave in Berth as with the default value. The other value is an error.
 	Fixed Treatment = iota
 	// Followed gates have upstream's effect with both values.
 	Followed
@@ -221,7 +220,8 @@ func (f *Flags) gateNotes() (notes []string) {
 		if g.Treatment != Fixed || f.enabled(&g) == g.On {
 			continue
 		}
-		// Only a group can have set it: by name it would have been an error.
+		// Only AllAlpha or AllBeta can have set this gate: set by name, it would have been an
+		// error.
 		all := "AllAlpha"
 		if g.Beta {
 			all = "AllBeta"
@@ -232,8 +232,8 @@ func (f *Flags) gateNotes() (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(f.gates)) {
 		g, consulted := known[name]
 		switch {
-		// The group is accepted, because manifests set it for all components; the gates not reached
-		// by it must be reported.
+		// AllAlpha and AllBeta are accepted, because manifests set them for all components; the
+		// gates they do not reach must be reported.
 		case len(unreached[name]) > 0:
 			notes = append(notes, fmt.Sprintf("--feature-gates: %s=%t: does not change %s", name, f.gates[name],
 				strings.Join(unreached[name], ", ")))

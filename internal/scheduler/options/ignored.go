@@ -38,7 +38,7 @@ var ignored = map[string]string{
 	"requestheader-username-headers":              "endpoints are asked directly, not through the API server",
 	"tls-curve-preferences":                       "Go's are used",
 	"tls-sni-cert-key":                            "one certificate is served: --tls-cert-file",
-	// Removed from kube-scheduler as well, but still in old manifests.
+	// These flags have been removed from kube-scheduler, but are still in old manifests.
 	"address":                  "plain HTTP is --health-bind-address",
 	"port":                     "plain HTTP is --health-bind-address",
 	"use-legacy-policy-config": "--policy-config-file and --policy-configmap are always heeded",

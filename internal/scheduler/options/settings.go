@@ -27,7 +27,7 @@ import (
 type Settings struct {
 	Lead    lead.Options
 	Cluster connect.Flags
-	// Of requests to the API server.
+	// The content types of requests to the API server.
 	ContentType, Accept string
 	QPS                 float32 // 0: no limit
 	Burst               int
@@ -35,12 +35,12 @@ type Settings struct {
 	// The back-off of pods after failed attempts.
 	FirstBackoff, LastBackoff time.Duration
 
-	// PlainProfiling enables profiling on the port without authentication. Only the flag sets it:
-	// the file's default is on.
+	// PlainProfiling enables profiling on the port without authentication. Only the flag sets it,
+	// because the file's default for profiling is true.
 	Profiling, PlainProfiling, ContentionProfiling bool
 }
 
-// head is the part of a file needed before the whole can be parsed, or lost by parsing.
+// head holds the fields needed before the whole file can be parsed, and the fields lost by parsing.
 type head struct {
 	ClientConnection          componentbase.ClientConnectionConfiguration `json:"clientConnection"`
 	EnableContentionProfiling bool                                        `json:"enableContentionProfiling"`

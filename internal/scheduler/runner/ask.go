@@ -78,8 +78,8 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 }
 
 // callOwner runs what on the owner's goroutine and waits for it. If callOwner returns an error,
-// what has not run and never will: the owner and a caller giving up race to move the task out of
-// waiting, and the first one wins. The owner itself must not call it.
+// what has not run and never will: either the owner or the caller that gives up moves the task out
+// of waiting, whichever is first. The owner itself must not call it.
 func (s *Scheduler) callOwner(ctx context.Context, what func()) error {
 	t, done := &task{}, make(chan struct{})
 	s.loop.Look(func() {

@@ -26,8 +26,8 @@ const (
 	readWithin = 30 * time.Second
 	// writtenWithin bounds any other write request, and exceeds the time limit of the API server
 	// for any of them (--request-timeout, a minute). An unreachable webhook takes up to 30 s of
-	// that, and a write given up earlier is never carried out, however often it is retried. Work of
-	// two such requests gets twice as long.
+	// that, and a write given up earlier is never carried out, however often it is retried. Work
+	// with two such requests gets twice this limit.
 	writtenWithin = 65 * time.Second
 	// finishWithin bounds the unfinished work of a stopping scheduler, plugins included. The
 	// kubelet grants 30 s by default for that and for the rest of the shutdown.
@@ -52,7 +52,7 @@ type binder struct {
 	observer cycle.Observer
 	see      func(cycle.Event)                        // leaves an event for the core
 	post     func(context.Context, *v1.Binding) error // posts one binding
-	workers  *workers                                 // run bindPod; one lends its place while a plugin takes long
+	workers  *workers                                 // run bindPod; a worker is replaced while its plugin takes long
 	plugins  *pluginCalls
 	life     *lifetime
 	unread   loglimit.Line // logs pods that cannot be read
@@ -100,7 +100,7 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 		if err != nil && own {
 			err = fmt.Errorf("binding rejected: %w", err)
 		}
-		if err != nil && !(own && apierrors.IsNotFound(err)) { // a plugin may have missed an object other than the pod
+		if err != nil && !(own && apierrors.IsNotFound(err)) { // a plugin may report another missing object
 			has, lookErr := b.hasNode(ctx, attempt, err)
 			if lookErr != nil {
 				err = lookErr

@@ -16,12 +16,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// task is an action with an outcome. Whichever moves it out of waiting first proceeds: the worker
-// beginning it, or the owner withdrawing it. In every case the core gets exactly one Answered event
+// task is an action with an outcome. Either the worker begins it or the owner withdraws it,
+// whichever moves it out of waiting first. In every case the core gets exactly one Answered event
 // per ticket.
 type task struct {
 	state  atomic.Int32
-	cancel context.CancelCauseFunc             // nil: once begun it is finished
+	cancel context.CancelCauseFunc             // nil if the task cannot be canceled once begun
 	run    func(context.Context) cycle.Outcome // a worker's work; owned by the goroutine moving the task out of waiting
 }
 
@@ -46,10 +46,10 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	case cycle.Ready:
 		if s.ready != nil {
 			s.ready()
-			s.ready = nil // a core replacing this one is ready as well
+			s.ready = nil // ready is called only once, even if another core replaces this one
 		}
 	case cycle.Bind:
-		if log := klog.Background().V(2); log.Enabled() { // arguments are allocated even if logging is off
+		if log := klog.Background().V(2); log.Enabled() { // otherwise arguments would be allocated even if logging is off
 			log.Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)
 		}
 		s.queueTask(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.binding.bindPod(ctx, a) })
@@ -73,7 +73,7 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 			})
 		})
 	case cycle.WriteClaims:
-		// On the owner's goroutine and not in the request; see joinClaims.
+		// joinClaims must be called on the owner's goroutine, not in the request.
 		turns := s.writer.turns.joinClaims(a.Uses)
 		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
 			defer s.writer.turns.leaveClaims(a.Uses)
@@ -183,11 +183,11 @@ func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) c
 func (s *Scheduler) cancelTask(a cycle.Cancel) {
 	t := s.tasks[a.Ticket]
 	switch {
-	case t == nil: // it has ended already
+	case t == nil: // the task has already ended
 	case t.cancel != nil:
 		t.cancel(errors.New(a.Reason))
 	case t.state.CompareAndSwap(waiting, withdrawn):
-		t.run = nil // workers may get to it much later, and it holds the pod
+		t.run = nil // releases the pod, because workers may reach the task much later
 		s.loop.See(cycle.Answered{Ticket: a.Ticket, Outcome: cycle.Outcome{Withdrawn: true}})
 	}
 }

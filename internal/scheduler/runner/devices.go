@@ -150,7 +150,7 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 	// server reports a conflict.
 	case t.newest != nil:
 		current = t.newest
-	case use.Decided && (!reserved.Allocated || t.written): // the known version is not the API's
+	case use.Decided && (!reserved.Allocated || t.written): // the known version may differ from the API's
 		current = nil
 	case w.strips() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // the claim must be written as a whole
 		current = nil
@@ -166,14 +166,14 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 		// After a conflict, the next round reads the claim, unless sendAllocation has read it.
 		claim, fresh := current.DeepCopy(), current != reserved.Before
 		current = nil
-		if claim.UID != uid { // a new claim under its name: the decision is not about that one
+		if claim.UID != uid { // another claim has the name, and the decision does not apply to it
 			return errClaimGone(claim)
 		}
 		complete, err := t.fillClaim(claim, reserved, use)
 		if err != nil {
 			return err
 		}
-		if complete && fresh { // another pod has written it
+		if complete && fresh { // another pod has written the allocation and the reservation
 			made, t.newest = claim, claim
 			return nil
 		}
@@ -241,8 +241,8 @@ func isUnchanged(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClai
 	return reserved.Before != nil && claim.ResourceVersion == reserved.Before.ResourceVersion
 }
 
-// reserveFor adds the missing reservations up to the claim's limit. The first is the writer's own,
-// added in any case: if it exceeds the limit, the API server refuses it.
+// reserveFor adds the missing reservations up to the claim's limit. The first is the writer's own
+// reservation, which is always added: if it exceeds the limit, the API server refuses it.
 func reserveFor(claim *resourcev1.ResourceClaim, all []*plugins.ReservedClaim) {
 	for i, reserved := range all {
 		if !reserved.IsReserved(claim) && (i == 0 || len(claim.Status.ReservedFor) < resourcev1.ResourceClaimReservedForMaxSize) {

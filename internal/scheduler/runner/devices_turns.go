@@ -28,13 +28,13 @@ type claimTurn struct {
 	written bool
 
 	mu      sync.Mutex
-	waiting []*plugins.ReservedClaim // reservations waiting for their turn, until a writer takes them along
+	waiting []*plugins.ReservedClaim // reservations waiting for their turn, or for a writer that includes them
 }
 
 // claimTurns holds the turns of the claims currently being written, by cycle.ClaimUse.Shared.
 type claimTurns struct {
 	mu    sync.Mutex
-	turns map[uint64]*claimTurn // the ones with users
+	turns map[uint64]*claimTurn // only turns with users
 }
 
 // joinClaims adds the pod to the writers of its claims. The owner calls it before any of the
@@ -69,9 +69,9 @@ func (l *claimTurns) leaveClaims(uses []cycle.ClaimUse) {
 	}
 }
 
-// awaitTurn waits for the turn to write; if it is held, passTurn must follow. A stopped pod gives
-// up immediately, except while another writer holds its reservation: the outcome of that write
-// decides what the pod must give back.
+// awaitTurn waits for the turn to write; if held is true, the caller must call passTurn. A stopped
+// pod gives up immediately, except while another writer holds its reservation: the outcome of that
+// write decides what the pod must give back.
 func (t *claimTurn) awaitTurn(ctx context.Context, reserved *plugins.ReservedClaim) (held bool, err error) {
 	t.mu.Lock()
 	t.waiting = append(t.waiting, reserved)
@@ -90,8 +90,8 @@ func (t *claimTurn) awaitTurn(ctx context.Context, reserved *plugins.ReservedCla
 	return held, context.Cause(ctx)
 }
 
-// stopWaiting removes a reservation from the waiting ones. It returns false if a writer has taken
-// it along.
+// stopWaiting removes a reservation from the waiting ones. It returns false if a writer has already
+// included it.
 func (t *claimTurn) stopWaiting(reserved *plugins.ReservedClaim) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 func (w *writer) sendAllocation(ctx context.Context, claim *resourcev1.ResourceClaim) (
 	newest *resourcev1.ResourceClaim, known bool, err error,
 ) {
-	var arrives time.Time // until then, a write without a response may be carried out
+	var arrives time.Time // time until which a write without a response may still be carried out
 	for try := 1; ; try++ {
 		sending, cancel := context.WithTimeout(w.life.finishing, writtenWithin)
 		began := time.Now()
@@ -52,7 +52,7 @@ func (w *writer) sendAllocation(ctx context.Context, claim *resourcev1.ResourceC
 			return nil, true, errClaimGone(claim)
 		case newest.ResourceVersion != claim.ResourceVersion:
 			return newest, true, apierrors.NewConflict(resourcev1.Resource("resourceclaims"), claim.Name, err)
-		case !again() && !time.Now().Before(arrives): // it has not been, and will not be, carried out
+		case !again() && !time.Now().Before(arrives): // the write has not been and will not be carried out
 			return nil, true, err
 		case !w.life.sleepAbout(firstPause << try):
 			return nil, false, err

@@ -13,7 +13,7 @@ import (
 )
 
 // delayedNotifications delays the notifications of a core that has not taken over: until then the
-// previous core notifies the observers. Counts are accumulated, so that the sum is right
+// previous core notifies the observers. Counts are accumulated, so that the totals are correct
 // afterwards. It belongs to the owner.
 type delayedNotifications struct {
 	cycle.Observer
@@ -25,7 +25,7 @@ type delayedNotifications struct {
 // shownLater withholds a core's objects from receivers that got them from the previous core.
 type shownLater struct {
 	cycle.Objects
-	over bool // it has taken over
+	over bool // the core has taken over
 }
 
 // delayNotifications wraps the observer and the objects of the options of a new core. Unset ones
@@ -43,8 +43,8 @@ func delayNotifications(o *cycle.Options) *delayedNotifications {
 	return t
 }
 
-// flush is called when the core takes over. Objects are passed on from now on; the ones already
-// stored were passed on by the previous core.
+// flush is called when the core takes over. Objects are passed on from now on; stored objects were
+// already passed on by the previous core.
 func (t *delayedNotifications) flush() {
 	if t.objects != nil {
 		t.objects.over = true

@@ -27,13 +27,13 @@ import (
 )
 
 // poster creates the two objects needed by every pod: its binding, and the event about it. These
-// two requests are most of a scheduler's cost. client-go's generic handling of requests (assembling
-// each URL from its parts, and parsing it again for metrics; decoding unused responses; copying the
-// headers in case of a redirect) doubles that. Limits, Retry-After, redirects and metrics match
-// client-go.
+// two requests are most of a scheduler's cost, and client-go's generic handling of requests would
+// double it: it assembles each URL from parts and parses it again for metrics, decodes unused
+// responses, and copies headers in case of a redirect. Limits, Retry-After, redirects and metrics
+// match client-go.
 type poster struct {
 	client     *http.Client
-	transport  http.RoundTripper       // the client's
+	transport  http.RoundTripper       // the client's transport
 	server     *url.URL                // the URL for metrics, with the server but not the request's path
 	namespaces *url.URL                // unchanged
 	limit      flowcontrol.RateLimiter // nil: none
@@ -104,7 +104,7 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 
 	to := *p.namespaces
 	to.Path += "/" + namespace + "/" + resource
-	if to.RawPath != "" { // the parts before it need unusual escapes
+	if to.RawPath != "" { // the preceding parts of the path need unusual escapes
 		to.RawPath += "/" + namespace + "/" + resource
 	}
 
@@ -141,7 +141,7 @@ func (p *poster) sendRequest(ctx context.Context, to *url.URL, body []byte) (com
 	switch {
 	case err != nil:
 		err = &url.Error{Op: "Post", URL: to.Redacted(), Err: err} // like http.Client
-	case response.StatusCode/100 == 3: // a proxy redirects it
+	case response.StatusCode/100 == 3: // a proxy redirects the request
 		response.Body.Close()
 		response, err = p.client.Do(p.newRequest(ctx, to, body))
 	}
@@ -157,7 +157,7 @@ func (p *poster) sendRequest(ctx context.Context, to *url.URL, body []byte) (com
 	case err != nil:
 		return 0, err
 	case response.StatusCode < http.StatusMultipleChoices:
-		_, _ = io.Copy(io.Discard, response.Body) // to the end, so that the connection can be reused
+		_, _ = io.Copy(io.Discard, response.Body) // read to the end, so that the connection can be reused
 		return 0, nil
 	}
 	return comeBackAfter(response), errorOf(response)

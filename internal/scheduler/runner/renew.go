@@ -40,20 +40,20 @@ const (
 	calmWithin   = 80 * time.Millisecond
 	calmLook     = 5 * time.Millisecond // interval between checks for calm
 	calmAgain    = 5 * time.Second      // between two waits for calm; pods are decided meanwhile
-	renewalTakes = time.Minute          // with all objects known
+	renewalTakes = time.Minute          // time limit of a renewal, once all objects are known
 	renewalAgain = time.Minute          // pause after a failed renewal
 )
 
 // successor is a core being prepared to replace the current one.
 type successor struct {
 	core          *cycle.Core
-	state         *journal.State // nil: read to the end
+	state         *journal.State // nil once it has been read to the end
 	stop          context.CancelFunc
 	notifications *delayedNotifications // the core's withheld notifications
 
 	later   []cycle.Event  // seen since the state
-	led     bool           // it leads after taking over
-	actions []cycle.Action // not carried out yet
+	led     bool           // whether it leads after taking over
+	actions []cycle.Action // actions kept until it takes over
 }
 
 // wantsRenewal reports whether the core should be replaced as soon as possible.
@@ -75,8 +75,8 @@ func (s *Scheduler) renewalWake(now time.Time) time.Time {
 	return r.holdFrom
 }
 
-// renewIfDue continues a renewal if one is due. It reports whether to skip this tick: the owner
-// waits for calm, or the new core has only just taken over.
+// renewIfDue continues a renewal if one is due. It reports whether to skip this tick, because the
+// owner waits for calm or the new core has just taken over.
 //
 // Its states, in order: a successor is begun; it is filled; the old core is calm (Calm) and the
 // successor takes over. If calm does not occur by itself, decisions pause for calmWithin, then
@@ -93,7 +93,7 @@ func (s *Scheduler) renewIfDue(now time.Time) bool {
 	}
 	if !r.next.full() {
 		s.fillSuccessor(now)
-		// In the first case, an unreadable state has ended the renewal.
+		// r.next is nil if an unreadable state has ended the renewal.
 		if r.next == nil || !r.next.full() {
 			return false
 		}
@@ -124,7 +124,7 @@ func (s *Scheduler) beginRenewal(now time.Time) {
 	o.Seed = rand.Uint64()
 	told := delayNotifications(&o)
 	core, err := cycle.New(o)
-	if err != nil { // these profiles were accepted before
+	if err != nil { // unexpected, because these profiles were accepted before
 		klog.Background().Error(err, "The journal does not go on")
 		s.renewal = renewal{notUntil: now.Add(renewalAgain)}
 		return
@@ -166,7 +166,7 @@ func (s *Scheduler) feedSuccessor(now time.Time) bool {
 		n.state = nil
 	}
 
-	// Events seen since the state was taken follow after all of it.
+	// Events events seen since the state was taken was taken follow after all of it.
 	if len(n.later) == 0 {
 		return false
 	}
@@ -195,8 +195,8 @@ func (s *Scheduler) giveSuccessor(now time.Time, e cycle.Event) {
 	}
 }
 
-// seenLater queues an event for the new core, if it concerns the journal's knowledge. For each one
-// queued, the new core is given two: it catches up at any rate of events.
+// seenLater queues an event for the new core, if it concerns the journal's knowledge. For each
+// queued event the new core gets two, so it catches up at any rate of events.
 func (s *Scheduler) seenLater(now time.Time, e cycle.Event) {
 	switch e.(type) {
 	case cycle.Follows, cycle.Listing, cycle.Listed, cycle.Seen, cycle.Gone, cycle.Led, cycle.WallSet, cycle.Configured:
@@ -213,8 +213,8 @@ func (s *Scheduler) seenLater(now time.Time, e cycle.Event) {
 func (n *successor) full() bool { return n.state == nil && len(n.later) == 0 }
 
 // renewCore lets the new core take over. The order matters: the old core's record of waiting pods
-// is saved before it is replaced, the journal turns to the new file before anything is recorded for
-// the new core, and the saved record is given last, when the new core leads.
+// is saved before it is replaced, the journal switches to the new file before anything is recorded
+// for the new core, and the new core gets the saved record last, once it leads.
 func (s *Scheduler) renewCore(now time.Time) {
 	n := s.renewal.next
 	s.renewal = renewal{}

@@ -38,7 +38,7 @@ type Scheduler struct {
 	loop    *loop.Loop[cycle.Event, cycle.Action]
 	client  kubernetes.Interface // for all requests but events and bindings
 	watches watches
-	ready   func()          // nil: none, or called
+	ready   func()          // nil if unset or already called
 	lead    <-chan struct{} // Options.Lead
 	shadow  Shadow          // nil: this scheduler makes the decisions
 	journal Journal         // nil: nothing is recorded
@@ -49,10 +49,10 @@ type Scheduler struct {
 	tasks map[cycle.Ticket]*task
 
 	wallClock func() time.Time // time.Now, except in tests
-	ahead     time.Duration    // the wall clock's lead over the core's clock, as known to the core
+	ahead     time.Duration    // the wall clock's lead over the core's clock, as reported to the core
 
 	life             lifetime
-	binders, helpers *workers // bindings wait for nothing else; helpers do the rest
+	binders, helpers *workers // binders only send bindings; helpers do all other work
 	binding          binder
 	plugins          *pluginCalls
 	writer           writer
@@ -64,7 +64,7 @@ type Scheduler struct {
 	groupStatuses *statuses[cycle.WriteGroup]
 	events        *eventlog.Log
 	sizes         [15]atomic.Int64 // as of the last step; see publishSizes
-	synced        atomic.Bool      // never false again
+	synced        atomic.Bool      // stays true once set
 	ended         chan struct{}    // closed when Run has returned
 }
 
@@ -223,7 +223,7 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	if err == nil {
 		s.finishActions()
 	}
-	silence() // events are written last, until none remain
+	silence() // events are written last, until the queue is empty
 	telling.Wait()
 	return err
 }
@@ -252,7 +252,7 @@ func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
 // finishActions takes in the outcomes of the actions in flight when the scheduler was stopped, and
 // writes the resulting events; it begins nothing new.
 func (s *Scheduler) finishActions() {
-	if s.shadow != nil { // bindings seen and not judged yet
+	if s.shadow != nil { // judge the remaining observed bindings
 		for _, action := range s.giveEvent(s.loop.Now().Add(cycle.MaxBindingDelay), cycle.Tick{}) {
 			if a, ok := action.(cycle.Compared); ok {
 				s.shadow.Bound(a.Pod, a.Node, a.Evaluation, a.Unclear)
@@ -288,7 +288,7 @@ func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 		}
 		if ahead := s.wallClock().Round(0).Sub(now); (ahead - s.ahead).Abs() >= wallMoved {
 			s.ahead = ahead
-			return s.giveEvent(now, cycle.WallSet{Ahead: ahead}) // the core still wants its tick, and gets it next
+			return s.giveEvent(now, cycle.WallSet{Ahead: ahead}) // the core gets its tick next
 		}
 	}
 	return s.giveEvent(now, e)

@@ -35,7 +35,7 @@ type statuses[W any] struct {
 
 	mu      sync.Mutex
 	pending map[types.UID]*statusesOf[W] // only objects with pending writes
-	late    []*statusesOf[W]             // objects waiting their turn, and perhaps some no longer waiting
+	late    []*statusesOf[W]             // objects waiting their turn; may include objects no longer waiting
 	turn    *time.Timer                  // for the next turn; nil: none waits
 }
 
@@ -43,9 +43,9 @@ type statuses[W any] struct {
 // or waits to be retried.
 type statusesOf[W any] struct {
 	object   metav1.Object // nil: forgotten
-	next     *W            // after the one in flight; nil: nothing yet
+	next     *W            // the next write after the write in flight, or nil
 	inFlight bool          // a write is in flight
-	late     bool          // next may be late
+	late     bool          // next is deferrable
 	waits    bool          // waits its turn
 	again    *time.Timer   // retries next
 	pause    time.Duration // before the retry of next; 0: the last try got a response
@@ -64,9 +64,9 @@ func newStatuses[W any](by *workers, write func(context.Context, W) error, merge
 		unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), pending: map[types.UID]*statusesOf[W]{}}
 }
 
-// addWrite queues a write that may or may not be late. It is merged with a waiting write; the two
-// are late only if both may be. A write that may not be late is started immediately, even if the
-// object waits its turn or to be retried.
+// addWrite queues a write that may or may not be late. It is merged with a waiting write; the
+// merged write may be late only if both may. A write that must not be late starts immediately, even
+// if the object waits for its turn or for a retry.
 func (s *statuses[W]) addWrite(about metav1.Object, newest W, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *statuses[W]) forgetObject(uid types.UID) {
 	if o.again != nil {
 		o.again.Stop()
 	}
-	o.object = nil // workers may get to it much later
+	o.object = nil // releases the object, because workers may reach the entry much later
 	delete(s.pending, uid)
 }
 
@@ -142,8 +142,8 @@ func (s *statuses[W]) takeTurns() {
 				defer s.mu.Unlock()
 				s.takeTurns()
 			})
-			// The token is returned: when the timer has run, the first object in the list at that
-			// time takes it.
+			// The token is returned: when the timer fires, the token goes to the first object in
+			// the list at that time.
 			turn.CancelAt(now)
 			return
 		}

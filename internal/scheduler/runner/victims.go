@@ -40,7 +40,7 @@ func (w *writer) removeVictim(ctx context.Context, a cycle.Remove) error {
 	if err == nil {
 		err = pods.Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
 	}
-	if apierrors.IsConflict(err) { // if another pod has its name, the victim is deleted
+	if apierrors.IsConflict(err) { // a conflict means that another pod has the name, so the victim is deleted
 		if pod, lookErr := pods.Get(ctx, victim.Name, metav1.GetOptions{}); lookErr == nil && pod.UID != victim.UID {
 			return nil
 		}

@@ -33,7 +33,7 @@ import (
 type watches struct {
 	client                      kubernetes.Interface
 	see                         func(cycle.Event)
-	show                        func(e cycle.Event, size int) // see, for objects shown by a watch
+	show                        func(e cycle.Event, size int) // like see, for objects shown by a watch
 	life                        *lifetime
 	strips                      func() bool     // whether the core gets objects stripped for a journal
 	lead                        <-chan struct{} // Options.Lead; nil: leads from the start
@@ -140,7 +140,7 @@ func followKind[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) {
 
 // feedOf returns a feed giving the core all objects of a kind.
 func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(context.Context) {
-	resource := string(kind) // kinds are named like resources
+	resource := string(kind) // kinds have the names of resources
 	source := feed.Of(client.RESTClient(), "", resource, func() runtime.Object { return P(new(L)) })
 	var fresh func()
 	// The two kinds allocated by decisions: room on nodes, and devices. See beginLeading.
@@ -170,7 +170,7 @@ func (w *watches) newSink(kind cycle.Kind) feed.Sink {
 		Gone: func(o runtime.Object) {
 			if object, ok := w.toShown(o); ok {
 				w.show(cycle.Gone{Kind: kind, Object: object}, feed.SizeOf(o))
-				w.podStatuses.forgetObject(object.GetUID()) // last: it may end a wait of the core
+				w.podStatuses.forgetObject(object.GetUID()) // called last, because it may end a wait of the core
 				w.groupStatuses.forgetObject(object.GetUID())
 			}
 		},

@@ -30,8 +30,8 @@ func (w *watches) watchDevices(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	// Not an error: without the API, devices do not exist. If it appears later, it is followed from
-	// then on.
+	// A missing API is not an error: without it, devices do not exist. An API that appears later is
+	// followed from then on.
 	case apierrors.IsNotFound(err):
 		w.feeds = append(w.feeds, w.awaitDevices)
 		return nil
@@ -39,7 +39,8 @@ func (w *watches) watchDevices(ctx context.Context) error {
 		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
 	}
 
-	// Announced before any feed begins: pods are decided only after all of them are listed.
+	// The kinds are announced before any feed begins, because pods are decided only after all of
+	// them are listed.
 	kinds, feeds := w.deviceFeeds()
 	w.kinds, w.feeds = append(w.kinds, kinds...), append(w.feeds, feeds...)
 	w.watchTaintRules(ctx)
@@ -47,8 +48,8 @@ func (w *watches) watchDevices(ctx context.Context) error {
 }
 
 // watchTaintRules follows DeviceTaintRules where the API server has them, now or later: a server
-// before v1.37 has devices without them. If reading them is forbidden, pods are scheduled all the
-// same.
+// before v1.37 has devices without them. If reading them is forbidden, pods are scheduled without
+// them.
 func (w *watches) watchTaintRules(ctx context.Context) {
 	if !w.taintRules {
 		return
@@ -116,7 +117,8 @@ func (w *watches) awaitDevices(ctx context.Context) {
 }
 
 // awaitKinds follows kinds once the API server lists them. From then on, pods are decided only
-// after the kinds have been listed; without the permission to list them, that would be never.
+// after the kinds have been listed. Without the permission to list them, pods would never be
+// decided.
 func (w *watches) awaitKinds(
 	ctx context.Context, what string, lists func(context.Context) error, follows func() ([]cycle.Kind, []func(context.Context)),
 ) {
@@ -132,7 +134,8 @@ func (w *watches) awaitKinds(
 		if err == nil {
 			break
 		}
-		// Logged each time, once per devicesAgain, since nothing else explains missing devices.
+		// This is logged on each try (once per devicesAgain), because nothing else explains missing
+		// devices.
 		if apierrors.IsForbidden(err) {
 			klog.FromContext(ctx).Info("The API server serves "+what+" now, but they may not be read", "err", err)
 		}

@@ -19,9 +19,9 @@ type workers struct {
 
 	mu      sync.Mutex
 	tasks   []func(context.Context) // in queue order
-	more    *sync.Cond              // signalled for each task, and at the end
+	more    *sync.Cond              // signaled for each task and at the end
 	ended   bool                    // nothing new is begun
-	surplus int                     // workers still to end, since the replaced ones are back
+	surplus int                     // number of workers that must end, because replaced workers have returned
 }
 
 // newWorkers returns workers without goroutines; runWorkers starts them. Tasks may be added before.

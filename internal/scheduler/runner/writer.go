@@ -17,8 +17,8 @@ import (
 )
 
 // writer makes the writes of the core's actions, bindings excepted. Its only state is the turns.
-// Every write carries the UID of its object, to leave another object under the same name alone; a
-// write that must not overwrite a newer state carries the resource version as well.
+// Every write carries the UID of its object, so that it never changes another object with the same
+// name. A write that must not overwrite a newer state also carries the resource version.
 type writer struct {
 	client   kubernetes.Interface
 	observer cycle.Observer
@@ -29,8 +29,8 @@ type writer struct {
 }
 
 // writeStatus patches the decided version of the pod: a condition, its nominated node, or both. If
-// the pod has changed, the newest version is patched as long as the pod still waits: the patch must
-// never undo a binding's write.
+// the pod has changed, the newest version is patched as long as the pod is still unscheduled,
+// because the patch must not undo the effect of a binding.
 func (w *writer) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 	pod := a.Pod
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
@@ -59,7 +59,7 @@ func (w *writer) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 		switch {
 		case readErr != nil || newest.UID != pod.UID || newest.Spec.NodeName != "" || newest.DeletionTimestamp != nil:
 			return readErr
-		case newest.ResourceVersion == version: // the conflict is a webhook's
+		case newest.ResourceVersion == version: // the conflict was reported by a webhook
 			return err
 		}
 		version = newest.ResourceVersion

@@ -28,10 +28,10 @@ func New(now time.Time) *Recorder {
 }
 
 // Bound records a binding by the other scheduler, and the evaluation of all nodes at the time of
-// its decision. unclear means that other states are possible as well: then choosing a worse node is
-// not counted as a difference.
+// its decision. unclear means that the decision may have been made in another state; a worse node
+// is then not counted as a difference.
 func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear bool) {
-	// Outside of the lock: an evaluation has thousands of nodes.
+	// compare runs without the lock, because an evaluation has thousands of nodes.
 	c := compare(pod, node, e)
 	if unclear && c.Outcome != Best {
 		c.Outcome = Unclear
@@ -46,7 +46,7 @@ func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear
 		return
 	case Rejected:
 		r.report.Rejected++
-		// The first ones are as good as any; all of them are counted.
+		// Only the first refused pods are kept; all are counted.
 		if len(r.report.Refused) < answer.Most {
 			r.report.Refused = append(r.report.Refused, c)
 		}

@@ -18,9 +18,9 @@ type Outcome string
 
 const (
 	Best     Outcome = "Best"     // one of the nodes with the highest total
-	Worse    Outcome = "Worse"    // another node had a higher one
+	Worse    Outcome = "Worse"    // another node had a higher total
 	Rejected Outcome = "Rejected" // the pod did not fit on the node
-	Unclear  Outcome = "Unclear"  // one of the last two, or decided in an unknown state
+	Unclear  Outcome = "Unclear"  // Worse or Rejected, but possibly decided in an unknown state
 )
 
 // Comparison describes one pod bound by the other scheduler.
