@@ -152,7 +152,8 @@ func TestMovesCountComparingTolerations(t *testing.T) {
 	}
 }
 
-// TestAShadowReportThatCannotBeWrittenLeavesNothing verifies that the write is retried each minute.
+// TestAShadowReportThatCannotBeWrittenLeavesNothing verifies that a failed write leaves no file and
+// is retried each minute.
 func TestAShadowReportThatCannotBeWrittenLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "report.json")

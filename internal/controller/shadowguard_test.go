@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestShadowReportsAreForThisMachine verifies this because the plain port is unauthenticated, and
-// the reports contain names.
+// TestShadowReportsAreForThisMachine verifies that only local requests get the reports, because the
+// plain port is unauthenticated and the reports contain names.
 func TestShadowReportsAreForThisMachine(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/shadow", nil)
 	r.RemoteAddr = "10.0.0.7:4711"

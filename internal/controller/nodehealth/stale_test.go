@@ -212,8 +212,8 @@ func TestMarkingPodsDoesNotHoldUpTheNode(t *testing.T) {
 	}
 }
 
-// TestMarkingEndsWhenTheNodeIsBack verifies this also while its taints are still to be removed, and
-// once only.
+// TestMarkingEndsWhenTheNodeIsBack verifies that marking is stopped once, even while the node's
+// taints must still be removed.
 func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	options := nodehealth.Defaults()
 	c := newCluster(options)

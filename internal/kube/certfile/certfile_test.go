@@ -110,8 +110,8 @@ func TestCAsAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestAFailureIsNotRepeatedForEachConnection verifies that the next attempt is made when the files
-// are due again.
+// TestAFailureIsNotRepeatedForEachConnection verifies that a failed read is repeated only when the
+// files are due again.
 func TestAFailureIsNotRepeatedForEachConnection(t *testing.T) {
 	dir := t.TempDir()
 	f := files{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}

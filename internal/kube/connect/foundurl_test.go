@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestAnAddressThatIsOnlyFoundIsOnThisMachine verifies this because a cloned repository may bring a
-// file with a scheduler's address.
+// TestAnAddressThatIsOnlyFoundIsOnThisMachine verifies that addresses of other machines are
+// refused, because a cloned repository may contain a file with a scheduler's address.
 func TestAnAddressThatIsOnlyFoundIsOnThisMachine(t *testing.T) {
 	for _, c := range []struct {
 		name, text string

@@ -326,8 +326,8 @@ func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestWatchesThatAreOfNoUseAreGivenUp verifies that another watch from the same version would end
-// with the same error. A merely busy API server does not receive list requests in addition.
+// TestWatchesThatAreOfNoUseAreGivenUp verifies that the feed lists if every watch from the same
+// version ends with the same error, but not if the API server is merely busy.
 func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -400,8 +400,8 @@ func TestPageThatHangsIsAskedForAgain(t *testing.T) {
 	wants(t, run(t, a, func() { time.Sleep(time.Minute) }), "30s lost", "listing", "seen b", "listed", "watch from 9")
 }
 
-// TestAnewDuringAList verifies a new list, because the running list may be older; another one
-// follows, and that is fresh.
+// TestAnewDuringAList verifies that the running list, which may be older, is followed by a fresh
+// one.
 func TestAnewDuringAList(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	closed := false
@@ -419,8 +419,7 @@ func TestAnewDuringAList(t *testing.T) {
 	}
 }
 
-// TestListAfterAnewMayFail verifies that after a failed list the next one is the fresh one. Later
-// lists are not.
+// TestListAfterAnewMayFail verifies that after a failed list only the next one counts as fresh.
 func TestListAfterAnewMayFail(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("8", "", "a"), page("9", "", "b"), page("12", "", "c")}}
 	lists := 0
@@ -516,8 +515,8 @@ func TestBriefWatchesAreLost(t *testing.T) {
 	wants(t, text, "back", "lost", "watch from 7")
 }
 
-// TestWhatBriefWatchesDoNotShowIsListed verifies this because watches that keep ending immediately
-// may never show anything.
+// TestWhatBriefWatchesDoNotShowIsListed verifies that the feed lists if watches keep ending
+// immediately, because they may never show anything.
 func TestWhatBriefWatchesDoNotShowIsListed(t *testing.T) {
 	a := &api{brief: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	text := run(t, a, func() {
@@ -632,8 +631,9 @@ func TestPausesDouble(t *testing.T) {
 	}
 }
 
-// TestRequestsAreSpacedWhateverTheResponses verifies that no more than 80 requests of a kind per
-// minute, even if each watch shows a change, or lasts for a while, or each list ends after a page.
+// TestRequestsAreSpacedWhateverTheResponses verifies that a feed sends no more than 80 requests of
+// a kind per minute, even if each watch shows a change, or lasts for a while, or each list ends
+// after a page.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	for name, then := range map[string]func(a *api){
 		"each watch shows a change, and ends":    func(a *api) { a.current().Modify(pod("a", "8")); a.current().Stop() },
@@ -810,8 +810,8 @@ func TestWatchesThatGoOnAreOfUse(t *testing.T) {
 	}
 }
 
-// TestAWholeListTakesLonger verifies that without pages, the API server takes as long as for any
-// request.
+// TestAWholeListTakesLonger verifies that a list without pages may take as long as the API server
+// allows for any request.
 func TestAWholeListTakesLonger(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "more", "a"), page("7", "", "b"), page("9", "", "c"), page("11", "", "d")}}
 	pages := 0

@@ -364,8 +364,8 @@ func TestTheClientIsForReviewsAlone(t *testing.T) {
 	}
 }
 
-// TestTheClientHasConnectionsOfItsOwn verifies this because the connections of other clients of the
-// same configuration may all be busy, or be held back.
+// TestTheClientHasConnectionsOfItsOwn verifies that the guard's client uses separate connections,
+// because those of other clients with the same configuration may all be busy or held back.
 func TestTheClientHasConnectionsOfItsOwn(t *testing.T) {
 	var opened atomic.Int64
 	api := httptest.NewUnstartedServer(http.NotFoundHandler())

@@ -143,7 +143,7 @@ func TestCutOffLeaderEndsBeforeAnotherBegins(t *testing.T) {
 }
 
 // TestLeaseIsNotReleasedWhileWorkEnds verifies that a leader that could not renew its Lease, and
-// reaches the API server again just then, must not give the Lease away before its work has ended.
+// reaches the API server again just then, does not release the Lease before its work has ended.
 func TestLeaseIsNotReleasedWhileWorkEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := startBoth(t)

@@ -86,8 +86,8 @@ func TestEndsWhileRequestsHangAndFeedsBlock(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesAnEventNeverWaits verifies that a watch before Run, however many events it has, and
-// the owner itself. All are taken in, in order, before time takes effect.
+// TestWhoLeavesAnEventNeverWaits verifies that neither the owner nor a watch before Run blocks,
+// however many events it leaves. All are taken in, in order, before time takes effect.
 func TestWhoLeavesAnEventNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 10_000
@@ -319,7 +319,7 @@ func TestPanicWaitsForNobody(t *testing.T) {
 	})
 }
 
-// TestNowCanBeWrittenDown verifies that read back from a journal, it is the same time.
+// TestNowCanBeWrittenDown verifies that a time read back from a journal is unchanged.
 func TestNowCanBeWrittenDown(t *testing.T) {
 	l := New[string, string]("clock")
 	if now := l.Now(); now != now.Round(0) || now.Location() != time.UTC {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// TestIgnoredSignalStaysIgnored verifies this for nohup, which starts a process that ignores
-// SIGHUP, to outlive the terminal.
+// TestIgnoredSignalStaysIgnored verifies that SIGHUP stays ignored if it was ignored at the start,
+// as by nohup, so that the process outlives the terminal.
 func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
@@ -44,8 +44,8 @@ func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	}
 }
 
-// TestInterruptEndsWhatAScriptHasStartedInTheBackground verifies this although the shell makes such
-// a process ignore SIGINT.
+// TestInterruptEndsWhatAScriptHasStartedInTheBackground verifies that SIGINT ends a background
+// process, although its shell makes it ignore the signal.
 func TestInterruptEndsWhatAScriptHasStartedInTheBackground(t *testing.T) {
 	signal.Ignore(os.Interrupt)
 	defer signal.Reset(os.Interrupt)

@@ -81,9 +81,9 @@ func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
 	})
 }
 
-// TestAReadIsNotBoundedByWhoBeganIt verifies that joined callers get its result after the first
-// caller has run out of time, a read without a response ends by itself, and a read without waiting
-// callers ends immediately.
+// TestAReadIsNotBoundedByWhoBeganIt verifies that joined callers get a read's result after the
+// first caller has run out of time, a read without a response ends by itself, and a read without
+// waiting callers ends immediately.
 func TestAReadIsNotBoundedByWhoBeganIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads sharedReads[string, *eviction.Node]

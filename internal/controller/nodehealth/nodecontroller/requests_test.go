@@ -41,8 +41,9 @@ func TestWebhookThatIsGoneDelaysTaints(t *testing.T) {
 	})
 }
 
-// TestMarkingEndsWhenTheNodeIsBack verifies that the kubelet does not rewrite statuses it considers
-// unchanged, so pods marked later would stay NotReady for some time.
+// TestMarkingEndsWhenTheNodeIsBack verifies that no pod is marked after its node has returned. The
+// kubelet does not rewrite statuses it considers unchanged, so such pods would stay NotReady for
+// some time.
 func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()

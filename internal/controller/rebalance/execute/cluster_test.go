@@ -25,8 +25,9 @@ func podOf(namespace, name string, owner types.UID) *v1.Pod {
 	}}
 }
 
-// TestPodsOfAnotherNamespaceAreNoSuccessors verifies this because any user with permission to
-// create pods in another namespace can set an arbitrary owner reference.
+// TestPodsOfAnotherNamespaceAreNoSuccessors verifies that successors are searched only in the pod's
+// namespace. Any user with permission to create pods in another namespace can set an arbitrary
+// owner reference.
 func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	two := int32(2)
 	web := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: &two}}

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// TestAPodThatLeavesLateTakesNoAnswerFromAnother verifies that while the second pod's eviction is
-// in flight, the first pod terminates after an EvictionRequest. Both count.
+// TestAPodThatLeavesLateTakesNoAnswerFromAnother verifies that both pods count as evicted if the
+// first one terminates after an EvictionRequest while the second one's eviction is in flight.
 func TestAPodThatLeavesLateTakesNoAnswerFromAnother(t *testing.T) {
 	first, second := podOf("shop", "web-1", "web"), podOf("shop", "web-2", "web")
 	plan := &rebalance.Draining{}

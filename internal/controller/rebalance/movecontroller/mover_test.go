@@ -380,8 +380,8 @@ func (a *api) drain(t *testing.T) (lines []string, done execute.DrainDone) {
 	return lines, done
 }
 
-// TestADrainCordonsBeforeItEvicts verifies the order, and that the drain ends when the pod is
-// deleted and its successor scheduled.
+// TestADrainCordonsBeforeItEvicts verifies that nodes are cordoned first, and that the drain ends
+// when the pod is deleted and its successor scheduled.
 func TestADrainCordonsBeforeItEvicts(t *testing.T) {
 	a := newAPI(t)
 	a.drain(t)

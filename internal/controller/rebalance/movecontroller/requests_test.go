@@ -94,8 +94,8 @@ func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 	})
 }
 
-// TestARefusalForNowIsAnsweredAtOnce verifies that while a disruption budget is being processed,
-// the API server keeps requesting pauses of ten seconds. Other pods can be evicted meanwhile.
+// TestARefusalForNowIsAnsweredAtOnce verifies that other pods can be evicted while a disruption
+// budget is being processed and the API server keeps requesting pauses of ten seconds.
 func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 	for _, past := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -113,9 +113,9 @@ func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor verifies that the API server refuses its
-// eviction, like all creations in that namespace. The run continues, because the pod is deleted
-// soon.
+// TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor verifies that the run continues if the API
+// server refuses a pod's eviction like all creations in a terminating namespace, because the pod is
+// deleted soon.
 func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil)
 	if got := outcomeOf(err); got != execute.Refused {
@@ -127,9 +127,9 @@ func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAConflictIsNoEvictionWhileThePodIsThere verifies that the API server also returns 409 if the
-// disruption budget is written at the same moment, and so may a webhook. The pod counts as deleted
-// only if another pod has its name.
+// TestAConflictIsNoEvictionWhileThePodIsThere verifies that after a conflict the pod counts as
+// deleted only if another pod has its name. The API server also returns 409 if the disruption
+// budget is written at the same moment, and webhooks may return it as well.
 func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
 	api := fakeapi.New()
 	api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
@@ -148,8 +148,8 @@ func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
 	}
 }
 
-// TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal verifies this because a webhook may return
-// such a conflict repeatedly. A version conflict is retried.
+// TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal verifies that only version conflicts are
+// retried, because a webhook may return conflicts repeatedly.
 func TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal(t *testing.T) {
 	for _, changes := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -178,8 +178,9 @@ func TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal(t *testing.T) {
 	}
 }
 
-// TestALostAnswerToTheJournalIsNoOtherProcess verifies that the next try finds the previous try's
-// write. A journal written by another process is a conflict, even with the same contents.
+// TestALostAnswerToTheJournalIsNoOtherProcess verifies that a write is recognized on the next try
+// if its response was lost. A journal written by another process is a conflict, even with the same
+// contents.
 func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 	for name, before := range map[string]bool{"created": false, "updated": true} {
 		t.Run(name, func(t *testing.T) {
@@ -213,8 +214,9 @@ func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 	}
 }
 
-// TestTheJournalThatThisProcessHasWrittenIsReplaced verifies that after a lost response, the next
-// journal may have other contents. Another process's journal is a conflict.
+// TestTheJournalThatThisProcessHasWrittenIsReplaced verifies that after a lost response the next
+// journal, with other contents, replaces this process's journal. Another process's journal is a
+// conflict.
 func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
 	api := &journalAPI{}
 	client := &fake.Clientset{}
@@ -295,9 +297,8 @@ func (a *journalAPI) react(action ktesting.Action) (bool, runtime.Object, error)
 	return true, m.DeepCopy(), nil
 }
 
-// TestPlansAreByTheWallClock verifies this because a loop's clock stops while the machine is
-// suspended, and ignores adjustments of the system clock. Object timestamps follow the system
-// clock.
+// TestPlansAreByTheWallClock verifies that plans use the system clock, like timestamps of objects.
+// A loop's clock stops while the machine is suspended, and ignores adjustments of the system clock.
 func TestPlansAreByTheWallClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fakeapi.New().Client()
