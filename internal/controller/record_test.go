@@ -20,7 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// TestEachControllerWritesAJournalOfItsOwn, and the flag's limit is divided between them.
+// TestEachControllerWritesAJournalOfItsOwn verifies that controllers have separate journals that
+// share the flag's limit.
 func TestEachControllerWritesAJournalOfItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	o := parse(t, "--journal="+dir, "--journal-size=10Mi")

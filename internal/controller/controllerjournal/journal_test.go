@@ -128,7 +128,8 @@ func TestAKillLosesASecondAtMost(t *testing.T) {
 	})
 }
 
-// TestAJournalThatIsCutOffIsPlayedUpToThere, even in the middle of the core's state.
+// TestAJournalThatIsCutOffIsPlayedUpToThere covers cuts at every position, including the middle of
+// the core's state.
 func TestAJournalThatIsCutOffIsPlayedUpToThere(t *testing.T) {
 	data := twoFiles(t)
 	for n := len(Magic) + 400; n < len(data); n += 7 {
@@ -167,7 +168,7 @@ func twoFiles(t testing.TB) (data []byte) {
 	if err != nil || len(files) != 2 {
 		t.Fatalf("%q, %v", files, err)
 	}
-	if data, err = os.ReadFile(files[0]); err != nil { // by the time of its begin, which is virtual
+	if data, err = os.ReadFile(files[0]); err != nil { // the first file by its start time, which is virtual
 		t.Fatal(err)
 	}
 	return data
@@ -200,7 +201,7 @@ func TestWhatIsNoJournalOfTheControllersIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzReplay: any file contents lead to an error or a result, never a panic.
+// FuzzReplay verifies that any file contents lead to an error or a result, never a panic.
 func FuzzReplay(f *testing.F) {
 	f.Add(twoFiles(f))
 	f.Add([]byte(Magic))

@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// TestMetricsTellAgreementAndGain of the reports, as shown on a dashboard.
+// TestMetricsTellAgreementAndGain verifies the metrics of the reports, as shown on a dashboard.
 func TestMetricsTellAgreementAndGain(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	registry.MustRegister(Metrics()...)

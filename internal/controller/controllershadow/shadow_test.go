@@ -157,8 +157,8 @@ func TestEvictionsOfBothAreCompared(t *testing.T) {
 	}
 }
 
-// TestALeavingPodIsJudgedOnce, however long it terminates, and even if it is written and listed
-// again meanwhile.
+// TestALeavingPodIsJudgedOnce verifies that a terminating pod is judged once, however long it
+// terminates, and even if it is written and listed again meanwhile.
 func TestALeavingPodIsJudgedOnce(t *testing.T) {
 	w := newWorld(t, "n", "other")
 	right, wrong := w.pod("right", "n", 10), w.pod("wrong", "other", 10)
@@ -203,7 +203,7 @@ func TestTaintsOfBothAreCompared(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		w.silent[name] = true
 	}
-	w.run(50 * time.Second) // Berth finds them silent in the next pass, and may taint one each ten seconds
+	w.run(50 * time.Second) // Berth finds the nodes silent in the next pass, and may taint one node each ten seconds
 	down := func(name string) {
 		w.condition(name, v1.ConditionUnknown, "NodeStatusUnknown")
 		w.taints(name, unreachable)
@@ -222,7 +222,7 @@ func TestTaintsOfBothAreCompared(t *testing.T) {
 		t.Errorf("differences %v", got.Differences)
 	}
 
-	// The node is back: both remove the taints within a moment.
+	// The node is back, and both controllers remove the taints within a moment.
 	before := got.Tallies[Taint].Outcomes[AtOnce]
 	w.silent = map[string]bool{}
 	w.condition("a", v1.ConditionTrue, "")
@@ -247,8 +247,8 @@ func TestAQuietClusterHasNoDifferences(t *testing.T) {
 	w.wants(Eviction, nil)
 }
 
-// TestTheCopyKeepsTheLabelsThatBerthHasSet, even if Berth later writes something else to the node,
-// or one label of two: kept labels are not written again.
+// TestTheCopyKeepsTheLabelsThatBerthHasSet verifies that the copy keeps these labels even if Berth
+// later writes something else to the node, or one label of two, so that they are not written again.
 func TestTheCopyKeepsTheLabelsThatBerthHasSet(t *testing.T) {
 	w := newWorld(t, "n")
 	node := w.all["n"]

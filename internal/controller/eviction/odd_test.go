@@ -125,7 +125,7 @@ func holdsNobodyUp(t *testing.T, tainted func(string) *v1.Node, on func(node, na
 	var step func(e eviction.Event)
 	step = func(e eviction.Event) {
 		for _, action := range core.Step(now, e) {
-			answer := eviction.Answered{Outcome: eviction.Refused} // by a webhook of theirs
+			answer := eviction.Answered{Outcome: eviction.Refused} // refused by a webhook of the tenant
 			switch a := action.(type) {
 			case eviction.ReadNode:
 				answer.Ticket, answer.Outcome = a.Ticket, eviction.Gone

@@ -103,8 +103,8 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	}
 }
 
-// TestPodsShareTheFailedReadsOfTheirNode verifies that a node that cannot be read, unlike others,
-// is not read more often because it has many pods, and that they follow its recovery.
+// TestPodsShareTheFailedReadsOfTheirNode verifies that a node that cannot be read, is not read more
+// often because it has many pods, and that its pods are evicted once it can be read.
 func TestPodsShareTheFailedReadsOfTheirNode(t *testing.T) {
 	const pods, within = 20, 6 * time.Second
 	w := evictiontest.New(0)

@@ -34,7 +34,7 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 				if w.Requests.Deleted > 0 || retries < 10*pods {
 					t.Fatalf("%d deleted after %d retries while nothing may be deleted", w.Requests.Deleted, retries)
 				}
-				// At most one every four seconds, once the first seven have failed.
+				// After the first seven failures, at most one delete is sent every four seconds.
 				if most := pods * (8 + int(trouble/(4*time.Second))); retries > most {
 					t.Errorf("%d retries within %v, more than %d", retries, trouble, most)
 				}
@@ -48,15 +48,15 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 	}
 }
 
-// TestDeletesThatFailInARow counts: after that many failed deletes, the next one carries the
-// eviction out, and the pause between two of them never exceeds five seconds. In the end each pod
-// sends at most one request every four seconds, and at most a third of all pods do so in any
-// second, as guaranteed to the API server in docs/concepts/eviction.md.
+// TestDeletesThatFailInARow verifies that after any number of failed deletes the next one carries
+// the eviction out, and that the pause between two deletes never exceeds five seconds. In the end
+// each pod sends at most one request every four seconds, and at most a third of all pods do so in
+// any second, as guaranteed to the API server in docs/concepts/eviction.md.
 func TestDeletesThatFailInARow(t *testing.T) {
 	const (
-		longest  = 5*time.Second + 200*time.Millisecond // that of a pause, and of the requests of an attempt
+		longest  = 5*time.Second + 200*time.Millisecond // limit of a pause plus the requests of an attempt
 		shortest = 4 * time.Second
-		ramp     = 7 // pauses until then are shorter
+		ramp     = 7 // number of attempts with shorter pauses
 	)
 	for _, pods := range []int{1, 1_000, 5_000} {
 		for _, failed := range []int{10, 30} {

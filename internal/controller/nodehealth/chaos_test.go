@@ -34,7 +34,7 @@ func TestNodesEndAsTheyAre(t *testing.T) {
 // chaos runs the life of a cluster, passed to prepare before its start.
 func chaos(r *rand.Rand, prepare ...func(*cluster)) *cluster {
 	options := nodehealth.Defaults()
-	options.EvictionRate = 1 // so that all nodes had their turn by the end
+	options.EvictionRate = 1 // so that all nodes get their turn before the end
 	options.MarkPodsAtZoneRate = r.IntN(2) == 0
 	c := newCluster(options)
 	for _, f := range prepare {

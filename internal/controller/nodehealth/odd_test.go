@@ -142,7 +142,7 @@ func besideOdd(t *testing.T, odd map[string]func(*v1.Node) []time.Time) {
 			if says := leases[name]; len(says) > 0 {
 				renewed = says[beats%len(says)]
 			}
-			if name != "n0" || beats < 3 { // which falls silent
+			if name != "n0" || beats < 3 { // n0 falls silent
 				step(nodehealth.LeaseSeen{Name: name, ResourceVersion: fmt.Sprint(beats), Renewed: renewed})
 			}
 		}

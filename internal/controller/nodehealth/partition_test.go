@@ -23,8 +23,8 @@ var partitionTo = flag.String("partition", "", "file to write the partition to, 
 var partition = map[int]func(c *cluster){
 	2:  func(c *cluster) { c.silence("a", 10) },                         // a few machines fail
 	12: func(c *cluster) { c.silence("a", 600) },                        // most of a zone is cut off
-	42: func(c *cluster) { c.silence("b", 1000) },                       // another one wholly
-	62: func(c *cluster) { c.silence("a", 1000); c.silence("c", 1000) }, // and all the rest: more likely it is the controller that is cut off
+	42: func(c *cluster) { c.silence("b", 1000) },                       // a second zone is cut off completely
+	62: func(c *cluster) { c.silence("a", 1000); c.silence("c", 1000) }, // all other nodes: more likely, the controller is cut off
 	77: func(c *cluster) { c.speak() },                                  // everything is back
 }
 
@@ -36,13 +36,13 @@ const partitionEnds = 90
 var documented = []struct {
 	from, to int
 	perMin   map[string]float64
-	none     bool // no node has such a taint at all
+	none     bool // no node has an evicting taint
 }{
 	{from: 0, to: 2, none: true},
 	{from: 4, to: 4, perMin: map[string]float64{"a": 6}},                    // --node-eviction-rate 0.1
 	{from: 14, to: 42, perMin: map[string]float64{"a": 0.6}},                // --secondary-node-eviction-rate 0.01
-	{from: 44, to: 62, perMin: map[string]float64{"a": 0.6, "b": 6}},        // a zone that is wholly down: 0.1
-	{from: 64, to: 77, none: true, perMin: map[string]float64{}},            // all zones down: none, and those there are go
+	{from: 44, to: 62, perMin: map[string]float64{"a": 0.6, "b": 6}},        // a zone that is completely down: 0.1
+	{from: 64, to: 77, none: true, perMin: map[string]float64{}},            // all zones down: no new taints, and existing ones are removed
 	{from: 79, to: partitionEnds, none: true, perMin: map[string]float64{}}, // all back
 }
 

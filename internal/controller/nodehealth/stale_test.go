@@ -33,7 +33,7 @@ func TestWatchBehindOwnWriteIsIgnored(t *testing.T) {
 		written.Taints, written.ResourceVersion = write.Taints, version
 		return core.Step(now, nodehealth.Answered{Ticket: write.Ticket, Node: &written})
 	}
-	actions = answer("10") // NoSchedule; its turn for NoExecute has come
+	actions = answer("10") // NoSchedule is written; NoExecute is next
 	now = now.Add(time.Second)
 	if more := core.Step(now, nodehealth.Tick{}); len(more) > 0 {
 		actions = more

@@ -45,7 +45,7 @@ func large(t testing.TB) *rebalance.State {
 	for app := range 500 {
 		zones, spread := 10, ""
 		if app%5 == 0 {
-			zones, spread = 9, " spread=zone:5" // no pod came to the last zone while it was away
+			zones, spread = 9, " spread=zone:5" // the last zone got no pods during its outage
 		}
 		for i := range 100 {
 			node := r.IntN(500)*10 + i%zones

@@ -173,7 +173,7 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 					s.kill()
 				}
 			}
-			failed := 0 // at a time: a drain ends when the API server keeps answering with errors
+			failed := 0 // consecutive failures, bounded because a drain ends if the API server keeps responding with errors
 			s.faults.refuse = func(*v1.Pod) execute.Outcome {
 				answer := [...]execute.Outcome{execute.OK, execute.OK, execute.Busy, execute.Failed}[s.r.IntN(4)]
 				if failed++; answer != execute.Failed || failed > 3 {

@@ -175,7 +175,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		s.faults.unscalable = strings.TrimSpace(d.Input)
 	case "never-ready":
 		s.faults.unready = true
-	case "rescaled": // by another client, once a surge has begun, or once its pod is marked
+	case "rescaled": // changed by another client, once a surge has begun or once its pod is marked
 		n, err := strconv.Atoi(word(0))
 		if err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		}
 	case "appears": // once a surge has begun
 		text, scale := strings.TrimSpace(d.Input), 0
-		d.MaybeScanArgs(t, "scale", &scale) // to which the workload is scaled then
+		d.MaybeScanArgs(t, "scale", &scale) // the new scale of the workload
 		s.faults.scaled = func(a execute.Scale) {
 			s.faults.scaled = nil
 			s.after(time.Second, func() {
@@ -415,7 +415,7 @@ func TestExecutionOfRandomWorlds(t *testing.T) {
 		if misses > 0 {
 			s.fail("a successor did not arrive where it was proved to")
 		}
-		if waited { // the scheduler had a choice where these went, and more can be moved than was planned
+		if waited { // the scheduler had a choice for these pods, so more pods can be moved than planned
 			s.start()
 			s.run(40 * time.Minute)
 		}

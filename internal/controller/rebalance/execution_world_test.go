@@ -40,14 +40,14 @@ type stage struct {
 	objects  map[string]metav1.Object
 	replicas map[types.UID]int
 	template map[types.UID]*v1.Pod
-	rollouts map[string]int32 // by name, what owners that are no Deployments want; they have a scale subresource
+	rollouts map[string]int32 // replicas by name, for owners other than Deployments with a scale subresource
 	made     int
 
 	policy   *rebalance.Policy
 	profiles []*plugins.Profile
 	options  execute.Options
 	core     core // nil: no process runs
-	life     int  // of the core; answers to an earlier one have no receiver
+	life     int  // number of the core's life; responses for earlier lives are dropped
 	journal  execute.Journal
 	version  int
 
@@ -60,20 +60,20 @@ type stage struct {
 	// evicted maps the UIDs of pods removed by the Eviction API to the times of removal.
 	evicted map[types.UID]time.Time
 	last    *v1.Pod        // the victim of the last eviction
-	lastUp  int            // ready pods of its workload before
+	lastUp  int            // ready pods of its workload before the eviction
 	results map[string]int // of moves
 	wrong   []string
 	// statuses makes disruption budgets carry statuses, like live ones; counting is set while a
 	// write of them is scheduled.
 	statuses, counting bool
 	draining           bool // many pods leave at the same time
-	keeps              bool // the scheduler keeps the room that drains ask for
+	keeps              bool // the scheduler keeps the room requested by drains
 	room               *keptRoom
 	// responds, if not 0, is the time taken by the responders to EvictionRequests. asked holds the
 	// pods with such a request.
 	responds time.Duration
 	asked    map[types.UID]bool
-	stolen   map[types.UID]bool // workloads that something else than a move disturbed
+	stolen   map[types.UID]bool // workloads disturbed by anything other than a move
 }
 
 // keptRoom is the room of a successor, occupied by a copy of its victim.
@@ -91,28 +91,28 @@ type core interface {
 
 // trouble holds the faults to inject. Functions are called each time.
 type trouble struct {
-	refuse func(p *v1.Pod) execute.Outcome // of an eviction; OK does not
-	lose   func() bool                     // the answer to an eviction that was made
-	before func(p *v1.Pod)                 // something that happens right before an eviction is made
-	after  func(p *v1.Pod)                 // or right after
+	refuse func(p *v1.Pod) execute.Outcome // returns the outcome of an eviction; OK does not refuse it
+	lose   func() bool                     // whether to lose the response to a completed eviction
+	before func(p *v1.Pod)                 // called right before an eviction is carried out
+	after  func(p *v1.Pod)                 // called right after an eviction
 
-	stalls     time.Duration // after which the next eviction is made, long after its answer was given up
-	overloaded time.Time     // until when the API server refuses evictions
+	stalls     time.Duration // delay of the next eviction, longer than the wait for its response
+	overloaded time.Time     // time until which the API server refuses evictions
 
 	unscheduled bool // no scheduler runs
 
-	unscalable string                // why nothing can be scaled
-	unstarted  string                // why containers do not start
-	unready    bool                  // pods run, and are never ready
-	request    func() bool           // asked before each request of a drain: whether it is carried out
-	halfway    func()                // something that happens between the two halves of a request to scale
-	scaled     func(a execute.Scale) // something that happens when a workload was scaled
-	marked     func()                // or when a pod got the lowest deletion cost
+	unscalable string                // reason for refusing all requests to scale
+	unstarted  string                // reason why containers do not start
+	unready    bool                  // pods run but never become ready
+	request    func() bool           // reports, before each request of a drain, whether to carry it out
+	halfway    func()                // called between the two halves of a request to scale
+	scaled     func(a execute.Scale) // called after a workload was scaled
+	marked     func()                // called after a pod got the lowest deletion cost
 
 	// respond, if set, returns the response to each request, and decides whether to carry it out.
 	respond func(action execute.Action, do func() execute.Event) execute.Event
-	blind   bool // watches show no changes any more
-	idle    bool // controllers make no pods any more
+	blind   bool // watches no longer show changes
+	idle    bool // controllers no longer create pods
 
 	unwritable bool   // the journal
 	open       string // a node that cannot be closed

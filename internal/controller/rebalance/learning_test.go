@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// TestPlansTeachNothing: running pods predict future ones. The successors of a plan, which tries
-// many moves and undoes most of them, do not.
+// TestPlansTeachNothing verifies that only running pods predict future ones, and not the successors
+// of a plan, which tries many moves and undoes most of them.
 func TestPlansTeachNothing(t *testing.T) {
 	text, _, _ := strings.Cut(fragmentation, "      tasks:")
 	parsed, err := config.Parse("test", []byte(text), config.Options{})

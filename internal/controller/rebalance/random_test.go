@@ -87,7 +87,7 @@ func tryWorld(t *testing.T, seed uint64) int {
 	for _, wrong := range beyond(plan, policy.Limits) {
 		fail("%s", wrong)
 	}
-	if seed%10 == 0 { // R30: the same cluster gives the same plan, in whatever order its objects come
+	if seed%10 == 0 { // R30: the plan does not depend on the order of the cluster's objects
 		objects := slices.Collect(s.World.Objects())
 		rand.New(rand.NewPCG(seed, 8)).Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
 		shuffled := &rebalance.State{AsOf: begin, World: world.Open(objects)}
@@ -96,7 +96,7 @@ func tryWorld(t *testing.T, seed uint64) int {
 		}
 	}
 	if policy.Limits != (rebalance.Limits{}) {
-		return len(plan.Moves) // what is beyond them is for the next plan
+		return len(plan.Moves) // later moves are left to the next plan
 	}
 	if second := rebalance.Make(plan.After(s), &rebalance.Policy{Goals: goals}, options); len(second.Moves) > 0 {
 		fail("a second plan is not empty:\n%s", show(second))
@@ -155,7 +155,7 @@ func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) 
 		}
 	}
 	if slices.ContainsFunc(plan.Arrivals, func(a rebalance.Arrival) bool { return a.After > 0 }) {
-		return list // pods that waited also count, where they arrive
+		return list // formerly pending pods also count on their new nodes
 	}
 	if len(plan.Moves) > 0 {
 		for _, m := range plan.Measures {
@@ -203,7 +203,7 @@ func overdrawn(s *rebalance.State, victim *v1.Pod) (names []string) {
 		}
 		desired := max(expected-b.Spec.MaxUnavailable.IntValue(), 0)
 		if unready(victim) && healthy >= desired && desired > 0 {
-			continue // it is not one of the healthy ones
+			continue // the pod does not count as healthy
 		}
 		if healthy-1 < desired {
 			names = append(names, b.Name)

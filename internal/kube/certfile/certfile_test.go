@@ -64,7 +64,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	shows(t, p, "two")
 }
 
-// TestRenewWritesTheFilesBeforeTheyAreRead, and if it cannot, the previous certificate is used.
+// TestRenewWritesTheFilesBeforeTheyAreRead also verifies that the previous certificate is used if
+// Renew fails.
 func TestRenewWritesTheFilesBeforeTheyAreRead(t *testing.T) {
 	dir := t.TempDir()
 	f := files{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}
@@ -79,7 +80,7 @@ func TestRenewWritesTheFilesBeforeTheyAreRead(t *testing.T) {
 	shows(t, p, "two")
 }
 
-// TestCAsAreReadAgain, and if the file cannot be read, the previous ones are used.
+// TestCAsAreReadAgain also verifies that the previous CAs are used if the file cannot be read.
 func TestCAsAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	f := files{filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")}

@@ -64,8 +64,8 @@ func TestNoEventIsDroppedForBeingOneOfMany(t *testing.T) {
 	})
 }
 
-// TestEventIsWrittenInSpiteOfAFailure, and names the object by UID, so that kubectl describe finds
-// it.
+// TestEventIsWrittenInSpiteOfAFailure also verifies that the event names the object by UID, so that
+// kubectl describe finds it.
 func TestEventIsWrittenInSpiteOfAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -92,7 +92,7 @@ func TestEventIsWrittenInSpiteOfAFailure(t *testing.T) {
 	})
 }
 
-// TestRepeatedEventIsCounted, not written again.
+// TestRepeatedEventIsCounted verifies that a repeated event is counted and not written again.
 func TestRepeatedEventIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -113,8 +113,8 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 	})
 }
 
-// running makes a log write events with create while test runs, ends it, and returns the duration
-// of that.
+// running makes a log write events with create while test runs, ends the log, and returns the time
+// that its end took.
 func running(t *testing.T, create func(*v1.Event) error, test func(log *Log, busy *atomic.Bool)) (end time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy atomic.Bool
@@ -187,7 +187,7 @@ func TestEventThatIsNotTakenIsSentAgain(t *testing.T) {
 		want int
 	}{
 		{[]error{errors.New("reset"), nil}, 2},
-		{[]error{errors.New("reset"), exists}, 2}, // the first was taken, and the answer lost
+		{[]error{errors.New("reset"), exists}, 2}, // the first request was carried out, and its response lost
 		{[]error{errors.New("reset")}, unanswered},
 		{[]error{apierrors.NewInternalError(errors.New("webhook down"))}, refused},
 		{[]error{apierrors.NewTooManyRequests("priority and fairness", 1)}, refused},
@@ -238,7 +238,8 @@ func TestFullQueueDropsEvents(t *testing.T) {
 	}
 }
 
-// TestLongEventsFillTheQueue, in lanes as well, and make room when they are written.
+// TestLongEventsFillTheQueue verifies that long events fill the queue, including its lanes, and
+// make room once they are written.
 func TestLongEventsFillTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var written names
@@ -263,7 +264,7 @@ func TestLongEventsFillTheQueue(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); log.Run(ctx) }()
-		synctest.Wait() // the writers have one each, and many wait in lanes
+		synctest.Wait() // each writer has one event, and many events wait in lanes
 		before := log.dropped
 		tell(2 * fit)
 		if dropped := log.dropped - before; dropped < fit {
@@ -285,7 +286,8 @@ func TestLongEventsFillTheQueue(t *testing.T) {
 	})
 }
 
-// TestEndIsNotLaterThanDrain, however slow each event is, and even if create ignores its context.
+// TestEndIsNotLaterThanDrain verifies that Run ends in time, however slow each event is, and even
+// if create ignores its context.
 func TestEndIsNotLaterThanDrain(t *testing.T) {
 	const each = 100 * time.Millisecond
 	var written names
@@ -297,7 +299,8 @@ func TestEndIsNotLaterThanDrain(t *testing.T) {
 	}
 }
 
-// TestEndDoesNotWaitForAnAnswer, nor for the next try of an unanswered event.
+// TestEndDoesNotWaitForAnAnswer verifies that Run waits neither for a response nor for the next try
+// of an unanswered event.
 func TestEndDoesNotWaitForAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, hangs := range []bool{true, false} {
@@ -320,8 +323,8 @@ func TestEndDoesNotWaitForAnAnswer(t *testing.T) {
 	})
 }
 
-// TestManyAreWrittenAtOnce without other work, so that a slow API server does not hold up all
-// events.
+// TestManyAreWrittenAtOnce verifies that, without other work, many events are written concurrently,
+// so that a slow API server does not hold up all of them.
 func TestManyAreWrittenAtOnce(t *testing.T) {
 	var written names
 	running(t, func(e *v1.Event) error { time.Sleep(100 * time.Millisecond); return written.create(e) }, func(log *Log, _ *atomic.Bool) {
@@ -333,7 +336,8 @@ func TestManyAreWrittenAtOnce(t *testing.T) {
 	})
 }
 
-// TestEventsAboutOneObjectKeepTheirOrder, whichever takes longest.
+// TestEventsAboutOneObjectKeepTheirOrder verifies the order regardless of the time each event
+// takes.
 func TestEventsAboutOneObjectKeepTheirOrder(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
@@ -366,7 +370,7 @@ func TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject(t *testing.T) {
 		running(t, written.create, func(log *Log, _ *atomic.Bool) {
 			for i := range 30 {
 				log.Record(Event{Regarding: about("p"), Reason: fmt.Sprint("r", i), Once: c.once})
-				time.Sleep(time.Millisecond) // their names are the time
+				time.Sleep(time.Millisecond) // their names contain the time
 			}
 			time.Sleep(time.Second)
 		})
@@ -376,8 +380,8 @@ func TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject(t *testing.T) {
 	}
 }
 
-// TestRepetitionOfAnEventThatExpiredIsWrittenAnew with its count, and so is the repetition of a
-// refused event.
+// TestRepetitionOfAnEventThatExpiredIsWrittenAnew verifies that the repetition of an expired or
+// refused event is written as a new event with its count.
 func TestRepetitionOfAnEventThatExpiredIsWrittenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -431,8 +435,8 @@ func first(t *testing.T, client *fake.Clientset) *v1.Event {
 	return &list.Items[0]
 }
 
-// TestTriesAreApart, with growing pauses, so that not all writers keep sending to an API server
-// that is down.
+// TestTriesAreApart verifies that pauses between tries grow, so that not all writers keep sending
+// to an API server that is down.
 func TestTriesAreApart(t *testing.T) {
 	var at []time.Time
 	running(t, func(*v1.Event) error { at = append(at, time.Now()); return errors.New("connection refused") }, func(log *Log, _ *atomic.Bool) {
@@ -446,8 +450,8 @@ func TestTriesAreApart(t *testing.T) {
 	}
 }
 
-// TestEventWithoutAnAnswerHoldsUpNoOther, even in a log that is always limited: events about other
-// objects follow at their rate.
+// TestEventWithoutAnAnswerHoldsUpNoOther verifies that events about other objects follow at their
+// rate, even in a log that is always limited.
 func TestEventWithoutAnAnswerHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const others = 5 * perSecond
@@ -508,7 +512,7 @@ func TestLongLanesDoNotHoldUpWhatIsToldOnce(t *testing.T) {
 	})
 }
 
-// TestRequestThatHangsIsSentAgain after ten seconds.
+// TestRequestThatHangsIsSentAgain verifies that a hanging request is repeated after ten seconds.
 func TestRequestThatHangsIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := New(fake.NewClientset(), "node-controller")
@@ -530,7 +534,8 @@ func TestRequestThatHangsIsSentAgain(t *testing.T) {
 	})
 }
 
-// TestEventSaysWhatWasToldAndWhen, not the time of the write; and written events are not retained.
+// TestEventSaysWhatWasToldAndWhen verifies that an event has the time of its occurrence, not of the
+// write, and that written events are not retained.
 func TestEventSaysWhatWasToldAndWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got *v1.Event
@@ -567,7 +572,8 @@ func TestSlowAnswersAreWaitedForTogether(t *testing.T) {
 	})
 }
 
-// TestNothingIsBegunAfterTheDrain, however much remains in the lanes.
+// TestNothingIsBegunAfterTheDrain verifies that no write begins after Drain, however many events
+// remain in the lanes.
 func TestNothingIsBegunAfterTheDrain(t *testing.T) {
 	var late atomic.Int64
 	var end atomic.Pointer[time.Time]

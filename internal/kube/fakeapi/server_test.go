@@ -32,7 +32,7 @@ func TestPagesAreOfOneMoment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api.Put(pod(10)) // comes before the second page by name
+	api.Put(pod(10)) // its name sorts before the second page
 	api.Delete(pod(9))
 	second, err := list(first.Continue)
 	if err != nil {
@@ -60,7 +60,7 @@ func TestPagesAreOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestAGroupVersionThatIsNotServedIsNotFound, so that clients can detect available APIs.
+// TestAGroupVersionThatIsNotServedIsNotFound verifies that clients can detect available APIs.
 func TestAGroupVersionThatIsNotServedIsNotFound(t *testing.T) {
 	discovery := New().Client().Discovery()
 	for version, served := range map[string]bool{

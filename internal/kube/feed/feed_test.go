@@ -42,16 +42,16 @@ type api struct {
 	said  []string
 	began time.Time
 	pages []v1.PodList       // the next lists
-	watch *watch.FakeWatcher // the watch that runs
-	fails error              // what the next watches fail with
-	anew  chan struct{}      // of the source; made by run
-	early bool               // it is closed before the feed begins
-	hangs bool               // watches are not opened
+	watch *watch.FakeWatcher // the running watch
+	fails error              // error of the next watches
+	anew  chan struct{}      // the source's Anew channel; made by run
+	early bool               // anew is closed before the feed begins
+	hangs bool               // opening a watch blocks
 	brief bool               // watches end as they begin
-	agree bool               // watches end after the time that they are asked for
-	shown Sink               // instead of the complete recorder
+	agree bool               // watches end after the requested time
+	shown Sink               // replaces the complete recorder
 
-	listing func(context.Context) error // what happens during each page
+	listing func(context.Context) error // called during each page
 	asked   []metav1.ListOptions        // of the watches
 }
 
@@ -309,7 +309,8 @@ func TestWholeCollectsLists(t *testing.T) {
 	}
 }
 
-// TestListThatFailsHalfWayBeginsAgain, and none of its versions is watched from.
+// TestListThatFailsHalfWayBeginsAgain also verifies that no watch starts from a version of the
+// failed list.
 func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "more", "a"), page("7", "", "b"), page("9", "", "c")}}
 	pages := 0
@@ -320,7 +321,7 @@ func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 		return nil
 	}
 	text := run(t, a, func() { time.Sleep(time.Second) })
-	wants(t, text, "listing", "seen a", "lost", "listing", `continue="" limit=0`, "seen c", "listed", "watch from 9", "back") // no page can be too late again
+	wants(t, text, "listing", "seen a", "lost", "listing", `continue="" limit=0`, "seen c", "listed", "watch from 9", "back") // without pages, no page can be too late
 	if strings.Contains(text, "watch from 7") || strings.Count(text, "listed") != 1 {
 		t.Errorf("a list that failed counts:\n%s", text)
 	}
@@ -360,7 +361,8 @@ func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 	}
 }
 
-// TestPageThatFailsIsAskedForAgain, and not the preceding pages; but not forever.
+// TestPageThatFailsIsAskedForAgain verifies that only the failed page is requested again, and not
+// forever.
 func TestPageThatFailsIsAskedForAgain(t *testing.T) {
 	for _, fails := range []int{3, 6} {
 		a := &api{pages: []v1.PodList{page("7", "more", "a")}}
@@ -386,7 +388,8 @@ func TestPageThatFailsIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestPageThatHangsIsAskedForAgain after half a minute.
+// TestPageThatHangsIsAskedForAgain verifies that a hanging page is requested again after half a
+// minute.
 func TestPageThatHangsIsAskedForAgain(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	pages := 0
@@ -441,8 +444,8 @@ func TestListAfterAnewMayFail(t *testing.T) {
 	}
 }
 
-// TestWatchThatEndsInOrderIsNotLost, nor a watch ended with the feed; and the next begins
-// immediately.
+// TestWatchThatEndsInOrderIsNotLost verifies that neither a watch ended as agreed nor a watch ended
+// with the feed counts as lost, and that the next watch begins immediately.
 func TestWatchThatEndsInOrderIsNotLost(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
@@ -474,8 +477,8 @@ func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// TestWatchThatIsNotOpenedIsLost, for any way of not reaching the API server. For connections that
-// end or time out, client-go returns no error but a finished watch.
+// TestWatchThatIsNotOpenedIsLost covers all ways of not reaching the API server. For connections
+// that end or time out, client-go returns no error but a finished watch.
 func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 	for name, failure := range map[string]error{
 		"refused": errRefused, "ended": io.EOF, "reset": errors.New("connection reset by peer"), "timed out": os.ErrDeadlineExceeded,
@@ -527,8 +530,8 @@ func TestWhatBriefWatchesDoNotShowIsListed(t *testing.T) {
 	wants(t, text, "listed", "not yet", "listing", "seen b", "watch from 9")
 }
 
-// TestAnOutageIsNoReasonToList, whatever errors the API server returned before and at its
-// beginning.
+// TestAnOutageIsNoReasonToList verifies that an outage causes no list, whatever errors the API
+// server returned before the outage or at its start.
 func TestAnOutageIsNoReasonToList(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	text := run(t, a, func() {
@@ -587,7 +590,8 @@ func TestAnewWhileAWatchIsOpened(t *testing.T) {
 	}
 }
 
-// TestNewFailureIsFollowedUpAtOnce, even after a long outage.
+// TestNewFailureIsFollowedUpAtOnce verifies that a new failure is retried immediately, even after a
+// long outage.
 func TestNewFailureIsFollowedUpAtOnce(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
@@ -604,7 +608,8 @@ func TestNewFailureIsFollowedUpAtOnce(t *testing.T) {
 	wants(t, text, "fails", "lost", "watch from 7", "back", "later")
 }
 
-// TestPausesDouble from a tenth of a second to five seconds, and no two feeds have the same.
+// TestPausesDouble verifies that pauses double from a tenth of a second to five seconds, and differ
+// between feeds.
 func TestPausesDouble(t *testing.T) {
 	attempts := func(within time.Duration) (n int) {
 		a := &api{pages: []v1.PodList{}}
@@ -671,8 +676,8 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	}
 }
 
-// TestFeedEndsAtOnce, in a pause, in a list and in a watch, and leaves no watch open. It makes no
-// further calls.
+// TestFeedEndsAtOnce verifies that a feed ends immediately during a pause, a list or a watch,
+// leaves no watch open, and makes no further calls.
 func TestFeedEndsAtOnce(t *testing.T) {
 	for _, during := range []string{"pause", "list", "watch"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -701,7 +706,8 @@ func TestFeedEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnknownEventsBreakTheWatch, since their content is lost; a bookmark does not.
+// TestUnknownEventsBreakTheWatch verifies that unknown events break the watch, because their
+// content is lost. A bookmark does not.
 func TestUnknownEventsBreakTheWatch(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
@@ -712,8 +718,8 @@ func TestUnknownEventsBreakTheWatch(t *testing.T) {
 	wants(t, text, "seen b", "lost", "watch from 8", "back")
 }
 
-// TestOutageIsOneLine, however many feeds notice it, and a forgotten version logs none; an error
-// returned by the API server is a line for each.
+// TestOutageIsOneLine verifies that an outage logs one line, however many feeds notice it, that a
+// forgotten version logs none, and that an error returned by the API server logs one line per feed.
 func TestOutageIsOneLine(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -829,7 +835,7 @@ func TestAWholeListTakesLonger(t *testing.T) {
 	wants(t, text, "lost", `continue="" limit=0`, "1m5", "lost", `continue="" limit=500`, "seen d", "listed", "watch from 11")
 }
 
-// TestWholeKeepsNothing of a list after reporting it.
+// TestWholeKeepsNothing verifies that Whole retains no objects of a list after reporting it.
 func TestWholeKeepsNothing(t *testing.T) {
 	sink := Whole[*v1.Pod]{Listed: func([]*v1.Pod, string) {}, Seen: func(*v1.Pod) {}, Gone: func(*v1.Pod) {}}.Sink()
 	sink.Listing()

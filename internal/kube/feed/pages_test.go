@@ -79,7 +79,7 @@ func TestPagesAreBounded(t *testing.T) {
 	for i := 600; i < 615; i++ {
 		sizes[i] = large
 	}
-	sizes[1200] = mostOfPage + 13<<20 // larger than a page may be: it is read alone
+	sizes[1200] = mostOfPage + 13<<20 // larger than a page may be, so it is read alone
 	s := &shelf{sizes: sizes}
 	server := httptest.NewServer(s)
 	defer server.Close()
@@ -112,7 +112,8 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestAListWithoutPagesIsReadToItsEnd, since it cannot be requested in smaller parts.
+// TestAListWithoutPagesIsReadToItsEnd verifies that its size is not bounded, because it cannot be
+// requested in smaller parts.
 func TestAListWithoutPagesIsReadToItsEnd(t *testing.T) {
 	server := httptest.NewServer(&shelf{sizes: []int{mostOfPage, mostOfPage}})
 	defer server.Close()

@@ -213,8 +213,8 @@ func TestAnswersAreThoseOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestAnswersHoldForAWhile, for each kind; errors are not cached, and responses are separate per
-// user.
+// TestAnswersHoldForAWhile verifies that responses of each kind are cached, separately per user,
+// and that errors are not.
 func TestAnswersHoldForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, fails := 0, false
@@ -262,8 +262,8 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 	})
 }
 
-// TestTheSameQuestionIsAskedOnce, however many callers wait for the response; and places are given
-// back, with or without a turn.
+// TestTheSameQuestionIsAskedOnce verifies that a request is sent once, however many callers wait
+// for the response, and that places are released, with or without a turn.
 func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newAnswers(func(yes bool) bool { return yes })
@@ -291,7 +291,7 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		for range askingEach {
-			go ask("stranger", "whether there is a place") // there is none for all
+			go ask("stranger", "whether there is a place") // not enough places for all callers
 		}
 		time.Sleep(AskTimeout + time.Second)
 		close(answer)
@@ -526,7 +526,8 @@ type endlessly struct{ net.Listener }
 
 func (endlessly) Accept() (net.Conn, error) { return &endless{from{address: "10.0.0.1:1"}}, nil }
 
-// TestStrangersSendALimitedNumberOfBytes, to the byte, until they are known or let in.
+// TestStrangersSendALimitedNumberOfBytes verifies the exact limit, which applies until a caller is
+// known or admitted.
 func TestStrangersSendALimitedNumberOfBytes(t *testing.T) {
 	const limit = 1000
 	for name, c := range map[string]struct {
@@ -558,7 +559,7 @@ func TestStrangersSendALimitedNumberOfBytes(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreFoundInRequests, through TLS as well.
+// TestConnectionsAreFoundInRequests verifies that a request's connection is found, also under TLS.
 func TestConnectionsAreFoundInRequests(t *testing.T) {
 	for name, wrapped := range map[string]func(net.Conn) net.Conn{
 		"plain": func(c net.Conn) net.Conn { return c },

@@ -53,7 +53,7 @@ type port struct {
 	// The maximum numbers of unidentified connections held by one source, and of admitted ones in
 	// total; 0 where they are not counted.
 	strangers, admitted int
-	want                int // status of the answers to what may be asked; 0 is 200
+	want                int // status of the response to a permitted request; 0 means 200
 
 	open []net.Conn // by the flood
 }
@@ -371,7 +371,7 @@ func everyPort(t *testing.T) []*port {
 
 	// The path of pods to the API server of `berth up --agent`.
 	behind := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
-	behind.Config.ReadHeaderTimeout = 12 * time.Second // later than the floods are looked at
+	behind.Config.ReadHeaderTimeout = 12 * time.Second // longer than the observation of the floods
 	behind.Start()
 	t.Cleanup(behind.Close)
 	entrance := listen()

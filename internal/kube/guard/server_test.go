@@ -51,7 +51,8 @@ type deadlines struct {
 func (d *deadlines) SetReadDeadline(t time.Time) error  { *d.read = t; return nil }
 func (d *deadlines) SetWriteDeadline(t time.Time) error { *d.written = t; return nil }
 
-// TestRefusalsCloseTheConnection, with a Retry-After header where that makes sense.
+// TestRefusalsCloseTheConnection verifies that refusals close the connection, with a Retry-After
+// header where useful.
 func TestRefusalsCloseTheConnection(t *testing.T) {
 	for code, again := range map[int]string{
 		http.StatusUnauthorized: "", http.StatusForbidden: "", http.StatusTooManyRequests: "1", http.StatusServiceUnavailable: "1",

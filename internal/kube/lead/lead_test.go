@@ -26,12 +26,12 @@ import (
 // replica is one process of several.
 type replica struct {
 	*Elector
-	cut     atomic.Bool // it does not reach the API server
-	robbed  atomic.Bool // another has the lease: the fake API would take outdated updates
-	unheard atomic.Bool // its renewals fail, and nothing else
+	cut     atomic.Bool // the replica does not reach the API server
+	robbed  atomic.Bool // another replica has the Lease; needed because the fake API accepts outdated updates
+	unheard atomic.Bool // only its renewals fail
 	slow    time.Duration
 	began   atomic.Pointer[time.Time]
-	told    atomic.Pointer[time.Time] // when its work was requested to end
+	told    atomic.Pointer[time.Time] // time at which its work was requested to end
 	stop    context.CancelFunc
 	outcome chan error
 }
@@ -138,7 +138,7 @@ func TestCutOffLeaderEndsBeforeAnotherBegins(t *testing.T) {
 		}
 		b.stop()
 		<-b.outcome
-		time.Sleep(time.Minute) // the first's last try to give the lease away
+		time.Sleep(time.Minute) // the first replica's last attempt to release the Lease
 	})
 }
 
@@ -373,8 +373,8 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 	}
 }
 
-// TestTheHolderAnnotatesItsLease with the current value at each renewal; a replica that is not the
-// holder writes nothing, and foreign annotations stay.
+// TestTheHolderAnnotatesItsLease verifies that each renewal writes the current value, that only the
+// holder writes, and that foreign annotations stay.
 func TestTheHolderAnnotatesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := replicas(t, 2)

@@ -143,7 +143,7 @@ func TestMetricsAreToldEachSecondAlsoOfACoreThatNeverRests(t *testing.T) {
 		told := 0
 		l.EverySecond = func() { told++ }
 		l.Wake = func(now time.Time) time.Time {
-			time.Sleep(100 * time.Millisecond) // what the core takes
+			time.Sleep(100 * time.Millisecond) // duration of a step of the core
 			return now
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -184,8 +184,8 @@ func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
 	})
 }
 
-// TestEveryActionIsCarriedOut, in order; and Wake is called with the current time, after the whole
-// inbox.
+// TestEveryActionIsCarriedOut verifies that actions are carried out in order, and that Wake is
+// called with the current time after the whole inbox.
 func TestEveryActionIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done []string
@@ -225,7 +225,8 @@ func TestEveryActionIsCarriedOut(t *testing.T) {
 	})
 }
 
-// TestTellDoesNotWakeTheCore, idle for an hour. EverySecond is called each second.
+// TestTellDoesNotWakeTheCore verifies that EverySecond is called each second without waking a core
+// that is idle for an hour.
 func TestTellDoesNotWakeTheCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -242,7 +243,7 @@ func TestTellDoesNotWakeTheCore(t *testing.T) {
 	})
 }
 
-// TestRequestsRunBesideTheOwner, and Do's context ends with Run, like the requests.
+// TestRequestsRunBesideTheOwner also verifies that requests and the context of Do end with Run.
 func TestRequestsRunBesideTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -271,7 +272,8 @@ func TestRequestsRunBesideTheOwner(t *testing.T) {
 	})
 }
 
-// TestReturnsAfterItsFeeds, since their targets may be closed by then.
+// TestReturnsAfterItsFeeds verifies that Run returns after its feeds, because their targets may be
+// closed afterwards.
 func TestReturnsAfterItsFeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string

@@ -27,7 +27,7 @@ func TestOnlyAtRest(t *testing.T) {
 		time.Sleep(time.Second) // between two ticks
 		after := func(d time.Duration, want int, when string) {
 			t.Helper()
-			time.Sleep(d) // of the bubble's time: that it collects no more is seen only when it has passed
+			time.Sleep(d) // in the bubble's time; shows that no further collection follows
 			locked(func() {
 				if collected != want {
 					t.Errorf("%s: collected %d times, want %d", when, collected, want)
@@ -74,7 +74,7 @@ func TestMemoryGoesBack(t *testing.T) {
 	}
 }
 
-// TestAProcessAtRestGivesBackWithinAMinute, and Run ends with its context.
+// TestAProcessAtRestGivesBackWithinAMinute also verifies that Run ends with its context.
 func TestAProcessAtRestGivesBackWithinAMinute(t *testing.T) {
 	busy := make([][]byte, 256)
 	for i := range busy {

@@ -81,8 +81,9 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// TestSecondSignalEndsTheProcess, whatever it waits for. A second signal sent immediately after the
-// first may arrive before the process has reset its handlers, and is repeated.
+// TestSecondSignalEndsTheProcess verifies that the process ends, whatever it waits for. A second
+// signal sent immediately after the first may arrive before the process has reset its handlers, and
+// is repeated.
 func TestSecondSignalEndsTheProcess(t *testing.T) {
 	program := exec.Command(os.Args[0])
 	program.Env = append(os.Environ(), endless+"=1")

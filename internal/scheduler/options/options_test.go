@@ -218,8 +218,8 @@ func TestBadFlagsAreRefusedByName(t *testing.T) {
 	}
 }
 
-// TestCommandLinesOfKubeSchedulerAreTaken verifies that the command lines of manifests, namely
-// kubeadm's static pod, one from before 1.20, and one of kops.
+// TestCommandLinesOfKubeSchedulerAreTaken verifies that command lines of manifests are accepted: of
+// kubeadm's static pod, of a manifest from before 1.20, and of kops.
 func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 	for _, row := range []struct{ line, notes string }{
 		{"--authentication-kubeconfig=/etc/kubernetes/scheduler.conf --authorization-kubeconfig=/etc/kubernetes/scheduler.conf " +

@@ -30,7 +30,7 @@ type extenderAnswers struct {
 // extenderAnswer holds one extender's responses. The requesting goroutine fills it in; the owner
 // reads it after it has been notified.
 type extenderAnswer struct {
-	// Each is nil until such a request has completed, with a result or with an error.
+	// Each field is nil until a request of its kind has completed, with a result or with an error.
 	filter     *filterAnswer
 	prioritize *prioritizeAnswer
 	// preempt holds the last few responses, newest last: an attempt may first send victims that

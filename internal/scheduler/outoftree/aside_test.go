@@ -58,8 +58,8 @@ func withHostname(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// TestASlowExtenderHoldsUpNobodyElse verifies that pods outside its interest are bound while a
-// request is pending, and its own pods go to its preferred node after the response.
+// TestASlowExtenderHoldsUpNobodyElse verifies that pods of no interest to the extender are bound
+// while a request is pending, and that its own pods land on its preferred node after the response.
 func TestASlowExtenderHoldsUpNobodyElse(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {

@@ -146,7 +146,7 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 	var spared []plugins.Place
 	for name, v := range a.left {
 		if _, asked := a.asked[name]; asked && victims[name] == nil {
-			continue // no longer in question; a node added by the extender counts, like upstream
+			continue // not a candidate any longer; like upstream, nodes added by the extender are accepted
 		}
 		if v == nil || len(v.Pods) == 0 {
 			if e.x.IsIgnorable() {
@@ -154,8 +154,8 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 			}
 			return nil, fmt.Errorf("expected at least one victim pod on node %q", name)
 		}
-		// A node or a victim may have been deleted during the request. The remaining victims are
-		// not the set accepted by the extender, and may be empty.
+		// A node or a victim may have been deleted during the request. Then the remaining victims,
+		// if any, are not the set accepted by the extender.
 		n, placed := c.Node(name), placedPods(c, v.Pods)
 		if n != nil && len(placed) == len(v.Pods) {
 			spared = append(spared, plugins.Place{Node: n, Victims: placed, Violations: int(v.NumPDBViolations)})

@@ -300,8 +300,8 @@ func TestQueueSortComparesByThePlugin(t *testing.T) {
 	}
 }
 
-// TestQueueSortSeesWhenAPodCameBack covers the case where plugins compare times, like
-// kube-scheduler's PrioritySort, pods failing repeatedly must not delay the first attempt of other
+// TestQueueSortSeesWhenAPodCameBack verifies that with plugins that compare times, like
+// kube-scheduler's PrioritySort, pods failing repeatedly do not delay the first attempt of other
 // pods.
 func TestQueueSortSeesWhenAPodCameBack(t *testing.T) {
 	f := newConfigured(t, "plugins: {queueSort: {enabled: [{name: Sort}], disabled: [{name: '*'}]}}", byTimestamp{})

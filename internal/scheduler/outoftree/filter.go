@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// filter is a plugin at PreFilter, at Filter, or at both. In Berth's terms PreFilter's result is
-// the part of a Judge about the pod as a whole (All, Only), and Filter is its func for single
-// nodes.
+// filter is a plugin at PreFilter, at Filter, or at both. In Berth's terms, PreFilter's result is
+// the part of a Judge about the pod as a whole (All, Only), and Filter is the Judge's function for
+// single nodes.
 type filter struct {
 	f    *framework
 	name string
@@ -90,7 +90,7 @@ func (p *filter) judgeNodes(y *session) func(n *cluster.Node) *plugins.Rejection
 	if len(y.verdicts[p.name]) < len(y.c.Nodes) {
 		y.verdicts[p.name] = make([]verdict, len(y.c.Nodes))
 	}
-	known := y.verdicts[p.name] // one goroutine per node, and never two for the same node
+	known := y.verdicts[p.name] // safe without a lock, because each node is judged by one goroutine
 	return func(n *cluster.Node) *plugins.Rejection {
 		v := y.viewOf(n)
 		if v.verdicts != nil { // the node has hypothetical changes

@@ -25,7 +25,7 @@ type framework struct {
 	name    string                // of the scheduler
 	handle  *handle               // shared by all plugins of the profile
 	plugins map[string]fwk.Plugin // as created by their factories, by configured name
-	profile *plugins.Profile      // with all plugins, Berth's own and these
+	profile *plugins.Profile      // with Berth's own plugins and the out-of-tree plugins
 
 	// The out-of-tree plugins at points where they are called together, in the order of the
 	// profile.

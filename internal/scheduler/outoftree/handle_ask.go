@@ -17,11 +17,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// This file holds the methods of the framework that a plugin may call in the middle of a call:
-// whether a pod would fit on a node with other pods on it, how nodes would score, the nominated
-// pods. Upstream works on copies. Berth's own filters read the cluster itself, so their part needs
-// the cluster to hold those pods for a moment (package cluster's Supposing), on the goroutine
-// owning it and without concurrent readers.
+// This file holds the methods of the framework that a plugin may call in the middle of a call: to
+// check whether a pod would fit on a node with other pods, to score nodes, or to list nominated
+// pods. Upstream works on copies. Berth's own filters read the cluster itself, so the cluster must
+// temporarily contain those pods (package cluster's Supposing), on the goroutine owning it and
+// without concurrent readers.
 //
 // errClosed is returned to a plugin calling back at the wrong time.
 var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and " +
@@ -83,7 +83,7 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 	defer s.undoAll()
 	s.holdPods(n, info)
 	for _, m := range own.moves {
-		if m.node != n.Name { // on this node, info has them already
+		if m.node != n.Name { // on this node, info already includes the move
 			s.applyMove(m)
 		}
 	}

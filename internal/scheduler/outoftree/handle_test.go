@@ -208,8 +208,8 @@ func TestNominationsByPlugins(t *testing.T) {
 	}
 }
 
-// TestPodThatIsGoneIsNotNominated verifies this because a plugin's version of a pod may be
-// outdated, and nothing would end the nomination.
+// TestPodThatIsGoneIsNotNominated verifies that a deleted pod is not nominated. A plugin's version
+// of a pod may be outdated, and nothing would end the nomination.
 func TestPodThatIsGoneIsNotNominated(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	f := newFixture(t, a)

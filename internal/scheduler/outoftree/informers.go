@@ -33,8 +33,8 @@ import (
 // exist to get between Core().V1().Pods() and client-go's own.
 type informerFactory struct {
 	informers.SharedInformerFactory
-	made, pods atomic.Pointer[cache.SharedIndexInformer] // made: the informer of pods, if requested; pods: the same once it runs
-	stuck      *string                                   // its version after an unsuccessful wait
+	made, pods atomic.Pointer[cache.SharedIndexInformer] // made is the informer of pods once requested; pods is the same informer once it runs
+	stuck      *string                                   // the informer's version after an unsuccessful wait
 }
 
 // newInformerFactory creates a factory without resync, like kube-scheduler's: plugins get an event

@@ -30,17 +30,17 @@ import (
 // is put back, the node has the same pods as the snapshot again, and the first verdict applies.
 type session struct {
 	f       *framework
-	ctx     context.Context    // the scheduling cycle's, and after its end the following steps'
+	ctx     context.Context    // the scheduling cycle's, and after its end the context of the following steps
 	end     context.CancelFunc // ends the scheduling cycle; nil outside of one
 	pod     *v1.Pod
 	waiting *cluster.Pod // the same pod in the form for decisions
 
 	c        *cluster.Cluster // nil until the snapshot is taken
-	snapshot *snapshot        // the same one for the whole attempt, whatever is assumed meanwhile
-	position int              // in the cluster's log, of the snapshot
+	snapshot *snapshot        // taken once per attempt, even if pods are assumed meanwhile
+	position int              // position of the snapshot in the cluster's log
 
 	state    *State
-	narrowed map[string]plugins.Judge // PreFilter's result by plugin; without those of its node func
+	narrowed map[string]plugins.Judge // PreFilter's result by plugin, without verdicts on nodes
 	verdicts map[string][]verdict     // on the unchanged cluster, by plugin and index of the node
 
 	mu       sync.Mutex

@@ -73,7 +73,7 @@ type Set struct {
 	live       Host                  // nil until Attach
 	recorders  recorders
 	attempts   int                        // unfinished ones
-	closing    bool                       // the set ends with the last attempt
+	closing    bool                       // the set is closed, and ends with its last attempt
 	keeping    bool                       // the store keeps objects for this set
 	changes    []func(c *cluster.Cluster) // requested by plugins and not made yet, in order
 	shutdown   sync.Once

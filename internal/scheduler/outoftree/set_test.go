@@ -274,7 +274,8 @@ func TestObjectsThatWereShownBeforeTheyWereNeededAreListed(t *testing.T) {
 	}
 }
 
-// TestWhatGoesWhileItIsListedIsNotKept verifies this because nothing would ever remove it.
+// TestWhatGoesWhileItIsListedIsNotKept verifies that objects deleted during a list are not kept,
+// because nothing would ever remove them.
 func TestWhatGoesWhileItIsListedIsNotKept(t *testing.T) {
 	store := NewStore()
 	client := fake.NewClientset(pod("p", "1", on("n1")), pod("q", "1", on("n1")), pod("r", "1", on("n1")))

@@ -105,7 +105,7 @@ func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snap
 		}
 	}
 
-	sameNodes := len(c.Nodes) == len(last.infos) // by index: then the map of names is still valid
+	sameNodes := len(c.Nodes) == len(last.infos) // the map of names stays valid if the number of indexes is unchanged
 	for i := range renewed {
 		before := next.infos[i]
 		next.infos[i] = nil

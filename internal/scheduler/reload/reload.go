@@ -14,17 +14,17 @@ const (
 	every = 250 * time.Millisecond
 	// still is the time for which a change must have been stable to count.
 	still = time.Second
-	// atLatest is when a change counts even if it is not stable.
+	// atLatest is the time after which a change counts even if it is not stable.
 	atLatest = 10 * time.Second
 )
 
 // Follower follows a file.
 type Follower struct {
-	// Read reads it.
+	// Read reads the file.
 	Read func() ([]byte, error)
-	// Apply puts the content into effect, or returns why it cannot be.
+	// Apply applies the content, or returns the reason for refusing it.
 	Apply func(data []byte) error
-	// OnChange is called after each change; err is nil if it is in effect.
+	// OnChange is called after each change; err is nil if the change was applied.
 	OnChange func(err error)
 }
 
@@ -44,9 +44,9 @@ func (c content) equal(other content) bool {
 func (f *Follower) Run(ctx context.Context, inUse []byte) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	judged := content{data: inUse} // the last content that was applied or refused
-	seen := judged                 // what the last reading gave
-	var since, changed time.Time   // since when it is so; when it became other than judged
+	judged := content{data: inUse} // the last applied or refused content
+	seen := judged                 // the result of the last read
+	var since, changed time.Time   // start of the current content, and of the difference from judged
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,8 +79,8 @@ func (f *Follower) read() content {
 	return content{data: data}
 }
 
-// judge applies or refuses the content, and returns what is in use then. Content that is in use
-// already is not applied again.
+// judge applies or refuses the content, and returns the content in use afterwards. Content already
+// in use is not applied again.
 func (f *Follower) judge(c content, inUse []byte) []byte {
 	switch {
 	case c.err != "":
@@ -98,7 +98,7 @@ func (f *Follower) judge(c content, inUse []byte) []byte {
 	return c.data
 }
 
-// unreadable is the error of a file that could not be read, when it is reported.
+// unreadable is the reported error of a file that could not be read.
 type unreadable string
 
 func (u unreadable) Error() string { return string(u) }

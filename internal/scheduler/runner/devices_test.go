@@ -379,9 +379,9 @@ func isPodPatch(r *http.Request, pod string) bool {
 	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/pods/"+pod+"/status")
 }
 
-// TestWhatIsGivenBackHelpsWhoWaitsForIt verifies that a pod with a reserved device or volume is
-// deleted before the reservation is written. The API never shows it, and the pod waiting for it is
-// tried all the same.
+// TestWhatIsGivenBackHelpsWhoWaitsForIt verifies that a waiting pod is retried if a pod with a
+// reserved device or volume is deleted before the reservation is written, although the API never
+// shows that reservation.
 func TestWhatIsGivenBackHelpsWhoWaitsForIt(t *testing.T) {
 	inTurn := func(t *testing.T, objects []fakeapi.Object, use func(pod *v1.Pod, claim string) *v1.Pod, has func(w *world) bool) {
 		inWorld(t, func(w *world) {

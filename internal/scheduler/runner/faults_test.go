@@ -165,8 +165,8 @@ func TestPodDeletedWhileItIsBound(t *testing.T) {
 	})
 }
 
-// TestPodMadeAnewUnderItsName verifies that the binding decided for the first pod must not reach
-// the second, and the second is scheduled itself.
+// TestPodMadeAnewUnderItsName verifies that the binding decided for the first pod does not reach
+// the second, and that the second is scheduled separately.
 func TestPodMadeAnewUnderItsName(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -328,8 +328,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestPodBoundBySomebodyElse verifies that the room counted for it on another node is free again,
-// and the room on its node is taken.
+// TestPodBoundBySomebodyElse verifies that the room counted for the pod on another node is free
+// again, and that the room on its actual node is taken.
 func TestPodBoundBySomebodyElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 5 * time.Second}))
@@ -408,8 +408,8 @@ func TestStandby(t *testing.T) {
 	})
 }
 
-// TestNewLeaderListsAnew verifies that the watch of a newly elected scheduler has not shown the
-// previous leader's bindings yet.
+// TestNewLeaderListsAnew verifies that a newly elected scheduler lists pods, because its watch may
+// not have shown the previous leader's bindings yet.
 func TestNewLeaderListsAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
@@ -426,8 +426,8 @@ func TestNewLeaderListsAnew(t *testing.T) {
 	})
 }
 
-// TestNewLeaderListsClaimsAnew verifies that claims, like pods, may have changed beyond the state
-// shown by their watch.
+// TestNewLeaderListsClaimsAnew verifies that claims are listed as well, because they may have
+// changed beyond the state shown by their watch.
 func TestNewLeaderListsClaimsAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
@@ -454,8 +454,8 @@ func TestNewLeaderListsClaimsAnew(t *testing.T) {
 	})
 }
 
-// TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater verifies this because the caller got an
-// error saying that it is not in use.
+// TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater verifies that the configuration stays
+// unused, as reported by the error returned to the caller.
 func TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Lost: true} }) // nothing begins without the API server
@@ -473,8 +473,9 @@ func TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater(t *testing.T) {
 	})
 }
 
-// TestNominationThatIsNotTakenIsWrittenAgain verifies the retry: the core reports a nomination
-// once, and autoscalers read it. News learned meanwhile is written with it.
+// TestNominationThatIsNotTakenIsWrittenAgain verifies that a failed write of a nomination is
+// retried together with newer changes. The core reports a nomination only once, and autoscalers
+// read it.
 func TestNominationThatIsNotTakenIsWrittenAgain(t *testing.T) {
 	for name, f := range map[string]fakeapi.Fault{
 		"refused": {Status: 500}, "lost": {Lost: true}, "unanswered": {Unanswered: true},
@@ -534,8 +535,8 @@ func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 	}
 }
 
-// TestAConflictThatIsNotAboutTheVersionEndsAWrite verifies this because a webhook may respond with
-// conflicts over and over.
+// TestAConflictThatIsNotAboutTheVersionEndsAWrite verifies that such a conflict is not retried,
+// because a webhook may respond with conflicts repeatedly.
 func TestAConflictThatIsNotAboutTheVersionEndsAWrite(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var tries atomic.Int32

@@ -175,8 +175,8 @@ func TestRoomThatWasTakenIsNotKeptAgain(t *testing.T) {
 	})
 }
 
-// TestRoomIsNotForAnotherNamespace verifies this because creators of pods may name any controller
-// as their owner, and must not get another namespace's room with that.
+// TestRoomIsNotForAnotherNamespace verifies that a reservation does not admit another namespace's
+// pod, because creators of pods may name any controller as the owner.
 func TestRoomIsNotForAnotherNamespace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ofReplicaSet := func(pod *v1.Pod) *v1.Pod {

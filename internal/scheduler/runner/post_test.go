@@ -129,7 +129,7 @@ func TestRefusalsAreTheAPIServersOwn(t *testing.T) {
 	}
 }
 
-// TestComesBackWhenTold covers a Retry-After: a client sending too much gets a Retry-After.
+// TestComesBackWhenTold verifies that a client sending too many requests honors Retry-After.
 func TestComesBackWhenTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answers{list: []answer{{code: 429, retryAfter: "2"}, {code: 503, retryAfter: "1"}, {code: 201}}}
@@ -153,8 +153,7 @@ func TestComesBackWhenTold(t *testing.T) {
 	})
 }
 
-// TestAPostFollowsARedirect verifies this because a proxy may send a request elsewhere, as with any
-// client.
+// TestAPostFollowsARedirect verifies that a redirect by a proxy is followed, as by any client.
 func TestAPostFollowsARedirect(t *testing.T) {
 	a := &answers{list: []answer{{code: http.StatusTemporaryRedirect, location: "http://other/"}, {code: http.StatusTemporaryRedirect, location: "http://other/"}, {code: 201}}}
 	if err := a.poster(t, "http://fake", "").postBinding(t.Context(), aBinding()); err != nil {
@@ -165,8 +164,8 @@ func TestAPostFollowsARedirect(t *testing.T) {
 	}
 }
 
-// TestBindingsAreTheSchedulersOwn verifies that bindings use the connections of events, but must
-// not appear as the event client's in an audit log.
+// TestBindingsAreTheSchedulersOwn verifies that bindings use the connections of events, but do not
+// appear in an audit log as requests of the event client.
 func TestBindingsAreTheSchedulersOwn(t *testing.T) {
 	a := &answers{list: []answer{{code: http.StatusCreated}}}
 	through := func(agent string) kubernetes.Interface {

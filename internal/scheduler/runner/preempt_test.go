@@ -99,7 +99,7 @@ func TestVictimsAreRemovedOnce(t *testing.T) {
 	})
 }
 
-// TestVictimThatCannotBeRemoved verifies that the pod retries until it works.
+// TestVictimThatCannotBeRemoved verifies that the preemption is retried until it succeeds.
 func TestVictimThatCannotBeRemoved(t *testing.T) {
 	for _, method := range []string{http.MethodPatch, http.MethodDelete} {
 		inWorld(t, func(w *world) {

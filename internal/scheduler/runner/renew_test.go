@@ -144,9 +144,9 @@ func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 	})
 }
 
-// TestAnotherCoreKnowsWhatWasSeenMeanwhile verifies that another core is ready to take over, but
-// must not while a list fails. Nodes and pods are added and removed, and pods are decided. Once it
-// takes over, it knows everything.
+// TestAnotherCoreKnowsWhatWasSeenMeanwhile verifies that another core, ready to take over but
+// delayed by a failing list, knows the nodes and pods added or removed and the pods decided in the
+// meantime.
 func TestAnotherCoreKnowsWhatWasSeenMeanwhile(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 1 << 30, Age: 40 * time.Minute} // due after ten

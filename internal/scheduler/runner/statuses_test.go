@@ -80,8 +80,8 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 	})
 }
 
-// TestTheCoreHearsOfTheWallClock verifies that the wall clock's lead is set while the scheduler
-// runs, and conditions have its time.
+// TestTheCoreHearsOfTheWallClock verifies that conditions have the time of a wall clock that is set
+// while the scheduler runs.
 func TestTheCoreHearsOfTheWallClock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var set atomic.Int64
@@ -306,8 +306,8 @@ func TestNominationThatIsDroppedIsAnswered(t *testing.T) {
 	})
 }
 
-// TestWithdrawnBindingsKeepNoPods verifies this because pods may be deleted faster than workers
-// waiting for a response get to their bindings.
+// TestWithdrawnBindingsKeepNoPods verifies that withdrawn bindings retain no pods. Pods may be
+// deleted faster than workers waiting for a response reach their bindings.
 func TestWithdrawnBindingsKeepNoPods(t *testing.T) {
 	s := &Scheduler{tasks: map[cycle.Ticket]*task{}, loop: loop.New[cycle.Event, cycle.Action]("test"), binders: newWorkers()}
 	pod := aPod("p", "1")

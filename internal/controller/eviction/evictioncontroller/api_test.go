@@ -28,10 +28,10 @@ type api struct {
 	t *testing.T
 
 	mu       sync.Mutex
-	hang     bool           // deletes are not answered
-	slow     time.Duration  // for how long a webhook delays deletes
-	refuse   map[string]int // deletes of a pod that a webhook refuses
-	busy     int            // requests about one pod that are being answered
+	hang     bool           // deletes get no response
+	slow     time.Duration  // delay of deletes by a webhook
+	refuse   map[string]int // number of deletes refused by a webhook, by pod
+	busy     int            // requests about single pods in flight
 	mostBusy int
 	deleted  map[string]time.Time // by name of the pod
 }

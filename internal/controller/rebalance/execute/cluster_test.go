@@ -58,7 +58,8 @@ func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	}
 }
 
-// TestNoPodSucceedsTwo also covers a first victim that is no longer followed.
+// TestNoPodSucceedsTwo verifies that no pod is the successor of two victims, even if the first
+// victim is no longer tracked.
 func TestNoPodSucceedsTwo(t *testing.T) {
 	m := &mover{}
 	m.init(nil, newCluster(), nil)
@@ -85,7 +86,7 @@ func TestABudgetIsOfTheScaleDuringASurge(t *testing.T) {
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	budget.Spec = policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &most, Selector: &metav1.LabelSelector{MatchLabels: labels}}
 	for _, row := range []struct {
-		scale int32 // with the replica that the surge adds
+		scale int32 // includes the replica added by the surge
 		want  string
 	}{{3, ""}, {4, ""}, {5, "the disruption budget web needs 3 healthy pods, and would have 2"}} {
 		c := newCluster()

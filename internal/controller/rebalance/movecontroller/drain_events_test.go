@@ -40,7 +40,7 @@ func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	e.log.Drain = 10 * time.Second
-	cancel() // what is queued is written nevertheless
+	cancel() // queued events are written nevertheless
 	e.log.Run(ctx)
 	want := []string{"web-0 DrainWaiting: the budget allows none", "web-0 DrainWaiting: web-1 is not ready",
 		"web-0 DrainWaiting: its successor does not start", "web-0 SurgeGivenUp: its successor does not start"}

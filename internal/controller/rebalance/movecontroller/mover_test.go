@@ -45,9 +45,9 @@ type api struct {
 	mu      sync.Mutex
 	writes  []string
 	journal *v1.ConfigMap
-	rooms   []string // what the Lease has shown
-	refuse  int      // evictions that are answered with 429
-	leases  int      // what writes of Leases are answered with; 0: they are carried out
+	rooms   []string // successive contents of the Lease
+	refuse  int      // number of evictions refused with 429
+	leases  int      // status of responses to writes of Leases; 0 carries them out
 	evicted func()   // called when a pod is evicted
 	leader  string   // the program that renews the Lease of the scheduler that leads; "" if there is none
 	said    []execute.Result
@@ -324,7 +324,8 @@ func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoEffectInAPolicyIsSaid before a pod is moved, not only in plans.
+// TestWhatHasNoEffectInAPolicyIsSaid verifies that parts without effect are reported before a pod
+// is moved, and not only in plans.
 func TestWhatHasNoEffectInAPolicyIsSaid(t *testing.T) {
 	a := newAPI(t)
 	client := kubernetes.NewForConfigOrDie(a.Config)
@@ -415,7 +416,7 @@ func TestTheRoomOfAnotherProcessIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestThatNoRoomIsKeptIsSaid once, if the Lease cannot be written.
+// TestThatNoRoomIsKeptIsSaid verifies one report if the Lease cannot be written.
 func TestThatNoRoomIsKeptIsSaid(t *testing.T) {
 	a := newAPI(t)
 	a.leases = http.StatusForbidden
@@ -431,8 +432,8 @@ func TestThatNoRoomIsKeptIsSaid(t *testing.T) {
 	}
 }
 
-// TestWhereAnotherSchedulerPlacesThatIsSaid, determined from the holder that renews the leader's
-// Lease.
+// TestWhereAnotherSchedulerPlacesThatIsSaid verifies that another scheduler is recognized by the
+// holder renewing the leader's Lease.
 func TestWhereAnotherSchedulerPlacesThatIsSaid(t *testing.T) {
 	for program, want := range map[string]bool{"kube-scheduler": true, "berth": false} {
 		a := newAPI(t)

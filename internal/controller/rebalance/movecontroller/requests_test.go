@@ -326,7 +326,8 @@ func TestPlansAreByTheWallClock(t *testing.T) {
 	})
 }
 
-// TestWhatAFailedListHasShownIsForgotten if the next list does not contain it.
+// TestWhatAFailedListHasShownIsForgotten verifies that objects of a failed list are dropped if the
+// next list does not contain them.
 func TestWhatAFailedListHasShownIsForgotten(t *testing.T) {
 	shown := map[string]bool{}
 	m := &mirror{
@@ -337,7 +338,7 @@ func TestWhatAFailedListHasShownIsForgotten(t *testing.T) {
 	sink.Listing()
 	see("a")
 	see("b")
-	sink.Listing() // b has gone meanwhile
+	sink.Listing() // b has been deleted meanwhile
 	see("a")
 	sink.Listed()
 	if want := map[string]bool{"a": true}; !maps.Equal(shown, want) {
