@@ -20,7 +20,7 @@ import (
 // budgetWaits returns the reasons why budgets do not allow pods to leave yet. All other pods may
 // leave immediately and together; they are deducted from the budgets.
 //
-//	budget web allows 1, three of its pods leave: the first goes, and for the others the reason is
+//	budget web allows 1, three of its pods leave: the first leaves, and for the others the reason is
 //	"the disruption budget web allows 1 at a time"
 //
 // It changes the budgets of the world, so it is called once for a plan.

@@ -29,12 +29,12 @@ type gauge interface {
 
 // ledger is the gauge of violated constraints: the sum of all excesses.
 //
-//   - Spread: in each domain the pods beyond the lowest domain and maxSkew.
+//   - Spread: the pods of each domain in excess of the lowest count plus maxSkew.
 //   - Required anti-affinity: pairs of a pod and another pod in its domain repelled by one of its
 //     terms.
 //   - Required affinity: terms without a matching pod in the domain.
-//   - Node selector and affinity, and NoSchedule taints: one for each pod no longer suited by its
-//     node.
+//   - Node selector and affinity, and NoSchedule taints: one for each pod that no longer suits
+//     its node.
 //
 // A spread constraint and a term are each a group, possibly shared by the pods of many classes; the
 // concern of a class lists its groups. Counting a pod touches only the groups of its concern, so
@@ -59,7 +59,7 @@ type ledger struct {
 	// groups.
 	static int64
 	sum    int64
-	pods   int64 // counted
+	pods   int64 // number of counted pods
 	// touched holds the groups changed since watchGroups, with their excess before; nil: not
 	// watching.
 	touched map[*group]int64

@@ -45,7 +45,7 @@ type api struct {
 	watch *watch.FakeWatcher // the running watch
 	fails error              // error of the next watches
 	anew  chan struct{}      // the source's Anew channel; made by run
-	early bool               // anew is closed before the feed begins
+	early bool               // the channel is closed before the feed begins
 	hangs bool               // opening a watch blocks
 	brief bool               // watches end as they begin
 	agree bool               // watches end after the requested time
@@ -321,7 +321,7 @@ func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 		return nil
 	}
 	text := run(t, a, func() { time.Sleep(time.Second) })
-	wants(t, text, "listing", "seen a", "lost", "listing", `continue="" limit=0`, "seen c", "listed", "watch from 9", "back") // without pages, no page can be too late
+	wants(t, text, "listing", "seen a", "lost", "listing", `continue="" limit=0`, "seen c", "listed", "watch from 9", "back") // no page can be too late again
 	if strings.Contains(text, "watch from 7") || strings.Count(text, "listed") != 1 {
 		t.Errorf("a list that failed counts:\n%s", text)
 	}

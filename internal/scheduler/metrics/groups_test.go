@@ -32,7 +32,7 @@ type groupWorld struct {
 	now  time.Time
 	r    *Recorder
 	pods map[types.UID]*v1.Pod
-	seen map[string]string // lines at the last look
+	seen map[string]string // lines at the last comparison
 }
 
 func newGroupWorld(t *testing.T) *groupWorld {

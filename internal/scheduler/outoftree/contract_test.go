@@ -108,8 +108,8 @@ func (a asks) Permit(ctx context.Context, state fwk.CycleState, p *v1.Pod, _ str
 	return a.permit(ctx, state, p)
 }
 
-// TestTheContextOfPermitEndsWithTheSchedulingCycle, while the pod may wait for long. Unreserve gets
-// another context.
+// TestTheContextOfPermitEndsWithTheSchedulingCycle verifies that the context ends although the pod
+// may wait for long, and that Unreserve gets another context.
 func TestTheContextOfPermitEndsWithTheSchedulingCycle(t *testing.T) {
 	for _, verdict := range []fwk.Code{fwk.Success, fwk.Wait, fwk.Unschedulable} {
 		var given context.Context
@@ -140,7 +140,8 @@ type toActivate struct {
 
 func (a *toActivate) Clone() fwk.StateData { return a }
 
-// TestPodsThatAPluginLeavesAreTried after the cycle in which the plugin left them has succeeded.
+// TestPodsThatAPluginLeavesAreTried verifies that pods left for activation are tried after their
+// cycle has succeeded.
 func TestPodsThatAPluginLeavesAreTried(t *testing.T) {
 	open := sets.New[string]()
 	a := asks{fakePlugin: &fakePlugin{name: "A", quiet: true}}

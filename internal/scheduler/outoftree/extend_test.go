@@ -292,7 +292,8 @@ func TestAnAnswerAboutVictimsStandsForThese(t *testing.T) {
 	expect("n2 b2 preempt", place("n2", 0, "b1"))
 }
 
-// TestAnExtenderBinds instead of the plugins at Bind, unless it is ignorable and fails.
+// TestAnExtenderBinds verifies that an extender replaces the plugins at Bind, unless it is
+// ignorable and fails.
 func TestAnExtenderBinds(t *testing.T) {
 	for _, c := range []struct {
 		name, configured string

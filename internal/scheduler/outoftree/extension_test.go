@@ -155,8 +155,8 @@ func preBind(t *testing.T, x cycle.PreBinder, a *cycle.Attempt) string {
 	return text + "done"
 }
 
-// TestAPodBetweenPreBindAndBindingCanBeGivenUp, for example by preemption, but not once it is about
-// to be bound.
+// TestAPodBetweenPreBindAndBindingCanBeGivenUp verifies that such a pod can be given up, for
+// example by preemption, but not once it is about to be bound.
 func TestAPodBetweenPreBindAndBindingCanBeGivenUp(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	f := newConfigured(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: DefaultBinder}]}}", binding{a})
@@ -266,7 +266,8 @@ func rescue(f *fixture, a *cycle.Attempt) cycle.PostFilterResult {
 	return extensionOf[cycle.PostFilterer](f, "A").RunPostFilter(a, evaluation(f, a))
 }
 
-// TestPostFilterReadsWhatFiltersSaid of every node, Berth's own and those from outside.
+// TestPostFilterReadsWhatFiltersSaid verifies that PostFilter gets the verdicts of Berth's and of
+// out-of-tree filters on every node.
 func TestPostFilterReadsWhatFiltersSaid(t *testing.T) {
 	var got string
 	f := newFixture(t, &fakePlugin{name: "A", quiet: true,

@@ -97,8 +97,8 @@ func podsNow(f *fixture, node string) string {
 	return string(rune('0' + len(f.cluster.Node(node).Pods)))
 }
 
-// TestFiltersCanBeAskedWhileAPluginIsAskedAlone, and at no other time: then the result is an error,
-// without a race.
+// TestFiltersCanBeAskedWhileAPluginIsAskedAlone also verifies that at any other time the result is
+// an error, without a race.
 func TestFiltersCanBeAskedWhileAPluginIsAskedAlone(t *testing.T) {
 	var within *fwk.Status
 	var f *fixture
@@ -183,7 +183,8 @@ func TestScorersCanBeAsked(t *testing.T) {
 	}
 }
 
-// TestNominationsByPlugins are visible immediately to the plugin, and to decisions.
+// TestNominationsByPlugins verifies that nominations are immediately visible to the plugin and to
+// decisions.
 func TestNominationsByPlugins(t *testing.T) {
 	var within int
 	a := &fakePlugin{name: "A", quiet: true}
@@ -269,8 +270,8 @@ func TestWhatAHandleCannotGiveSaysSo(t *testing.T) {
 	}
 }
 
-// TestSignatures: pods with relevant differences have different signatures; one plugin without
-// signatures disables signing.
+// TestSignatures verifies that pods with relevant differences have different signatures, and that
+// one plugin without signatures disables signing.
 func TestSignatures(t *testing.T) {
 	f := newConfigured(t, "plugins: {filter: {enabled: [{name: Signing}]}}", signing{})
 	sign := func(p *v1.Pod) string { return string(f.handle().SignPod(t.Context(), p)) }

@@ -33,7 +33,7 @@ import (
 // exist to get between Core().V1().Pods() and client-go's own.
 type informerFactory struct {
 	informers.SharedInformerFactory
-	made, pods atomic.Pointer[cache.SharedIndexInformer] // made is the informer of pods once requested; pods is the same informer once it runs
+	made, pods atomic.Pointer[cache.SharedIndexInformer] // made: informer of pods, once requested; pods: the same, once running
 	stuck      *string                                   // the informer's version after an unsuccessful wait
 }
 

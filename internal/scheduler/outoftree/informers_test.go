@@ -13,7 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestAPodIsDecidedWhenPluginsCanListIt in its current version, if that does not take too long.
+// TestAPodIsDecidedWhenPluginsCanListIt verifies that a decision waits, for a limited time, until
+// plugins can list the pod's current version.
 func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()

@@ -18,7 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestAHintDecidesWhatWakesAPod, with the objects of the event.
+// TestAHintDecidesWhatWakesAPod verifies that a hint gets the objects of the event and decides
+// whether the pod is retried.
 func TestAHintDecidesWhatWakesAPod(t *testing.T) {
 	open := false
 	a := &fakePlugin{name: "A", quiet: true, filter: func(fwk.CycleState, *v1.Pod, fwk.NodeInfo) *fwk.Status {
@@ -78,7 +79,8 @@ func TestAPodThatIsKeptOutComesInWhenThePluginLetsIt(t *testing.T) {
 	})
 }
 
-// TestPodsAreDecidedInThePluginsOrder, not by priority or age.
+// TestPodsAreDecidedInThePluginsOrder verifies that the plugin's order replaces the order by
+// priority and age.
 func TestPodsAreDecidedInThePluginsOrder(t *testing.T) {
 	profile := "plugins: {queueSort: {enabled: [{name: Sort}], disabled: [{name: '*'}]}, reserve: {enabled: [{name: A}]}}"
 	inWorld(t, profile, []fwk.Plugin{byName{}, &fakePlugin{name: "A"}}, func(w *world) {
@@ -92,7 +94,8 @@ func TestPodsAreDecidedInThePluginsOrder(t *testing.T) {
 	})
 }
 
-// TestCustomResourcesWakePods rejected by a plugin interested in them.
+// TestCustomResourcesWakePods verifies that events of custom resources wake pods rejected by a
+// plugin that registered them.
 func TestCustomResourcesWakePods(t *testing.T) {
 	const custom fwk.EventResource = "licences.v1.example.com"
 	open := false
@@ -122,8 +125,9 @@ func TestCustomResourcesWakePods(t *testing.T) {
 	})
 }
 
-// TestNominationsAreMadeInTheirOrder, and withdrawn: a plugin working on separate goroutines does
-// not wait for one to be made before it requests the next.
+// TestNominationsAreMadeInTheirOrder verifies that nominations are made and withdrawn in the order
+// of requests. A plugin on separate goroutines does not wait for a nomination before it requests
+// the next.
 func TestNominationsAreMadeInTheirOrder(t *testing.T) {
 	inWorld(t, everywhere, []fwk.Plugin{&fakePlugin{name: "A", quiet: true}}, func(w *world) {
 		w.addNode("n1", 1)

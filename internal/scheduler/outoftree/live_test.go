@@ -147,7 +147,8 @@ func stateOf(p *v1.Pod) string {
 
 const everywhere = "plugins: {multiPoint: {enabled: [{name: A}]}}"
 
-// TestAPodGoesThroughAllExtensionPoints in upstream's order.
+// TestAPodGoesThroughAllExtensionPoints verifies that extension points are called in upstream's
+// order.
 func TestAPodGoesThroughAllExtensionPoints(t *testing.T) {
 	a := &fakePlugin{name: "A", score: preferring("n2")}
 	inWorld(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: DefaultBinder}]}}", []fwk.Plugin{binding{a}}, func(w *world) {
@@ -216,7 +217,8 @@ func TestWhatGoesWrongBehindTheDecisionIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestPodsThatWaitAtPermit are allowed, rejected, preempted or forgotten by the plugin.
+// TestPodsThatWaitAtPermit covers pods that are allowed, rejected, preempted or forgotten by the
+// plugin.
 func TestPodsThatWaitAtPermit(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -327,7 +329,7 @@ func TestAPluginPicksTheNodeForAPodThatFitsNowhere(t *testing.T) {
 }
 
 // bursting is a plugin panicking for the pod "bad" at one of the points outside of attempts, where
-// there is no attempt to end.
+// a panic cannot end an attempt.
 type bursting struct {
 	*fakePlugin
 	point string
@@ -409,8 +411,8 @@ func TestAPanicOutsideOfAttemptsEndsNothing(t *testing.T) {
 	}
 }
 
-// TestAPanicOfAPluginCostsItsPodTheAttempt, even while the plugin may call back: the open session
-// is closed, and the next pod is decided.
+// TestAPanicOfAPluginCostsItsPodTheAttempt verifies that only the pod's attempt fails, even while
+// the plugin may call back: the open session is closed, and the next pod is decided.
 func TestAPanicOfAPluginCostsItsPodTheAttempt(t *testing.T) {
 	for _, point := range []string{"filter", "permit", "bind"} {
 		t.Run(point, func(t *testing.T) {

@@ -107,7 +107,7 @@ func constantly(score int64) func(fwk.CycleState, fwk.NodeInfo) (int64, *fwk.Sta
 	return func(fwk.CycleState, fwk.NodeInfo) (int64, *fwk.Status) { return score, nil }
 }
 
-// TestWhatAllPreScoresWriteAnyScoreReads, including data written by plugins later in the order.
+// TestWhatAllPreScoresWriteAnyScoreReads covers data written by plugins later in the order.
 func TestWhatAllPreScoresWriteAnyScoreReads(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, score: func(state fwk.CycleState, n fwk.NodeInfo) (int64, *fwk.Status) {
 		best, err := state.Read("best")

@@ -35,8 +35,8 @@ func newSet(t *testing.T, factories map[string]Factory) *Set {
 	return set
 }
 
-// TestFactoriesGetTheArgumentsOfTheFile like upstream's: undecoded JSON, or nothing; one plugin per
-// profile.
+// TestFactoriesGetTheArgumentsOfTheFile verifies that factories get undecoded JSON or nothing, like
+// upstream's, and create one plugin per profile.
 func TestFactoriesGetTheArgumentsOfTheFile(t *testing.T) {
 	var made []string
 	set := newSet(t, map[string]Factory{"A": func(_ context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
@@ -83,7 +83,7 @@ profiles:
 	}
 }
 
-// TestConfigurationsThatAreRefused, with upstream's messages after the path.
+// TestConfigurationsThatAreRefused verifies upstream's messages after the path.
 func TestConfigurationsThatAreRefused(t *testing.T) {
 	factories := map[string]Factory{
 		"A": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
@@ -156,8 +156,8 @@ func (f *fixture) end(a *cycle.Attempt) {
 	}
 }
 
-// TestInformersAreMadeOnlyWhenAskedFor, and are synced when scheduling begins; terminated pods are
-// not in them.
+// TestInformersAreMadeOnlyWhenAskedFor also verifies that informers are synced when scheduling
+// begins, and contain no terminated pods.
 func TestInformersAreMadeOnlyWhenAskedFor(t *testing.T) {
 	var asked fwk.Handle
 	client := fake.NewClientset(pod("p", "1"))
@@ -243,8 +243,8 @@ func endsThoughAHandlerDoesNotReturn(t *testing.T, under bool) {
 	})
 }
 
-// TestObjectsThatWereShownBeforeTheyWereNeededAreListed, for example when a configuration adds the
-// first plugin; objects shown meanwhile are newer than the list.
+// TestObjectsThatWereShownBeforeTheyWereNeededAreListed covers, for example, a configuration that
+// adds the first plugin. Objects shown meanwhile are newer than the list.
 func TestObjectsThatWereShownBeforeTheyWereNeededAreListed(t *testing.T) {
 	client := fake.NewClientset(pod("p", "1", on("n1")), pod("q", "1", on("n1")))
 	store := NewStore()
@@ -302,7 +302,8 @@ func TestWhatGoesWhileItIsListedIsNotKept(t *testing.T) {
 	}
 }
 
-// TestObjectsThatCouldNotBeListedAreListedTheNextTime that a configuration needs them.
+// TestObjectsThatCouldNotBeListedAreListedTheNextTime verifies that a failed list is repeated when
+// another configuration needs the objects.
 func TestObjectsThatCouldNotBeListedAreListedTheNextTime(t *testing.T) {
 	store, fails := NewStore(), true
 	client := fake.NewClientset(pod("p", "1"))

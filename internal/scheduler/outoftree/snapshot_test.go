@@ -47,8 +47,8 @@ func podsOn(f *fixture, node string) string {
 	return podNames(info)
 }
 
-// TestPluginsSeeWholeObjects, including data irrelevant to Berth's own plugins, in their current
-// state.
+// TestPluginsSeeWholeObjects verifies that objects are current and include data irrelevant to
+// Berth's own plugins.
 func TestPluginsSeeWholeObjects(t *testing.T) {
 	var seen string
 	f := newFixture(t, &fakePlugin{name: "A", quiet: true, filter: func(_ fwk.CycleState, _ *v1.Pod, n fwk.NodeInfo) *fwk.Status {
@@ -101,8 +101,8 @@ func TestTheSnapshotFollowsNodes(t *testing.T) {
 	}
 }
 
-// TestListsOfTheSnapshot, as of the last pod's turn even if they were obtained before: plugins
-// obtain them once at their creation.
+// TestListsOfTheSnapshot verifies that lists show the state of the last pod's turn even if they
+// were obtained before, because plugins obtain them once, at their creation.
 func TestListsOfTheSnapshot(t *testing.T) {
 	f := newFixture(t, &fakePlugin{name: "A", quiet: true})
 	lister := f.handle().SnapshotSharedLister()

@@ -71,8 +71,8 @@ func isClaimPatch(r *http.Request) bool {
 	return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/resourceclaims/")
 }
 
-// TestClaimOfAGroupIsReservedOnce, so that the number of pods sharing it may exceed the limit of
-// reservations. Only the first pod writes the claim.
+// TestClaimOfAGroupIsReservedOnce verifies that the number of pods sharing the claim may exceed the
+// limit of reservations. Only the first pod writes the claim.
 func TestClaimOfAGroupIsReservedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const pods = resourcev1.ResourceClaimReservedForMaxSize + 4
@@ -160,7 +160,8 @@ func TestReservationOfAGroupSurvivesARestart(t *testing.T) {
 	})
 }
 
-// TestGroupGivesUpDevicesOutOfReach allocated by an earlier scheduler, and gets different ones.
+// TestGroupGivesUpDevicesOutOfReach verifies that a group gives up unreachable devices allocated by
+// an earlier scheduler, and gets different ones.
 func TestGroupGivesUpDevicesOutOfReach(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), aNode("m", "9"))

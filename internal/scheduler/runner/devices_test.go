@@ -136,7 +136,8 @@ func TestClaimMadeAnewUnderItsName(t *testing.T) {
 	})
 }
 
-// TestClaimWriteThatHangs does not hold the pod and its devices forever.
+// TestClaimWriteThatHangs verifies that a hanging write does not hold the pod and its devices
+// forever.
 func TestClaimWriteThatHangs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isClaimUpdate(r, "c") }, fakeapi.Fault{Late: 24 * time.Hour}))
@@ -148,7 +149,7 @@ func TestClaimWriteThatHangs(t *testing.T) {
 	})
 }
 
-// TestClaimIsGivenBack when the binding fails.
+// TestClaimIsGivenBack covers a failed binding.
 func TestClaimIsGivenBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Status: http.StatusForbidden}))

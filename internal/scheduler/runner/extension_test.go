@@ -398,8 +398,8 @@ type panics struct {
 
 func (p *panics) Panicked() { p.n.Add(1) }
 
-// TestAPanicCostsItsPodTheAttempt, on the owner's goroutine as well as on a pod's separate
-// goroutine, where only Berth can recover it. The panic is reported in the pod's condition and an
+// TestAPanicCostsItsPodTheAttempt covers panics on the owner's goroutine, and on a pod's separate
+// goroutine, where only Berth can recover them. The panic is reported in the pod's condition and an
 // event, and counted; the pod is placed after its back-off, and another pod meanwhile.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	for point, text := range map[string]string{

@@ -164,7 +164,7 @@ func (w *world) replayFile(name string) {
 		return []cycle.Profile{{Profile: plugins.Default()}}, nil
 	}})
 	switch {
-	case errors.Is(err, errOtherProfiles): // known to the test, but not to the journal
+	case errors.Is(err, errOtherProfiles): // these profiles are unknown to the journal
 	case err != nil:
 		w.Errorf("replay after %d events: %v", result.Events, err)
 	case result.Parting != nil:

@@ -39,7 +39,8 @@ func (o *onlooker) Admit(pod *v1.Pod) *plugins.Rejection {
 	return nil
 }
 
-// TestPluginsFromOutsideSeePodsAsTheyAre, including pods older than the plugin.
+// TestPluginsFromOutsideSeePodsAsTheyAre verifies that plugins get complete pods, including pods
+// older than the plugin.
 func TestPluginsFromOutsideSeePodsAsTheyAre(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(withEnv(aPod("p1", "1"), "one"), withEnv(aPod("p2", "1"), "two"))

@@ -78,8 +78,8 @@ func TestRoomIsKeptAcrossARestart(t *testing.T) {
 	})
 }
 
-// TestPodsAreScheduledWithoutThePermissionToKeepRoom, for example after an upgrade of the scheduler
-// without its permissions.
+// TestPodsAreScheduledWithoutThePermissionToKeepRoom covers an upgrade of the scheduler without its
+// permissions.
 func TestPodsAreScheduledWithoutThePermissionToKeepRoom(t *testing.T) {
 	inWorld(t, func(w *world) {
 		asked := 0
@@ -125,7 +125,8 @@ func (w *world) turn() {
 	}
 }
 
-// TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile, until its original deadline.
+// TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile verifies that room is kept until its original
+// deadline.
 func TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -147,8 +148,8 @@ func TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile(t *testing.T) {
 	})
 }
 
-// TestRoomThatWasTakenIsNotKeptAgain when the journal continues in another file, though the evicted
-// pod still exists.
+// TestRoomThatWasTakenIsNotKeptAgain verifies that used room is not kept again when the journal
+// continues in another file, although the evicted pod still exists.
 func TestRoomThatWasTakenIsNotKeptAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}

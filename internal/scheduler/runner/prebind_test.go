@@ -18,7 +18,7 @@ func TestPluginsThatMayShareTheirTimeDo(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		slow  [4]time.Duration // A to D; 0: nothing to do
-		alone string           // plugins that do not run in parallel
+		alone string           // names of the plugins that do not run in parallel
 		takes time.Duration
 	}{
 		{"all at once", [4]time.Duration{10 * second, 20 * second, 5 * second, second}, "", 20 * second},
@@ -50,7 +50,8 @@ func TestPluginsThatMayShareTheirTimeDo(t *testing.T) {
 	}
 }
 
-// TestOneThatFailsEndsTheWorkOfTheOthers, and is the reason reported for the pod.
+// TestOneThatFailsEndsTheWorkOfTheOthers also verifies that the failure is the reason reported for
+// the pod.
 func TestOneThatFailsEndsTheWorkOfTheOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		fails := &outsider{name: "A", slow: time.Second, parallel: true, refuse: "prebind"}

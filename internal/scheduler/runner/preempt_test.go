@@ -126,8 +126,8 @@ func TestLowerNominatedPodMovesOn(t *testing.T) {
 	})
 }
 
-// TestNominationEnds when another pod has taken the room: the next attempt finds no victims and
-// reports that.
+// TestNominationEnds verifies that a nomination ends when another pod has taken the room: the next
+// attempt finds no victims and reports that.
 func TestNominationEnds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(slow(aPod("v", "1")), "n"), withPriority(aPod("p", "1"), 5))
@@ -213,8 +213,8 @@ func TestBudgetsThatPreemptionMustNotBreak(t *testing.T) {
 	}
 }
 
-// TestANominationThatIsOfNoUseIsGivenUp, whether Berth or another client made it: otherwise the
-// room kept for the pod would be wasted for minutes.
+// TestANominationThatIsOfNoUseIsGivenUp covers nominations by Berth and by other clients. Otherwise
+// the room kept for the pod would be wasted for minutes.
 func TestANominationThatIsOfNoUseIsGivenUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})

@@ -34,7 +34,7 @@ func TestAnotherFileHoldsNobodyUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures processor time: not with -short")
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // its CPU time is not the owner's
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // excludes the collector's CPU time
 	values := make([]string, 50_000)
 	for i := range values {
 		values[i] = fmt.Sprintf("value-of-a-label-%06d", i)

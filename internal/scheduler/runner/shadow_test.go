@@ -61,7 +61,7 @@ func TestAShadowJudgesWhatOthersBindAndWritesNothing(t *testing.T) {
 	})
 }
 
-// TestAShadowJudgesWhatItHasSeenWhenItIsStopped, including bindings just before the end.
+// TestAShadowJudgesWhatItHasSeenWhenItIsStopped covers bindings just before the end.
 func TestAShadowJudgesWhatItHasSeenWhenItIsStopped(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var seen shadowLog

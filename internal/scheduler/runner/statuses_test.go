@@ -68,7 +68,7 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 		down.Store(true)
 		s.addWrite(pod, "d", false)
 		time.Sleep(5 * time.Millisecond)
-		s.addWrite(pod, "e", false) // while d is in flight
+		s.addWrite(pod, "e", false) // queued while d is in flight
 		time.Sleep(10 * time.Millisecond)
 		down.Store(false)
 		time.Sleep(time.Minute)

@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestPluginThatDoesNotReturnHoldsUpNoOtherPod, though it has as many pods as there are binders.
-// When it returns after all, no more bindings than before run at a time.
+// TestPluginThatDoesNotReturnHoldsUpNoOtherPod covers a plugin that holds as many pods as there are
+// binders. When it returns after all, the number of concurrent bindings is unchanged.
 func TestPluginThatDoesNotReturnHoldsUpNoOtherPod(t *testing.T) {
 	for _, point := range []string{"bind", "postbind"} {
 		t.Run(point, func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestEndDoesNotWaitForAPluginThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// TestEndDoesNotWaitForTheOwner, blocked in a plugin that does not return: the process must end
-// within the kubelet's grace period, or scheduling stops meanwhile.
+// TestEndDoesNotWaitForTheOwner covers an owner blocked in a plugin that does not return. The
+// process must end within the kubelet's grace period, because scheduling is stopped until then.
 func TestEndDoesNotWaitForTheOwner(t *testing.T) {
 	for _, point := range []string{"reserve", "permit"} {
 		t.Run(point, func(t *testing.T) {
@@ -134,7 +134,8 @@ func (hesitant) Spare(_ *cluster.Cluster, _ *cluster.Pod, places []plugins.Place
 	return places, nil
 }
 
-// TestEndDoesNotWaitForAnExtender, since its response can no longer be used for a decision.
+// TestEndDoesNotWaitForAnExtender verifies that a stopping scheduler drops an extender's response,
+// which can no longer be used.
 func TestEndDoesNotWaitForAnExtender(t *testing.T) {
 	inWorld(t, func(w *world) {
 		profile := plugins.Default()
@@ -208,7 +209,8 @@ func TestPodThatMayNotBeRead(t *testing.T) {
 	}
 }
 
-// TestPluginThatBindsAndMissesSomethingElse has bound the pod, whatever it failed to find.
+// TestPluginThatBindsAndMissesSomethingElse verifies that the pod counts as bound although the
+// plugin reports another missing object.
 func TestPluginThatBindsAndMissesSomethingElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "O", binds: true}
@@ -232,7 +234,7 @@ func TestPluginThatBindsAndMissesSomethingElse(t *testing.T) {
 	})
 }
 
-// TestAnotherClaimOfTheNameIsNotTouched after the claim being deleted has been replaced.
+// TestAnotherClaimOfTheNameIsNotTouched covers a claim that is replaced while it is being deleted.
 func TestAnotherClaimOfTheNameIsNotTouched(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
@@ -249,8 +251,8 @@ func TestAnotherClaimOfTheNameIsNotTouched(t *testing.T) {
 	})
 }
 
-// TestDevicesThatAreServedLater, after an upgrade of the API server: pods with claims are decided
-// without a restart. A scheduler leading by then lists the claims first.
+// TestDevicesThatAreServedLater verifies that pods with claims are decided without a restart after
+// an upgrade of the API server. A scheduler leading by then lists the claims first.
 func TestDevicesThatAreServedLater(t *testing.T) {
 	for _, leads := range []string{"all the time", "before", "after"} {
 		t.Run("leads "+leads, func(t *testing.T) {
@@ -291,7 +293,8 @@ func TestDevicesThatAreServedLater(t *testing.T) {
 	}
 }
 
-// TestDevicesThatMayNotBeRead, after an upgrade of the API server, block no pods without claims.
+// TestDevicesThatMayNotBeRead verifies that unreadable devices, after an upgrade of the API server,
+// block no pods without claims.
 func TestDevicesThatMayNotBeRead(t *testing.T) {
 	inWorld(t, func(w *world) {
 		refuse := func(path string, status int) {
@@ -321,7 +324,7 @@ func TestDevicesThatMayNotBeRead(t *testing.T) {
 	})
 }
 
-// TestEndDoesNotWaitForAnAnswerAboutDevices, neither at the start nor later.
+// TestEndDoesNotWaitForAnAnswerAboutDevices covers pending requests at the start and later.
 func TestEndDoesNotWaitForAnAnswerAboutDevices(t *testing.T) {
 	for when, within := range map[string]time.Duration{"at the start": time.Second, "later": devicesAgain + time.Second} {
 		t.Run(when, func(t *testing.T) {

@@ -26,8 +26,8 @@ func aTaintRule(driver string, effect resourcev1.DeviceTaintEffect) *resourcev1.
 	}
 }
 
-// TestTaintRuleKeepsDevicesBack until the rule selects other devices or is deleted; with the
-// feature gate off it has no effect.
+// TestTaintRuleKeepsDevicesBack verifies that a rule blocks its devices until it selects others or
+// is deleted, and has no effect with the feature gate off.
 func TestTaintRuleKeepsDevicesBack(t *testing.T) {
 	const driver = "gpu.example.com"
 	for name, ends := range map[string]func(w *world, rule *resourcev1.DeviceTaintRule){
@@ -68,8 +68,8 @@ func TestTaintRuleKeepsDevicesBack(t *testing.T) {
 	})
 }
 
-// TestServerWithoutTaintRules, before v1.37 or with unreadable rules: devices are allocated without
-// them, and kept back by them once they can be read.
+// TestServerWithoutTaintRules covers servers before v1.37 and unreadable rules. Devices are
+// allocated without rules, and the rules apply once they can be read.
 func TestServerWithoutTaintRules(t *testing.T) {
 	for name, status := range map[string]int{"not served": http.StatusNotFound, "forbidden": http.StatusForbidden} {
 		t.Run(name, func(t *testing.T) {
