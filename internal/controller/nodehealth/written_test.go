@@ -90,7 +90,7 @@ func (j *written) told(e nodehealth.Event, actions []nodehealth.Action) {
 	now := j.cluster.now
 	j.writer.Add(now, now, e, actions)
 	answer, _ := e.(nodehealth.Answered)
-	// Noting is also possible during back-off.
+	// The second condition continues the journal in another file during back-off.
 	if since := now.Sub(j.turned); since > 97*time.Second || since >= time.Millisecond && answer.Outcome != nodehealth.OK {
 		j.writer.Turn(now)
 		j.turned = now

@@ -185,8 +185,8 @@ func (plan *Plan) appendSequel(sequel *Plan) {
 	offset := len(plan.Moves)
 	for _, m := range sequel.Moves {
 		m.Number += offset
-		// To the sequel, the nodes emptied by the first plan were closed from the beginning. In the
-		// execution of the whole plan they must be closed.
+		// To the sequel, the nodes emptied by the first plan were closed from the beginning. When
+		// the whole plan is executed, they are not closed at the beginning, so they are added here.
 		m.Closed = slices.Concat(plan.Empties, m.Closed)
 		plan.Moves = append(plan.Moves, m)
 	}

@@ -135,7 +135,7 @@ type Utilization struct {
 	Thresholds, Targets map[v1.ResourceName]float64 // percentages of allocatable
 	// Deviation marks the numbers as deviations from the average of all nodes.
 	Deviation bool
-	// MoreThan is the number of nodes below the thresholds at or below which nothing moves.
+	// MoreThan prevents all moves unless more than this number of nodes are below the thresholds.
 	MoreThan int
 	PerNode  *int // limit of this goal's evictions from one node
 }

@@ -34,7 +34,8 @@ func (d *Drainer) surgeEnded(s *surge) {
 }
 
 // restoring reports whether the drain waits for surges of an earlier run to be undone. With
-// OnlyRestore it waits for all of them, otherwise only for the surges of existing pods.
+// OnlyRestore, except for a Roller, it waits for all of them. Otherwise it waits only for the
+// surges of existing pods.
 func (d *Drainer) restoring() bool {
 	return slices.ContainsFunc(d.surges.list, func(s *surge) bool { return d.options.OnlyRestore && !d.rolls || !s.foreign })
 }
