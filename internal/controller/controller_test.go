@@ -125,8 +125,8 @@ func TestEndpointsTellTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestMovesCountComparingTolerations with and without a file, like berth rebalance: a successor is
-// placed on a node with a taint tolerated by Gt.
+// TestMovesCountComparingTolerations verifies, with and without a file, that like in berth
+// rebalance a successor is placed on a node with a taint tolerated by Gt.
 func TestMovesCountComparingTolerations(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "scheduler.yaml")
 	if err := os.WriteFile(file, []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"), 0o600); err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 )
 
-// TestAnEvictionFollowsRecoveryWithinSixSeconds verifies this guarantee however long deletes were
-// refused: back-off must not grow with the outage, for one pod or for thousands.
+// TestAnEvictionFollowsRecoveryWithinSixSeconds verifies that an eviction follows within six
+// seconds, however long deletes were refused: back-off must not grow with the outage, for one pod
+// or for thousands.
 func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 	const promised = 6 * time.Second
 	for _, pods := range []int{1, 1_000} {

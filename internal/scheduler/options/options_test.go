@@ -99,8 +99,8 @@ func TestBackoffOfAnyLength(t *testing.T) {
 	}
 }
 
-// TestTheLeadersLeaseSaysThatItIsBerths verifies this for any program name; here it is a test's.
-// The managed fields name the client up to the first slash.
+// TestTheLeadersLeaseSaysThatItIsBerths verifies that the Lease identifies Berth whatever the
+// program's name, here that of a test. The managed fields name the client up to the first slash.
 func TestTheLeadersLeaseSaysThatItIsBerths(t *testing.T) {
 	kubeconfig := write(t, `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: x}}]}`)

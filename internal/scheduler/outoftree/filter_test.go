@@ -212,7 +212,7 @@ func TestVictimsOfPreemptionAreToldByRemovePodAndAddPod(t *testing.T) {
 	}
 }
 
-// TestPreemptionAsksFilterWherePreFilterRejected verifies that like upstream, the verdict on the
+// TestPreemptionAsksFilterWherePreFilterRejected verifies that, like upstream, the verdict on the
 // pod as a whole does not count once pods have been removed hypothetically.
 func TestPreemptionAsksFilterWherePreFilterRejected(t *testing.T) {
 	a := &fakePlugin{name: "A",
