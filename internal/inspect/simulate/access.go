@@ -138,8 +138,8 @@ func (w *World) Gate(p *cluster.Pod) string { return w.scheduler.gateReason(p) }
 // although later pods may be tried first.
 func (w *World) Queue() []*cluster.Pod { return w.scheduler.pendingInOrder() }
 
-// UntilTurn tries the pods ahead of the named one in the queue and leaves the rest pending. If
-// there is no such pod, it tries none.
+// UntilTurn tries the pods ahead of the named one in the queue and leaves the rest pending. If the
+// named pod is not in the queue, it tries none.
 func (w *World) UntilTurn(namespace, name string) {
 	w.scheduler.untilTurn(w.pods.named[Name{namespace, name}])
 }
@@ -154,7 +154,7 @@ func (w *World) Settle() { w.scheduler.trySettled() }
 // Pods returns the decisions so far, in order.
 func (w *World) Pods() []Pod { return w.report.said.Pods }
 
-// Outlook lists the evictions still due.
+// Outlook lists the evictions that are due later.
 func (w *World) Outlook() []Eviction {
 	list := w.evictions.toCome()
 	slices.SortFunc(list, Eviction.compare)
@@ -165,7 +165,7 @@ func (w *World) Outlook() []Eviction {
 // passes.
 func (w *World) Departures() []*Departure {
 	for _, d := range w.controllers.waiting {
-		if !w.workloads.isWanted(d.object) { // its set was scaled meanwhile
+		if !w.workloads.isWanted(d.object) { // its StatefulSet was scaled down meanwhile
 			d.Fate = Ends
 		}
 	}

@@ -30,7 +30,7 @@ func existsAlready(p *v1.Pod) bool { return p.Spec.NodeName != "" || admission.S
 func (s *pods) chargeExisting(list []*v1.Pod) {
 	for _, p := range list {
 		if existsAlready(p) && len(s.bounds.quotas[p.Namespace]) > 0 {
-			if admitted, err := s.admitPod(p); err == nil { // else admitAll reports it
+			if admitted, err := s.admitPod(p); err == nil { // admitAll reports errors
 				s.bounds.chargePod(admitted, false)
 			}
 		}
@@ -69,7 +69,7 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 // only at its own indexes; they are read after Wait.
 type batch struct {
 	sync.WaitGroup
-	pods     []*v1.Pod // as given
+	pods     []*v1.Pod // pods before admission
 	admitted []*v1.Pod
 	errs     []error
 }
@@ -79,8 +79,8 @@ func newBatch() *batch {
 	return &batch{admitted: make([]*v1.Pod, admittedAtATime), errs: make([]error, admittedAtATime)}
 }
 
-// begin starts admitting the pods from index first on; fewer, or none, at the end of the list. The
-// batch must not be used until Wait has returned.
+// begin starts admitting a batch of pods from index first; the last batch may be smaller or empty.
+// The batch must not be used until Wait has returned.
 func (b *batch) begin(s *pods, all []*v1.Pod, first int) {
 	b.pods = all[min(first, len(all)):min(first+admittedAtATime, len(all))]
 	n := runtime.GOMAXPROCS(0)
@@ -94,12 +94,12 @@ func (b *batch) begin(s *pods, all []*v1.Pod, first int) {
 }
 
 // enterBatch adds the pods of a batch; first is the index of its first pod in the set. It stops at
-// the first refusal, unless the set is a whole cluster and the pod has a controller: controllers
-// also may fail to create pods in real clusters.
+// the first refusal, unless the set is a whole cluster and the pod has a controller: in real
+// clusters as well, controllers may fail to create pods.
 func (s *pods) enterBatch(set *manifest.Set, first int, b *batch, discard bool) error {
 	for i, pod := range b.pods {
 		if b.errs[i] != nil && set.Whole && metav1.GetControllerOf(pod) != nil {
-			continue // as its controller, which is refused again and again; see shortfalls.refusalOf
+			continue // its controller would be refused repeatedly; see shortfalls.refusalOf
 		}
 		if b.errs[i] != nil {
 			return refusalError(set, first+i, b.errs[i])
@@ -129,13 +129,14 @@ func refusalError(set *manifest.Set, i int, err error) error {
 	return e
 }
 
-// admittedAtATime bounds the number of pods held in memory twice, as given and as admitted; there
-// are two batches. A batch is large enough to make the cost of starting workers negligible.
+// admittedAtATime is the size of a batch. It bounds memory use, because the pods of two batches are
+// held twice, as given and as admitted. A batch is large enough to make the cost of starting
+// workers negligible.
 const admittedAtATime = 2048
 
 // readmitPod admits a pod stored by an API server. A pod with a resourceVersion has passed that
-// server's admission, whatever its rules. A manifest with only a UID still gets any missing
-// admission fields. Refusals are ignored, because other rules may have applied at creation.
+// server's admission, whatever its rules. A pod with only a UID goes through admission for any
+// missing fields. Refusals are ignored, because other rules may have applied at creation.
 func (s *pods) readmitPod(p *v1.Pod) *v1.Pod {
 	if p.Spec.NodeName == "" && p.ResourceVersion == "" {
 		if again, err := admission.Create(s.admission, s.catalog, p); err == nil {
@@ -155,7 +156,7 @@ func (s *pods) admitPod(p *v1.Pod) (*v1.Pod, error) {
 	} else {
 		if len(s.bounds.ranges[p.Namespace]) > 0 {
 			p = p.DeepCopy()
-			admission.Default(p) // before: a limit that the template sets is the request, not the range's default
+			admission.Default(p) // first, so that a template's limit sets the request instead of the range's default
 			s.bounds.fillDefaults(p)
 		}
 		var err error

@@ -16,12 +16,12 @@ type Allowance struct {
 	Pods, Nodes int
 }
 
-// allowed tracks the used part of an Allowance. ended is never cleared: from then on the world is
-// incomplete and must not serve requests.
+// allowed tracks the used part of an Allowance. Once ended is set, it is never cleared: the world
+// is incomplete and must not serve requests.
 type allowed struct {
 	Allowance
-	pods, nodes int   // how many there may be; 0 is any number
-	ended       error // why nothing more is decided
+	pods, nodes int   // maximum numbers; 0 means unlimited
+	ended       error // reason no further decisions are made
 	there       func() (pods, nodes int)
 }
 
@@ -39,7 +39,7 @@ func (a *allowed) countExisting() {
 // Err returns the reason the world has stopped, or nil.
 func (w *World) Err() error { return w.allowed.ended }
 
-// mustStop reports whether to stop. Every loop with a length determined by an operation or by the
+// mustStop reports whether to stop. Every loop with a length that depends on an operation or on the
 // cluster calls it at least once per decision.
 func (a *allowed) mustStop() bool {
 	pods, nodes := a.there()

@@ -102,7 +102,7 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 	// Expansion knows only the nodes in the manifests, but DaemonSets cover all nodes of the world.
 	for _, d := range set.DaemonSets {
 		if known[d.UID] = true; there[d] == nil {
-			o.controllers.makeDaemons(d) // for the nodes of the world
+			o.controllers.makeDaemons(d) // for all nodes of the world
 		}
 	}
 	if o.allowed.mustStop() {
@@ -166,7 +166,7 @@ func (o *operations) refuseObject(object metav1.Object, set *manifest.Set) error
 	if errs := rules.ValidateUpdate(merged, before); len(errs) > 0 {
 		for _, e := range errs {
 			if len(e.ErrorBody()) > 300 {
-				e.BadValue = field.OmitValueType{} // a whole template
+				e.BadValue = field.OmitValueType{} // omit the value, a whole template
 			}
 		}
 		return apierrors.NewInvalid(kind.GroupKind(), name, errs)
@@ -208,8 +208,8 @@ func (o *operations) refuseNamespace(namespace string, resource schema.GroupReso
 	return apierrors.NewNotFound(v1.Resource("namespaces"), namespace)
 }
 
-// canResize reports whether a claim's request stays, or its class supports expansion. An unknown
-// class may.
+// canResize reports whether the claim's storage request is unchanged, or its class supports
+// expansion. An unknown class is assumed to support it.
 func (o *operations) canResize(claim, was *v1.PersistentVolumeClaim) bool {
 	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	if size.Cmp(was.Spec.Resources.Requests[v1.ResourceStorage]) <= 0 {

@@ -18,10 +18,10 @@ import (
 	"github.com/berth-k8s/berth/internal/world/quota"
 )
 
-// bounds holds the ResourceQuotas and LimitRanges of namespaces: their limits for new pods, and
-// their defaults. Package quota implements the rules; this type tracks usage.
+// bounds holds the ResourceQuotas and LimitRanges of namespaces, which limit new pods and set their
+// defaults. Package quota implements the rules; this type tracks usage.
 //
-// chargePod charges a pod once and releasePod releases it once, as recorded in pod.charged.
+// chargePod charges a pod once and releasePod releases it once; pod.charged records the charge.
 type bounds struct {
 	// now is the time at which the world began. It does not advance; see isOverdue.
 	now time.Time
@@ -180,9 +180,9 @@ func (b *bounds) usageOf(p *v1.Pod) v1.ResourceList {
 	return quota.UsageOf(p)
 }
 
-// isOverdue reports whether the pod should have ended before the world began. Like the quota
-// controller, it requires another full grace period after deletionTimestamp, which already is the
-// end of the first. Such pods, on unresponsive nodes, must not block their quota.
+// isOverdue reports whether the pod should have ended before the world began. deletionTimestamp is
+// the end of the grace period; like the quota controller, isOverdue requires another full grace
+// period after it. Such pods, on unresponsive nodes, must not block their quota.
 func (b *bounds) isOverdue(p *v1.Pod) bool {
 	grace := time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second
 	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && b.now.After(p.DeletionTimestamp.Add(grace))

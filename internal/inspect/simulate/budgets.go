@@ -48,7 +48,7 @@ func (b *budgets) countBudgets() {
 	for _, object := range c.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(object.Spec.Selector)
 		if err != nil {
-			continue // decide.Plain leaves it out as well
+			continue // decide.Plain omits it as well
 		}
 		list = append(list, budget{object.Namespace, object.Name, selector})
 	}
@@ -70,7 +70,7 @@ func (b *budgets) countPods() (expected, healthy map[*cluster.PodClass]int) {
 			continue
 		}
 		for _, p := range n.Pods {
-			if p.Terminating { // it is neither healthy nor counted by its controller, which counts
+			if p.Terminating { // counts its controller, but not the pod, which is neither expected nor healthy
 				expected[p.Class] += 0
 				continue
 			}
@@ -110,8 +110,8 @@ func (b *budgets) podGone(namespace string, set labels.Labels, controller *metav
 	}
 }
 
-// mayFailSync reports whether a controller may prevent its pods' budgets from being counted: it has
-// no scale, or its kind was not read.
+// mayFailSync reports whether a controller may prevent its pods' budgets from being counted,
+// because it lacks a scale or its kind was not read.
 func (b *budgets) mayFailSync(namespace string, controller *metav1.OwnerReference) bool {
 	return controller != nil && (disruption.NoScale(controller) != "" ||
 		b.workloads.table().OwnedBy(rules.OwnerBy(namespace, controller)) == nil)
@@ -162,7 +162,7 @@ func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected,
 }
 
 // podLeft records a departed or departing pod: its budgets allow one disruption less. An unready
-// pod does not count as healthy, so it must not be subtracted here.
+// pod was not counted as healthy, so it is not subtracted here.
 func (b *budgets) podLeft(p *cluster.Pod) {
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
@@ -170,12 +170,12 @@ func (b *budgets) podLeft(p *cluster.Pod) {
 	})
 }
 
-// expectPods records a change in the number of pods desired by a pod's controller; 0 means the
-// controller replaced a pod. maxUnavailable and percentages refer to that number. A refused pod
-// does not count.
+// expectPods records a change in the number of pods desired by a pod's controller, the base of
+// maxUnavailable and percentages; 0 means that the controller replaced a pod. A refused pod does
+// not count.
 //
-// A controller without a scale, such as a DaemonSet, makes such a budget fail to sync and allow
-// nothing; see [disruption.NoScale].
+// A budget that covers pods of a controller without a scale, such as a DaemonSet, fails to sync and
+// allows nothing; see [disruption.NoScale].
 func (b *budgets) expectPods(p *pod, change int32) {
 	if p.Pod == nil || p.refused != "" {
 		return
@@ -221,7 +221,7 @@ func (b *budgets) budgetsOf(class *cluster.PodClass) (found []*policyv1.PodDisru
 }
 
 // mayEvict returns the Eviction API's verdict on a pod. It does not count the eviction; podLeft
-// does when the pod leaves.
+// counts it when the pod leaves.
 func (b *budgets) mayEvict(p *pod) disruption.Verdict {
 	return disruption.MayEvict(p.object, !p.unready, b.budgetsOf(p.Class))
 }

@@ -48,7 +48,7 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 			restart = "Never"
 		}
 		text := strings.NewReplacer("KIND", c.kind, "COUNT", c.count, "LIMIT", c.limit, "RESTART", restart).Replace(manifests)
-		if restart == "Never" { // a Job's selector is the API server's
+		if restart == "Never" { // the API server sets a Job's selector
 			text = strings.Replace(text, selector, "template", 1)
 		}
 		w := opened(t, text)
@@ -159,7 +159,7 @@ kind: ReplicaSet
 metadata: {name: o, uid: "`+set+`"}
 spec: {replicas: 3, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}
 `+with("a", set, "node-1", "True")+with("b", set, "node-2", "True")+with("c", set, "node-2", "False")+with("x", c.foreign, "node-1", "False")+c.others)
-		for _, node := range []string{"node-1", "node-2"} { // nothing new lands
+		for _, node := range []string{"node-1", "node-2"} { // no new pod fits on them
 			do(t, w, simulate.Operation{Cordon: &simulate.Nodes{Node: node}})
 		}
 		do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/x"}})

@@ -17,8 +17,8 @@ import (
 // immediately.
 
 // carryOut carries out an action of the core as an API server and the volume and claim controllers
-// would. It takes no time and always succeeds, except that no volumes of stalled classes are made.
-// Every ticket is resolved before carryOut returns.
+// would. It takes no time and always succeeds, except that volumes of stalled classes are not
+// provisioned. Every ticket is resolved before carryOut returns.
 func (s *scheduler) carryOut(action cycle.Action) {
 	if s.controllers.CarryOut(action) {
 		return
@@ -29,8 +29,7 @@ func (s *scheduler) carryOut(action cycle.Action) {
 		s.bindPod(a)
 	case cycle.Remove:
 		s.answerTicket(a.Ticket, cycle.Outcome{})
-		// The outcome first: the core learns of the accepted request, and then sees the victim
-		// change.
+		// Report the outcome first: the core must receive it before the victim's update.
 		s.preempt(a.Victim.UID, s.pending[a.For])
 
 	case cycle.WriteStatus:

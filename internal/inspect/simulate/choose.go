@@ -20,8 +20,8 @@ import (
 // first difference. Losing one bare pod costs more than moving a hundred pods.
 type Cost struct {
 	Node string `json:"node"`
-	// Lost counts the pods without a controller to replace them, Blocked the pods with an exhausted
-	// disruption budget, Pending the pods that would fit on no other node.
+	// Lost counts the pods without a controller to replace them, Blocked counts the pods with an
+	// exhausted disruption budget, and Pending counts the pods that would fit on no other node.
 	Lost    int `json:"lost"`
 	Blocked int `json:"blocked"`
 	Pending int `json:"pending"`
@@ -63,7 +63,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	candidates := make([]Cost, 0, len(names))
 	for _, name := range names {
 		if w.nodes.named[name].object.Spec.Unschedulable {
-			continue // it is about to leave already
+			continue // already terminating
 		}
 		candidates = append(candidates, costs.lowerBound(name))
 	}
@@ -78,8 +78,8 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 		chosen = append(chosen, candidates[best])
 		op := *drain
 		op.Nodes = Nodes{Node: candidates[best].Node}
-		// Cost already includes pods refused for lack of these flags, as Lost. The drain must not
-		// stop there.
+		// Cost already counts the pods refused for lack of these flags as Lost. The drain must not
+		// stop at them.
 		op.Force, op.IgnoreDaemonSets, op.DeleteEmptyDirData = true, true, true
 		done, err := w.operations.drainNodes(&op)
 		if err != nil {
@@ -90,7 +90,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 		// the remaining cluster.
 		w.AdvanceUntilQuiet(w.clock.now + drainPatience + drainRetry)
 		candidates = slices.Delete(candidates, best, best+1)
-		for i := range candidates { // pods have moved there
+		for i := range candidates { // the drain moved pods to the remaining candidates
 			candidates[i] = costs.lowerBound(candidates[i].Node)
 		}
 	}
@@ -107,13 +107,13 @@ type costs struct {
 }
 
 // cheapestOf returns the index of the candidate with the lowest actual cost. The candidates are
-// sorted by their bounds, which assume no pending pods, so the search ends at the first bound that
-// does not undercut the best cost:
+// sorted by their lower bounds, which assume that all pods find other nodes. The search ends at the
+// first bound that is not below the best cost:
 //
 //	Lost     0 0 1 3
 //	Pending  2 0 - -    the second costs least; the third cannot undercut it, and is not tried
 func (k *costs) cheapestOf(candidates []Cost) int {
-	const most = 64 // pods that fit nowhere else are rare; where they are not, the best of these will do
+	const most = 64 // maximum number of candidates with an exact cost; among more, the best of these is good enough
 	best := -1
 	for i := range candidates[:min(most, len(candidates))] {
 		if best >= 0 && (candidates[best].compare(&candidates[i]) <= 0 || k.allowed.mustStop()) {
@@ -147,7 +147,7 @@ func (k *costs) lowerBound(name string) Cost {
 			c.Lost++
 		}
 		covering := k.budgets.budgetsOf(p.Class)
-		if len(covering) > 1 { // the Eviction API refuses it whatever these allow
+		if len(covering) > 1 { // the Eviction API refuses a pod with several budgets, whatever they allow
 			c.Blocked++
 			continue
 		}
@@ -164,9 +164,7 @@ func (k *costs) lowerBound(name string) Cost {
 	return c
 }
 
-// countHomeless counts the node's pods that would fit on no other node, and restores the world. It
-// removes all of them before it tries the first, and a pod that fits occupies its new place, so two
-// pods cannot both claim the same gap. It preempts nothing.
+// As in a drain, cordon the node but do not remove it.
 func (k *costs) countHomeless(name string) (count int) {
 	m := k.nodes.named[name]
 	// As in a drain, the node is only cordoned, not removed.

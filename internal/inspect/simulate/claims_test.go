@@ -109,7 +109,7 @@ spec:
 	const driver = "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: csi.example.com}\n"
 	for _, c := range []struct {
 		name, more    string
-		asked         time.Duration // ago; 0 for never
+		asked         time.Duration // time since the request; 0 for never
 		whole, stalls bool
 	}{
 		{"just asked", driver, time.Second, true, false},

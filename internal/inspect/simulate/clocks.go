@@ -21,7 +21,7 @@ import (
 // The world begins at the latest trusted time. Otherwise a single kubelet with a clock one hour
 // ahead would advance the start by an hour, and all other nodes would look dead.
 type clocks struct {
-	server time.Time // the latest time by the API server's clock
+	server time.Time // latest time written by the API server
 	// limit is the latest trusted time, based on the median of the kubelets' clocks; zero without
 	// any kubelet time.
 	limit time.Time
@@ -96,7 +96,7 @@ func (c *clocks) seeServer(t time.Time) {
 func (c *clocks) isCredible(t time.Time) bool { return c.limit.IsZero() || !t.After(c.limit) }
 
 // renewalsOf returns the Lease renewal times by node, for nodes that are ready or missing from the
-// set. A failed node's Lease dates its failure and is no evidence about clocks.
+// set. The renewal time of a failed node reflects its failure and is no evidence about clocks.
 func renewalsOf(set *manifest.Set) map[string]time.Time {
 	unready := map[string]bool{}
 	for _, n := range set.Nodes {

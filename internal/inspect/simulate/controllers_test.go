@@ -288,7 +288,7 @@ func TestPodsOfASilentNodeAreNotHealthy(t *testing.T) {
 	cluster := spreadWithBudget("ScheduleAnyway", 2)
 	for _, c := range []struct {
 		steps string
-		want  time.Duration // the drain evicts its pod
+		want  time.Duration // time at which the drain evicts the pod
 	}{
 		{"- {at: 1m, fail: {node: node-0}}\n- {at: 3m, drain: {node: node-1}}\n", 6 * time.Minute},
 		{"- {at: 1m, fail: {node: node-0}}\n- {at: 4m, recover: {node: node-0}}\n- {at: 3m, drain: {node: node-1}}\n", 4 * time.Minute},
@@ -417,7 +417,7 @@ func TestScalingDownRemovesWhatTheControllerRemoves(t *testing.T) {
 		return `{phase: Running, conditions: [{type: Ready, status: "` + status + `", lastTransitionTime: "` + since + `"}]`
 	}
 	const long, short = "2026-11-20T02:00:00Z", "2026-11-20T09:59:00Z"
-	pods := []struct{ name, node, status, cost string }{ // in the order in which they go
+	pods := []struct{ name, node, status, cost string }{ // in order of removal
 		{"nowhere", "", `{phase: Pending}`, ""},
 		{"starts", "node-1", `{phase: Pending, conditions: [{type: Ready, status: "False"}]}`, ""},
 		{"unready", "node-1", ready("False", long) + "}", ""},
@@ -425,7 +425,7 @@ func TestScalingDownRemovesWhatTheControllerRemoves(t *testing.T) {
 		{"crowded-1", "node-1", ready("True", long) + "}", ""},
 		{"young", "node-2", ready("True", short) + "}", ""},
 		{"restarted", "node-3", ready("True", long) + ", containerStatuses: [{name: c, restartCount: 4}]}", ""},
-		{"crowded-2", "node-1", ready("True", long) + "}", ""}, // it is alone by now; its UID decides
+		{"crowded-2", "node-1", ready("True", long) + "}", ""}, // now the only pod on its node, so its UID decides
 		{"stays", "node-4", ready("True", long) + "}", ""},
 	}
 	var text strings.Builder

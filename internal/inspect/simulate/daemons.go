@@ -18,8 +18,8 @@ import (
 // Simulation of the DaemonSet controller: one pod on each eligible node. It runs whenever a node is
 // added or changes. Its pods are pinned to their nodes, and the scheduler places them there.
 
-// startDaemons creates DaemonSet pods on a new node. A DaemonSet being deleted creates no pods,
-// here and below.
+// startDaemons creates DaemonSet pods on a new node. Here and below, a DaemonSet being deleted
+// creates no pods.
 func (c *controllers) startDaemons(m *machine) {
 	for _, set := range c.workloads.daemonSets() {
 		if set.DeletionTimestamp == nil && workload.RunsDaemon(set, m.object) {
@@ -28,8 +28,8 @@ func (c *controllers) startDaemons(m *machine) {
 	}
 }
 
-// updateDaemons creates the pods of DaemonSets that a node change made eligible. DaemonSets no
-// longer eligible keep their pods here: the controller's deletion of such pods is not simulated.
+// updateDaemons creates the pods of DaemonSets that a node change made eligible. Pods of DaemonSets
+// that are no longer eligible stay: the controller's deletion of such pods is not simulated.
 func (c *controllers) updateDaemons(m *machine, before *v1.Node) {
 	// Only taints and labels matter; heartbeats and conditions change far more often.
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, m.object.Spec.Taints) || !maps.Equal(before.Labels, m.object.Labels) {
@@ -42,7 +42,7 @@ func (c *controllers) updateDaemons(m *machine, before *v1.Node) {
 	}
 
 	node := m.object.Name
-	// Pods lost by the node wait here for a node change that lets them return.
+	// gaps holds the pods lost by the node until a node change lets them return.
 	gaps := c.gaps[node]
 	delete(c.gaps, node)
 	for _, p := range gaps {

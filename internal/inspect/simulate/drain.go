@@ -29,19 +29,19 @@ type Drain struct {
 }
 
 // Drained is the outcome of a drain. It fills up as time passes and is complete when all nodes are
-// drained or given up. A pod is in at most one of the lists, and in none if it was evicted without
-// delay.
+// drained or given up. A pod is in at most one of the lists; a pod evicted without delay is in
+// none.
 type Drained struct {
 	Nodes []string
 	// Refused holds the pods at which kubectl refuses to begin, each with the flag that would
 	// override the refusal.
 	Refused []Blocked
-	// Ignored holds the pods a drain leaves on the node.
+	// Ignored holds the pods that the drain ignores; they stay on the node.
 	Ignored []Blocked
 	// Terminating holds the pods already being deleted.
 	Terminating []Blocked
-	// Blocked holds the pods kept on their node to the end by a disruption budget, Waited those
-	// delayed by one.
+	// Blocked holds the pods that a disruption budget kept on their node to the end, and Waited
+	// holds the pods delayed by a budget.
 	Blocked, Waited []Blocked
 }
 
@@ -52,7 +52,7 @@ type Blocked struct {
 	Node      string  `json:"node"`
 	Budget    string  `json:"budget,omitempty"`
 	Message   string  `json:"message"`
-	For       Seconds `json:"for,omitempty"` // how long it stayed, if it was evicted in the end
+	For       Seconds `json:"for,omitempty"` // time the pod stayed before it was evicted
 }
 
 const (
@@ -81,14 +81,14 @@ type draining struct {
 	done  *Drained
 	nodes []string
 	// left, ended and failed refer to the first of nodes.
-	left     []*pod // of the first of nodes: pods still to be evicted
-	ended    []*pod // of it: ended pods, which are deleted
-	failed   int    // of its pods, the pods that the API server has refused to evict for good
+	left     []*pod // pods of the first of nodes still to be evicted
+	ended    []*pod // ended pods of the first of nodes, to be deleted
+	failed   int    // pods of the first of nodes for which the API server has refused the eviction permanently
 	rules    disruption.DrainRules
-	began    time.Duration          // with the first of nodes: each has the timeout to itself
-	progress time.Duration          // when a pod was last evicted
-	blocked  map[*pod]Blocked       // pods held by a budget, as last found
-	asked    map[*pod]time.Duration // when a budget first refused each of them
+	began    time.Duration          // start time of the first of nodes; the timeout applies to each node separately
+	progress time.Duration          // time of the latest eviction
+	blocked  map[*pod]Blocked       // pods held by a budget at the latest try
+	asked    map[*pod]time.Duration // time of the first refusal by a budget
 }
 
 // drainNodes begins a drain. Invalid flags are errors; all other obstacles are in the result.
@@ -121,8 +121,8 @@ func (o *operations) drainNodes(op *Drain) (*Done, error) {
 	return &Done{Drain: d.done}, nil
 }
 
-// drainNext begins with the first remaining node, and continues until it must wait. If kubectl
-// refuses a node because of one pod, it evicts none of that node's pods.
+// drainNext drains the remaining nodes in order, until it must wait. If kubectl refuses a node
+// because of one pod, it evicts none of that node's pods.
 func (d *draining) drainNext() {
 	for len(d.nodes) > 0 {
 		d.left, d.ended, d.failed, d.began, d.progress = nil, nil, 0, d.clock.now, d.clock.now
@@ -161,7 +161,7 @@ func (d *draining) classifyPod(p *pod) {
 		d.done.Refused = append(d.done.Refused, say(ruling.Fault))
 	case ruling.Ignored != "":
 		d.done.Ignored = append(d.done.Ignored, say(ruling.Ignored))
-	case ruling.Waited: // which the drain neither causes nor hastens
+	case ruling.Waited: // the drain neither causes nor hastens the deletion
 		d.done.Terminating = append(d.done.Terminating, say("its deletion is under way"))
 	case ruling.Leaves && rules.IsTerminal(p.object):
 		d.ended = append(d.ended, p)
@@ -175,7 +175,7 @@ func (d *draining) classifyPod(p *pod) {
 func (d *draining) tryEvictions() {
 	var left []*pod
 	for _, p := range d.left {
-		if p.gone || p.Terminating { // another has deleted it meanwhile
+		if p.gone || p.Terminating { // deleted by another component meanwhile
 			continue
 		}
 		if budget, message, forGood := d.askEviction(p); message != "" {
@@ -193,7 +193,7 @@ func (d *draining) tryEvictions() {
 			continue
 		}
 		d.progress = d.clock.now
-		// The pod was held by a budget and can now leave: it waited and is no longer blocked.
+		// The pod was held by a budget and can now leave: move it from Blocked to Waited.
 		if since, waited := d.asked[p]; waited {
 			b := d.blocked[p]
 			b.For = Seconds(d.clock.now - since)
@@ -213,7 +213,7 @@ func (d *draining) tryEvictions() {
 	case len(left) == 0:
 		if d.failed == 0 {
 			d.report.addEvent(Event{Kind: "NodeDrained", Node: d.nodes[0]})
-		} else { // kubectl reports it and continues with the next node
+		} else { // kubectl reports the refusal and continues with the next node
 			d.report.addEvent(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods cannot be evicted", d.failed)})
 		}
 		d.nodes = d.nodes[1:]
@@ -226,7 +226,7 @@ func (d *draining) tryEvictions() {
 		}
 		d.report.addEvent(Event{Kind: "DrainGaveUp", Node: d.nodes[0],
 			Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
-		if limited { // kubectl continues with the next node; without a timeout it would wait here for ever
+		if limited { // kubectl continues with the next node; without a timeout it would wait here forever
 			d.nodes = d.nodes[1:]
 			d.drainNext()
 		}

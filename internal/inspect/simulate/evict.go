@@ -14,23 +14,24 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// evictions tracks evictions caused by NoExecute taints: it plays kube-controller-manager's taint
-// eviction controller, with the same rules as Berth's own (package eviction).
+// evictions tracks evictions caused by NoExecute taints. It simulates kube-controller-manager's
+// taint eviction controller, with the same rules as Berth's own controller (package eviction).
 //
 // A pod scheduled for eviction has an entry in leaving with its current due time; entries with
-// another due time are outdated. They stay in the heap until they reach the top, because a heap
-// cannot be searched.
+// another due time are outdated. An outdated entry stays in the heap until it reaches the top,
+// because a heap cannot be searched.
 type evictions struct {
 	clock *clock
 	// held maps nodes to their NoExecute taints. Most nodes lack such taints, so their pods cost
 	// nothing here.
-	held    map[string][]eviction.Held // the NoExecute taints of the nodes that have any
+	held    map[string][]eviction.Held // NoExecute taints by node; nodes without such taints are absent
 	leaving departures
-	last    time.Duration // when pods were last evicted; -1 if none was
+	last    time.Duration // time of the latest evictions; -1 before the first
 }
 
 // recordTaints records the NoExecute taints of a node. A new taint without a time counts from now.
-// It reports whether the node has or had any; if so, the caller must call watchPod for its pods.
+// It reports whether the node has or had NoExecute taints; if so, the caller must call watchPod for
+// its pods.
 func (e *evictions) recordTaints(node *v1.Node) bool {
 	before := e.held[node.Name]
 	return e.hold(node, func(taint *v1.Taint) time.Time {
@@ -116,7 +117,7 @@ func (e *evictions) nextDue() (time.Duration, bool) {
 	}
 	at := max(e.evictionTime(p), e.clock.now)
 	if at == e.last {
-		// The pod's replacement landed on a node with the same taint. Time must advance:
+		// The pod's replacement landed on a node with the same taint. Time must advance, since
 		// controllers need at least a second.
 		at += time.Second
 	}
@@ -147,8 +148,8 @@ func (e *evictions) toCome() (list []Eviction) {
 	return list
 }
 
-// onlyAgain reports whether all outstanding evictions concern pods that returned to a node they may
-// not stay on.
+// onlyAgain reports whether all outstanding evictions concern replacements of evicted pods that
+// landed on a tainted node again.
 func (e *evictions) onlyAgain() bool {
 	return !slices.ContainsFunc(e.leaving, func(l leaving) bool { return l.isCurrent() && !l.again })
 }

@@ -20,7 +20,7 @@ import (
 // Fill reports the number of pods of one kind that fit, and the reason one more does not.
 type Fill struct {
 	Like   string `json:"like"`
-	Wanted int    `json:"wanted,omitempty"` // 0: as many as possible
+	Wanted int    `json:"wanted,omitempty"` // 0: as many as fit
 	Placed int    `json:"placed"`
 	// Ahead counts the pods that were already pending and were placed first.
 	Ahead int            `json:"ahead,omitempty"`
@@ -66,7 +66,7 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 		return nil, fmt.Errorf("no profile serves the scheduler name %q", model.Spec.SchedulerName)
 	}
 	decided := len(o.report.said.Pods)
-	o.scheduler.trySettled() // pods that are pending already go first
+	o.scheduler.trySettled() // place pods that are already pending first
 	for _, p := range o.report.said.Pods[decided:] {
 		if p.Node != "" {
 			fill.Ahead++
@@ -74,8 +74,8 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 	}
 	number := 0
 	for fill.Placed < limit && !o.allowed.mustStop() {
-		// The steps of createPod, but decided immediately and without a result line per pod.
-		// Charges and claims of a pod that does not fit are reverted.
+		// Take the steps of createPod, but decide immediately and without a result line per pod. If
+		// the pod does not fit, revert its charges and claims.
 		p := o.pods.copyOf(model, &number)
 		if fill.Stops = o.bounds.chargePod(p.object, true); fill.Stops == "" {
 			o.claims.MakeFor(p.object)
@@ -85,7 +85,7 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 			}
 		}
 		if fill.Stops != "" {
-			number-- // its name is free
+			number-- // its name is free again
 			break
 		}
 		p.charged = true
@@ -94,7 +94,7 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 		fill.Placed++
 		fill.Nodes[p.NodeName]++
 	}
-	for i := fill.Placed + 1; i <= op.Count && !o.allowed.mustStop(); i++ { // the others stay pending, or preempt
+	for i := fill.Placed + 1; i <= op.Count && !o.allowed.mustStop(); i++ { // the remaining pods stay pending, or preempt
 		p := o.pods.copyOf(model, &number)
 		o.claims.MakeFor(p.object)
 		o.budgets.expectPods(o.pods.enterPod(p.object, o.bounds.chargePod(p.object, true)), 1)
@@ -155,8 +155,8 @@ func (c *controllers) modelPod(op *AddPods) (*v1.Pod, error) {
 	return model, nil
 }
 
-// objectOf returns the latest pod of that name, even a departed one, to support questions like "how
-// many more like the evicted one?"; nil if there never was one.
+// objectOf returns the latest pod of that name, possibly a departed one, so that callers can add
+// copies of an evicted pod. It returns nil if there never was such a pod.
 func (c *controllers) objectOf(name Name) *v1.Pod {
 	if p := c.pods.named[name]; p != nil {
 		return p.object

@@ -36,11 +36,11 @@ type Group struct {
 	Pods   []string `json:"pods"`
 	Fit    int      `json:"fit"`
 	Needed int      `json:"needed,omitempty"`
-	// Victims lists the pods to preempt for the group. Each member's subsequent node is its
-	// nominatedNode.
+	// Victims lists the pods to preempt for the group. nominatedNode in Pods is each member's
+	// future node.
 	Victims []Name `json:"victims"`
-	// Message explains why the group waits: how many of its pods fit, and the obstacle to the next
-	// one.
+	// Message explains why the group waits: how many of its pods fit, and why the next one does
+	// not.
 	Message string `json:"message"`
 }
 
@@ -52,9 +52,9 @@ const workloadWithJob = "WorkloadWithJob"
 var GateNames = append(slices.Clone(groups.GateNames), workloadWithJob)
 
 // Gates returns the enabled features of pod groups, and whether Jobs become gangs. Gates in named
-// are set as given. The remaining gates follow from the objects: an API server drops the fields of
-// a disabled gate, and a gate without fields in use makes no difference, so objects with such
-// fields imply an enabled gate. Contradictory gates are an error.
+// are set as given; the remaining gates follow from the objects. An API server drops the fields of
+// a disabled gate, so objects with such fields imply an enabled gate; without such fields, the gate
+// makes no difference. Contradictory gates are an error.
 func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs bool, err error) {
 	all := maps.Clone(named)
 	if all == nil {
@@ -151,7 +151,7 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 		heard = append(heard, s.pending[d.UID])
 		placed = placed || d.Result == decision.Placed
 	}
-	lines := map[*decision.Group]int{} // where it is listed; the groups of a tree are decided in one step
+	lines := map[*decision.Group]int{} // index of the group's line; the groups of a tree are decided in one step
 	for i, d := range decided {
 		p, g := heard[i], d.Group
 		switch {
@@ -165,7 +165,7 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 		}
 		said := s.recordDecision(p, d, true)
 		p.refusal = g.Message
-		if said == nil { // it was listed already
+		if said == nil { // it is already listed
 			continue
 		}
 		if _, known := lines[g]; !known {
@@ -205,14 +205,14 @@ func (s *scheduler) listHeld(g *groups.Group, message string) {
 }
 
 // groupLines returns, for each entry of s.Pods, the index in s.Groups of the group it waits for, or
-// -1. A pod may be listed twice with one group at one time, so entries are consumed in order.
+// -1. A pod may have several entries with the same group and time, so groups are matched in order.
 func (s *Simulation) groupLines() []int {
 	type key struct {
 		pod   Name
 		group string
 		after Seconds
 	}
-	of := map[key][]int{} // a group that preempts may be listed again
+	of := map[key][]int{} // lines of a group; a preempting group may be listed more than once
 	for i, g := range s.Groups {
 		for _, name := range g.Pods {
 			k := key{Name{g.Namespace, name}, g.Name, g.After}
@@ -270,7 +270,7 @@ func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
 	return w.scheduler.tryGroup(namespace, name)
 }
 
-// TryGroupWith returns the outcome of an attempt for a group with more nodes and a different spec
+// TryGroupWith returns the outcome of an attempt for a group with additional nodes and another spec
 // of its PodGroup (nil: its current spec), and reverts both. Pending pods may be requeued, but none
 // is tried.
 func (w *World) TryGroupWith(g *groups.Group, more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) *decision.GroupTrial {

@@ -18,11 +18,11 @@ import (
 // health simulates the kubelets, their heartbeats and the node health controller. It feeds the
 // controller's core the events of its watches, and the core's writes succeed immediately.
 //
-// A node renews its Lease every ten seconds, and a thousand nodes renew more than eight million
-// times a day. The core only needs to find the nodes silent for the grace period, so while no
-// change is imminent, the renewals are delivered in waves, each renewal with its true time. Waves
-// without events in between are skipped, except for the last: to the core, it looks as if it had
-// not been running meanwhile.
+// A node renews its Lease every ten seconds, so a thousand nodes renew more than eight million
+// times a day. The core only needs to find nodes that were silent for the grace period. While no
+// change is imminent, the renewals are therefore delivered in waves, each renewal with its true
+// time. Of consecutive waves without other events in between, only the last is delivered: to the
+// core, it looks as if it had not been running meanwhile.
 //
 //	heartbeats  ||||||||||||||||||||||||||||||||||||||||||     every 10 s, by each node
 //	waves       |       |       |   (left out)  |       |      grace period - 20 s apart
@@ -31,17 +31,17 @@ type health struct {
 	report  *report
 	nodes   *nodes
 	pods    *pods
-	core    *nodehealth.Core // nil until startHealth, and if node health cannot have any effect
+	core    *nodehealth.Core // nil before startHealth, and if node health cannot have any effect
 	options nodehealth.Options
-	// wave is the interval between waves, and waveAt the time of the next one. wave is two renewals
-	// shorter than the grace period, so healthy nodes never seem silent.
+	// wave is the interval between waves, two renewals shorter than the grace period, so that
+	// healthy nodes never seem silent.
 	wave   time.Duration
-	waveAt time.Duration // the next one
+	waveAt time.Duration // time of the next wave
 	// Until alertTo, and while unsettled is set, the core is called at every time it requests.
 	// Otherwise it is called only for waves.
 	alertTo   time.Duration
 	unsettled bool
-	seen      map[string]bool // the nodes that the core knows
+	seen      map[string]bool // nodes known to the core
 }
 
 // renewEvery is a kubelet's Lease renewal interval: a quarter of the Lease's 40 seconds.
@@ -60,8 +60,8 @@ func (h *health) startHealth() {
 		h.showNode(h.nodes.named[name])
 	}
 	h.runActions(h.core.Step(now, nodehealth.NodesListed{}))
-	// Healthy nodes have just renewed their Leases. Initially silent nodes last renewed at their
-	// Lease's time.
+	// Healthy nodes have just renewed their Leases. Nodes silent from the start last renewed at the
+	// time in their Lease.
 	h.deliverRenewals()
 	for _, name := range h.nodes.names() {
 		if m := h.nodes.named[name]; m.dead && m.silent < 0 && h.seen[name] {
@@ -148,8 +148,8 @@ func (h *health) nextCall() (time.Duration, bool) {
 }
 
 // isBusy reports whether node health may act without further events: it has not examined all nodes
-// since the last change, and some node's taints do not match its state. Without this check, a world
-// might be considered quiet before a failed node is tainted, or never.
+// since the last change, or some node's taints do not match its state. Without this check, a world
+// might be considered quiet before a failed node is tainted, or never be considered quiet.
 func (h *health) isBusy() bool {
 	if !h.unsettled && h.clock.now >= h.alertTo {
 		return false
@@ -170,7 +170,7 @@ func (h *health) isBusy() bool {
 //	cordoned         unschedulable:NoSchedule
 //	MemoryPressure   memory-pressure:NoSchedule; disk, PID and network alike
 func (m *machine) hasExpectedTaints() bool {
-	wanted, evicts := map[string]bool{}, "" // the key of the taint that evicts
+	wanted, evicts := map[string]bool{}, "" // evicts: the key of the NoExecute taint
 	if m.object.Spec.Unschedulable {
 		wanted[v1.TaintNodeUnschedulable] = true
 	}
@@ -180,7 +180,7 @@ func (m *machine) hasExpectedTaints() bool {
 			evicts = v1.TaintNodeNotReady
 		case c.Type == v1.NodeReady && c.Status == v1.ConditionUnknown:
 			evicts = v1.TaintNodeUnreachable
-		case c.Type == v1.NodeReady && m.dead: // it will be Unknown
+		case c.Type == v1.NodeReady && m.dead: // node health will set it to Unknown
 			return false
 		case conditionTaints[c.Type] != "" && c.Status == v1.ConditionTrue:
 			wanted[conditionTaints[c.Type]] = true
@@ -220,7 +220,9 @@ func (h *health) skipWaves(to time.Duration) {
 	h.waveAt += skipped
 }
 
-// runDue calls the core if a call is due, and delivers a due wave first.
+// skipWaves skips the waves before a time, except for the last one, if node health is waiting for
+// nothing. The core extends each node's last sign of life by the skipped time; the last wave makes
+// it exact.
 func (h *health) runDue() {
 	if at, ok := h.nextCall(); !ok || at > h.clock.now {
 		return
@@ -330,8 +332,8 @@ func (h *health) runActions(actions []nodehealth.Action) {
 	}
 }
 
-// writeNode carries out a write of node health and returns the updated node to the core, which need
-// not wait for its watch.
+// writeNode carries out a write of node health and returns the updated node to the core, which
+// therefore need not wait for its watch.
 func (h *health) writeNode(node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
 	m := h.nodes.named[node]
 	h.nodes.alterNode(m, alter)

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// silenceNode silences a node. No sign appears until the grace period is over: its last renewal is
-// delivered with its original time.
+// silenceNode silences a node. The node's last renewal is delivered with its original time, so the
+// silence is not noticed until the grace period is over.
 func (h *health) silenceNode(name string) {
 	m := h.nodes.named[name]
 	if m.dead {
@@ -22,8 +22,8 @@ func (h *health) silenceNode(name string) {
 	}
 	m.dead = true
 	h.report.addEvent(Event{Kind: "NodeFailed", Node: name})
-	// Node health ignores a node without reported conditions. From now on all nodes report, so the
-	// failure is noticed, and judged relative to the rest of its zone.
+	// Node health ignores a node without reported conditions. From now on all nodes report, so that
+	// the failure is noticed and judged relative to the rest of the node's zone.
 	if !m.isWatched() {
 		h.reportReady(name)
 	}

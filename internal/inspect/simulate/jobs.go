@@ -51,9 +51,9 @@ func (w *workloads) isReplaced(object *v1.Pod) bool {
 	return job == nil || workload.Replaces(job)
 }
 
-// goOn replaces a pod of a failed index with pods of indexes not worked on yet. A Job that replaces
-// its pods only after they have ended waits here as well. The new pods are copies of the old one
-// with another index.
+// goOn replaces a pod of a failed index with pods of indexes not worked on yet. For a Job that
+// replaces its pods only after they have ended, it waits for that. The new pods are copies of the
+// old one with another index.
 func (c *controllers) goOn(d *Departure) {
 	job := c.workloads.table().JobOf(d.object)
 	if job == nil || !c.workloads.isWanted(d.object) {
@@ -88,18 +88,18 @@ func isDisrupted(p *v1.Pod, cause Cause) bool {
 	})
 }
 
-// retries are the Jobs with lost pods. The Job controller makes no pod until its back-off since the
-// last failure is over.
+// retries holds the Jobs with lost pods. The Job controller creates no pod until its back-off since
+// the last failure is over.
 type retries map[rules.Owner]*retry
 
 // retry is a Job with lost pods.
 type retry struct {
-	failures int          // in a row
-	waiting  []*Departure // the pods to be made again, each once it is due
+	failures int          // consecutive failures
+	waiting  []*Departure // pods to recreate, each at its due time
 }
 
-// count counts a failure of a Job, given the Job before it. The Job controller counts the failures
-// since the last success in its memory, which the Job's status approximates.
+// count counts a failure of a Job; job is its state before the failure. The Job controller keeps
+// the number of failures since the last success in memory; the Job's status approximates it.
 func (r retries) count(job *batchv1.Job) {
 	owner := workload.Of(job).Owner()
 	known := r[owner] != nil
@@ -117,18 +117,18 @@ func (r retries) retryOf(owner rules.Owner) *retry {
 	return r[owner]
 }
 
-// end forgets a Job that was deleted or has failed.
+// retryOf returns the record of a Job, and creates an empty one if necessary.
 func (r retries) end(owner rules.Owner) {
 	its := r.retryOf(owner)
 	for _, d := range its.waiting {
 		d.Fate = Ends
 	}
-	its.waiting = nil // for the calls of the agenda
+	its.waiting = nil // calls already on the agenda then find no pods
 	delete(r, owner)
 }
 
-// awaitRetry makes a Job's pod again once the back-off is over. A Job that limits the failures of
-// single indexes has a back-off for each; otherwise, each failure prolongs the wait of all.
+// awaitRetry recreates a Job's pod once the back-off is over. A Job that limits failures per index
+// has a separate back-off for each index; otherwise, each failure prolongs the wait of all pods.
 func (c *controllers) awaitRetry(d *Departure, job *batchv1.Job) {
 	r := c.retries.retryOf(rules.OwnerOf(d.object))
 	failed := d.failed
@@ -161,7 +161,7 @@ func (c *controllers) awaitRetry(d *Departure, job *batchv1.Job) {
 	})
 }
 
-// retryPods makes the pods of a Job that are due.
+// retryPods recreates the pods of a Job that are due.
 func (c *controllers) retryPods(r *retry) {
 	var due []*Departure
 	r.waiting = slices.DeleteFunc(r.waiting, func(d *Departure) bool {

@@ -253,8 +253,8 @@ status: {STATUS}
 	const unready = "conditions: [{type: Ready, status: \"False\", lastTransitionTime: \"2025-12-31T23:59:55Z\"}]"
 	for name, c := range map[string]struct {
 		spec, status, pods string
-		delete             []string // pods of the Job by the time of their deletion, in the order of their names
-		want               []string // the times at which there are other pods, as seen every second
+		delete             []string // deletions, as TIME NAME, in order of name
+		want               []string // changes in the number of pods, checked every second
 	}{
 		"first":             {"backoffLimit: 100", "", "", []string{"0s job-0"}, []string{"10s +1"}},
 		"third":             {"backoffLimit: 100", "failed: 2", "", []string{"0s job-0"}, []string{"40s +1"}},

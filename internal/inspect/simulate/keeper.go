@@ -37,8 +37,8 @@ func (w *World) ControllerOf(p *v1.Pod) *Owner {
 	return w.workloads.ownerBy(p.Namespace, metav1.GetControllerOfNoCopy(p))
 }
 
-// OwnerOf returns the owner users identify a pod by: its controller or, for a ReplicaSet, the
-// ReplicaSet's owner. It returns nil for a pod without a controller.
+// OwnerOf returns the owner by which users identify a pod: its controller or, if that is a
+// ReplicaSet, the ReplicaSet's owner. It returns nil for a pod without a controller.
 func (w *World) OwnerOf(p *v1.Pod) *Owner {
 	owner := w.ControllerOf(p)
 	if owner == nil || owner.Kind != "ReplicaSet" {
@@ -50,7 +50,7 @@ func (w *World) OwnerOf(p *v1.Pod) *Owner {
 	// The ReplicaSet was not read. Its name consists of the Deployment's name and the hash in the
 	// pod's label, so it still identifies the Deployment.
 	hash := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
-	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && hash != "" { // as the Deployment controller names it
+	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && hash != "" { // the Deployment controller's naming scheme
 		owner = &Owner{Kind: "Deployment", Name: name}
 		if l := w.workloads.table().Named(rules.Deployment, p.Namespace, name); l != nil {
 			owner.Object, owner.Template = l.Object, l.Template

@@ -50,7 +50,7 @@ func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 						faults = append(faults, amounts{list[j].Resources.Requests, list[j].Resources.Limits}.violationsOf(item)...)
 					}
 				}
-			case v1.LimitTypePod: // without the overhead that a RuntimeClass adds
+			case v1.LimitTypePod: // excludes the overhead added by a RuntimeClass
 				options := resource.PodResourcesOptions{ExcludeOverhead: true}
 				faults = append(faults, amounts{rules.PodRequests(p, options), rules.PodLimits(p, options)}.violationsOf(item)...)
 			}
@@ -67,8 +67,8 @@ func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 	return ""
 }
 
-// amounts holds the requests and limits of a container or a pod. A missing resource is unset, and
-// violates a minimum or maximum as much as a wrong amount does.
+// amounts holds the requests and limits of a container or a pod. A resource without an amount
+// violates a minimum or maximum, like a wrong amount.
 type amounts struct{ requests, limits v1.ResourceList }
 
 // violationsOf lists the violations of a rule, in no order. The texts match upstream's LimitRanger,
@@ -89,7 +89,7 @@ func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 		}
 	}
 
-	// In upstream's order: a limit above the maximum is named even if the request also exceeds it.
+	// Like upstream, report a limit above the maximum even if the request also exceeds it.
 	for name, most := range rule.Max {
 		request, requested := a.requests[name]
 		limit, limited := a.limits[name]

@@ -18,8 +18,8 @@ import (
 )
 
 // Loading of objects other than nodes and pods: the manifests' objects when the world is opened
-// (showSet), and later additions by kubectl apply (loadApplied). The core receives them as watch
-// events, one per object, and computes everything else from these.
+// (showSet), and later additions by kubectl apply (loadApplied). The core receives each object as a
+// watch event, and computes everything else from these events.
 
 // showSet shows the core all objects except nodes and pods. Pod groups are last, because they take
 // the priority of their class from the catalog; composite groups precede the groups in them.

@@ -45,9 +45,8 @@ type nodes struct {
 // machine is a node and its kubelet.
 type machine struct {
 	object *v1.Node // never changed in place
-	// dead is set if the kubelet does not respond. Pods on the node do not terminate and the
-	// kubelet reports nothing: the API keeps showing the last state, until node health sets the
-	// conditions to Unknown.
+	// dead is set if the kubelet does not respond. Pods on the node do not terminate. The API keeps
+	// showing the last reported state, until node health sets the conditions to Unknown.
 	dead bool
 	// silent is the last Lease renewal of an initially dead node: a negative time relative to the
 	// start, or 0 if unknown.
@@ -95,8 +94,8 @@ func (n *nodes) changeNode(name string, alter func(node *v1.Node)) {
 	n.seen(m)
 }
 
-// alterNode is changeNode on behalf of node health, which must not see its own write as an event:
-// it receives the result directly.
+// alterNode is changeNode on behalf of node health. Node health receives the result directly, and
+// must not see its own write as an event.
 func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 	before := m.object
 	m.object = before.DeepCopy()
@@ -134,7 +133,7 @@ func (n *nodes) eachSelected(selected *Nodes, do func(name string)) error {
 
 // taintNodes changes taints like kubectl taint, or, with off, only removes them. Where kubectl
 // would fail because a taint is missing or already present, it adds a note and makes the change
-// anyway, because the purpose is to see its consequences.
+// anyway, so that users see its consequences.
 func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 	specs := slices.Clone(t.Taints)
 	if len(specs) == 0 {
@@ -170,7 +169,8 @@ func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 	return done, nil
 }
 
-// noteUntainted notes the nodes without a taint to be removed, where kubectl would stop.
+// noteUntainted returns a note for each node that lacks a taint to be removed; kubectl would stop
+// there.
 func (n *nodes) noteUntainted(names []string, remove []v1.Taint) (notes []string) {
 	for i := range remove {
 		var without []string
@@ -188,7 +188,8 @@ func (n *nodes) noteUntainted(names []string, remove []v1.Taint) (notes []string
 	return notes
 }
 
-// noteRetainted notes the nodes already having a taint to be added, where kubectl would stop.
+// noteRetainted returns a note for each node that already has a taint to be added; kubectl would
+// stop there.
 func (n *nodes) noteRetainted(names []string, add []v1.Taint) (notes []string) {
 	for i := range add {
 		with := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
@@ -258,8 +259,8 @@ func (n *nodes) reportCondition(name string, kind v1.NodeConditionType, status v
 // memory. It is twenty times the 5,000 nodes supported by Kubernetes.
 const mostNodes = 100_000
 
-// addLike creates nodes like an existing one: new, healthy, without its state-related taints and
-// conditions. They are named MODEL-copy-1 and so on; existing names are skipped.
+// addLike creates nodes like an existing one: new and healthy, without the taints and conditions
+// that reflect its state. They are named MODEL-copy-1 and so on; existing names are skipped.
 func (n *nodes) addLike(a *AddNodes) error {
 	like := n.named[a.Like]
 	switch {
@@ -299,8 +300,8 @@ func (n *nodes) announceNode(node *v1.Node, message string) {
 }
 
 // applyNode adds a node, or changes an existing one like kubectl apply: it adds or changes labels,
-// and replaces taints if the manifest has any. Fields missing in the manifest stay. It returns true
-// if the manifest has a different capacity, which also stays because it is status.
+// and replaces taints if the manifest has any. Fields missing in the manifest stay, as does the
+// capacity, which is part of the status. It returns true if the manifest has a different capacity.
 func (n *nodes) applyNode(node *v1.Node) (otherCapacity bool) {
 	m := n.named[node.Name]
 	if m == nil {

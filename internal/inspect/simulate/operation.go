@@ -14,13 +14,13 @@ import (
 // is set. Each field corresponds to the command of the same name; where kubectl would refuse or
 // only warn, Done has a note.
 type Operation struct {
-	Taint      *Tainting  `json:"taint,omitempty"`   // as kubectl taint: k=v:Effect adds, a trailing "-" removes
-	Untaint    *Tainting  `json:"untaint,omitempty"` // the same; the trailing "-" may be left out
+	Taint      *Tainting  `json:"taint,omitempty"`   // as in kubectl taint: k=v:Effect adds a taint, a trailing "-" removes one
+	Untaint    *Tainting  `json:"untaint,omitempty"` // the same; the trailing "-" is optional
 	Cordon     *Nodes     `json:"cordon,omitempty"`
 	Uncordon   *Nodes     `json:"uncordon,omitempty"`
 	Drain      *Drain     `json:"drain,omitempty"`
-	Fail       *Nodes     `json:"fail,omitempty"`    // the nodes fall silent: no heartbeat, nothing is reported
-	Recover    *Nodes     `json:"recover,omitempty"` // they report again, and are ready
+	Fail       *Nodes     `json:"fail,omitempty"`    // the nodes fall silent: they send neither heartbeats nor reports
+	Recover    *Nodes     `json:"recover,omitempty"` // the nodes report again, and are ready
 	Condition  *Condition `json:"condition,omitempty"`
 	Pressure   *Pressure  `json:"pressure,omitempty"`
 	Use        *Use       `json:"use,omitempty"`
@@ -101,10 +101,10 @@ func (w *World) Do(op *Operation) (*Done, error) { return w.operations.carryOut(
 // or, if their template changed, rolls them out immediately.
 func (w *World) Apply(set *manifest.Set) (*Done, error) { return w.operations.applySet(set) }
 
-// operations carries out users' operations on a cluster. Each happens at one time: it changes the
-// API server's objects like kubectl's request would, or is refused and changes none. The
-// controllers react to these objects as time passes. A drain or a rebalance continues for some time
-// and puts its later steps on the agenda.
+// operations carries out users' operations on a cluster. Each operation happens at one time: either
+// it changes the API server's objects like kubectl's request would, or it is refused and changes
+// none. The controllers react to these objects as time passes. A drain or a rebalance continues for
+// some time and puts its later steps on the agenda.
 type operations struct {
 	clock       *clock
 	report      *report
@@ -135,8 +135,8 @@ func (o *operations) carryOut(op *Operation) (*Done, error) {
 	return done, err
 }
 
-// runOperation dispatches on the field that is set. If several are set, the first in the order
-// below wins; scenario validation rejects that case.
+// runOperation dispatches on the field that is set. If several fields are set, the first in the
+// order below takes precedence; scenario validation rejects such operations.
 func (o *operations) runOperation(op *Operation) (*Done, error) {
 	o.report.touched = true
 	switch {
@@ -182,7 +182,7 @@ func (o *operations) runOperation(op *Operation) (*Done, error) {
 }
 
 // removeNode removes a node together with its pods. The pods leave while the node still exists, so
-// their controllers see their location; node health forgets the node last.
+// that controllers can look up the node; node health forgets the node last.
 func (o *operations) removeNode(name string) {
 	delete(o.kubelets.measured, name)
 	o.controllers.loseNode(name)
@@ -199,8 +199,8 @@ func (o *operations) reviveNode(name string) {
 	o.kubelets.lookAt(name, o.clock.now)
 }
 
-// deleteObject deletes a pod, a node or a workload. It handles nodes itself and leaves the rest to
-// controllers, because of the successor pods.
+// deleteObject deletes a pod, a node or a workload. It deletes nodes itself, and leaves pods and
+// workloads to controllers, which create the successor pods.
 func (o *operations) deleteObject(op *Delete) (*Done, error) {
 	switch kind, name, _ := strings.Cut(op.Object, "/"); strings.ToLower(kind) {
 	case "node", "nodes", "no":

@@ -14,8 +14,8 @@ import (
 )
 
 // Simulation of the StatefulSet controller with podManagementPolicy OrderedReady, the default: it
-// creates a pod only when all pods before it are running and ready, and removes one only when all
-// remaining pods are.
+// creates a pod only when all pods before it are running and ready, and removes a pod only when all
+// remaining pods are running and ready.
 //
 //	db-0 pending, db-1 and db-2 evicted    -> neither is made again until db-0 is ready
 //	db-0 pending, scaled from 3 to 2       -> db-2 stays until db-0 is ready
@@ -30,7 +30,7 @@ func (c *controllers) orderedSet(object *v1.Pod) *appsv1.StatefulSet {
 	return nil
 }
 
-// awaitTurn recreates a departed pod at its turn, possibly now.
+// awaitTurn recreates a departed pod at its turn, possibly immediately.
 func (c *controllers) awaitTurn(d *Departure, set *appsv1.StatefulSet) {
 	d.Fate = Waits
 	c.waiting[Name{d.Namespace, d.Name}] = d
@@ -69,7 +69,7 @@ func (c *controllers) proceed(set *appsv1.StatefulSet) {
 
 	surplus := slices.DeleteFunc(c.podsOf(l), func(p *pod) bool { return workload.HasReplica(set, p.Name, int(*l.Replicas)) })
 	for i, p := range surplus {
-		// The highest goes first; an unready one only if no lower pod is unready as well.
+		// Remove the highest first; remove an unready pod only if no lower pod is unready as well.
 		if !isUp(p) && slices.ContainsFunc(surplus[i+1:], func(lower *pod) bool { return !isUp(lower) }) {
 			return
 		}
@@ -116,7 +116,7 @@ func (c *controllers) makeOrdinal(set *appsv1.StatefulSet, ordinal int) {
 // podLanded starts a pod that got a node, and lets an ordered set proceed.
 func (c *controllers) podLanded(p *pod) {
 	c.pods.podLanded(p)
-	if !c.pods.lasting { // the object may be released
+	if !c.pods.lasting { // the object may have been released
 		return
 	}
 	if set := c.orderedSet(p.object); set != nil {

@@ -49,18 +49,18 @@ type pods struct {
 	named map[Name]*pod
 	// sorted is the same list ordered by name; nil after a pod was added or removed.
 	sorted []*pod
-	// placed holds pods on nodes: all of them if the world is lasting, otherwise only those evicted
-	// by a taint.
+	// placed holds the pods on nodes: all of them if the world is lasting, otherwise only pods that
+	// a taint will evict.
 	placed   map[types.UID]*pod
-	entered  int      // how many pods have been added
-	homed    int      // how many of them had a node then
-	refusals []string // why pods could not be created, since manifests were last applied
-	denied   []*pod   // of controllers, and refused by quotas or limit ranges
-	// ends is called at the end of the grace period of an initially terminating pod, even if the
-	// pod was removed earlier.
+	entered  int      // number of added pods
+	homed    int      // number of pods added with a node
+	refusals []string // reasons pods could not be created, since the latest apply
+	denied   []*pod   // pods of controllers, refused by quotas or limit ranges
+	// ends is called at the end of the grace period of a pod that was terminating from the start,
+	// even if the pod was removed earlier.
 	ends func(p *pod)
-	// joined is called for a pod newly on a node, left for the former node of a removed pod.
-	// Kubelets under pressure use both.
+	// joined is called for a pod newly on a node, and left for the former node of a removed pod.
+	// The kubelets of nodes under pressure use both.
 	joined func(p *pod)
 	left   func(node string)
 }
@@ -76,16 +76,16 @@ type pod struct {
 	number int
 	// object is the pod's API object; nil if no longer needed.
 	object *v1.Pod
-	// fresh is the same object until the core has seen it; nil from then on.
+	// fresh is the same object until the core has seen it, and nil afterwards.
 	fresh *v1.Pod
 	// refused is the reason the API server refuses to create the pod, or empty.
 	refused string
 	// charged is set while the pod is charged to the quotas of its namespace.
 	charged bool
-	// due is the pod's eviction by a NoExecute taint, and since is its arrival time on the node,
-	// the start of tolerationSeconds.
+	// due is the pod's eviction by a NoExecute taint. since is its arrival time on the node, from
+	// which tolerationSeconds count.
 	due   eviction.Due
-	since time.Time // when it came to its node
+	since time.Time // arrival time on the node
 	// refusal is the reason the last attempt failed.
 	refusal string
 	// unready means that the pod counts in budgets.unready, and not as healthy in its budgets.
@@ -94,23 +94,24 @@ type pod struct {
 	starved bool
 	// turnedAway means that the kubelet did not admit the pod; its containers never run.
 	turnedAway bool
-	// marked is the time at which node health marked the ready pod as not ready; zero: it did not.
+	// marked is the time at which node health marked the ready pod as not ready; zero if it did
+	// not.
 	marked time.Time
 	// again is set if the pod replaces a pod evicted by a taint.
 	again bool
 	// departure is set while the pod is deleted but stuck on an unresponsive node. Its controller
-	// waits for its end before recreating it.
+	// recreates it only after its end.
 	departure *Departure
-	// leaves is the departure reported when the pod began terminating; set while it terminates on
-	// its node.
+	// leaves is the departure reported when the pod began terminating. It is set while the pod
+	// terminates on its node.
 	leaves *Departure
 	// turn is its 1-based position in scheduler.turn; 0 if absent.
 	turn  int
-	tried bool // the scheduler has decided it
-	// listed means that the result lists the pod as pending. quiet pods are never listed: they only
-	// probe how many pods fit.
+	tried bool // the scheduler has tried it
+	// listed means that the result lists the pod as pending. quiet pods are never listed; they only
+	// serve to count how many pods fit.
 	listed bool
-	quiet  bool // it is never listed
+	quiet  bool // never listed
 	// reasons counts the nodes by rejection reason in the last attempt. gone is set once the pod
 	// has been deleted, for holders of stale references.
 	reasons map[string]int
@@ -129,14 +130,15 @@ func compareQueued(a, b *pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), cmp.Compare(a.number, b.number))
 }
 
-// enterPod adds a pod as stored in the API server, or as it would be stored without refusal.
-// refusal is the reason for that, or empty. The world takes ownership of the object.
+// enterPod adds a pod, either as stored in the API server or, with a refusal, as the API server
+// would have stored it. refusal is the reason the API server refuses it, or empty. The world takes
+// ownership of the object.
 func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	s.entered++
 	p := &pod{number: s.entered, refused: refusal, charged: refusal == ""}
 	if s.lasting || len(s.evictions.held) > 0 {
-		// Otherwise release the object as soon as the core no longer needs it: pods take most of
-		// the memory of a large simulation.
+		// If the world is not lasting, the object is released as soon as the core no longer needs
+		// it: pods take most of the memory of a large simulation.
 		p.object = object
 	}
 	if s.lasting {
@@ -144,7 +146,7 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	}
 	if object.Spec.NodeName == "" {
 		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
-			return p // no scheduler will place it
+			return p // no profile of this scheduler serves it
 		}
 		if s.lasting && refusal != "" && metav1.GetControllerOfNoCopy(object) != nil {
 			// The controller retries when the quota has room; a pod created by a user stays
@@ -161,7 +163,7 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 			s.budgets.unready[p.Class]++
 			p.unready = true
 		}
-		// Tolerations count from the binding, and a terminating pod ends at the time set by its
+		// Tolerations count from the binding. A terminating pod ends at the time set by its
 		// deletion.
 		s.podSettled(p, eviction.PodOf(object).Bound)
 		if s.lasting && p.Terminating {
@@ -171,8 +173,8 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	return p
 }
 
-// podLanded records a pod's node. In a world where time passes, the pod is assumed to be running
-// and ready immediately, because image pulls and probes take an unknown time.
+// podLanded records a pod's node. In a lasting world, the pod is assumed to be running and ready
+// immediately, because image pulls and probes take an unknown time.
 func (s *pods) podLanded(p *pod) {
 	s.podSettled(p, s.clock.time())
 	if s.lasting {
@@ -181,8 +183,8 @@ func (s *pods) podLanded(p *pod) {
 	}
 }
 
-// startRunning marks the containers of a newly placed pod as started: from then on budgets hold it.
-// It copies the object, because there may be references to the old one.
+// startRunning marks the containers of a newly placed pod as started: from then on budgets protect
+// it. It copies the object, because there may be references to the old one.
 func (s *pods) startRunning(p *pod) {
 	object := *p.object
 	object.Status.Phase = v1.PodRunning
@@ -205,7 +207,7 @@ func (s *pods) podSettled(p *pod, since time.Time) {
 }
 
 // removePod removes a pod from the world and releases its room, its share of budgets and quotas,
-// its claims and devices.
+// and its claims and devices.
 func (s *pods) removePod(p *cluster.Pod) {
 	// The deletion may change the core's representation of the pod, so read it first.
 	known, terminating, node := s.placed[p.UID], p.Terminating, p.NodeName
@@ -213,7 +215,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 	switch {
 	case known != nil && known.unready:
 		s.budgets.unready[p.Class]--
-	case !terminating: // a terminating pod has been subtracted already
+	case !terminating: // a terminating pod has already been subtracted
 		s.budgets.podLeft(p)
 	}
 	s.scheduler.controllers.Gone(p)
@@ -235,8 +237,8 @@ func (s *pods) registerPod(p *pod) {
 	}
 }
 
-// forgetPod removes a pod from the list of all pods, from quotas and from reservations of claims. A
-// newer pod of the same name, as in StatefulSets, stays listed.
+// forgetPod removes a pod from the list of all pods, from quotas and from reservations of claims.
+// If the list has a newer pod of the same name, as in StatefulSets, that pod stays.
 func (s *pods) forgetPod(p *pod) {
 	if p.charged {
 		s.bounds.releasePod(p.object)
@@ -263,9 +265,9 @@ func (s *pods) byName() []*pod {
 
 func nameOf(p *pod) Name { return Name{p.object.Namespace, p.object.Name} }
 
-// createPod creates a pod through admission, as a replacement (replaces) or as an additional pod.
-// It reports a pod refused by admission and returns nil; a pod refused by a quota is added as
-// refused. Without replaces, budgets expect one more pod from then on.
+// createPod creates a pod through admission: a replacement if replaces is set, otherwise an
+// additional pod, which budgets expect from then on. It reports a pod refused by admission and
+// returns nil. A pod refused by a quota is added with the refusal.
 func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	p.CreationTimestamp = metav1.NewTime(s.clock.time())
 	admitted, err := s.admitPod(p)
@@ -275,7 +277,7 @@ func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 		return nil
 	}
 
-	// The manifest's UID may belong to an earlier pod of that name, still known to the core.
+	// The UID in the manifest may belong to an earlier pod of that name that the core still knows.
 	if admitted.UID == "" || s.scheduler.c.Pod(admitted.UID) != nil || s.named[Name{p.Namespace, p.Name}] != nil {
 		admitted.UID = types.UID(fmt.Sprintf("%s/%s-%d", p.Namespace, p.Name, s.entered+1))
 	}
@@ -296,7 +298,7 @@ func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	return made
 }
 
-// createAllowed creates pods refused earlier by quotas that now have room, because their
+// createAllowed creates the pods that quotas refused earlier and now admit, because their
 // controllers retry until they succeed. It forgets pods deleted or replaced meanwhile.
 func (s *pods) createAllowed() {
 	if len(s.bounds.freed) == 0 {
@@ -314,7 +316,7 @@ func (s *pods) createAllowed() {
 		if p.refused != "" {
 			return false
 		}
-		if p.charged, p.listed = true, false; p.fresh == nil { // else the scheduler has not been shown it yet
+		if p.charged, p.listed = true, false; p.fresh == nil { // otherwise the scheduler has not seen the pod yet
 			s.scheduler.addPending(p, p.object)
 		}
 		return true
@@ -322,7 +324,7 @@ func (s *pods) createAllowed() {
 }
 
 // addReplacement adds the successor of a departed pod and takes ownership of the object. A copy of
-// an admitted pod skips admission, but not quotas and limit ranges: they may have become tighter,
+// an admitted pod skips admission, but not quotas and limit ranges: they may have become stricter,
 // and a terminating victim still counts against its quota. Defaults of newer limit ranges are
 // filled in first.
 func (s *pods) addReplacement(object *v1.Pod) *pod {
@@ -337,8 +339,8 @@ func (s *pods) addReplacement(object *v1.Pod) *pod {
 }
 
 // terminatePod marks the pod as being deleted. It keeps its room until removePod, but budgets no
-// longer count it, and taints no longer evict it. A victim gets the condition DisruptionTarget,
-// like from kube-scheduler; the core then makes the preemptor wait for it.
+// longer count it, and taints no longer evict it. A victim gets the condition DisruptionTarget, as
+// from kube-scheduler; the core then makes the preemptor wait for the victim's end.
 func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 	leaving := *p.object
 	leaving.Spec.NodeName = p.NodeName
@@ -363,7 +365,7 @@ func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 }
 
 // updatePod replaces the spec and the labels of a pod without a node, and reports whether they
-// changed. All other pods stay as they are.
+// changed. It leaves pods with a node unchanged.
 func (s *pods) updatePod(p *pod, applied *v1.Pod) bool {
 	if p.Pod == nil || p.NodeName != "" || equality.Semantic.DeepEqual(applied.Spec, p.object.Spec) &&
 		equality.Semantic.DeepEqual(applied.Labels, p.object.Labels) {

@@ -37,8 +37,8 @@ func (s *pods) unmarkUnready(node string) {
 	}
 }
 
-// unreadySince returns the time since which a pod is not ready; zero if it is ready, or if that is
-// unknown.
+// unreadySince returns the time since which a pod is not ready. It returns zero if the pod is ready
+// or the time is unknown.
 func (p *pod) unreadySince() (since time.Time) {
 	if !p.unready || !p.marked.IsZero() {
 		return p.marked

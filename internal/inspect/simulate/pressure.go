@@ -28,7 +28,7 @@ type kubelets struct {
 	report   *report
 	nodes    *nodes
 	pods     *pods
-	begin    func() // has node health act, which makes the taints
+	begin    func() // starts node health, which adds the taints
 	depart   func(p *pod, cause Cause, detail string)
 	measured map[string]*measured
 	// uses holds pod usage set by an operation Use; all other pods use the amount in their
@@ -45,17 +45,18 @@ type measured struct {
 	others map[v1.ResourceName]int64
 	// conditions lists the pressure conditions last reported as True.
 	conditions []v1.NodeConditionType
-	// While waits is set, next is the time of the next measurement, by the latest appointment. made
-	// numbers the appointments: a call with an outdated number has been superseded by an earlier
-	// appointment.
+	// While waits is set, a measurement is scheduled for the time next. made counts the scheduled
+	// measurements: a call with an outdated number was superseded by an earlier measurement, and
+	// does nothing.
 	waits bool
 	next  time.Duration
 	made  int
 	// scheduled counts the node's calls on the agenda, including superseded ones. again is set if
-	// the last evicted pod had itself replaced an evicted one: the node then evicts in a circle.
+	// the latest evicted pod had itself replaced an evicted pod: the evictions then repeat
+	// endlessly.
 	scheduled int
 	again     bool
-	// helpless means that the absence of evictable pods has been reported.
+	// helpless means that the lack of evictable pods has been reported.
 	helpless bool
 	// daemons counts the refused DaemonSet pods.
 	daemons int
@@ -71,8 +72,8 @@ const (
 	daemonsPause = 15 * time.Minute
 )
 
-// unrequested is the assumed usage of a pod with neither a known usage nor a memory request: the
-// request assumed by scoring.
+// unrequested is the assumed usage of a pod with neither a known usage nor a memory request. It
+// equals the request assumed by scoring.
 const unrequested = 200 << 20
 
 // pressNodes sets the available memory or disk of nodes, and their thresholds. Either may be
@@ -122,8 +123,8 @@ func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 		silent, pressure.AnnotationUses)}}, nil
 }
 
-// leaveAmounts sets a node's usage outside of pods so that these amounts remain. It relies on the
-// current usage of the pods; later changes of the pods change the remainder.
+// leaveAmounts sets a node's usage outside of pods so that these amounts remain, given the current
+// usage of the pods. Later changes of the pods change the remainder.
 func (k *kubelets) leaveAmounts(name string, left v1.ResourceList) error {
 	candidates, _ := k.candidatesOn(name)
 	capacity := k.nodes.named[name].capacity()
@@ -150,7 +151,7 @@ func (m *machine) capacity() v1.ResourceList {
 	if m.object.Status.Capacity != nil {
 		return m.object.Status.Capacity
 	}
-	return m.object.Status.Allocatable // as in manifests written by hand
+	return m.object.Status.Allocatable // fallback for hand-written manifests
 }
 
 // useResources sets the usage of a pod from now on. A pending pod takes the usage to its node.
@@ -171,7 +172,7 @@ func (k *kubelets) useResources(u *Use) (*Done, error) {
 		return nil, fmt.Errorf("there is no pod %s/%s", name.Namespace, name.Name)
 	}
 	k.begin()
-	for resourceName, quantity := range k.usesOf(p.object) { // what is not named stays
+	for resourceName, quantity := range k.usesOf(p.object) { // unspecified resources keep their usage
 		if _, named := uses[resourceName]; !named {
 			uses[resourceName] = quantity
 		}
@@ -184,11 +185,11 @@ func (k *kubelets) useResources(u *Use) (*Done, error) {
 	return &Done{}, nil
 }
 
-// measureNode starts measuring a node, with the kubelet's default thresholds unless set otherwise.
-// It makes no appointment.
+// measureNode starts measuring a node, with the kubelet's default thresholds unless others are set.
+// It does not schedule a measurement.
 func (k *kubelets) measureNode(node string) *measured {
 	if k.measured[node] == nil {
-		core, _ := pressure.NewCore(pressure.DefaultConfig()) // which has no faults
+		core, _ := pressure.NewCore(pressure.DefaultConfig()) // the default configuration is valid
 		k.measured[node] = &measured{core: core, others: map[v1.ResourceName]int64{}}
 	}
 	return k.measured[node]
@@ -215,8 +216,8 @@ func (k *kubelets) podJoined(p *pod) {
 // podLeft handles the departure of a pod from the node: its usage is freed.
 func (k *kubelets) podLeft(node string) { k.lookAt(node, k.clock.now+measureEvery) }
 
-// lookAt schedules a measurement of a measured node at a time, unless one is due earlier. At most
-// one appointment is valid: calls cannot be removed from the agenda, so a superseded one does
+// lookAt schedules a measurement of a measured node at a time, unless an earlier one is scheduled.
+// Only the earliest is valid: calls cannot be removed from the agenda, so a superseded call does
 // nothing when it runs.
 func (k *kubelets) lookAt(node string, at time.Duration) {
 	m := k.measured[node]
@@ -243,8 +244,8 @@ func (k *kubelets) scheduleCall(m *measured, at time.Duration, do func()) {
 	})
 }
 
-// countRepeats counts the appointments of nodes that evict only replacements of earlier evicted
-// pods. A world with no other appointments is quiet: these continue forever.
+// countRepeats counts the scheduled calls of nodes that evict only replacements of earlier evicted
+// pods. These calls repeat forever, so a world without any other calls is considered quiet.
 func (k *kubelets) countRepeats() (count int) {
 	for _, m := range k.measured {
 		if m.again {
@@ -254,8 +255,8 @@ func (k *kubelets) countRepeats() (count int) {
 	return count
 }
 
-// observeNode measures a node, reports the resulting pressure, and like the kubelet evicts one pod
-// at a time: the next only if that was not enough.
+// observeNode measures a node and reports the resulting pressure. Like the kubelet, it evicts one
+// pod at a time, and the next one only if that was not enough.
 func (k *kubelets) observeNode(node string) {
 	m, machine := k.measured[node], k.nodes.named[node]
 	if machine == nil || machine.dead {
@@ -266,7 +267,7 @@ func (k *kubelets) observeNode(node string) {
 	k.reportConditions(node, m, verdict.Conditions)
 	if verdict.Starved != nil && !leaving {
 		why := pressure.Victim(verdict.Starved, pressure.Rank(verdict.Starved, candidates))
-		if why == nil { // nothing changes before a pod or a step does
+		if why == nil { // nothing changes until a pod or a step changes it
 			k.reportHelpless(node, m, verdict.Starved)
 			return
 		}
@@ -289,7 +290,7 @@ func (k *kubelets) reportHelpless(node string, m *measured, starved *pressure.St
 }
 
 // candidatesOn lists a node's pods with their usage. It omits pods refused by the kubelet, which
-// run no containers. leaving is set if one of them is being evicted.
+// run no containers. leaving is set if the kubelet is already evicting one of the pods.
 func (k *kubelets) candidatesOn(node string) (list []pressure.Candidate, leaving bool) {
 	for _, p := range k.pods.podsOn(node) {
 		if p.turnedAway {
@@ -301,7 +302,7 @@ func (k *kubelets) candidatesOn(node string) (list []pressure.Candidate, leaving
 	return list, leaving
 }
 
-// usesOf returns a pod's usage: set by an operation, by its annotation, or else its requests.
+// usesOf returns a pod's usage: set by an operation, or by its annotation, or else its requests.
 func (k *kubelets) usesOf(object *v1.Pod) v1.ResourceList {
 	if uses := k.uses[Name{object.Namespace, object.Name}]; uses != nil {
 		return uses
@@ -368,8 +369,9 @@ func (k *kubelets) refusePod(m *measured, p *pod, refusal *admit.Refusal) {
 	})
 }
 
-// evictPod ends a pod within the grace period granted by the kubelet. Until then it keeps its
-// usage, and the kubelet evicts no other pod.
+// refusePod fails a pod that is inadmissible on a node under pressure: it got there by node name,
+// or through a toleration that the kubelet ignores. Controllers replace it after observing the
+// failure; DaemonSets wait longer each time.
 func (k *kubelets) evictPod(m *measured, p *pod, why *pressure.Eviction) {
 	p.starved = true
 	k.scheduleCall(m, k.clock.now+time.Duration(why.Grace)*time.Second, func() {

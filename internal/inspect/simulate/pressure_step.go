@@ -15,15 +15,15 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// Pressure sets the available memory or disk of nodes, whatever takes the rest. The usage of
-// evicted pods is freed afterwards. Amounts are quantities such as 200Mi; an empty amount leaves
+// Pressure sets the available memory or disk of nodes, regardless of what uses the rest. The usage
+// of evicted pods is freed afterwards. Amounts are quantities such as 200Mi; an empty amount leaves
 // the resource unchanged.
 type Pressure struct {
 	Nodes
 	Memory           string `json:"memory,omitempty"`
 	EphemeralStorage string `json:"ephemeralStorage,omitempty"`
-	// The fields of the nodes' KubeletConfiguration; if none is set, they stay unchanged, initially
-	// with the kubelet's defaults.
+	// The fields of the nodes' KubeletConfiguration. If none is set, the thresholds stay unchanged;
+	// initially they are the kubelet's defaults.
 	EvictionHard                     map[string]string `json:"evictionHard,omitempty"`
 	EvictionSoft                     map[string]string `json:"evictionSoft,omitempty"`
 	EvictionSoftGracePeriod          map[string]string `json:"evictionSoftGracePeriod,omitempty"`
@@ -69,7 +69,7 @@ func (p *Pressure) config() (*pressure.Config, error) {
 }
 
 // fieldsOfFlags replaces the kubelet flags in errors with the fields of a KubeletConfiguration. A
-// flag precedes any prefix of it, because the first match is replaced.
+// flag precedes any flag that is its prefix, because the first match is replaced.
 var fieldsOfFlags = strings.NewReplacer(
 	"--eviction-hard", "evictionHard", "--eviction-soft-grace-period", "evictionSoftGracePeriod", "--eviction-soft", "evictionSoft",
 	"--eviction-minimum-reclaim", "evictionMinimumReclaim", "--eviction-pressure-transition-period", "evictionPressureTransitionPeriod",

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Output for people: one line per decision or event, with shared reasons written once. For
-// programs, package answer writes the struct as JSON or YAML.
+// Output for people: one line per decision or event; a reason shared by several lines is written
+// once. For programs, package answer writes the struct as JSON or YAML.
 
 // Names lists the decided pods, in the order of the first decision about each.
 func (s *Simulation) Names() (names []string) {
@@ -49,7 +49,7 @@ func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 	timed := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.After != 0 })
 	// Explained pods are blocks instead of rows: each has a separate table of nodes.
 	if slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Nodes != nil }) {
-		first := map[string]string{} // the first pod with each explanation, by the explanation
+		first := map[string]string{} // first pod with each explanation, keyed by the explanation
 		for i, lines := 0, s.groupLines(); i < len(s.Pods); i++ {
 			if at := lines[i]; at >= 0 && (i == 0 || lines[i-1] != at) {
 				out.Line("%s/podgroup/%s: <none>: %s", s.Groups[at].Namespace, s.Groups[at].Name, s.Groups[at].why())
@@ -81,7 +81,8 @@ func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 	s.writeSums(out)
 }
 
-// asAbove replaces a text identical to the line above.
+// longText is the minimum length in bytes for a text not to be repeated in consecutive lines of a
+// timeline. Replacing a shorter text would save nothing.
 const asAbove = "as above"
 
 // longText is the minimum length in bytes for a text not to be repeated in consecutive lines of a
@@ -218,7 +219,7 @@ func (s *Simulation) writeEvents(out *answer.Page) {
 	}
 }
 
-// byKind groups the events of one time by kind, in order of first occurrence.
+// The line "and 1 more" would take as much room as the event it omits.
 func byKind(events []Event) (groups [][]*Event) {
 	at := map[string]int{}
 	for i := range events {
@@ -232,7 +233,7 @@ func byKind(events []Event) (groups [][]*Event) {
 	return groups
 }
 
-// why returns a one-line summary of the details without a column.
+// why returns a one-line summary of the details without a column of their own.
 func (p *Pod) why() string {
 	if len(p.Victims) == 0 {
 		return p.Message

@@ -49,7 +49,7 @@ func (w *World) DaemonSets() (list []*appsv1.DaemonSet) {
 // created.
 func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	node = node.DeepCopy()
-	node.Name = cmp.Or(node.Name, "new") // the pods are for a node of a name
+	node.Name = cmp.Or(node.Name, "new") // pods of DaemonSets are bound to a node name
 	for _, set := range w.DaemonSets() {
 		if !workload.RunsDaemon(set, node) {
 			continue
@@ -71,7 +71,7 @@ func (w *World) Barren() bool {
 	if _, happens := w.course.nextChange(); happens || len(w.nodes.named) > 0 || w.health.isBusy() {
 		return false
 	}
-	if at, due := w.scheduler.core.Due(); due && !at.IsZero() { // zero: pods that may be tried now
+	if at, due := w.scheduler.core.Due(); due && !at.IsZero() { // zero if a pod may be tried now
 		return false
 	}
 	for _, p := range w.pods.named {
@@ -104,11 +104,11 @@ type Turn struct {
 	Number int
 }
 
-// SettleAt tries pending pods until nothing changes: first each pod on its planned node, in the
-// order of the plan, where it is placed if the filters of its profile pass; then the remaining pods
-// on any node. It proves the plan: the decisions are the scheduler's, with its filters and its
-// state, and only the choice among feasible nodes is replaced. The profiles must support fresh
-// plugins; failing that is the only error apart from an allowance's.
+// SettleAt tries pending pods until nothing changes. First it tries each pod on its planned node,
+// in the order of the plan, and places it if the filters of its profile pass; then it tries the
+// remaining pods on all nodes. It proves the plan: filters and state are the scheduler's, and only
+// the choice among feasible nodes is replaced. Apart from an exceeded allowance, it fails only if
+// the profiles cannot create fresh plugins.
 func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	beyond := false
 	usual, plain := make([]cycle.Profile, 0, len(w.scheduler.profiles)), []cycle.Profile(nil)
@@ -118,13 +118,12 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 		if err != nil {
 			return err
 		}
-		// The plan has chosen the node; scoring would be the most expensive part and decide
-		// nothing.
+		// The plan has chosen the node, so scoring, the most expensive part, would decide nothing.
 		unscored.Scorers = nil
 		unscored.At = maps.Clone(unscored.At)
 		unscored.At[plugins.Reserve] = append(slices.Clone(unscored.At[plugins.Reserve]), asPlanned{}.Name())
 		unscored.At[plugins.QueueSort] = []string{asPlanned{}.Name()}
-		unscored.At[plugins.PostFilter] = nil // what has no room as planned is tried again, and may preempt then
+		unscored.At[plugins.PostFilter] = nil // a pod without room on its planned node is retried later, and may preempt then
 		usual = append(usual, cycle.Profile{Profile: profile})
 		plain = append(plain, cycle.Profile{Profile: unscored,
 			Extensions: []cycle.Extension{asPlanned{planned, map[*queue.Item]int{}, &beyond}}})
@@ -139,16 +138,16 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	w.scheduler.tryUntil(func() bool { return beyond })
 	w.scheduler.preferred = nil
 	w.scheduler.feedEvent(cycle.Configured{Profiles: usual})
-	// With the usual profiles again, pods without room at their planned node are tried on all
-	// nodes.
+	// Now that the usual profiles are active again, try the pods without room at their planned node
+	// on all nodes.
 	w.scheduler.feedEvent(cycle.Activate{Pods: slices.Sorted(maps.Keys(w.scheduler.pending))})
 	w.scheduler.trySettled()
 	return w.Err()
 }
 
 // asPlanned restricts pods to their planned nodes, and tries them in the order of the plan: first
-// pods with spread constraints, then pods only counted by such constraints. It is an extension that
-// sorts the queue and rejects at Reserve, after the choice of the node.
+// pods with spread constraints, then pods that only count towards such constraints. It is an
+// extension that sorts the queue and rejects at Reserve, after the choice of the node.
 type asPlanned struct {
 	turns map[types.UID]Turn
 	// numbers caches the turns by queue item, for frequent comparisons.

@@ -36,7 +36,7 @@ type Moved struct {
 	Empties []string `json:"empties,omitempty"`
 	// Stays lists the pods that the goals would move but that stay.
 	Stays []rebalance.Stay `json:"stays,omitempty"`
-	// Stopped is the reason it ended early; empty if it made all moves.
+	// Stopped is the reason the rebalance ended early; empty if it made all moves.
 	Stopped string `json:"stopped,omitempty"`
 }
 
@@ -79,7 +79,7 @@ type moving struct {
 	// closed holds the nodes with the emptying taint set by this rebalance, and missed counts the
 	// consecutive successors landed elsewhere.
 	closed map[string]bool
-	missed int // how many successors in a row have landed elsewhere
+	missed int // number of consecutive successors landed elsewhere
 	// spent is the part of the policy's limits used up by earlier moves, as input for later plans.
 	spent rebalance.Spent
 }
@@ -97,7 +97,7 @@ func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 		},
 		done: &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{},
 	}
-	o.scheduler.trySettled() // pods that are pending already go first
+	o.scheduler.trySettled() // place pods that are already pending first
 	m.makePlan()
 	return &Done{Moved: m.done}, nil
 }
@@ -129,7 +129,7 @@ func (m *moving) makeMove() {
 	}
 	m.closeNodes(closed)
 	p := m.pods.named[Name{move.Namespace, move.Name}]
-	if p == nil || p.Pod == nil || p.NodeName != move.From || p.Terminating { // it has left, or is about to
+	if p == nil || p.Pod == nil || p.NodeName != move.From || p.Terminating { // it has left, or is terminating
 		m.makePlan()
 		return
 	}
@@ -139,12 +139,12 @@ func (m *moving) makeMove() {
 	m.awaitSuccessor(move, m.controllers.departed[len(m.controllers.departed)-1], m.clock.now+landsWithin)
 }
 
-// awaitSuccessor waits for the successor of a move, and continues once it has a node. If none is
-// expected, the next move follows after one interval.
+// awaitSuccessor waits for the successor of a move, and continues once the successor has a node. If
+// no successor is expected, the next move follows after one interval.
 func (m *moving) awaitSuccessor(move *rebalance.Move, d *Departure, until time.Duration) {
 	m.clock.callAt(m.clock.now+looksEvery, func() {
 		switch next := d.next; {
-		case move.To == "" || next == nil: // none is expected
+		case move.To == "" || next == nil: // no successor is expected
 			m.next++
 			m.makeMove()
 		case next.NodeName == "" && m.clock.now < until:
@@ -157,9 +157,9 @@ func (m *moving) awaitSuccessor(move *rebalance.Move, d *Departure, until time.D
 	})
 }
 
-// continuePlan continues with the plan if the successor is on the planned node, or on one the move
-// lists as equivalent, and otherwise makes a new plan. It also makes a new plan after the last
-// move, because the moves may have enabled more.
+// continuePlan continues with the plan if the successor is on the planned node, or on a node that
+// the move lists as equivalent; otherwise it makes a new plan. It also makes a new plan after the
+// last move, because the moves may have enabled more.
 func (m *moving) continuePlan(move *rebalance.Move, next *pod) {
 	m.arrived[next.UID] = true
 	m.next++
@@ -193,18 +193,19 @@ func (m *moving) endPlan(stopped string) {
 	}
 	m.closeNodes(empties)
 	for name := range m.closed {
-		if m.nodes.named[name] != nil { // not removed since
+		if m.nodes.named[name] != nil { // not removed meanwhile
 			m.done.Empties = append(m.done.Empties, name)
 		}
 	}
 	slices.Sort(m.done.Empties)
 }
 
-// closeNodes adds the taint to the nodes a move needs closed, and removes it from all other nodes
-// closed by this rebalance, except empty ones: the scheduler would fill these again.
+// closeNodes adds the taint to the nodes a move needs closed, and removes it from the other nodes
+// closed by this rebalance. It does not open empty nodes, because the scheduler would fill them
+// again.
 func (m *moving) closeNodes(wanted []string) {
 	taint := v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule}
-	for _, name := range slices.Sorted(maps.Keys(m.closed)) { // always in the same order: what is opened wakes pods
+	for _, name := range slices.Sorted(maps.Keys(m.closed)) { // in a fixed order, because opening a node requeues pods
 		if !slices.Contains(wanted, name) && m.nodes.named[name] != nil && m.pods.hasMovable(name) {
 			delete(m.closed, name)
 			m.nodes.changeNode(name, func(n *v1.Node) {

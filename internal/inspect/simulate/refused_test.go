@@ -124,7 +124,7 @@ func TestApplyIsRefusedAsByTheAPIServer(t *testing.T) {
 	for _, c := range []struct {
 		kind, name string
 		changes    []string
-		want       string // "" if the API server accepts it
+		want       string // empty if the API server accepts it
 	}{
 		{"Deployment", "web", []string{"matchLabels: {app: web}", "matchLabels: {tier: a}"},
 			`Deployment.apps "web" is invalid: spec.selector: Invalid value: {"matchLabels":{"tier":"a"}}` + immutable},
@@ -158,7 +158,7 @@ func TestApplyIsRefusedAsByTheAPIServer(t *testing.T) {
 		{"Pod", "alone", []string{"tolerations: [", "schedulingGates: [{name: stop}], tolerations: ["},
 			`spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'stop'`},
 		{"Pod", "alone", []string{"tolerations: [", "activeDeadlineSeconds: 9, tolerations: [{key: b, operator: Exists}, ", "image: i", "image: j"}, ""},
-		{"Pod", "alone", []string{"image: i", "image: \"i:2\""}, ""}, // by default, it is pulled only if absent
+		{"Pod", "alone", []string{"image: i", "image: \"i:2\""}, ""}, // by default, the image is pulled only if absent
 		{"Pod", "gated", []string{"disk: ssd", "disk: hdd"}, `only additions to spec.nodeSelector are allowed (no mutations or deletions)`},
 		{"Pod", "gated", []string{"disk: ssd", "disk: ssd, zone: a"}, ""},
 		{"PersistentVolumeClaim", "data", []string{"slow", "fast"}, `PersistentVolumeClaim "data" is invalid: spec: Forbidden: ` +
@@ -265,7 +265,7 @@ func TestApplyRemovesOnlyWhatItsLastManifestHad(t *testing.T) {
 		{`{"spec":{"serviceName":"db"}}`, "7", true},
 		{`{"spec":{}}`, "7", false},
 		{"", "7", false},
-		{"", "", true}, // hand-written, so that the object is its own last manifest
+		{"", "", true}, // hand-written, so the object is its own last manifest
 	} {
 		set := read(t, applied)
 		for _, o := range set.OfKind("StatefulSet") {

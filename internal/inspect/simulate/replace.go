@@ -33,7 +33,7 @@ const (
 	ByRebalance   Cause = "Rebalance"
 	ByJobFailure  Cause = "JobFailed"
 	ByPressure    Cause = "Pressure"
-	ByTermination Cause = "Terminated" // it was being deleted from the beginning
+	ByTermination Cause = "Terminated" // it was already being deleted at the start
 )
 
 // Fate is the outcome for a departed pod. A departure's fate may change as time passes: a Stuck pod
@@ -42,19 +42,20 @@ type Fate string
 
 // Fates of departed pods.
 const (
-	Returns Fate = "Returns" // its controller makes it again, under a new name or the same
-	Lost    Fate = "Lost"    // it has no controller that would make it again
-	Stays   Fate = "Stuck"   // its node cannot confirm that it has ended, and its controller waits for that
+	Returns Fate = "Returns" // its controller recreates it, under a new name or the same
+	Lost    Fate = "Lost"    // it has no controller to recreate it
+	Stays   Fate = "Stuck"   // its controller waits for its end, which its node cannot confirm
 	Ends    Fate = "Ends"    // it is no longer wanted, or not on this node
-	Waits   Fate = "Waits"   // its StatefulSet makes it again once the pods before it are ready, its Job after a back-off
-	Fails   Fate = "Fails"   // its Job fails because of it, and does not make it again
+	Waits   Fate = "Waits"   // its StatefulSet recreates it once all pods before it are ready, its Job after a back-off
+	Fails   Fate = "Fails"   // it makes its Job fail, and is not recreated
 	// IndexFails means that the departure fails the pod's index of its Job, which gets no further
 	// pod.
 	IndexFails Fate = "IndexFails"
 )
 
 // Departure is a pod that left its node or is about to: a pod with a grace period departs when its
-// deletion begins. Entries are kept for the result, and for pods awaiting the end of another.
+// deletion begins. Departures are kept for the result, and for pods that wait for another pod's
+// end.
 type Departure struct {
 	Namespace, Name, Node string
 	After                 Seconds
@@ -72,14 +73,15 @@ type Departure struct {
 	Broken []string
 	// Again is set if the pod itself replaced a pod evicted by a taint.
 	Again bool
-	// Made is when its successor was made, if it was.
+	// Made is the time at which the successor was created, if it was.
 	Made Seconds
 
-	// object is the pod as it is made again, and next the pod made in its place.
+	// object is the pod to recreate, and next the pod created to replace it.
 	object *v1.Pod
 	next   *pod
-	// failed is the time of its failure in the Job controller's view: since when it is not ready;
-	// zero means that of its departure. due is when its Job makes it again.
+	// failed is the time of the pod's failure in the Job controller's view: the time since which it
+	// is not ready, or zero for the time of its departure. due is the time at which its Job
+	// recreates it.
 	failed time.Time
 	due    time.Duration
 }
@@ -100,11 +102,13 @@ type controllers struct {
 	nodes     *nodes
 	workloads *workloads
 	departed  []*Departure // in order of time
-	// stuck holds pods deleted while their node was dead, with controllers waiting for their end;
-	// ending holds pods with a grace period that ended meanwhile. Both are keyed by node.
+	// stuck holds pods deleted while their node was dead, with controllers waiting for their end.
+	// ending holds pods with a grace period that expired while their node was dead. Both are keyed
+	// by node.
 	stuck, ending map[string][]*pod
-	// waiting holds the pods to be recreated by ordered StatefulSets, and retries those of Jobs.
-	// repeats counts the calls of the agenda for retries of pods that had been evicted before.
+	// waiting holds the pods to be recreated by ordered StatefulSets, and retries the pods to be
+	// recreated by Jobs. repeats counts the calls on the agenda for retries of pods that had been
+	// evicted before.
 	waiting map[Name]*Departure
 	retries retries
 	repeats int
@@ -123,7 +127,7 @@ func (c *controllers) followNode(m *machine, before *v1.Node) {
 
 // completeDeletions completes the deletions of pods blocked on a dead node, once its kubelet
 // responds or the pods are removed without it. It clears both lists before it recreates the first
-// pod, because that may add to them.
+// pod, because recreating pods may add to the lists.
 func (c *controllers) completeDeletions(node string) {
 	stuck, ending := c.stuck[node], c.ending[node]
 	delete(c.stuck, node)
@@ -158,7 +162,7 @@ func (c *controllers) loseNode(node string) {
 }
 
 // departPod removes a pod from its node immediately, and makes its controller react. The cases are
-// ordered from indifferent to reacting controllers, and the first match decides:
+// ordered from indifferent to reacting controllers, and the first match determines the fate:
 //
 //	removed by its controller, or replaced when its deletion began    Ends
 //	a bare pod, or a pod of a missing DaemonSet                       Lost
@@ -170,7 +174,7 @@ func (c *controllers) loseNode(node string) {
 //	an OrderedReady StatefulSet's, or a Job's                         Waits, or Returns
 //	any other                                                         Returns
 func (c *controllers) departPod(p *pod, cause Cause, detail string) {
-	if p.leaves != nil { // it was terminating already, which the timeline has
+	if p.leaves != nil { // it was already terminating, as recorded in the timeline
 		c.removeEnded(p)
 		return
 	}
@@ -182,7 +186,7 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	case cause == ByScaling || cause == ByRollout || cause == ByJobFailure:
 		d.Fate = Ends
 	case terminating && !c.awaitsEnd(m, p.object, cause):
-		d.Fate = Ends // its replacement, if any is wanted, was made when its deletion began
+		d.Fate = Ends // any replacement was created when its deletion began
 	case workload.SuccessionOf(owner, nil) == workload.None || c.workloads.isOrphaned(p.object, owner): // a bare pod, or a static one
 		d.Fate = Lost
 	case cause == ByNodeRemoval && kind == rules.DaemonSet, !c.workloads.isWanted(p.object):
@@ -212,7 +216,7 @@ func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave 
 		Cause: cause, Detail: detail, Again: p.again, object: p.object, Owner: rules.ControllerRef(p.object), failed: p.unreadySince()}
 	class, healthy := p.Class, !p.unready
 	leave()
-	// After leave, which has removed the pod from its budgets.
+	// Look up budgets after leave, which has removed the pod from them.
 	for _, b := range c.budgets.budgetsOf(class) {
 		if healthy && b.Status.CurrentHealthy < b.Status.DesiredHealthy {
 			d.Broken = append(d.Broken, b.Name)
@@ -237,15 +241,15 @@ func (c *controllers) preemptPod(uid types.UID, by *pod) {
 		c.dismissPod(victim, ByPreemption, detail)
 	default:
 		if victim == nil || !victim.unready {
-			c.budgets.podLeft(p) // it counts as terminating already
+			c.budgets.podLeft(p) // it already counts as terminating
 		}
 		c.pods.removePod(p)
 	}
 }
 
 // dismissPod deletes a pod, which takes its whole grace period to terminate because the reaction of
-// its containers is unknown. Most controllers replace it immediately; if awaitsEnd is true, the
-// controller acts in removeEnded.
+// its containers is unknown. Most controllers replace the pod immediately; if awaitsEnd is true,
+// the controller reacts in removeEnded.
 func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	grace := claimcontrollers.GraceOf(p.object)
 	if grace <= 0 {
@@ -282,8 +286,8 @@ func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	c.clock.callAt(c.clock.now+grace, func() { c.finishTermination(p) })
 }
 
-// removeEnded removes a pod after its deletion, reported at the start. A controller waiting for its
-// end replaces it now.
+// removeEnded removes a pod after its deletion, which was reported when it began. A controller that
+// waits for the pod's end replaces it now.
 func (c *controllers) removeEnded(p *pod) {
 	d := p.leaves
 	c.pods.removePod(p.Pod)
@@ -304,7 +308,7 @@ func (c *controllers) makeReturn(d *Departure) {
 	}
 }
 
-// returnPod recreates a departed pod on behalf of its controller, possibly not yet.
+// returnPod recreates a departed pod on behalf of its controller, immediately or later.
 func (c *controllers) returnPod(d *Departure) {
 	set, job := c.orderedSet(d.object), c.workloads.table().JobOf(d.object)
 	switch {
@@ -340,9 +344,9 @@ func (c *controllers) awaitsEnd(m *machine, object *v1.Pod, cause Cause) bool {
 }
 
 // finishTermination ends a pod when its grace period is over, or once its node responds. A pod with
-// finalizers stays, because their removal is not simulated. It tries pods after each end: in a
-// cluster, pods ending at the same time end one after the other, and the room of the first goes to
-// a small pod although a large one would need the room of several.
+// finalizers stays, because their removal is not simulated. Pending pods are tried after each end:
+// in a cluster, pods ending at the same time end one after the other, so the room of the first may
+// go to a small pod although a large pod needs the room of several.
 func (c *controllers) finishTermination(p *pod) {
 	m := c.nodes.named[p.NodeName]
 	switch {
@@ -379,8 +383,8 @@ func (c *controllers) endPod(d *Departure) {
 }
 
 // makeAgain creates the replacement of a pod on behalf of its controller, or returns nil if it is
-// refused. Replacements by controllers that awaited the pod's end are tried last, because such a
-// controller is slower by the grace period.
+// refused. A controller that awaited the pod's end is slower by the grace period, so its
+// replacement is tried last.
 func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	next := c.replacePod(object)
 	if next != nil && next.Pod != nil && next.NodeName == "" &&
@@ -390,9 +394,9 @@ func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	return next
 }
 
-// replacePod creates a pod from the current template if it changed, and otherwise a copy of the old
-// pod: equal to a pod of the unchanged template, except for resizes in place. It returns nil if the
-// pod of a changed template is refused.
+// replacePod creates a pod from the current template if the template changed, and otherwise copies
+// the old pod; the copy differs from a pod of the template only by resizes in place. It returns nil
+// if the pod of a changed template is refused.
 func (c *controllers) replacePod(object *v1.Pod) *pod {
 	if next := c.renewedPod(object); next != nil {
 		return c.pods.createPod(next, true)

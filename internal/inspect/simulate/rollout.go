@@ -18,9 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Rollout of applied workload changes. Rollouts are not simulated step by step: the old template's
-// pods that the strategy permits replacing are replaced immediately, so surge and maxUnavailable
-// have no effect, and the result shows the final nodes of the new pods.
+// Rollout of applied workload changes. Rollouts are not simulated step by step: the old pods that
+// the strategy permits replacing are replaced immediately. Surge and maxUnavailable therefore have
+// no effect, and the result shows the final nodes of the new pods.
 
 // workloadsOf lists the workloads in manifests, without ReplicaSets of Deployments.
 func workloadsOf(set *manifest.Set) (list []metav1.Object) {
@@ -130,14 +130,14 @@ func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Se
 	switch {
 	case *l.Replicas != *was.Replicas:
 		c.setReplicas(l, int(*l.Replicas))
-	case len(workload.Active(c.workloads.replicaSetsOf(l))) < 2: // else a rollout is in progress, which continues unchanged
+	case len(workload.Active(c.workloads.replicaSetsOf(l))) < 2: // otherwise a rollout is in progress and continues unchanged
 		c.fillUp(l)
 	}
 }
 
-// rollOut removes the old template's pods that the workload's strategy permits replacing. From then
-// on, a new ReplicaSet creates a Deployment's pods. dropPod creates no successors for a rollout:
-// updateWorkload creates them or, for a DaemonSet, makeDaemons below.
+// rollOut removes the old template's pods, as far as the workload's strategy permits replacing
+// them. From then on, a new ReplicaSet creates a Deployment's pods. For a rollout, dropPod creates
+// no successors: updateWorkload creates them or, for a DaemonSet, makeDaemons below.
 func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 	stays := func(*pod) bool { return false }
 	switch o := l.Object.(type) {
@@ -145,7 +145,7 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 		if o.Spec.Paused {
 			return
 		}
-	case *appsv1.ReplicaSet, *v1.ReplicationController: // its template is for new pods only
+	case *appsv1.ReplicaSet, *v1.ReplicationController: // its template applies to new pods only
 		return
 	case *appsv1.DaemonSet:
 		if o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
@@ -174,9 +174,9 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 }
 
 // renewedPod returns the pod that replaces an old one if its template has changed since, or nil. It
-// applies to pods that leave for a reason other than the rollout, which has not reached them yet
-// or, with the strategy OnDelete, does not replace them. A StatefulSet recreates a pod below the
-// partition from the old template, so the result for it is nil.
+// applies to pods that leave for another reason than the rollout: the rollout has not reached them
+// yet, or does not replace them because of the strategy OnDelete. It returns nil for a
+// StatefulSet's pod below the partition, which is recreated from the old template.
 func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	owner := rules.OwnerOf(old)
 	l := c.workloads.table().OwnedBy(owner)

@@ -28,9 +28,9 @@ type Options struct {
 	// Explain adds every plugin's verdict on every node to each decision: plugins times nodes per
 	// pod, so it suits only a few pods.
 	Explain bool
-	// For is the time simulated after all pods have been tried: evictions fall due, controllers
-	// replace the evicted pods, and pending pods are retried whenever something changes. With 0,
-	// each pod is tried once.
+	// For is the time simulated after all pods have been tried. Evictions become due, controllers
+	// replace the evicted pods, and pending pods are retried whenever something changes. If it is
+	// 0, each pod is tried once.
 	For time.Duration
 	// Discard releases the set's pods during admission. This halves memory use, but the set cannot
 	// be used afterwards.
@@ -94,7 +94,7 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 		return nil, err
 	}
 
-	// Without any decision, the result counts the pods with a node, so that it is not empty.
+	// Without any decision, the result reports the number of bound pods, so that it is not empty.
 	if len(w.report.said.Pods) == 0 {
 		w.report.said.Bound = w.pods.homed
 	}
@@ -109,9 +109,9 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 // the workloads first.
 func Open(set *manifest.Set, o Options) (*World, error) { return openWorld(set, o, true) }
 
-// Twin returns a new world in this world's initial state, without later operations: a forecast
-// compares the outcomes with and without a change. The two are independent: each has separate
-// plugins and therefore a separate clock. It costs as much as opening the world did.
+// Twin returns a new world in this world's initial state, without later operations. A forecast
+// compares the outcomes with and without a change. The two worlds are independent: each has
+// separate plugins and therefore a separate clock. A twin costs as much as opening the world did.
 func (w *World) Twin() (*World, error) {
 	set, options := copyLists(&w.origin), w.options
 	options.Profiles = make([]*plugins.Profile, len(w.options.Profiles))
@@ -132,8 +132,8 @@ func (w *World) BeginHealth() {
 	}
 }
 
-// Uneventful reports whether the world is at rest: evictions and calls of the agenda are absent,
-// and no pod waits for its next attempt. A forecast of "nothing changes" then needs no simulation.
+// Uneventful reports whether the world is at rest, with no evictions, calls of the agenda or pods
+// waiting for their next attempt. A forecast of "nothing changes" then needs no simulation.
 func (w *World) Uneventful() bool {
 	_, upcoming := w.course.nextEvent()
 	return !upcoming

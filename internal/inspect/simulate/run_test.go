@@ -64,7 +64,7 @@ func TestPlacementsAreTheBestExplained(t *testing.T) {
 	placed := 0
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		nominated := i > 0 && s.Pods[i-1].Name == p.Name // it goes where it made room, wherever that is
+		nominated := i > 0 && s.Pods[i-1].Name == p.Name // a preemptor keeps its nominated node, whichever it is
 		if p.Node == "" || nominated {
 			continue
 		}
@@ -227,7 +227,7 @@ spec: {priorityClassName: high, containers: [{name: c, image: i, resources: {req
 			t.Fatal(err)
 		}
 		var got, expected any
-		if err := yaml.Unmarshal(b.Bytes(), &got); err != nil { // reads JSON as well
+		if err := yaml.Unmarshal(b.Bytes(), &got); err != nil { // also reads JSON
 			t.Fatal(err)
 		}
 		if err := json.Unmarshal([]byte(want), &expected); err != nil {

@@ -59,9 +59,9 @@ func readySince(p *pod) time.Time {
 	return since
 }
 
-// scaleWorkload carries out a Scale. Scaling a ReplicaSet of a Deployment has no lasting effect, in
-// a cluster as here: scaleWorkload performs both steps and adds a note. Scaling a workload being
-// deleted has no effect either.
+// scaleWorkload carries out a Scale. Scaling a ReplicaSet of a Deployment has no lasting effect,
+// like in a cluster: scaleWorkload scales it, lets the Deployment revert that, and adds a note.
+// Scaling a workload being deleted has no effect either.
 func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 	if kind, _, _ := strings.Cut(op.Workload, "/"); slices.Contains([]string{"pod", "pods", "po"}, kind) {
 		return nil, fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
@@ -83,7 +83,7 @@ func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 		return &Done{Notes: []string{op.Workload + " is being deleted: its controller makes and removes no pods any more"}}, nil
 	}
 	c.setReplicas(l, op.Replicas)
-	// The Deployment immediately reverts the number: pods were removed and created for nothing.
+	// The Deployment immediately reverts the number, so the pods are removed and recreated.
 	owner := c.workloads.table().DeploymentOf(l)
 	if owner == nil {
 		return &Done{}, nil
@@ -138,9 +138,9 @@ func (w *workloads) replicaSetsOf(l *workload.Workload) (sets []*appsv1.ReplicaS
 }
 
 // fillOrdinals is fillUp for a StatefulSet, where the ordinals determine surplus and missing pods.
-// It waits for a pod that has not ended yet or is kept by a finalizer. If the set was just rolled
-// out, it creates all missing pods together, as with podManagementPolicy Parallel, because rollouts
-// are not simulated step by step.
+// If an ordinal's old pod has not ended yet, or a finalizer keeps it, fillOrdinals waits for its
+// end. If the set was just rolled out, all missing pods are created together, as with
+// podManagementPolicy Parallel, because rollouts are not simulated step by step.
 func (c *controllers) fillOrdinals(l *workload.Workload, set *appsv1.StatefulSet, replicas int) {
 	if workload.InOrder(set) && !c.workloads.renewed[l.Owner()] {
 		c.proceed(set)

@@ -78,9 +78,9 @@ func ReadScenario(path string) (*Scenario, error) {
 func ParseScenario(name string, text []byte) (*Scenario, error) {
 	s := &Scenario{}
 	err := manifest.Decode(name, text, s)
-	// A file of another kind fails below with the expected kind. All of its fields are unknown as
-	// well, and an error about the first of them would hide the cause.
-	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" { // its fields are also foreign
+	// A file of another kind fails below, with the expected kind in the error. All of its fields
+	// are unknown as well; an error about the first of them would hide the cause.
+	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" { // its other fields are also unknown
 		err = nil
 	}
 	if err != nil {
@@ -143,7 +143,7 @@ func (f *Files) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(f))
 }
 
-// planSteps puts the steps on the agenda. It omits and notes steps beyond the simulated time. It
+// planSteps puts the steps on the agenda. It omits steps beyond the simulated time, with a note. It
 // checks scenarios built in memory; ParseScenario has already checked parsed ones.
 func (o *operations) planSteps(s *Scenario) error {
 	for i := range s.Steps {

@@ -33,7 +33,7 @@ type scheduler struct {
 	report  *report
 	allowed *allowed
 	core    *cycle.Core
-	c       *cluster.Cluster // of the core
+	c       *cluster.Cluster // the core's cluster
 	// api holds the API server's objects: those shown to the core, and those irrelevant to it. It
 	// includes pods if time may pass.
 	api *world.World
@@ -44,14 +44,14 @@ type scheduler struct {
 	controllers claimcontrollers.Controllers
 	profiles    map[string]*plugins.Profile // by scheduler name
 	created     []*pod
-	late        []*pod // shown once all others have been tried; see makeAgain
+	late        []*pod // shown after all other pods have been tried; see makeAgain
 	pending     map[types.UID]*pod
 	// tried counts the pending pods decided at least once, and decided counts all attempts. Both
 	// only feed samples and progress.
 	tried   int
-	decided int // how many attempts were made
+	decided int // number of attempts
 	// turn lists the pods shown since the world last settled, in scheduling order, and passed
-	// counts the pods past their turn. They place a never tried pod at its proper position in the
+	// counts the pods past their turn. They determine the position of a never tried pod in the
 	// result.
 	turn   []*pod
 	passed int
@@ -62,23 +62,23 @@ type scheduler struct {
 	// preferred maps pods to the node preferred among equally good ones; nil, except in SettleAt.
 	preferred map[types.UID]string
 	gates     groups.Gates
-	groups    *groups.Set // of the core; nil without the gates
+	groups    *groups.Set // the core's groups; nil without the gates
 	// lasting is set if time may pass. Otherwise each pod is tried once.
 	lasting bool
 	// progress, if set, is called every progressEvery decisions.
 	progress func(decided int)
-	// landed is called when a pod has got a node, preempt to delete a victim, and remove to remove
-	// a pod that was terminating before it became a victim. allow adds formerly refused pods. They
-	// are functions to keep the scheduler independent of the reacting components.
+	// landed is called when a pod gets a node, preempt to delete a victim, and remove to remove a
+	// pod that was terminating before it became a victim. allow adds pods that were refused before.
+	// They are functions to keep the scheduler independent of the reacting components.
 	landed  func(p *pod)
 	allow   func()
 	preempt func(victim types.UID, by *pod)
 	remove  func(p *cluster.Pod)
 }
 
-// startCore creates the core. MaxWait is off: it retries long-waiting pods in case an event was
-// lost, and here events cannot be lost. Attempts for groups are not cut short in favour of other
-// pods either.
+// startCore creates the core. MaxWait, which retries long-waiting pods in case an event was lost, is
+// off, because no events are lost here. Unhurried is set, so that attempts for groups are not cut
+// short in favour of other pods.
 func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
 	o := cycle.Options{
@@ -143,13 +143,14 @@ func (s *scheduler) showGone(kind cycle.Kind, last metav1.Object) {
 	s.feedEvent(cycle.Gone{Kind: kind, Object: last})
 }
 
-// feedEvent feeds an event to the core and carries out the resulting actions. These feed the core
-// in turn, so feedEvent is recursive, and all effects of an event are complete on return.
+// feedEvent feeds an event to the core and carries out the resulting actions. Actions feed further
+// events to the core, so feedEvent is recursive, and all effects of an event are complete on
+// return.
 //
-// Where no time passes, pods that could not make room for themselves are not retried. A pod that
-// keeps its nomination stays pending: as in a cluster, its promised room is not given away.
+// In a world that is not lasting, pods are not retried unless they made room for themselves. A pod
+// that keeps its nomination stays pending: as in a cluster, its promised room is not given away.
 func (s *scheduler) feedEvent(e cycle.Event) {
-	actions := slices.Clone(s.core.Step(s.coreClock(), e)) // the core's own until the next step
+	actions := slices.Clone(s.core.Step(s.coreClock(), e)) // the core reuses its slice in the next step
 	s.followEvent(e)
 	decided := s.core.Decided()
 	// List decisions before carrying out the actions: a binding removes the pod from pending, where
@@ -194,9 +195,9 @@ func (s *scheduler) followEvent(e cycle.Event) {
 	}
 }
 
-// completePreemption completes an attempt that made room, where no time passes: it removes victims
-// that were already terminating. The core requests no deletion of these, and their grace period
-// would never end.
+// completePreemption completes an attempt that made room in a world that is not lasting: it removes
+// victims that were already terminating. The core does not request their deletion, and their grace
+// period would never end.
 func (s *scheduler) completePreemption(d *decision.Decision) {
 	n := s.c.Node(d.NominatedNode)
 	if n == nil {
@@ -216,8 +217,8 @@ func (s *scheduler) coreClock() time.Time { return s.clock.time().Add(-s.behind)
 // isAwake reports whether the core has a pod to try now.
 func (s *scheduler) isAwake() bool { return !s.core.Wake(s.coreClock()).After(s.coreClock()) }
 
-// trySettled tries pods until no work remains at this time. Pods requeued by an event are tried
-// before pods created by controllers due to the same event: in a cluster, a controller needs some
+// trySettled tries pods until no work remains at this time. Of the pods affected by an event, it
+// tries requeued pods before pods created by controllers: in a cluster, a controller needs some
 // time to react.
 func (s *scheduler) trySettled() {
 	s.tryUntil(func() bool { return false })
@@ -227,7 +228,7 @@ func (s *scheduler) trySettled() {
 // calls over before each attempt.
 func (s *scheduler) tryUntil(over func() bool) {
 	for !s.allowed.mustStop() && !over() {
-		// Deletions may have freed quota, and a pod created then may be the next to try.
+		// Deletions may have freed quota, and a pod created as a result may be the next to try.
 		if s.allow(); s.isAwake() {
 			s.feedEvent(cycle.Tick{})
 		} else if len(s.created) > 0 {
@@ -264,14 +265,14 @@ func (s *scheduler) renewPending(p *pod, object *v1.Pod) {
 	}
 }
 
-// postponePod shows a new pod after all other pods created at this time.
+// postponePod postpones a new pod until all other pods created at this time have been shown.
 func (s *scheduler) postponePod(p *pod) {
 	s.created = slices.DeleteFunc(s.created, func(o *pod) bool { return o == p })
 	s.late = append(s.late, p)
 }
 
-// progressEvery is the number of decisions between two calls of Options.Progress: some
-// milliseconds' worth, so a progress bar moves smoothly at negligible cost.
+// progressEvery is the number of decisions between two calls of Options.Progress. They take some
+// milliseconds, so a progress bar moves smoothly at negligible cost.
 const progressEvery = 1024
 
 // recordDecision lists a decision about a pod, and returns the entry for the caller to complete. A
@@ -285,7 +286,7 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 		p.tried = true
 		s.tried++
 	}
-	// The result keeps never tried pods at their position ahead of this one.
+	// First list the never tried pods that precede this one in the queue.
 	s.listUntried(p.turn - 1)
 	said := Pod{Nodes: s.verdicts[p.UID]}
 	delete(s.verdicts, p.UID)
@@ -299,7 +300,7 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 			return s.report.addDecision(p, said, false)
 		}
 	}
-	if said.Nodes == nil { // a pod like it has just failed, so it was not decided itself
+	if said.Nodes == nil { // the decision was reused from a similar pod that failed, so this pod has no verdicts
 		said.Nodes = s.explainPod(p.Spec().SchedulerName, p.Pod)
 	}
 	said.Message, said.NominatedNode = cmp.Or(awaited, d.Message), d.NominatedNode
@@ -320,7 +321,7 @@ func (s *scheduler) podBound(p *pod) {
 	if p.tried {
 		s.tried--
 	}
-	// If it is evicted and pending again, that merits another line.
+	// If the pod is evicted and pending again, it is listed again.
 	p.listed = false
 	p.Pod = s.c.Pod(p.UID)
 	s.landed(p)

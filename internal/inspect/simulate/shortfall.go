@@ -23,16 +23,16 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Shortfall counts a workload's wanted but nonexistent pods: they are unknown to any scheduler and
-// not pending. It answers "why is my pod not running?" when there is no pod.
+// Shortfall counts a workload's wanted but nonexistent pods, which no scheduler sees and which are
+// not pending. It explains a missing pod.
 type Shortfall struct {
 	Namespace string
-	Workload  string // as deployment/web
+	Workload  string // TYPE/NAME, such as deployment/web
 	Labels    labels.Set
-	// Wanted is the number of pods the workload wants, and Missing the number of those missing.
+	// Wanted is the number of pods the workload wants, and Missing how many of them do not exist.
 	Wanted, Missing int
-	// Refused is the reason the API server refuses their creation. Waits is the event awaited by
-	// the controller. If both are empty, they are about to be created.
+	// Refused is the reason the API server refuses their creation. Waits is the event for which the
+	// controller waits. If both are empty, the pods are about to be created.
 	Refused, Waits string
 	// Idle is the reason a workload wants no pods; empty if it wants any.
 	Idle string
@@ -41,7 +41,7 @@ type Shortfall struct {
 	Since metav1.Time
 }
 
-// Reason explains why the pods are missing, as a text to follow their number, one or many.
+// Reason explains why the pods are missing. The text follows their number, one or many.
 func (s *Shortfall) Reason() string {
 	switch {
 	case s.Refused != "":
@@ -92,10 +92,10 @@ type shortfalls struct {
 	bounds      *bounds
 }
 
-// MakeMissing creates the pods missing in a live cluster, at most the given number: those
-// controllers are about to create, and those refused by a quota, which may have room for them
-// later. It does not create pods refused for reasons unknown here, such as a webhook, nor those of
-// a workload that misses more than the remaining number.
+// MakeMissing creates the pods missing in a live cluster, at most the given number: pods that
+// controllers are about to create, and pods refused by a quota that may have room for them later.
+// It skips pods refused for reasons unknown here, such as a webhook, and workloads that miss more
+// than the remaining number.
 func (w *World) MakeMissing(most int) {
 	for _, s := range w.Shortfalls() {
 		l, err := w.workloads.findNamed(s.Workload, s.Namespace)
@@ -112,8 +112,8 @@ func (w *World) MakeMissing(most int) {
 	}
 }
 
-// makeMissing creates pods already wanted by a workload before the world began: budgets expect them
-// already.
+// makeMissing creates pods that a workload wanted before the world began, so budgets already expect
+// them.
 func (c *controllers) makeMissing(l *workload.Workload) {
 	if l.Kind.GroupKind() == rules.StatefulSet {
 		c.fillUp(l)
@@ -124,8 +124,8 @@ func (c *controllers) makeMissing(l *workload.Workload) {
 	}
 }
 
-// shortfallOf returns a workload's shortfall. makers own its pods, the newest last, and pods are
-// the counted ones.
+// shortfallOf returns a workload's shortfall. makers are the direct owners of its pods, the newest
+// last, and pods are the counted ones.
 func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Workload, pods []*pod) Shortfall {
 	owner := &Owner{Kind: l.Kind.Kind, Name: l.Object.GetName()}
 	s := Shortfall{
@@ -181,9 +181,9 @@ func replicaFailure(of metav1.Object) (message string, since metav1.Time, failed
 	return "", metav1.Time{}, false
 }
 
-// wantedBy returns the number of pods a workload wants at a time; there is the existing number. For
-// a DaemonSet or a Job, it is the number reported by the controller, but at least the existing
-// number.
+// wantedBy returns the number of pods a workload wants at a time, given the number of existing
+// pods. For a DaemonSet or a Job, it is the number reported by the controller, but at least the
+// existing number.
 func wantedBy(l *workload.Workload, there int) int {
 	switch o := l.Object.(type) {
 	case *appsv1.DaemonSet:
@@ -205,7 +205,7 @@ func wantedBy(l *workload.Workload, there int) int {
 	return int(*l.Replicas)
 }
 
-// whyIdle explains why a workload wants no pods, and lists the ended ones.
+// whyIdle explains why a workload wants no pods, and lists its ended pods.
 func (w *World) whyIdle(l *workload.Workload) string {
 	reason := "its spec.replicas is 0"
 	switch o := l.Object.(type) {

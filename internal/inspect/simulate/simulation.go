@@ -19,7 +19,7 @@ type Simulation struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	// Pods lists the pods that had no node, in order of decision. A preempting pod is listed with
-	// its victims, and again when it is placed.
+	// its victims, and listed again when it is placed.
 	Pods []Pod `json:"pods"`
 	// Groups lists the unplaced pod groups, in order of decision. Their pods are in Pods, each with
 	// a separate reason.
@@ -32,7 +32,7 @@ type Simulation struct {
 	Timeline []Event  `json:"timeline,omitempty"`
 	Samples  []Sample `json:"samples,omitempty"`
 
-	// Bound is the number of pods with a node, if there are none to place.
+	// Bound is the number of pods with a node; it is set only if no pods need placing.
 	Bound int `json:"bound,omitempty"`
 	// Assumed describes an assumption about the scheduler's configuration.
 	Assumed string `json:"assumed,omitempty"`
@@ -52,7 +52,7 @@ type Pod struct {
 	Group string `json:"group,omitempty"`
 	// Node is the pod's node; empty if it is pending.
 	Node string `json:"node"`
-	// NominatedNode is the node on which the pod has made room for itself by removing Victims.
+	// NominatedNode is the node where the pod has made room for itself by removing Victims.
 	NominatedNode string `json:"nominatedNode"`
 	Victims       []Name `json:"victims"`
 	// Message is the reason the pod is pending, in the words of the FailedScheduling event.

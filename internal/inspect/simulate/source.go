@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
-// Source is the origin of the state behind a result. Every result has one, so it can be assessed
-// later: its location, time and configuration.
+// Source describes the origin of the state behind a result: its location, time and configuration.
+// Every result has a Source, so that it can be assessed later.
 type Source struct {
 	// From is the place the state was read from: an API server, or files.
 	From string `json:"from"`

@@ -23,7 +23,7 @@ const (
 	marginTop     = 66
 	plotWidth     = pictureWidth - marginLeft - marginRight
 	mostMarks     = 40
-	markRows      = 3 // names of steps stand in rows, where there is room
+	markRows      = 3 // rows for the names of steps
 	markHeight    = 13
 	letterWidth   = 7
 	colourGood    = "#2b7a4b"
@@ -94,7 +94,7 @@ func timeToX(at, until time.Duration) float64 {
 // Marks beyond mostMarks are omitted, because the picture would consist of marks.
 func (s *Simulation) drawMarks(b *bufio.Writer, until time.Duration, height int) {
 	last, drawn := Seconds(-1), 0
-	var ends [markRows]float64 // where the text of each row ends
+	var ends [markRows]float64 // right end of the text in each row
 	for i := range s.Timeline {
 		e := &s.Timeline[i]
 		if !e.Step || e.After == last {

@@ -15,8 +15,8 @@ import (
 // Two scales are in use. The world counts from its beginning, as a [time.Duration]: results show
 // that scale. Objects and the cores have absolute times: start plus that duration.
 type clock struct {
-	start  time.Time     // by the clock of the manifests
-	now    time.Duration // since then
+	start  time.Time     // start of the world, by the manifests' clock
+	now    time.Duration // time since the start
 	agenda agenda.Agenda
 }
 
@@ -32,8 +32,9 @@ func (c *clock) callAt(at time.Duration, do func()) { c.agenda.Add(c.start.Add(m
 func (c *clock) runDue() { c.agenda.RunUntil(c.time(), nil) }
 
 // course determines the next event and runs it. Events at one time happen in a fixed order: the
-// agenda, node health, evictions, and then attempts to place pods, which therefore see all of it.
-// In a cluster these race; here the order is fixed so that two runs of one scenario are identical.
+// agenda, node health, evictions, and finally attempts to place pods, which see all earlier
+// changes. In a cluster these race; here the order is fixed so that two runs of one scenario are
+// identical.
 //
 //	next event = min(agenda, evictions, scheduler's back-offs and waits, node health)
 type course struct {
@@ -45,12 +46,11 @@ type course struct {
 	evictions   *evictions
 	controllers *controllers
 
-	passing func(elapsed time.Duration) // see [World.Watch]; nil: there is no observer
+	passing func(elapsed time.Duration) // see [World.Watch]; nil without an observer
 }
 
-// nextEvent returns the time of the next event. Renewals of Leases do not count as events: they
-// continue forever and change nothing, so otherwise a world with healthy nodes could never become
-// quiet.
+// nextEvent returns the time of the next event. Lease renewals do not count as events: they
+// continue forever and change nothing, and a world with healthy nodes would never become quiet.
 func (t *course) nextEvent() (at time.Duration, ok bool) {
 	at, ok = t.nextDue()
 	if next, there := t.health.nextCall(); there && (ok && next < at || !ok && t.health.isBusy()) {
@@ -79,7 +79,7 @@ func (t *course) nextDue() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// nextChange is nextDue without attempts to place pods: the time of the next spontaneous change.
+// nextChange is nextDue without attempts to place pods.
 func (t *course) nextChange() (at time.Duration, ok bool) {
 	if next, any := t.clock.agenda.Next(); any {
 		at, ok = next.Sub(t.clock.start), true
@@ -90,7 +90,7 @@ func (t *course) nextChange() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Advance lets time pass until the given time since the start: events happen, controllers replace
+// Advance lets time pass until the given time since the start. Events happen, controllers replace
 // departed pods, and all pending pods are tried.
 func (w *World) Advance(until time.Duration) {
 	w.scheduler.trySettled()
@@ -117,7 +117,7 @@ func (t *course) runStep(at time.Duration) {
 		t.passing(t.clock.now)
 	}
 
-	// The cluster's log and the number of decisions reveal changes: a sample for each of the
+	// The cluster's log and the number of decisions reveal changes. A sample for each of the
 	// thousands of Lease renewals would be useless.
 	log := t.scheduler.c.Log.Len()
 	t.clock.runDue()
@@ -139,15 +139,15 @@ func (t *course) runStep(at time.Duration) {
 	}
 }
 
-// OnlyTaints reports whether node health is still working and other activity, such as a drain or
+// OnlyTaints reports whether node health is still working, while other activity, such as a drain or
 // the termination of a pod, has ended. Node health taints nodes at a limited rate, so with many
 // failed nodes this phase may take hours of virtual time.
 func (w *World) OnlyTaints() bool { return w.clock.agenda.Len() == 0 && w.health.isBusy() }
 
 // AdvanceUntilQuiet lets time pass until no events remain, but at most until the given time. It
-// ignores endlessly repeating events: evictions of pods that returned to a node they may not stay
-// on, and of replacements evicted again by their kubelet. It reports whether the world became
-// quiet. Either way, the clock stays at the last event.
+// ignores endlessly repeating events: repeated evictions of pods that return to a tainted node, or
+// of replacements by a kubelet under pressure. It reports whether the world became quiet. In both
+// cases, the clock stays at the last event.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.scheduler.trySettled()
 	for !w.allowed.mustStop() {

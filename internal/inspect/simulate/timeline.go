@@ -18,7 +18,7 @@ type Event struct {
 	// PodPending, PodGroupPending.
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"` // of the pod, or of the pod group
+	Name      string `json:"name,omitempty"` // name of the pod or the pod group
 	Node      string `json:"node,omitempty"`
 	Zone      string `json:"zone,omitempty"`
 	Message   string `json:"message,omitempty"`
@@ -30,14 +30,14 @@ type Event struct {
 // the next one.
 type Sample struct {
 	After Seconds `json:"after"`
-	// Nodes counts all nodes; NotReady those without a True Ready condition in the API; Tainted
-	// those with a taint that repels pods.
+	// Nodes counts all nodes, NotReady counts the nodes without a True Ready condition in the API,
+	// and Tainted counts the nodes with a taint that repels pods.
 	Nodes    int `json:"nodes"`
 	NotReady int `json:"notReady"`
 	Tainted  int `json:"tainted"`
 	Running  int `json:"running"` // pods on nodes
 	Pending  int `json:"pending"`
-	Evicted  int `json:"evicted"` // so far
+	Evicted  int `json:"evicted"` // total so far
 }
 
 // report collects the result. All components write to it, each when it makes a change. The timeline
@@ -45,7 +45,7 @@ type Sample struct {
 type report struct {
 	clock    *clock
 	said     *Simulation
-	timed    bool // time may pass: there is a timeline
+	timed    bool // time may pass, so there is a timeline
 	timeline []Event
 	samples  []Sample
 	// stepping is set while a scenario step runs: events are marked with it.
@@ -53,10 +53,11 @@ type report struct {
 	// touched is set after a change not recorded in the cluster's log, such as the creation of a
 	// pending pod. The next runStep then takes a sample and clears it.
 	touched bool
-	failed  error // an operation of the scenario could not be done, or a decision panicked
+	failed  error // an operation of the scenario failed, or a decision panicked
 }
 
-// addEvent adds an event to the timeline and fills in the time. Without a timeline it does nothing.
+// addEvent adds an event with the current time to the timeline. Without a timeline, it does
+// nothing.
 func (r *report) addEvent(e Event) {
 	if !r.timed {
 		return
@@ -65,9 +66,9 @@ func (r *report) addEvent(e Event) {
 	r.timeline = append(r.timeline, e)
 }
 
-// addDecision adds a decision about the pod to the result, and returns the entry, which the caller
-// may complete until the next one is added; nil for a quiet pod. together means that an event
-// covers the whole group, so the pod itself gets none.
+// addDecision adds a decision about the pod to the result. It returns the entry, which the caller
+// may complete until the next entry is added, or nil for a quiet pod. together means that an event
+// covers the whole group, so addDecision adds none for the pod.
 func (r *report) addDecision(p *pod, said Pod, together bool) *Pod {
 	p.refusal = said.Message
 	if p.quiet {

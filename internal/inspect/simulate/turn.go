@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// Attempts for single pods out of order: the pods ahead of one pod in the queue, so that a request
-// about that pod sees the cluster at its turn, and a pod missing from the queue.
+// Attempts for single pods out of order: for the pods ahead of one pod in the queue, so that a
+// request about that pod sees the cluster at its turn, and for a pod missing from the queue.
 
 // pendingInOrder lists the pending pods eligible for a try, in queue order, without gated pods.
 func (s *scheduler) pendingInOrder() []*cluster.Pod {
@@ -31,8 +31,8 @@ func (s *scheduler) pendingInOrder() []*cluster.Pod {
 }
 
 // untilTurn tries the pods ahead of this one in the queue, or all if it is nil, and leaves the rest
-// pending. It stops at the group of the pod, which is decided together with it, and when the core
-// has no further pod to try now.
+// pending. It stops at the pod's group, which is decided as a whole, and when the core has no
+// further pod to try now.
 func (s *scheduler) untilTurn(p *pod) {
 	s.showCreated()
 	for p != nil && !s.allowed.mustStop() {
@@ -48,12 +48,12 @@ func (s *scheduler) untilTurn(p *pod) {
 	}
 }
 
-// tryAlone tries a pod without preemption. If the pod does not fit, tryAlone removes it again and
+// tryAlone tries a pod without preemption. If the pod does not fit, tryAlone removes it again,
 // returns the reason in the words of the FailedScheduling event as stops, and counts the nodes by
 // reason. stops is empty if the pod has a node. Callers settle the world first, because other
 // pending pods would be tried as well.
 func (s *scheduler) tryAlone(p *pod) (stops string, reasons map[string]int) {
-	// Without preemption: the request concerns free room, not room occupied by possible victims.
+	// Do not preempt: the request concerns free room, not room occupied by possible victims.
 	modest := *p.object
 	modest.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
 	s.addPending(p, &modest)

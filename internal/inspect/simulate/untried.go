@@ -89,7 +89,7 @@ func (s *scheduler) whyUntried(p *pod) (why string, nodes []Node) {
 }
 
 // devicesOf returns the plugin for device claims if the profile runs it at PreEnqueue, or nil. Its
-// gate needs the cluster, so it is not among the profile's Gates.
+// gate needs the cluster, so the profile's Gates omit it.
 func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 	for _, filter := range profile.Filters {
 		if devices, ok := filter.(*plugins.DynamicResources); ok && profile.Has(plugins.PreEnqueue, devices.Name()) {

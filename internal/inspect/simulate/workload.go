@@ -21,16 +21,16 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// workloads holds the objects of controllers that create pods. Type controllers implements the
-// controllers' actions; this type determines the wanted pods.
+// workloads holds the objects of controllers that create pods. It determines the wanted pods; type
+// controllers implements the controllers' actions.
 //
 // A deleted owner is remembered, because its pods may outlive it and must not be recreated. An
 // unknown owner, of a kind that was not read, is assumed to want its pods.
 type workloads struct {
-	scheduler *scheduler           // has them, in its api
-	set       *manifest.Set        // what the world was made from, with its workloads as they were
-	deleted   map[rules.Owner]bool // deleted pods
-	// renewed holds the owners with a changed template: pods of the old one may remain.
+	scheduler *scheduler           // its api holds the workloads
+	set       *manifest.Set        // the world's initial manifests, with the original workloads
+	deleted   map[rules.Owner]bool // deleted owners
+	// renewed holds the owners with a changed template. Pods of the old template may remain.
 	renewed map[rules.Owner]bool
 	// daemons caches the DaemonSets, consulted for every node; listed is set while the cache is
 	// current. It is rebuilt after a workload has changed.
@@ -79,9 +79,9 @@ func (w *workloads) forgetWorkload(l *workload.Workload) {
 }
 
 // isWanted reports whether the pod's controller would recreate it: the controller is neither
-// deleted nor being deleted, has as many replicas if it is a StatefulSet, and has not failed if it
-// is a Job. For other kinds, the caller tracks the number of replicas: a departed pod is replaced,
-// so the number stays the same.
+// deleted nor being deleted, a StatefulSet's replicas include the pod's ordinal, and a Job has not
+// failed. For other kinds, the caller tracks the number of replicas: a departed pod is replaced, so
+// the number stays the same.
 func (w *workloads) isWanted(object *v1.Pod) bool {
 	owner := rules.OwnerOf(object)
 	if owner == (rules.Owner{}) || w.deleted[owner] {
@@ -117,8 +117,8 @@ func (w *workloads) daemonSets() []*appsv1.DaemonSet {
 	return w.daemons
 }
 
-// daemonSet reports whether a DaemonSet exists. For manifests without DaemonSets the result is
-// unknown, because they may be part of a cluster; a whole cluster (set.Whole) is conclusive.
+// daemonSet reports whether a DaemonSet exists. Only a whole cluster (set.Whole) is conclusive: for
+// manifests without DaemonSets the result is unknown, because they may be part of a cluster.
 func (w *workloads) daemonSet(namespace, name string) disruption.Presence {
 	switch {
 	case w.table().Named(rules.DaemonSet, namespace, name) != nil:
@@ -199,8 +199,8 @@ func (c *controllers) dropPod(p *pod, cause Cause, detail string) {
 	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }
 
-// deleteNamed deletes a pod or a workload by TYPE/NAME. A workload's pods are deleted with it, like
-// in kubectl delete, which cascades. An empty namespace means default.
+// deleteNamed deletes a pod or a workload by TYPE/NAME. Like kubectl delete, it deletes a
+// workload's pods as well. An empty namespace means default.
 func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 	kind, name, _ := strings.Cut(op.Object, "/")
 	switch strings.ToLower(kind) {
@@ -225,7 +225,7 @@ func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 		return nil, err
 	}
 	if c.workloads.table().DeploymentOf(l) != nil {
-		for _, p := range c.podsOf(l) { // its Deployment makes the ReplicaSet again, and that its pods
+		for _, p := range c.podsOf(l) { // its Deployment recreates the ReplicaSet, which recreates the pods
 			c.deletePod(p)
 		}
 		return &Done{}, nil
@@ -249,8 +249,8 @@ func isMirror(object *v1.Pod) bool {
 	return mirror
 }
 
-// deleteEnded deletes an ended pod. Only controllers keeping one pod per ordinal or node recreate
-// it: all other controllers replaced it when it ended. The result notes that the deletion frees no
+// deleteEnded deletes an ended pod. Only controllers that keep one pod per ordinal or node recreate
+// it; all other controllers replaced it when it ended. The result notes that the deletion frees no
 // room.
 func (c *controllers) deleteEnded(p *pod) *Done {
 	object := p.object

@@ -17,20 +17,20 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// World is a cluster in virtual time, with the outcome so far. It joins components; each changes
-// only its own state and knows the other components only as connected by newWorld. None of them
-// depends on the World itself, which is the interface for other packages. It is not safe for
-// concurrent use.
+// World is a cluster in virtual time, with the outcome so far. It joins components. Each component
+// changes only its own state, and reaches the other components through the connections made by
+// newWorld. None of them depends on the World itself, which is the interface for other packages. It
+// is not safe for concurrent use.
 //
 // An event propagates as follows. An operation, or the agenda, changes an object in pods, nodes or
-// workloads. That component shows the change to the scheduler's core, which requeues the pods the
-// change may help, and calls the reacting components: node health, the simulated kubelets and
-// controllers, the budgets. Their actions take effect at the same virtual time; pods are tried
-// last, after everything else of that time (see [course]).
+// workloads. That component shows the change to the scheduler's core, which requeues the pods that
+// the change may help. It also calls the reacting components: node health, the simulated kubelets
+// and controllers, and the budgets. Their actions take effect at the same virtual time. Pods are
+// tried last, after everything else of that time (see [course]).
 type World struct {
 	// options are the options the world was opened with, for a twin.
 	options Options
-	origin  manifest.Set // as it was at the beginning, for a twin
+	origin  manifest.Set // initial state, for a twin
 
 	clock   clock
 	report  report
@@ -39,7 +39,7 @@ type World struct {
 	// The API server's objects. c is the scheduler core's own cluster: objects enter it as events
 	// of the core, so queries about pods here match the core's decisions. Only trials, reverted
 	// immediately, change it directly.
-	c         *cluster.Cluster // as decisions see them
+	c         *cluster.Cluster // the core's view
 	pods      pods
 	nodes     nodes
 	workloads workloads
@@ -71,8 +71,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if o.Profiles == nil {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
 	}
-	// Before any use of the grace period, which also distinguishes dead nodes from nodes with a
-	// slow clock.
+	// Set the defaults first: the grace period is used below, and distinguishes dead nodes from
+	// nodes with a slow clock.
 	if o.Health.MonitorPeriod == 0 {
 		o.Health = nodehealth.Defaults()
 	}
@@ -172,7 +172,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		w.nodes.addNode(n)
 	}
 
-	// Last, because it looks the nodes up by name.
+	// Do this last, because it looks up the nodes by name.
 	w.nodes.findDead(set.Leases, clocks, o.Health.MonitorGracePeriod)
 	return w, nil
 }
