@@ -44,7 +44,7 @@ func (o *operations) evictPods(op *Evict) (*Done, error) {
 		switch {
 		case p == nil:
 			return nil, fmt.Errorf("there is no pod %s/%s", namespace, name)
-		case p.Pod == nil || p.Terminating || rules.IsTerminal(p.object) || p.NodeName == "" || isMirror(p.object): // as the API server does
+		case p.Pod == nil || p.Terminating || rules.IsTerminal(p.object) || p.NodeName == "" || isMirror(p.object): // like the API server
 			if deleted, err := o.controllers.deleteNamed(&Delete{Object: "pod/" + name, Namespace: namespace}); err == nil {
 				done.Notes = append(done.Notes, deleted.Notes...)
 			}

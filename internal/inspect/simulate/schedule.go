@@ -76,8 +76,8 @@ type scheduler struct {
 	remove  func(p *cluster.Pod)
 }
 
-// startCore creates the core. MaxWait, which retries long-waiting pods in case an event was lost, is
-// off, because no events are lost here. Unhurried is set, so that attempts for groups are not cut
+// startCore creates the core. MaxWait, which retries long-waiting pods in case an event was lost,
+// is off, because no events are lost here. Unhurried is set, so that attempts for groups are not cut
 // short in favour of other pods.
 func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
