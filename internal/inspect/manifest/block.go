@@ -29,7 +29,7 @@ func parseBlock(t *tree, text string, line int32) bool {
 // blockLine is a line of the document. parseItem modifies text and indent of a line that begins
 // with a dash.
 type blockLine struct {
-	raw    string // as it stands, without the line break
+	raw    string // whole line without the line break
 	text   string // without indentation and trailing space; "" if blank or a comment
 	indent int
 	number int32
@@ -57,7 +57,7 @@ func (p *blockParser) splitLines(text string, number int32) bool {
 	for text != "" {
 		raw, rest, found := strings.Cut(text, "\n")
 		if !found && strings.TrimSpace(raw) != "" {
-			return false // without the last line break some values mean something else
+			return false // the missing last line break may change a value
 		}
 		text = rest
 		raw = strings.TrimSuffix(raw, "\r")
@@ -194,7 +194,7 @@ func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 			return false
 		}
 		if !isDash(line.text) {
-			return true // the next key of the mapping around it, or a fault found there
+			return true // next key of the enclosing mapping, or a fault found there
 		}
 		child := int32(len(p.t.nodes))
 		if !p.parseItem(line, indent, depth) {
@@ -296,7 +296,7 @@ func (p *blockParser) parseLiteral(head, key string, number int32, outer int) bo
 	end, last := begin, begin
 	for ; end < len(p.lines); end++ {
 		line := &p.lines[end]
-		if len(line.raw) == line.indent { // nothing but spaces
+		if len(line.raw) == line.indent { // only spaces
 			// YAML would include some of these spaces in the text.
 			if line.indent > indent {
 				return false

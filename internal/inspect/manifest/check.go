@@ -84,7 +84,7 @@ type checker struct {
 	strict bool
 	// nodes, priorities and runtimes hold the valid targets of references.
 	nodes, priorities, runtimes map[string]bool
-	workloads                   []*schedulingv1beta1.Workload // that groups may refer to
+	workloads                   []*schedulingv1beta1.Workload // Workloads that groups may reference
 	errs                        []*located
 }
 

@@ -43,7 +43,7 @@ type decoder struct {
 type step struct {
 	name  string
 	index int
-	isKey bool // a key of a map, written in brackets
+	isKey bool // key of a map, written in brackets
 }
 
 // problem is a fault of a field.
@@ -112,7 +112,7 @@ type decodeFunc func(d *decoder, n int32, v reflect.Value)
 
 // plans caches the decode function of each type, shared by all decoders: reflection is needed once
 // per process instead of once per object.
-var plans sync.Map // reflect.Type to decodeFunc
+var plans sync.Map // keyed by reflect.Type, holds decodeFuncs
 
 // planOf returns the decode function of a type. It is safe for concurrent use.
 func planOf(typ reflect.Type) decodeFunc {
@@ -208,7 +208,7 @@ func pointerPlan(typ reflect.Type) decodeFunc {
 // decode function.
 type fieldPlan struct {
 	index  []int
-	number int // among the fields of the struct, to find duplicates
+	number int // index among the struct's fields, to find duplicates
 	decode decodeFunc
 }
 

@@ -70,7 +70,7 @@ func TestEveryFieldOfEveryKindIsDecodedAsJSONIs(t *testing.T) {
 func plainTexts(serializer.CodecFactory) []any {
 	return []any{
 		func(entries *[]metav1.ManagedFieldsEntry, c randfill.Continue) { *entries = nil },
-		func(templates *[]schedulingv1beta1.CompositePodGroupTemplate, c randfill.Continue) { *templates = nil }, // they nest
+		func(templates *[]schedulingv1beta1.CompositePodGroupTemplate, c randfill.Continue) { *templates = nil }, // the type is recursive
 		func(raw *runtime.RawExtension, c randfill.Continue) { raw.Raw = []byte(`{"a":[1,"b",null,true]}`) },
 		func(time *metav1.MicroTime, c randfill.Continue) {
 			*time = metav1.NewMicroTime(metav1.Unix(c.Int63n(1e9), 0).Time)

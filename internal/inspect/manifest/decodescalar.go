@@ -71,7 +71,7 @@ func decodeInt(d *decoder, n int32, v reflect.Value) {
 		return
 	}
 	if typ == floatScalar {
-		typ, text = intScalar, formatNumber(text) // 1e3 and 2.0 are whole
+		typ, text = intScalar, formatNumber(text) // 1e3 and 2.0 are integers
 	}
 	// A number beyond 64 bits does not fit in any field.
 	value, isInt := int64(0), false

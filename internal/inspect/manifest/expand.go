@@ -86,12 +86,12 @@ func (s *Set) defaultReplicas() {
 type expansion struct {
 	set     *Set
 	rng     *rand.Rand
-	names   map[types.NamespacedName]bool // of all pods, old and new
-	byOwner map[rules.Owner][]*v1.Pod     // the input's pods, by their controller
+	names   map[types.NamespacedName]bool // names of all pods, old and new
+	byOwner map[rules.Owner][]*v1.Pod     // input's pods by controller
 	// byName indexes them by kind and name, for workloads from hand-written files without a UID.
 	byName map[ownerName][]*v1.Pod
-	made   []madePod        // the new pods
-	gone   map[*v1.Pod]bool // the input's pods that their controllers delete
+	made   []madePod        // new pods
+	gone   map[*v1.Pod]bool // input's pods deleted by their controllers
 }
 
 // ownerName is a controller by kind, namespace and name.
@@ -143,7 +143,7 @@ func adopt(object metav1.Object, uid types.UID) {
 // content is implementation-defined.
 func uidOf(kind string, object metav1.Object) types.UID {
 	sum := sha256.Sum256([]byte(kind + "/" + object.GetNamespace() + "/" + object.GetName()))
-	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
+	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // UUID version 8
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 

@@ -189,7 +189,7 @@ func groupName(workload, template string) string {
 	sum.Write([]byte(workload + template))
 	hash := rand.SafeEncodeString(fmt.Sprint(sum.Sum32()))
 	room := validation.DNS1123SubdomainMaxLength - len(hash) - 2
-	if half := room / 2; len(workload)+len(template) > room { // the longer one gets what the shorter one leaves
+	if half := room / 2; len(workload)+len(template) > room { // the longer part gets the room left by the shorter one
 		switch {
 		case len(workload) <= half:
 			template = template[:room-len(workload)]

@@ -81,11 +81,11 @@ type converter struct {
 	t *tree
 	// base is added to the library's lines, which are counted from 1.
 	base int32
-	last int32 // of the text; the library also counts breaks that no editor shows
-	at   int32 // the line being converted
+	last int32 // last line of the text; the library also counts Unicode's line breaks
+	at   int32 // line of the value being converted
 
-	repeats int // how many may still follow
-	inAlias int // how many aliases the value being converted is in
+	repeats int // remaining number of repetitions
+	inAlias int // number of aliases around the value being converted
 }
 
 var errRepeats = errors.New("aliases (*name, <<) repeat too much: write the values out, or split the document")

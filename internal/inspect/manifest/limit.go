@@ -77,7 +77,7 @@ func (s *Set) listDemands() (list []demand) {
 	}
 	add := func(kind string, i int, meta *metav1.ObjectMeta, wants *int32) {
 		if wants == nil {
-			return // one
+			return // the default is one
 		}
 		// A workload without a UID is from a hand-written file; all its pods count as missing.
 		has := 0
@@ -105,7 +105,7 @@ func (s *Set) listDemands() (list []demand) {
 		// A ReplicaSet of a Deployment cannot be settled separately: the Deployment's number must
 		// decrease with it.
 		alone := last.settle
-		last.settle = func() { // or the Deployment would want the difference
+		last.settle = func() { // otherwise the Deployment would demand the difference
 			before := *rs.Spec.Replicas
 			alone()
 			*of.Spec.Replicas -= min(*of.Spec.Replicas, before-*rs.Spec.Replicas)

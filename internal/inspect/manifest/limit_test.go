@@ -39,7 +39,7 @@ func TestSumsOfReplicasAreBounded(t *testing.T) {
 		}
 		warned := 5
 		if replicas < workload.Most {
-			warned = 4 // one of them is made
+			warned = 4 // one of the five workloads is expanded
 		}
 		if len(set.Warnings) != warned || replicas > workload.Most && !strings.Contains(strings.Join(set.Warnings, "\n"), "Deployment t/huge is left with the pods that it has") {
 			t.Errorf("%d replicas: %d warnings, want %d: %q", replicas, len(set.Warnings), warned, set.Warnings)

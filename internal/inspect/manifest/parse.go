@@ -22,10 +22,10 @@ type found struct {
 	object   metav1.Object
 	place    place
 	ignored  string
-	text     []byte // of an ignored NodePool
-	name     string // for messages, where the line does not identify the object
+	text     []byte // text of an ignored NodePool
+	name     string // name of the object in messages, if the line is ambiguous
 	problems []problem
-	unknown  []problem // fields to warn of
+	unknown  []problem // fields that cause warnings
 }
 
 // parser turns chunks into objects: text -> tree -> object -> defaults and validation. It is not

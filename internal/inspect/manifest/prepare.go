@@ -176,7 +176,7 @@ func prepareStatefulSet(set *appsv1.StatefulSet) field.ErrorList {
 	set.Spec.PodManagementPolicy = cmp.Or(set.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	for i := range set.Spec.VolumeClaimTemplates {
 		claim := &set.Spec.VolumeClaimTemplates[i]
-		claim.TypeMeta = metav1.TypeMeta{} // which the API server ignores
+		claim.TypeMeta = metav1.TypeMeta{} // the API server ignores it
 		workload.CompleteClaim(claim)
 	}
 	return checkWorkload(&set.ObjectMeta, set.Spec.Replicas, set.Spec.Selector, &set.Spec.Template)

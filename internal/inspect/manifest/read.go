@@ -174,7 +174,7 @@ type reader struct {
 	options  Options
 	set      *Set
 	errs     Errors
-	more     int // errors beyond maxErrors
+	more     int // number of errors beyond maxErrors
 	warnings warnings
 }
 
@@ -212,7 +212,7 @@ func (r *reader) addError(e *Error) {
 // chunks, one worker consumes them and fills found. found is complete once ready is closed.
 type batch struct {
 	file   int32
-	order  int32 // of the first chunk
+	order  int32 // order of the first chunk
 	chunks []chunk
 	found  []found
 	ready  chan struct{}
@@ -263,7 +263,7 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 	}
 	running.Wait()
 	if len(r.errs) > 0 {
-		return nil // the errors in the input come first
+		return nil // errors in the input take precedence
 	}
 	return failed
 }

@@ -110,7 +110,7 @@ func BenchmarkReadOtherwise(b *testing.B) {
 }
 
 func TestTheFormDoesNotMatter(t *testing.T) {
-	const pods = 300 // more than a batch
+	const pods = 300 // more than one batch
 	var want []*v1.Pod
 	forms := otherForms(t, pods)
 	for _, name := range slices.Sorted(maps.Keys(forms)) {

@@ -87,7 +87,7 @@ func resolveNumber(text string) scalarType {
 		return floatScalar
 	}
 	if strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEFxXoOpP+-._", r) }) >= 0 {
-		return stringScalar // most strings that begin with a digit: 100m, 1Gi, times
+		return stringScalar // such as 100m, 1Gi, times
 	}
 	// Test before the numbers: 2006-01-02 has only digits and dashes.
 	if isDate(text) {

@@ -19,7 +19,7 @@ type chunk struct {
 	text string
 	line int32
 	json bool
-	item bool // of a List; in YAML the text is then a sequence of one
+	item bool // item of a List; in YAML the text is then a sequence of one
 	// head is the text before the items of that List. Only there does a PodList declare its items
 	// to be pods.
 	head string
@@ -83,12 +83,12 @@ type yamlSplitter struct {
 
 	// buf is the object being collected, and start the number of its first line.
 	buf    []byte
-	head   string // of a List: what stands before its items
-	start  int32  // line of buf
+	head   string // text before the items of a List
+	start  int32  // first line of buf
 	line   int32  // current line
-	blank  bool   // nothing but white space and comments in buf
+	blank  bool   // buf has only white space and comments
 	inList bool
-	dash   int // indentation of the items' dashes, -1 before the first
+	dash   int // indentation of the items' dashes; -1 before the first item
 }
 
 // splitYAML cuts the stream to its end. The last line may lack its line break.
@@ -155,7 +155,7 @@ func (s *yamlSplitter) takeLine(text []byte) error {
 // that the object's line is its first line of content.
 func (s *yamlSplitter) addLine(text, content []byte) {
 	if s.blank && (len(content) == 0 || content[0] == '#') {
-		return // nothing yet
+		return // empty so far
 	}
 	if s.blank {
 		s.blank, s.start = false, s.line
@@ -235,7 +235,7 @@ type jsonSplitter struct {
 	start int32
 	buf   []byte
 	depth int
-	word  []byte // the last string at depth 1
+	word  []byte // last string at depth 1
 	// items is set while the array under "items" is open: its elements are at depth 2. wasList is
 	// set until the end of the enclosing object.
 	items, wasList bool

@@ -24,9 +24,9 @@ func (e *expansion) statefulSets() {
 			continue
 		}
 		w := expanded{workload.Of(set), e.set.places["StatefulSet"][i]}
-		for _, pod := range e.ownedPods(w) { // a pod's name shows whether it exists
+		for _, pod := range e.ownedPods(w) { // pods are identified by name
 			if rules.IsTerminal(pod) && !rules.IsTerminating(pod) && len(pod.Finalizers) == 0 {
-				e.removePod(pod) // the controller deletes it, and makes it again under its name
+				e.removePod(pod) // the controller deletes it and recreates it under its name
 			}
 		}
 		// Create the lowest missing ordinals: pods are identified by name, whatever created them.

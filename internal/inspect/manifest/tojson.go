@@ -52,7 +52,7 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 // appendString appends a text as a JSON string.
 func appendString(out []byte, text string) []byte {
 	quoted, err := json.Marshal(text)
-	if err != nil { // a string always marshals
+	if err != nil { // unreachable: a string always marshals
 		return append(out, `""`...)
 	}
 	return append(out, quoted...)

@@ -33,10 +33,10 @@ const (
 // value.
 type node struct {
 	kind   nodeKind
-	quoted bool   // a scalar in quotes or a block: a string, whatever it looks like
-	line   int32  // where the value, or the key before it, stands in the file
-	key    string // in a mapping
-	text   string // of a scalar
+	quoted bool   // scalar in quotes or a block, always a string
+	line   int32  // line of the value, or of its key
+	key    string // key within a mapping
+	text   string // text of a scalar
 	first  int32
 	next   int32
 }

@@ -38,7 +38,7 @@ func Merge(was, manifest metav1.Object) (merged, before metav1.Object, err error
 	merged = reflect.New(reflect.TypeOf(was).Elem()).Interface().(metav1.Object)
 	last := []byte(was.GetAnnotations()[v1.LastAppliedConfigAnnotation])
 	switch was.(type) {
-	case *v1.Pod, *v1.PersistentVolumeClaim, *v1.PersistentVolume, *batchv1.Job: // completed meanwhile
+	case *v1.Pod, *v1.PersistentVolumeClaim, *v1.PersistentVolume, *batchv1.Job: // these were completed meanwhile
 	default:
 		if len(last) == 0 && was.GetResourceVersion() == "" {
 			last = texts[0]
@@ -57,14 +57,14 @@ func Merge(was, manifest metav1.Object) (merged, before metav1.Object, err error
 		err = json.Unmarshal(text, merged)
 	}
 	if p, ok := merged.(*v1.Pod); ok && len(last) == 0 {
-		p.Spec.SchedulingGates = manifest.(*v1.Pod).Spec.SchedulingGates // the client that removes one names the others
+		p.Spec.SchedulingGates = manifest.(*v1.Pod).Spec.SchedulingGates // a client that removes a gate lists the remaining ones
 	}
 	if p, ok := merged.(*v1.Pod); ok && err == nil {
 		keepPullPolicies(p.Spec.Containers, was.(*v1.Pod).Spec.Containers)
 		keepPullPolicies(p.Spec.InitContainers, was.(*v1.Pod).Spec.InitContainers)
 	}
 	for _, object := range []metav1.Object{merged, before} {
-		byType[reflect.TypeOf(object).Elem()].prepare(object) // its faults are known, or the server's
+		byType[reflect.TypeOf(object).Elem()].prepare(object) // the faults are known, or the server's
 	}
 	return merged, before, err
 }

@@ -18,14 +18,14 @@ func inUTF8(reader *bufio.Reader) *bufio.Reader {
 	if len(ahead) < 2 {
 		return reader
 	}
-	var low, high int // where a unit has its low and its high byte
+	var low, high int // positions of a unit's low and high byte
 	marked := false
 	switch first, second := ahead[0], ahead[1]; {
 	case first == 0xff && second == 0xfe:
 		low, high, marked = 0, 1, true
 	case first == 0xfe && second == 0xff:
 		low, high, marked = 1, 0, true
-	case first != 0 && second == 0: // a manifest begins with an ASCII character
+	case first != 0 && second == 0: // little-endian: a manifest begins with an ASCII character
 		low, high = 0, 1
 	// Big-endian without a mark.
 	case first == 0 && second != 0:
@@ -34,7 +34,7 @@ func inUTF8(reader *bufio.Reader) *bufio.Reader {
 		return reader
 	}
 	if marked {
-		_, _ = reader.Discard(2) // which Peek has shown to be there
+		_, _ = reader.Discard(2) // cannot fail: Peek has read these bytes
 	}
 	return bufio.NewReaderSize(&utf16Reader{input: reader, low: low, high: high}, 1<<16)
 }
@@ -43,7 +43,7 @@ func inUTF8(reader *bufio.Reader) *bufio.Reader {
 type utf16Reader struct {
 	input     *bufio.Reader
 	low, high int
-	rest      []byte // of the last rune, in UTF-8
+	rest      []byte // rest of the last rune, in UTF-8
 }
 
 // Read implements io.Reader.
@@ -82,7 +82,7 @@ func (r *utf16Reader) readUnit() (rune, error) {
 	var bytes [2]byte
 	if _, err := io.ReadFull(r.input, bytes[:]); err != nil {
 		if err == io.ErrUnexpectedEOF {
-			return utf8.RuneError, nil // half a unit, and then the end
+			return utf8.RuneError, nil // half a unit at the end of the file
 		}
 		return 0, err
 	}

@@ -29,9 +29,9 @@ type place struct {
 // order. Pods of an item are equivalent to the packing, but not to the constraints of pods. A pod
 // without an allowed place gets no turn.
 //
-// d.order begins with the pods that spread; each takes the first place its constraints allow, and
-// counts for those after it. The engine tries a pod without a place on any node, after all pods
-// with one.
+// d.order begins with the pods that spread. Each of them takes the first place its constraints
+// allow, and then counts for later pods. The engine tries a pod without a place on any node, after
+// all pods with a place.
 func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]simulate.Turn {
 	counts := d.spreads
 	// Choosing zones counted tentative choices. From here on only placed and assigned pods count.

@@ -22,15 +22,15 @@ import (
 
 // Catalog holds the nodes available for purchase.
 //
-// Offers are sorted by price once the catalog is read. Much relies on that: of offers equivalent to
-// pods, the first is the cheapest.
+// Offers are sorted by price once the catalog is read, and much code relies on the order: the first
+// of several offers equivalent to pods is the cheapest.
 type Catalog struct {
 	Offers []Offer
 	Pools  []Pool
-	// Notes list parts of the input that are not offered.
+	// Notes lists parts of the input that are not offered.
 	Notes []string
-	// types are the instance types of a catalog without NodePools, until complete finds these
-	// elsewhere; paths are its files, for errors.
+	// types holds the instance types of a catalog without NodePools, until complete finds NodePools
+	// elsewhere; paths holds its files, for errors.
 	types []*instanceType
 	paths []string
 }
@@ -39,16 +39,16 @@ type Catalog struct {
 // type in a NodePool, or a template. Three NodePools allowing the same instance types offer each of
 // them three times.
 type Offer struct {
-	Pool         string // the NodePool or node group; the template's name if there is neither
+	Pool         string // NodePool or node group; for neither, the template's name
 	Type         string
 	Zone         string
 	CapacityType string
-	Price        float64 // an hour
+	Price        float64 // per hour
 	// Node is a sample of such a node, without a name, with the labels, taints and allocatable
 	// resources visible to pods. It is never modified: nodes are copies.
 	Node *v1.Node
 	// Most is the maximum number of such nodes, including existing ones; 0 means unlimited. Least
-	// is the minimum number if there is any. Method has decides which nodes count.
+	// is the minimum number, if any. The method has decides which nodes count.
 	Most, Least int
 	// pool is the index of the NodePool in Catalog.Pools; -1 for a template.
 	pool int
@@ -67,12 +67,12 @@ type Pool struct {
 // document is one document of a file.
 type document struct {
 	file, text string
-	from       int // lines of the file that precede it
+	from       int // number of preceding lines in the file
 }
 
-// decode decodes the document. Errors contain line numbers of the file: on an error, it decodes the
-// document again behind as many empty lines as precede it. It does so only then, since files have
-// many documents.
+// decode decodes the document. On an error, it decodes the document again behind as many empty
+// lines as precede it, so that errors contain line numbers of the file. It does so only on an
+// error, since files have many documents.
 func (d document) decode(into any) error {
 	if d.isPlainJSON(into) {
 		return nil
@@ -83,9 +83,9 @@ func (d document) decode(into any) error {
 	return manifest.Decode(d.file, []byte(strings.Repeat("\n", d.from)+d.text), into)
 }
 
-// isPlainJSON decodes well-formed JSON, because catalogs of clouds contain a megabyte of it. Faulty
-// JSON and YAML are left to the reader that reports each fault. On a fault, it clears the partial
-// result, so the other reader starts from zero.
+// isPlainJSON decodes well-formed JSON fast, because catalogs of clouds contain a megabyte of it.
+// For YAML and faulty JSON it clears the partial result and returns false; the other reader then
+// reports each fault.
 func (d document) isPlainJSON(into any) bool {
 	if text := strings.TrimSpace(d.text); !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
 		return false
@@ -117,10 +117,10 @@ func ReadCatalog(paths []string, stdin io.Reader) (*Catalog, error) {
 // first.
 const mostFaults = 10
 
-// assemble builds a catalog from the documents of some paths.
+// assemble builds a catalog from the documents of some paths. The paths appear in errors.
 //
 // NodePools and instance types may be in different files, in any order: they are combined once all
-// are read. paths appear in errors.
+// are read.
 func assemble(documents []document, paths []string) (*Catalog, error) {
 	c := &Catalog{}
 	var pools []*nodePool
@@ -139,7 +139,7 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 		return nil, errors.Join(faults...)
 	}
 	switch {
-	// Each is useless without the other: a NodePool contains no sizes, and an instance type no
+	// Neither is useful without the other: a NodePool contains no sizes, and an instance type no
 	// limits or labels.
 	case len(pools) > 0 && len(types) == 0:
 		return nil, fmt.Errorf("%s: NodePools and no instance types: name the file that has them, too, as Karpenter's "+
@@ -151,7 +151,7 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 	return c, c.finish(pools, types, paths)
 }
 
-// complete gives a catalog without NodePools those of the cluster or its manifests.
+// complete adds the NodePools of the cluster or its manifests to a catalog without NodePools.
 func (c *Catalog) complete(found []manifest.Document) error {
 	if len(c.types) == 0 {
 		return nil
@@ -287,7 +287,7 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 			return err
 		}
 		return c.addTemplate(d.file, node)
-	case "List": // as the cluster autoscaler's kwok provider has its templates
+	case "List": // the format of templates of the cluster autoscaler's kwok provider
 		list := &v1.NodeList{}
 		if err := d.decode(list); err != nil {
 			return err

@@ -29,58 +29,59 @@ import (
 //	40 instance types in 3 zones                                           -> 3 kinds, 120 bins
 type demand struct {
 	world *simulate.World
-	// kinds groups the offers that pods can distinguish by anything but size; each holds the offer
-	// with the most room.
+	// kinds groups the offers that differ, to pods, only in size; each kind holds the offer with
+	// the most room.
 	kinds  []*kind
 	kindOf []int // by offer
 	offers []Offer
 	// rooms and sizes are by resource, in the order of names: CPU, memory, pods, then other
 	// requested resources.
-	rooms   [][]int64 // by offer: the rest for pods, next to the pods of DaemonSets
+	rooms   [][]int64 // by offer: the room for pods, excluding DaemonSet pods
 	names   []v1.ResourceName
 	items   []*item
 	problem *packing.Problem
 	// helpless lists the pods that fit no offer, with the reason.
 	helpless []Waiting
 	// trials are by kind, and are in the cluster only while read is running.
-	trials   []*cluster.Node // one of each kind, in the cluster for a moment
+	trials   []*cluster.Node // one node of each kind, temporarily in the cluster
 	free     map[types.UID]*free
 	spreads  *spreads
-	cautious bool           // pods that spread over nodes are also kept apart by the packing
+	cautious bool           // the packing also keeps pods spread over nodes apart
 	order    []*cluster.Pod // the pods in the order of attempts
-	distinct []bool         // by offer: no cheaper one is the same to pods
-	// kept maps pods of groups to existing nodes with room for them. limit sets the remaining
-	// numbers of bins in a problem, after those already bought and some more.
+	distinct []bool         // by offer: no cheaper offer is equivalent to pods
+	// kept maps pods of groups to existing nodes with room for them. limit sets a problem's limits
+	// to the remaining numbers of bins, after the bins already bought and the given additional
+	// ones.
 	kept  map[types.UID]*v1.Node
 	limit func(p *packing.Problem, also []int)
 	// steady is set to exclude spot.
 	steady bool
 }
 
-// kind is a set of offers equivalent to pods, apart from size. largest is the offer representing
-// the kind to the engine: suitability for a pod, apart from size, is the same for all of them.
-// daemons holds the DaemonSets' requests on it.
+// kind is a set of offers that are equivalent to pods, apart from size. largest represents the kind
+// to the engine: apart from size, all offers of the kind suit the same pods. daemons holds the
+// DaemonSets' requests on it.
 type kind struct {
-	labels  map[string]string // labels that pods can distinguish
+	labels  map[string]string // labels distinguishable by pods
 	largest int
 	weight  int32
 	daemons cluster.Resources
 }
 
-// item is a number of pods equivalent to the packing. size is by resource, kinds are indexes in
-// demand.kinds, sorted or not, but the same for equivalent pods.
+// item is a number of pods equivalent to the packing. size is by resource. kinds are indexes in
+// demand.kinds, in any order, but the same order for equivalent pods.
 //
-// Pods are in the order of their turns. assign relies on it: the first of them are placed first.
+// Pods are in the order of their turns, and assign places them in that order.
 type item struct {
 	pods  []*cluster.Pod
 	size  []int64
 	kinds []int
-	apart []string // keys of the groups of which a node holds few
+	apart []string // keys of groups with a maximum number per node
 }
 
-// free is a pod's input to the bound: its size and all offers it may use. It ignores everything
-// chosen in advance by a plan (a zone, a pool's weight), since a bound must hold for all plans.
-// bins are indexes of offers.
+// free is a pod's input to the bound: its size and all offers it may use. It ignores all choices
+// made in advance by a plan (a zone, a pool's weight), since a bound must hold for all plans. bins
+// are indexes of offers.
 type free struct {
 	size  []int64
 	bins  []int
@@ -98,8 +99,8 @@ type Waiting struct {
 // distinguish nodes.
 //
 // Fewer keys mean fewer kinds for the engine to evaluate: a catalog has thousands of offers, and
-// often only zone and architecture matter to pods. The host name does not count, since each new
-// node has a unique one.
+// often only zone and architecture matter to pods. The host name does not count, since it is
+// different on each new node.
 //
 //	a pod with nodeSelector {arch: arm64} and a spread over zones   -> arch, zone
 func distinguishingKeys(w *simulate.World, pods []*cluster.Pod) map[string]bool {
@@ -196,7 +197,7 @@ func larger(a, b *v1.Node) bool {
 }
 
 // measure determines the relevant resources and the offers' room. An offer's room is the part left
-// for pods after those of DaemonSets, present on each node.
+// for pods by the DaemonSet pods on each node.
 func (d *demand) measure(pods []*cluster.Pod) {
 	d.names = []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods}
 	more := map[v1.ResourceName]bool{}
@@ -231,7 +232,7 @@ func (d *demand) measure(pods []*cluster.Pod) {
 		for _, room := range d.rooms[i] {
 			key = strconv.AppendInt(append(key, ' '), room, 10)
 		}
-		d.distinct = append(d.distinct, !same[string(key)]) // the cheaper is first
+		d.distinct = append(d.distinct, !same[string(key)]) // the cheaper offer is first
 		same[string(key)] = true
 	}
 }
@@ -259,7 +260,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 	})
 	d.order = pods
 	// Evaluate all pods before choosing any zone, since choosing counts unplaced pods.
-	takes, taken := d.takers(), make([][]int, len(pods)) // before what is chosen here counts
+	takes, taken := d.takers(), make([][]int, len(pods)) // evaluate first, because the steps below count unplaced pods
 	for i, p := range pods {
 		why := ""
 		if taken[i], why = takes(p); why != "" {
@@ -278,7 +279,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 	// Groups before zones: they must be in one domain, even at the expense of an even spread.
 	d.confine(taken)
 	zones := newZones(d)
-	// Pods choose zones in the order of their turns, each with those before it counted.
+	// Choose zones in the order of the pods' turns; each choice counts the earlier ones.
 	for i, p := range pods {
 		kinds := taken[i]
 		if len(kinds) == 0 || d.kept[p.UID] != nil {
@@ -286,7 +287,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 		}
 		size, apart := d.sizeOf(p), apartOf(p.Class)
 		own := apart
-		// In later rounds there are few pods, and the engine has refused a placement of the
+		// Later rounds have few pods, which the engine rejected at the places chosen by the
 		// packing, so keeping them apart costs little.
 		if d.cautious {
 			own = append(own, d.spreads.apartOf(p.Class)...)
@@ -317,8 +318,8 @@ func merged(items []*item) (list []*item) {
 	return list
 }
 
-// freed returns a pod's input to the bound, shared by equivalent pods. The bound's program has an
-// item for each, so there must be few.
+// freed returns a pod's input to the bound, shared by equivalent pods: the bound's program has one
+// item for each input, so there must be few inputs.
 func (d *demand) freed(known map[string]*free, size []int64, kinds []int, apart []string) *free {
 	key := fmt.Sprint(size, kinds, apart)
 	f := known[key]
@@ -334,8 +335,8 @@ func (d *demand) freed(known map[string]*free, size []int64, kinds []int, apart 
 	return f
 }
 
-// heaviest returns the kinds of the pools with the greatest weight. Like in Karpenter, the rest are
-// used only after these are exhausted. A NodePool without a weight has 0.
+// heaviest returns the kinds of the pools with the greatest weight. Like in Karpenter, other pools
+// are used only when these are exhausted. A NodePool without a weight has 0.
 func (d *demand) heaviest(kinds []int) []int {
 	most := int32(-1)
 	for _, k := range kinds {
@@ -346,15 +347,15 @@ func (d *demand) heaviest(kinds []int) []int {
 
 // numbers builds the packing's problem, without limits.
 //
-// Of offers equivalent to pods, an item's bins contain only the cheapest. An offer in limited
-// number does not represent any other.
+// If several offers are equivalent to pods, an item's bins contain only the cheapest of them. An
+// offer limited in number does not represent any other.
 func (d *demand) numbers(items []*item) *packing.Problem {
 	p := &packing.Problem{}
 	offersOfKind := make([][]int, len(d.kinds))
 	same := map[string]bool{}
 	for i, o := range d.offers {
 		p.Bins = append(p.Bins, packing.Bin{Room: d.rooms[i], Price: o.Price, Most: o.Most})
-		key := fmt.Sprint(d.kindOf[i], d.rooms[i], o.pool, o.Most > 0) // the cheaper is first
+		key := fmt.Sprint(d.kindOf[i], d.rooms[i], o.pool, o.Most > 0) // the cheaper offer is first
 		if o.Most > 0 || !same[key] {
 			same[key] = true
 			offersOfKind[d.kindOf[i]] = append(offersOfKind[d.kindOf[i]], i)

@@ -29,8 +29,8 @@ func podsOf(n *cluster.Node) []string {
 	return list
 }
 
-// dropEmpty removes nodes without pods. Numbers sometimes buy a node for pods that the engine
-// places elsewhere. The plan then excludes its cost.
+// dropEmpty removes nodes without pods, and excludes their cost from the plan. The packing
+// sometimes buys a node for pods that the engine places elsewhere.
 func (m *maker) dropEmpty() {
 	p := m.plan
 	kept := p.Nodes[:0]
@@ -74,16 +74,16 @@ func (m *maker) finish() {
 	for _, f := range m.w.Each() {
 		if f.Pod != nil && f.Pod.NodeName == "" {
 			name := simulate.Name{Namespace: f.Object.Namespace, Name: f.Object.Name}
-			// The first known reason, in this order: no node of the catalog, the limits of pools,
-			// admission, a gate, or the scheduler's own.
+			// Use the first known reason, in this order: the catalog has no node for the pod, the
+			// limits of pools, admission, a gate, or the scheduler's own reason.
 			p.Pending = append(p.Pending, Waiting{name.Namespace, name.Name, cmp.Or(m.why[name], f.Refused, m.w.Gate(f.Pod), f.Message)})
 		}
 	}
 	m.bound()
 }
 
-// bound computes the minimum cost for the pods on the new nodes, ignoring limits, weights and
-// advance choices, which bind only a plan.
+// bound computes the minimum cost for the pods on the new nodes. It ignores limits, weights and
+// choices made in advance, which restrict only a plan.
 //
 // It covers the pods with a node in the plan: pods that cannot run cost nothing. Factors unknown to
 // the bound make it lower, never wrong: a plan may be closer to the optimum than reported.
@@ -102,7 +102,7 @@ func (m *maker) bound() {
 		// Count pods on their actual nodes, not their planned ones.
 		for _, pod := range m.w.Cluster().Node(n.Name).Pods {
 			f := m.free[pod.UID]
-			// A DaemonSet pod, or one not pending when the plan began.
+			// This is a DaemonSet pod, or a pod that was not pending when the plan began.
 			if f == nil {
 				continue
 			}

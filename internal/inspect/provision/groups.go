@@ -20,7 +20,7 @@ import (
 type band struct {
 	group *groups.Group
 	key   string
-	fixed string // the domain of groups with a node
+	fixed string // domain of a group with running pods
 	pods  []int  // positions in demand.order
 }
 
@@ -57,14 +57,14 @@ func (d *demand) bands() (list []*band) {
 }
 
 // confine restricts the pods of each group to the kinds of nodes of one domain: the cheapest domain
-// that takes all of them. It uses room on existing nodes of the domain first.
+// with room for all of them. It uses room on existing nodes of the domain first.
 //
 // taken holds the suitable kinds of each pod, in order, and is modified. Groups are housed one
-// after the other: an earlier group gets the cheapest domain, even if a later one needs it more. If
-// no domain takes a whole group, its pods are helpless, since a part of them would not be
+// after the other: an earlier group gets the cheapest domain, even if a later group needs it more.
+// If no domain takes a whole group, its pods are helpless, since a part of the group would not be
 // scheduled.
 func (d *demand) confine(taken [][]int) {
-	spent := make([]int, len(d.offers)) // by offer: the demand of earlier groups for scarce ones
+	spent := make([]int, len(d.offers)) // by offer: nodes of limited offers used by earlier groups
 	for _, b := range d.bands() {
 		var best *housing
 		for _, domain := range d.domainsOf(b, taken) {
@@ -91,7 +91,7 @@ func (d *demand) confine(taken [][]int) {
 				d.kept[d.order[i].UID] = node.Object()
 			}
 		}
-		// The nodes are not bought yet, but offers in limited number must be reserved for this
+		// The nodes are not bought yet, but nodes of limited offers must be reserved for this
 		// group.
 		for _, bin := range best.bins {
 			spent[bin.Bin]++
@@ -124,7 +124,7 @@ func (d *demand) domainsOf(b *band, taken [][]int) (list []string) {
 // It is a trial: it reserves nothing until confine chooses it.
 type housing struct {
 	kinds [][]int         // by pod of the band: the kinds for pods that need a new node
-	nodes []*cluster.Node // by pod: the node that has room
+	nodes []*cluster.Node // by pod of the band: the existing node with room
 	bins  []packing.Bought
 	cost  float64
 }
@@ -148,12 +148,12 @@ func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *hous
 				h.kinds[at] = append(h.kinds[at], k)
 			}
 		}
-		// One pod without a place rules the domain out for all of them.
+		// A single pod without a place rules out the domain for the whole group.
 		if len(h.kinds[at]) == 0 {
 			return nil
 		}
-		// The remaining pods need new nodes. A packing with little effort (24 rounds) estimates the
-		// price. The plan packs all items again together.
+		// The remaining pods need new nodes. A quick packing (24 rounds) estimates the price; the
+		// plan later packs all items together.
 		items = append(items, &item{pods: []*cluster.Pod{p}, size: size, kinds: h.kinds[at], apart: apartOf(p.Class)})
 	}
 	if len(items) == 0 {

@@ -68,7 +68,7 @@ func (t *instanceType) check() error {
 	return nil
 }
 
-// nodePool is Karpenter's NodePool, as far as it determines the possible nodes. The remaining
+// nodePool is the part of Karpenter's NodePool that determines the possible nodes. The remaining
 // fields exist only to be accepted.
 type nodePool struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -77,14 +77,15 @@ type nodePool struct {
 	Status            any          `json:"status,omitempty"`
 }
 
-// nodePoolSpec holds the limits of a pool. Disruption concerns running nodes and is only accepted.
+// nodePoolSpec holds the limits of a pool. Disruption concerns running nodes; it is accepted and
+// ignored.
 type nodePoolSpec struct {
 	Template   nodeClaimTemplate `json:"template"`
 	Disruption any               `json:"disruption,omitempty"`
 	// Limits are by resource, with "nodes" for their number. Karpenter applies them to existing
 	// nodes plus those it creates.
 	Limits v1.ResourceList `json:"limits,omitempty"`
-	// nil is 0. Of several pools, the ones with the greatest weight are used first.
+	// A nil weight is 0. Pools with the greatest weight are used first.
 	Weight *int32 `json:"weight,omitempty"`
 	// Replicas is set for a pool of a fixed size.
 	Replicas *int64 `json:"replicas,omitempty"`
@@ -248,8 +249,8 @@ func shortOfValues(p *nodePool, offers []Offer) string {
 //	a pool for zones a and b, a type with an offering in zone a and one in b
 //	-> one offer of each offering; if an offering does not name its zone, one for each zone of the pool
 //
-// The pool's requirements are checked for each choice of labels at the end, so it may drop choices
-// again.
+// The pool's requirements are checked for each choice of labels at the end, and choices that
+// violate them are dropped.
 func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer) {
 	labels := map[string]string{
 		v1.LabelInstanceTypeStable: t.Name, v1.LabelArchStable: t.Architecture, nodePoolLabel: p.Name,

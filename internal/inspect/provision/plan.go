@@ -30,7 +30,7 @@ type Options struct {
 	// Progress, if set, receives progress messages.
 	Progress func(words string)
 
-	leaving map[string]bool // nodes that will be gone, and do not count to the share of spot
+	leaving map[string]bool // nodes that will be removed, and do not count for the share of spot
 }
 
 // hoursOfMonth is the number of hours in the clouds' billing month: 365 days of 24 hours, divided
@@ -64,8 +64,9 @@ type Plan struct {
 	catalog *Catalog
 }
 
-// mostRounds limits the number of purchases. The first one is for all pods, later ones for pods the
-// numbers misjudged. A round that helps no pod ends it earlier.
+// mostRounds limits the number of purchases. The first purchase is for all pods, and later
+// purchases are for pods the packing misjudged. A round that helps no pod ends the planning
+// earlier.
 const mostRounds = 20
 
 // Make plans nodes for the pending pods of the world. It adds them to the world, and the pods to
@@ -97,7 +98,7 @@ func (m *maker) make() (*Plan, error) {
 		m.buyInShares(pods)
 	}
 	m.buyFor(m.pending())
-	m.w.Settle() // what no node was bought for may not have been tried
+	m.w.Settle() // tries the pods for which no node was bought
 	if err := m.w.Err(); err != nil {
 		return nil, err
 	}
@@ -112,9 +113,9 @@ func (m *maker) make() (*Plan, error) {
 	return m.plan, m.w.Err()
 }
 
-// buyFor buys nodes for the pods, then for the remaining ones, and so on, until none remain or a
-// round helps no more. A first round without success is followed by a round that keeps spreading
-// pods apart by node, which may help; a later one is the last.
+// buyFor repeatedly buys nodes for the remaining pods, until none remain or a round helps no pod.
+// If the first round helps no pod, one more round keeps spreading pods apart by node, which may
+// help.
 func (m *maker) buyFor(pods []*cluster.Pod) {
 	for round := range mostRounds {
 		if len(pods) == 0 {
@@ -134,7 +135,7 @@ func (m *maker) buyFor(pods []*cluster.Pod) {
 	}
 }
 
-// among returns the given pods that are still pending while spot is excluded; later it returns all
+// among returns the given pods that are still pending while spot is excluded. Later it returns all
 // pending pods.
 func (m *maker) among(pods []*cluster.Pod) []*cluster.Pod {
 	of := make(map[types.UID]bool, len(pods))
@@ -159,8 +160,8 @@ type maker struct {
 	plan   *Plan
 	rounds int
 	// first is the number of pods in the largest demand so far, the reference for effort.
-	first  int   // how many pods the first round had
-	bought []int // by offer, in the order of the nodes
+	first  int
+	bought []int // index of each bought node's offer, in the order of the nodes
 	// number counts the new nodes by pool, for their names; named holds the names of all bought
 	// nodes.
 	number map[string]int
@@ -169,8 +170,8 @@ type maker struct {
 	// reading.
 	free  map[types.UID]*free
 	rooms [][]int64
-	// why explains in the plan's words why a pod could not be helped. Other pods have the engine's
-	// words.
+	// why explains in the plan's words why a pod could not be helped. For other pods, the engine's
+	// message is used.
 	why map[simulate.Name]string
 }
 
@@ -230,7 +231,7 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 		return false
 	}
 
-	// In this case the scheduler chooses, so do not pass on the planned node of each pod.
+	// The scheduler chooses the node in this case, so do not pass on the planned node of each pod.
 	if m.scored {
 		m.w.Settle()
 		return m.w.Err() == nil
@@ -238,8 +239,9 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 	return m.w.SettleAt(planned) == nil
 }
 
-// effort returns the number of attempts of the packing for so many pods. The pods remaining after
-// the first round cost little of the total and get a proportional number of attempts.
+// effort returns the number of attempts of the packing for the given number of pods. The pods
+// remaining after the first round cost little of the total and get a proportional number of
+// attempts.
 func (m *maker) effort(pods int) int {
 	const least = 24
 	if m.first = max(m.first, pods); pods == m.first {
@@ -293,8 +295,8 @@ func (m *maker) limit(p *packing.Problem, also []int) {
 	}
 
 	for at := range m.c.Pools {
-		// Existing nodes, bought ones and those of the problem share one limit: the first two
-		// determine the bound for the third.
+		// The limit is shared by existing nodes, bought nodes and the nodes of the problem: the
+		// first two reduce the limit of the problem.
 		pool := &m.c.Pools[at]
 		for _, name := range pool.limitsOf() {
 			limit := packing.Limit{Costs: map[int]int64{}, Most: m.left(pool, name)}
@@ -341,7 +343,7 @@ func amountOf(name v1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// helpless records why pods cannot be helped. The choice among the pods of an item is arbitrary,
+// helpless records why pods cannot be helped. It chooses arbitrarily among the pods of an item,
 // because they are equivalent.
 func (m *maker) helpless(d *demand, s *packing.Solution) {
 	if m.why == nil {
@@ -350,7 +352,7 @@ func (m *maker) helpless(d *demand, s *packing.Solution) {
 	for _, h := range d.helpless {
 		m.why[simulate.Name{Namespace: h.Namespace, Name: h.Name}] = h.Message
 	}
-	// The last pods of an item remain: the first have the places.
+	// The first pods of an item have the places, so the last ones remain.
 	for i, n := range s.Left {
 		for _, p := range d.items[i].pods[len(d.items[i].pods)-n:] {
 			m.why[simulate.Name{Namespace: p.Namespace(), Name: p.Name}] = "the limits of the node pools are reached"

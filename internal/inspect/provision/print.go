@@ -62,7 +62,7 @@ func (p *Plan) bound() string {
 }
 
 // best reports whether nothing cheaper is possible. Above is rounded to hundredths of a percent, so
-// anything less than half of one is 0.
+// a value below half of a hundredth means 0.
 func (p *Plan) best() bool { return p.Above < 0.005 }
 
 // scored describes the effect of the scheduler's scores on the plan.

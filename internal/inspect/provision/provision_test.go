@@ -140,7 +140,8 @@ func checkPlan(t *testing.T, w *simulate.World, p *Plan) {
 	}
 }
 
-// A bad entry of a catalog is reported with its file, its line if known, and its field.
+// TestBadCatalogs verifies that a bad entry of a catalog is reported with its file, its line if
+// known, and its field.
 func TestBadCatalogs(t *testing.T) {
 	pool := "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: p}\nspec:\n  template:\n    spec:\n      nodeClassRef: {}\n      requirements:\n"
 	for text, want := range map[string]string{
@@ -167,7 +168,8 @@ func TestBadCatalogs(t *testing.T) {
 	}
 }
 
-// Pods beyond help are reported as pending and cost nothing.
+// TestNothingPendingCostsNothing verifies that pods that no node can help are reported as pending
+// and cost nothing.
 func TestNothingPendingCostsNothing(t *testing.T) {
 	w, err := simulate.Open(manifest.Assemble("test", nil), simulate.Options{})
 	if err != nil {
@@ -180,8 +182,8 @@ func TestNothingPendingCostsNothing(t *testing.T) {
 	}
 }
 
-// A folder with a cluster's manifests next to the catalog is an easy mistake. Some of the faults
-// are reported.
+// TestAFolderOfOtherObjectsIsRefusedSoon verifies that some of the faults are reported for a folder
+// with a cluster's manifests next to the catalog, an easy mistake.
 func TestAFolderOfOtherObjectsIsRefusedSoon(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: c, image: i}\n---\n"
 	var before, after runtime.MemStats

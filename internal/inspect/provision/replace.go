@@ -23,15 +23,17 @@ type Replaced struct {
 	// Hour and Month are the savings.
 	Hour  float64 `json:"savedPerHour"`
 	Month float64 `json:"savedPerMonth"`
-	// Kept lists the nodes that stay, with the reason.
+	// Exchange is a step: buy the new nodes first, if any, then drain the old nodes one after the
+	// other. Each exchange is proved under the assumption that the earlier exchanges in the list
+	// were made; it may fail in another order.
 	Kept []Kept `json:"kept"`
 }
 
 // Exchange is a step: buy the new nodes first, if any, then drain the nodes one after the other. It
 // is proved after the exchanges before it in the list, and need not hold in another order.
 type Exchange struct {
-	// Gone lists the nodes that leave. Nodes are added first; if empty, the pods have room on
-	// remaining nodes.
+	// Gone lists the nodes to remove, after the new nodes were added. Without new nodes, the pods
+	// have room on the remaining nodes.
 	Gone  []string `json:"gone"`
 	Nodes []Node   `json:"nodes"`
 	Moves []Move   `json:"moves"`
@@ -51,17 +53,17 @@ type Kept struct {
 	Why  string `json:"why"`
 }
 
-// mostReplaced limits the number of examined nodes, the most expensive first: each requires opening
-// a world, planning in it and draining twice.
+// mostReplaced limits the number of examined nodes, the most expensive first. Each of them requires
+// opening a world, planning in it and draining twice.
 const mostReplaced = 64
 
 // drainTime limits a drain's wait for disruption budgets, in virtual time.
 const drainTime = 10 * time.Minute
 
-// replacer searches for exchanges. Each is tried from the initial world, with the exchanges before
-// it done. Planning assumes that the nodes are lost; the result is then proved: the new nodes
-// exist, the nodes are drained like by kubectl drain, with its refusals and the disruption budgets,
-// and the scheduler places the successors by its scores.
+// replacer searches for exchanges. Each exchange is tried in the initial world after all earlier
+// exchanges were made. First it plans under the assumption that the nodes are lost. Then it proves
+// the result: the new nodes exist, the nodes are drained like by kubectl drain, with its refusals
+// and the disruption budgets, and the scheduler places the successors by its scores.
 //
 //	try(node-7): world 1: node-7 emptied by force, its pods need a node for 0.10, node-7 costs 0.36
 //	             world 2: that node is added, node-7 drained by the rules: all of its pods run
@@ -76,8 +78,8 @@ type replacer struct {
 
 // Replace finds exchanges. open opens a world equal to the plan's initial world.
 //
-// It first tries all nodes together, the cheapest option if it works; then each separately. The
-// result is in p.Replaced.
+// It first tries to remove all nodes together, which saves the most, and then each node separately.
+// The result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}}
 	w, err := r.world()
@@ -147,11 +149,12 @@ func (r *replacer) world() (*simulate.World, error) {
 	return w, nil
 }
 
-// try tries to remove nodes, and returns why they cannot be removed.
+// try tries to remove nodes, and returns why they cannot be removed, or "" if the exchange was
+// made.
 //
 // The first world plans: the nodes are drained by force, so all of their pods are pending, and
-// nodes are bought for these. The second world proves it, under the rules of a real drain. "" means
-// that the exchange was made.
+// nodes are bought for these pods. The second world proves the plan, under the rules of a real
+// drain.
 func (r *replacer) try(names []string, prices map[string]float64) (why string, err error) {
 	if r.o.Progress != nil {
 		r.o.Progress(fmt.Sprintf("replacing %s", names[0]))
@@ -209,7 +212,7 @@ func forced(node string) *simulate.Drain {
 	}
 }
 
-// carryOut adds the new nodes and drains the leaving ones. It returns the obstacle, or "" after
+// carryOut adds the new nodes and drains the old ones. It returns the obstacle, or "" after
 // success; e.Moves then lists the pods' new places. After a failure, the world is unusable.
 func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err error) {
 	before, departed := waitingNames(w), len(w.Departures())
@@ -228,7 +231,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	// Pending pods may take the new nodes first, like in a live cluster.
 	w.Settle()
 
-	for _, name := range e.Gone { // none of their pods goes to another of them
+	for _, name := range e.Gone { // the pods must not be on another leaving node
 		if _, err := w.Do(&simulate.Operation{Cordon: &simulate.Nodes{Node: name}}); err != nil {
 			return "", err
 		}
@@ -299,8 +302,8 @@ func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
 			}
 		}
 
-		// A group with too few nodes before does not prevent an exchange that takes none of its
-		// nodes.
+		// A group that already has too few nodes does not prevent an exchange that removes none of
+		// its nodes.
 		if gone > 0 && left < o.Least {
 			return fmt.Sprintf("node group %s has to keep %d nodes", o.Pool, o.Least)
 		}
@@ -326,7 +329,7 @@ func (c *Catalog) priceOf(n *v1.Node) (price float64, known bool) {
 		price, err := strconv.ParseFloat(text, 64)
 		return price, err == nil
 	}
-	for i := range c.Offers { // the cheapest first
+	for i := range c.Offers { // cheapest first
 		o := &c.Offers[i]
 		if o.Type != "" && o.Type == n.Labels[v1.LabelInstanceTypeStable] && o.Zone == n.Labels[v1.LabelTopologyZone] &&
 			o.CapacityType == n.Labels[capacityTypeLabel] {

@@ -14,10 +14,10 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Spot is the share of spot capacity, which a provider may reclaim at any time, in the CPU of all
-// nodes, if it is bounded. Both are in percent.
+// Spot is the share of spot capacity in the CPU of all nodes, if it is bounded. A provider may
+// reclaim spot capacity at any time. Both numbers are in percent.
 type Spot struct {
-	// Percent is the share of spot after all purchases, Most the maximum.
+	// Percent is the share of spot after all purchases, and Most is the maximum share.
 	Percent float64 `json:"percent"`
 	Most    float64 `json:"mostPercent"`
 }
@@ -48,7 +48,7 @@ func isSpot(labels map[string]string) bool {
 //	8 CPUs of other capacity, none of spot, at most 50 % of spot, pods for 12 CPUs
 //	other nodes for 2 CPUs are bought first; then 10 CPUs may be spot, besides 10 of other capacity
 func (m *maker) buyInShares(pods []*cluster.Pod) {
-	m.read(pods) // the bound is about all pods
+	m.read(pods) // the bound covers all pods
 	m.steady = true
 	m.buyFor(m.steadyOf(pods))
 	m.steady = false
@@ -62,8 +62,8 @@ func (m *maker) buyInShares(pods []*cluster.Pod) {
 // together.
 //
 // Each pod adds its part of CPU to the amount due, and is chosen when at least half of its CPU is
-// due. So any run of pods in the order has about the share, and small and large pods are treated
-// alike.
+// due. Any sequence of consecutive pods therefore has about the share, and small and large pods are
+// treated alike.
 func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 	total := 0.0
 	for _, p := range pods {
@@ -96,8 +96,8 @@ func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 	return list
 }
 
-// standing returns the CPU of staying non-spot nodes, and of spot capacity. New nodes without pods
-// do not count as staying, because they are not bought in the end. Nodes about to be drained
+// standing returns the CPU of non-spot nodes that stay, and of spot capacity. New nodes without
+// pods do not count as staying, because they are not bought in the end. Nodes about to be drained
 // (o.leaving) do not count either.
 func (m *maker) standing() (steady, spot int64) {
 	for _, n := range m.w.Cluster().Nodes {

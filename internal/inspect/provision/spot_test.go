@@ -17,8 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Spot is cheaper for all pods; nevertheless every plan respects its share, regardless of existing
-// nodes and of the pods' spreading, and all pods run.
+// TestSpotKeepsToItsShare verifies that every plan respects the share of spot, regardless of
+// existing nodes and of the pods' spreading, although spot is cheaper for all pods, and that all
+// pods run.
 func TestSpotKeepsToItsShare(t *testing.T) {
 	mostly := 0
 	for seed := range uint64(40) {
@@ -72,7 +73,7 @@ func TestSpotKeepsToItsShare(t *testing.T) {
 			mostly++
 		}
 	}
-	if mostly < 32 { // what is allowed is used
+	if mostly < 32 { // plans must use most of the permitted share
 		t.Errorf("spot is near its share in %d of 40 worlds only", mostly)
 	}
 }

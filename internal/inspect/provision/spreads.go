@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// spreads counts the pods in each domain selected by the hard spread constraints of pending pods.
-// The engine rarely corrects a plan based on these counts. Its decision is final, and it handles
+// spreads counts the pods in each domain selected by the hard spread constraints of pending pods,
+// to make plans that the engine rarely corrects. The engine's decision is final; it also handles
 // node inclusion policies of constraints, which are ignored here.
 //
 //	zone a has 3 web pods, b has 2, c has 2; maxSkew 1
@@ -36,9 +36,9 @@ type spread struct {
 	key, namespace string
 	selector       *rules.Selector
 	counts         map[string]int // by domain
-	// domains saves scanning all domains for the lowest count: a spread over hosts has one domain
-	// per node.
-	domains map[int]int // by count: how many domains have it
+	// domains makes it unnecessary to scan all domains for the lowest count: a spread over hosts
+	// has one domain per node.
+	domains map[int]int // number of domains by count
 }
 
 // spreading relates a class to spreads.
@@ -54,8 +54,8 @@ type ownSpread struct {
 	self, skew int
 }
 
-// newSpreads counts placed pods, except on trial nodes. It covers the constraints of these pods;
-// constraints of placed pods no longer matter.
+// newSpreads counts placed pods, except on trial nodes. It covers the constraints of pods, the
+// pending pods; constraints of placed pods no longer matter.
 func newSpreads(w *simulate.World, pods []*cluster.Pod, trial func(node string) bool) *spreads {
 	s := &spreads{known: map[string]*spread{}, byClass: map[*cluster.PodClass]*spreading{}}
 	for _, p := range pods {
@@ -122,7 +122,7 @@ func (s *spreads) spreadingOf(class *cluster.PodClass) *spreading {
 			continue
 		}
 		known := s.known[fmt.Sprintf("%q %q %q", c.TopologyKey, class.Namespace, class.Spec.SpreadSelectors[i].String())]
-		if known == nil { // of a pod that is placed
+		if known == nil { // a constraint of a placed pod only
 			continue
 		}
 		own := ownSpread{spread: known, skew: int(c.MaxSkew)}
@@ -135,8 +135,8 @@ func (s *spreads) spreadingOf(class *cluster.PodClass) *spreading {
 }
 
 // knows reports whether the counts cover all hard constraints of a class. For a constraint with
-// policies, or a pod that selects nodes, only the engine can determine the nodes that count. In
-// that case the engine evaluates the constraints, and its result is used.
+// policies, or a pod that selects nodes, only the engine can determine the nodes that count, so the
+// engine evaluates these constraints.
 func (s *spreads) knows(class *cluster.PodClass) bool {
 	// Pods without hard constraints are always covered.
 	hard := false
@@ -184,9 +184,10 @@ func (s *spreads) allow(class *cluster.PodClass, labels map[string]string) bool 
 	return true
 }
 
-// apartOf returns keys of groups limited to one pod per node, which is always permissible: pods
-// counted by a constraint by node, and pods having one. It is stricter than the constraints, for
-// the few pods that remained because the numbers ignored them.
+// apartOf returns keys of groups limited to one pod per node, for pods that have a constraint by
+// node or are counted by one. The groups are stricter than the constraints, which is always
+// permissible. It is used for the few pods that remained because the packing ignored their
+// constraints.
 func (s *spreads) apartOf(class *cluster.PodClass) (keys []string) {
 	it := s.spreadingOf(class)
 	note := func(k *spread) {
@@ -231,7 +232,7 @@ func (k *spread) count(domain string) {
 // least returns the lowest count of any domain, or 0 without domains. Domains have few distinct
 // counts.
 func (k *spread) least() int {
-	// Without any domain, the first pod opens one.
+	// If no domain exists, the first pod creates one.
 	if k.domains[0] > 0 || len(k.domains) == 0 {
 		return 0
 	}

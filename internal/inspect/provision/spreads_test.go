@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// spreadingPods are pods spread over zones and over nodes, with selectors for pods possibly unlike
-// themselves, among pods that are only counted.
+// spreadingPods returns pods spread over zones and over nodes, among pods that are only counted.
+// Some selectors do not match the pods that have them.
 func spreadingPods(r *rand.Rand, count int) (pods []metav1.Object) {
 	label := func() map[string]string { return map[string]string{"app": string(rune('a' + r.IntN(4)))} }
 	for i := range count {
@@ -58,7 +58,8 @@ func zonesCatalog(t *testing.T) *Catalog {
 	return catalogOf(t, b.String())
 }
 
-// Spreading pods get suitable nodes in a few rounds, without pods left over.
+// TestSpreadingIsPlanned verifies that spreading pods get suitable nodes in a few rounds, without
+// pods left over.
 func TestSpreadingIsPlanned(t *testing.T) {
 	for seed := range uint64(6) {
 		w := openWorld(t, spreadingPods(rand.New(rand.NewPCG(seed, 3)), 900))
@@ -82,9 +83,9 @@ func TestSpreadingIsPlanned(t *testing.T) {
 	}
 }
 
-// Small pods spread over the new nodes by the scheduler take room planned for large ones: the
-// result lists the pods then pending, and additional nodes for them. With nodes that are full
-// either way, it lists none.
+// TestScoresStrandPods verifies that the result lists pods that stay pending because the
+// scheduler's scores put small pods on room planned for large ones, and the additional nodes for
+// them. If the nodes are full in either case, the result lists none.
 func TestScoresStrandPods(t *testing.T) {
 	for large, stranded := range map[string]int{"4": 2, "3": 0} {
 		var pods []metav1.Object
@@ -135,8 +136,8 @@ func catalogOf(t *testing.T, text string) *Catalog {
 	return c
 }
 
-// With the additional nodes, everything runs under the scheduler's scores: placing all pods of a
-// world on these nodes once more proves it.
+// TestScoredPlacementIsRepaired verifies that everything runs under the scheduler's scores with the
+// additional nodes, by placing all pods of a world on these nodes once more.
 func TestScoredPlacementIsRepaired(t *testing.T) {
 	stranded := 0
 	for seed := range uint64(4) {

@@ -20,7 +20,7 @@ import (
 const (
 	pictureWidth = 960
 	margin       = 24
-	tilesLeft    = 320 // where the nodes begin; preceded by their kind
+	tilesLeft    = 320 // left edge of the nodes, after their description
 	headHeight   = 74
 	rowGap       = 14
 	tileGap      = 3
@@ -49,7 +49,7 @@ func tileOf(nodes int) int {
 func (p *Plan) WriteSVG(out io.Writer) error {
 	lots := drawnLots(p.Nodes)
 	tile := tileOf(len(p.Nodes))
-	each := (pictureWidth - margin - tilesLeft) / (tile + tileGap) // nodes in a line
+	each := (pictureWidth - margin - tilesLeft) / (tile + tileGap) // nodes per line
 	heightOf := func(l *drawnLot) int {
 		return max((len(l.nodes)+each-1)/each*(tile+tileGap), 30) + rowGap
 	}

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// The picture is valid XML for any names, contains every node once, and draws no node beyond its
-// border or into another.
+// TestPictureHasEveryNode verifies that the picture is valid XML for any names, contains every node
+// once, and draws no node beyond its border or into another node.
 func TestPictureHasEveryNode(t *testing.T) {
 	for _, count := range []int{0, 1, 151, 2000} {
 		p := &Plan{Pending: []Waiting{{Name: "left"}}, Pods: count, Hour: 7}

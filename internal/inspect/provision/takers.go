@@ -17,13 +17,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// takers returns a function that returns the kinds of nodes suitable for a pod, according to the
+// takers returns a function that determines the kinds of nodes suitable for a pod, according to the
 // engine: plugins evaluate an empty node of each kind, temporarily in the cluster. Pods of a class
-// share the result, and so do pods that differ only in size, except for room.
+// share the result; apart from room, so do pods that differ only in size.
 //
-// Equivalent classes share one evaluation: the needs other than room are evaluated once, with a pod
-// without requests, and room is computed numerically. If no kind fits, or if a class is not simple,
-// the engine evaluates the pod itself, and its message gives the reason.
+// Needs other than room are evaluated once for all equivalent classes, with a pod without requests,
+// and room is computed numerically. If no kind fits, or if a class is not simple, the engine
+// evaluates the pod itself, and its message gives the reason.
 func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 	// Either kinds or why is set.
 	type answer struct {
@@ -49,7 +49,7 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 				byNeeds[needs] = asked
 			}
 
-			// Narrow the kinds for a small pod to those with room for this one.
+			// For a small pod, keep only the kinds that also have room for this pod.
 			fit := d.fitting(p, byNeeds[needs].kinds)
 			if counted {
 				fit = d.allowed(c, fit)
@@ -67,7 +67,7 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 	}
 }
 
-// allowed returns the kinds for which a new node can take a pod of the class, by the counts of its
+// allowed returns the kinds of which a new node can take a pod of the class, by the counts of its
 // spread constraints. A zone without nodes counts as a domain, because nodes can be bought there.
 func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 	own := d.spreads.spreadingOf(class).own
@@ -85,14 +85,14 @@ func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k int) bool {
 		return slices.ContainsFunc(own, func(s ownSpread) bool {
 			domain, has := d.kinds[k].labels[s.key]
-			return s.key != v1.LabelHostname && (!has || !s.allows(domain)) // a new host has no pod yet
+			return s.key != v1.LabelHostname && (!has || !s.allows(domain)) // a new host has no pods yet
 		})
 	})
 }
 
-// small returns the pod without requests; apart from room, it is equivalent to the pod. softened
-// turns its hard spread constraints into soft ones: without any, it would get the defaults of the
-// profile. The copy is in no queue and on no node.
+// small returns the pod without requests, which needs the same nodes apart from room. softened
+// turns its hard spread constraints into soft ones: without any constraint, the profile's defaults
+// would apply. The copy is in no queue and on no node.
 func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
 	// A pod missing from the world is evaluated unchanged.
 	f, ok := d.world.Find(p.Namespace(), p.Name)

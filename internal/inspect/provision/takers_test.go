@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// takers agrees with the engine on the kinds of nodes for a pod, although it evaluates pods that
-// differ in size or spread constraints only once: regardless of existing pods and other
-// constraints.
+// TestTakersAnswerAsTheEngineDoes verifies that takers and the engine agree on the kinds of nodes
+// for a pod, regardless of existing pods and other constraints, although takers evaluates pods that
+// differ only in size or spread constraints once.
 func TestTakersAnswerAsTheEngineDoes(t *testing.T) {
 	narrowed := 0
 	for seed := range uint64(60) {
@@ -78,7 +78,8 @@ func TestTakersAnswerAsTheEngineDoes(t *testing.T) {
 	}
 }
 
-// spreadPod spreads over something, in one of all possible forms. It fits on no node.
+// spreadPod returns a pod with spread constraints, in one of all possible forms. It fits on no
+// node.
 func spreadPod(r *rand.Rand, name string, letter func() map[string]string) *v1.Pod {
 	pod := podOf(name, int64(7000+100*r.IntN(10)))
 	pod.Labels = letter()

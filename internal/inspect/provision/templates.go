@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Annotations of a template node. The last three are read by the cluster autoscaler's kwok
-// provider; a node it created refers to its group in the first of them. A node of a live cluster
-// may have them as well: --replace then takes its price from them.
+// Annotations of a template node. The cluster autoscaler's kwok provider reads the last three; the
+// first of these names the group of a node created by the provider. On a node of a live cluster,
+// --replace takes the node's price from the annotations.
 const (
 	// PriceAnnotation is the hourly cost of such a node.
 	PriceAnnotation = "berth.dev/price"
@@ -97,7 +97,7 @@ func (o *Offer) has(n *v1.Node) bool {
 			(o.Zone == "" || n.Labels[v1.LabelTopologyZone] == o.Zone)
 	}
 
-	// A node of every kind may have these labels: a template without further labels recognizes no
+	// Nodes of every kind may have these labels, so a template without further labels recognizes no
 	// node.
 	known := false
 	for key, value := range o.Node.Labels {
@@ -118,8 +118,8 @@ var commonLabels = map[string]bool{
 	capacityTypeLabel: true, "beta.kubernetes.io/os": true, "beta.kubernetes.io/arch": true,
 }
 
-// there returns the number of earlier nodes of a template's offer. It does not count nodes of
-// NodePools; see left for their limits.
+// there returns the number of nodes of a template's offer that existed before the plan. It does not
+// count nodes of NodePools; see left for their limits.
 func (m *maker) there(offer int) (count int) {
 	if o := &m.c.Offers[offer]; o.pool < 0 {
 		for _, n := range m.w.Nodes() {
@@ -132,7 +132,7 @@ func (m *maker) there(offer int) (count int) {
 }
 
 // fillGroups buys the nodes missing from the minimum number of each group with purchases. Such a
-// group cannot be smaller, so they belong to the price of the plan.
+// group cannot be smaller, so the price of the plan includes these nodes.
 func (m *maker) fillGroups() {
 	bought := map[int]int{}
 	for _, offer := range m.bought {
@@ -154,7 +154,7 @@ func (m *maker) fillGroups() {
 			made = append(made, m.node(i))
 		}
 		if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
-			return // also reported by the world
+			return // the world reports it as well
 		}
 		m.plan.Notes = append(m.plan.Notes, fmt.Sprintf(
 			"node group %s has at least %d nodes: pods need %d of the new ones", o.Pool, o.Least, bought[i]))

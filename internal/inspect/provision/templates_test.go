@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Existing nodes that count towards a template's maximum and minimum number.
+// TestNodesOfATemplate verifies which existing nodes count towards a template's maximum and minimum
+// number.
 func TestNodesOfATemplate(t *testing.T) {
 	type labels = map[string]string
 	web := labels{"pool": "web", v1.LabelHostname: "template", v1.LabelOSStable: "linux"}
 	for name, c := range map[string]struct {
 		template, node labels
-		group          string // in the node's annotation
+		group          string // group in the node's annotation
 		counts         bool
 	}{
 		"all labels, and another":   {web, labels{"pool": "web", v1.LabelOSStable: "linux", v1.LabelHostname: "n", "disk": "ssd"}, "", true},

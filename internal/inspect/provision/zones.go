@@ -13,16 +13,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// zones chooses zones in advance for pods with constraints by zone, which the packing ignores:
-// spreading pods go to the zone with the fewest similar pods, and pods to be kept together follow
-// the first of them.
+// zones chooses zones in advance for pods with constraints by zone. Spreading pods go to the zone
+// with the fewest similar pods, and pods to be kept together follow the first of them.
 //
-// The packing counts nothing across bins, so it cannot keep zones even. That is decided here,
-// before the packing.
+// The packing counts nothing across bins, so it cannot keep zones even; the zones are therefore
+// chosen before the packing.
 type zones struct {
 	d     *demand
-	alike map[likeness]int  // how many pods of a look went to a domain
-	given map[string]string // by group: the zone
+	alike map[likeness]int  // number of pods by look and domain
+	given map[string]string // chosen zone by group
 }
 
 // likeness identifies similar pods in a domain. look is the Look of the pod's class: pods with the
@@ -38,8 +37,8 @@ func newZones(d *demand) *zones {
 }
 
 // choose narrows the kinds of a pod to one zone if its constraints are by zone, and otherwise
-// returns all of them. Its choice counts for the pods after it, so callers must pass pods in the
-// order of attempts.
+// returns all of them. A choice counts for later pods, so callers must pass pods in the order of
+// attempts.
 func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 	class := p.Class
 	for _, own := range z.d.spreads.spreadingOf(class).own {
@@ -77,8 +76,8 @@ func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []i
 	for _, domain := range z.zonesOf(kinds, own.key) {
 		like := z.alike[likeness{class.Look, own.key, domain}]
 		if !own.allows(domain) {
-			// A disallowed domain goes last: the engine may know better, and some domain must be
-			// chosen.
+			// A disallowed domain is the last choice: the engine may know better, and some domain
+			// must be chosen.
 			like += math.MaxInt32 + own.counts[domain]
 		}
 		if like < fewest {

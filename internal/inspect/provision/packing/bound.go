@@ -10,8 +10,8 @@ import "math"
 const boundSteps = 1_000_000
 
 // bound returns a lower bound on the cost of the things in counts, for any packing. Values yield a
-// valid bound if no bin can hold more value than it costs, so bound divides the value of each thing
-// by the worst excess among the bins that may take it.
+// valid bound if no bin can hold more value than it costs. bound therefore divides the value of
+// each thing by the highest ratio of value to price among the bins that may take the thing.
 //
 //	a bin for 10 could hold things worth 11 by the values: then the values of all things that may go
 //	there are divided by 1.1, and no bin holds more than its price
@@ -24,7 +24,8 @@ func (f *filler) bound(bins []int, values []float64, counts []int) float64 {
 		worst[i] = 1
 	}
 	for _, bin := range bins {
-		// A bin within the smallest divisor of its things changes nothing.
+		// If all things of this bin already have this divisor or a larger one, the bin changes
+		// nothing.
 		enough := math.Inf(1)
 		for _, i := range f.items[bin] {
 			enough = min(enough, worst[i])
@@ -36,7 +37,7 @@ func (f *filler) bound(bins []int, values []float64, counts []int) float64 {
 			continue
 		}
 		for _, i := range f.items[bin] {
-			worst[i] = max(worst[i], ceiling/price) // endless if it costs nothing
+			worst[i] = max(worst[i], ceiling/price) // infinite for a free bin
 		}
 	}
 
@@ -47,7 +48,7 @@ func (f *filler) bound(bins []int, values []float64, counts []int) float64 {
 	return sum
 }
 
-// worth returns the total value of so many things of each item. Values below 0 count as 0.
+// worth returns the total value of the things in counts. Values below 0 count as 0.
 func worth(values []float64, counts []int) (sum float64) {
 	for i, n := range counts {
 		sum += max(values[i], 0) * float64(n)
@@ -55,8 +56,8 @@ func worth(values []float64, counts []int) (sum float64) {
 	return sum
 }
 
-// usual returns the highest value per size among the things in no group: the worth of room without
-// groups, and the starting point for the groups' charges.
+// usual returns the highest value per size among the things without a group. It is the worth of
+// room without groups, and the starting point for the groups' charges.
 func (f *filler) usual(bin int, values []float64, counts []int) (best float64) {
 	for r, room := range f.p.Bins[bin].Room {
 		if f.full[r] = 0; room > 0 {

@@ -10,15 +10,15 @@ import (
 	"slices"
 )
 
-// dive packs all remaining things and returns the bins without buying them. It solves the linear
-// program, buys the whole bins with the largest amounts in the program, and solves it again for the
-// rest. Before each step it computes the cost of finishing with one more bin, and in the end
-// returns the cheapest of these solutions. It returns nil if none costs less than enough, or if
+// dive packs all remaining things and returns the bins without buying them. It repeatedly solves
+// the linear program, buys the whole bins with the largest amounts in the program, and continues
+// with the rest. Before each step it computes the cost of finishing with one more bin, and in the
+// end returns the cheapest of these solutions. It returns nil if none costs less than enough, or if
 // limits prevent packing everything.
 //
 // Each solution of the program covers fewer things and is therefore closer to whole bins: rounding
 // once at the beginning would leave far more for a poor end. pool holds the initial patterns, bins
-// the bins priced for more. dive restores the state of the search when it returns.
+// the bins searched for more patterns. dive restores the state of the search when it returns.
 func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) []*pattern {
 	left = slices.Clone(left)
 	used, spent := s.used, s.spent
@@ -28,8 +28,8 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 	var taken, done []*pattern
 	cost := 0.0
 	for slices.Max(left) > 0 {
-		// The remaining things may fit into one bin at any step; keep the cheapest such end, not
-		// the last.
+		// The remaining things may fit into one bin at any step. Keep the cheapest of these
+		// solutions, not the last.
 		if last := s.last(left); last != nil && cost+last.price < enough {
 			enough = cost + last.price
 			done = append(slices.Clone(taken), last)
@@ -60,8 +60,8 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 			}
 			for range max(whole, 1) {
 				f := w.pattern.trimmed(left)
-				// A pattern missing some of its things would fill a bin badly, but as the first of
-				// a step it is better than none.
+				// A pattern trimmed to the remaining things would fill a bin badly, but as the
+				// first pattern of a step it is better than none.
 				if f == nil || !s.allows(f.bin) || whole == 0 && len(f.parts) < len(w.pattern.parts) && len(taken) > before {
 					break
 				}

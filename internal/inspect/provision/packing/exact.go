@@ -24,7 +24,7 @@ func (s *search) exact() {
 	if len(s.p.Limits) > 0 {
 		return
 	}
-	var things []int // by thing: its item
+	var things []int // item of each thing
 	for i, item := range s.p.Items {
 		if s.f.alone(i) != nil {
 			for range item.Count {
@@ -33,9 +33,9 @@ func (s *search) exact() {
 		}
 	}
 	all := 1<<len(things) - 1
-	one := make([]*pattern, all+1) // the bin for a set
-	cost := make([]float64, all+1) // of the cheapest way to pack a set
-	first := make([]int, all+1)    // the part of it that goes into one bin
+	one := make([]*pattern, all+1) // by set: the cheapest bin
+	cost := make([]float64, all+1) // by set: the cost of the cheapest packing
+	first := make([]int, all+1)    // by set: the part in one bin
 	counts := make([]int, len(s.p.Items))
 	for set := 1; set <= all; set++ {
 		clear(counts)

@@ -14,10 +14,11 @@ import (
 //
 // A bin spreads its price over its resources and groups. In a bin, a thing costs its share of each,
 // and its value is its cost in the cheapest bin. For any spreading, no bin can hold more value than
-// its price. The search therefore maximizes the total value of all things over the spreadings: a
-// concave function, climbed with multiplicative steps (a resource with more demand than supply
-// becomes more expensive). If each thing chose one bin, the function would jump; instead things
-// distribute over the cheap ones in shares that become sharper from step to step.
+// its price. The search therefore maximizes the total value of all things over the spreadings. The
+// total is a concave function, climbed with multiplicative steps: a resource with more demand than
+// supply becomes more expensive. If each thing were assigned to one bin, the function would jump;
+// instead, things are distributed over the cheap bins in shares that become sharper from step to
+// step.
 //
 // Bins of nearly the same size and proportions spread their prices alike, so the search covers only
 // the roomiest bin of each such family.
@@ -49,7 +50,7 @@ func (f *filler) fluid(counts []int) (values, spending []float64) {
 	return values, spending
 }
 
-// fluidSteps is the number of search steps. More change little.
+// fluidSteps is the number of search steps. Further steps change little.
 const fluidSteps = 150
 
 // spreading is the distribution of the bins' prices.
@@ -107,7 +108,7 @@ func newSpreading(f *filler, counts []int) *spreading {
 // lead chooses the leaders and assigns their weights to their families. The bin with the most of
 // the first resource leads its family.
 func (g *spreading) lead() {
-	families := map[string]int{} // the leader's position in bins
+	families := map[string]int{} // position of the leader in bins, by family
 	of := make([]string, len(g.bins))
 	for at, bin := range g.bins {
 		b := &g.f.p.Bins[bin]
@@ -172,7 +173,7 @@ func normalise(w []float64) {
 	}
 }
 
-// each calls do for each resource and group with the share of a bin a thing takes. It needs no
+// each calls do for each resource and group with the share of a bin that a thing takes. It does not
 // check for resources missing in the bin, because the thing would not go there.
 func (g *spreading) each(item, bin int, do func(k int, share float64)) {
 	room := g.f.p.Bins[bin].Room
@@ -253,8 +254,8 @@ func (g *spreading) shift(step float64) {
 	}
 }
 
-// spending returns the amount spent on each leading bin, for the number required by its fullest
-// resource. Other bins have 0.
+// spending returns the amount spent on each leading bin if it is bought as often as its fullest
+// resource requires. Other bins have 0.
 func (g *spreading) spending() []float64 {
 	list := make([]float64, len(g.f.p.Bins))
 	for _, at := range g.leaders {

@@ -13,35 +13,36 @@ import (
 // item with the highest value per size, then one less, and so on, and prunes branches that cannot
 // exceed the best filling so far.
 //
-// The upper limit for a filling is its value if things could be cut in pieces and all resources
-// were one, their weighted sum: valid for any weights (weigh looks for good ones). A bin holds few
-// things of a group, regardless of its room. To account for that, each thing of a group is charged,
-// and charges are added back for as many things as the bin may hold of the group.
+// The upper limit for a filling is its value if things could be cut in pieces and only one resource
+// existed, the weighted sum of all resources. It is valid for any weights; weigh looks for good
+// ones. A bin holds few things of a group, regardless of its room. To account for that, each thing
+// of a group is charged, and as many charges are added back as the bin may hold things of the
+// group.
 //
 //	two things worth 6, of a group limited to one per bin: the truth is 6
 //	without charges        6 + 6      = 12
 //	each is charged 2      4 + 4 + 2  = 10
 //	each is charged 6      0 + 0 + 6  = 6
 //
-// Its owner, a filler, reuses it.
+// A filler owns and reuses it.
 type fullest struct {
 	f   *filler
 	bin int
-	// charges are by group: the charge for each of its things.
-	list    []stuff // by value for its share, after charges
+	// charges is by group: the charge for each of its things.
+	list    []stuff // by value per share, after charges
 	charges []float64
-	counts  []int // of list: how many are taken
+	counts  []int // by position in list: the number taken
 	best    []int
-	most    float64 // value of the best
-	open    float64 // no filling that was not looked at is worth more
-	steps   int     // remaining
+	most    float64 // value of the best filling
+	open    float64 // upper limit on the value of unexamined fillings
+	steps   int     // remaining steps
 }
 
 // stuff is an item that may go into the bin.
 type stuff struct {
 	item         int
-	share        float64 // of the weighted room, which is 1
-	worth, value float64 // of one thing: after charges, and before
+	share        float64 // share of the weighted room, which is 1
+	worth, value float64 // value of one thing after and before charges
 	left         int
 }
 
@@ -117,9 +118,9 @@ func (k *fullest) try(at int, value, spare float64) {
 	k.counts[at] = 0
 }
 
-// divisible returns the maximum value of things of list[at:] in the spare room. It limits all
-// fillings that extend the current one: charges for the things a group may still take, and the rest
-// by value per room.
+// divisible returns the maximum value of things of list[at:] in the spare room, if they could be
+// cut in pieces. It limits all fillings that extend the current one. It is the sum of the charges
+// for the things a group may still take, and the value of the rest by value per room.
 func (k *fullest) divisible(at int, spare float64) (value float64) {
 	for g, charge := range k.charges {
 		value += charge * float64(k.f.spare[g])

@@ -12,12 +12,12 @@ import (
 // improve repeatedly empties a few bins and repacks their contents, keeping any cheaper result. It
 // prefers bins with a low worth for their price.
 //
-// It is a large-neighbourhood search: a few bins can be packed well, and still allow a different
-// packing. While there are few bins, every fourth turn empties more of them and repacks them with
+// It is a large-neighbourhood search: a few bins can be packed well, and still leave a choice of
+// packings. While there are few bins, every fourth turn empties more of them and repacks them with
 // the better but slower dive. It ends after Rounds turns, or when its work is used up.
 func (s *search) improve() {
 	for i, b := range s.bins {
-		// Rounding leaves bins half empty; a smaller one is often enough.
+		// Rounding leaves bins half empty, so a smaller bin is often enough.
 		if cheaper := s.exchange(b); cheaper != nil {
 			s.count(b, -1)
 			s.bins[i] = cheaper
@@ -143,7 +143,7 @@ func (s *search) choose(random *rand.Rand, many int) []int {
 		at    int
 		worth float64
 	}
-	const most = 64 // are looked at
+	const most = 64 // number of examined bins
 	var list []poor
 	for range min(most, len(s.bins)) {
 		at := random.IntN(len(s.bins))

@@ -14,7 +14,7 @@ import (
 func random(r *rand.Rand, things int) *Problem {
 	p := &Problem{}
 	zones := 1 + r.IntN(3)
-	for _, family := range []float64{2, 4, 8} { // GiB for a CPU
+	for _, family := range []float64{2, 4, 8} { // GiB per CPU
 		if r.IntN(4) == 0 && len(p.Bins) > 0 {
 			continue
 		}
@@ -39,7 +39,7 @@ func random(r *rand.Rand, things int) *Problem {
 				item.Bins = append(item.Bins, b)
 			}
 		}
-		if r.IntN(8) == 0 { // a selector
+		if r.IntN(8) == 0 { // some items permit only some bins, as with a node selector
 			item.Bins = item.Bins[:1+r.IntN(len(item.Bins))]
 		}
 		things -= item.Count
@@ -48,7 +48,8 @@ func random(r *rand.Rand, things int) *Problem {
 	return p
 }
 
-// For any problem, the solution is valid and near its bound.
+// TestSolutionsAreNearTheirBound verifies that the solution of any problem is valid and near its
+// bound.
 func TestSolutionsAreNearTheirBound(t *testing.T) {
 	const seeds = 30
 	sum, worst := 0.0, 0.0
@@ -73,8 +74,9 @@ func TestSolutionsAreNearTheirBound(t *testing.T) {
 	}
 }
 
-// For few things, the search result nearly always costs as much as the best of all partitions; a
-// solution declared exact is optimal, and every bound is at most the optimum.
+// TestFewThingsCostLeast verifies that for few things the search result nearly always costs as much
+// as the best of all partitions, that a solution declared exact is optimal, and that every bound is
+// at most the optimum.
 func TestFewThingsCostLeast(t *testing.T) {
 	const seeds = 120
 	equal := 0
@@ -102,7 +104,7 @@ func TestFewThingsCostLeast(t *testing.T) {
 		if found.Cost < best.Cost*(1-1e-9) || found.Bound > best.Cost*(1+1e-9) {
 			t.Fatalf("seed %d: the search found %g and the bound %g, the best is %g", seed, found.Cost, found.Bound, best.Cost)
 		}
-		wrong := slices.Clone(s.duals) // a bound does not rely on the program
+		wrong := slices.Clone(s.duals) // bounds must be valid even for wrong values
 		for i := range wrong {
 			wrong[i] *= 0.5 + r.Float64()
 		}
@@ -123,7 +125,8 @@ func TestFewThingsCostLeast(t *testing.T) {
 	}
 }
 
-// Limits and numbers of bins are respected, and the things excluded by them are in Left.
+// TestLimitsAreKept verifies that limits and numbers of bins are respected, and that the things
+// they exclude are in Left.
 func TestLimitsAreKept(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 13))

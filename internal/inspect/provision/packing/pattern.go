@@ -15,29 +15,29 @@ type pattern struct {
 	bin   int
 	price float64
 	parts []Part
-	value float64 // of what is in it, by the values with which it was made
+	value float64 // value of the contents when the pattern was made
 }
 
 // filler fills bins by value. It knows the items permitted in each kind of bin.
 //
 // All fills reuse the same few slices, so a filler is for one goroutine; twin creates another one.
-// work counts the candidates examined: it is the clock of the search, instead of time.
+// work counts the candidates examined, and serves as the clock of the search.
 type filler struct {
 	p      *Problem
 	items  [][]int // by bin
-	groups [][]int // by item: the groups that it is in
-	may    []bool  // by item and bin: whether it may go there
+	groups [][]int // by item: its groups
+	may    []bool  // by item and bin: whether the bin permits the item
 	// Scratch space of one fill.
 	room   []int64
 	full   []float64
 	weight []float64
 	order  []candidate
-	spare  []int // by group: how many more things of it fit into the bin
-	spares []int // of an empty bin
+	spare  []int // by group: the remaining capacity of the bin
+	spares []int // spare of an empty bin
 	chosen []float64
 	parts  []Part
 	search fullest
-	work   int // candidates looked at
+	work   int // number of examined candidates
 }
 
 // candidate is an item that may go into the bin being filled.
@@ -45,7 +45,7 @@ type candidate struct {
 	item    int
 	density float64
 	taken   int
-	done    bool // nothing more of it goes in
+	done    bool // no more of it fits
 }
 
 // newFiller precomputes for all fills the items that are permitted and fit in each bin.
@@ -153,9 +153,8 @@ func (f *filler) made(bin int, value float64) *pattern {
 	return &pattern{bin: bin, price: f.p.Bins[bin].Price, parts: slices.Clone(f.parts), value: value}
 }
 
-// level fills the bin by value per share of the remaining room, a few things at a time: a scarce
-// resource becomes expensive, so things that need little of it follow, and all resources end up
-// full.
+// level fills the bin by value per share of the remaining room, a few things at a time. A scarce
+// resource becomes expensive, so the next things need little of it, and all resources end up full.
 //
 //	a bin of 8 CPU and 32 GiB; things of 2 CPU, 2 GiB and of 1 CPU, 7 GiB, worth the same for their share
 //	steep fills it with the first: 8 CPU, 8 GiB
@@ -190,13 +189,14 @@ func (f *filler) level(bin int, values []float64, left []int) *pattern {
 	return f.made(bin, value)
 }
 
-// chunks is the minimum number of turns in which level uses an item that could fill the bin by
-// itself. More turns fill more evenly, but take longer.
+// chunks is the minimum number of turns in which level takes things of an item that could fill the
+// bin by itself. More turns fill more evenly, but take longer.
 const chunks = 6
 
-// densest returns the candidate worth most for its share of the remaining room, and the number of
-// its things to take; -1 if none fits. It drops candidates that no longer fit. A share is relative
-// to the remaining room, so it is recomputed for each turn.
+// densest returns the position of the candidate with the highest value for its share of the
+// remaining room, and the number of its things to take. The position is -1 if no candidate fits. It
+// drops candidates that no longer fit. A share is relative to the remaining room, so it is
+// recomputed for each turn.
 func (f *filler) densest(values []float64, left []int) (at, most int) {
 	for r, room := range f.room {
 		if f.full[r] = 0; room > 0 {
@@ -250,8 +250,8 @@ func (f *filler) share(item int) (sum float64) {
 	return sum
 }
 
-// most returns how many things of an item fit into the remaining room, up to a number. It is 0
-// without room, or if a group is full.
+// most returns the number of things of an item that fit into the remaining room, at most of. It is
+// 0 without room, or if a group is full.
 func (f *filler) most(item, of int) int {
 	n := int64(of)
 	for r, size := range f.p.Items[item].Size {

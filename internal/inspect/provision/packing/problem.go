@@ -45,7 +45,7 @@ type Bin struct {
 // Limit bounds the sum of the bins' costs in some resource. Bins missing in Costs use none of it.
 // Most may be 0 or below: then no bin with a cost can be bought.
 type Limit struct {
-	Costs map[int]int64 // by bin: how much of the limit one takes
+	Costs map[int]int64 // by bin: the part of the limit used by one bin
 	Most  int64
 }
 
@@ -65,9 +65,7 @@ type Bought struct {
 // Part is the number of things of an item in a bin.
 type Part struct{ Item, Count int }
 
-// Solution is the list of purchases.
-//
-// Bound is a proof independent of the way Bins were found.
+// Solution is the list of purchases. Bound is proved independently of the search for Bins.
 type Solution struct {
 	Bins []Bought
 	Cost float64
@@ -79,8 +77,8 @@ type Solution struct {
 	Exact bool
 }
 
-// Check returns an error if the solution does not solve the problem. Tests use it, and a command
-// before it prints.
+// Check returns an error if the solution does not solve the problem. Tests call it, and so does a
+// command before it prints.
 //
 // It shares only types with the search, so it does not inherit the search's bugs.
 func (s *Solution) Check(p *Problem) error {

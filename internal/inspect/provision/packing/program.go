@@ -22,7 +22,7 @@ type program struct {
 	rowOf  []int // by item
 	m      *master
 	duals  []float64 // by row
-	values []float64 // by item: what one more thing costs
+	values []float64 // by item: the cost of one more thing
 }
 
 // weighted is a pattern and the amount of it bought by the program.
@@ -74,7 +74,7 @@ func (p *program) enter(f *pattern) bool {
 }
 
 // surplus lets the program buy more places for an item than needed if that is cheaper. A negative
-// value means that one more thing would make the packing cheaper: then a superfluous place is
+// value means that one more thing would make the packing cheaper; the superfluous place is then
 // bought as part of a pattern and stays empty.
 func (p *program) surplus() bool {
 	worst, at := -1e-9, -1
@@ -93,12 +93,12 @@ func (p *program) surplus() bool {
 // improve adds patterns worth more than they cost, until it finds none or has used up its work, and
 // reports whether none remain. Initially the values for filling bins stay near the centre, because
 // the values of a young program jump; in the end all fillings of a bin are tried. Bins in heavy use
-// by the program are priced each time, a few of the rest in turn.
+// by the program are priced each time; a few of the remaining bins are priced in turn.
 //
 // The centre is the fluid's values. trust in them fades by 5 % in each turn, so after some seventy
 // turns only the program's values count. Fillings are greedy until that finds nothing more; only
-// then does improve search for the best fillings, which is slow and proves that none remain. centre
-// may be nil: no trust.
+// then does improve search for the best fillings, which is slow and proves that none remain. A nil
+// centre means no trust.
 func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 	near := make([]float64, len(p.values))
 	random := rand.New(rand.NewPCG(p.s.options.Seed, 2))
@@ -121,7 +121,7 @@ func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 		if len(others) == 0 {
 			idle++
 		}
-		// Noise keeps bins from being filled in the same way again.
+		// Noise keeps bins from being filled the same way repeatedly.
 		for i := range near {
 			near[i] = max(p.values[i], 0)
 			if trust > 0 {
@@ -135,7 +135,7 @@ func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 		switch {
 		case p.price(asked, near, hard):
 			idle = 0
-		// There may still be patterns by the true values.
+		// The true values may still yield patterns.
 		case trust > 0:
 			idle = 0
 		case idle > len(others) && hard:
@@ -159,8 +159,8 @@ func (p *program) hot() (bins []int) {
 	return bins[:min(len(bins), someBins)]
 }
 
-// price adds the patterns of the bins worth more than they cost. It returns false if there were
-// none. Fillings are made by the values in by, but join only if they are worthwhile by the
+// price adds the patterns of the bins worth more than they cost, and returns false if it added
+// none. Fillings are made by the values in by, but are added only if they are worthwhile by the
 // program's values.
 func (p *program) price(bins []int, by []float64, hard bool) bool {
 	fillings := p.s.fillEach(bins, func(f *filler, bin int) (made *pattern) {

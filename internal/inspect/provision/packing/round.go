@@ -67,9 +67,9 @@ func (s *search) count(p *pattern, n int) {
 }
 
 // rest packs all remaining things and returns the bins without buying them. It repeatedly takes the
-// filling worth most for its price; after each, it computes the cost of finishing with one more
-// bin, and in the end returns the cheapest of these solutions. It is greedy and fast; dive is
-// better but slow. It leaves out things that fit no purchasable bin.
+// filling with the highest ratio of worth to price. After each step it computes the cost of
+// finishing with one more bin, and in the end returns the cheapest of these solutions. It is greedy
+// and fast; dive is better but slow. It leaves out things that fit no purchasable bin.
 func (s *search) rest(left []int, bins []int) []*pattern {
 	left = slices.Clone(left)
 	used, spent := slices.Clone(s.used), slices.Clone(s.spent)
@@ -85,7 +85,7 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 		}
 		best := s.best(left, bins)
 		if best == nil {
-			// None of the preferred bins takes any of the rest, or may be bought.
+			// None of the preferred bins takes any of the remaining things or may be bought.
 			if best = s.best(left, nil); best == nil {
 				break
 			}
@@ -109,8 +109,8 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 	return taken
 }
 
-// best returns the filling of the bins (nil: of all) worth most for its price. It compares worth
-// for price by products, so a free bin is better than any other.
+// best returns the filling of the bins (nil: of all) with the highest ratio of worth to price. It
+// compares ratios by products, so a free bin is better than any other.
 func (s *search) best(left []int, bins []int) (best *pattern) {
 	consider := func(bin int) {
 		if !s.allows(bin) {
@@ -150,7 +150,7 @@ func (s *search) last(left []int) *pattern {
 	return nil
 }
 
-// total returns the total size of so many things of each item.
+// total returns the total size of the parts.
 func (p *Problem) total(parts []Part) []int64 {
 	sum := make([]int64, len(p.Bins[0].Room))
 	for _, part := range parts {
@@ -161,8 +161,8 @@ func (p *Problem) total(parts []Part) []int64 {
 	return sum
 }
 
-// takesAll reports whether a bin takes so many things of each item together. It uses the filler's
-// scratch space.
+// takesAll reports whether a bin takes all of the parts together. It uses the filler's scratch
+// space.
 func (s *search) takesAll(bin int, parts []Part) bool {
 	copy(s.f.room, s.p.Bins[bin].Room)
 	copy(s.f.spare, s.f.spares)

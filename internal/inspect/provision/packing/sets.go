@@ -18,10 +18,10 @@ import (
 //	10+6 is proved not to take all things, 6+6+4 takes them: nothing cheaper is possible
 type sets struct {
 	s     *search
-	bins  []int // dearest first
+	bins  []int // most expensive first
 	tests []test
 	found []set
-	steps int // remaining
+	steps int // remaining steps
 	// from (exclusive) and to (inclusive) bound the prices of the listed sets.
 	from, to float64
 }
@@ -31,13 +31,13 @@ type sets struct {
 type test struct {
 	need  float64
 	holds []float64 // by position in bins
-	rate  []float64 // by position: the most that this or a cheaper bin holds for its price
+	rate  []float64 // by position: the highest ratio of measure to price of this or a cheaper bin
 }
 
 // set is a set of bins and its price. bins are positions in sets.bins, in order; one may occur more
 // than once.
 type set struct {
-	bins  []int // positions
+	bins  []int // positions in sets.bins
 	price float64
 }
 
@@ -79,8 +79,8 @@ func (s *search) inSets() {
 				s.proof, s.bins = true, packed
 				return
 			}
-			// It is open whether this set takes everything, so more expensive sets prove nothing:
-			// the bound ends here.
+			// Whether this set takes everything is unknown, so the proofs for more expensive sets
+			// do not count: the bound ends here.
 			if !sure {
 				s.bounded = max(s.bounded, set.price)
 				return
@@ -121,7 +121,7 @@ func (k *sets) prepare(counts []int) {
 
 	for t := range k.tests {
 		test := &k.tests[t]
-		// Sums are rounded; rounding must not rule out a set.
+		// Sums are rounded, and rounding must not rule out a set.
 		test.need *= 1 - 1e-9
 		test.rate = make([]float64, len(k.bins))
 		rate := 0.0
@@ -132,9 +132,10 @@ func (k *sets) prepare(counts []int) {
 	}
 }
 
-// list lists the sets with these bins and cheaper ones, for so much money, that pass all tests. at
-// is the first position that may be added, money the remaining budget, needs the tests' unmet
-// needs. It lists only sets with a price above k.from: cheaper ones were listed before.
+// list lists the sets that pass all tests, consist of these bins and cheaper ones, and cost at most
+// the given money. at is the first position that may be added, money the remaining budget, and
+// needs the tests' unmet needs. It lists only sets with a price above k.from: cheaper sets were
+// listed before.
 func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 	if k.steps--; k.steps <= 0 {
 		return
@@ -143,8 +144,8 @@ func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 		k.found = append(k.found, set{slices.Clone(bins), k.to - money})
 	}
 
-	// Any purchase from here on contributes at most its rate for the remaining money: if that does
-	// not cover a need, no extension of this set does.
+	// For the remaining money, any further purchase contributes at most its rate: if that does not
+	// cover a need, no extension of this set does.
 	for ; at < len(k.bins); at++ {
 		price := k.s.p.Bins[k.bins[at]].Price
 		for t := range needs {
@@ -163,8 +164,8 @@ func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 	}
 }
 
-// pack packs the things into the set. If it finds no packing, sure means that there is none. It is
-// an exhaustive search of at most packSteps places.
+// pack packs the things into the set. If it finds no packing, sure means that no packing exists. It
+// is an exhaustive search of at most packSteps places.
 func (k *sets) pack(of set, counts []int) (packed []*pattern, sure bool) {
 	b := &boxes{s: k.s, steps: packSteps}
 	for _, at := range of.bins {
@@ -219,16 +220,16 @@ type boxes struct {
 	spare  [][]int
 	has    [][]int // by bin and item
 	whole  []float64
-	things []int // the largest first
-	steps  int   // remaining
+	things []int // largest first
+	steps  int   // remaining steps
 }
 
-// put places the things starting at thing into bins, equal things never into an earlier bin than
-// the previous one. It tries the bin with the least remaining room first.
+// put places the things starting at thing into bins. It tries the bin with the least remaining room
+// first. It never puts a thing into an earlier bin than the previous equal thing.
 //
-// first is the bin of the previous thing and the starting point for equal ones: otherwise the same
-// packing would be tried once for each order of equal things. False with steps left means that no
-// packing exists.
+// first is the bin of the previous thing and the starting point for an equal thing; otherwise the
+// same packing would be tried once for each order of equal things. If put returns false with steps
+// left, no packing exists.
 func (b *boxes) put(thing, first int) bool {
 	if thing == len(b.things) {
 		return true

@@ -11,7 +11,7 @@ package packing
 // each basic column; amounts are never negative. All rows are "at least", so a pattern with a
 // superfluous thing does no harm.
 type master struct {
-	need    []float64 // by row: an item that can go somewhere
+	need    []float64 // by row: the number of things
 	inverse [][]float64
 	basis   []column // by row
 	amount  []float64
@@ -22,7 +22,7 @@ type master struct {
 // column is a pattern, or, without a bin, the surplus of a row.
 type column struct {
 	pattern *pattern // nil: surplus
-	row     int      // of the surplus
+	row     int      // row of the surplus
 }
 
 // cost returns the price of the pattern; surplus costs nothing.
@@ -33,8 +33,8 @@ func (c *column) cost() float64 {
 	return c.pattern.price
 }
 
-// newMaster begins with one pattern for each row, with things of this row only. This basis is
-// feasible: as many of each pattern as its row needs. The inverse is then diagonal.
+// newMaster begins with one pattern for each row, with things of this row only. Buying as many of
+// each pattern as its row needs is feasible, and the inverse of this basis is diagonal.
 func newMaster(need []float64, alone []*pattern, rowOf []int) *master {
 	m := &master{need: need, amount: make([]float64, len(need))}
 	m.inverse = make([][]float64, len(need))
@@ -76,9 +76,9 @@ const tiny = 1e-9
 // enter brings a column into the basis. It returns false if the step is unbounded or changes
 // nothing, which does not happen in a sound program.
 //
-// One step of the simplex method: the direction gives the amount of each basic column replaced by
-// the new one, and the first column to reach 0 leaves. Among several, the one with the largest
-// direction leaves, for the sake of accuracy.
+// It is one step of the simplex method: the direction gives the amount of each basic column
+// replaced by the new column, and the first column to reach 0 leaves. If several reach 0, the
+// column with the largest direction leaves, for the sake of accuracy.
 func (m *master) enter(c column, rowOf []int) bool {
 	n := len(m.need)
 	direction := make([]float64, n)
@@ -107,7 +107,7 @@ func (m *master) enter(c column, rowOf []int) bool {
 	least = max(least, 0)
 	pivot, filled := m.inverse[out], m.filled[:0]
 	for k := range pivot {
-		if pivot[k] != 0 { // few are not
+		if pivot[k] != 0 { // few are not zero
 			pivot[k] /= direction[out]
 			filled = append(filled, int32(k))
 		}

@@ -108,8 +108,9 @@ type search struct {
 	// bought the amount of each pattern bought by the linear program.
 	values []float64
 	bought []weighted
-	// duals holds the linear program's values, which give a bound. values, used to choose fillings,
-	// stay close to the fluid's, since in its first steps the program may value a thing at 0.
+	// duals holds the linear program's values, which give a bound. values is used to choose
+	// fillings and stays close to the fluid's values, since in its first steps the program may
+	// value a thing at 0.
 	duals []float64
 	// useful lists the bins not dominated by any other, by price. some lists the useful bins of
 	// sufficiently different sizes, and tempting the useful bins bought by the program.
@@ -118,12 +119,12 @@ type search struct {
 	// bins are the final purchases, and left the things not in them.
 	bins  []*pattern
 	left  []int
-	used  []int   // by bin: how many
+	used  []int   // by bin: the number bought
 	spent []int64 // by limit
 	fluid []float64
 	// proof and bounded are set by exact and inSets, with stronger results than the programs'.
 	proof bool // nothing cheaper exists
-	// bounded is the bound, once it is measured.
+	// bounded is the bound, once it is computed.
 	bounded  float64
 	measured bool
 	solved   bool // the linear program's values give a bound
@@ -162,8 +163,8 @@ func (s *search) relax() {
 	slices.Sort(s.tempting)
 	s.tempting = slices.Compact(s.tempting)
 	for i := range s.values {
-		// A thing with surplus places has no value to the program, and would never be packed by
-		// value.
+		// The program gives no value to a thing with surplus places; packing by value would never
+		// pack it.
 		s.values[i] = max(s.values[i], 0.9*centre[i])
 	}
 }
@@ -207,9 +208,9 @@ func (s *search) needed() (bins, takes []int) {
 }
 
 // thinned returns the useful bins, except for bins close in size to another bin with the same
-// items. This reduces only the bins that the search fills, not the quality of purchases: each
-// filling is moved to the cheapest bin that holds it afterwards. names holds the takes returned by
-// needed.
+// items. This reduces only the number of bins filled by the search, not the quality of purchases:
+// each filling is moved to the cheapest bin that holds it afterwards. names holds the takes
+// returned by needed.
 func (s *search) thinned(names []int) (bins []int) {
 	last := map[string]int{}
 	for _, bin := range s.useful { // by price
@@ -229,7 +230,7 @@ func (s *search) thinned(names []int) (bins []int) {
 }
 
 // replaces reports whether the other bin has at least as much room, at most the same price, and
-// unlimited availability: one with a limit may run out.
+// unlimited availability, since a limited bin may run out.
 func (s *search) replaces(other, bin int) bool {
 	o, b := &s.p.Bins[other], &s.p.Bins[bin]
 	if o.Price > b.Price || o.Most > 0 || !holds(o.Room, b.Room) {
@@ -286,8 +287,9 @@ func (s *search) least(packed []int) float64 {
 	return s.bounded
 }
 
-// cheapestOne is a bound for few things: at least one bin is bought, and it costs at least the
-// highest minimum price of a single thing. It is the best bound if one bin suffices.
+// cheapestOne is a bound for few things. At least one bin is bought, so the cost is at least the
+// price of the cheapest bin for any single thing; the bound is the highest of these prices. It is
+// the best bound if one bin suffices.
 func (s *search) cheapestOne() (most float64) {
 	for i, n := range s.packed() {
 		if n == 0 {
@@ -317,6 +319,6 @@ func Bound(p *Problem) float64 {
 	return worth(values, s.left)
 }
 
-// isSmall reports whether the linear program's values at the end of its time give a bound even if
-// it has not finished.
+// isSmall reports whether the problem is so small that the linear program's values give a bound
+// even if the program was stopped before it finished.
 func (s *search) isSmall() bool { return len(s.useful)*len(s.left) < smallProgram }
