@@ -83,7 +83,7 @@ func StatusError(pod *v1.Pod, err error) *apierrors.StatusError {
 // request is one pod in admission, with the objects looked up for it. It lives for one call of
 // Change or Judge.
 type request struct {
-	Config // set by the administrator
+	Config // configuration set by the administrator
 	Objects
 	pod       *v1.Pod
 	old       *v1.Pod       // the stored pod; nil on creation

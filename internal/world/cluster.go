@@ -25,7 +25,7 @@ func (w *World) Cluster() *cluster.Cluster {
 	}
 	w.cluster = cluster.New()
 	noting := w.noting
-	w.noting = false // it changes nothing
+	w.noting = false // not a change
 	for object := range w.Objects() {
 		if !isPod(object) {
 			w.showCluster(object, false)
@@ -34,7 +34,7 @@ func (w *World) Cluster() *cluster.Cluster {
 	for p := range All[*v1.Pod](w) {
 		w.enterCluster(p)
 	}
-	if w.noting = noting; len(w.notes) > 0 { // undoing these does not change it
+	if w.noting = noting; len(w.notes) > 0 { // undoing earlier notes does not update the cluster
 		w.Note(func() { w.cluster = nil })
 	}
 	return w.cluster

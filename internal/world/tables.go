@@ -28,10 +28,10 @@ import (
 // Once over is large, both become one base.
 type table struct {
 	base *base
-	over map[cluster.Name]metav1.Object // nil: gone
+	over map[cluster.Name]metav1.Object // replaced objects; nil if deleted
 	// adopted has, for each owner, its present or former pods in over.
 	adopted map[rules.Owner]map[cluster.Name]bool
-	ordered []metav1.Object // all of them in order; nil: not known
+	ordered []metav1.Object // all objects in order; nil if not computed
 }
 
 // base is a list of objects of one kind, by namespace and name. It is shared by forks, possibly on

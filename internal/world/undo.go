@@ -19,7 +19,7 @@ func (w *World) Mark() Mark {
 
 // Undo undoes the changes since the mark, the last one first. It costs as much as the changes.
 func (w *World) Undo(m Mark) {
-	w.noting = false // the inverse of a change is no change itself
+	w.noting = false // the inverse of a change is not a change itself
 	for len(w.notes) > m.notes {
 		last := len(w.notes) - 1
 		undo := w.notes[last]

@@ -94,7 +94,7 @@ func TestForksAreWorldsOfTheirOwn(t *testing.T) {
 			c := courses[int(seed)%len(courses)]
 			if len(courses) < 5 {
 				f := &course{rand.New(rand.NewPCG(seed, uint64(len(courses)+1))), c.w.Fork(), c.reference()}
-				if seed%2 == 0 { // else the cluster is built from the changed world
+				if seed%2 == 0 { // otherwise the cluster is built from the changed world
 					f.w.Cluster()
 				}
 				courses = append(courses, f)
@@ -349,7 +349,7 @@ func describe(w *world.World, same bool) string {
 			workloads = append(workloads, fmt.Sprintf("%s has %s %p\n", l.Ref(), p.Name, p))
 		}
 	}
-	if !same { // a list does not have the order of arrival
+	if !same { // a list does not preserve the order of arrival
 		slices.Sort(workloads)
 	}
 	b.WriteString(strings.Join(workloads, ""))

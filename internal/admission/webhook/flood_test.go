@@ -82,7 +82,7 @@ func (e endless) Read([]byte) (int, error) { <-e.ended; return 0, io.EOF }
 func TestABodyHasADeadline(t *testing.T) {
 	_, address := served(t)
 	for _, protocol := range []string{"http/1.1", "h2"} {
-		body, never := io.Pipe() // no data arrives, and in the end the client gives up
+		body, never := io.Pipe() // no data arrives, and finally the client times out
 		defer time.AfterFunc(15*time.Second, func() { _ = never.CloseWithError(io.ErrUnexpectedEOF) }).Stop()
 		request, err := http.NewRequest(http.MethodPost, "https://"+address+mutatePath+"?timeout=1s", body)
 		if err != nil {

@@ -18,16 +18,15 @@ import (
 )
 
 // The tasks of kube-scheduler and kube-controller-manager in the cluster, as far as their command
-// lines are visible: on a managed control plane they do not run as pods. The question is always the
-// same: does exactly one component perform each task?
+// lines are visible; on a managed control plane they do not run as pods. All checks verify that
+// exactly one component performs each task.
 
-// UpstreamLease is the Lease of kube-scheduler's leader election. A Berth using it is an
-// alternative to kube-scheduler, one of them being on standby; a Berth using another Lease must
-// serve other scheduler names.
+// UpstreamLease is the Lease of kube-scheduler's leader election. If Berth uses it, one of the two
+// schedulers is on standby. If Berth uses another Lease, it must serve other scheduler names.
 const UpstreamLease = "kube-system/kube-scheduler"
 
-// evicting lists the controllers replaced by Berth's controller. Two of a kind would taint and
-// evict against each other.
+// evicting lists the controllers replaced by Berth's controller. If two instances of one ran, they
+// would taint and evict against each other.
 var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller", "device-taint-eviction-controller"}
 
 // checkSchedulers checks kube-scheduler: whether it and Berth could bind the same pods, and which
@@ -44,7 +43,7 @@ func (j *judge) checkSchedulers() {
 				"give Berth the same file: berth scheduler --config takes it as it is, --write-config-to - shows what "+
 					"comes of it", "%s has a configuration, %s", p.Where, config)
 		}
-		// Clusters that were upgraded for years may still carry them.
+		// Clusters upgraded for years may still have these flags.
 		for _, old := range []string{"policy-config-file", "policy-configmap", "algorithm-provider"} {
 			if p.flagValue(old) != "" {
 				j.addFinding(Note, "kube-scheduler", "berth scheduler --"+old+" ... --write-config-to - translates it",
@@ -56,7 +55,7 @@ func (j *judge) checkSchedulers() {
 			j.addFinding(Problem, "kube-scheduler", "let it elect, or end it before Berth begins",
 				"%s runs without leader election: it and Berth would both schedule", p.Where)
 		}
-		// Berth has the gates that matter to it under the same names.
+		// Berth's relevant gates have the same names.
 		if gates := p.flagValue("feature-gates"); gates != "" {
 			j.addFinding(Note, "kube-scheduler", "compare with docs/tasks/scheduler.md", "%s has --feature-gates=%s", p.Where, gates)
 		}
@@ -64,7 +63,7 @@ func (j *judge) checkSchedulers() {
 
 	holder, replaces := j.Leases[UpstreamLease], j.SchedulerLease == UpstreamLease
 	switch {
-	// checkStopped reports it. The pods may still be visible.
+	// checkStopped reports this case. The pods may still be visible.
 	case slices.ContainsFunc(j.Stopped, func(s config.Stopped) bool { return s.Lease == UpstreamLease }):
 	// The holder of the Lease schedules; the pods of kube-scheduler may be invisible.
 	case j.BerthLeads && len(upstream) == 0:
@@ -83,8 +82,8 @@ func (j *judge) checkSchedulers() {
 		j.addFinding(OK, "kube-scheduler", "", "runs as %s", joinPlaces(upstream))
 	}
 
-	// Two schedulers of one name and with different Leases both bind its pods, each by its own view
-	// of the cluster.
+	// Two schedulers with the same name and different Leases both bind its pods, each by its own
+	// view of the cluster.
 	if slices.Contains(j.SchedulerNames, "default-scheduler") && j.SchedulerLease != UpstreamLease && (len(upstream) > 0 || holder != "") {
 		j.addFinding(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name",
 			"Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
@@ -195,7 +194,7 @@ func (j *judge) checkVolumes() {
 }
 
 // runsController reports whether --controllers of kube-controller-manager enables a controller: the
-// first mention of its own name counts, with or without "-", or else "*". Without the flag, all
+// first mention of its name counts, with or without "-", and otherwise "*". Without the flag, all
 // controllers on by default run.
 func runsController(selected []string, controller string) bool {
 	for _, name := range selected {

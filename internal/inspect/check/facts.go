@@ -21,8 +21,8 @@ import (
 // those parts.
 type Facts struct {
 	AsOf    time.Time
-	Version string   // of the API server: v1.36.3
-	Groups  []string // of the API: apps, resource.k8s.io
+	Version string   // version of the API server, such as v1.36.3
+	Groups  []string // API groups, such as apps or resource.k8s.io
 
 	Nodes           []v1.Node
 	PriorityClasses []schedulingv1.PriorityClass
@@ -34,18 +34,18 @@ type Facts struct {
 	// pending for long; nil if they could not be read.
 	Attachments map[string]Count
 
-	// Pods counts the pods by spec.schedulerName, and those of them without a node.
+	// Pods counts the pods by spec.schedulerName; Waiting is the number of pods without a node.
 	Pods map[string]Count
 	// Grouped is the number of pods that name a pod group.
 	Grouped int
-	// ServesRequests is set if the API server serves EvictionRequests. Requests counts them, and
-	// the long-unobserved ones.
+	// ServesRequests is set if the API server serves EvictionRequests. Requests counts them;
+	// Waiting is the number of requests unobserved for long.
 	ServesRequests bool
 	Requests       Count
 	// Processes lists the processes of the control plane that run as pods.
 	Processes []Process
 	// Leases maps the Leases held by schedulers, as namespace/name, to their holders. BerthLeads is
-	// set if Berth holds UpstreamLease: its configuration is on it.
+	// set if Berth holds UpstreamLease, recognized by the configuration on the Lease.
 	Leases     map[string]string
 	BerthLeads bool
 	// Stopped lists the schedulers that released their Lease or no longer renew it.
@@ -65,7 +65,7 @@ type Facts struct {
 	// Service.
 	WebhookEndpoints int
 
-	Unread []string // kinds, with the reason
+	Unread []string // unreadable kinds, with the reason
 }
 
 // Count counts pods, volumes or requests.
@@ -87,7 +87,7 @@ type Process struct {
 	Name  string // kube-scheduler, kube-controller-manager, or Controller
 	Where string // namespace/pod
 	Image string
-	Args  []string // the command line, without the program
+	Args  []string // command line without the program
 }
 
 // flagValue returns the value of a command-line flag, or "". The last of several values counts.
@@ -98,7 +98,7 @@ func (p *Process) flagValue(name string) string {
 	return ""
 }
 
-// flagList returns the combined list of a command-line flag given once or more.
+// flagList returns the combined lists of a command-line flag given once or more.
 func (p *Process) flagList(name string) (all []string) {
 	for _, value := range p.flagValues(name) {
 		all = append(all, strings.Split(value, ",")...)

@@ -22,10 +22,10 @@ import (
 type Level string
 
 const (
-	OK      Level = "ok"      // as it should be
+	OK      Level = "ok"      // no action required
 	Note    Level = "note"    // worth knowing
-	Warning Level = "warning" // works, and something must be done
-	Problem Level = "problem" // does not work as it is
+	Warning Level = "warning" // works, but requires action
+	Problem Level = "problem" // does not work
 )
 
 // Finding is one line of the result: the observation and, in Action, the remedy.
@@ -218,7 +218,8 @@ func (j *judge) checkOwnPods() {
 	}
 }
 
-// orStart returns the action, or the request to start a component whose containers have no log.
+// orStart returns the action or, if the containers of the component have no log, the advice to
+// start the component.
 func (j *judge) orStart(part deploy.Part, action string) string {
 	if slices.ContainsFunc(j.Failing, func(f Failing) bool { return f.Part == part && f.Reason != crashed }) {
 		return "have its pods started first"

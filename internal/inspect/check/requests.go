@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// answering is the controller that responds to EvictionRequests, in any process. Berth's controller
-// has it under the same name.
+// answering is the controller that responds to EvictionRequests, in any process. In Berth's
+// controller it has the same name.
 const answering = "evictionrequest-controller"
 
 // AnswersRequests reports whether Berth's controller is configured to respond to EvictionRequests.
@@ -28,8 +28,8 @@ func (f *Facts) answererOf(program string) (where string) {
 }
 
 // checkRequests checks that exactly one process responds to EvictionRequests. The controller runs
-// only where --controllers names it, so without that, and without served requests, it reports
-// nothing.
+// only if --controllers names it. If it is named nowhere and no requests are served, nothing is
+// reported.
 func (j *judge) checkRequests() {
 	// At most one of them should be set.
 	ours, theirs := j.answererOf(Controller), j.answererOf("kube-controller-manager")

@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Other parties that affect the cluster's pods: webhooks, budgets, priority classes and extensions.
-// None of them is a fault of an installation; they explain why pods are created late, stay, or are
-// not preempted.
+// Other components that affect the cluster's pods: webhooks, budgets, priority classes and
+// extensions. None of them is a fault of an installation; they explain why pods are created late,
+// stay, or are not preempted.
 
 // hook holds the common fields of both kinds of webhooks, with the name of the configuration.
 // Fields are nil where the API's are.
@@ -46,8 +46,8 @@ func (j *judge) listHooks() []hook {
 	return all
 }
 
-// checkWebhooks finds webhooks that can block a component's requests: bind, delete, taint, or bring
-// up kube-system. It reports the first problem of each webhook, in decreasing severity.
+// checkWebhooks finds webhooks that can block requests of a component to bind, delete or taint, or
+// the start of kube-system. It reports the most severe problem of each webhook.
 func (j *judge) checkWebhooks() {
 	for _, h := range j.listHooks() {
 		// ownWebhook checks Berth's own webhook.
@@ -128,7 +128,7 @@ func (j *judge) ownWebhook() {
 	}
 
 	switch {
-	// Left over from an installation that was removed.
+	// The webhook is left over from a removed installation.
 	case registered && !j.isInstalled(deploy.Webhook) && j.WebhookEndpoints <= 0:
 		j.addFinding(Warning, "berth-webhook", "delete its webhook configurations, or install it",
 			"its configurations are there, and nobody answers: pods are created later, and without the rules")
@@ -183,7 +183,7 @@ func (j *judge) checkPriorities() {
 	}
 
 	switch {
-	// The API server takes the lowest of several.
+	// If several classes are the default, the API server uses the lowest.
 	case len(standard) > 1:
 		j.addFinding(Warning, "priorities", "leave globalDefault to one class",
 			"several classes are the default, and the lowest of them counts: %s", joinNames(standard))

@@ -19,7 +19,7 @@ type fixer struct {
 	profile *plugins.Profile
 	// judges are the pod's filters, prepared without changes.
 	judges   judges
-	preempts bool // preemption makes room for the pod, so no pod must be deleted for it
+	preempts bool // preemption makes room for the pod, so pods need not be deleted for it
 }
 
 // fixers implement the fixes declared by plugins. nodes are the nodes rejected by the plugin. Every

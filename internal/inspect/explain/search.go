@@ -37,9 +37,9 @@ type search struct {
 	ungate   *edit     // removes them with every change; nil without gates
 	found    []candidate
 	withheld []Withheld
-	budget   *int            // of rehearsals
-	size     int             // of one rehearsal
-	most     int             // suggestions
+	budget   *int            // remaining rehearsals
+	size     int             // cost of one rehearsal
+	most     int             // maximum number of suggestions
 	seen     map[string]bool // texts of tried changes, to avoid trying one twice
 }
 

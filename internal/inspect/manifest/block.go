@@ -9,11 +9,11 @@ import (
 
 // parseBlock reads the YAML written by programs and most people: block mappings and sequences,
 // scalars and flow collections that end on their line, literal blocks. It is ten times as fast as
-// the library, and accepts only input that it reads exactly like the library. For everything else
-// it returns false, and parseLibrary reads it.
+// the library, and accepts only input that both read in the same way. For all other input it
+// returns false, and parseLibrary reads it.
 //
-// New cases therefore need not be complete: leave doubtful input to the library. A fuzz test
-// compares the two.
+// Support for further cases therefore need not be complete: leave doubtful input to the library. A
+// fuzz test compares the two.
 func parseBlock(t *tree, text string, line int32) bool {
 	t.reset()
 	p := blockParser{t: t}
@@ -35,8 +35,8 @@ type blockLine struct {
 	number int32
 }
 
-// blockParser reads by lines, with one function for each construct. Each of these begins at the
-// current line, leaves pos at the first line that is not its own, and returns false if the library
+// blockParser reads by lines, with one function for each construct. Each function begins at the
+// current line, leaves pos at the first line after its construct, and returns false if the library
 // must read the document.
 type blockParser struct {
 	t     *tree
@@ -160,7 +160,7 @@ func (p *blockParser) parseMapping(indent int, key string, depth int) bool {
 		} else if !p.parseNested(name, number, indent, depth) {
 			return false
 		}
-		// For a value below its key, keep the line of the key: messages point to it.
+		// For a value below its key, keep the line of the key, which messages refer to.
 		p.t.nodes[child].line = number
 		children.appendChild(child)
 	}
@@ -204,8 +204,8 @@ func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 	}
 }
 
-// parseItem reads one item: a value after the dash, one on the lines below, or nothing, which is
-// null.
+// parseItem reads one item: a value after the dash, a value on the lines below, or nothing, which
+// is null.
 func (p *blockParser) parseItem(line *blockLine, indent, depth int) bool {
 	rest := strings.TrimLeft(line.text[1:], " ")
 	// Only a comment follows the dash. The item is the more indented block below, or null without
@@ -316,7 +316,8 @@ func (p *blockParser) parseLiteral(head, key string, number int32, outer int) bo
 		if i > begin {
 			value.WriteByte('\n')
 		}
-		// Use the raw line: text resembling a comment and trailing spaces belong to the block.
+		// Use the raw line: trailing spaces, and text that resembles a comment, belong to the
+		// block.
 		if raw := p.lines[i].raw; len(raw) > indent {
 			value.WriteString(raw[indent:])
 		}

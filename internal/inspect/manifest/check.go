@@ -228,7 +228,7 @@ func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	c.addFault(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
-// hasTemplate reports whether list, or a group in in at any depth, has a template of that name.
+// hasTemplate reports whether a template of that name is in list, or at any depth in the groups in.
 func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1beta1.CompositePodGroupTemplate, name string) bool {
 	return slices.ContainsFunc(list, func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == name }) ||
 		slices.ContainsFunc(in, func(t schedulingv1beta1.CompositePodGroupTemplate) bool {
@@ -236,8 +236,8 @@ func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1bet
 		})
 }
 
-// noteElsewhere counts a pod on a node missing from the input, as in a dump of one namespace or of
-// kubectl get all. In strict mode the pod is a fault.
+// noteElsewhere counts a pod on a node missing from the input, such as the output of kubectl get
+// all or a dump of one namespace. In strict mode the pod is a fault.
 func (c *checker) noteElsewhere(at place, node string) {
 	if c.strict {
 		c.addFault(at, at.nodeName, "spec.nodeName",

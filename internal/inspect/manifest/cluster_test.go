@@ -194,8 +194,8 @@ const podYAML = `- apiVersion: v1
     startTime: "2026-11-02T08:11:12Z"
 `
 
-// otherForms returns the same pods in the forms used by people and other programs: JSON, a document
-// each, flow style, and lines that only the library reads.
+// otherForms returns the same pods in the forms used by people and other programs: JSON, one
+// document per object, flow style, and lines that only the library reads.
 func otherForms(tb testing.TB, pods int) map[string][]byte {
 	block := cluster(0, pods)
 	var list struct{ Items []map[string]any }

@@ -8,8 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// daemonSets creates the missing pods of all DaemonSets, one for each eligible node of the input
-// without one. A terminating pod still counts for its node: the controller waits for its end.
+// daemonSets creates the missing pods of all DaemonSets: one pod for each eligible node of the
+// input that lacks one. A terminating pod still counts for its node, because the controller waits
+// for its end.
 func (e *expansion) daemonSets() {
 	for i, set := range e.set.DaemonSets {
 		// It creates no further pods; existing ones are in the input.

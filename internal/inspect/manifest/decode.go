@@ -19,11 +19,11 @@ import (
 )
 
 // decoder turns a tree into an API object by the json tags of its type. It is as strict as the API
-// server with fieldValidation=Strict, rejecting unknown and duplicate fields and values of the
-// wrong type. It continues after a fault, so that one run reports them all.
+// server with fieldValidation=Strict, and rejects unknown and duplicate fields and values of the
+// wrong type. It continues after a fault, so that one run reports all faults.
 //
-// The result equals converting YAML to JSON and unmarshalling that, but skips the JSON, which for a
-// file with a whole cluster takes most of the time and memory. A decoder is not safe for concurrent
+// The result equals converting YAML to JSON and unmarshalling the JSON. Skipping the JSON saves
+// most of the time and memory for a file with a whole cluster. A decoder is not safe for concurrent
 // use.
 type decoder struct {
 	// t is the current object's document, path the field being read, and faults the problems found
@@ -60,7 +60,8 @@ const maxWords = 1 << 16
 // newDecoder returns a decoder without any words.
 func newDecoder() *decoder { return &decoder{words: map[string]string{}} }
 
-// resetFor prepares for a new object. The previous one's faults already belong to the caller.
+// resetFor prepares for a new object. It does not reuse the faults of the previous object, which
+// belong to the caller.
 func (d *decoder) resetFor(t *tree) {
 	d.t, d.path, d.faults, d.unknown = t, d.path[:0], nil, nil
 	if len(d.words) > maxWords {
@@ -308,7 +309,7 @@ func oneSlip(a, b string) bool {
 		i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
 }
 
-// countChildren counts the parts of a mapping or a sequence: they are linked, and counting is
+// countChildren counts the parts of a mapping or a sequence. They are linked, and counting them is
 // cheaper than growing a map or a slice. ok is false for null and for a node of another kind.
 func (d *decoder) countChildren(n int32, kind nodeKind, must string) (size int, ok bool) {
 	if d.isNull(n) {

@@ -36,8 +36,8 @@ func (d *decoder) decodeScalar(n int32, wanted string) (text string, typ scalarT
 	return node.text, typ, typ != nullScalar
 }
 
-// decodeString rejects numbers and booleans: version: 1.10 would otherwise become 1.1, and country:
-// no false.
+// decodeString rejects numbers and booleans. Otherwise version: 1.10 would become 1.1, and country:
+// no would become false.
 func decodeString(d *decoder, n int32, v reflect.Value) {
 	text, typ, ok := d.decodeScalar(n, "a string")
 	if !ok {

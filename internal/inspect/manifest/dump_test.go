@@ -88,8 +88,8 @@ func TestItemsOfOneLineAreNamed(t *testing.T) {
 	}
 }
 
-// TestKindsThatAreAlmostRight verifies that a kind differing from a known one only in case, or in a
-// group that never had it, is a mistake: an API server rejects it.
+// TestKindsThatAreAlmostRight verifies that a kind is rejected, as by an API server, if it differs
+// from a known kind only in case, or is in a group that never had it.
 func TestKindsThatAreAlmostRight(t *testing.T) {
 	for _, c := range []struct{ apiVersion, kind, want string }{
 		{"v1", "pod", `<stdin>:2: kind: "pod": did you mean Pod?`},

@@ -45,8 +45,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
 }
 
-// Errors holds all faults of the input, in its order. They print one per line. Beyond maxErrors,
-// the last one has the number of further ones.
+// Errors holds the faults of the input, in its order, and prints one per line. If there are more
+// than maxErrors, the last entry has the number of further faults.
 type Errors []*Error
 
 // Error formats all errors, one per line.
@@ -104,8 +104,8 @@ func joinWithColon(a, b string) string {
 	return a + ": " + b
 }
 
-// formatValue prints a value as in the input: strings in quotes, others as JSON. Long values are
-// truncated.
+// formatValue prints a value as in the input: strings in quotes, other values as JSON. Long values
+// are truncated.
 func formatValue(value any) string {
 	if value == nil {
 		return ""

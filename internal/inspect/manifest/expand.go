@@ -19,14 +19,14 @@ import (
 )
 
 // Expand creates the workloads' missing pods like their controllers: for Deployments (through
-// ReplicaSets, also added), ReplicaSets, ReplicationControllers, StatefulSets (with the claims of
-// their volumes), DaemonSets and Jobs. A StatefulSet's terminated pod is replaced. A workload's
-// pods take the workload's place in the order of Pods. Names are generated from the seed: the same
-// input and seed give the same pods.
+// ReplicaSets, which it also adds), ReplicaSets, ReplicationControllers, StatefulSets (with the
+// claims of their volumes), DaemonSets and Jobs. A StatefulSet's terminated pod is replaced. A
+// workload's pods take the workload's place in the order of Pods. Names are generated from the
+// seed: the same input and seed give the same pods.
 //
-// A controller would create some of these pods only once others run: those of an ordered
-// StatefulSet one by one, those of a Job as far as its parallelism allows. A StatefulSet is
-// expanded completely, since the placement of all its pods matters; a Job is not.
+// Some controllers would create pods only after other pods run: an ordered StatefulSet creates its
+// pods one by one, and a Job only as many as its parallelism allows. A StatefulSet is expanded
+// completely, since the placement of all its pods matters; a Job is not.
 //
 // For example, a Deployment web with 3 replicas in a hand-written file gives
 //
@@ -81,14 +81,16 @@ func (s *Set) defaultReplicas() {
 	}
 }
 
-// expansion is one run of Expand. It indexes the input's pods by owner once; searching all pods for
-// each of thousands of workloads would take minutes.
+// defaultReplicas sets unset numbers of replicas to one. The numbers stay unset until then, because
+// a workload reapplied without a number keeps its current number: kubectl apply changes only fields
+// in the manifest.
 type expansion struct {
 	set     *Set
 	rng     *rand.Rand
 	names   map[types.NamespacedName]bool // names of all pods, old and new
 	byOwner map[rules.Owner][]*v1.Pod     // input's pods by controller
-	// byName indexes them by kind and name, for workloads from hand-written files without a UID.
+	// byName indexes the same pods by kind and name of the controller, for workloads from
+	// hand-written files without a UID.
 	byName map[ownerName][]*v1.Pod
 	made   []madePod        // new pods
 	gone   map[*v1.Pod]bool // input's pods deleted by their controllers
@@ -112,8 +114,8 @@ type expanded struct {
 	at place
 }
 
-// ownedPods returns the workload's pods in the input. A workload from a hand-written file lacks a
-// UID: it finds the pods by name, assigns a UID, and makes the pods refer to it.
+// ownedPods returns the workload's pods in the input. For a workload from a hand-written file,
+// which lacks a UID, it finds the pods by name, assigns a UID, and makes the pods refer to it.
 func (e *expansion) ownedPods(w expanded) []*v1.Pod {
 	if w.Object.GetUID() != "" {
 		return e.byOwner[w.Owner()]
@@ -139,8 +141,8 @@ func adopt(object metav1.Object, uid types.UID) {
 	object.SetOwnerReferences(refs)
 }
 
-// uidOf returns a reproducible UID, so that results can be compared: a UUID of version 8, whose
-// content is implementation-defined.
+// uidOf returns a reproducible UID, so that results can be compared. It is a UUID of version 8,
+// which has implementation-defined content.
 func uidOf(kind string, object metav1.Object) types.UID {
 	sum := sha256.Sum256([]byte(kind + "/" + object.GetNamespace() + "/" + object.GetName()))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // UUID version 8

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// TestExpandCases runs testdata/expand.txt: manifests in; all pods out, in input order, with the
-// fields set by their controllers.
+// TestExpandCases runs testdata/expand.txt, which maps manifests to all pods, in input order, with
+// the fields set by their controllers.
 func TestExpandCases(t *testing.T) {
 	datadriven.RunTest(t, "testdata/expand.txt", func(t *testing.T, d *datadriven.TestData) string {
 		set, err := Read([]string{"-"}, strings.NewReader(d.Input+"\n"), Options{})

@@ -127,7 +127,7 @@ func (f *flowParser) parseKey() (string, bool) {
 		return "", false
 	}
 	f.pos++
-	// In JSON, a colon needs no space after it; after a plain word in YAML it does.
+	// In JSON, the colon need not be followed by a space. In YAML it must, after a plain word.
 	if next := f.peek(); !isQuoted && next != ' ' && !(f.json && next == '\n') {
 		return "", false // a:b is one word
 	}

@@ -17,16 +17,16 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// Emulation of the Job controller with the feature gate WorkloadWithJob: for a Job requesting a
-// gang it creates a Workload, from that a PodGroup, and the Job's pods name the PodGroup. Objects
+// Emulation of the Job controller with the feature gate WorkloadWithJob. For a Job requesting a
+// gang, it creates a Workload, and from the Workload a PodGroup, which the Job's pods name. Objects
 // of the input are used if the Job controls them. Objects created by users for the Job are ignored,
 // and if the Job controls several, none is used.
 //
 //	Job train (parallelism 4, gang) -> Workload train-<hash> -> PodGroup ...-<hash>, minCount 4 -> 4 pods
 
-// groupOf returns the name of a job's pod group, which it creates for a new job if the controller
-// would. It returns "" for jobs with individually scheduled pods: the controller creates groups for
-// these as well, but without effect.
+// groupOf returns the name of a job's pod group. It creates the group for a new job if the
+// controller would. It returns "" for jobs with individually scheduled pods: the controller creates
+// groups for these jobs as well, but without effect.
 func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	if !e.set.JobGroups || gangOf(job) == nil || job.Spec.Template.Spec.SchedulingGroup != nil || metav1.GetControllerOf(job) != nil {
 		return ""
@@ -34,8 +34,8 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	// Existing pods cannot join a group; the controller continues without one.
 	fresh := len(pods) == 0 && !hasBegun(job)
 	workload := e.workloadOf(job, fresh)
-	// A Workload modified by another party differs from the controller's, which then ignores the
-	// Job.
+	// A Workload modified by another party differs from the Workload expected by the controller,
+	// which then ignores the Job.
 	if workload == nil || len(workload.Spec.PodGroupTemplates) != 1 {
 		return ""
 	}
@@ -56,8 +56,8 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		return ""
 	}
 
-	// The group copies the template's scheduling fields: the template may be changed later, the
-	// group may not.
+	// The group copies the template's scheduling fields, because the template, unlike the group,
+	// may change later.
 	template := &workload.Spec.PodGroupTemplates[0]
 	group := &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{
@@ -144,7 +144,7 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 		}
 	}
 
-	// The pods share these if they name them as well.
+	// The pods share these claims if they name them as well.
 	for _, c := range job.Spec.Scheduling.ResourceClaims {
 		t.ResourceClaims = append(t.ResourceClaims, schedulingv1beta1.PodGroupResourceClaim{
 			Name: c.Name, ResourceClaimName: c.ResourceClaimName, ResourceClaimTemplateName: c.ResourceClaimTemplateName,

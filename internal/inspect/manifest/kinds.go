@@ -24,11 +24,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// kind is one kind of object used by Berth. Adding one takes a list in Set, a call of registerKind,
-// and checkObjects.
+// kind is one kind of object used by Berth. A new kind requires a list in Set, a call of
+// registerKind, and an addition to checkObjects.
 type kind struct {
-	// name and apiVersion are as in manifests; namespaced reports whether the objects are in
-	// namespaces, and typ is the Go type that objects are decoded into.
+	// name and apiVersion are as in manifests. namespaced reports whether the objects are in
+	// namespaces. typ is the Go type for decoding.
 	name       string
 	apiVersion string
 	namespaced bool
@@ -65,8 +65,8 @@ type object[T any] interface {
 	metav1.Object
 }
 
-// registerKind adds a kind. list returns the set's list of its objects; prepare may be nil, which
-// checks only the metadata. Only init may call it: many goroutines read kinds afterwards.
+// registerKind adds a kind. list returns the set's list of its objects. If prepare is nil, only the
+// metadata is checked. Only init may call it: many goroutines read kinds afterwards.
 func registerKind[T any, P object[T]](name, apiVersion string, namespaced bool, list func(*Set) *[]*T, prepare func(*T) field.ErrorList) {
 	// Kinds without specific rules only have their names and labels checked.
 	if prepare == nil {
@@ -101,7 +101,7 @@ func validateMeta(o metav1.Object, namespaced bool) field.ErrorList {
 
 // Objects returns the objects in this order.
 func init() {
-	// Each kind has the one version read by Berth; findKind suggests it for other versions.
+	// Each kind has one version read by Berth; findKind suggests that version for other versions.
 	const apps, batch, storage, devices, groups, composites = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1",
 		"scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"
 	registerKind("Node", "v1", false, func(s *Set) *[]*v1.Node { return &s.Nodes }, prepareNode)

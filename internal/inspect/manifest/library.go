@@ -23,7 +23,7 @@ const maxNodes = 1 << 20
 
 // mostRepeated bounds the values, and the keys of merged mappings, repeated by aliases: a constant,
 // plus a number per byte of the document. A template shared by a hundred containers is far below
-// the bound; a document crafted to cost more than its length ("billion laughs") exceeds it.
+// the bound. A crafted document that costs more than its length ("billion laughs") exceeds it.
 func mostRepeated(text string) int { return 4096 + 16*len(text) }
 
 // fault is an error at one line of the input's file.

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Limits for workloads too large to expand. A number of replicas is ten letters in a file, and
-// would be gigabytes of pods, so check it before creating any pod.
+// Limits for workloads too large to expand. A number of replicas takes ten letters in a file, but
+// gigabytes as pods, so it is checked before any pod is created.
 
 // demand is the number of pods missing from a workload, to be created by Expand.
 type demand struct {
@@ -57,7 +57,7 @@ func (s *Set) limitWorkloads() {
 }
 
 // withinLimit adds a fault for each workload refused by limitWorkloads. In hand-written manifests,
-// such a number is a mistake.
+// such a number of replicas is a mistake.
 func (c *checker) withinLimit() {
 	for _, d := range tooMany(c.set.listDemands()) {
 		c.subject = subject{d.kind, d.meta}

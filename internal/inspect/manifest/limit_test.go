@@ -29,7 +29,7 @@ func absurd(replicas int) string {
 }
 
 // TestSumsOfReplicasAreBounded verifies that a recording is read without the impossible pods, with
-// a warning for each workload, and that manifests requesting so many are rejected.
+// a warning for each workload, and that manifests requesting as many pods are rejected.
 func TestSumsOfReplicasAreBounded(t *testing.T) {
 	for _, replicas := range []int{workload.Most/2 + 1, workload.Most, 2_000_000_000} {
 		began := time.Now()

@@ -34,14 +34,14 @@ type parser struct {
 	tree    tree
 	decoder *decoder
 	lenient bool
-	// namespace is for objects that name none.
+	// namespace is the namespace of objects without one.
 	namespace string
 }
 
 // parseChunk reads one chunk, the order-th of the input. It returns several results for a List not
 // split by the splitter, and none for an empty document.
 func (p *parser) parseChunk(c chunk, order int32) []found {
-	// The library is ten times slower and reads all of YAML. Only the library reports syntax
+	// The library is ten times slower, but reads all of YAML. Only the library reports syntax
 	// errors, so that messages do not depend on the parser tried first.
 	if !p.readTree(c) {
 		if fault := parseLibrary(&p.tree, c.text, c.line); fault != nil {
@@ -62,7 +62,7 @@ func (p *parser) parseChunk(c chunk, order int32) []found {
 	}
 
 	all := p.parseObjects(root, c.head, order)
-	// Lines identify objects unless all are on one, as printed by kubectl get --raw.
+	// Lines identify objects, unless all objects are on one line, as printed by kubectl get --raw.
 	if c.json && c.item && !strings.Contains(c.text, "\n") {
 		for i := range all {
 			if len(all[i].problems) > 0 {
@@ -182,8 +182,8 @@ func (p *parser) parseObject(n int32, kindName, apiVersion string, order int32) 
 	return f
 }
 
-// findKind finds a kind. A kind known only in another version, or by a similar name, is a fault of
-// the field at; an unknown kind is ignored, under the name returned:
+// findKind finds a kind. If the kind exists only in another version or under a similar name, it
+// returns a fault of the field at. An unknown kind is ignored, under the name returned:
 //
 //	Deployment apps/v1                  kind
 //	Deployment extensions/v1beta1       fault: must be apps/v1 for a Deployment
@@ -214,8 +214,8 @@ func findKind(name, apiVersion string) (k *kind, ignored, at, fault string) {
 	return nil, name, "", ""
 }
 
-// isUpstream reports whether a group is one of Kubernetes' own that has, or had, one of the kinds.
-// Kind names are unique among these groups, so a kind in the wrong group is a mistake.
+// isUpstream reports whether a group belongs to Kubernetes and has, or had, one of the kinds. Kind
+// names are unique among these groups, so a kind in the wrong group is a mistake.
 func isUpstream(group string) bool {
 	if group == "extensions" {
 		return true
@@ -252,8 +252,8 @@ func groupOf(apiVersion string) string {
 }
 
 // unknownFields classifies unknown fields. In an object printed by an API server (it has a UID), or
-// in a status, the field is from a newer version and is ignored with a warning. In a hand-written
-// object it is a mistake that would silently change the meaning.
+// in a status, an unknown field is from a newer version and is ignored with a warning. In a
+// hand-written object it is a mistake that would silently change the meaning.
 func (p *parser) unknownFields(f *found) {
 	for _, u := range p.decoder.unknown {
 		if f.object.GetUID() != "" || strings.HasPrefix(u.path, "status.") {
@@ -297,8 +297,8 @@ func (p *parser) finishObject(f *found, n int32) {
 	f.place.runtimeClass = p.lineOf(n, spec+"runtimeClassName")
 }
 
-// lineOf returns the line of a field or, if that is missing, of the innermost object on the way to
-// it.
+// lineOf returns the line of a field. If the field is missing, it returns the line of the innermost
+// existing object on its path.
 func (p *parser) lineOf(n int32, path string) int32 {
 	return p.tree.nodes[p.tree.findPath(n, path)].line
 }

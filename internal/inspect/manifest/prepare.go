@@ -39,8 +39,8 @@ func prepareNode(node *v1.Node) field.ErrorList {
 	return errs
 }
 
-// preparePod sets the defaults of a pod. Admission proper, which adds priority and overhead,
-// follows when the pod is used.
+// preparePod sets the defaults of a pod. Admission, which adds priority and overhead, follows when
+// the pod is used.
 func preparePod(pod *v1.Pod) field.ErrorList {
 	admission.Default(pod)
 	admission.DefaultPodResources(pod)
@@ -110,7 +110,8 @@ func prepareStorageClass(class *storagev1.StorageClass) field.ErrorList {
 	return errs
 }
 
-// prepareDriver sets the defaults of a CSI driver: attached, and without published capacities.
+// prepareDriver sets the defaults of a CSI driver: it requires attachment, and publishes no
+// capacities.
 func prepareDriver(driver *storagev1.CSIDriver) field.ErrorList {
 	setDefault(&driver.Spec.AttachRequired, true)
 	setDefault(&driver.Spec.StorageCapacity, false)
@@ -129,8 +130,8 @@ func prepareResourceClaimTemplate(template *resourcev1.ResourceClaimTemplate) fi
 	return rules.ValidateMeta(&template.ObjectMeta, true)
 }
 
-// defaultRequests makes each request without a count, and each alternative of a request, one for a
-// single device.
+// defaultRequests sets the defaults of each request, and of each alternative of a request: a
+// request without a count is for one device.
 func defaultRequests(spec *resourcev1.ResourceClaimSpec) {
 	count := func(mode *resourcev1.DeviceAllocationMode, count *int64) {
 		// As in the API server.
@@ -198,10 +199,10 @@ func prepareReplicationController(rc *v1.ReplicationController) field.ErrorList 
 	return checkWorkload(&rc.ObjectMeta, rc.Spec.Replicas, &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}, rc.Spec.Template)
 }
 
-// prepareJob sets the defaults of a Job. Without any number, it has one completion; with a
-// parallelism only, it is a work queue that any success ends.
+// prepareJob sets the defaults of a Job. Without any number, it has one completion. With only a
+// parallelism, it is a work queue that ends with any success.
 func prepareJob(job *batchv1.Job) field.ErrorList {
-	// Default only if both are missing: with a parallelism only, completions stay unset.
+	// Set the defaults only if both are missing: with only a parallelism, completions stay unset.
 	if job.Spec.Parallelism == nil && job.Spec.Completions == nil {
 		setDefault(&job.Spec.Completions, 1)
 	}
@@ -257,7 +258,7 @@ func countOfPods(value *int32, path *field.Path) field.ErrorList {
 		return nil
 	case *value < 0:
 		return field.ErrorList{field.Invalid(path, *value, "must be greater than or equal to 0")}
-	// This judges each object separately; withinLimit judges all of them together.
+	// This checks each object separately; withinLimit checks all of them together.
 	case *value > workload.Most:
 		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be at most %d to be simulated", workload.Most))}
 	}

@@ -26,8 +26,8 @@ import (
 type Options struct {
 	// Recursive reads nested folders as well.
 	Recursive bool
-	// Lenient accepts objects that the API server would reject, and references to missing objects:
-	// for input printed by a cluster, since today's rules need not have applied when an object was
+	// Lenient accepts objects that the API server would reject, and references to missing objects.
+	// It is for input printed by a cluster, since other rules may have applied when an object was
 	// created. The set is considered a whole cluster (Set.Whole), unless the caller corrects that.
 	// Duplicate names are still rejected.
 	Lenient bool
@@ -95,7 +95,7 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	if options.Lenient {
 		r.set.limitWorkloads()
 	}
-	// Do this last, because the default storage class may follow the claims.
+	// Do this last, because the default storage class may follow the claims in the input.
 	class := admission.DefaultStorageClass(r.set.StorageClasses)
 	for _, claim := range r.set.PersistentVolumeClaims {
 		admission.Claim(claim, class)
@@ -116,7 +116,7 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 		switch {
 		case err != nil && path == "":
 			return nil, errors.New("the name of a file is empty")
-		// kubectl -f reads URLs; this does not, so as to work offline and to open no connections.
+		// Unlike kubectl -f, do not read URLs, in order to work offline and open no connections.
 		case err != nil && strings.Contains(path, "://"):
 			return nil, fmt.Errorf("%s: URLs are not read: download it first, or pipe it into -f -", path)
 		case err != nil:
@@ -239,7 +239,7 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 		failed = r.cutFiles(files, stdin, func(b *batch) {
 			// Both channels are bounded, so cutting waits when workers or the collector are behind,
 			// and memory stays bounded. Send to jobs first: the collector must never wait for a
-			// batch unavailable to the workers.
+			// batch that no worker can receive.
 			jobs <- b
 			ordered <- b
 		})

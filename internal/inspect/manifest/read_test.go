@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// TestReadCases runs testdata/read*.txt: manifests in; the objects of each kind, warnings, ignored
-// kinds, or the errors out. The line numbers refer to the manifest, from 1.
+// TestReadCases runs testdata/read*.txt, which map manifests to the objects of each kind, warnings
+// and ignored kinds, or to the errors. The line numbers refer to the manifest, from 1.
 func TestReadCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/read*.txt")
 	if err != nil || len(files) == 0 {
@@ -225,7 +225,8 @@ func TestClaimsGetTheDefaultStorageClass(t *testing.T) {
 	}
 }
 
-// A template that was not rendered is called one, unless its fault is elsewhere.
+// TestTemplatesAndChartsAreRecognised verifies that errors identify an unrendered template as such,
+// unless its fault has another cause.
 func TestTemplatesAndChartsAreRecognised(t *testing.T) {
 	const template = "Helm template: render it first, with `helm template`"
 	for text, want := range map[string][]string{

@@ -21,9 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// expandDeployments provides each Deployment with ReplicaSets for all its replicas: those of the
-// input, or a new one. In the middle of scaling up, it assigns missing replicas to the newest.
-// ReplicaSets with more replicas than their Deployment, as during a rollout, stay unchanged.
+// expandDeployments provides each Deployment with ReplicaSets for all its replicas: those in the
+// input, or a new one. If the ReplicaSets have fewer replicas than the Deployment, as while scaling
+// up, the newest gets the missing replicas. If they have more, as during a rollout, they stay
+// unchanged.
 func (e *expansion) expandDeployments() {
 	s := e.set
 	byOwner, byName := map[rules.Owner][]*appsv1.ReplicaSet{}, map[types.NamespacedName][]*appsv1.ReplicaSet{}

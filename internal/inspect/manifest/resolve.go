@@ -38,7 +38,7 @@ func resolveType(text string) scalarType {
 	if text == "" {
 		return nullScalar
 	}
-	// The first letter decides for most texts: this runs for each plain scalar of a cluster.
+	// The first letter decides for most texts. This runs for each plain scalar of a cluster.
 	switch c := text[0]; {
 	case c >= '0' && c <= '9' || c == '+' || c == '-':
 		return resolveNumber(text)
@@ -47,7 +47,8 @@ func resolveType(text string) scalarType {
 			return floatScalar
 		}
 		return stringScalar
-	// Most scalars are neither: words that begin with another letter, or are longer.
+	// Most scalars are neither booleans nor null: words that begin with another letter, or are
+	// longer.
 	case strings.IndexByte("yYnNtTfFoO~", c) < 0 || len(text) > len("false"):
 		return stringScalar
 	}
@@ -172,8 +173,8 @@ func isFloat(text string) bool {
 	return i == len(text)
 }
 
-// formatNumber prints a plain number as kubectl passes it on in JSON: 0x10 as 16, 2.0 as 2. It
-// returns anything but a finite number unchanged, which is a fault wherever a number is required.
+// formatNumber prints a plain number in the JSON form used by kubectl: 0x10 as 16, 2.0 as 2.
+// Anything but a finite number is returned unchanged, and is a fault wherever a number is required.
 func formatNumber(text string) string {
 	if n, ok := parseInt(text); ok {
 		return strconv.FormatInt(n, 10)

@@ -58,8 +58,9 @@ type Set struct {
 	// feature gate WorkloadWithJob. Set it before Expand.
 	JobGroups bool
 
-	// Whole is set if the set has all objects of a cluster: objects missing from it do not exist.
-	// Manifests may omit whole kinds, whose objects are then unknown.
+	// Whole is set if the set has all objects of a cluster, so that objects missing from it do not
+	// exist. Otherwise whole kinds may be missing from the manifests, and their objects are
+	// unknown.
 	Whole bool
 
 	// NodePools holds Karpenter's NodePools, for plans of nodes.

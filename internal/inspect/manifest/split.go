@@ -13,15 +13,15 @@ import (
 )
 
 // chunk is the text of one object, a document or one item of a List, with the number of its first
-// line. It is a copy, so the stream's buffer can be reused; text is freed as soon as the chunk was
-// decoded.
+// line. It is a copy, so the stream's buffer can be reused. The text is freed as soon as the chunk
+// has been decoded.
 type chunk struct {
 	text string
 	line int32
 	json bool
 	item bool // item of a List; in YAML the text is then a sequence of one
-	// head is the text before the items of that List. Only there does a PodList declare its items
-	// to be pods.
+	// head is the text before the items of the List. Only the head of a PodList declares that its
+	// items are pods.
 	head string
 }
 
@@ -72,11 +72,10 @@ func firstByte(reader *bufio.Reader) (byte, error) {
 }
 
 // yamlSplitter works by lines. A document ends at ---. Within a document, the key items at the left
-// margin begins the items of a List, each of them starting with a dash at the indentation of the
-// first.
+// margin begins the items of a List. Each item begins with a dash at the indentation of the first.
 //
-// A literal block can contain a line --- or items only if it is indented, so it does not match:
-// both are recognised at the left margin only.
+// Both --- and items are recognised only at the left margin, so an indented literal block cannot
+// contain them.
 type yamlSplitter struct {
 	input *bufio.Reader
 	emit  func(chunk) error
@@ -242,7 +241,7 @@ type jsonSplitter struct {
 	head           string
 }
 
-// splitJSON cuts the stream to its end. A faulty stream is cut somewhere; the parser reports it.
+// An editor on Windows may have written a byte order mark.
 func (s *jsonSplitter) splitJSON() error {
 	for {
 		c, err := s.input.ReadByte()

@@ -57,7 +57,7 @@ func (t *tree) add(n node) int32 {
 	return int32(len(t.nodes) - 1)
 }
 
-// appender adds children to one node, in order. It remembers the last one, so that each is added in
+// appender adds children to one node, in order. It remembers the last child, so that adding takes
 // constant time.
 type appender struct {
 	t            *tree
@@ -77,8 +77,9 @@ func (a *appender) appendChild(child int32) {
 	a.last = child
 }
 
-// childOf returns the child of a mapping under the key, or 0, also for other nodes than mappings.
-// Of duplicate keys, it returns the first. The search is linear.
+// childOf returns the child of a mapping under the key; if the key occurs more than once, the
+// first. It returns 0 without such a child, and for nodes other than mappings. The search is
+// linear.
 func (t *tree) childOf(n int32, key string) int32 {
 	if t.nodes[n].kind != mappingNode {
 		return 0

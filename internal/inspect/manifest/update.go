@@ -18,9 +18,9 @@ import (
 )
 
 // Merge returns the object that results from kubectl apply of a manifest to an existing object of
-// its kind: fields missing from the manifest stay, unless the last manifest had them. An object
-// that no API server has stored is its own last manifest. Merge also returns the existing object
-// with defaults, for comparison. It modifies neither argument.
+// its kind. Fields missing from the manifest stay, unless the last applied manifest had them. An
+// object never stored by an API server counts as its own last manifest. Merge also returns the
+// existing object with defaults, for comparison. It modifies neither argument.
 func Merge(was, manifest metav1.Object) (merged, before metav1.Object, err error) {
 	var texts [2][]byte
 	for i, object := range []metav1.Object{was, manifest} {
@@ -69,8 +69,8 @@ func Merge(was, manifest metav1.Object) (merged, before metav1.Object, err error
 	return merged, before, err
 }
 
-// keepPullPolicies undoes the default of the manifest's containers with another image: it depends
-// on the image, but only the API server sets it, in new pods.
+// keepPullPolicies undoes the default pull policy in the manifest's containers with another image.
+// The default depends on the image, but the API server sets it only in new pods.
 func keepPullPolicies(now, was []v1.Container) {
 	for i := range now {
 		j := slices.IndexFunc(was, func(c v1.Container) bool { return c.Name == now[i].Name })

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// inUTF8 returns the text of a file in UTF-8, also if a Windows shell wrote it in UTF-16, with or
-// without a byte order mark: PowerShell does so for kubectl get -o yaml > file.
+// inUTF8 returns the text of a file in UTF-8. The file may be in UTF-16, with or without a byte
+// order mark, as written by PowerShell for kubectl get -o yaml > file.
 func inUTF8(reader *bufio.Reader) *bufio.Reader {
 	ahead, _ := reader.Peek(2)
 	// Too short to be anything but UTF-8.

@@ -27,8 +27,8 @@ import (
 // Missing parts are errors, since a cluster without its nodes or its budgets would make every
 // result wrong.
 
-// At reads the objects' state at a time. It is an error if the recording does not cover that time.
-// It reads the last session that began before that, and replays its changes.
+// At reads the objects' state at a time. It reads the last session that began before that time, and
+// replays the session's changes. It returns an error if the recording does not cover the time.
 func At(dir string, at time.Time) (*manifest.Set, error) {
 	index, err := ReadIndex(dir)
 	if err != nil {
@@ -150,7 +150,7 @@ func listSpans(index *Index) string {
 }
 
 // readList calls take for the objects of a list written by the recorder. A missing file is an empty
-// list: session.openFolder has checked for lost ones. The text is valid until take returns.
+// list, since session.checkFolder has checked for lost files. The text is valid until take returns.
 func readList(dir, name string, take func([]byte) error) error {
 	path := filepath.Join(dir, name)
 	text, err := owned.ReadFileIn(dir, name)
@@ -176,7 +176,7 @@ func readList(dir, name string, take func([]byte) error) error {
 }
 
 // replaySession calls take for the session's changes up to a time, in their order. It fails if some
-// of them are missing, which would be silently wrong.
+// changes are missing, because the result would be silently wrong.
 func replaySession(dir, folder string, until time.Time, take func(*Change) error) error {
 	entries, err := listInside(dir, folder)
 	if err != nil {

@@ -52,9 +52,9 @@ type Session struct {
 	Missing []string `json:"missing,omitempty"`
 }
 
-// sessionAt returns the last session that had begun at a time, or nil. It may have ended before.
-// Users give times in whole seconds: the second of a session's beginning selects that session,
-// unless the previous session lasted until then.
+// sessionAt returns the last session that had begun at a time, or nil. The session may have ended
+// before that time. Users give times in whole seconds: the second of a session's beginning selects
+// that session, unless the previous session lasted until then.
 func (i *Index) sessionAt(at time.Time) (last *Session) {
 	for n := range i.Sessions {
 		s := &i.Sessions[n]
@@ -97,7 +97,7 @@ func (s *Session) checkFolder(dir string) error {
 }
 
 // noteWritten records that the session, including its changes, was written until a time. The
-// session may have begun later.
+// session may have begun after that time.
 func (s *Session) noteWritten(until metav1.MicroTime, c *changes) {
 	if s.Until.Before(&until) {
 		s.Until = until
@@ -178,7 +178,7 @@ func ReadIndex(dir string) (*Index, error) {
 }
 
 // replaceFile replaces a file atomically, even if the machine crashes: the content is on disk
-// before the name is.
+// before the file gets its name.
 func replaceFile(dir, name string, write func(w *bufio.Writer) error) error {
 	return inside(dir, func(root *os.Root) error {
 		writing := filepath.Join(filepath.Dir(name), writingPrefix+rand.Text())
@@ -218,8 +218,8 @@ func writeList(dir, name string, objects []json.RawMessage) error {
 
 // changes is the file of a session's changes, created with the first of them.
 type changes struct {
-	dir  string // of the recording
-	name string // within it
+	dir  string // folder of the recording
+	name string // name within dir
 	file *os.File
 	out  *bufio.Writer
 	size int64

@@ -128,7 +128,7 @@ func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
 		}
 		api.Set("pods", pod("a", "node-1"))
 	}
-	// A file absent from all sessions is foreign.
+	// A file missing from all sessions belongs to the user.
 	if err := os.Remove(filepath.Join(dir, record.IndexFile)); err != nil {
 		t.Fatal(err)
 	}

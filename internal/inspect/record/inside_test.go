@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestNothingOutsideOfARecordingIsTouched verifies that links in a received recording lead to no
-// file outside: nothing there is read, written or removed.
+// TestNothingOutsideOfARecordingIsTouched verifies that files outside of a received recording are
+// not read, written or removed through links in it.
 func TestNothingOutsideOfARecordingIsTouched(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	session := filepath.Join(outside, sessionName(time.Unix(1e9, 0)))

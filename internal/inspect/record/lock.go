@@ -79,8 +79,8 @@ func createFolder(dir string) (release func(), err error) {
 	return release, nil
 }
 
-// isRecording reports whether the folder contains a recording. It returns an error if it contains
-// anything else: users' files are never mixed with those of a recording, or replaced by them.
+// A kill before the index was written leaves one session, which is restarted. Several sessions mean
+// that the index of a recording was lost; restarting would remove them as leftovers.
 func isRecording(dir string) (ours bool, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -96,7 +96,7 @@ func isRecording(dir string) (ours bool, err error) {
 			"back, or name a new folder", dir, n, IndexFile)
 	}
 	for _, e := range entries {
-		// The folder is the user's, and has something else in it.
+		// The folder belongs to the user, and contains something else.
 		if e.Name() != lockFile && e.Name() != sessionsFolder && !strings.HasPrefix(e.Name(), writingPrefix) && !leftOver(dir, e.Name()) {
 			return false, fmt.Errorf("%s has files and is no recording (%s): nothing was written; name a new folder, "+
 				"or an empty one", dir, e.Name())

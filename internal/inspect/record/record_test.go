@@ -54,7 +54,7 @@ func client(t testing.TB, api *apitest.Server) *snapshot.Client {
 	return c
 }
 
-// during records while do runs, starting do once everything has been listed.
+// during records while do runs. It calls do once everything has been listed.
 func during(t *testing.T, api *apitest.Server, dir string, size int64, do func(changes func() int)) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -96,7 +96,7 @@ func TestObjectsAndChangesAreKept(t *testing.T) {
 	var before time.Time
 	during(t, api, dir, 0, func(changes func() int) {
 		changes()
-		changes() // everything has been written once
+		changes() // all changes have been written once
 		before = time.Now()
 		api.Set("nodes", node("node-1", map[string]any{"key": "k", "effect": "NoSchedule"}))
 		api.Delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}})
@@ -174,8 +174,8 @@ func TestARecordingGoesOnForItsOwnClusterOnly(t *testing.T) {
 	}
 }
 
-// TestChangesBeforeAKillAreKept verifies that a recording killed after its last checkpoint recovers
-// the later changes, up to a truncated line.
+// TestChangesBeforeAKillAreKept verifies that changes after the last checkpoint of a killed
+// recording are recovered, up to a truncated line.
 func TestChangesBeforeAKillAreKept(t *testing.T) {
 	api, dir := apitest.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
@@ -220,7 +220,7 @@ func TestChangesBeforeAKillAreKept(t *testing.T) {
 }
 
 // TestTheSizeIsBoundedAndWhatIsLeftCanBeShown verifies that a recording beyond its limit forgets
-// the oldest times, and can show all others.
+// the oldest times, and can show all remaining times.
 func TestTheSizeIsBoundedAndWhatIsLeftCanBeShown(t *testing.T) {
 	const limit, rounds = 64 << 10, 1000
 	api, dir := apitest.New(t), t.TempDir()
@@ -369,8 +369,8 @@ func TestOnceTakesTheObjectsAlone(t *testing.T) {
 	}
 }
 
-// TestTheSecondInWhichASessionBeganIsCovered verifies that the second of a session's beginning,
-// times being whole seconds, belongs to the session, or to the previous one if that lasted until
+// TestTheSecondInWhichASessionBeganIsCovered verifies that, for times in whole seconds, the second
+// of a session's beginning belongs to the session, or to the previous session if that lasted until
 // then.
 func TestTheSecondInWhichASessionBeganIsCovered(t *testing.T) {
 	at := func(second, milli int) metav1.MicroTime {
@@ -396,7 +396,7 @@ func TestTheSecondInWhichASessionBeganIsCovered(t *testing.T) {
 func TestARecordingSaysWhatItLacks(t *testing.T) {
 	api := apitest.New(t)
 	api.Refuse("daemonsets", http.StatusForbidden)
-	api.Refuse("podgroups", http.StatusForbidden) // most clusters serve none, and no role has them
+	api.Refuse("podgroups", http.StatusForbidden) // most clusters serve no pod groups, and roles omit them
 	api.Refuse("resourceslices", http.StatusNotFound)
 	watched, listed := t.TempDir(), t.TempDir()
 	during(t, api, watched, 0, func(changes func() int) { changes() })

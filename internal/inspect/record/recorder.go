@@ -46,34 +46,34 @@ type Options struct {
 
 // recorder holds the current objects. Several watches write to it concurrently.
 //
-//	DIR/recording.index           what there is, and until when it is valid
-//	DIR/pods.json, nodes.json ... the objects as they are: what -f reads
+//	DIR/recording.index           the content, and the time until which it is valid
+//	DIR/pods.json, nodes.json ... the current objects, as read by -f
 //	DIR/sessions/BEGAN/*.json     the objects at the beginning of a session
-//	DIR/sessions/BEGAN/changes-*  what has changed since, one line each
+//	DIR/sessions/BEGAN/changes-*  the changes since, one per line
 //
 // The objects are kept as JSON, the written form, which also reveals changes.
 type recorder struct {
 	options Options
 	client  *snapshot.Client
-	release func() // gives up the folder; nil as long as nothing is written to it
+	release func() // unlocks the folder; nil until something is written to it
 
 	mu sync.Mutex
 	// mu guards all fields from here on, except for ready.
 	index *Index
 	kinds map[string]map[string]json.RawMessage // by resource and name
-	// listed has the served kinds, and whether their lists are complete.
+	// listed holds the served kinds; the value reports whether the kind's list is complete.
 	listed  map[string]bool
-	missing []string         // the kinds that may not be read, as Session.Missing has them
-	opened  metav1.MicroTime // when the first session begins
-	changes *changes         // of the session; nil before the first begins: all that is seen is in its objects
-	// full is the number of bytes of changes that ends the session, and counted the total number of
-	// recorded changes.
+	missing []string         // unreadable kinds, as in Session.Missing
+	opened  metav1.MicroTime // beginning of the first session
+	changes *changes         // changes of the session; nil before the first session: its objects then include all changes
+	// full is the number of bytes of changes at which the session ends, and counted is the total
+	// number of recorded changes.
 	full    int64
 	counted int
 	// failed is the first error of a write. It ends the recording, and the next checkpoint returns
 	// it.
 	failed error
-	ready  chan struct{} // closed when everything has been listed
+	ready  chan struct{} // closed once everything has been listed
 }
 
 // Run records until the context ends, or for Options.For. It then returns nil, unless a list is
@@ -155,8 +155,8 @@ func (r *recorder) recordOnce(ctx context.Context) error {
 	return r.beginRecording()
 }
 
-// leaveOut records that a kind is missing. A kind that is not served has no objects, and pod groups
-// exist in few clusters and fewer roles; any other kind may have some.
+// leaveOut records that a kind is missing. An unserved kind has no objects. Pod groups exist in few
+// clusters, and few roles permit reading them. Any other kind may have objects.
 func (r *recorder) leaveOut(k snapshot.Kind, err error) {
 	if !apierrors.IsNotFound(err) && k.GroupVersion != schedulingv1beta1.SchemeGroupVersion {
 		r.missing = append(r.missing, fmt.Sprintf("%s: %v", k.Resource, err))
@@ -188,7 +188,7 @@ func (r *recorder) followKinds(ctx context.Context) error {
 			continue
 		}
 		r.listed[k.Resource] = false // no other goroutine runs yet
-		// Omit unserved kinds, which belong to optional API groups.
+		// Omit unserved kinds, since they belong to optional API groups.
 		served = append(served, k)
 	}
 	for _, k := range served {
@@ -218,8 +218,8 @@ func (r *recorder) followKinds(ctx context.Context) error {
 }
 
 // beginRecording writes the objects at the beginning of the session, once everything has been
-// listed: an unreadable cluster leaves no folder behind. Earlier observations do not count as
-// changes.
+// listed, so that an unreadable cluster leaves no folder behind. Earlier observations do not count
+// as changes.
 func (r *recorder) beginRecording() error {
 	if r.release == nil {
 		var err error
@@ -276,9 +276,9 @@ func (r *recorder) beginSession(began metav1.MicroTime) error {
 // session is added or removed. The caller must hold r.mu.
 func (r *recorder) lastSession() *Session { return &r.index.Sessions[len(r.index.Sessions)-1] }
 
-// turnSession ends a full session and begins the next one: room is made by removing whole sessions,
-// so that any time in the remaining ones can be shown. The end of one is the beginning of the next,
-// without a gap. The caller must hold r.mu.
+// turnSession ends a full session and begins the next one. Room is made by removing whole sessions,
+// so that any time in the remaining sessions can be shown. The next session begins where the
+// previous one ends, without a gap. The caller must hold r.mu.
 func (r *recorder) turnSession() error {
 	if err := r.changes.close(); err != nil {
 		return err
@@ -319,7 +319,7 @@ func (r *recorder) makeRoom() error {
 	for _, s := range gone {
 		// The index may be of foreign origin. Remove only folders created by a recorder.
 		if filepath.Dir(s.Folder) != sessionsFolder {
-			continue // it was not made here
+			continue // the recorder did not create it
 		}
 		if err := removeInside(r.options.Dir, s.Folder); err != nil {
 			return err

@@ -19,8 +19,8 @@ type sink struct {
 	*recorder
 	kind snapshot.Kind
 
-	there   map[string]bool // what the list in progress has shown; nil between lists
-	version string          // of the last list
+	there   map[string]bool // objects of the list in progress; nil between lists
+	version string          // version of the last list
 }
 
 // sink returns the functions called by the feed.

@@ -26,7 +26,7 @@ import (
 // bug report, so potentially confidential fields are never written.
 
 // decisive lists the annotations that affect decisions and results. Recordings contain only these,
-// since others can contain anything.
+// since other annotations can contain anything.
 var decisive = annotations(
 	[]string{
 		v1.MirrorPodAnnotationKey, v1.PodDeletionCost, batchv1.JobCompletionIndexAnnotation, batchv1.JobIndexFailureCountAnnotation,
@@ -78,7 +78,7 @@ func Slim(object metav1.Object) {
 	slimAnnotations(object)
 	switch o := object.(type) {
 	case *v1.Node:
-		return // its managed fields show since when it has its taints
+		return // its managed fields show the time since which it has its taints
 	// Volumes keep their names, sizes, classes and reach.
 	case *v1.PersistentVolume:
 		slimVolume(&o.Spec)
@@ -127,10 +127,10 @@ func Slim(object metav1.Object) {
 			slimTemplate(o.Spec.Template)
 		}
 	}
-	// They are large, and apart from those of nodes they do not affect decisions.
+	// Managed fields are large, and except for nodes they do not affect decisions.
 	object.SetManagedFields(nil)
 	switch object.(type) {
-	case *v1.Pod, *resourcev1.ResourceClaim: // whether one holds them back matters
+	case *v1.Pod, *resourcev1.ResourceClaim: // finalizers of these kinds matter
 	default:
 		object.SetFinalizers(nil)
 	}

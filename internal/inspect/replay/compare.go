@@ -39,7 +39,7 @@ func (c *Compared) Holds(condition string) bool {
 	return len(c.Elsewhere) > 0
 }
 
-// Compare plays a journal under its own configuration and under another one, which is in a file.
+// Compare plays a journal under its own configuration and under another one, read from a file.
 func Compare(f *File, config string, text []byte, words func(string)) (*Compared, error) {
 	file, err := f.open()
 	if err != nil {
@@ -94,7 +94,7 @@ func (all Comparisons) Write(out io.Writer, format string) error {
 	})
 }
 
-// mostPrinted is the number of pods of a kind listed by name; -o json has all.
+// mostPrinted is the maximum number of pods of a kind listed by name; -o json lists all.
 const mostPrinted = 10
 
 func (c *Compared) print(page *answer.Page) {
@@ -157,7 +157,7 @@ func formatSeconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
 }
 
-// printFew prints how many there are, and the first by name.
+// printFew prints the length of the list, and its first entries by name.
 func printFew[T any](page *answer.Page, words string, list []T, name func(T) string) {
 	if len(list) == 0 {
 		page.Line("  %s: none", words)

@@ -1,6 +1,6 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replay plays journals again for berth replay: journals of the scheduler and of the
-// controllers as recorded, and the scheduler's also under another configuration.
+// Package replay plays journals for berth replay. It plays journals of the scheduler and of the
+// controllers as recorded, and journals of the scheduler also under another configuration.
 package replay

@@ -20,15 +20,15 @@ import (
 // File is a journal.
 type File struct {
 	Path        string
-	Controllers bool // they wrote it, not the scheduler
+	Controllers bool // written by the controllers, not the scheduler
 	Gap
 }
 
 // Gap describes the missing part of a journal before one of its files.
 type Gap struct {
-	// Missing is the file that this one continues, if it is not there although older ones are.
+	// Missing is the preceding file, if it is missing although older files exist.
 	Missing string `json:"missing,omitempty"`
-	// Lost is the number of missing records before this file, since the disk did not keep up.
+	// Lost is the number of records lost before this file because the disk was too slow.
 	Lost int `json:"lost,omitempty"`
 
 	ends time.Time
@@ -50,15 +50,15 @@ func (g Gap) print(page *answer.Page, path string) {
 	}
 }
 
-// PrintGap writes the gap before a file into a story.
+// PrintGap prints the gap before a file into a story.
 func (f *File) PrintGap(out io.Writer) {
 	if !f.isEmpty() {
 		records.WriteLine(out, f.ends, f.String()+": what happened until now is not known")
 	}
 }
 
-// Find returns the files that arguments name, those of a folder the oldest first. The controllers
-// write theirs each into its own subfolder.
+// Find returns the files named by the arguments, and the files of named folders, the oldest first.
+// Each controller writes its journal into a subfolder.
 func Find(args []string) (files []File, err error) {
 	for _, arg := range args {
 		paths, err := journalsAt(arg)
@@ -99,8 +99,8 @@ func journalsAt(arg string) (files []string, err error) {
 	return files, nil
 }
 
-// findGaps notes the gaps before files, by their names. The oldest of a folder has no gap: it is
-// removed first. An unreadable file has no gap: playing it reports the reason.
+// findGaps records the gaps before files, by their names. The oldest file of a folder has no gap,
+// since old files are removed first. An unreadable file has no gap: playing it reports the reason.
 func findGaps(files []File) {
 	there, older := map[string]bool{}, map[string]bool{}
 	for i := range files {
@@ -122,7 +122,7 @@ func findGaps(files []File) {
 	}
 }
 
-// opened is a file that is read, by one of two readers.
+// opened is an open file, read by one of two readers.
 type opened struct {
 	*os.File
 	began, continues time.Time

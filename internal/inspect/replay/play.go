@@ -21,16 +21,16 @@ import (
 
 // Player plays recorded journals, one after the other.
 type Player struct {
-	// Story receives the history of the pod or the node; nil: it is not wanted.
+	// Story receives the history of the pod or the node; nil if no history is wanted.
 	Story io.Writer
 	Pod   types.NamespacedName
 	Node  string
-	// KeepGoing continues after the first event with another outcome.
+	// KeepGoing makes the player continue after the first event with a different outcome.
 	KeepGoing bool
 	// Words receives the progress, unless there is a story.
 	Words func(string)
 
-	ofControllers *controllerjournal.Story // one for all files
+	ofControllers *controllerjournal.Story // one story for all files
 }
 
 // Played is the result for one journal.
@@ -40,7 +40,7 @@ type Played struct {
 	Component string `json:"component,omitempty"`
 	Gap
 	journal.Result
-	Lasted simulate.Seconds `json:"lasted"` // as Result has it
+	Lasted simulate.Seconds `json:"lasted"` // as in Result
 	Took   simulate.Seconds `json:"took"`
 }
 

@@ -1,11 +1,11 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot reads all objects of a live cluster that decisions depend on, for the commands
-// that answer questions: explain, what-if, record.
+// Package snapshot reads all objects of a live cluster that affect decisions, for the commands
+// explain, what-if and record.
 //
-// It only reads: get, list and watch, never secrets. Any other request through its connection fails
-// before it leaves the process. Lists are paged, and in protobuf. A kind that may not be read, or
-// that the API server does not serve, is left out and reported, unless there is no answer without
-// it.
+// It sends only get, list and watch requests, never for secrets. Any other request through its
+// connection fails before it leaves the process. Lists are paged, and in protobuf. A kind that is
+// forbidden, or that the API server does not serve, is left out and reported, unless every result
+// requires it.
 package snapshot

@@ -27,7 +27,7 @@ type Kind struct {
 	Resource     string
 	GroupVersion schema.GroupVersion
 	Kind         string
-	// Needed is set if an answer requires it.
+	// Needed is set if every result requires the kind.
 	Needed bool
 }
 
@@ -45,9 +45,9 @@ func Kinds() (list []Kind) {
 
 // Client reads kinds from a cluster. All API groups share one connection.
 type Client struct {
-	// DropManagedFields has Read drop the managers of fields: up to half of a pod's size.
+	// DropManagedFields makes Read drop managed fields, which take up to half of a pod's size.
 	DropManagedFields bool
-	// NodePools has Read read Karpenter's NodePools as well.
+	// NodePools makes Read read Karpenter's NodePools as well.
 	NodePools bool
 
 	config *rest.Config
@@ -161,6 +161,6 @@ func (c *Client) Source(k Kind) feed.Source {
 	}
 }
 
-// Optional reports whether this error of a list means that the kind can be left out: it may not be
-// read, or is not served.
+// Optional reports whether this error of a list means that the kind can be left out, because it is
+// forbidden or not served.
 func Optional(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }

@@ -37,7 +37,7 @@ type Snapshot struct {
 // pageSize is the number of objects per request: a few megabytes of pods.
 const pageSize = 1000
 
-// atATime bounds the concurrent lists: one question must not burden the API server.
+// atATime bounds the concurrent lists, so that a command does not burden the API server.
 const atATime = 4
 
 // Read reads everything that decisions depend on. progress, if not nil, is called with the number
@@ -119,8 +119,8 @@ func (c *Client) readNodePools(ctx context.Context, s *Snapshot) error {
 	return nil
 }
 
-// remedyOf names the role that lifts a refusal, if the error is one. A binding of it in a single
-// namespace does not cover nodes, which every answer needs.
+// remedyOf names the role that grants the missing permission, if the error is a refusal. Binding
+// the role in a single namespace does not cover nodes, which every result requires.
 func remedyOf(err error) string {
 	if !apierrors.IsForbidden(err) {
 		return ""

@@ -87,7 +87,7 @@ func TestWhatMayNotBeReadIsLeftOutUnlessItIsNeeded(t *testing.T) {
 	if err != nil || len(s.Missing) != 1 || !strings.HasPrefix(s.Missing[0], "csidrivers: ") { // unserved kinds are not missing
 		t.Errorf("%v, missing %q", err, s.Missing)
 	}
-	api.Refuse("podgroups", http.StatusForbidden) // most clusters serve none, and roles omit them
+	api.Refuse("podgroups", http.StatusForbidden) // most clusters serve no pod groups, and roles omit them
 	if s, err := client(t, api).Read(t.Context(), nil); err != nil || len(s.Missing) != 1 {
 		t.Errorf("without pod groups: %v, missing %q", err, s.Missing)
 	}
@@ -104,7 +104,8 @@ func TestWhatMayNotBeReadIsLeftOutUnlessItIsNeeded(t *testing.T) {
 	}
 }
 
-// TestAnAdminOfANamespaceGetsItsPods reads the pods of a namespace only.
+// TestAnAdminOfANamespaceGetsItsPods verifies that a user with access to one namespace can read its
+// pods.
 func TestAnAdminOfANamespaceGetsItsPods(t *testing.T) {
 	api := apitest.New(t)
 	api.Refuse("nodes", http.StatusForbidden)
@@ -125,8 +126,8 @@ func TestAnAdminOfANamespaceGetsItsPods(t *testing.T) {
 	}
 }
 
-// The connection itself refuses all writes; the server of this test fails at any request that is
-// not a GET.
+// TestNoWriteIsSent verifies that the connection itself refuses all writes: the test's server fails
+// at any request other than GET.
 func TestNoWriteIsSent(t *testing.T) {
 	api := apitest.New(t)
 	clientset, err := kubernetes.NewForConfig(snapshot.ReadOnly(api.Config))
@@ -164,7 +165,8 @@ func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(strings.NewReader(r.body)), Request: request}, nil
 }
 
-// NodePools are read on request, where the cluster has them and permits it.
+// TestNodePoolsOfAClusterAreRead verifies that NodePools are read on request, if the cluster has
+// them and permits it.
 func TestNodePoolsOfAClusterAreRead(t *testing.T) {
 	const path = "/apis/karpenter.sh/v1/nodepools"
 	for _, status := range []int{http.StatusOK, http.StatusNotFound, http.StatusForbidden} {

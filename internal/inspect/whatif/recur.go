@@ -12,8 +12,8 @@ import (
 
 // returning is a listed pod that repeatedly returns, under new names, to a node it may not stay on.
 type returning struct {
-	at   int              // its index in the list
-	last simulate.Seconds // the last departure of it or of its replacements
+	at   int              // index in the list
+	last simulate.Seconds // time of the last departure of the pod or of its replacements
 }
 
 // foldRecurring lists a pod that repeatedly returns to a node it may not stay on only once, with
@@ -25,7 +25,7 @@ type returning struct {
 //	web-3 is due after 900s
 func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, rest []simulate.Eviction) {
 	once, rest = list[:0:0], later[:0:0]  // keeps an empty list non-nil for JSON
-	back := map[simulate.Name]returning{} // the replacements, by name
+	back := map[simulate.Name]returning{} // replacements by name
 	follow := func(l *Leaving, r returning) {
 		if l.Next != nil {
 			back[simulate.Name{Namespace: l.Namespace, Name: l.Next.Name}] = r

@@ -15,7 +15,7 @@ import (
 // concurrent use.
 type Queue[T any] struct {
 	list  entries[T]
-	added int // entries ever
+	added int // total number of entries added
 }
 
 // entry is a value of a queue. number decides between entries of the same time: a mere heap would

@@ -201,7 +201,7 @@ func (c *Controllers) writeClaims(a cycle.WriteClaims) {
 		reserved := &a.Claims.Claims[i]
 		// The core has its own copy.
 		claim := reserved.Claim.DeepCopy()
-		if reserved.Before == nil { // made for extended resources: its name and UID are the API server's
+		if reserved.Before == nil { // created for extended resources: the API server sets its name and UID
 			c.makeClaim(a, claim)
 		}
 		if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {

@@ -26,7 +26,7 @@ func Name(namespace, base string, seed any, taken func(name string) bool) string
 		if !taken(string(name)) {
 			return string(name)
 		}
-		h.Write([]byte{'+'}) // among thousands of pods, some would have the same name
+		h.Write([]byte{'+'}) // otherwise some of thousands of pods would have the same name
 	}
 }
 

@@ -95,7 +95,7 @@ func why(b *policyv1.PodDisruptionBudget) string {
 	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 	says := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
 	switch {
-	case says && FailedSync(s): // its numbers predate the failure
+	case says && FailedSync(s): // the numbers predate the failure
 		return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently "+
 			"because it failed sync: %s", b.Name, condition.Message)
 	case s.CurrentHealthy <= s.DesiredHealthy:

@@ -20,7 +20,7 @@ type Path []step
 
 // step is a field of a struct, or the content of a list, a map or a pointer.
 type step struct {
-	field int // of a struct
+	field int // index of a struct's field
 	name  string
 	held  held
 }

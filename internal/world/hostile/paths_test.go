@@ -19,7 +19,7 @@ func TestEveryFieldGrows(t *testing.T) {
 			t.Errorf("%s has %d fields of any length", kind.Name, len(all))
 		}
 		for i, path := range all {
-			if i%5 > 0 { // lists and maps on the way are the same for many
+			if i%5 > 0 { // many paths share their lists and maps
 				continue
 			}
 			g := &Generator{Rand: rand.New(rand.NewPCG(uint64(i), 1))}

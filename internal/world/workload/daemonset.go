@@ -87,7 +87,7 @@ func tolerateNodeTrouble(spec *v1.PodSpec) {
 		wanted := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: effect}
 		for i := range spec.Tolerations {
 			if spec.Tolerations[i].MatchToleration(&wanted) {
-				spec.Tolerations[i] = wanted // forever, not for some seconds
+				spec.Tolerations[i] = wanted // without a time limit
 				return
 			}
 		}

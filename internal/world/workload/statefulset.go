@@ -78,7 +78,7 @@ func CompleteClaim(claim *v1.PersistentVolumeClaim) {
 	case claim.Status.Phase != "":
 	case claim.Spec.VolumeName == "":
 		claim.Status.Phase = v1.ClaimPending
-	default: // no scheduler trusts a binding without the annotation
+	default: // schedulers ignore a binding without the annotation
 		claim.Status.Phase = v1.ClaimBound
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, "pv.kubernetes.io/bind-completed", "yes")
 	}

@@ -23,7 +23,7 @@ type Succession int
 
 // The values of Succession.
 const (
-	None     Succession = iota // no controller makes it again
+	None     Succession = iota // no controller replaces it
 	AtOnce                     // while the pod is terminating
 	WhenGone                   // once the pod has ended
 )

@@ -30,11 +30,11 @@ const (
 type Replica struct {
 	Object *v1.Pod
 	UID    types.UID
-	Node   string // empty: none
+	Node   string // empty if it has no node
 	// Phase and Ready are reported by the kubelet.
 	Phase          Phase
 	Ready          bool
-	Since, Created time.Time // since when it is ready, if it is
+	Since, Created time.Time // Since is the time since which it is ready, if it is
 }
 
 // CompareSurplus orders the pods of a workload like the ReplicaSet controller: those removed first

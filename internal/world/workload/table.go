@@ -20,7 +20,7 @@ import (
 // zero value is empty. It is not safe for concurrent use; the workloads in it must not be changed,
 // but replaced by Put.
 type Table struct {
-	list []*Workload // with nil where one was dropped; see tidy
+	list []*Workload // dropped entries are nil; see tidy
 	// byOwner and byName have the indexes in list. A workload is found by its UID if it has one,
 	// and by its name.
 	byOwner map[rules.Owner]int
@@ -97,7 +97,7 @@ func (t *Table) tidy() {
 func (t *Table) Clone() *Table {
 	return &Table{
 		list: slices.Clone(t.list), byOwner: maps.Clone(t.byOwner), byName: maps.Clone(t.byName),
-		made: maps.Clone(t.made), // its lists are never changed
+		made: maps.Clone(t.made), // its lists are never changed in place
 	}
 }
 

@@ -45,7 +45,7 @@ func Of(object metav1.Object) *Workload {
 		return &Workload{batchv1.SchemeGroupVersion.WithKind("Job"), o, &o.Spec.Template, nil}
 	case *v1.ReplicationController:
 		l := &Workload{v1.SchemeGroupVersion.WithKind("ReplicationController"), o, o.Spec.Template, orOne(o.Spec.Replicas)}
-		if l.Template == nil { // it makes no pods
+		if l.Template == nil { // it creates no pods
 			l.Template, l.Replicas = &v1.PodTemplateSpec{}, new(int32)
 		}
 		return l

@@ -116,7 +116,7 @@ func (r *reader) objects(ctx context.Context) {
 	r.leases(ctx)
 }
 
-// leases reads the schedulers' Leases, in system namespaces. It skips the many Leases of nodes.
+// leases reads the schedulers' Leases, in system namespaces, and skips the many Leases of nodes.
 func (r *reader) leases(ctx context.Context) {
 	var all []*coordinationv1.Lease
 	namespaces, now := []string{metav1.NamespaceSystem, deploy.Namespace}, time.Now()
@@ -165,8 +165,8 @@ func (r *reader) attachments(ctx context.Context) {
 	}
 }
 
-// answeredWithin is the age from which an EvictionRequest not yet observed by a controller counts
-// as waiting.
+// answeredWithin is the minimum age at which an EvictionRequest not yet observed by a controller
+// counts as waiting.
 const answeredWithin = time.Minute
 
 // requests counts EvictionRequests, if served.

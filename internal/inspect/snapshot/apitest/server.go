@@ -31,13 +31,13 @@ type Server struct {
 	Config *rest.Config
 
 	t      testing.TB
-	proxy  httputil.ReverseProxy // to the server in memory
+	proxy  httputil.ReverseProxy // to the in-memory server
 	mu     sync.Mutex
 	reads  []string
-	refuse map[string]int // status by resource
+	refuse map[string]int // status of refused requests, by resource
 }
 
-// New starts a server, which ends with the test.
+// New starts a server, which is stopped at the end of the test.
 func New(t testing.TB) *Server {
 	s := &Server{Server: fakeapi.New(), t: t, refuse: map[string]int{}}
 	s.proxy = httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: s.Server, FlushInterval: -1}
@@ -56,7 +56,7 @@ func New(t testing.TB) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.proxy.ServeHTTP(w, r) }
 
-// checkRequest notes a read, and has one fail that is refused.
+// checkRequest records a read, and returns a fault for a refused one.
 func (s *Server) checkRequest(r *http.Request) fakeapi.Fault {
 	if r.Method != http.MethodGet || strings.Contains(r.URL.Path, "secrets") {
 		s.t.Errorf("%s %s was sent", r.Method, r.URL)

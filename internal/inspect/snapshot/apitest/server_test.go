@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestRefuseWhileRequestsAreServed: the refused requests may change while clients send some.
+// TestRefuseWhileRequestsAreServed verifies that the refused requests may change while clients send
+// requests.
 func TestRefuseWhileRequestsAreServed(t *testing.T) {
 	s := New(t)
 	var asking sync.WaitGroup
