@@ -29,7 +29,7 @@ type Config struct {
 	DefaultTolerations []v1.Toleration
 	AllowedTolerations []v1.Toleration
 	// AfterAPIServer is set if kube-apiserver's own plugins have processed a pod before the rules
-	// run, as they do before a webhook.
+	// run, as in a webhook.
 	AfterAPIServer bool
 }
 
@@ -39,8 +39,8 @@ type Config struct {
 type Objects interface {
 	Namespace(name string) (*v1.Namespace, error)
 	PriorityClass(name string) (*schedulingv1.PriorityClass, error)
-	// DefaultPriorityClass is the class for pods without a class name; among several classes marked
-	// as default, the one with the lowest value.
+	// DefaultPriorityClass is the class for pods without a class name. If several classes are
+	// marked as default, it is the class with the lowest value.
 	DefaultPriorityClass() (*schedulingv1.PriorityClass, error)
 	RuntimeClass(name string) (*nodev1.RuntimeClass, error)
 }
@@ -62,9 +62,8 @@ func newRefusal(field, format string, args ...any) error {
 	return &Refusal{Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// StatusError returns the error as seen by an API client: a refusal with reason Forbidden or
-// Invalid, any other error with InternalError. It identifies a pod without a name by its
-// generateName.
+// StatusError returns the error as seen by an API client: Forbidden or Invalid for a refusal, and
+// InternalError for any other error. A pod without a name is identified by its generateName.
 func StatusError(pod *v1.Pod, err error) *apierrors.StatusError {
 	name := pod.Name
 	if name == "" {
@@ -90,10 +89,10 @@ type request struct {
 	namespace *v1.Namespace // never nil
 }
 
-// rule is one admission rule. A change may modify the pod; a verdict may only refuse it, and sees
-// the pod after all changes, including those by webhooks. An error is a *Refusal, or the error of a
-// lookup. A rule must be idempotent: API servers call webhooks again after another one has changed
-// the pod.
+// rule is one admission rule. A change may modify the pod. A verdict may only refuse it, and sees
+// the pod after all changes, including changes by webhooks. An error is a *Refusal, or the error of
+// a lookup. A rule must be idempotent: API servers call a webhook again after another webhook has
+// changed the pod.
 type rule func(*request) error
 
 var (
@@ -103,8 +102,8 @@ var (
 		dedicatedNodes, runtimeClass}
 	verdicts = []rule{allowedTolerations, checkOverhead, onlyDedicatedNodes}
 
-	// Few fields of a pod can change after its creation: of the fields written by the rules, the
-	// API only allows adding tolerations.
+	// Few fields of a pod can change after its creation. The only change by the rules that the API
+	// then allows is adding tolerations.
 	changesOfUpdates  = []rule{keepPriority, giveLater}
 	verdictsOfUpdates = []rule{allowedTolerations}
 )
@@ -136,7 +135,7 @@ func Pod(config Config, objects Objects, pod *v1.Pod) error {
 	return Judge(config, objects, pod, nil)
 }
 
-// applyRules applies the rules in order, up to the first failing one.
+// applyRules applies the rules in order, until one fails.
 func applyRules(rules []rule, config Config, objects Objects, pod, old *v1.Pod) error {
 	namespace, err := objects.Namespace(pod.Namespace)
 	if err != nil {
@@ -156,8 +155,8 @@ func applyRules(rules []rule, config Config, objects Objects, pod, old *v1.Pod) 
 }
 
 // Create returns the pod as the API server would store it: with defaults, after applying the rules,
-// with label keys merged into selectors, and validated. It does not modify the given pod. It serves
-// pods from files, never seen by an API server.
+// with label keys merged into selectors, and validated. It does not modify the given pod. It is for
+// pods from files, which no API server has processed.
 func Create(config Config, objects Objects, pod *v1.Pod) (*v1.Pod, error) {
 	if err := checkNamespace(objects, pod.Namespace); err != nil {
 		return nil, err

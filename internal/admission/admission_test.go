@@ -222,8 +222,8 @@ func (broken) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	return nil, errors.New("connection refused")
 }
 
-// FuzzPod applies the rules to arbitrary pods with arbitrary referenced objects: they never panic,
-// and they accept their own result again, unchanged.
+// FuzzPod applies the rules to arbitrary pods with arbitrary referenced objects. It verifies that
+// they never panic, and accept their own result unchanged.
 func FuzzPod(f *testing.F) {
 	f.Add(`{"spec":{"tolerations":[{"operator":"Exists"}],"containers":[{"resources":{"requests":{"nvidia.com/gpu":"1"}}}]}}`,
 		`{"scheduler.alpha.kubernetes.io/defaultTolerations":"[{\"key\":\"a\",\"operator\":\"Exists\"}]","berth.dev/dedicated-nodes":"a=b"}`,
@@ -262,8 +262,9 @@ func FuzzPod(f *testing.F) {
 	})
 }
 
-// nothingElseChanges applies the rules repeatedly, also as on an update: they change only the
-// fields of CopyChanges, and none the second time, and no update removes a toleration.
+// nothingElseChanges applies the rules repeatedly, also as on an update. It verifies that they
+// change only the fields of CopyChanges, that they change nothing the second time, and that no
+// update removes a toleration.
 func nothingElseChanges(t *testing.T, config Config, objects Objects, pod *v1.Pod) {
 	once := pod.DeepCopy()
 	if Pod(config, objects, once) != nil {

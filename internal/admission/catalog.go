@@ -54,7 +54,7 @@ func (c *Catalog) PriorityClass(name string) (*schedulingv1.PriorityClass, error
 	if class := c.PriorityClasses[name]; class != nil {
 		return class, nil
 	}
-	// Every API server creates them on startup, so files do not include them.
+	// Every API server creates these classes on startup, so files do not include them.
 	if value, known := rules.SystemPriority(name); known {
 		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, nil
 	}
@@ -70,11 +70,12 @@ func (c *Catalog) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	return found, nil
 }
 
-// LowerDefault picks the default of two priority classes: the one marked as such, and of two the
-// one with the lower value, like kube-apiserver. The name breaks ties, so that the result does not
-// depend on the order. Nil means none.
+// LowerDefault returns the default of two priority classes. If only one is marked as default, it
+// returns that class; if both are, the class with the lower value, like kube-apiserver. The name
+// breaks ties, so that the result does not depend on the order. Nil means none.
 //
-// The API server refuses a second default, but two created at the same moment may both pass.
+// The API server refuses a second default, but two classes created at the same moment may both be
+// admitted.
 func LowerDefault(a, b *schedulingv1.PriorityClass) *schedulingv1.PriorityClass {
 	switch {
 	case b == nil || !b.GlobalDefault:

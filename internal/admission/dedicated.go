@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// DedicatedNodesAnnotation, with key=value on a namespace, makes it the owner of the nodes with
-// key=value both as a taint and as a label: its pods get the toleration and the node affinity, so
-// they run only there. On a pod it has the same effect for that pod; it must not name a different
-// group than the namespace.
+// DedicatedNodesAnnotation, with key=value on a namespace, dedicates to it the nodes with key=value
+// both as a taint and as a label. The namespace's pods get the toleration and the node affinity, so
+// they run only on these nodes. On a pod, the annotation has the same effect for that pod; it must
+// not name other nodes than the namespace's annotation.
 const DedicatedNodesAnnotation = "berth.dev/dedicated-nodes"
 
 // dedicatedNodes implements DedicatedNodesAnnotation of the pod or its namespace: it adds a
@@ -31,7 +31,7 @@ func dedicatedNodes(r *request) error {
 		return err
 	}
 	spec := &r.pod.Spec
-	// One toleration per effect, instead of one for all: PreferNoSchedule does not keep pods off.
+	// Add one toleration per effect, because PreferNoSchedule does not keep pods off.
 	for _, effect := range rules.KeepsOff {
 		taint := v1.Taint{Key: key, Value: value, Effect: effect}
 		if rules.TolerationOf(&taint, spec.Tolerations) == nil {

@@ -15,9 +15,9 @@ import (
 func Default(pod *v1.Pod) {
 	containers := slices.Concat(toPointers(pod.Spec.InitContainers), toPointers(pod.Spec.Containers))
 	for _, c := range containers {
-		// Before amounts are rounded, like upstream.
+		// Like upstream, do this before amounts are rounded.
 		defaultRequests(&c.Resources)
-		// The port is then the node's own, so the host port cannot differ.
+		// The pod then uses the node's network, so the host port cannot differ.
 		if pod.Spec.HostNetwork {
 			defaultHostPorts(c.Ports)
 		}

@@ -14,7 +14,7 @@ func defaultVolume(volume *v1.Volume) {
 	if volume.VolumeSource == (v1.VolumeSource{}) {
 		volume.EmptyDir = &v1.EmptyDirVolumeSource{}
 	}
-	// As for a container's image.
+	// Use the same rule as for a container's image.
 	if volume.Image != nil && volume.Image.PullPolicy == "" {
 		volume.Image.PullPolicy = pullPolicy(volume.Image.Reference)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// extendedResources admits a pod requesting special hardware to the nodes reserved for it: such
-// nodes carry a taint with the resource's name as its key. It is kube-apiserver's plugin
+// extendedResources admits a pod that requests special hardware to the nodes reserved for it. Such
+// nodes have a taint with the resource's name as its key. It is kube-apiserver's plugin
 // ExtendedResourceToleration, disabled by default there.
 //
 // For example, a request of example.com/gpu adds the toleration example.com/gpu:NoSchedule,
@@ -26,7 +26,7 @@ func extendedResources(r *request) error {
 			}
 		}
 	}
-	// Requests are maps; the result must not depend on their order.
+	// Sort the names, because requests are maps and the result must not depend on their order.
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if len(names) > 0 {

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Namespace annotations for the time its pods stay on a not-ready or unreachable node, instead of
-// the cluster's default. A pod's own toleration takes precedence over both.
+// Annotations of a namespace that set how long its pods stay on a not-ready or unreachable node,
+// overriding the cluster's default. A pod's own toleration takes precedence over both.
 const (
 	NotReadySecondsAnnotation    = "berth.dev/not-ready-seconds"
 	UnreachableSecondsAnnotation = "berth.dev/unreachable-seconds"
@@ -19,9 +19,9 @@ const (
 // defaultSeconds is kube-apiserver's default for both taints (DefaultTolerationSeconds).
 const defaultSeconds = 300
 
-// lostNodes lets a pod stay on a lost node for a while, unless the pod has its own toleration: for
-// the taint or for any taint, with effect NoExecute or any. It is kube-apiserver's plugin
-// DefaultTolerationSeconds, with the namespace's annotation in between the pod and the cluster:
+// lostNodes adds tolerations that let a pod stay on a lost node for a while. A pod's own toleration
+// takes precedence: for this taint or any taint, with effect NoExecute or any effect. It is
+// kube-apiserver's plugin DefaultTolerationSeconds, plus the namespace's annotation:
 //
 //	pod's own toleration > namespace's annotation > Config > 300 s
 func lostNodes(r *request) error {

@@ -9,13 +9,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// mergeTolerations joins two lists and drops each toleration covered by another one of either list;
-// of equal ones the first stays. It preserves the order of the lists.
+// mergeTolerations joins two lists and drops each toleration covered by another one of either list.
+// Of equal tolerations, it keeps the first. It preserves the order of the lists.
 //
 // For example, {a=x:NoSchedule} and {a Exists, any effect} merge to the second one.
 //
-// It runs in linear time: at admission, the API server has bounded nothing but the size of the
-// request.
+// It runs in linear time, because at admission only the size of the request is bounded.
 func mergeTolerations(first, second []v1.Toleration) []v1.Toleration {
 	all := make([]v1.Toleration, 0, len(first)+len(second))
 	all = append(append(all, first...), second...)
@@ -61,11 +60,11 @@ type coverage struct {
 	effect     v1.TaintEffect
 }
 
-// widest holds the toleration with the longest time for a coverage, and the next toleration that
-// differs from it.
+// widest holds, for one coverage, the toleration with the longest time, and the next toleration
+// that differs from it.
 type widest struct{ first, second timed }
 
-// timed is a toleration with its effective seconds for covering others.
+// timed is a toleration with the seconds that count when it covers others.
 type timed struct {
 	toleration
 	covers int64
@@ -122,7 +121,7 @@ func (s *tolerationSet) has(t *v1.Toleration) bool { return s.exact[valueOf(t)] 
 // long.
 func (s *tolerationSet) covers(t *v1.Toleration) bool { return s.has(t) || s.coversMore(t) }
 
-// coversMore reports whether a toleration of the set other than t covers t.
+// coversMore reports whether a toleration of the set, other than t itself, covers t.
 func (s *tolerationSet) coversMore(t *v1.Toleration) bool {
 	c := valueOf(t)
 	candidates := [...]coverage{

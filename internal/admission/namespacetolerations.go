@@ -16,9 +16,9 @@ const (
 	AllowedTolerationsAnnotation = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// namespaceTolerations gives a pod the default tolerations of its namespace or, without such an
-// annotation, those of the cluster. An empty annotation means no tolerations. They are merged with
-// the pod's own: of two tolerations, one covering the other, the wider one stays.
+// namespaceTolerations gives a pod the default tolerations of its namespace or, if the namespace
+// has no such annotation, of the cluster. An empty annotation means no tolerations. They are merged
+// with the pod's own: if one toleration covers another, only the wider one is kept.
 func namespaceTolerations(r *request) error {
 	defaults, set, err := annotatedTolerations(r.namespace, DefaultTolerationsAnnotation)
 	if err != nil {
@@ -34,9 +34,9 @@ func namespaceTolerations(r *request) error {
 }
 
 // allowedTolerations refuses a pod with a toleration beyond the list allowed in its namespace.
-// Tolerations added by admission also count, so a list must include those of lost nodes. Existing
-// tolerations stay, regardless of the current list: on an update only new tolerations count, and on
-// a terminating pod none.
+// Tolerations added by admission also count, so a list must include the tolerations of lost nodes.
+// Existing tolerations stay, regardless of the current list: on an update only new tolerations
+// count, and on a terminating pod none.
 func allowedTolerations(r *request) error {
 	if r.old != nil && r.pod.DeletionTimestamp != nil {
 		return nil
@@ -52,8 +52,8 @@ func allowedTolerations(r *request) error {
 		if before.has(t) {
 			continue
 		}
-		// Parse the list only for the first new toleration: otherwise a malformed annotation does
-		// not refuse the pod.
+		// Parse the list only for the first new toleration, so that a malformed annotation does not
+		// refuse pods without one.
 		if allowed == nil {
 			list, of, err := allowList(r)
 			if err != nil {

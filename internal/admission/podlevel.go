@@ -22,8 +22,8 @@ func DefaultPodResources(pod *v1.Pod) {
 	if resources == nil || len(resources.Limits)+len(resources.Requests) == 0 {
 		return
 	}
-	// The order matters: requests may follow from limits, and limits derived from requests are
-	// last.
+	// The order matters: limits, then requests, which may follow from limits, and finally limits
+	// derived from requests.
 	limits := rules.PodLimits(pod, rules.OnlyContainers)
 	defaultHugePages(resources, limits)
 	defaultPodRequests(resources, rules.PodRequests(pod, rules.OnlyContainers))
@@ -46,8 +46,8 @@ func defaultHugePages(resources *v1.ResourceRequirements, limits v1.ResourceList
 	}
 }
 
-// defaultPodRequests sets requests to the sum of the containers' requests, if any, or else to the
-// limit. Requests for huge pages equal their limits.
+// defaultPodRequests sets requests to the sum of the containers' requests, or to the limit if no
+// container has a request. Requests for huge pages equal their limits.
 func defaultPodRequests(resources *v1.ResourceRequirements, sums v1.ResourceList) {
 	for name, sum := range sums {
 		if _, requested := resources.Requests[name]; !requested && helper.IsSupportedPodLevelResource(name) && !isHugePages(name) {

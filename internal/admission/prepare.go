@@ -14,8 +14,8 @@ import (
 
 // preparePod performs, in place, the API server's remaining steps for a new pod: it names the
 // service account, merges label keys into selectors, defaults pod-level resources and initializes
-// the status. It is not part of Pod: the API server does this itself, and refuses already merged
-// selectors.
+// the status. Pod does not call it, because an API server performs these steps itself, and refuses
+// already merged selectors.
 func preparePod(pod *v1.Pod) {
 	DefaultPodResources(pod)
 	nameServiceAccount(&pod.Spec)

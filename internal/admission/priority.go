@@ -16,8 +16,9 @@ import (
 func resolvePriority(r *request) error {
 	spec := &r.pod.Spec
 	if r.AfterAPIServer && spec.PriorityClassName == "" && spec.Priority != nil && *spec.Priority == 0 {
-		// The API server found no default class. This process knows one created since, but must
-		// follow the API server: otherwise it would refuse every pod created in between.
+		// The API server found no default class. A default class known here was created since, but
+		// this process must follow the API server: otherwise it would refuse every pod created in
+		// between.
 		return nil
 	}
 	class, err := classFor(r, spec.PriorityClassName)

@@ -12,9 +12,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// runtimeClass adds the class's cost and placement to the pod: overhead, node selector,
-// tolerations. It is kube-apiserver's plugin RuntimeClass. It refuses a conflicting pod rather than
-// correcting it.
+// runtimeClass adds the class's overhead, node selector and tolerations to the pod. It is
+// kube-apiserver's plugin RuntimeClass. It refuses a conflicting pod rather than correcting it.
 func runtimeClass(r *request) error {
 	class, err := classOf(r)
 	if class == nil || err != nil {
@@ -32,7 +31,7 @@ func runtimeClass(r *request) error {
 	if class.Scheduling == nil {
 		return nil
 	}
-	// Sorted, so that several conflicts always produce the same message.
+	// Sort the keys, so that several conflicts always produce the same message.
 	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
 		value := class.Scheduling.NodeSelector[key]
 		if own, set := spec.NodeSelector[key]; set && own != value {
@@ -49,8 +48,8 @@ func runtimeClass(r *request) error {
 	return nil
 }
 
-// checkOverhead refuses a pod with an overhead different from its class's, as may be left by a
-// webhook: the overhead counts against quotas and nodes, so it must be the class's.
+// checkOverhead refuses a pod whose overhead differs from its class's, for example because a
+// webhook changed it. The overhead counts against quotas and nodes, so it must be the class's.
 func checkOverhead(r *request) error {
 	class, err := classOf(r)
 	switch own := r.pod.Spec.Overhead; {

@@ -11,15 +11,15 @@ import (
 )
 
 // startAnew removes the fields of a pod that kube-apiserver's own plugins added before the webhook
-// and that the rules would also add: the rules then add them in their order and with the configured
-// seconds, and the pod equals one admitted by compiled-in rules. It removes only fields that will
+// and that the rules would also add. The rules then add them in their order and with the configured
+// seconds, and the pod equals a pod admitted by compiled-in rules. It removes only fields that will
 // be added again.
 //
 // The user's own tolerations must stay. If the pod's managed fields show that its creator set no
-// tolerations, the user has none. Otherwise, the tolerations after those for lost nodes are from
-// plugins, which append to the user's; without tolerations for lost nodes, this applies to those of
-// the runtime class at the end. A wrong guess can only affect the order: seconds possibly set by
-// the user are kept.
+// tolerations, none of them are the user's. Otherwise, the tolerations after the ones for lost
+// nodes are from plugins, which append to the user's tolerations. Without tolerations for lost
+// nodes, the tolerations of the runtime class at the end are from plugins. A wrong guess can only
+// affect the order: seconds possibly set by the user are kept.
 //
 // For example (testdata/startanew.txt), a namespace wants 5 s for lost nodes. The pod arrives with
 // not-ready and unreachable for 300 s, added by kube-apiserver, and its managed fields show no

@@ -14,9 +14,10 @@ const (
 	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-// DefaultStorageClass returns the class for claims without a class name: among several marked ones
-// the newest, and among equally old ones the first by name, like kube-apiserver. Nil means none.
-// Marking another class is enough to change the default, without first unmarking the old one.
+// DefaultStorageClass returns the class for claims without a class name, or nil. Among several
+// classes marked as default it returns the newest, and among equally old ones the first by name,
+// like kube-apiserver. To change the default, marking another class is enough; the old one need not
+// be unmarked first.
 func DefaultStorageClass(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var found *storagev1.StorageClass
 	for _, class := range classes {
@@ -31,9 +32,9 @@ func DefaultStorageClass(classes []*storagev1.StorageClass) *storagev1.StorageCl
 	return found
 }
 
-// Claim gives a claim without a class name the default class, in place, as the API server does for
-// new claims and the volume controller for existing claims without a volume. The empty name is a
-// name: no class. Without a default class (nil) it leaves the claim unchanged.
+// Claim gives a claim without a class name the default class, in place. The API server does so for
+// new claims, and the volume controller for existing claims without a volume. An empty class name
+// means no class, and stays. Without a default class (nil) the claim stays unchanged.
 func Claim(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) {
 	_, named := claim.Annotations[v1.BetaStorageClassAnnotation]
 	if class == nil || named || claim.Spec.StorageClassName != nil || claim.Spec.VolumeName != "" {

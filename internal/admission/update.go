@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// keepPriority restores fields omitted by a client that sends the whole pod again: the priority
-// from the pod's creation stays, regardless of later changes of the class.
+// keepPriority restores fields omitted by a client that sends the whole pod again. The priority set
+// at the pod's creation stays, regardless of later changes of the class.
 func keepPriority(r *request) error {
 	if r.pod.Spec.Priority == nil {
 		r.pod.Spec.Priority = r.old.Spec.Priority
@@ -20,11 +20,11 @@ func keepPriority(r *request) error {
 	return nil
 }
 
-// giveLater gives an existing pod the tolerations it would get at creation: it may be older than
-// the rules. The API only allows adding tolerations, and a pod that cannot be updated cannot even
-// be deleted if it has a finalizer. Therefore giveLater removes no tolerations, adds none that the
-// namespace does not allow, and skips a terminating pod. It omits rules that also write other
-// fields, because those are immutable by now.
+// giveLater gives an existing pod the tolerations it would get at creation, because the pod may be
+// older than the rules. The API only allows adding tolerations, and a pod with a finalizer cannot
+// even be deleted if updates of it are refused. Therefore giveLater removes no tolerations, adds
+// none that the namespace does not allow, and skips a terminating pod. It omits rules that also
+// write other fields, because those fields are immutable now.
 func giveLater(r *request) error {
 	if r.pod.DeletionTimestamp != nil {
 		return nil

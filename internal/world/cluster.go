@@ -15,10 +15,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Cluster returns the engine's input. It is built from the objects on first use: nodes and pods in
-// the order of their names, so that the same objects give the same cluster. The caller may change
-// it only temporarily, like a decision, which restores everything; all other changes go through the
-// World. A cluster built after undoable changes is discarded on their undo.
+// Cluster returns the engine's input. It is built from the objects on first use: nodes and pods are
+// added in the order of their names, so that the same objects give the same cluster. The caller may
+// change it only temporarily, like a decision, which restores everything; all other changes go
+// through the World. A cluster built after undoable changes is discarded when they are undone.
 func (w *World) Cluster() *cluster.Cluster {
 	if w.cluster != nil {
 		return w.cluster
@@ -71,8 +71,8 @@ func (w *World) enterCluster(object *v1.Pod) {
 	w.Note(func() { w.cluster.RemovePod(object.UID) })
 }
 
-// leaveCluster removes a pod from the cluster. Undoing that restores the same pod, because pointers
-// to it exist.
+// leaveCluster removes a pod from the cluster. Undoing the removal restores the same pod, because
+// pointers to it exist.
 func (w *World) leaveCluster(object *v1.Pod) {
 	p, nominated := w.cluster.Pod(object.UID), w.cluster.Nominated(object.UID)
 	switch {

@@ -18,14 +18,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// table has the objects of one kind: those of base, overridden by those of over under the same
-// name.
+// table has the objects of one kind: the objects of base, unless over has another state under the
+// same name.
 //
 //	base  a  b  c          in order, and never changed: shared by forks
 //	over     b' .  d       the later changes; c is deleted
 //	      a  b'    d       yielded by All
 //
-// Once over is large, both become one base.
+// Once over is large, both are merged into one base.
 type table struct {
 	base *base
 	over map[cluster.Name]metav1.Object // replaced objects; nil if deleted
@@ -35,19 +35,20 @@ type table struct {
 }
 
 // base is a list of objects of one kind, by namespace and name. It is shared by forks, possibly on
-// several goroutines: indexes are made once, by the first user.
+// several goroutines. The first user of an index creates it.
 type base struct {
 	list    []metav1.Object
 	index   func() map[cluster.Name]metav1.Object
 	byOwner func() map[rules.Owner][]cluster.Name
 }
 
-// leastOver is the number of changes a table keeps apart, however small it is.
+// leastOver is the number of changes kept in over even if base is smaller.
 const leastOver = 64
 
 // newTable returns a table of these objects. It keeps and sorts the list.
 func newTable(list []metav1.Object) *table {
-	// Stable, so that of two objects with the same name the later one can be identified.
+	// The sort is stable, so that of two objects with the same name the later one can be
+	// identified.
 	slices.SortStableFunc(list, compareNames)
 	kept := list[:0]
 	for i, object := range list {
@@ -186,13 +187,14 @@ func Get[T metav1.Object](w *World, namespace, name string) (object T, ok bool) 
 	return object, false
 }
 
-// Same returns the object of the same kind and name, as it is now; ok reports whether it exists.
+// Same returns the current state of the object of the same kind and name; ok reports whether it
+// exists.
 func (w *World) Same(object metav1.Object) (same metav1.Object, ok bool) {
 	return w.tableOf(object).get(nameOf(object))
 }
 
-// All yields the objects of a kind by namespace and name, in the state at its beginning: the world
-// may be changed meanwhile.
+// All yields the objects of a kind by namespace and name, in their state when the iteration begins:
+// the world may be changed meanwhile.
 func All[T metav1.Object](w *World) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		t := w.tables[reflect.TypeFor[T]()]
@@ -240,13 +242,13 @@ func Replace[T metav1.Object](w, with *World) {
 	}
 }
 
-// PodsOf returns the pods that an owner controls, by name.
+// PodsOf returns the pods controlled by an owner, by name.
 func (w *World) PodsOf(owner rules.Owner) (pods []*v1.Pod) {
 	t := w.tables[reflect.TypeFor[*v1.Pod]()]
 	if t == nil || owner == (rules.Owner{}) {
 		return nil
 	}
-	// Both lists may name pods since deleted, or adopted by another owner.
+	// Both lists may name pods that were deleted or adopted by another owner since.
 	add := func(name cluster.Name) {
 		if p, there := t.get(name); there && rules.OwnerOf(p) == owner {
 			pods = append(pods, p.(*v1.Pod))

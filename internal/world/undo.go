@@ -3,14 +3,14 @@
 
 package world
 
-// Mark is a point to which a world can be restored.
+// Mark is a state to which a world can be restored.
 type Mark struct {
 	notes int
 	first bool // nothing was noted before
 }
 
-// Mark begins to record changes, so that Undo can restore the present state of the world. Marks
-// nest. A mark never undone costs only memory.
+// Mark begins to record changes, so that Undo can restore the current state of the world. Marks
+// nest. A mark that is never undone costs only memory.
 func (w *World) Mark() Mark {
 	m := Mark{len(w.notes), !w.noting}
 	w.noting, w.lent = true, true
@@ -30,9 +30,9 @@ func (w *World) Undo(m Mark) {
 	w.noting = !m.first
 }
 
-// Note registers undo, to be called when the present changes are undone, before earlier
+// Note registers undo, to be called when the current changes are undone, before earlier
 // registrations. It is for state derived from the world, and for state known only to the caller.
-// Without a mark, it does nothing.
+// Without a mark, Note does nothing.
 func (w *World) Note(undo func()) {
 	if w.noting {
 		w.notes = append(w.notes, undo)

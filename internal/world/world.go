@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// World is a cluster in the form stored by an API server. It has one owner: nothing here may be
+// World is a cluster in the form stored by an API server. It has one owner: its methods must not be
 // called from two goroutines concurrently, but forks are independent of each other.
 //
 // Objects are never changed in place, neither by the World nor by its readers: a change is another
@@ -27,8 +27,8 @@ import (
 type World struct {
 	// tables have the objects by their Go type.
 	tables map[reflect.Type]*table
-	// workloads are the objects that make pods. While lent is set, the table is shared with a fork
-	// or a note: it is copied before a change.
+	// workloads holds the objects that create pods. While lent is set, the table is shared with a
+	// fork or a note, and is copied before a change.
 	workloads *workload.Table
 	lent      bool
 	// cluster is the engine's input; nil until first use. From then on it follows every change. If
@@ -41,7 +41,7 @@ type World struct {
 }
 
 // Open returns a world of these objects, in any order. The objects are shared with the caller. Pods
-// without a UID, as in manifests, get a deterministic one. Of two objects with the same kind and
+// without a UID, as in manifests, get a deterministic UID. If two objects have the same kind and
 // name, the later one counts.
 func Open(objects []metav1.Object) *World {
 	w := &World{tables: map[reflect.Type]*table{}, workloads: &workload.Table{}}
@@ -67,8 +67,8 @@ func Over(c *cluster.Cluster) *World {
 	return &World{tables: map[reflect.Type]*table{}, workloads: &workload.Table{}, cluster: c}
 }
 
-// Follow records the present state of an object, or its deletion, if the cluster has it already or
-// is not concerned.
+// Follow records the current state of an object, or its deletion, if the cluster already has it or
+// does not use its kind.
 func (w *World) Follow(object metav1.Object, gone bool) {
 	w.record(w.tableOf(object), object, gone)
 }
@@ -102,9 +102,9 @@ func makesPods(object metav1.Object) bool {
 	return false
 }
 
-// Fork returns a world equal to this one. Neither is affected by later changes of the other. It
-// costs as much as the changes since the objects were last put in order, and nothing for unchanged
-// kinds; its Cluster is built on first use.
+// Fork returns a world equal to this one. Neither is affected by later changes of the other. The
+// cost is proportional to the changes since the objects were last sorted, and zero for unchanged
+// kinds; the fork's Cluster is built on first use.
 func (w *World) Fork() *World {
 	w.lent = true
 	f := &World{tables: make(map[reflect.Type]*table, len(w.tables)), workloads: w.workloads, lent: true}
@@ -175,8 +175,8 @@ func (w *World) store(t *table, name cluster.Name, object metav1.Object) {
 	t.set(name, object)
 }
 
-// changeWorkload changes a workload. Undoing it restores the former table, with its order; copies
-// are few, because workloads are few, and change rarely.
+// changeWorkload changes a workload. Undoing the change restores the former table, with its order.
+// The table is copied rarely, because workloads are few and rarely change.
 func (w *World) changeWorkload(object metav1.Object, gone bool) {
 	if before := w.workloads; w.lent {
 		w.workloads, w.lent = before.Clone(), false

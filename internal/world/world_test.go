@@ -24,8 +24,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// Undoing random changes, nested like trials, restores the former world: objects and pods of the
-// cluster are the very same ones.
+// TestUndoGivesBackTheWorld verifies that undoing random changes, nested like trials, restores the
+// former world, with the identical objects and pods of the cluster.
 func TestUndoGivesBackTheWorld(t *testing.T) {
 	for seed := range uint64(40) {
 		c := newCourse(seed)
@@ -59,7 +59,8 @@ func (c *course) undoTrials(t *testing.T, depth int) {
 	}
 }
 
-// Trials on a foreign cluster leave it unchanged, and see the changes reported by its owner.
+// TestTrialsOnAnothersCluster verifies that trials on a foreign cluster leave it unchanged, and see
+// the changes reported by its owner.
 func TestTrialsOnAnothersCluster(t *testing.T) {
 	for seed := range uint64(30) {
 		c := newCourse(seed)
@@ -85,8 +86,8 @@ func TestTrialsOnAnothersCluster(t *testing.T) {
 	}
 }
 
-// After any history, a world and its cluster match its objects, and forks changed concurrently do
-// not see each other.
+// TestForksAreWorldsOfTheirOwn verifies that after any history a world and its cluster match its
+// objects, and that forks changed concurrently do not see each other's changes.
 func TestForksAreWorldsOfTheirOwn(t *testing.T) {
 	for seed := range uint64(40) {
 		courses := []*course{newCourse(seed)}
@@ -133,7 +134,8 @@ func TestUndoAfterAKeptMark(t *testing.T) {
 	}
 }
 
-// Notes for derived state are undone in order, and not recorded without a mark.
+// TestNotesOfOthers verifies that notes for derived state are undone in order, and are not recorded
+// without a mark.
 func TestNotesOfOthers(t *testing.T) {
 	w := world.Open([]metav1.Object{node("a", 0)})
 	var lines []string
@@ -155,7 +157,8 @@ func TestNotesOfOthers(t *testing.T) {
 	}
 }
 
-// A cluster built within a trial includes the undone changes, and is not kept.
+// TestAClusterThatIsBuiltInATrial verifies that a cluster built within a trial includes the trial's
+// changes, and is discarded when they are undone.
 func TestAClusterThatIsBuiltInATrial(t *testing.T) {
 	w := world.Open([]metav1.Object{node("a", 0)})
 	mark := w.Mark()
@@ -177,7 +180,7 @@ func TestPodsWithoutUIDGetOne(t *testing.T) {
 	}
 }
 
-// A list stays the same while the world changes.
+// TestAllIsAsItWas verifies that a list stays the same while the world changes.
 func TestAllIsAsItWas(t *testing.T) {
 	w := world.Open([]metav1.Object{pod("a", "ns", "1", ""), pod("c", "ns", "2", "")})
 	var names []string

@@ -35,8 +35,8 @@ const lookupLimit = 2 * time.Second
 const (
 	// lookups is the maximum number of concurrent lookups.
 	lookups = 4
-	// absent is the time for which a missing object is not looked up again. The watch reports a
-	// newly created object at most a moment later.
+	// absent is the time during which a missing object is not looked up again. If the object is
+	// created meanwhile, the watch reports it almost immediately.
 	absent = time.Second
 	// absentees is the maximum number of remembered missing objects.
 	absentees = 1024
@@ -92,7 +92,7 @@ func (c *Caches) HasSynced() bool {
 func (c *Caches) For(ctx context.Context) admission.Objects { return objects{c, ctx} }
 
 // Fresh is like For, but reads the default priority class from the API server, for the rare check
-// whether one already exists.
+// whether a default already exists.
 func (c *Caches) Fresh(ctx context.Context) admission.Objects { return fresh{objects{c, ctx}} }
 
 // objects implements admission.Objects.
@@ -150,11 +150,11 @@ func (o objects) look(question func(context.Context) error) error {
 	}
 }
 
-// Namespace and its siblings implement admission.Objects.
+// Namespace, RuntimeClass and PriorityClass implement admission.Objects.
 //
 // A missing namespace is an error: the API server accepts pods only in existing namespaces, so this
-// one was just created, and its rules are unknown. It is looked up each time, since any client of
-// the webhook could otherwise have it remembered as absent.
+// one was just created, and its rules are unknown. It is looked up each time; if missing namespaces
+// were remembered, any client of the webhook could cause that for a namespace.
 func (o objects) Namespace(name string) (*v1.Namespace, error) {
 	o.absent.Remove("namespaces/" + name)
 	namespace, err := find(o, o.namespaces.Get, o.client.CoreV1().Namespaces().Get, "namespaces", name)

@@ -78,7 +78,8 @@ func TestNobodyKnowsIsNotThereIsNone(t *testing.T) {
 	}
 }
 
-// A flood of made-up names causes few concurrent queries, and does not delay cached objects.
+// TestMadeUpNamesAreFewQuestionsAtOnce verifies that a flood of made-up names causes few concurrent
+// queries, and does not delay cached objects.
 func TestMadeUpNamesAreFewQuestionsAtOnce(t *testing.T) {
 	client, caches := filled(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	answer := make(chan struct{})

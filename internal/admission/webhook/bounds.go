@@ -23,9 +23,9 @@ const (
 	buffered = 256 << 10
 )
 
-// connections bounds open connections. Connections of API servers are few and stay open; those of
-// strangers stay until displaced by newer ones. Without --client-ca-file, API servers cannot be
-// distinguished, and all callers are strangers.
+// connections bounds open connections. Connections of API servers are few and stay open;
+// connections of other callers stay until newer ones displace them. Without --client-ca-file, API
+// servers cannot be distinguished from other callers.
 var connections = guard.Bounds{Unadmitted: 256, PerSource: 64, Admitted: 256}
 
 // errBusy leaves a review without a response: the API server retries, or applies the failure
@@ -33,8 +33,8 @@ var connections = guard.Bounds{Unadmitted: 256, PerSource: 64, Admitted: 256}
 var errBusy = errors.New("too many reviews are under way; try again in a second")
 
 // lanes bound the number of concurrent reviews, and so their memory. Small and large reviews have
-// separate lanes, so that a few large or slow ones do not hold up pods. The bodies in flight total
-// at most 128 × 256 KiB and 4 × 16 MiB, that is, 96 MiB.
+// separate lanes, so that a few large or slow reviews do not delay reviews of pods. The bodies in
+// flight total at most 128 × 256 KiB and 4 × 16 MiB, that is, 96 MiB.
 type lanes struct{ small, large *lane }
 
 // newLanes returns empty lanes. Their capacities follow from the sizes of reviews; see lanes.
@@ -59,7 +59,7 @@ type lane struct {
 	sources map[string]*place // of active and waiting sources
 }
 
-// place is a source's share of a lane. It exists while the source reads or waits.
+// place is a source's share of a lane. It exists while the source has reviews in flight or waiting.
 type place struct {
 	own   chan struct{}
 	users int
@@ -110,8 +110,8 @@ func (l *lane) joinSource(source string) *place {
 	return p
 }
 
-// leaveSource removes the source with its last review, so that the map holds only active and
-// waiting sources.
+// leaveSource ends a review of the source, and removes the source after its last review, so that
+// the map holds only active and waiting sources.
 func (l *lane) leaveSource(source string, p *place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,11 +20,12 @@ import (
 )
 
 // certificates are shared by all replicas: authorities, the oldest first, and the serving
-// certificate. They are values; renewIfDue returns new ones.
+// certificate. They are immutable values; renewIfDue returns new ones.
 //
-// A rotation, with a serving certificate of 90 days: an authority lasts 720 days and is old after
-// 480 of them. A second one is then created and also trusted, but signs nothing for an hour. After
-// that it signs the serving certificates, and the first one is dropped after it has expired.
+// A rotation with a serving certificate of 90 days proceeds as follows. An authority lasts 720 days
+// and is old after 480 days. A second authority is then created and also trusted, but does not sign
+// for an hour. After that it signs the serving certificates. The first authority is dropped after
+// it has expired.
 type certificates struct {
 	authorities []keyPair // not empty after renewIfDue
 	serving     keyPair
@@ -36,7 +37,7 @@ type keyPair struct {
 	key  *ecdsa.PrivateKey
 }
 
-// validity is the lifetime of certificates, from which all other times derive.
+// validity is the lifetime of certificates. All other times derive from it.
 type validity struct {
 	// serving is the lifetime of the serving certificate; it is renewed after two thirds of it.
 	serving time.Duration
@@ -46,9 +47,9 @@ type validity struct {
 // that it changes rarely.
 func (v validity) authorityLife() time.Duration { return 8 * v.serving }
 
-// settlingTime returns the time to distribute an authority before it signs: each API server learns
-// of it by a watch. With the default lifetime it is an hour; with a lifetime of a few seconds, as
-// in tests, a tenth of it.
+// settlingTime returns the time to distribute an authority before it signs: each API server
+// receives it by a watch. With the default lifetime it is an hour; with a lifetime of a few
+// seconds, as in tests, it is a tenth of the lifetime.
 func (v validity) settlingTime() time.Duration { return min(time.Hour, v.serving/10) }
 
 // skew is the maximum lag of the clocks of API servers. Certificates begin that much in the past.
@@ -57,7 +58,7 @@ const skew = 5 * time.Minute
 // renewIfDue returns the certificates to use now for these names, and reports whether they changed.
 // An old authority gets a successor, which signs only after it has been trusted for a while. Both
 // are trusted until then, so that an API server never encounters an untrusted certificate. The
-// result depends only on the time and the certificates, so all replicas decide alike.
+// result depends only on the time and the certificates, so it is the same on all replicas.
 func (c certificates) renewIfDue(names []string, v validity, now time.Time) (certificates, bool, error) {
 	next := certificates{serving: c.serving}
 	for _, authority := range c.authorities {
@@ -67,7 +68,7 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 	}
 
 	changed := len(next.authorities) != len(c.authorities)
-	// Only the newest counts: a successor of an older one already exists.
+	// Only the newest authority counts: older ones already have a successor.
 	if n := len(next.authorities); n == 0 || isOld(next.authorities[n-1].cert, now) {
 		authority, err := newAuthority(v.authorityLife(), now)
 		if err != nil {
@@ -76,7 +77,7 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 		next.authorities, changed = append(next.authorities, authority), true
 	}
 
-	// Also after the addition of names, or the expiry of the signing authority.
+	// This also applies after the addition of names, and after the signing authority has expired.
 	if !next.servesNames(names, now) {
 		serving, err := next.currentSigner(v, now).signServing(next.withPresent(names, now), v.serving, now)
 		if err != nil {

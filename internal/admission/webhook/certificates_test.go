@@ -14,8 +14,9 @@ import (
 )
 
 // TestAPIServersAlwaysTrustTheWebhook simulates years in steps of any length, with checks of the
-// certificates at any time, occasionally parsing them from the Secret. An API server that learned
-// of the authorities one settling time ago, or just now, trusts the current serving certificate.
+// certificates at any time, and occasionally parses them from the Secret. It verifies that an API
+// server with authorities from now, or from one settling time ago, trusts the current serving
+// certificate.
 func TestAPIServersAlwaysTrustTheWebhook(t *testing.T) {
 	names := []string{"berth-webhook.berth-system.svc", "192.0.2.1"}
 	rapid.Check(t, func(t *rapid.T) {

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OptOutLabel on a namespace, with the value disabled, exempts its pods from the webhook: a way out
-// that works without Berth.
+// OptOutLabel on a namespace, with the value disabled, exempts its pods from the webhook. It works
+// even if Berth does not.
 const OptOutLabel = "berth.dev/webhook"
 
 // The webhooks' names in a configuration, and in the API server's messages and metrics.
@@ -114,9 +114,9 @@ func ruleFor(group, resource string, scope v1.ScopeType) []v1.RuleWithOperations
 // timeoutSeconds returns the API server's timeout.
 func (o *Options) timeoutSeconds() *int32 { return new(int32(o.Timeout.Seconds())) }
 
-// namespaceSelector excludes the namespaces required to start a cluster, the webhook's own, and
-// those with an opt-out. The API server evaluates it before the call, so such namespaces do not
-// depend on the webhook at all.
+// namespaceSelector excludes the namespaces required to start a cluster, the webhook's own
+// namespace, and namespaces that opted out. The API server evaluates it before the call, so such
+// namespaces do not depend on the webhook at all.
 func (o *Options) namespaceSelector() *metav1.LabelSelector {
 	excluded := append(slices.Clone(o.ExcludeNamespaces), o.Namespace)
 	slices.Sort(excluded)
@@ -138,6 +138,6 @@ func (o *Options) clientConfig(path string, port int, bundle []byte) v1.WebhookC
 	}}
 }
 
-// isOurs reports whether a webhook in a configuration is one of Berth's. Webhooks added by an
+// isOurs reports whether a webhook in a configuration belongs to Berth. Webhooks added by an
 // administrator stay unchanged.
 func isOurs(webhook string) bool { return strings.HasSuffix(webhook, nameSuffix) }

@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// TestNothingCanLockACluster holds for all flags.
+// TestNothingCanLockACluster verifies, for all flags, that the webhook cannot lock a cluster.
 func TestNothingCanLockACluster(t *testing.T) {
 	o := DefaultOptions()
 	if o.FailurePolicy != string(v1.Ignore) {
@@ -139,7 +139,7 @@ func flagsOf(t *testing.T, deployment *appsv1.Deployment) Options {
 	return read
 }
 
-// TestManifestsFitTogether follows the references between the manifests.
+// TestManifestsFitTogether verifies the references between the manifests.
 func TestManifestsFitTogether(t *testing.T) {
 	o := DefaultOptions()
 	o.Namespace, o.FailurePolicy = "elsewhere", string(v1.Fail)

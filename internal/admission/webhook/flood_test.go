@@ -77,8 +77,8 @@ type endless struct{ ended chan struct{} }
 
 func (e endless) Read([]byte) (int, error) { <-e.ended; return 0, io.EOF }
 
-// The webhook waits for a missing body no longer than the API server's timeout, with both
-// protocols.
+// TestABodyHasADeadline verifies, for both protocols, that the webhook waits for a missing body no
+// longer than the API server's timeout.
 func TestABodyHasADeadline(t *testing.T) {
 	_, address := served(t)
 	for _, protocol := range []string{"http/1.1", "h2"} {
@@ -100,8 +100,8 @@ func TestABodyHasADeadline(t *testing.T) {
 	}
 }
 
-// Strangers with the maximum number of reviews, small and large ones, do not hold up an API server
-// at another address.
+// TestReviewsUnderWayAreBoundedBySource verifies that unknown callers with the maximum number of
+// reviews, small and large ones, do not delay an API server at another address.
 func TestReviewsUnderWayAreBoundedBySource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := testWebhook()
@@ -151,7 +151,8 @@ func TestAReviewIsNoLongerThanItsLane(t *testing.T) {
 	}
 }
 
-// Regardless of the traffic of strangers, the webhook serves reviews.
+// TestFloodsDoNotHoldUpReviews verifies that the webhook serves reviews regardless of the traffic
+// of unknown callers.
 func TestFloodsDoNotHoldUpReviews(t *testing.T) {
 	_, address := served(t)
 	for name, words := range map[string]string{
@@ -183,8 +184,8 @@ func TestStreamsOfAConnectionAreBounded(t *testing.T) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	// The preface and empty SETTINGS. The server sends its SETTINGS first: frames of type 4, with
-	// entries of 2 and 4 bytes.
+	// Send the preface and empty SETTINGS. The server sends its SETTINGS first: frames of type 4,
+	// with entries of 2 and 4 bytes.
 	if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
 		t.Fatal(err)
 	}

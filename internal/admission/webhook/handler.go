@@ -38,7 +38,8 @@ func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, request *http.Request) {
 		began := time.Now()
 		review, response, err := w.answerReview(out, request, answer)
-		// Before sending the response, so that the duration excludes the API server's reading time.
+		// Count the review before sending the response, so that the duration excludes the API
+		// server's reading time.
 		w.metrics.countReview(kind, review.Request, response, err, time.Since(began))
 		if err != nil {
 			notAnswered(request.Context(), err, kind, review.Request)
@@ -59,8 +60,8 @@ func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 // answerReview reads a review and computes its response. The returned review is for logs and
 // metrics, and may be empty.
 //
-// Its order bounds a stranger's cost: it reads only after getting room, and no more than the lane
-// allows.
+// The order of its steps bounds the cost of any caller: it reads only after getting room, and no
+// more than the lane allows.
 func (w *Webhook) answerReview(out http.ResponseWriter, request *http.Request,
 	answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
 	ctx, cancel := withTimeoutOf(request)
@@ -123,8 +124,8 @@ func withTimeoutOf(request *http.Request) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(request.Context(), max(timeout-answerEarly, timeout/2))
 }
 
-// unanswered bounds the log of failed reviews, because any client of the port can cause them. The
-// metrics count all of them.
+// unanswered limits the rate of logged failures, because any client of the port can cause failed
+// reviews. The metrics count all of them.
 var unanswered loglimit.Line
 
 // notAnswered logs a review without a response.
@@ -143,8 +144,8 @@ type badRequest struct{ error }
 // errCold is the error before the caches are filled.
 var errCold = fmt.Errorf("not yet ready to handle request: the caches are not filled")
 
-// statusOf returns the HTTP status for a failed review. To the API server all of them are failures
-// to call the webhook, but it retries 503, sent with Retry-After, while it has time.
+// statusOf returns the HTTP status for a failed review. The API server considers any of them a
+// failed call, but retries after 503, sent with Retry-After, if its timeout allows.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errCold), errors.Is(err, errBusy), errors.Is(err, lookup.ErrCold), errors.Is(err, lookup.ErrBusy):

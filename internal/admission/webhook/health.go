@@ -12,9 +12,9 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// endpointHandler serves health and metrics. A replica is alive while it responds here: it waits
-// for missing prerequisites, and a restart would not help. It is ready while it serves reviews, but
-// not during its shutdown, so that the Service removes it in time.
+// endpointHandler serves health and metrics. A replica is alive while it responds here; it waits
+// for missing prerequisites, because a restart would not help. It is ready while it serves reviews,
+// but not during its shutdown, so that the Service removes it in time.
 func (w *Webhook) endpointHandler() http.Handler {
 	mux := http.NewServeMux()
 	alive := func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") }
@@ -28,7 +28,8 @@ func (w *Webhook) endpointHandler() http.Handler {
 		}
 		fmt.Fprintln(out, "ok")
 	})
-	// The webhook's own registry and that of Kubernetes' libraries, as in package serve.
+	// Serve the webhook's own registry and the registry of Kubernetes' libraries, as in package
+	// serve.
 	mux.Handle("GET /metrics", metrics.HandlerFor(
 		prometheus.Gatherers{w.metrics.registry, legacyregistry.DefaultGatherer},
 		metrics.HandlerOpts{ErrorHandling: metrics.ContinueOnError}))

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// Period of checking certificates and configurations without a trigger.
+	// Interval between checks of certificates and configurations without a trigger.
 	keepPeriod = time.Minute
 	// Delay before the next check after a failure, such as a conflicting write of another replica,
 	// or after a write.
@@ -32,9 +32,9 @@ const (
 	keepLimit = 20 * time.Second
 )
 
-// keepCertificates keeps the certificates fresh, and the configurations trusting them, until ctx
-// ends. It checks when one of them changes, and periodically. Every replica does so: the first one
-// to find a task performs it, and the rest find it done.
+// keepCertificates keeps the certificates valid, and the configurations up to date with them, until
+// ctx ends. It checks when one of them changes, and periodically. Every replica does so: the first
+// replica to find a due task performs it, and the others find it done.
 func (w *Webhook) keepCertificates(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	touched := w.watchObjects(ctx)
@@ -44,8 +44,8 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 	for first := true; ; {
 		wait, written := period, w.written
 		err := w.renewNow(ctx, first)
-		// Each write triggers the own watch. If another writer reverts it, or another replica
-		// writes as well, the two must not drive each other.
+		// Each write triggers the replica's own watch. If another writer reverts the write, or
+		// another replica writes as well, they must not trigger each other endlessly.
 		if err != nil || w.written > written {
 			pace.Sent(w.clock.Now(), pacing.Backoff{First: keepRetry, Last: period}, w.options.Service)
 		}
@@ -59,7 +59,7 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 			logger.Error(err, "Certificates or webhook configurations are not as they should be; trying again")
 		}
 
-		// The options' clock, so that tests can advance months.
+		// Use the options' clock, so that tests can advance months.
 		timer := w.clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -82,16 +82,16 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 	}
 }
 
-// renewNow performs all due tasks. The first time it writes the configurations as a whole, but only
-// once the webhook can serve. Later it restores only missing parts, so that replicas of two
+// renewNow performs all due tasks. The first time, and only once the webhook can serve, it writes
+// the configurations as a whole. Later it restores only missing parts, so that replicas of two
 // versions do not write alternately.
 //
-// The order is: the owner of the created objects, the certificates, serving with them, and last the
-// configurations, which make API servers call.
+// The order is: find the owner of the created objects, renew the certificates, serve with them, and
+// finally write the configurations, which make API servers call the webhook.
 func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithTimeout(ctx, keepLimit)
 	defer cancel()
-	// Each time, since the role may be created after the webhook.
+	// Look up the owner each time, since the role may be created after the webhook.
 	owners, err := w.ownerReferences(ctx)
 	if err != nil {
 		return err
@@ -102,7 +102,8 @@ func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 		return err
 	}
 
-	// Before the configurations: API servers must not call a replica without a certificate.
+	// Do this before writing the configurations: API servers must not call a replica without a
+	// certificate.
 	w.serving.Store(certs.tlsCertificate())
 	w.metrics.expiry.Set(float64(certs.serving.cert.NotAfter.Unix()))
 	select {
@@ -135,8 +136,8 @@ func (w *Webhook) ownerReferences(ctx context.Context) ([]metav1.OwnerReference,
 }
 
 // sharedCertificates returns the certificates shared by all replicas, renewed if necessary. If two
-// replicas renew concurrently, one gets a conflict and reads the other's at its next check,
-// keepRetry later.
+// replicas renew concurrently, one of them gets a conflict and reads the other's certificates at
+// its next check, keepRetry later.
 func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerReference) (certificates, error) {
 	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
 	secret, err := secrets.Get(ctx, w.options.Service, metav1.GetOptions{})
@@ -229,7 +230,8 @@ type configurations[C any] interface {
 }
 
 // keepOne creates a missing configuration if allowed, and updates it if mend changes it. The update
-// is conditional on the resource version read: of two replicas one gets a conflict, and retries.
+// is conditional on the resource version read: if two replicas update concurrently, one gets a
+// conflict and retries.
 func keepOne[C interface {
 	metav1.Object
 	DeepCopy() C
@@ -275,7 +277,7 @@ func (w *Webhook) watchObjects(ctx context.Context) <-chan struct{} {
 		default:
 		}
 	}
-	// Only these objects by name, so that the webhook's role need not permit more.
+	// Watch only these objects by name, so that the webhook's role need not permit more.
 	factory := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithNamespace(w.options.Namespace),
 		informers.WithTweakListOptions(func(list *metav1.ListOptions) {
 			list.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, w.options.Service).String()
@@ -285,7 +287,7 @@ func (w *Webhook) watchObjects(ctx context.Context) <-chan struct{} {
 		factory.Admissionregistration().V1().MutatingWebhookConfigurations().Informer(),
 		factory.Admissionregistration().V1().ValidatingWebhookConfigurations().Informer(),
 	} {
-		// It can only fail on a stopped informer.
+		// AddEventHandler only fails on a stopped informer.
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: touch, UpdateFunc: func(_, _ any) { touch(nil) }, DeleteFunc: touch,
 		})

@@ -17,7 +17,7 @@ import (
 )
 
 // TestWritesWithoutEffectArePaced strips the CA bundle from each written configuration, as a policy
-// or another replica would. Each write is followed by an event about it.
+// or another replica would, and sends an event after each write.
 func TestWritesWithoutEffectArePaced(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

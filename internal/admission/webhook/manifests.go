@@ -50,8 +50,7 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	defaults := DefaultOptions()
 	// The kubelet sends the probes, so the health port cannot stay on loopback.
 	args := []string{"--namespace=" + o.Namespace, "--health-bind-address=0.0.0.0:" + health}
-	// Shows only explicit choices in the Deployment, and lets a later version's defaults take
-	// effect.
+	// Showing only explicit choices in the Deployment lets a later version's defaults take effect.
 	differs := func(flag, value, usual string) {
 		if value != usual {
 			args = append(args, "--"+flag+"="+value)
@@ -78,7 +77,7 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	return manifests.Execute(out, map[string]any{
 		"Namespace": o.Namespace, "Service": o.Service, "Image": image, "Args": args, "Port": port, "HealthPort": health,
 		"ClientCA": clientCA, "ClientCAKey": clientCAKey, "ClientCAPath": clientCAPath,
-		// The file is read when a replica starts, so a different file must replace the replicas.
+		// A replica reads the file when it starts, so a changed file must replace the replicas.
 		"ClientCASum": fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(clientCA, "\n")))),
 	})
 }

@@ -31,8 +31,8 @@ func newInstruments() *instruments {
 		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Name: "berth_webhook_review_duration_seconds", StabilityLevel: metrics.ALPHA,
 			Help: "How long a review took in the webhook.",
-			// From the typical duration for a pod, some 100 µs, to the API server's longest
-			// timeout.
+			// The buckets range from the typical duration for a pod, some 100 µs, to the API
+			// server's longest timeout.
 			Buckets: metrics.ExponentialBuckets(0.0001, 2, 19),
 		}, []string{"path"}),
 		expiry: metrics.NewGauge(&metrics.GaugeOpts{
@@ -56,9 +56,9 @@ func (m *instruments) allMetrics() []metrics.Registerable {
 // Metrics lists the webhook's metrics without values, for the documentation.
 func Metrics() []metrics.Registerable { return newInstruments().allMetrics() }
 
-// countReview counts a review by its result: changed and refused show the effect of the rules,
-// failed that a pod may have been created without them. request is nil for a malformed review,
-// response for a failed one.
+// countReview counts a review by its result. The results changed and refused show the effect of the
+// rules; failed means that a pod may have been created without them. request is nil for a malformed
+// review, and response is nil for a failed one.
 func (m *instruments) countReview(path string, request *admissionv1.AdmissionRequest,
 	response *admissionv1.AdmissionResponse, err error, took time.Duration) {
 	resource, operation, result := "", "", "allowed"

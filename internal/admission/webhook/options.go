@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// Options are the command's flags. DefaultOptions are complete. Replicas of one webhook should have
-// the same options, because they write the same objects.
+// Options are the command's flags. DefaultOptions sets all of them. Replicas of one webhook should
+// have the same options, because they write the same objects.
 type Options struct {
 	Address string // of the webhook, HTTPS; port 0 picks a free one
 	Health  string // of the health and metrics endpoints, plain HTTP; "" disables them
@@ -30,12 +30,12 @@ type Options struct {
 	// webhook.
 	Namespace string
 	Service   string // also the name of the Secret, the configurations and the ClusterRole
-	// AdvertiseHost is the webhook's host for API servers if not the Service, with the port of
-	// Address. It is for a webhook outside the cluster.
+	// AdvertiseHost is the host at which API servers call the webhook, at the port of Address, if
+	// they do not use the Service. It is for a webhook outside the cluster.
 	AdvertiseHost string
 
-	// Register enables writing the webhook configurations; otherwise existing ones only get the
-	// certificate authority.
+	// Register enables writing the webhook configurations. Otherwise, the webhook only adds the
+	// certificate authority to existing configurations.
 	Register bool
 	// FailurePolicy decides the fate of a pod if no replica responds.
 	FailurePolicy string

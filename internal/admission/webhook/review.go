@@ -40,7 +40,7 @@ func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.Admiss
 		if err != nil {
 			return nil, err
 		}
-		// Before the rules, because they change the pod in place.
+		// Encode the fields before the rules, which change the pod in place.
 		before, err := podFields(pod)
 		if err != nil {
 			return nil, err
@@ -90,8 +90,8 @@ func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admission
 	return patchResponse(before, after)
 }
 
-// validateObject applies the rules that only refuse. It changes nothing: a validating webhook
-// cannot.
+// validateObject applies the rules that only refuse. It changes nothing, because a validating
+// webhook cannot.
 func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	switch resourceOf(request) {
 	case "pods":

@@ -130,8 +130,8 @@ func TestSubresourcesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// FuzzReview sends arbitrary objects, created or updated: no review panics, a changed object is not
-// changed again, and validate accepts it.
+// FuzzReview sends arbitrary objects, created or updated. It verifies that no review panics, that a
+// changed object is not changed again, and that validate accepts it.
 func FuzzReview(f *testing.F) {
 	r := testReviewer(f)
 	f.Add("pods", `{"spec":{"runtimeClassName":"kata","tolerations":[{"operator":"Exists"}],"containers":[{"resources":{"requests":{"nvidia.com/gpu":"1"}}}]}}`, "")
@@ -199,8 +199,8 @@ func TestWhatIsNoReviewIsABadRequest(t *testing.T) {
 	}
 }
 
-// TestColdCachesGiveNoAnswer sends reviews before the caches are filled: the response is sent as
-// soon as they are, but not after the API server's timeout.
+// TestColdCachesGiveNoAnswer sends reviews before the caches are filled. It verifies that the
+// response is sent as soon as the caches are filled, but not after the API server's timeout.
 func TestColdCachesGiveNoAnswer(t *testing.T) {
 	reviewer := testReviewer(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -276,8 +276,8 @@ func BenchmarkReview(b *testing.B) {
 	}
 }
 
-// TestValidationFailsClosed verifies that a pod is refused, instead of left without a response, if
-// the rules of its namespace cannot be looked up: the failure policy Ignore would store it.
+// TestValidationFailsClosed verifies that a pod is refused if the rules of its namespace cannot be
+// looked up: without a response, the failure policy Ignore would store the pod.
 func TestValidationFailsClosed(t *testing.T) {
 	request := creation("pods", `{"spec":{}}`)
 	request.Namespace = "new"

@@ -29,11 +29,10 @@ import (
 )
 
 // Webhook is one replica. Replicas share the Secret with the certificates and the configurations,
-// and need no leader: each can do all the work, and performs any outstanding task.
+// and need no leader: any replica can perform any task that is due.
 //
-// It has three sides: reviews (newHandler), requested by API servers; certificates and
-// configurations (keepCertificates), which it maintains; and health (endpointHandler), read by
-// probes and scrapers.
+// It has three parts: reviews requested by API servers (newHandler), maintenance of certificates
+// and configurations (keepCertificates), and health for probes and scrapers (endpointHandler).
 type Webhook struct {
 	options Options              // validated
 	client  kubernetes.Interface // for the webhook's own maintenance
@@ -55,8 +54,8 @@ type Webhook struct {
 	leaving atomic.Bool   // shutting down
 }
 
-// New returns a webhook for the cluster of config. It already listens, so that its addresses are
-// known, but serves only during Run.
+// New returns a webhook for the cluster of config. The webhook already listens, so that its
+// addresses are known, but serves only during Run.
 func New(config *rest.Config, options Options) (*Webhook, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -134,8 +133,8 @@ func (w *Webhook) NotReady() string {
 	return ""
 }
 
-// endLimit bounds the wait for reviews in flight at the end: longer than an API server waits for
-// them.
+// endLimit bounds the wait for reviews in flight during shutdown. It is longer than an API server
+// waits for a review.
 const endLimit = 30 * time.Second
 
 // Run serves until ctx ends, and for the shutdown delay afterwards. It must be called only once.
@@ -158,7 +157,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 			close(w.warm)
 		}
 	})
-	// Concurrently with filling the caches, so that the first certificate is created in the
+	// Start this while the caches are being filled, so that the first certificate is created in the
 	// meantime.
 	parts.Go(func() { w.keepCertificates(running) })
 
@@ -193,8 +192,9 @@ func (w *Webhook) Run(ctx context.Context) error {
 	return err
 }
 
-// newServer returns the HTTPS server for reviews. Each connection reads the current serving
-// certificate, so a renewed one needs no restart. Reviews use HTTP/2, many on one connection.
+// newServer returns the HTTPS server for reviews. Each connection uses the current serving
+// certificate, so a renewal needs no restart. Reviews use HTTP/2, with many reviews on one
+// connection.
 func (w *Webhook) newServer(handler http.Handler) *http.Server {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -222,8 +222,9 @@ func (w *Webhook) newServer(handler http.Handler) *http.Server {
 	}
 }
 
-// admitCallers marks callers with a client certificate (required by the TLS configuration) as
-// admitted: strangers cannot displace their connections.
+// admitCallers marks the connections of callers with a client certificate as admitted, so that
+// connections of other callers cannot displace them. The TLS configuration requires the
+// certificate.
 func admitCallers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, request *http.Request) {
 		if !guard.Admit(request) {

@@ -18,8 +18,8 @@ type Queue[T any] struct {
 	added int // total number of entries added
 }
 
-// entry is a value of a queue. number decides between entries of the same time: a mere heap would
-// return them in any order.
+// entry is a value of a queue. number orders entries of the same time, which a heap would otherwise
+// return in any order.
 type entry[T any] struct {
 	at     time.Time
 	number int
@@ -47,12 +47,12 @@ func (q *Queue[T]) Next() (at time.Time, ok bool) {
 func (q *Queue[T]) Take() T { return heap.Pop(&q.list).(entry[T]).value }
 
 // Agenda holds calls in order of their times. The zero value is empty. It has no clock: its owner
-// decides how far to run.
+// decides until which time to run.
 type Agenda struct{ Queue[func()] }
 
 // RunUntil makes the calls up to and including a time, including calls added meanwhile. passing, if
-// not nil, is called before each of them with its time. A call that keeps adding another for the
-// same time never lets it return.
+// not nil, is called before each of them with its time. RunUntil never returns if a call keeps
+// adding another one for the same time.
 func (a *Agenda) RunUntil(end time.Time, passing func(now time.Time)) {
 	for at, ok := a.Next(); ok && !at.After(end); at, ok = a.Next() {
 		if passing != nil {
@@ -79,7 +79,7 @@ func (e entries[T]) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 // Push and Pop are for package heap only.
 func (e *entries[T]) Push(x any) { *e = append(*e, x.(entry[T])) }
 
-// Pop takes the last one.
+// Pop removes and returns the last entry.
 func (e *entries[T]) Pop() any {
 	last := (*e)[len(*e)-1]
 	*e = (*e)[:len(*e)-1]

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claimcontrollers stands in for the controllers of volumes and device claims for a
-// scheduling core in virtual time. The core's writes to these succeed immediately, and the core is
-// shown the effects a cluster would then show.
+// Package claimcontrollers simulates the controllers of volumes and device claims for a scheduling
+// core in virtual time. The core's writes to these objects succeed immediately, and the core is
+// shown their effects as in a cluster.
 package claimcontrollers
 
 import (
@@ -25,7 +25,7 @@ import (
 // shown to the core before they return. They run on the core's goroutine.
 type Controllers struct {
 	Cluster *cluster.Cluster
-	// Feed gives the core an event, and carries out the resulting actions. It may call CarryOut
+	// Feed passes an event to the core, and carries out the resulting actions. It may call CarryOut
 	// again.
 	Feed func(cycle.Event)
 	// Named, if set, is called with the name of the claim for a pod's extended resources.
@@ -37,7 +37,7 @@ type Controllers struct {
 }
 
 // CarryOut carries out an action on volumes or claims, and acknowledges it. It returns false for
-// any other action, which is then the caller's.
+// any other action, which the caller must carry out.
 func (c *Controllers) CarryOut(action cycle.Action) bool {
 	switch a := action.(type) {
 	case cycle.WriteVolumes:
@@ -81,8 +81,8 @@ func (c *Controllers) change(claim *resourcev1.ResourceClaim, gone bool) {
 	c.show(cycle.ResourceClaims, claim.DeepCopy())
 }
 
-// show gives the core a written object owned by the caller. It removes the version: a core treats
-// an object of a known version as merely listed again.
+// show passes a written object, owned by the caller, to the core. It removes the resourceVersion,
+// because a core considers an object with a known version as merely relisted.
 func (c *Controllers) show(kind cycle.Kind, object metav1.Object) {
 	object.SetResourceVersion("")
 	c.Feed(cycle.Seen{Kind: kind, Object: object})
@@ -100,9 +100,9 @@ func (c *Controllers) bindVolumes(a cycle.WriteVolumes) {
 	c.answer(a.Ticket, cycle.Outcome{})
 }
 
-// Bind does the work of provisioners and of the volume binding controller for a pod's volumes:
-// chosen ones are bound to their claims, and the rest provisioned, unless their class is stalled.
-// node is the pod's future node, or nil.
+// Bind simulates the provisioners and the volume binding controller for a pod's volumes: it binds
+// chosen volumes to their claims, and provisions the remaining volumes, unless their class is
+// stalled. node is the pod's future node, or nil.
 func (c *Controllers) Bind(volumes plugins.PodVolumes, node *cluster.Node) {
 	for _, volume := range volumes.Volumes {
 		c.show(cycle.Volumes, volume.DeepCopy())
@@ -123,7 +123,7 @@ func (c *Controllers) Bind(volumes plugins.PodVolumes, node *cluster.Node) {
 	}
 }
 
-// bindClaim binds a claim to a volume, with the annotation without which no scheduler trusts the
+// bindClaim binds a claim to a volume, and adds the annotation that schedulers require to trust the
 // binding.
 func (c *Controllers) bindClaim(claim *v1.PersistentVolumeClaim, volume string) {
 	claim = claim.DeepCopy()
@@ -163,8 +163,8 @@ func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.N
 }
 
 // reach returns the nodes that can use a volume created by a driver for a node: all nodes with the
-// same values of the driver's topology keys. nil means everywhere: the driver has no topology, or
-// is unknown on the node.
+// same values of the driver's topology keys. nil means all nodes, since the driver has no topology
+// or is unknown on the node.
 func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAffinity {
 	// Without a node, the volume is not bound to any topology.
 	if node == nil {
@@ -193,7 +193,7 @@ func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAff
 	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: same}}}}
 }
 
-// writeClaims does the work of the API server and of device drivers for a pod's claims: each is
+// writeClaims simulates the API server and the device drivers for a pod's claims: each claim is
 // written, and its devices are ready immediately.
 func (c *Controllers) writeClaims(a cycle.WriteClaims) {
 	o := cycle.Outcome{Written: make([]bool, len(a.Claims.Claims))}
@@ -214,8 +214,8 @@ func (c *Controllers) writeClaims(a cycle.WriteClaims) {
 	c.answer(a.Ticket, o)
 }
 
-// makeClaim gives the core's provisional claim for extended resources the name and UID that the API
-// server would. The name is derived from the ticket: it is the same in every run.
+// makeClaim gives the core's provisional claim for extended resources a name and a UID, like the
+// API server. The name is derived from the ticket, so it is the same in every run.
 func (c *Controllers) makeClaim(a cycle.WriteClaims, claim *resourcev1.ResourceClaim) {
 	standIn, pod := cluster.Name{Namespace: claim.Namespace, Name: claim.Name}, a.Attempt.Pod
 	claim.Name, claim.UID = fmt.Sprintf("%s-extended-resources-%d", pod.Name, a.Ticket), pod.UID+"/extended-resources"

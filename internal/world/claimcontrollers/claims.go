@@ -18,15 +18,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// Claims stands in for the controllers of ephemeral volumes and of claim templates: they make a
-// pod's claims, and delete them after the pod. All fields but StorageClass must be set.
+// Claims simulates the controllers of ephemeral volumes and of claim templates, which create a
+// pod's claims and delete them after the pod. All fields but StorageClass must be set.
 type Claims struct {
 	Cluster *cluster.Cluster
-	// StorageClass is the default one, or nil.
+	// StorageClass is the default storage class, or nil.
 	StorageClass *storagev1.StorageClass
 	// Template returns the template of device claims with a name.
 	Template func(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool)
-	// Show is called with each created object, ShowGone with each deleted one.
+	// Show is called with each created object, and ShowGone with each deleted one.
 	Show, ShowGone func(kind cycle.Kind, object metav1.Object)
 }
 
@@ -65,7 +65,7 @@ func (c *Claims) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVo
 }
 
 // Release deletes the claims of a pod's ephemeral volumes, and the volumes deleted with them, like
-// the garbage collector after the pod's removal. Another pod of its name gets new ones.
+// the garbage collector after the pod's removal. A later pod of the same name gets new claims.
 func (c *Claims) Release(p *v1.Pod) {
 	all := c.Cluster
 	for i := range p.Spec.Volumes {
@@ -73,7 +73,7 @@ func (c *Claims) Release(p *v1.Pod) {
 			continue
 		}
 		claim, there := all.Claims.Get(p.Namespace, p.Name+"-"+p.Spec.Volumes[i].Name)
-		// A claim of that name that is not the pod's is kept.
+		// Keep a claim of that name that does not belong to the pod.
 		if !there || !metav1.IsControlledBy(claim, p) {
 			continue
 		}
@@ -86,10 +86,10 @@ func (c *Claims) Release(p *v1.Pod) {
 }
 
 // deviceClaim creates the claim and records its name in the pod's status. Without the template, the
-// pod waits for both. The pods of a group with the same claim share one. Upstream generates the
-// name; here it is POD-CLAIM or GROUP-CLAIM, the same in every run.
+// pod waits for the template and the claim. Pods of a group with the same claim share it. Upstream
+// generates the name; here it is POD-CLAIM or GROUP-CLAIM, the same in every run.
 func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
-	// It was made before: the pod was read from an API server.
+	// The claim exists if the pod was read from an API server.
 	for i := range p.Status.ResourceClaimStatuses {
 		if p.Status.ResourceClaimStatuses[i].Name == of.Name {
 			return
@@ -98,7 +98,7 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 
 	name, owner := p.Name+"-"+of.Name, ownedBy(p)
 	shared := false
-	// The group's controller may have made the claim already, under another name.
+	// The group's controller may already have created the claim, under another name.
 	if g := c.sharingGroup(p, of); g != nil {
 		name = g.Name + "-" + of.Name
 		for i := range g.Status.ResourceClaimStatuses {
@@ -107,7 +107,7 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 			}
 		}
 		owner = []metav1.OwnerReference{*metav1.NewControllerRef(g, schedulingv1beta1.SchemeGroupVersion.WithKind("PodGroup"))}
-		// Made for another pod of the group.
+		// The claim may have been created for another pod of the group.
 		known, there := c.Cluster.ResourceClaims.Get(p.Namespace, name)
 		shared = there && metav1.IsControlledBy(known, g)
 	}
@@ -130,8 +130,8 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 		v1.PodResourceClaimStatus{Name: of.Name, ResourceClaimName: &name})
 }
 
-// sharingGroup returns the pod's group if it has the same claim, or nil: then the claim is the
-// pod's own.
+// sharingGroup returns the pod's group if it has the same claim. It returns nil if the claim
+// belongs to the pod.
 func (c *Claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1beta1.PodGroup {
 	g, there := c.Cluster.PodGroups.Get(p.Namespace, groups.NameOf(p))
 	if !there {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Name generates the name of a pod beginning with base, like the API server: five letters of its
-// alphabet, the same ones for the same seed. It avoids names already taken.
+// Name generates the name of a pod beginning with base, like the API server: with five letters of
+// the API server's alphabet, the same for the same seed. It avoids names already taken.
 func Name(namespace, base string, seed any, taken func(name string) bool) string {
 	const alphabet, suffix = "bcdfghjklmnpqrstvwxz2456789", 5
 	h := fnv.New64a()
@@ -30,8 +30,8 @@ func Name(namespace, base string, seed any, taken func(name string) bool) string
 	}
 }
 
-// BaseOf returns the beginning of the names of a controller's pods: that of an existing pod, or the
-// controller's name and a dash.
+// BaseOf returns the beginning of the names of a controller's pods: the beginning of an existing
+// pod's name, or the controller's name and a dash.
 func BaseOf(p *v1.Pod, owner *metav1.OwnerReference) string {
 	return cmp.Or(p.GenerateName, owner.Name+"-")
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Count counts the pods covered by a budget, like the disruption controller. The zero value has
-// counted none.
+// Count counts the pods covered by a budget, like the disruption controller. The zero value counts
+// no pods.
 //
 //	count := Count{}; count.AddPod(...) for each pod that the budget selects; count.Status(budget, workloads)
 type Count struct {
@@ -27,7 +27,7 @@ type Count struct {
 	owners        []owned
 }
 
-// owned are the counted pods of one controller.
+// owned holds the counted pods of one controller.
 type owned struct {
 	rules.Owner
 	controller *metav1.OwnerReference
@@ -63,8 +63,8 @@ func (c *Count) AddPod(p *v1.Pod, healthy bool) {
 }
 
 // Status returns the status written by the disruption controller. maxUnavailable and percentages
-// are relative to the scale of the pods' controllers, not to the number of existing pods. A pod
-// whose controller has no scale makes the sync fail, and pods without a controller do not count.
+// are relative to the scale of the pods' controllers, not to the number of existing pods. The sync
+// fails for pods of a controller without a scale; pods without a controller do not count.
 func (c *Count) Status(b *policyv1.PodDisruptionBudget, workloads *workload.Table) policyv1.PodDisruptionBudgetStatus {
 	counted := &policyv1.PodDisruptionBudget{Spec: b.Spec}
 	s := &counted.Status

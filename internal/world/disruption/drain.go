@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Presence is the knowledge about an object's existence.
+// Presence is whether an object exists, as far as known.
 type Presence int
 
 // The values of Presence. Unknown means that objects of this kind were not read.
@@ -26,35 +26,35 @@ const (
 	Gone
 )
 
-// DrainRules are the flags of kubectl drain that decide which pods leave. The zero value is
+// DrainRules are the flags of kubectl drain that determine which pods leave. The zero value is
 // kubectl's default.
 type DrainRules struct {
-	// Pods selects the pods to drain; nil: all.
+	// Pods selects the pods to drain; nil selects all pods.
 	Pods                                        labels.Selector
 	IgnoreDaemonSets, DeleteEmptyDirData, Force bool
-	// Overdue is the time after its DeletionTimestamp for which a pod is still waited for; 0 means
-	// without limit.
+	// Overdue limits how long after its DeletionTimestamp a drain waits for a pod; 0 means without
+	// limit.
 	Overdue time.Duration
 }
 
 // Ruling is the drain's decision on a pod. At most one of Leaves, Waited and Fault is set; a pod
 // with none of them stays, without harm to the drain.
 type Ruling struct {
-	// Leaves is set if the pod is evicted, and Waited if it is already terminating: then a drain
-	// waits for its end.
+	// Leaves is set if the pod is evicted. Waited is set if the pod is already terminating, so that
+	// the drain waits for its end.
 	Leaves, Waited bool
 	// Orphan is set if the pod is not recreated although it has a controller: its DaemonSet does
 	// not exist.
 	Orphan bool
-	// Fault is kubectl's reason for not beginning, with the flag that overrides it.
+	// Fault is kubectl's reason for refusing to begin, with the flag that overrides it.
 	Fault string
 	// Ignored is the reason why a drain ignores a pod.
 	Ignored string
 }
 
-// Judge decides about one pod of a node. The first of kubectl's filters that keeps the pod ends it,
-// in kubectl's order: selector, overdue deletion, DaemonSet, static pod, local storage, no
-// controller. daemonSet looks up a DaemonSet's existence.
+// Judge decides about one pod of a node. It applies kubectl's filters in kubectl's order: selector,
+// overdue deletion, DaemonSet, static pod, local storage, no controller. The first filter that
+// keeps the pod decides. daemonSet looks up a DaemonSet's existence.
 func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, name string) Presence) Ruling {
 	if r.Pods != nil && !r.Pods.Matches(labels.Set(p.Labels)) {
 		return Ruling{}
@@ -64,7 +64,7 @@ func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, n
 		return Ruling{}
 	}
 
-	// Terminal pods run nothing that could be lost, so most filters let them go.
+	// Terminal pods run nothing that could be lost, so most filters let them pass.
 	owner, ended, orphan := metav1.GetControllerOfNoCopy(p), rules.IsTerminal(p), false
 	if IsDaemonSet(owner) && !ended {
 		orphan = daemonSet(p.Namespace, owner.Name) == Gone

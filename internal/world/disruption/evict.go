@@ -28,7 +28,7 @@ const (
 // Verdict is a response with its reason. The zero value allows the eviction.
 type Verdict struct {
 	Answer Answer
-	// Budget decided; nil if none did.
+	// Budget is the budget that decided, or nil.
 	Budget *policyv1.PodDisruptionBudget
 	// Spends is set if the eviction uses up one of the disruptions allowed by the budget.
 	Spends bool
@@ -36,13 +36,13 @@ type Verdict struct {
 	Message string
 }
 
-// mostDisrupted is the maximum number of a budget's evictions not yet seen by its controller: the
-// API server's own limit. Beyond it, the controller is considered down.
+// mostDisrupted is the API server's limit on the number of a budget's evictions not yet observed by
+// the disruption controller. Beyond the limit, the controller is considered down.
 const mostDisrupted = 2000
 
 // MayEvict returns the Eviction API's verdict on a pod covered by these budgets. ready reports
-// whether the pod counts as healthy. MayEvict changes nothing: the API server would subtract one
-// from DisruptionsAllowed if Spends is set.
+// whether the pod counts as healthy. MayEvict changes nothing; if Spends is set, the API server
+// would subtract one from DisruptionsAllowed.
 func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) Verdict {
 	switch {
 	case len(covering) == 0, Ungoverned(p):
@@ -57,8 +57,8 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 	b := covering[0]
 	s, answer := &b.Status, Verdict{Budget: b}
 	// An unready pod may be evicted without spending a disruption: always if the budget's policy is
-	// AlwaysAllow, else as long as enough other pods are healthy. Without this exception, a pod
-	// that never becomes ready could block every drain.
+	// AlwaysAllow, and otherwise as long as enough other pods are healthy. Without this exception,
+	// a pod that never becomes ready could block every drain.
 	if !ready {
 		always := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
 		if always || s.CurrentHealthy >= s.DesiredHealthy && s.DesiredHealthy > 0 {
@@ -127,8 +127,8 @@ func Hopeless(b *policyv1.PodDisruptionBudget, bare int) bool {
 }
 
 // Counted reports whether the disruption controller has written the budget's status for its current
-// spec, or has reported that it cannot. Budgets of manifests may lack a status. An all-zero status
-// with generation 0 counts as missing.
+// spec, or has reported that it cannot count the pods. Budgets of manifests may lack a status. An
+// all-zero status with generation 0 counts as missing.
 func Counted(b *policyv1.PodDisruptionBudget) bool {
 	s := &b.Status
 	return FailedSync(s) || s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 ||
@@ -136,7 +136,7 @@ func Counted(b *policyv1.PodDisruptionBudget) bool {
 }
 
 // Desired returns the number of healthy pods required by a budget, given the expected pods.
-// Percentages are rounded up. A malformed value requires all of them. For example, with 5 expected
+// Percentages are rounded up. A malformed value requires all pods. For example, with 5 expected
 // pods:
 //
 //	minAvailable: 50%      3

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// The disruption controller cannot count this budget's pods, and never could: like the API server,
-// MayEvict does not count them itself.
+// TestABudgetThatWasNeverCounted verifies that MayEvict, like the API server, does not count a
+// budget's pods if the disruption controller has never been able to count them.
 func TestABudgetThatWasNeverCounted(t *testing.T) {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b", Generation: 1}}
 	if disruption.Counted(b) {
@@ -31,8 +31,9 @@ func TestABudgetThatWasNeverCounted(t *testing.T) {
 	}
 }
 
-// None of a budget's three replicas may be unavailable. One more healthy pod without a controller
-// may be, in a budget relating to scales.
+// TestHopelessBudgets verifies that a budget is hopeless if none of its three replicas may be
+// unavailable, unless the budget refers to scales and covers another healthy pod without a
+// controller.
 func TestHopelessBudgets(t *testing.T) {
 	none, three := intstr.FromInt32(0), intstr.FromInt32(3)
 	status := policyv1.PodDisruptionBudgetStatus{ExpectedPods: 3, DesiredHealthy: 3, CurrentHealthy: 2}

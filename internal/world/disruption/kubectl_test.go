@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// TestRulingsAreKubectls draws pods and flags, and compares the rulings with those of kubectl's own
-// filters.
+// TestRulingsAreKubectls generates random pods and flags, and compares the rulings with kubectl's
+// own filters.
 func TestRulingsAreKubectls(t *testing.T) {
 	rulings := map[string]int{}
 	for seed := range uint64(3000) {
@@ -83,7 +83,7 @@ func errorsOf(helper *drain.Helper) (list []string) {
 	return list
 }
 
-// drawPods makes up to four pods with the properties examined by kubectl's filters.
+// drawPods creates up to four random pods with the properties examined by kubectl's filters.
 func drawPods(r *rand.Rand) (pods []*v1.Pod) {
 	owners := []*metav1.OwnerReference{
 		nil, {APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, {APIVersion: "apps/v1", Kind: "DaemonSet", Name: "there"},

@@ -20,18 +20,19 @@ func ReadinessOf(n *v1.Node) v1.ConditionStatus {
 	return ""
 }
 
-// HoldsPods reports whether deleted pods of a node stay in Terminating: its kubelet, which would
-// confirm their end, is silent. Until then, controllers awaiting the pod's end create no successor.
+// HoldsPods reports whether deleted pods of a node stay in Terminating, because its kubelet, which
+// would confirm their end, is silent. Until their end is confirmed, controllers that wait for it
+// create no successor.
 func HoldsPods(n *v1.Node) bool { return ReadinessOf(n) == v1.ConditionUnknown && !GivenUp(n) }
 
-// GivenUp reports whether the pod garbage collector removes terminating pods of a node without its
-// kubelet: the node is not ready, and a user has set the out-of-service taint.
+// GivenUp reports whether the pod garbage collector removes a node's terminating pods without
+// waiting for the kubelet: the node is not ready, and a user has set the out-of-service taint.
 func GivenUp(n *v1.Node) bool {
 	return ReadinessOf(n) != v1.ConditionTrue &&
 		slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService })
 }
 
-// WhyHeld explains that pods stay on a silent node, and what helps.
+// WhyHeld explains that pods stay on a silent node, and names the remedies.
 func WhyHeld(node string) string {
 	return fmt.Sprintf("node %s does not respond: its pods stay in Terminating, those of a StatefulSet without a successor, until it "+
 		"responds, is deleted, or is given up (if its machine is off: kubectl taint node %s %s=nodeshutdown:NoExecute)",

@@ -26,8 +26,8 @@ const RoomOfObject = 1_300_000
 // the same objects. It is not safe for concurrent use.
 type Generator struct {
 	*rand.Rand
-	// Known is the percentage of words in use by other tenants. The others are unique, and each
-	// adds an entry to an index.
+	// Known is the percentage of words in use by other tenants. The remaining words are unique, and
+	// each adds an entry to an index.
 	Known int
 	// Prefix begins the unique words.
 	Prefix string
@@ -39,7 +39,7 @@ type Generator struct {
 }
 
 // Object returns an object of a kind. The field at the path is filled up to room bytes, and other
-// fields are short; if full is set, those outside the path are filled as well. path must be one of
+// fields are short. If full is set, fields outside the path are filled as well. path must be one of
 // Paths(kind).
 func (g *Generator) Object(kind Kind, path Path, room int, full bool) Object {
 	object := kind.New()
@@ -60,8 +60,8 @@ func (g *Generator) Object(kind Kind, path Path, room int, full bool) Object {
 // Namespace is the tenant's namespace, which contains all objects.
 const Namespace = "tenant"
 
-// objects is the number of object names: referring fields use one of them, so that many references
-// hit.
+// objects is the number of object names. Referring fields use one of these names, so that many
+// references resolve.
 const objects = 300
 
 // grow makes the field at the path as long as room allows, and returns the room used. If the path
@@ -79,12 +79,12 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 		}
 		field := v.Field(next.field)
 		used = g.grow(field, rest, room)
-		// A longer list would be refused by validation, and so test nothing.
+		// Validation would refuse a longer list, which would test nothing.
 		if most := mostNames[v.Type()]; most > 0 && field.Type() == namesType && field.Len() > most {
 			field.SetLen(most)
 		}
 		return used
-	// A new value, replacing one possibly made by fill.
+	// Create a new value, since fill may have set the pointer.
 	case aPointer:
 		one := reflect.New(v.Type().Elem())
 		v.Set(one)
@@ -111,8 +111,8 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 }
 
 // appendItems appends up to most items to a list, as far as room allows, and returns the room used.
-// Items are made in place: a list may have a hundred thousand. Eight bytes are reckoned for each
-// item, for its brackets and commas.
+// Items are created in place, since a list may have a hundred thousand. Each item counts eight
+// additional bytes, for its brackets and commas.
 func appendItems(v reflect.Value, most, room int, fill func(reflect.Value) int) (used int) {
 	for i := 0; i < most && used < room; i++ {
 		// Doubling keeps the number of copies small.
@@ -169,7 +169,8 @@ func longText(begin string, room int) string {
 const mostText = 10 << 10
 
 // many returns a random number of items for a list or map on the path: from one item with all of
-// the room to thousands of short ones. Tests generate enough objects to find the costliest number.
+// the room to thousands of short ones. Tests generate enough objects to find the most expensive
+// number.
 func (g *Generator) many(t reflect.Type, room int) int {
 	n := []int{1, 1, 3, 30, 1000, room/50 + 1}[g.IntN(6)]
 	if most := mostItems[t]; most > 0 {
@@ -178,7 +179,7 @@ func (g *Generator) many(t reflect.Type, room int) int {
 	return n
 }
 
-// mostDepth is the depth to which fields outside the path are filled. Types of the API are
+// mostDepth is the maximum depth of filled fields outside the path, because types of the API are
 // recursive.
 const mostDepth = 7
 
@@ -220,8 +221,8 @@ func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
 	return used
 }
 
-// fillFields fills the scalar fields of a struct, and, if deep, some of the rest. Without its
-// scalars most structs are invalid.
+// fillFields fills the scalar fields of a struct and, if deep is set, some of the other fields.
+// Most structs are invalid without their scalars.
 func (g *Generator) fillFields(v reflect.Value, depth int, deep bool) (used int) {
 	for _, f := range fieldsOf(v.Type()) {
 		if f.scalar {
@@ -240,7 +241,8 @@ type writable struct {
 	scalar bool
 }
 
-// fieldsKnown has the fields by type: reflection is expensive, and objects have thousands of items.
+// fieldsKnown caches the fields by type, because reflection is expensive and objects have thousands
+// of items.
 var fieldsKnown sync.Map
 
 // fieldsOf lists the fields of a struct that a tenant may write.
@@ -285,15 +287,15 @@ func (g *Generator) fillLeaf(v reflect.Value) int {
 	return 4
 }
 
-// hugeQuantities are cheap to parse and to store, and would take seconds to compare.
+// hugeQuantities are cheap to parse and to store, but would take seconds to compare.
 var hugeQuantities = []resource.Quantity{resource.MustParse("1e60000000"), resource.MustParse("123456789e2147483640"), resource.MustParse("0e2000000000")}
 
-// word returns a value of a field: one of its type's values, one in use by other tenants, or a
-// unique one. field is "" if only the type counts.
+// word returns a value for a field: a value from words for its type, a word in use by other
+// tenants, or a unique word. field is "" if only the type counts.
 func (g *Generator) word(t reflect.Type, field string) string {
 	if t != plainText {
-		// Use a value known to the API: readers may ignore the rest of an object with an unknown
-		// one.
+		// Use a value known to the API, since readers may ignore the rest of an object with an
+		// unknown value.
 		if of := words[t]; of != nil {
 			return of[g.IntN(len(of))]
 		}

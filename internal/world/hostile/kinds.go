@@ -28,9 +28,9 @@ type Kind struct {
 	New  func() Object
 }
 
-// Kinds lists the kinds that the ClusterRole edit lets a tenant write, and that the scheduler, the
-// controllers or the commands about recordings read. Nodes, volumes and classes are an
-// administrator's.
+// Kinds lists the kinds that a tenant may write with the ClusterRole edit, and that the scheduler,
+// the controllers or the commands about recordings read. Only administrators may write nodes,
+// volumes and classes.
 var Kinds = []Kind{
 	{"Pod", func() Object { return &v1.Pod{} }},
 	{"PersistentVolumeClaim", func() Object { return &v1.PersistentVolumeClaim{} }},

@@ -53,7 +53,7 @@ func (p Path) String() string {
 	return strings.TrimPrefix(text.String(), ".")
 }
 
-// leaves are types filled as a whole, without a part of unbounded length.
+// leaves holds the types filled as a whole, without a part of unbounded length.
 var leaves = map[reflect.Type]bool{
 	reflect.TypeFor[resource.Quantity]():         true,
 	reflect.TypeFor[intstr.IntOrString]():        true,
@@ -66,22 +66,23 @@ var leaves = map[reflect.Type]bool{
 // rawExtension is JSON of any length, such as the parameters of a device.
 var rawExtension = reflect.TypeFor[runtime.RawExtension]()
 
-// ofTheServer are fields of objects and their metadata that the API server sets, or that are
-// written through a subresource inaccessible to a tenant, and names, which are bounded.
+// ofTheServer lists the fields of objects and their metadata that a tenant cannot write, because
+// the API server sets them or they belong to a subresource inaccessible to the tenant. It also
+// lists names, which are bounded.
 var ofTheServer = []string{
 	"Name", "GenerateName", "Status", "UID", "ResourceVersion", "ManagedFields", "SelfLink", "Generation",
 	"CreationTimestamp", "DeletionTimestamp",
 	"DeletionGracePeriodSeconds", "Namespace",
 }
 
-// byTheServer reports whether a tenant cannot write a field of a type. Only at the top of an object
-// is Status the server's.
+// byTheServer reports whether a tenant cannot write a field of a type. Status belongs to the server
+// only at the top of an object.
 func byTheServer(t reflect.Type, field string) bool {
 	_, top := t.FieldByName("ObjectMeta")
 	return (top || t == reflect.TypeFor[metav1.ObjectMeta]()) && slices.Contains(ofTheServer, field)
 }
 
-// pathsKnown caches the paths by kind: a pod has thousands.
+// pathsKnown caches the paths by kind, since a pod has thousands.
 var pathsKnown sync.Map
 
 // Paths returns the paths to all fields of a kind with unbounded length: texts without a fixed
@@ -100,7 +101,7 @@ func Paths(kind Kind) (all []Path) {
 		if leaves[t] || slices.Contains(within, t) {
 			return
 		}
-		// Clipped: several paths continue from the same one.
+		// Clip the slice, because several paths continue from it.
 		further := func(s step) Path { return append(slices.Clip(to), s) }
 		switch t.Kind() {
 		case reflect.Pointer:

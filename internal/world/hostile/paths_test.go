@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestEveryFieldGrows: the generator leaves no unbounded field short, and makes no object far
-// beyond the API server's limit.
+// TestEveryFieldGrows verifies that the generator fills every unbounded field, and creates no
+// object far beyond the API server's limit.
 func TestEveryFieldGrows(t *testing.T) {
 	const room = 20_000
 	for _, kind := range Kinds {
@@ -35,7 +35,8 @@ func TestEveryFieldGrows(t *testing.T) {
 	}
 }
 
-// TestLongPodsFit: an API server accepts them, and not much more.
+// TestLongPodsFit verifies that an API server accepts the pods, but would not accept much larger
+// ones.
 func TestLongPodsFit(t *testing.T) {
 	for _, pod := range LongPods("t7-") {
 		if size := pod.Size(); size < 500_000 || size > 1_500_000 {

@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LongPods returns pods of 10,000 containers, about the maximum for an object: one pod with only
-// requests and limits; others in which each container has a unique image, resource or host port;
-// one with 1,500 unique resources in each of ten containers; and one with sidecars. Unique texts
-// begin with the prefix. A generator, which grows one field at a time, does not make such pods.
+// LongPods returns pods of 10,000 containers, about the maximum for an object: a pod with only
+// requests and limits; pods with a unique image, resource or host port in each container; a pod
+// with 1,500 unique resources in each of ten containers; and a pod with sidecars. Unique texts
+// begin with the prefix. A generator, which grows one field at a time, does not create such pods.
 func LongPods(prefix string) (pods []*v1.Pod) {
 	const containers, many, each = 10_000, 10, 1500
 	one, always := resource.MustParse("1"), v1.ContainerRestartPolicyAlways
@@ -48,7 +48,7 @@ func LongPods(prefix string) (pods []*v1.Pod) {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: fmt.Sprint("long-", i)}}
 		list := make([]v1.Container, containers)
 		for n := range list {
-			// Set requests of two resources: every filter for room sums them up.
+			// Set requests of two resources, which every filter for room adds up.
 			requests := v1.ResourceList{v1.ResourceCPU: resource.Quantity{}, v1.ResourceMemory: one}
 			list[n] = v1.Container{Name: fmt.Sprint("c", n), Image: "i", Resources: v1.ResourceRequirements{Requests: requests}}
 			fill(&list[n], n)

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// words are the values of types with few: with any other value an object is read no further, and
-// the part behind the field would not be tested. A type without an entry gets any text.
+// words holds the values of types with few valid values. With any other value, readers skip the
+// rest of the object, so it would not be tested. A type without an entry gets any text.
 var words = map[reflect.Type][]string{
 	reflect.TypeFor[metav1.LabelSelectorOperator]():            {"In", "NotIn", "Exists", "DoesNotExist"},
 	reflect.TypeFor[v1.NodeSelectorOperator]():                 {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"},
@@ -35,8 +35,8 @@ var words = map[reflect.Type][]string{
 	reflect.TypeFor[batchv1.ConcurrencyPolicy]():               {"Allow"},
 }
 
-// byField are the values of fields that refer to the cluster's objects, by the names of Go. Terms
-// that match nothing cost nothing.
+// byField holds the values of fields that refer to the cluster's objects, by the field's Go name.
+// Terms that match nothing would cost nothing.
 var byField = map[string][]string{
 	"TopologyKey":      {v1.LabelHostname, v1.LabelTopologyZone, "k0", "k1", "k2", "k18"},
 	"StorageClassName": {"made", "local"},
@@ -49,8 +49,8 @@ var byField = map[string][]string{
 	"Expression":       {`device.driver == "gpu.example.com"`, `quantity("1e60000000").isGreaterThan(quantity("1"))`},
 }
 
-// referring are fields naming another object of the tenant's. Three times in four they name a
-// possibly existing one.
+// referring lists the fields that name another object of the tenant. Three times out of four they
+// get the name of an object that may exist.
 var referring = map[string]bool{"ClaimName": true, "ResourceClaimName": true, "ResourceClaimTemplateName": true, "PodGroupName": true}
 
 // mostNames is the maximum number of requests named by a part of a claim.
@@ -64,7 +64,7 @@ var namesType = reflect.TypeFor[[]string]()
 
 // mostItems is the maximum length of lists and maps bounded by the API.
 var mostItems = map[reflect.Type]int{
-	// Two of them must not have the same key and action, and byField has six keys.
+	// No two constraints may have the same key and action, and byField has six keys.
 	reflect.TypeFor[[]v1.TopologySpreadConstraint]():         12,
 	reflect.TypeFor[[]resourcev1.DeviceRequest]():            32,
 	reflect.TypeFor[[]resourcev1.DeviceSubRequest]():         8,

@@ -75,7 +75,7 @@ func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
 	return false
 }
 
-// namesNamespaces reports whether a term of pod affinity or anti-affinity selects other namespaces
+// namesNamespaces reports whether a term of pod affinity or anti-affinity selects namespaces other
 // than the pod's own. Preferred terms count as well as required ones.
 func namesNamespaces(a *v1.Affinity) bool {
 	if a == nil {
@@ -96,9 +96,9 @@ func namesNamespaces(a *v1.Affinity) bool {
 }
 
 // Refuses returns why the quota refuses a new pod, in the API server's words: the pod lacks an
-// amount counted by the quota, or exceeds it. It returns "" if the quota does not refuse. of is the
-// usage of the quota's pods, and usage that of the new pod. The caller must have checked that the
-// quota covers the pod.
+// amount counted by the quota, or exceeds the quota. It returns "" if the quota admits the pod. of
+// is the usage of the quota's pods, and usage is the usage of the new pod. The caller must have
+// checked that the quota covers the pod.
 func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.ResourceList) string {
 	// Like in the API server: an unspecified amount cannot be counted.
 	if missing := missing(q, p); missing != "" {
@@ -110,8 +110,8 @@ func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.Resour
 		if !ok {
 			continue
 		}
-		// All exceeded amounts are named, sorted: users compare the message with that of the API
-		// server.
+		// Name all exceeded amounts, sorted, because users compare the message with the API
+		// server's.
 		sum, before, hard := of[name].DeepCopy(), of[name], q.Spec.Hard[name]
 		if sum.Add(amount); sum.Cmp(hard) > 0 {
 			requested = append(requested, fmt.Sprintf("%s=%s", name, amount.String()))
@@ -128,7 +128,7 @@ func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.Resour
 }
 
 // missing lists the containers that must specify CPU or memory because the quota counts it, by
-// amount. Requests of the pod as a whole make that unnecessary.
+// amount. Containers need not specify it if the pod as a whole has requests.
 func missing(q *v1.ResourceQuota, p *v1.Pod) string {
 	if resource.IsPodLevelResourcesSet(p) {
 		return ""
@@ -155,7 +155,7 @@ func missing(q *v1.ResourceQuota, p *v1.Pod) string {
 	return strings.Join(parts, "; ")
 }
 
-// mustBeSaid are the amounts that a pod must specify if a quota counts them. A missing amount of
+// mustBeSaid lists the amounts that a pod must specify if a quota counts them. A missing amount of
 // any other resource, such as devices, counts as zero.
 var mustBeSaid = map[v1.ResourceName]bool{
 	v1.ResourceCPU: true, v1.ResourceRequestsCPU: true, v1.ResourceLimitsCPU: true,
@@ -172,8 +172,8 @@ func sorted(list v1.ResourceList) []v1.ResourceName {
 	return names
 }
 
-// UsageOf returns the usage of a pod that has not ended, overhead included, under the names used by
-// quotas. For a pod being resized in place, its kubelet's allocation counts as well.
+// UsageOf returns the usage, including overhead, of a pod that has not ended, under the names used
+// by quotas. For a pod being resized in place, its kubelet's allocation counts as well.
 func UsageOf(p *v1.Pod) v1.ResourceList {
 	options := resource.PodResourcesOptions{UseStatusResources: true}
 	usage := amountsOf(rules.PodRequests(p, options), rules.PodLimits(p, options))

@@ -36,8 +36,8 @@ func NodesOf(set *appsv1.DaemonSet) func(*v1.Node) bool {
 	}
 }
 
-// DaemonNode returns the node of a DaemonSet's pod: the one it is bound to, or the one its
-// controller has pinned it to by affinity; "" if neither.
+// DaemonNode returns the node of a DaemonSet's pod: the node it is bound to, or the node to which
+// its controller has pinned it by affinity; "" if neither.
 func DaemonNode(pod *v1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -80,8 +80,9 @@ func PinTo(pod *v1.Pod, node string) {
 	}
 }
 
-// tolerateNodeTrouble adds the tolerations that keep a DaemonSet's pod on an unhealthy node: such
-// pods are often there to repair it. The list is upstream's AddOrUpdateDaemonPodTolerations.
+// tolerateNodeTrouble adds the tolerations that keep a DaemonSet's pod on an unhealthy node,
+// because such pods often serve to repair it. The list is upstream's
+// AddOrUpdateDaemonPodTolerations.
 func tolerateNodeTrouble(spec *v1.PodSpec) {
 	tolerate := func(key string, effect v1.TaintEffect) {
 		wanted := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: effect}

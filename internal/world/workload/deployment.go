@@ -18,7 +18,7 @@ import (
 )
 
 // In these annotations of a ReplicaSet, the Deployment's controller records the last observed
-// scale, and the maximum number of pods at that scale. Proportions are computed from the second.
+// scale, and the maximum number of pods at that scale, the base of proportions.
 const (
 	scaleSeen = "deployment.kubernetes.io/desired-replicas"
 	mostSeen  = "deployment.kubernetes.io/max-replicas"
@@ -34,15 +34,15 @@ func Active(sets []*appsv1.ReplicaSet) (active []*appsv1.ReplicaSet) {
 	return active
 }
 
-// ScaleSets returns the ReplicaSets changed by a Deployment's controller on a new scale, in their
-// new state. A sole active one gets all replicas; during a rollout, each grows or shrinks in
-// proportion, up to the rollout's maximum. The given objects are not changed. For example, scaled
-// from 10 to 15 with maxSurge 2, in the middle of a rollout:
+// ScaleSets returns the ReplicaSets changed by a Deployment's controller for a new scale, in their
+// new state. A single active ReplicaSet gets all replicas. During a rollout, each ReplicaSet grows
+// or shrinks in proportion, up to the rollout's maximum. The given objects are not changed. For
+// example, scaled from 10 to 15 with maxSurge 2, in the middle of a rollout:
 //
 //	old 8, new 4 (max-replicas 12)    -> 17 in all: old 11, new 6
 func ScaleSets(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	wanted, current, active := ptr.Deref(d.Spec.Replicas, 1), currentSet(d, sets), Active(sets)
-	// Scaled up from zero: the ReplicaSet of the present template, or else the newest.
+	// Scaled up from zero: scale the ReplicaSet of the current template, or else the newest.
 	if len(active) == 0 && len(sets) > 0 {
 		active = []*appsv1.ReplicaSet{current}
 		if current == nil {
@@ -54,7 +54,7 @@ func ScaleSets(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []*appsv1.Replic
 	switch rolling := d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType; {
 	case len(active) == 1:
 		sizes[active[0]] = wanted
-	// The rollout is complete, except for old pods still counted.
+	// The rollout is complete, except for old pods that still count.
 	case current != nil && isSaturated(current, wanted):
 		for _, set := range active {
 			sizes[set] = 0
@@ -86,7 +86,7 @@ func currentSet(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *appsv1.Replica
 }
 
 // withoutHash returns a template without the label added by the controller to distinguish
-// ReplicaSets. The given one is not changed.
+// ReplicaSets. It does not modify the given template.
 func withoutHash(template *v1.PodTemplateSpec) *v1.PodTemplateSpec {
 	t := *template
 	t.Labels = maps.Clone(t.Labels)
@@ -99,15 +99,15 @@ func compareMade(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// isSaturated reports whether a ReplicaSet has all replicas of its Deployment, all available, and
-// the controller has observed that.
+// isSaturated reports whether a ReplicaSet has all replicas of its Deployment, all of them are
+// available, and the controller has observed that.
 func isSaturated(set *appsv1.ReplicaSet, wanted int32) bool {
 	seen, err := strconv.Atoi(set.Annotations[scaleSeen])
 	return err == nil && int32(seen) == wanted && ptr.Deref(set.Spec.Replicas, 1) == wanted && set.Status.AvailableReplicas == wanted
 }
 
-// proportions distributes the change of the Deployment's scale, the largest ReplicaSet first, which
-// also gets the rounding remainder. It sorts active.
+// proportions distributes the change of the Deployment's scale, beginning with the largest
+// ReplicaSet, which also gets the rounding remainder. It sorts active.
 func proportions(d *appsv1.Deployment, active []*appsv1.ReplicaSet) map[*appsv1.ReplicaSet]int32 {
 	change, sizes := int32(0), map[*appsv1.ReplicaSet]int32{}
 	if wanted := ptr.Deref(d.Spec.Replicas, 1); wanted > 0 {
@@ -142,8 +142,8 @@ func proportions(d *appsv1.Deployment, active []*appsv1.ReplicaSet) map[*appsv1.
 	return sizes
 }
 
-// fraction returns the growth of a ReplicaSet that keeps its share of the Deployment; negative if
-// it shrinks. It is rounded to the nearest whole pod.
+// fraction returns the growth of a ReplicaSet that preserves its share of the Deployment. It is
+// negative if the ReplicaSet shrinks, and is rounded to the nearest whole pod.
 func fraction(d *appsv1.Deployment, set *appsv1.ReplicaSet) int32 {
 	size, wanted := ptr.Deref(set.Spec.Replicas, 1), ptr.Deref(d.Spec.Replicas, 1)
 	if wanted == 0 {

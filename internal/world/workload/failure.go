@@ -19,8 +19,9 @@ import (
 
 // Failure is the effect of a lost pod on its Job.
 type Failure struct {
-	// Job counts the failure in its status, and Pod counts it in its annotations. Successors are
-	// made from Pod, so that later failures of its index are counted as well.
+	// Job is the Job with the failure counted in its status, and Pod the pod with the failure
+	// counted in its annotations. Successors are created from Pod, so that later failures of its
+	// index are counted as well.
 	Job *batchv1.Job
 	Pod *v1.Pod
 	// Why is the reason for the failure of the Job or, if Index is set, only of the pod's index;
@@ -108,7 +109,7 @@ func countIndex(f *Failure, ignored bool) (index, failures int) {
 	return index, countOf(f.Pod, batchv1.JobIndexFailureCountAnnotation)
 }
 
-// countOf returns the number in an annotation; 0 if there is none.
+// countOf returns the number in an annotation, or 0 without one.
 func countOf(p *v1.Pod, annotation string) int {
 	n, err := strconv.ParseInt(p.Annotations[annotation], 10, 32)
 	if err != nil || n < 0 {
@@ -118,13 +119,14 @@ func countOf(p *v1.Pod, annotation string) int {
 }
 
 // IndexFailures returns the number of consecutive failures of a pod's index, including ignored
-// ones, from the annotations updated by [Fail].
+// failures, from the annotations updated by [Fail].
 func IndexFailures(p *v1.Pod) int {
 	return countOf(p, batchv1.JobIndexFailureCountAnnotation) + countOf(p, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }
 
 // Backoff returns the delay before the Job controller creates a pod after this number of
-// consecutive failures: failures of the index if the Job limits these, otherwise of the Job.
+// consecutive failures. If the Job limits failures per index, these are failures of the index, and
+// otherwise of the Job.
 func Backoff(failures int) time.Duration {
 	if failures <= 0 {
 		return 0
@@ -142,7 +144,8 @@ func backoffLimit(job *batchv1.Job) int32 {
 }
 
 // DisruptionRule returns the 1-based number and the action of the first rule of the Job's
-// podFailurePolicy for a disrupted pod. Without one, the failure counts and the number is 0.
+// podFailurePolicy for a disrupted pod. Without such a rule, the failure counts and the number is
+// 0.
 func DisruptionRule(job *batchv1.Job) (number int, action batchv1.PodFailurePolicyAction) {
 	if job.Spec.PodFailurePolicy != nil {
 		for i, rule := range job.Spec.PodFailurePolicy.Rules {

@@ -23,14 +23,14 @@ func MakesPods(job *batchv1.Job) bool {
 }
 
 // Replaces reports whether the Job replaces a lost pod: it is neither suspended nor finished, nor a
-// work queue with a succeeded pod. The remaining pods finish such a queue.
+// work queue with a succeeded pod, which its remaining pods finish.
 func Replaces(job *batchv1.Job) bool {
 	finishing := job.Spec.Completions == nil && job.Status.Succeeded > 0
 	return !ptr.Deref(job.Spec.Suspend, false) && !IsFinished(job) && !finishing
 }
 
-// IsFinished reports whether the Job has ended, or ends once its pods have: then it has only the
-// conditions that precede Complete and Failed.
+// IsFinished reports whether the Job has ended, or will end as soon as its pods have: it then only
+// has the conditions that precede Complete and Failed.
 func IsFinished(job *batchv1.Job) bool {
 	ends := []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget}
 	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
@@ -54,15 +54,15 @@ func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 	if job.Spec.Completions != nil {
 		return max(0, min(parallel, int(*job.Spec.Completions)-succeeded))
 	}
-	// A work queue: the running pods finish the rest.
+	// In a work queue, the running pods finish the remaining work.
 	if succeeded > 0 {
 		return running
 	}
 	return parallel
 }
 
-// MissingPods returns the number of pods the job creates now; negative if it has a surplus. pods
-// are all of the job's, including terminal ones.
+// MissingPods returns the number of pods the job creates now, or a negative number for a surplus.
+// pods are all of the job's pods, including terminal ones.
 func MissingPods(job *batchv1.Job, pods []*v1.Pod) int {
 	running := len(slices.DeleteFunc(slices.Clone(pods), rules.IsTerminal))
 	return min(wantedPods(job, pods, running), Most) - running
@@ -74,7 +74,7 @@ func NextIndexes(job *batchv1.Job, pods []*v1.Pod) []int {
 	return openIndexes(job, pods, MissingPods(job, pods))
 }
 
-// openIndexes returns the lowest indexes without a pod, neither completed nor failed.
+// openIndexes returns the lowest indexes that have no pod and are neither completed nor failed.
 func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
 	taken := slices.Concat(parseIndexes(job.Status.CompletedIndexes), parseIndexes(ptr.Deref(job.Status.FailedIndexes, "")))
 	for _, pod := range pods {
@@ -100,8 +100,8 @@ func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
 	return open
 }
 
-// JobPod returns the pod created by the Job controller, without a name. It has the labels of both
-// generations: selectors of old Jobs use those without a prefix.
+// JobPod returns the pod created by the Job controller, without a name. It has the job's labels
+// with and without a prefix, because selectors of old Jobs use the labels without a prefix.
 func JobPod(job *batchv1.Job) *v1.Pod {
 	pod := Of(job).NewPod()
 	for _, label := range []string{batchv1.JobNameLabel, "job-name"} {
@@ -113,13 +113,13 @@ func JobPod(job *batchv1.Job) *v1.Pod {
 	return pod
 }
 
-// SetIndex gives a pod the index of an Indexed Job, replacing another one.
+// SetIndex gives a pod the index of an Indexed Job, replacing any other index.
 func SetIndex(pod *v1.Pod, job string, index int) {
 	number := strconv.Itoa(index)
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, number)
 	metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, number)
 	pod.Spec.Hostname, pod.GenerateName = job+"-"+number, job+"-"+number+"-"
-	// These are of the former index.
+	// These annotations belong to the former index.
 	delete(pod.Annotations, batchv1.JobIndexFailureCountAnnotation)
 	delete(pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }

@@ -13,12 +13,12 @@ import (
 // creation.
 const autoscaled = "vpaUpdates"
 
-// AsMade returns the pod with the requests of its containers at their creation, from a template
-// still in use: the successor of a pod resized in place has the original size. The pod itself is
-// not changed. AsMade returns it if there is no original size to restore: its controller is
-// unknown, or its requests will be set again at the creation of the successor.
+// AsMade returns the pod with the requests that its containers had at creation, from a template
+// still in use: the successor of a pod resized in place has the original size. It does not modify
+// the pod, and returns it unchanged if there is no original size to restore, because its controller
+// is unknown or its requests will be set again when the successor is created.
 func (t *Table) AsMade(p *v1.Pod) *v1.Pod {
-	// The first change of a spec makes it 2.
+	// The first change of a spec sets the generation to 2.
 	if p.Generation < 2 || p.Annotations[autoscaled] != "" {
 		return p
 	}
@@ -40,7 +40,7 @@ func (t *Table) AsMade(p *v1.Pod) *v1.Pod {
 	return made
 }
 
-// putBackAll does putBack for containers by their names.
+// putBackAll applies putBack to containers of the same name.
 func putBackAll(containers, of []v1.Container) (changed bool) {
 	for i := range containers {
 		for j := range of {

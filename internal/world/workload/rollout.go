@@ -13,8 +13,8 @@ import (
 )
 
 // Rolling returns why a rollout of a workload is incomplete, by the rules of kubectl rollout
-// status, or "". Without a report by its controller, as in manifests, the rollout counts as
-// complete. Other kinds have no rollouts.
+// status, or "". If its controller has not reported a status, as in manifests, the rollout counts
+// as complete. Other kinds have no rollouts.
 func Rolling(object metav1.Object) string {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -44,9 +44,9 @@ func rollingDeployment(d *appsv1.Deployment) string {
 	}
 }
 
-// rollingStatefulSet implements Rolling. The rollout is complete if all pods, or all pods above the
-// partition, have the update revision, and all are ready. A set with the strategy OnDelete counts
-// as complete, since its controller replaces only deleted pods.
+// rollingStatefulSet implements Rolling. The rollout is complete if all pods at or above the
+// partition have the update revision, and all pods are ready. A set with the strategy OnDelete
+// counts as complete, since its controller replaces only deleted pods.
 func rollingStatefulSet(set *appsv1.StatefulSet) string {
 	s, replicas, strategy := &set.Status, ptr.Deref(set.Spec.Replicas, 1), &set.Spec.UpdateStrategy
 	rolling := s.UpdateRevision != s.CurrentRevision
@@ -62,8 +62,8 @@ func rollingStatefulSet(set *appsv1.StatefulSet) string {
 	return awaited(replicas - s.ReadyReplicas)
 }
 
-// rollingDaemonSet implements Rolling. The rollout is complete if each node that should have a pod
-// has an updated and available one.
+// rollingDaemonSet implements Rolling. The rollout is complete if each eligible node has an updated
+// and available pod.
 func rollingDaemonSet(set *appsv1.DaemonSet) string {
 	switch s := &set.Status; {
 	case s.ObservedGeneration == 0, set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType:

@@ -17,8 +17,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestRolloutsAreDoneWhenKubectlSaysSo draws workloads and their statuses, and compares with
-// kubectl rollout status. kubectl refuses to report on OnDelete sets: those are complete.
+// TestRolloutsAreDoneWhenKubectlSaysSo generates random workloads and statuses, and compares the
+// results with kubectl rollout status. kubectl does not report on sets with OnDelete, which count
+// as complete.
 func TestRolloutsAreDoneWhenKubectlSaysSo(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(6000) {
@@ -74,8 +75,8 @@ func drawWorkload(r *rand.Rand) (metav1.Object, polymorphichelpers.StatusViewer)
 	return s, &polymorphichelpers.StatefulSetStatusViewer{}
 }
 
-// TestOutdatedPods: the successor of a pod is created from another template if its set has a new
-// one, unless the pod is below the partition, which counts from the first ordinal.
+// TestOutdatedPods verifies that the successor of a pod is created from the new template of its
+// set, if there is one, unless the pod is below the partition, which counts from the first ordinal.
 func TestOutdatedPods(t *testing.T) {
 	set := func(start, partition int32, strategy appsv1.StatefulSetUpdateStrategyType) *appsv1.StatefulSet {
 		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: appsv1.StatefulSetSpec{Ordinals: &appsv1.StatefulSetOrdinals{Start: start}}}

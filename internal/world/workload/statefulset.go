@@ -23,9 +23,8 @@ func FirstOrdinal(set *appsv1.StatefulSet) int {
 	return int(set.Spec.Ordinals.Start)
 }
 
-// StatefulPod returns the pod of that ordinal created by the StatefulSet's controller, with the
-// claims created first. The pod uses existing claims unchanged; checking for them is up to the
-// caller.
+// StatefulPod returns the pod created by the StatefulSet's controller for the ordinal, and the
+// claims created before it. The pod uses existing claims unchanged; callers must check for them.
 //
 //	set db, ordinal 2, claim template data -> pod db-2, claim data-db-2
 func StatefulPod(set *appsv1.StatefulSet, ordinal int) (*v1.Pod, []*v1.PersistentVolumeClaim) {
@@ -84,8 +83,8 @@ func CompleteClaim(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// OrdinalOf returns the number of the set's pod of that name, or -1 if the name is not the set's.
-// The number may be beyond the set's replicas.
+// OrdinalOf returns the ordinal of the set's pod of that name, or -1 if the name does not belong to
+// the set. The ordinal may be beyond the set's replicas.
 func OrdinalOf(set *appsv1.StatefulSet, name string) int {
 	number, ok := strings.CutPrefix(name, set.Name+"-")
 	ordinal, err := strconv.Atoi(number)
@@ -95,7 +94,7 @@ func OrdinalOf(set *appsv1.StatefulSet, name string) int {
 	return ordinal
 }
 
-// OrdinalName returns the name of the set's pod of that number.
+// OrdinalName returns the name of the set's pod of that ordinal.
 func OrdinalName(set *appsv1.StatefulSet, ordinal int) string {
 	return set.Name + "-" + strconv.Itoa(ordinal)
 }
@@ -105,14 +104,14 @@ func InOrder(set *appsv1.StatefulSet) bool {
 	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 }
 
-// HasReplica reports whether a pod of that name is one of the set's replicas, given their number.
+// HasReplica reports whether a pod of that name is among the set's replicas, given their number.
 func HasReplica(set *appsv1.StatefulSet, name string, replicas int) bool {
 	first, ordinal := FirstOrdinal(set), OrdinalOf(set, name)
 	return first <= ordinal && ordinal < first+replicas
 }
 
-// KeepsRevision reports whether a rolling update keeps the set's pod of that number at the old
-// template: it is below the partition, which counts from the first pod.
+// KeepsRevision reports whether a rolling update keeps the set's pod of that ordinal at the old
+// template, because the ordinal is below the partition, which counts from the first pod.
 func KeepsRevision(set *appsv1.StatefulSet, ordinal int) bool {
 	r := set.Spec.UpdateStrategy.RollingUpdate
 	return r != nil && r.Partition != nil && ordinal < FirstOrdinal(set)+int(*r.Partition)

@@ -28,9 +28,9 @@ const (
 	WhenGone                   // once the pod has ended
 )
 
-// SuccessionOf returns when a controller replaces a pod. job is the controller if that is a Job and
-// was read; nil otherwise. Controllers of unknown kinds are assumed to act immediately. Static
-// pods, owned by a Node, are not the API server's.
+// SuccessionOf returns when a controller replaces a pod. job is the controller if it is a Job that
+// was read, and nil otherwise. Controllers of unknown kinds are assumed to act immediately. Static
+// pods, owned by a Node, are not managed by the API server.
 func SuccessionOf(controller *metav1.OwnerReference, job *batchv1.Job) Succession {
 	switch rules.KindOf(controller) {
 	default:
@@ -58,9 +58,9 @@ func AwaitsFailure(job *batchv1.Job) bool {
 	return job.Spec.PodFailurePolicy != nil || ptr.Deref(job.Spec.PodReplacementPolicy, "") == batchv1.Failed
 }
 
-// Successor returns the replacement of a pod made by its controller, from the pod's own template,
-// without individual claims. A StatefulSet's keeps the name. The old pod is not changed. name
-// returns the new name, given the new pod and its controller.
+// Successor returns the replacement of a pod created by its controller, from the pod's own
+// template, without individual claims. A StatefulSet's pod keeps its name; name returns the new
+// name of other pods, given the new pod and its controller. The old pod is not changed.
 func Successor(pod *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav1.OwnerReference) string, now metav1.Time) *v1.Pod {
 	next := pod.DeepCopy()
 	next.UID, next.CreationTimestamp = uid, now
@@ -72,7 +72,7 @@ func Successor(pod *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *meta
 	switch rules.KindOf(controller) {
 	case rules.KindOf(nil), rules.StatefulSet:
 	case rules.DaemonSet:
-		// The old pod may have been created by name on its node; the controller pins by affinity.
+		// The old pod may have been bound to its node by name; the controller pins by affinity.
 		PinTo(next, DaemonNode(pod))
 		next.Name = name(next, controller)
 	default:
@@ -81,9 +81,9 @@ func Successor(pod *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *meta
 	return next
 }
 
-// Next returns the next pod made by the controller, under the pod's own name: from the controller's
-// present template, or with the size before a resize in place. If neither makes a difference, Next
-// returns the pod itself.
+// Next returns the next pod created by the controller, under the pod's own name: from the
+// controller's current template, or with the size before a resize in place. If neither makes a
+// difference, Next returns the pod itself.
 func (t *Table) Next(p *v1.Pod) *v1.Pod {
 	l := t.ControllerOf(p)
 	if l == nil {
@@ -95,9 +95,9 @@ func (t *Table) Next(p *v1.Pod) *v1.Pod {
 	return t.AsMade(p)
 }
 
-// updated returns a set's pod of the set's present template, with the existing pod's additions by
-// admission: the priority of the same class, the overhead of the same runtime, and the toleration
-// seconds for an unresponsive node.
+// updated returns a set's pod created from the current template, with the additions that admission
+// made to the existing pod: the priority of the same class, the overhead of the same runtime, and
+// the toleration seconds for an unresponsive node.
 func updated(set *appsv1.StatefulSet, p *v1.Pod) *v1.Pod {
 	ordinal := OrdinalOf(set, p.Name)
 	if ordinal < 0 {

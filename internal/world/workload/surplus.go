@@ -37,9 +37,9 @@ type Replica struct {
 	Since, Created time.Time // Since is the time since which it is ready, if it is
 }
 
-// CompareSurplus orders the pods of a workload like the ReplicaSet controller: those removed first
-// are at the front. together counts the pods of the workload by node, for a Deployment those of all
-// its ReplicaSets. The order is upstream's ActivePodsWithRanks:
+// CompareSurplus orders the pods of a workload like the ReplicaSet controller: pods to be removed
+// first are at the front. together counts the pods of the workload by node; for a Deployment, it
+// counts the pods of all its ReplicaSets. The order is upstream's ActivePodsWithRanks:
 //
 //	no node, before a node
 //	Pending, before Unknown, before Running
@@ -53,7 +53,7 @@ func CompareSurplus(a, b *Replica, together map[string]int, now time.Time) int {
 		trueFirst(a.Node == "", b.Node == ""), cmp.Compare(a.Phase, b.Phase), trueFirst(!a.Ready, !b.Ready),
 		cmp.Compare(rules.DeletionCost(a.Object), rules.DeletionCost(b.Object)), cmp.Compare(together[b.Node], together[a.Node]),
 	)
-	// Upstream returns here as well: restarts and ages are not looked at.
+	// Like upstream, ignore restarts and ages in this case.
 	if order == 0 && a.Ready && !a.Since.Equal(b.Since) {
 		return cmp.Or(compareAge(now, a.Since, b.Since), cmp.Compare(a.UID, b.UID))
 	}
@@ -71,8 +71,8 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// compareRestarts orders pods with more container restarts first; sidecars count if those are
-// equal.
+// compareRestarts orders pods with more container restarts first. If these are equal, restarts of
+// sidecars count.
 func compareRestarts(a, b *v1.Pod) int {
 	containers, sidecars := restartCounts(a)
 	others, theirs := restartCounts(b)
@@ -94,9 +94,9 @@ func restartCounts(p *v1.Pod) (containers, sidecars int32) {
 	return containers, sidecars
 }
 
-// compareAge orders the younger first. Ages are compared on a logarithmic scale: to the ReplicaSet
-// controller, pods of about the same age are equal, so that not all of the newest go. Ages of 40
-// and 60 minutes may be equal, and those of 1 and 3 days are not.
+// compareAge orders the younger pod first. Ages are compared on a logarithmic scale: the ReplicaSet
+// controller considers pods of about the same age equal, so that it does not remove all of the
+// newest. Ages of 40 and 60 minutes may be equal; ages of 1 and 3 days are not.
 func compareAge(now, x, y time.Time) int {
 	return cmp.Compare(ageMagnitude(now.Sub(x)), ageMagnitude(now.Sub(y)))
 }

@@ -16,18 +16,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Table has the workloads of a cluster, in order of addition. A replaced one keeps its place. The
-// zero value is empty. It is not safe for concurrent use; the workloads in it must not be changed,
-// but replaced by Put.
+// Table has the workloads of a cluster, in order of addition. A replacement keeps the place of the
+// replaced workload. The zero value is empty. It is not safe for concurrent use. Workloads in it
+// must not be modified; use Put to replace them.
 type Table struct {
 	list []*Workload // dropped entries are nil; see tidy
-	// byOwner and byName have the indexes in list. A workload is found by its UID if it has one,
-	// and by its name.
+	// byOwner and byName hold the workloads' indexes in list. A workload is found by its name, and
+	// by its UID if it has one.
 	byOwner map[rules.Owner]int
 	byName  map[named]int
-	// made has the workloads controlled by another one, such as the ReplicaSets of Deployments, by
-	// controller, the oldest first. Lists in it are replaced, never changed: callers of MadeBy may
-	// still be iterating over one.
+	// made has the workloads controlled by another workload, such as the ReplicaSets of
+	// Deployments, by controller, the oldest first. Lists in it are replaced, never changed,
+	// because callers of MadeBy may still be iterating over them.
 	made map[rules.Owner][]*Workload
 }
 
@@ -42,7 +42,8 @@ func (l *Workload) named() named {
 	return named{l.Kind.GroupKind(), l.Object.GetNamespace(), l.Object.GetName()}
 }
 
-// Put adds a workload, or replaces the one of its kind and name. It ignores other objects.
+// Put adds a workload, or replaces the workload of the same kind and name. It ignores other
+// objects.
 func (t *Table) Put(object metav1.Object) {
 	l := Of(object)
 	if l == nil {
@@ -69,7 +70,7 @@ func (t *Table) Put(object metav1.Object) {
 	}
 }
 
-// Drop removes a workload by its kind and name. The workloads under its control stay.
+// Drop removes a workload by its kind and name. The workloads controlled by it stay.
 func (t *Table) Drop(l *Workload) {
 	if i, there := t.byName[l.named()]; there {
 		t.unlink(t.list[i])
@@ -78,10 +79,10 @@ func (t *Table) Drop(l *Workload) {
 	}
 }
 
-// mostDropped is the number of empty places a list keeps, however short it is.
+// mostDropped is the number of empty places that a list of any length may have.
 const mostDropped = 64
 
-// tidy makes a new list once most of it is places of dropped workloads. A table following a cluster
+// tidy makes a new list once most places of the old one are empty. A table following a cluster
 // would otherwise grow with each rollout.
 func (t *Table) tidy() {
 	if len(t.list) <= 2*len(t.byName)+mostDropped {
@@ -124,8 +125,8 @@ func (t *Table) OwnedBy(owner rules.Owner) *Workload {
 // ControllerOf returns the workload that controls an object, or nil.
 func (t *Table) ControllerOf(object metav1.Object) *Workload { return t.OwnedBy(rules.OwnerOf(object)) }
 
-// JobOf returns the Job controlling a pod; nil if it has another controller, none, or its Job was
-// not read.
+// JobOf returns the Job controlling a pod. It returns nil if the pod has another controller or
+// none, or if its Job was not read.
 func (t *Table) JobOf(object metav1.Object) *batchv1.Job {
 	l := t.ControllerOf(object)
 	if l == nil {
@@ -143,15 +144,15 @@ func (t *Table) Named(kind schema.GroupKind, namespace, name string) *Workload {
 	return nil
 }
 
-// All lists the workloads, those of Deployments included. The table may be changed meanwhile:
-// dropped workloads are skipped, and added ones not listed.
+// All lists the workloads, including those of Deployments. The table may be changed meanwhile:
+// dropped workloads are skipped, and added workloads are not listed.
 func (t *Table) All() iter.Seq[*Workload] {
 	return func(yield func(*Workload) bool) {
 		for _, l := range t.list {
 			if l == nil {
 				continue
 			}
-			// The list may be an earlier one by now.
+			// The list may be outdated by now.
 			if l = t.Named(l.Kind.GroupKind(), l.Object.GetNamespace(), l.Object.GetName()); l != nil && !yield(l) {
 				return
 			}
@@ -159,12 +160,12 @@ func (t *Table) All() iter.Seq[*Workload] {
 	}
 }
 
-// MadeBy returns the workloads controlled by another one, the newest last. The list must not be
-// changed.
+// MadeBy returns the workloads controlled by another workload, the newest last. The list must not
+// be changed.
 func (t *Table) MadeBy(l *Workload) []*Workload { return t.made[l.Owner()] }
 
-// MakersOf returns the workloads that own a workload's pods: itself or, for a Deployment, its
-// ReplicaSets, the newest last; nil if those were not read.
+// MakersOf returns the workloads that own a workload's pods: the workload itself or, for a
+// Deployment, its ReplicaSets, the newest last. It returns nil if the ReplicaSets were not read.
 func (t *Table) MakersOf(l *Workload) []*Workload {
 	if l.Kind.GroupKind() == rules.Deployment {
 		return t.MadeBy(l)

@@ -16,8 +16,9 @@ func replicaSet(name string) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
 }
 
-// A table following a cluster for long does not grow with the workloads added and dropped, and
-// callers iterating over it meanwhile see the remaining ones.
+// TestATableDoesNotGrowWithWhatIsDropped verifies that a table does not grow with the workloads
+// added and dropped over time, and that callers iterating over it meanwhile see the remaining
+// workloads.
 func TestATableDoesNotGrowWithWhatIsDropped(t *testing.T) {
 	var table Table
 	for _, name := range []string{"first", "kept", "last"} {

@@ -14,9 +14,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Most is the maximum number of pods that workloads are expanded to, each and in total: several
-// times the size of a whole cluster in Kubernetes' tests. Any user with permission to create a
-// Deployment may write 2,000,000,000 into it, whatever the namespace's quota.
+// Most is the maximum number of pods that workloads are expanded to, each and in total. It is
+// several times the number of pods of a whole cluster in Kubernetes' tests. Any user with
+// permission to create a Deployment may specify 2,000,000,000 replicas, whatever the namespace's
+// quota.
 const Most = 500_000
 
 // Workload is a controller's object and the template of its pods. Template points into the object.
@@ -59,11 +60,11 @@ func orOne(n *int32) *int32 { return ptr.To(ptr.Deref(n, 1)) }
 // Ref names the workload like references: Kind/name.
 func (l *Workload) Ref() string { return l.Kind.Kind + "/" + l.Object.GetName() }
 
-// Owner returns the same as [rules.OwnerOf] for the workload's pods.
+// Owner returns the result of [rules.OwnerOf] for the workload's pods.
 func (l *Workload) Owner() rules.Owner { return rules.AsOwner(l.Kind.GroupKind(), l.Object) }
 
-// Resized returns a copy of the workload's object with that number of replicas. The copy shares the
-// rest with it. Kinds without replicas are returned unchanged.
+// Resized returns a copy of the workload's object with that number of replicas. The copy shares all
+// other fields with the object. Kinds without replicas are returned unchanged.
 func (l *Workload) Resized(replicas int) metav1.Object {
 	n := int32(replicas)
 
