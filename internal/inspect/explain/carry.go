@@ -31,8 +31,8 @@ import (
 //	bare pod                              both nil
 type keeper struct {
 	pod *v1.Pod
-	// made is the controller that created the pod. holds has the template: it is made itself or
-	// made's controller. Both are nil for a pod without a controller.
+	// made is the controller that created the pod. holds is the object with the template: made
+	// itself or its controller. Both are nil for a pod without a controller.
 	made, holds *simulate.Owner
 	// above, if any, controls the holder and may revert it, such as an operator.
 	above *simulate.Owner
@@ -183,8 +183,8 @@ func (k keeper) isPaused() bool {
 	return ok && d.Spec.Paused
 }
 
-// heldByPartition reports whether the pod's StatefulSet creates it from the old template, and
-// returns the highest partition for which it would use the new one.
+// heldByPartition reports whether the pod's StatefulSet creates the pod from the old template, and
+// returns the highest partition at which it would use the new template.
 func (k keeper) heldByPartition() (partition int, held bool) {
 	set, ok := k.holds.Object.(*appsv1.StatefulSet)
 	if !ok || set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
@@ -225,8 +225,9 @@ type podInTemplate struct {
 }
 
 // templatePatch returns the patch of the pod's template, without additions of the API server to the
-// pod, such as its priority and further tolerations. If the template was not read, or the changed
-// part differs from the pod's, it is the pod's own patch (own) minus the fields set by admission.
+// pod, such as its priority and further tolerations. If the template was not read, or if the
+// changed part differs from the pod's, it returns the pod's own patch (own) without the fields set
+// by admission.
 func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	bare := func(p *v1.Pod) { p.Spec.Priority, p.Spec.PreemptionPolicy = nil, nil } // admission sets them
 	if k.made.Template == nil || !sameContainers(&k.made.Template.Spec, &k.pod.Spec) {
@@ -246,8 +247,8 @@ func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	return patch
 }
 
-// sameContainers reports whether changes of items by position mean the same in both. An edit
-// identifies a container by its index.
+// sameContainers reports whether both specs have the same containers at the same positions, because
+// an edit identifies a container by its index.
 func sameContainers(a, b *v1.PodSpec) bool {
 	names := func(list []v1.Container) (names []string) {
 		for i := range list {

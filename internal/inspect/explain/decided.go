@@ -69,9 +69,9 @@ func (e *explainer) wakesOf(list []decision.Wake) (wakes []Wake) {
 	return wakes
 }
 
-// noteHolds records whether the engine would make the same decision now. For a pending pod, same
-// means an equal message; for a placed pod, a node still among the best. Without a last decision it
-// does nothing.
+// noteHolds records whether the engine would make the same decision now. A decision about a pending
+// pod is the same if its message is equal; a decision about a placed pod is the same if its node is
+// still among the best. Without a last decision, noteHolds does nothing.
 func (e *explainer) noteHolds(same bool) {
 	if e.out.LastDecision == nil {
 		return
@@ -144,8 +144,8 @@ func groupLine(g *decision.Group) string {
 	return line + "."
 }
 
-// decidedLine describes when and how the scheduler decided, and whether that still holds. It omits
-// message, printed elsewhere in the answer.
+// decidedLine describes when and how the scheduler decided, and whether the decision still holds.
+// It omits message, which the explanation prints elsewhere.
 func decidedLine(d *decision.Decision, holds bool, message string) string {
 	still := "This still holds"
 	if !holds {

@@ -41,7 +41,7 @@ type edit struct {
 	// before is the command to run before that of the change, such as the creation of a class.
 	before string
 	class  *schedulingv1.PriorityClass // created by before
-	// otherwise is a larger edit to use if the rehearsal refutes this one.
+	// otherwise is a larger edit to try if the rehearsal of this one fails.
 	otherwise *edit
 }
 
@@ -73,9 +73,9 @@ type nodeEdit struct {
 	alter func(*v1.Node)
 }
 
-// bench tries edits on the world and the pending pod. For the duration of a try, an edit changes
-// the cluster itself rather than a copy. All changes are undone in reverse order, so the cluster is
-// unchanged between two tries.
+// bench tries edits on the world and the pending pod. During a try, an edit changes the cluster
+// itself rather than a copy. All changes are undone in reverse order, so the cluster is unchanged
+// between two tries.
 type bench struct {
 	w       *simulate.World
 	c       *cluster.Cluster
@@ -148,7 +148,7 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 }
 
 // runsOn reports whether the node has the pod's operating system. The scheduler's plugins do not
-// compare them: the kubelet rejects the pod.
+// compare the two; the kubelet rejects the pod.
 func runsOn(p *v1.Pod, n *cluster.Node) bool {
 	os, labelled := n.Lookup(v1.LabelOSStable)
 	return p.Spec.OS == nil || !labelled || string(p.Spec.OS.Name) == os
@@ -182,8 +182,8 @@ func removePods(w *world.World, pods []*cluster.Pod) {
 	}
 }
 
-// isAhead reports whether another pod is also pending, and on its node here only because it
-// precedes this one in the queue. It is not on that node in the cluster, so no command can delete
+// isAhead reports whether another pod is also pending, and is on its node here only because it
+// precedes this pod in the queue. It is not on that node in the cluster, so no command can delete
 // it from there.
 func (b *bench) isAhead(p *cluster.Pod) bool {
 	return slices.ContainsFunc(b.w.Pods(), func(d simulate.Pod) bool {

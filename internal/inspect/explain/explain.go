@@ -30,8 +30,8 @@ type Options struct {
 	// Most limits the suggestions; 0 selects mostSuggestions, and a negative number disables the
 	// search.
 	Most int
-	// Budget has the remaining pods of rehearsals, shared by several explanations; nil gives this
-	// one its own.
+	// Budget has the remaining pods of rehearsals, shared by several explanations. If it is nil,
+	// the explanation gets a separate budget.
 	Budget *int
 	// Source is the origin of the world.
 	Source simulate.Source
@@ -42,9 +42,9 @@ type Options struct {
 // ErrNoPod reports a missing pod, node or pod group. Errors of this package wrap it.
 var ErrNoPod = errors.New("not found")
 
-// Of explains a pod of the world. It leaves the world unchanged, except that it places pods from
-// manifests, never seen by a scheduler, if they precede the pod in the queue: the pod will find the
-// cluster in that state.
+// Of explains a pod of the world. It leaves the world unchanged, with one exception: it places pods
+// from manifests, which no scheduler has tried yet, if they precede the pod in the queue, because
+// the pod will find the cluster in that state.
 func Of(w *simulate.World, o Options) (*Explanation, error) {
 	found, ok := w.Find(o.Namespace, o.Name)
 	if !ok {
@@ -79,7 +79,7 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 	if state := e.out.State; (state == Pending || state == Schedulable) && o.Source.IsStopped(e.out.Pod.Scheduler) {
 		e.out.Summary += " No scheduler is running to place it."
 	}
-	// The user requested a node missing from the answer: explain why.
+	// The user requested a node missing from the explanation, so explain why.
 	if o.Node != "" && e.out.Node == nil && err == nil {
 		e.out.Summary += fmt.Sprintf(" No plugin was asked about %s: %s.", o.Node, e.whyUnasked())
 	}
@@ -231,8 +231,8 @@ func (e *explainer) lastDecision() {
 	}
 }
 
-// explainPlaced explains why the pod is on its node as if it were pending now. The original
-// decision may have been different, and the summary mentions it.
+// explainPlaced explains why the pod is on its node by evaluating it as a pending pod now. The
+// original decision may have been different, which the summary mentions.
 func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Placed

@@ -169,7 +169,8 @@ func inShort(b *strings.Builder, e *explain.Explanation) {
 	}
 }
 
-// Of two ports with the same number, the suggestion gives up only the taken one.
+// TestOnlyTheTakenPortIsGivenUp verifies that, of two ports with the same number, the suggestion
+// gives up only the taken one.
 func TestOnlyTheTakenPortIsGivenUp(t *testing.T) {
 	set, err := manifest.Read([]string{"-"}, strings.NewReader(`
 apiVersion: v1

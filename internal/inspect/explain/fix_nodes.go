@@ -21,8 +21,8 @@ import (
 // This file proposes changes of nodes: taints, cordons, labels, and an additional node. It offers
 // no command for changes that require the node owner's knowledge, such as whether a label is true.
 
-// fixTaints proposes to tolerate or remove the taints keeping the pod off a node. It groups nodes
-// with the same taints, because one toleration serves all of them.
+// fixTaints proposes tolerating or removing the taints that keep the pod off a node. It groups
+// nodes with the same taints, because one toleration serves all of them.
 func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	type set struct {
 		taints []taint
@@ -98,7 +98,8 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 		})
 	}
 
-	// The text covers the other taints of the node as well: the pod fits only without all of them.
+	// The text covers the node's other taints as well, because the pod fits only without all of
+	// them.
 	if len(states) > 0 {
 		text := fmt.Sprintf("%s recovers, so that it is no longer tainted %s", name, strings.Join(states, ", "))
 		return f.onNode("RecoverNode", name, text, "", 45, alter)
@@ -116,8 +117,7 @@ func isStale(n *v1.Node, t taint) bool {
 	return slices.ContainsFunc(nodehealth.Outdated(n), func(outdated v1.Taint) bool { return t.MatchTaint(&outdated) })
 }
 
-// fixCordons proposes to uncordon one of the roomiest nodes, or to tolerate cordons, as DaemonSets
-// do.
+// fixCordons proposes uncordoning one of the roomiest nodes, or tolerating cordons like DaemonSets.
 func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 	// Nodes are usually cordoned many at a time, and one is enough.
 	const tried = 3
@@ -136,7 +136,7 @@ func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 	}))
 }
 
-// newNodes proposes to add a node like an existing one. It tries one node of each kind, smallest
+// newNodes proposes adding a node like an existing one. It tries one node of each kind, smallest
 // first, and proposes the first two that help. Nodes of one kind may differ in the label with the
 // node's name.
 func (f *fixer) newNodes(like []verdict) (edits []*edit) {
@@ -157,8 +157,8 @@ func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 		return cmp.Or(x.Cpu().Cmp(*y.Cpu()), x.Memory().Cmp(*y.Memory()), cmp.Compare(kinds[a].Name, kinds[b].Name))
 	})
 
-	// Clusters have few kinds of nodes. Labels with a different value on every node would create as
-	// many kinds as nodes.
+	// Clusters have few kinds of nodes, but if a label has a different value on every node, each
+	// node is a kind of its own.
 	const tried, wanted = 24, 2
 	for _, key := range order[:min(tried, len(order))] {
 		like := kinds[key]
@@ -176,8 +176,8 @@ func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 	return edits
 }
 
-// nodeAffinity proposes to drop the requirements unmet by a node, or to add a node that meets them.
-// It proposes each set of requirements once, for the roomiest node, and at most four sets.
+// nodeAffinity proposes dropping the requirements unmet by a node, or adding a node that meets
+// them. It proposes each set of requirements once, for the roomiest node, and at most four sets.
 func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	seen := map[string]bool{}
 	for _, v := range sortRoomiest(nodes) {
@@ -222,9 +222,9 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// labelledNode proposes to add a node with the labels required by the pod; nil if labels cannot
-// help. It does not propose to label an existing node: only its owner can judge whether the labels
-// are true.
+// labelledNode proposes adding a node with the labels required by the pod. It returns nil if labels
+// cannot help. It does not propose labelling an existing node, because only the node's owner can
+// judge whether the labels are true.
 func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	wanted := map[string]string{}
 	for _, label := range missing {

@@ -20,12 +20,12 @@ import (
 )
 
 // This file proposes changes against rejections caused by other pods: a taken port, anti-affinity,
-// a missing companion, insufficient priority. It only proposes to delete pods without a controller:
-// a replacement could take the room again.
+// a missing companion, insufficient priority. It proposes deleting only pods without a controller,
+// since a replacement could take the room again.
 
-// oneGone proposes, for some of the nodes, to delete the least important pod to be removed for the
-// plugin to accept the node. reason is appended to the text. It tries few nodes and pods, because
-// each prepares the plugin's filter again.
+// oneGone proposes, for some of the nodes, deleting the least important pod that keeps the plugin
+// from accepting the node. reason is appended to the text. It tries few nodes and pods, because
+// each try prepares the plugin's filter again.
 func (f *fixer) oneGone(plugin string, nodes []verdict, reason string) (edits []*edit) {
 	const tried, perNode = 3, 24
 	for _, v := range nodes[:min(tried, len(nodes))] {
@@ -42,7 +42,7 @@ func (f *fixer) oneGone(plugin string, nodes []verdict, reason string) (edits []
 	return edits
 }
 
-// isRemovable reports whether deleting the pod helps. It does not if the pod is already
+// isRemovable reports whether deleting the pod helps. Deleting it does not help if it is already
 // terminating, or if a controller replaces it: the replacement, even of lower priority, may take
 // the room first, because the pending pod may be in back-off at that moment.
 func (f *fixer) isRemovable(p *cluster.Pod) bool { return !p.Terminating && p.Class.Controller == nil }
@@ -56,7 +56,7 @@ func (f *fixer) byLoss(a, b *cluster.Pod) int {
 // isProtected reports whether a disruption budget forbids evicting the pod now, even by itself.
 func (f *fixer) isProtected(p *cluster.Pod) bool { return len(f.brokenBudgets([]*cluster.Pod{p})) > 0 }
 
-// byValue orders pods by importance, the least important first: by priority, and then youngest
+// byValue orders pods by importance, the least important first: by priority, and then the youngest
 // first. It is preemption's order with names as a tie-breaker.
 func byValue(a, b *cluster.Pod) int {
 	return cmp.Or(
@@ -81,8 +81,8 @@ func (f *fixer) acceptsWithout(plugin string, n *cluster.Node, pods ...*cluster.
 	return false
 }
 
-// fixPorts proposes to free a host port, or to do without it. It tries nodes with the fewest
-// holders of the ports first.
+// fixPorts proposes freeing a host port, or not requesting it. It first tries the nodes where the
+// fewest pods hold the ports.
 func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	taken := f.takenPorts(nodes)
 	// The search owns the slice of verdicts; its order must be preserved.
@@ -139,8 +139,8 @@ func (f *fixer) takenPorts(nodes []verdict) (taken []cluster.Port) {
 	return taken
 }
 
-// fixAntiAffinity proposes to delete the pods in conflict with the pending one by the anti-affinity
-// of either, where they are few.
+// fixAntiAffinity proposes deleting the pods that conflict with the pending pod by the
+// anti-affinity of either, if they are few.
 func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	const tried, most = 4, 4
 	type option struct {
@@ -156,7 +156,7 @@ func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) 
 		if pods := f.inTheWay(v.node, most); len(pods) > 0 {
 			options = append(options, option{v.node, pods})
 		}
-		// Enough to choose from. Each option has looked at all pods of the cluster.
+		// These are enough to choose from. Each option requires a scan of all pods of the cluster.
 		if len(options) > 64 {
 			break
 		}
@@ -215,7 +215,9 @@ func inSameDomain(a, b *cluster.Node, key string) bool {
 // selectors not satisfiable by a single pod, and if the pod would not fit next to the companion
 // either.
 func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
-	// Only a selector by labels determines the companion's labels.
+	// addCompanion proposes running a pod required by the pending pod's affinity. It returns nil if
+	// no single pod can satisfy the selector, or if the pod would not fit next to the companion
+	// either.
 	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 ||
 		t.NamespaceSelector != nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 // This file proposes changes of the pod's own placement constraints: node affinity, topology
 // spread, pod affinity and anti-affinity.
 
-// unmet is the node affinity term with the fewest requirements unmet by a node, and those
+// unmet is the node affinity term with the fewest requirements unmet by a node, with these
 // requirements. Terms are alternatives, so meeting one is enough. A nil *unmet means that node
 // affinity needs no change; its methods accept nil.
 type unmet struct {

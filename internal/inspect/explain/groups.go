@@ -55,8 +55,9 @@ func (e *explainer) recordEvaluation(evaluation *decide.Evaluation, own string) 
 	slices.SortStableFunc(e.out.Groups, func(a, b Group) int { return cmp.Compare(b.Count, a.Count) })
 }
 
-// sortCommonest lists the texts about the nodes of a group, most frequent first, each with its
-// nodes: a text about one node must not appear to apply to others. It lists at most five texts.
+// sortCommonest lists the texts about the nodes of a group, the most frequent first. Each text
+// names its nodes, so that a text about one node does not appear to apply to other nodes. It lists
+// at most five texts.
 func sortCommonest(said map[string][]string, nodes int) (list []string) {
 	const most = 5
 	for _, names := range said {

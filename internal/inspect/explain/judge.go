@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// judges are all filters of a profile for one pod. The scheduler stops at the first filter
-// rejecting a node. An explanation runs them all, since fixing one of two faults does not make the
+// judges holds all filters of a profile for one pod. The scheduler stops at the first filter that
+// rejects a node. An explanation runs all filters, since fixing one of two faults does not make the
 // node feasible.
 type judges []judge
 

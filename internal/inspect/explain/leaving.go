@@ -22,7 +22,7 @@ type Leaving struct {
 	// nodes.
 	Node string          `json:"node,omitempty"`
 	Pods []simulate.Name `json:"pods"`
-	// Until is the end of the last of their grace periods.
+	// Until is the latest end of their grace periods.
 	Until metav1.Time `json:"until"`
 	// Preempted is set if the pending pod has preempted them.
 	Preempted bool `json:"preempted,omitempty"`
@@ -32,8 +32,8 @@ type Leaving struct {
 // to report its end.
 const overdue = 30 * time.Second
 
-// afterLeaving determines whether the pod fits once the terminating pods have left; nil if it does
-// not. A preemptor waits for its nominated node.
+// afterLeaving describes the terminating pods if the pod fits once they have left, and otherwise
+// returns nil. A preemptor waits for its nominated node.
 func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 	pods := terminatingPods(e.w)
 	// A nominated pod waits for its node only, regardless of departures from other nodes.
@@ -74,8 +74,8 @@ func leavingOf(w *simulate.World, node string, pods []*cluster.Pod, nominated bo
 	return out
 }
 
-// afterLeaving determines whether the group fits once the terminating pods have left; nil if it
-// does not. It mirrors the method for a single pod, with several nodes.
+// afterLeaving describes the terminating pods if the group fits once they have left, and otherwise
+// returns nil. It mirrors the method for a single pod, with several nodes.
 func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 	nominated := map[string]bool{}
 	for _, m := range members {
@@ -108,8 +108,8 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 	return leavingOf(s.w, node, pods, len(nominated) > 0)
 }
 
-// nodesWithout returns the nodes assigned to the pods of the group without some pods; nil if the
-// group is not placed then. It restores the pods before it returns.
+// nodesWithout returns the nodes that the pods of the group would get without some pods, or nil if
+// the group would not be placed. It restores the pods before it returns.
 func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
 	trial := s.w.Trial()
 	defer trial.Undo(trial.Mark())
@@ -128,8 +128,8 @@ func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
 }
 
 // terminatingPods lists the pods expected to leave their nodes within their grace periods. It
-// excludes pods kept by a finalizer, pods on unresponsive nodes, and overdue pods: waiting for such
-// a pod is futile.
+// excludes pods kept by a finalizer, pods on unresponsive nodes, and overdue pods, because they may
+// never leave.
 func terminatingPods(w *simulate.World) (pods []*cluster.Pod) {
 	for _, f := range w.Each() {
 		due := f.Object.DeletionTimestamp
@@ -145,7 +145,7 @@ func terminatingPods(w *simulate.World) (pods []*cluster.Pod) {
 
 // Summary describes the awaited event. It continues a sentence beginning with the pod or the group.
 func (l *Leaving) Summary() string {
-	// The sentence supports one pod and many.
+	// The sentence must suit one pod and many.
 	names := answer.List(len(l.Pods), func(i int) string { return l.Pods[i].Namespace + "/" + l.Pods[i].Name })
 	why := "it fits there then"
 	if l.Preempted {

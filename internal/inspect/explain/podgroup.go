@@ -28,7 +28,7 @@ type GroupExplanation struct {
 	Namespace  string          `json:"namespace"`
 	Name       string          `json:"name"`
 	// State is Placed (every pod has a node), Schedulable (the group would be placed now), Pending,
-	// or Gated (the group is not tried: its PodGroup is missing, or it has too few pods).
+	// or Gated (the group is not tried, because its PodGroup is missing or it has too few pods).
 	State State `json:"state"`
 	// Summary is the explanation in one sentence.
 	Summary string `json:"summary"`
@@ -109,8 +109,8 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	return out, w.Err()
 }
 
-// adviseGroup describes the event a pending group waits for or, without such an event, the changes
-// that would help. It extends the summary; at most one of leaving and suggestions is set.
+// adviseGroup describes the event for which a pending group waits or, without such an event, the
+// changes that would help. It extends the summary; at most one of leaving and suggestions is set.
 func (s *groupSearch) adviseGroup(summary string, placed int) (says string, leaving *Leaving, suggestions []GroupSuggestion) {
 	text := strings.TrimSuffix(summary, ".")
 	if leaving = s.afterLeaving(s.w.MembersOf(s.g)); leaving != nil {
@@ -140,7 +140,8 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	switch {
 	case t == nil && all == 0:
 		return Gated, "The group has no pods."
-	// The attempt includes no member, although some are unplaced: each of them is gated by itself.
+	// The attempt includes no member, although some are unplaced, so each of them is gated
+	// individually.
 	case t == nil && placed < all:
 		return Gated, fmt.Sprintf("%d of %d pods have a node; the others are kept out by gates of their own.", placed, all)
 	case t == nil:

@@ -29,7 +29,7 @@ const (
 	// RehearsedPods bounds the total size of all twins for one answer. A twin of 100,000 pods on
 	// nodes takes about two seconds.
 	RehearsedPods = 200_000
-	// pendingPods is the weight of a pending pod: each twin tries it.
+	// pendingPods is the weight of a pending pod, because each twin tries it.
 	pendingPods = 20
 	// rehearsedMissing bounds the missing pods created in a twin: tenants may request any number.
 	rehearsedMissing = 100
@@ -229,9 +229,9 @@ func isRunning(f simulate.Found) bool {
 	return f.Refused == "" && f.Pod != nil && f.Pod.NodeName != "" && !f.Pod.Terminating
 }
 
-// whyNotRunning returns why the commands did not help, or "" if they did: it looks for the pod and
-// otherwise for a new running pod. More pods must run than before or, after a rollout, as many with
-// fewer pending.
+// whyNotRunning returns why the commands did not help, or "" if they did. It looks for the pod
+// itself and, if the pod was replaced, for a new running pod. More pods must run than before; after
+// a rollout, as many may run if fewer are pending.
 func (k keeper) whyNotRunning(w *simulate.World, before podsBefore, notes []string) string {
 	if f, ok := w.Find(k.pod.Namespace, k.pod.Name); ok && f.Object.UID == k.pod.UID && isRunning(f) {
 		return ""

@@ -17,15 +17,15 @@ const (
 	// mostTries bounds the engine calls, so that an answer takes less than a second on ten thousand
 	// nodes. Untried changes are not suggested.
 	mostTries = 160
-	// mostSuggestions is the number of suggestions shown, the smallest changes first: users do not
-	// read more.
+	// mostSuggestions is the maximum number of suggestions shown, the smallest changes first, since
+	// users do not read more.
 	mostSuggestions = 12
 	// mostPairs is the number of changes per cause in combinations: 25 tries for a pair of causes.
 	mostPairs = 5
 )
 
 // search looks for changes that let the pod run. It proposes only tried changes: found holds the
-// changes for which the engine gave the pod a node.
+// changes with which the engine gave the pod a node.
 //
 //	nodes with one cause    -> each change against it, by itself
 //	otherwise               -> a new node, a higher priority
@@ -93,8 +93,8 @@ func (s *search) takeConfirmed() (list []Suggestion) {
 	return list
 }
 
-// decisivePlugin returns the plugin rejecting the most nodes, the first in order among several,
-// with its most frequent reason; nil if every node is feasible.
+// decisivePlugin returns the plugin that rejects the most nodes, with its most frequent reason. If
+// several reject as many, it returns the first in order; if every node is feasible, nil.
 func (s *search) decisivePlugin() *Decisive {
 	count, reasons := map[string]int{}, map[string]map[string]int{}
 	var order []string
@@ -199,9 +199,9 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 }
 
 // publishChanges returns the edits in their published form, each patch based on the result of the
-// previous ones. A single command, that of the first pod change, makes all changes of the pod: two
-// commands would recreate the pod twice. It comes last, as in rehearsals: a quota may have room for
-// the pod only after the other changes.
+// previous patches. A single command, the command of the first pod change, makes all changes of the
+// pod, since two commands would recreate the pod twice. It is last, as in rehearsals, because a
+// quota may have room for the pod only after the other changes.
 func (s *search) publishChanges(edits []*edit) (list []Change) {
 	edits = slices.Clone(edits)
 	slices.SortStableFunc(edits, func(a, b *edit) int { return boolCompare(a.pod != nil, b.pod != nil) })
@@ -264,8 +264,8 @@ func distinctEdits(edits []*edit) (list []*edit) {
 	return list
 }
 
-// combineEdits tries combinations of changes: two for nodes rejected for two causes and, if that
-// does not help either, one more for each further cause. mostTries bounds the total.
+// combineEdits tries combinations of changes: two for nodes rejected for two causes and, as long as
+// nothing helps, one more for each further cause. mostTries bounds the total.
 func (s *search) combineEdits() {
 	for count := 2; count <= len(s.judges); count++ {
 		by := s.nodesByCauses(count)
@@ -280,7 +280,7 @@ func (s *search) combineEdits() {
 }
 
 // tryProduct combines each of the smallest changes against one cause with each of the smallest
-// against the remaining causes. chosen are the changes so far.
+// changes against the remaining causes. chosen holds the changes so far.
 func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 	if len(causes) == 0 {
 		s.keepIfHelps(chosen...)
@@ -288,7 +288,8 @@ func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 	}
 	most := mostPairs
 	if len(chosen)+len(causes) > 2 {
-		// Combine three or more changes sparingly: each one multiplies the number of products.
+		// Use fewer changes per cause in combinations of three or more, because each cause
+		// multiplies the number of combinations.
 		most = 2
 	}
 	for _, e := range smallestEdits(s.fixCause(causes[0], nodes), most) {

@@ -20,17 +20,17 @@ import (
 type Several struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Of is the workload or selector, Pods the number of its pods, and Pending the number of its
-	// pods without a node.
+	// Of is the workload or selector, Pods is the number of its pods, and Pending is the number of
+	// its pods without a node.
 	Of      string `json:"of"`
 	Pods    int    `json:"pods"`
 	Pending int    `json:"pending"`
-	// Wanted is the number of pods required by a workload. Missing of them do not exist, for
-	// Reason. Reason also explains why a workload wants no pods.
+	// Wanted is the number of pods required by a workload, and Missing is the number of them that
+	// do not exist, because of Reason. Reason also explains why a workload wants no pods.
 	Wanted  int    `json:"wanted,omitempty"`
 	Missing int    `json:"missing,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	// Items has one explanation for all pods in the same state for the same reason, starting with
+	// Items has one explanation for all pods in the same state for the same reason, beginning with
 	// pods without a node.
 	Items []Alike `json:"items"`
 }
@@ -100,7 +100,8 @@ func OfSeveral(w *simulate.World, of string, found []simulate.Found,
 	return s, nil
 }
 
-// CountMissing counts the workload's required pods: nonexistent pods are missing from any list.
+// CountMissing compares the pods with the number required by the workload, since nonexistent pods
+// are missing from any list.
 func (s *Several) CountMissing(w *simulate.World, namespace string) error {
 	short, err := w.ShortfallOf(s.Of, namespace)
 	if err != nil {
