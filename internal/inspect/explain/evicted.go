@@ -17,8 +17,8 @@ import (
 )
 
 // explainEviction determines when the pod must leave its node, if ever. It passes the node, the
-// devices and the pod to a core of the eviction controller, which implements all rules. A second
-// implementation could deviate from it.
+// devices and the pod to a core of the eviction controller, because a second implementation of its
+// rules could deviate.
 func (e *explainer) explainEviction() error {
 	node := e.w.Node(e.object.Spec.NodeName)
 	if node == nil {
@@ -74,7 +74,7 @@ func (e *explainer) evictionFixes(node *v1.Node, t *v1.Taint) []Change {
 		p.Spec.Tolerations = append([]v1.Toleration{tolerationOf(t)}, p.Spec.Tolerations...)
 	}
 	tolerate := b.onPod("Tolerate", fmt.Sprintf("tolerate %s, without tolerationSeconds", t.ToString()), 0, first).Change
-	// This very pod must stay: a change of its template would replace it.
+	// This pod must stay, so do not change its template, which would replace it.
 	tolerate.Command = keeper{pod: e.object}.changeCommand([]string{"Tolerate"}, first)
 	return append(list, tolerate)
 }

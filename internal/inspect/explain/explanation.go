@@ -56,7 +56,7 @@ type Explanation struct {
 	Groups []Group `json:"groups,omitempty"`
 	// NoNodeHas lists the requested resources missing from every node.
 	NoNodeHas []string `json:"noNodeHas,omitempty"`
-	// Decisive is the plugin rejecting the most nodes when every plugin judges every node.
+	// Decisive is the plugin that rejects the most nodes if every plugin judges every node.
 	Decisive   *Decisive   `json:"decisive,omitempty"`
 	Preemption *Preemption `json:"preemption,omitempty"`
 	// Leaving lists the terminating pods about to make room for this one. If set, no change is
@@ -166,8 +166,8 @@ type Preemption struct {
 type Queue struct {
 	Position int `json:"position"` // from 1
 	Length   int `json:"length"`
-	// AheadByPriority counts the higher-priority pods ahead of the pod, AheadByAge the older pods
-	// of the same priority.
+	// AheadByPriority counts the higher-priority pods ahead of the pod, and AheadByAge counts the
+	// older pods of the same priority.
 	AheadByPriority int `json:"aheadByPriority"`
 	AheadByAge      int `json:"aheadByAge"`
 	// Wakes lists the events that can resolve the rejections of the pod. The pod is retried after
@@ -188,7 +188,7 @@ type Suggestion struct {
 	// Node is the pod's node after the changes.
 	Node    string   `json:"node"`
 	Changes []Change `json:"changes"`
-	// Size orders suggestions: the smaller, the smaller the change.
+	// Size orders suggestions: smaller changes have a smaller Size.
 	Size int `json:"size"`
 }
 

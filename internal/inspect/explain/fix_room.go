@@ -21,9 +21,10 @@ import (
 // This file proposes changes against insufficient room: lower requests, or fewer other pods on the
 // node. Both derive from the node's shortage per resource (plugins.Shortages).
 
-// lowerRequests proposes, for every set of resources short on some nodes, the smallest reduction of
-// the requests, determined by the node with the smallest shortage. For example, if a pod requests 2
-// CPUs and the roomiest node has 1500m left, it proposes to lower the request from 2 to 1500m.
+// lowerRequests proposes the smallest reduction of the requests for each set of resources that some
+// nodes lack. The node with the smallest shortage determines the reduction. For example, if a pod
+// requests 2 CPUs and the roomiest node has 1500m left, it proposes lowering the request from 2 to
+// 1500m.
 func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	type option struct {
 		short []plugins.Shortage
@@ -76,13 +77,12 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// lowerRequest reduces the largest request that determines the pod's total, of an init container or
-// a container, and continues with the next request that determines it. It returns nil if a
-// container requests no more than the shortage, because no rule divides the reduction among several
-// containers.
+// lowerRequest reduces the largest request that determines the pod's total, in an init container or
+// a container, and continues with the next such request. It returns nil if a container requests no
+// more than the shortage, because no rule divides the reduction among several containers.
 func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
-	// Requests at the pod level take precedence over those of its containers.
+	// Pod-level requests take precedence over requests of containers.
 	if requests := podLevel(f.object); requests != nil {
 		if have := rules.Amount(short.Name, requests[short.Name]); have > excess {
 			to := roundAmount(short.Name, have-excess)
@@ -125,7 +125,8 @@ func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.P
 }
 
 // peakOf returns the container with the largest request that determines the pod's total, and that
-// request; -1 if none does. total computes the trial's total.
+// request. The container is -1 if no container determines it. total computes the total of the
+// trial.
 func (f *fixer) peakOf(trial *v1.Pod, name v1.ResourceName, total func() int64) (which int, most int64) {
 	which = -1
 	before := total()
@@ -221,7 +222,7 @@ func roundAmount(name v1.ResourceName, n int64) *resource.Quantity {
 	return plugins.Quantity(name, n)
 }
 
-// makeRoom proposes to delete the fewest and least important pods of a node so that the pending pod
+// makeRoom proposes deleting the fewest and least important pods of a node so that the pending pod
 // fits. Unlike preemption, it considers pods of the same or a higher priority, and leaves the
 // choice to the user. It proposes the best three nodes: nodes without violated budgets first, then
 // nodes with the least important pods.
@@ -268,8 +269,8 @@ func byPriority(a, b *cluster.Pod) int { return cmp.Compare(a.Class.Priority, b.
 // that takes more than most pods, or if even the empty node is too small for the pod.
 func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	short := plugins.Shortages(f.pod, n)
-	// Number of pods to remove for the pod limit, regardless of resources; not positive if a slot
-	// is free.
+	// slots is the number of pods to remove because of the node's pod limit, regardless of
+	// resources. It is not positive if a slot is free.
 	slots := int64(len(n.Pods)) - n.Size.Pods + 1
 	for i := range short {
 		// Even the empty node is too small.
@@ -280,7 +281,8 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 
 	// Only pods without a replacement are useful.
 	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !f.isRemovable(p) })
-	// The sum over all shortages of the fraction covered by removing the pod, each at most 1.
+	// helps returns the sum, over all shortages, of the fraction covered by removing the pod, each
+	// at most 1.
 	helps := func(p *cluster.Pod) (part float64) {
 		for i := range short {
 			part += min(1, float64(p.Class.Requests.Amount(short[i].Name))/(float64(short[i].Wanted)-float64(short[i].Free)))

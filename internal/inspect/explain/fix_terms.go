@@ -93,8 +93,8 @@ func nodeMeets(node *v1.Node, r v1.NodeSelectorRequirement) bool {
 	return ok && err == nil
 }
 
-// dropFrom removes the requirements from the term. An empty term would match no node instead of
-// all, so dropFrom then removes the required node affinity as a whole.
+// dropFrom removes the requirements from the term. If that leaves the term empty, it removes the
+// required node affinity as a whole, because an empty term would match no node instead of all.
 func (u *unmet) dropFrom(p *v1.Pod) {
 	affinity := p.Spec.Affinity.NodeAffinity
 	required := affinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -109,9 +109,10 @@ func (u *unmet) dropFrom(p *v1.Pod) {
 	}
 }
 
-// fixSpread proposes to relax topology spread constraints. It proceeds from the smallest change to
+// fixSpread proposes relaxing topology spread constraints. It proceeds from the smallest change to
 // the largest: a higher maxSkew, excluding nodes or pods from the count, and preferring the spread
-// instead of requiring it. For example, with 3, 1 and 0 pods in three zones, the last one full:
+// instead of requiring it. For example, with 3, 1 and 0 pods in three zones, and the last zone
+// full:
 //
 //	maxSkew 1    only the last zone may take a pod: 0+1-0 <= 1
 //	maxSkew 2    the second may also take it: 1+1-0 <= 2
@@ -123,7 +124,7 @@ func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
 		if c.WhenUnsatisfiable != v1.DoNotSchedule {
 			continue
 		}
-		// A pod may have several constraints; each is relaxed by itself.
+		// A pod may have several constraints; each is relaxed separately.
 		name := "the spread over " + c.TopologyKey
 		if e := f.leastSkew(i, c); e != nil {
 			edits = append(edits, e)
@@ -183,8 +184,8 @@ func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 	return with(high)
 }
 
-// podAffinity proposes to prefer a required term instead, to delete the pods violating it, or to
-// start the pod required by it.
+// podAffinity proposes preferring a required term, deleting the pods that violate it, or starting
+// the pod that it requires.
 func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	if a := f.object.Spec.Affinity; a != nil {
 		// Every required term is a candidate; the search determines the decisive one.
@@ -196,7 +197,7 @@ func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 					own := p.Spec.Affinity.PodAffinity
 					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
 						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
-					// Preferred with the highest weight instead of required.
+					// Make the term preferred, with the highest weight.
 					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(
 						own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
 				}))
@@ -224,7 +225,7 @@ func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 }
 
 // selectorText formats a selector like kubectl. A missing selector selects no pods, and an empty
-// one all.
+// selector selects all.
 func selectorText(s *metav1.LabelSelector) string {
 	if s == nil {
 		return "no pods"

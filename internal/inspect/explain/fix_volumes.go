@@ -21,16 +21,16 @@ import (
 // cluster, so most proposals describe the need, and the search tries them with a volume reachable
 // from all nodes.
 
-// provideVolumes proposes to create or bind the pod's claims or their volumes, regardless of the
-// rejected nodes: a missing claim keeps the pod off all of them.
+// provideVolumes proposes creating or binding the pod's claims or their volumes, regardless of the
+// rejected nodes, because a missing claim keeps the pod off all of them.
 func (f *fixer) provideVolumes(string, []verdict) []*edit { return f.forClaims(f.fixMissing) }
 
-// moveVolumes proposes to move data to a volume reachable from more nodes. It is a large change,
-// and proposed last.
+// moveVolumes proposes moving data to a volume reachable from more nodes. It is a large change, and
+// is proposed last.
 func (f *fixer) moveVolumes(string, []verdict) []*edit { return f.forClaims(f.farAway) }
 
-// forClaims proposes a change for each claim, and all of them combined: fixing one claim does not
-// help if two are missing. propose returns nil for a claim without a need.
+// forClaims proposes a change for each claim, and all changes combined: fixing one claim does not
+// help if two are missing. propose returns nil for a claim that needs no change.
 func (f *fixer) forClaims(propose func(v *v1.Volume, claim string) *edit) (edits []*edit) {
 	for i := range f.object.Spec.Volumes {
 		v := &f.object.Spec.Volumes[i]
@@ -47,8 +47,8 @@ func (f *fixer) forClaims(propose func(v *v1.Volume, claim string) *edit) (edits
 	return edits
 }
 
-// freeClaim proposes to delete the pods using a disk, or a claim restricted to one pod. Without
-// such a claim, the conflict is over a disk attachable to one node only.
+// freeClaim proposes deleting the pods that use a disk, or a claim restricted to one pod. Without
+// such a claim, the conflict concerns a disk attachable to one node only.
 func (f *fixer) freeClaim(plugin string, nodes []verdict) []*edit {
 	if edits := f.fixHolders(); len(edits) > 0 {
 		return edits
@@ -56,8 +56,8 @@ func (f *fixer) freeClaim(plugin string, nodes []verdict) []*edit {
 	return f.freeAttachment(plugin, nodes)
 }
 
-// freeAttachment proposes to delete a pod in order to detach its volume: the number of attachments
-// per node is limited.
+// freeAttachment proposes deleting a pod in order to detach its volume, because the number of
+// attachments per node is limited.
 func (f *fixer) freeAttachment(plugin string, nodes []verdict) []*edit {
 	rejected := slices.DeleteFunc(slices.Clone(nodes), func(v verdict) bool { return !v.rejectedBy(plugin) })
 	return f.oneGone(plugin, rejected, ", for its volume")
@@ -75,8 +75,8 @@ func claimName(p *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// fixMissing proposes to create or bind a claim, or to provide its volume; nil if the claim is
-// complete.
+// fixMissing proposes creating or binding a claim, or providing its volume. It returns nil if the
+// claim is complete.
 func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 	namespace := f.object.Namespace
 	claim, there := f.c.Claims.Get(namespace, name)
@@ -142,8 +142,8 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 	return nil
 }
 
-// farAway proposes to move the data of a claim to another volume; nil if it is unbound. The search
-// finds out whether that helps.
+// farAway proposes moving the data of a claim to another volume. It returns nil if the claim is
+// unbound. The search determines whether that helps.
 func (f *fixer) farAway(_ *v1.Volume, name string) *edit {
 	claim, there := f.c.Claims.Get(f.object.Namespace, name)
 	if !there || claim.Spec.VolumeName == "" {
@@ -188,7 +188,7 @@ func bindClaim(claim *v1.PersistentVolumeClaim) func(w *world.World) {
 	}
 }
 
-// fixHolders proposes to delete the pods using a ReadWriteOncePod claim. It returns nil without
+// fixHolders proposes deleting the pods that use a ReadWriteOncePod claim. It returns nil without
 // such a claim, or if one of the pods would be replaced.
 func (f *fixer) fixHolders() (edits []*edit) {
 	// The pod's ReadWriteOncePod claims.
@@ -225,8 +225,8 @@ func (f *fixer) fixHolders() (edits []*edit) {
 	return edits
 }
 
-// fixDevices proposes to delete a pod in order to free its devices for the pending one. It
-// considers only claims of a single pod: others stay allocated.
+// fixDevices proposes deleting a pod in order to free its devices for the pending pod. It considers
+// only claims used by a single pod, because other claims stay allocated.
 func (f *fixer) fixDevices(string, []verdict) (edits []*edit) {
 	const tried = 16
 	var claims []*resourcev1.ResourceClaim

@@ -48,9 +48,9 @@ const (
 	mostAdded  = 64 // nodes
 )
 
-// suggestChanges lists the changes, smallest first. Sizes count added nodes and pods dropped from
-// minCount, and at equal sizes pods precede nodes. placed counts the pods already on nodes; a group
-// with such pods keeps its minCount.
+// suggestChanges lists the changes, smallest first. The size of a change is the number of added
+// nodes, or of pods dropped from minCount; at equal sizes, dropping pods precedes adding nodes.
+// placed counts the pods already on nodes; a group with such pods keeps its minCount.
 func (s *groupSearch) suggestChanges(placed int) (list []GroupSuggestion) {
 	if n := s.mostAtOnce(placed); n > 0 {
 		list = append(list, GroupSuggestion{Kind: "LowerMinCount", MinCount: n,
@@ -75,9 +75,9 @@ func (s *groupSearch) suggestChanges(placed int) (list []GroupSuggestion) {
 	return list
 }
 
-// mostAtOnce returns the highest minCount below the gang's own that would place it; 0 if none does,
-// or if the gang keeps its minCount. If pods differ, more of them may fit than in the first order,
-// so it searches upwards from the current number of fitting pods.
+// mostAtOnce returns the highest minCount below the gang's own at which the gang would be placed.
+// It returns 0 if there is none, or if the gang keeps its minCount. If pods differ, more of them
+// may fit than in the first order, so it searches upwards from the current number of fitting pods.
 func (s *groupSearch) mostAtOnce(placed int) int {
 	if s.g.MinCount() == 0 || placed > 0 || s.now.Fit == 0 {
 		return 0
@@ -113,7 +113,7 @@ func (s *groupSearch) changeSize(of GroupSuggestion) int {
 }
 
 // groupFits reports whether the group would be placed with more nodes and another spec (nil: its
-// own). It returns false once the allowance is used up, so that the search ends soon.
+// current spec). It returns false once the allowance is used up, so that the search ends soon.
 func (s *groupSearch) groupFits(more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) bool {
 	if s.w.Err() != nil {
 		return false

@@ -21,8 +21,8 @@ import (
 )
 
 // explainPending explains why the pod is pending and finds helpful changes. Each step depends on
-// the previous one: the evaluation of all nodes, then preemption on the rejecting nodes, then
-// terminating pods about to make room, and only if none of these helps a search for changes.
+// the previous one: it evaluates all nodes, tries preemption on the rejecting nodes, and considers
+// terminating pods about to make room. Only if none of these helps, it searches for changes.
 func (e *explainer) explainPending(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Pending
@@ -68,7 +68,8 @@ func (e *explainer) explainPending(profile *plugins.Profile) error {
 	if gate == "" && !out.Preemption.Helps {
 		out.Leaving = e.afterLeaving(waiting)
 	}
-	// Whatever lets a single pod run does not place its gang, so the gang precedes the search.
+	// A change that lets a single pod run does not place its gang, so look for a gang before the
+	// search.
 	e.findGang()
 	e.suggestChanges(profile, object, waiting)
 	out.Summary = e.pendingSummary(gate)
@@ -155,8 +156,8 @@ func (e *explainer) adviseGroup(now *decision.GroupTrial) {
 }
 
 // findGang finds the gang that must be placed as a whole with the pod. Terminating pods count as
-// help only if the gang fits without them. A gang scheduled once no longer counts as a gang:
-// replacements of its pods are placed one by one.
+// help only if the gang fits once they have left. A gang that was scheduled once no longer counts
+// as a gang, because replacements of its pods are placed one by one.
 func (e *explainer) findGang() {
 	g := e.w.Group(e.object.Namespace, groups.NameOf(e.object))
 	if g == nil || g.MinCount() < 2 || g.Scheduled() {
@@ -171,7 +172,7 @@ func (e *explainer) findGang() {
 	}
 }
 
-// gangLine describes the state of the pod's gang, which decides about the pod. Another command
+// gangLine describes the state of the pod's gang, which determines the pod's state. Another command
 // explains the gang in full.
 func (e *explainer) gangLine() string {
 	g, now := e.gang.g, e.gang.now
@@ -261,8 +262,8 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 	e.out.Withheld = s.withheld
 }
 
-// pendingSummary summarizes why no node can take the pod, followed by the most important fact to
-// know next: the awaited event, or the smallest change.
+// pendingSummary summarizes why no node can take the pod, followed by the most important next fact:
+// the awaited event, or the smallest change.
 func (e *explainer) pendingSummary(gate string) string {
 	out := e.out
 	text := fmt.Sprintf("None of %d nodes can take the pod", out.Nodes)
@@ -364,8 +365,8 @@ func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod
 	return found.Text()
 }
 
-// reportQueue reports the pod's place in the queue, and the events that can help it. The queue is
-// this world's: for a pod of a live cluster it is an estimate, because back-off is unknown.
+// reportQueue reports the pod's place in the queue, and the events that can help it. It uses this
+// world's queue, which is an estimate for a pod of a live cluster, because back-off is unknown.
 func (e *explainer) reportQueue(profile *plugins.Profile, evaluation *decide.Evaluation) {
 	q := &Queue{}
 	pods := e.w.Queue()

@@ -100,7 +100,7 @@ func OfSeveral(w *simulate.World, of string, found []simulate.Found,
 	return s, nil
 }
 
-// CountMissing compares the pods with the number required by the workload, since nonexistent pods
+// CountMissing sets Wanted and Missing from the workload's required pods, since nonexistent pods
 // are missing from any list.
 func (s *Several) CountMissing(w *simulate.World, namespace string) error {
 	short, err := w.ShortfallOf(s.Of, namespace)

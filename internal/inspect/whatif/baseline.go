@@ -12,7 +12,7 @@ import (
 )
 
 // baseline records the events of the same period without the operations. A nil baseline represents
-// an uneventful cluster; all methods accept it. Matching consumes the baseline: each of its
+// an uneventful cluster; all methods accept it. Matching consumes the baseline, so that each of its
 // departures matches at most one departure of the forecast.
 type baseline struct {
 	// left has the times of departures, by identity. Several replacements of one workload can share
@@ -20,18 +20,18 @@ type baseline struct {
 	left map[departure][]simulate.Seconds
 	// first is the first departure of each pod present at the beginning, by its name.
 	first map[simulate.Name]*simulate.Departure
-	// due has the evictions still pending at the end; late counts them by controller, node and
-	// taint.
+	// due has the evictions still pending at the end. late counts these evictions by controller,
+	// node and taint.
 	due  map[departure]bool
 	late map[departure]int
-	// pending has the pods without a node both at the beginning and at the end; homeless counts the
-	// remaining pods without a node at the end, by controller.
+	// pending has the pods without a node both at the beginning and at the end. homeless counts the
+	// other pods without a node at the end, by controller.
 	pending  map[simulate.Name]bool
 	homeless map[rules.Owner]int
 	placed   map[simulate.Name]bool
 
-	// outlook lists the evictions pending at the end, order the departures in order of time, and
-	// full is the utilisation at the end.
+	// outlook lists the evictions pending at the end, order lists the departures in order of time,
+	// and full is the utilisation at the end.
 	outlook []simulate.Eviction
 	order   []*simulate.Departure
 	full    *Utilisation
@@ -71,7 +71,7 @@ func lateOf(w *simulate.World, e *simulate.Eviction) departure {
 }
 
 // laterEvictions returns the pending evictions caused only by the operations. It matches pods
-// present in both worlds by name, and then the remaining ones by controller, node and taint.
+// present in both worlds by name, and the remaining pods by controller, node and taint.
 func (b *baseline) laterEvictions(w *simulate.World) (list []simulate.Eviction) {
 	if b == nil {
 		return w.Outlook()

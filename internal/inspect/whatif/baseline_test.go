@@ -51,7 +51,8 @@ func cordon(node string) whatif.Step {
 	return whatif.Step{Words: "cordon " + node, Operation: &simulate.Operation{Cordon: &simulate.Nodes{Node: node}}}
 }
 
-// A cordon evicts no pods, even when a silent node is about to lose its own.
+// TestWhatHappensAnywayIsNotPutDownToTheOperation verifies that evictions from a silent node are
+// not attributed to a cordon.
 func TestWhatHappensAnywayIsNotPutDownToTheOperation(t *testing.T) {
 	f := forecast(t, silent("8", 3, 1, 1), cordon("node-1"))
 	if len(f.Leaving) != 0 || len(f.Anyway) != 3 || f.Holds("evicted") || f.Holds("pending") || f.Holds("pdb") {
@@ -62,7 +63,8 @@ func TestWhatHappensAnywayIsNotPutDownToTheOperation(t *testing.T) {
 	}
 }
 
-// The pods of the silent node would have found a node without the cordon.
+// TestPodsThatFindNoPlaceBecauseOfTheOperation verifies that the forecast attributes the pending
+// pods of the silent node to the cordon, because they would have found a node without it.
 func TestPodsThatFindNoPlaceBecauseOfTheOperation(t *testing.T) {
 	f := forecast(t, silent("4", 3, 1), cordon("node-1"))
 	if !f.Holds("pending") || len(f.Leaving) != 0 {
@@ -74,8 +76,8 @@ func TestPodsThatFindNoPlaceBecauseOfTheOperation(t *testing.T) {
 	}
 }
 
-// A drain of the silent node evicts pods immediately that would leave later, and the forecast
-// reports their later departure.
+// TestSoonerThanAnyway verifies that the forecast of a drain of the silent node reports both the
+// immediate eviction of pods and their later departure without the drain.
 func TestSoonerThanAnyway(t *testing.T) {
 	f := forecast(t, silent("8", 3, 1), whatif.Step{Operation: &simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-0"}}}})
 	if len(f.Leaving) != 3 || len(f.Anyway) != 0 || !f.Holds("evicted") {
@@ -86,7 +88,7 @@ func TestSoonerThanAnyway(t *testing.T) {
 	}
 }
 
-// The forecast reports pods that stay because of the operation.
+// TestSparedPods verifies that the forecast reports pods that stay because of the operation.
 func TestSparedPods(t *testing.T) {
 	objects := silent("8", 3, 1)
 	for _, o := range objects {
@@ -110,7 +112,8 @@ func untaint(key string) whatif.Step {
 	return whatif.Step{Operation: &simulate.Operation{Untaint: &simulate.Tainting{Nodes: simulate.Nodes{Node: "node-0"}, Taints: []string{key}}}}
 }
 
-// Node health restores the taint of a silent node, so removing the taint only delays the evictions.
+// TestATaintOfANodesStateComesBack verifies that removing the taint of a silent node only delays
+// the evictions, because node health restores it.
 func TestATaintOfANodesStateComesBack(t *testing.T) {
 	f := forecast(t, silent("8", 3, 1), untaint(v1.TaintNodeUnreachable))
 	if len(f.Spared) != 0 || len(f.Leaving) != 0 || len(f.Anyway) != 3 {
@@ -150,8 +153,8 @@ func TestTerminatingPodsAreNotMadeAgain(t *testing.T) {
 	}
 }
 
-// On a responsive node, a terminating pod ends after its grace period, with and without the
-// operation.
+// TestTerminatingPodsEnd verifies that on a responsive node a terminating pod ends after its grace
+// period, with and without the operation.
 func TestTerminatingPodsEnd(t *testing.T) {
 	objects := silent("8", 0, 2, 1)
 	terminating(objects, "node-1")
@@ -177,7 +180,8 @@ func TestARefusedDrainIsTheHeadline(t *testing.T) {
 	}
 }
 
-// An empty node, silent for a long time, causes no events.
+// TestNothingHappensOnANodeThatHasBeenEmptied verifies that an empty node, silent for a long time,
+// causes no events.
 func TestNothingHappensOnANodeThatHasBeenEmptied(t *testing.T) {
 	f := forecast(t, silent("8", 0, 1, 1), cordon("node-1"))
 	if f.For != 0 || !f.Settled || f.Utilisation.Without != nil {
@@ -185,8 +189,9 @@ func TestNothingHappensOnANodeThatHasBeenEmptied(t *testing.T) {
 	}
 }
 
-// A node that has just fallen silent is not tainted yet. Node health will taint it, so its pods
-// leave and the scheduler avoids it, with and without the operation.
+// TestANodeThatIsAboutToBeUnreachable verifies that the pods of a node that has just fallen silent
+// leave, and that the scheduler avoids it, with and without the operation, although it is not
+// tainted yet.
 func TestANodeThatIsAboutToBeUnreachable(t *testing.T) {
 	objects := town("8", 2, 1, 1)
 	for i, o := range objects {

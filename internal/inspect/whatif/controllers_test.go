@@ -23,8 +23,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// When the operations free a quota, controllers, retrying all along, create the pods refused by it
-// so far. Pods refused for another reason, such as a webhook, are not created.
+// TestAQuotaThatIsFreedLetsMissingPodsBeMade verifies that controllers, which keep retrying, create
+// the pods refused by a quota once the operations free it. Pods refused for another reason, such as
+// a webhook, are not created.
 func TestAQuotaThatIsFreedLetsMissingPodsBeMade(t *testing.T) {
 	for _, c := range []struct {
 		says string // the ReplicaSet's reason for not creating the third pod
@@ -64,8 +65,9 @@ func TestAQuotaThatIsFreedLetsMissingPodsBeMade(t *testing.T) {
 	}
 }
 
-// A StatefulSet does not recreate a pod while another is pending. The missing pod is as homeless as
-// the pending one, but not among the pending pods because it does not exist.
+// TestAPodThatWaitsForAnotherIsPending verifies the report on a pod that a StatefulSet does not
+// recreate while another one is pending: it is not among the pending pods because it does not
+// exist.
 func TestAPodThatWaitsForAnotherIsPending(t *testing.T) {
 	objects := town("8", 0, 2)
 	set := &appsv1.StatefulSet{
@@ -90,9 +92,9 @@ func TestAPodThatWaitsForAnotherIsPending(t *testing.T) {
 	}
 }
 
-// An added taint counts from the operation, although the node's list of taints was written before,
-// for example by a cordon. An existing taint counts from that write, unless the node's note has its
-// own time.
+// TestANewTaintCountsFromItsOperation verifies that an added taint counts from the operation,
+// although the node's list of taints was written before, for example by a cordon. An existing taint
+// counts from that write, unless it has a time.
 func TestANewTaintCountsFromItsOperation(t *testing.T) {
 	const ago, longAgo = 100 * time.Second, 250 * time.Second
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -137,7 +139,8 @@ func TestANewTaintCountsFromItsOperation(t *testing.T) {
 	}
 }
 
-// A forecast includes a Job's back-off, even if it ends earlier.
+// TestAForecastWaitsForTheBackOffOfAJob verifies that a forecast includes a Job's back-off, even if
+// all other events end earlier.
 func TestAForecastWaitsForTheBackOffOfAJob(t *testing.T) {
 	objects := append(town("8", 0, 0), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "job", ResourceVersion: "1"}})
 	p := town("8", 1)[1].(*v1.Pod)

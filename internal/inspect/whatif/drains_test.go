@@ -49,7 +49,7 @@ func TestDrainsAgree(t *testing.T) {
 				t.Fatalf("seed %d, %+v: %s: planned %q, kubectl %q", seed, flags, name, planned[name], fate)
 			}
 		}
-		// With budgets, the order of departures differs, and thereby the failures of the Job.
+		// Budgets change the order of departures, and thus which departures make the Job fail.
 		for name, want := range becomes {
 			if refusedAny(planned) || heldAny(planned) || heldAny(foreseen) {
 				break
@@ -100,8 +100,8 @@ func refusedAny(fates map[string]string) bool {
 	return false
 }
 
-// agrees compares two fates of a pod. The order of evictions determines which pods use up a budget;
-// what-if reports pods never released by their budget as held.
+// agrees compares two fates of a pod. The order of evictions determines which pods use up a budget,
+// and what-if reports pods never released by their budget as held.
 func agrees(foreseen, planned string) bool {
 	switch {
 	case strings.HasPrefix(planned, "never: "):
@@ -259,7 +259,8 @@ func kubectlDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[s
 	return fates
 }
 
-// drawCluster draws three nodes, pods with all kinds of owners, budgets, and kubectl's flags.
+// drawCluster generates three nodes, pods with all kinds of owners, budgets, and kubectl's flags at
+// random.
 func drawCluster(r *rand.Rand) (objects []metav1.Object, flags drainFlags) {
 	named := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(asOf.Add(-time.Hour))}

@@ -13,7 +13,7 @@ import (
 func (f *Forecast) addEvictions(list []simulate.Evicted) (held []simulate.Blocked) {
 	f.Evictions = append(f.Evictions, list...)
 	for _, e := range list {
-		// A refused eviction holds a pod back as much as a waiting drain.
+		// A refused eviction counts like a pod held in a drain.
 		if e.Refused != "" {
 			held = append(held, simulate.Blocked{Namespace: e.Namespace, Name: e.Name, Node: e.Node, Budget: e.Budget, Message: e.Refused})
 		}
@@ -33,8 +33,8 @@ func (f *Forecast) findRoom() {
 		came[p.Node] = append(came[p.Node], p.Namespace+"/"+p.Name)
 	}
 	for i := range f.Evictions {
-		// It is impossible to attribute arrivals to one of several evicted pods, so list all of
-		// them.
+		// Arrivals cannot be attributed to one of several evicted pods, so list all arrivals for
+		// each.
 		if e := &f.Evictions[i]; e.Refused == "" {
 			e.Room = came[e.Node]
 		}

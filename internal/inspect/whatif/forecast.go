@@ -25,8 +25,8 @@ type Forecast struct {
 	Source     simulate.Source `json:"source"`
 	Operations []string        `json:"operations"`
 	// Leaving lists the pods that leave their nodes because of the operations, in order of time.
-	// Anyway lists the pods that leave regardless, and Spared the pods that leave only without the
-	// operations.
+	// Anyway lists the pods that leave regardless, and Spared lists the pods that leave only
+	// without the operations.
 	Leaving []Leaving `json:"leaving"`
 	Anyway  []Leaving `json:"anyway,omitempty"`
 	Spared  []Leaving `json:"spared,omitempty"`
@@ -35,8 +35,8 @@ type Forecast struct {
 	// Placed lists the new and currently pending pods that would get a node, but not the
 	// replacements of departed pods.
 	Placed []Placed `json:"placed"`
-	// Drains has the outcomes of drains, Fills the outcomes of adding pods, and Chosen the cheapest
-	// nodes to lose.
+	// Drains holds the outcomes of drains, Fills holds the outcomes of adding pods, and Chosen
+	// lists the cheapest nodes to lose.
 	Drains []Drain `json:"drains,omitempty"`
 	// Rebalances has the outcomes of rebalances.
 	Rebalances []*simulate.Moved `json:"rebalances,omitempty"`
@@ -76,16 +76,16 @@ type Leaving struct {
 	Detail string         `json:"detail,omitempty"`
 	// Controller is the pod's controller as Kind/name, or empty.
 	Controller string `json:"controller,omitempty"`
-	// Fate is Returns, Waits, Lost, Stuck, Ends, Fails or IndexFails; empty if the pod leaves after
-	// the end of the forecast. For a returning pod, Next has its next name, and its node or the
-	// reason for lacking one. If its Job, or its index of the Job, fails because of it, Reason has
-	// the cause. The StatefulSet recreates a waiting pod after the preceding ones are ready,
-	// the Job after its back-off.
+	// Fate is Returns, Waits, Lost, Stuck, Ends, Fails or IndexFails. It is empty if the pod leaves
+	// after the end of the forecast. For a returning pod, Next has the replacement's name, and its
+	// node or the reason it has none. If the departure fails the pod's Job or its index of the Job,
+	// Reason has the cause. A waiting pod is recreated by its StatefulSet after the preceding pods
+	// are ready, or by its Job after a back-off.
 	Fate   simulate.Fate `json:"fate"`
 	Reason string        `json:"reason,omitempty"`
-	// Again is set if the pod replaced an evicted pod, on a node it may not stay on either, and the
-	// evicted pod is not listed. Otherwise the listed evicted pod has Every, the interval at which
-	// its replacements leave, and they are omitted.
+	// Again is set if the pod replaced an evicted pod on a node where it may not stay either, and
+	// the evicted pod is not listed. If the evicted pod is listed, its replacements are omitted,
+	// and its Every is the interval at which they leave.
 	Again bool             `json:"again,omitempty"`
 	Every simulate.Seconds `json:"every,omitempty"`
 	Next  *Next            `json:"next,omitempty"`
@@ -128,7 +128,8 @@ type Placed struct {
 	Name      string           `json:"name"`
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
-	// Before is set if the pod is pending now, Anyway if it is also placed without the operations.
+	// Before is set if the pod is pending now. Anyway is set if it is also placed without the
+	// operations.
 	Before bool `json:"before,omitempty"`
 	Anyway bool `json:"anyway,omitempty"`
 }
@@ -141,7 +142,7 @@ type Drain struct {
 	Ignored []simulate.Blocked `json:"ignored,omitempty"`
 	// Terminating lists pods that were already being deleted: kubectl waits for their end.
 	Terminating []simulate.Blocked `json:"terminating,omitempty"`
-	// Blocked lists pods held by a budget to the end, Waited pods held for a while.
+	// Blocked lists pods held by a budget to the end, and Waited lists pods held for a while.
 	Blocked []simulate.Blocked `json:"blocked,omitempty"`
 	Waited  []simulate.Blocked `json:"waited,omitempty"`
 }
@@ -168,7 +169,7 @@ type Utilisation struct {
 	Memory  Amount `json:"memory"` // in bytes
 }
 
-// Amount is the requested amount of a resource.
+// Amount is the requested amount of a resource, and the allocatable amount.
 type Amount struct {
 	Requested   int64   `json:"requested"`
 	Allocatable int64   `json:"allocatable"`
@@ -178,7 +179,7 @@ type Amount struct {
 // Conditions lists the conditions accepted by --fail-on.
 var Conditions = []string{"pending", "evicted", "pdb", "refused"}
 
-// CostOf parses the condition cost=MOST, which holds if new nodes cost more than that a month, in
+// CostOf parses the condition cost=MOST, which holds if new nodes cost more than MOST a month, in
 // the unit of the catalog's prices. A negative or missing number is an error.
 func CostOf(condition string) (most float64, err error) {
 	text, ok := strings.CutPrefix(condition, "cost=")
@@ -200,8 +201,8 @@ func (f *Forecast) Refused() (list []simulate.Blocked) {
 }
 
 // Holds reports whether a condition became true because of the operations. It accepts Conditions
-// and cost=MOST, and returns false for any other. Pods removed by a rollout or a scaling were meant
-// to leave, and do not count as evicted.
+// and cost=MOST, and returns false for any other condition. Pods removed by a rollout or a scaling
+// are meant to leave, and do not count as evicted.
 func (f *Forecast) Holds(condition string) bool {
 	switch condition {
 	case "pending":

@@ -76,8 +76,8 @@ func (p printer) printForecast(f *Forecast) {
 	}
 }
 
-// printRefused prints the pods that keep drains from starting. It precedes the rest, because it
-// makes the rest moot.
+// printRefused prints the pods that keep drains from starting. It comes first, because it makes the
+// other parts irrelevant.
 func (p printer) printRefused(list []simulate.Blocked) {
 	if len(list) == 0 {
 		return
@@ -178,7 +178,7 @@ func (p printer) printPlaced(list []Placed) {
 		if i == most && !p.wide {
 			break
 		}
-		// Replacements are not listed here, so a pod was pending or is new.
+		// Replacements are not listed here, so the pod was either pending or is new.
 		note := "new"
 		if placed.Before {
 			note = "was pending"
@@ -267,7 +267,8 @@ func (p printer) printChosen(list []simulate.Cost) {
 	if len(list) == 0 {
 		return
 	}
-	// In order of the costs' importance, except for the number of pods, first for readability.
+	// The columns are in order of the costs' importance, except that the number of pods is first
+	// for readability.
 	rows := [][]string{{"CHEAPEST TO LOSE", "PODS TO MOVE", "LOST", "HELD BY BUDGETS", "PENDING", "SUM OF PRIORITIES"}}
 	for _, c := range list {
 		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked),

@@ -21,8 +21,8 @@ func moving(goals ...string) whatif.Step {
 	return whatif.Step{Words: "rebalance", Operation: &simulate.Operation{Rebalance: &simulate.Rebalance{Goals: goals, Namespace: "default"}}}
 }
 
-// Pods leave a node with an untolerated taint, one move at a time: a budget of one is not violated,
-// and every successor lands on its predicted node.
+// TestARebalanceIsForecast verifies that pods leave a node with an untolerated taint one move at a
+// time, that a budget of one is not violated, and that every successor lands on its predicted node.
 func TestARebalanceIsForecast(t *testing.T) {
 	objects := town("8", 3, 1)
 	objects[0].(*v1.Node).Spec.Taints = []v1.Taint{{Key: "old", Effect: v1.TaintEffectNoSchedule}}
@@ -48,8 +48,8 @@ func TestARebalanceIsForecast(t *testing.T) {
 	}
 }
 
-// An emptied node keeps its taint; a node that cannot be emptied is restored, and the forecast
-// gives the reason.
+// TestAForecastOfConsolidation verifies that an emptied node keeps its taint, and that a node that
+// cannot be emptied is restored, with the reason in the forecast.
 func TestAForecastOfConsolidation(t *testing.T) {
 	f := forecast(t, town("8", 1, 4, 4), moving("consolidate=1"))
 	if m := f.Rebalances[0]; m.Moves != 1 || !slices.Equal(m.Empties, []string{"node-0"}) || m.Stopped != "" {
@@ -65,7 +65,8 @@ func TestAForecastOfConsolidation(t *testing.T) {
 	}
 }
 
-// A node removed while it is emptied is not listed as a remaining empty node.
+// TestAForecastDoesNotListANodeThatIsRemovedAsEmptied verifies that a node removed while it is
+// being emptied is not listed as a remaining empty node.
 func TestAForecastDoesNotListANodeThatIsRemovedAsEmptied(t *testing.T) {
 	lost := whatif.Step{Operation: &simulate.Operation{RemoveNode: &simulate.Nodes{Node: "node-0"}}}
 	f := forecast(t, town("8", 1, 4, 4), moving("consolidate=1"), lost)
@@ -74,7 +75,8 @@ func TestAForecastDoesNotListANodeThatIsRemovedAsEmptied(t *testing.T) {
 	}
 }
 
-// If other pods take the room in the meantime, a new plan is made.
+// TestAForecastFollowsWhatElseHappens verifies that a new plan is made if other pods take the room
+// in the meantime.
 func TestAForecastFollowsWhatElseHappens(t *testing.T) {
 	objects := town("8", 3, 1, 1)
 	objects[0].(*v1.Node).Spec.Taints = []v1.Taint{{Key: "old", Effect: v1.TaintEffectNoSchedule}}

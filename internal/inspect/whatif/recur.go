@@ -16,9 +16,10 @@ type returning struct {
 	last simulate.Seconds // time of the last departure of the pod or of its replacements
 }
 
-// foldRecurring lists a pod that repeatedly returns to a node it may not stay on only once, with
-// the duration of each stay. later lists the pending evictions; rest omits those of returned pods.
-// Neither list is modified. For example, a pod that tolerates its node's taint for 300s:
+// foldRecurring lists a pod only once if it repeatedly returns to a node it may not stay on, with
+// the duration of each stay. later lists the pending evictions; rest omits the evictions of
+// returned pods. Neither list is modified. For example, a pod that tolerates its node's taint for
+// 300s:
 //
 //	web-1 leaves after 300s, comes back as web-2
 //	web-2 leaves after 600s, comes back as web-3    -> one line: web-1, every 300s
@@ -57,8 +58,8 @@ func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, r
 	return once, rest
 }
 
-// atOnce is the world's time to evict a pod that may not stay at all: controllers need some time.
-// It is the second simulated by package simulate.
+// atOnce is the delay until a pod that may not stay at all is evicted: the second that package
+// simulate allows controllers to react.
 const atOnce = simulate.Seconds(time.Second)
 
 // recursText describes the interval at which a pod leaves a node it may not stay on, or returns "".

@@ -36,28 +36,29 @@ type Step struct {
 
 // Options limit the forecast. The zero value advances until the cluster is quiet, within limits.
 type Options struct {
-	// For is the time to advance; 0 means until no more events are pending, but no longer than a
-	// day, or an hour while only node health is still active.
+	// For is the time to advance. 0 means until no more events are pending, but at most a day, or
+	// an hour while only node health is still active.
 	For    time.Duration
 	Source simulate.Source
 	// Progress, if set, receives the progress of the forecast: first with the operations, and then,
-	// if the baseline is eventful, without them. until is the end; 0 means the end of all events.
+	// if the baseline is eventful, without them. until is the end of the forecast; 0 means the end
+	// of all events.
 	Progress func(elapsed, until time.Duration, without bool)
 	// Planning, if set, receives the progress of a plan of nodes.
 	Planning func(words string)
 }
 
-// longest is the default horizon of a forecast, because a cluster may never settle. Node health may
-// take a day to taint the unready nodes of a large cluster; a forecast waits for that only for
-// patience.
+// longest is the default horizon of a forecast, because a cluster may never settle. patience is the
+// horizon while only node health is active, which may take a day to taint the unready nodes of a
+// large cluster.
 const (
 	longest  = 24 * time.Hour
 	patience = time.Hour
 )
 
-// Run applies the steps to the world and returns their outcome, compared with the same period
-// without them, so that events that happen anyway are listed separately. For the same reason it
-// tries pending pods first. It consumes the world.
+// Run applies the steps to the world and returns their outcome. It compares the outcome with the
+// same period without the steps, so that events that happen anyway are listed separately. For the
+// same reason it tries pending pods first. It consumes the world.
 //
 //	world    settle -> steps -> time passes ------> outcome
 //	twin     settle ----------> the same time ----> baseline
@@ -164,12 +165,12 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			}
 		}
 	}
-	// Without a given time, it is the duration of the events.
+	// Without a given time, use the duration of the events.
 	f.For = simulate.Seconds(cmp.Or(o.For, lasted))
 	if o.For == 0 && !f.Settled {
 		f.Notes = append(f.Notes, fmt.Sprintf("the forecast ends after %s, when things still happen: --for looks further", textOf(f.For)))
 	}
-	// Last, because both worlds must advance by the same time, known only now.
+	// Do this last, because both worlds must advance by the same time, which is only known now.
 	var base *baseline
 	if without != nil {
 		before, placed, until := len(without.Departures()), len(without.Pods()), max(lasted, o.For)
@@ -186,7 +187,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	f.compareWith(w, base, departed, drains, held)
 	f.listOutcome(w, base, waited, decided)
 	f.findRoom()
-	// After all users of the single departures.
+	// Fold only now, after all code that uses the single departures.
 	f.Leaving, f.Later = foldRecurring(f.Leaving, f.Later)
 	f.Anyway, _ = foldRecurring(f.Anyway, w.Outlook())
 	f.Utilisation.After = utilisationOf(w)

@@ -63,7 +63,8 @@ func forecast(t testing.TB, objects []metav1.Object, steps ...whatif.Step) *what
 	return f
 }
 
-// The chosen nodes have the fewest pods to move, unless these pods fit nowhere else.
+// TestTheCheapestNodesAreChosen verifies that the nodes with the fewest pods to move are chosen,
+// unless these pods fit nowhere else.
 func TestTheCheapestNodesAreChosen(t *testing.T) {
 	choose := func(cpu string, count int, pods ...int) (names []string) {
 		f := forecast(t, town(cpu, pods...), whatif.Step{Choose: count, Drain: &simulate.Drain{}})
@@ -80,7 +81,8 @@ func TestTheCheapestNodesAreChosen(t *testing.T) {
 	}
 }
 
-// A selector restricts the choice to the selected nodes.
+// TestTheCheapestOfTheSelectedNodesAreChosen verifies that a selector restricts the choice to the
+// selected nodes.
 func TestTheCheapestOfTheSelectedNodesAreChosen(t *testing.T) {
 	selected := &simulate.Drain{Nodes: simulate.Nodes{Selector: "kubernetes.io/hostname in (node-0, node-2)"}}
 	f := forecast(t, town("8", 5, 1, 3, 2), whatif.Step{Choose: 1, Drain: selected})
@@ -89,8 +91,8 @@ func TestTheCheapestOfTheSelectedNodesAreChosen(t *testing.T) {
 	}
 }
 
-// Events that happen anyway are not attributed to the operation: a waiting pod that fits is placed
-// first.
+// TestWhatWaitsIsTriedFirst verifies that events that happen anyway are not attributed to the
+// operation: a waiting pod that fits is placed first.
 func TestWhatWaitsIsTriedFirst(t *testing.T) {
 	objects := town("4", 1, 1)
 	waits := objects[len(objects)-1].(*v1.Pod).DeepCopy()
@@ -101,7 +103,8 @@ func TestWhatWaitsIsTriedFirst(t *testing.T) {
 	}
 }
 
-// A pending pod that preempts another does so regardless of the operation.
+// TestVictimsOfPendingPodsLeaveAnyway verifies that preemption by a pending pod is not attributed
+// to the operation.
 func TestVictimsOfPendingPodsLeaveAnyway(t *testing.T) {
 	objects := town("1", 1, 1)
 	urgent, priority := objects[1].(*v1.Pod).DeepCopy(), int32(10)
@@ -112,8 +115,8 @@ func TestVictimsOfPendingPodsLeaveAnyway(t *testing.T) {
 	}
 }
 
-// A budget lets pods go one by one, each when its predecessor runs elsewhere; kubectl retries every
-// five seconds.
+// TestADrainWaitsForBudgets verifies that a budget lets pods leave one by one, each after its
+// predecessor runs elsewhere. kubectl retries every five seconds.
 func TestADrainWaitsForBudgets(t *testing.T) {
 	objects := town("8", 3, 0)
 	set := manifest.Assemble("test", objects)
@@ -167,8 +170,9 @@ func BenchmarkChoose(b *testing.B) {
 	}
 }
 
-// A pod pending for a long time is not in back-off, and it is tried before a controller has made
-// another pod: it gets room freed by an operation, even if it is less urgent.
+// TestPendingPodsGoBeforeReplacements verifies that a pod pending for a long time gets the room
+// freed by an operation, even if it has a lower priority: it is not in back-off, and is tried
+// before a controller has created another pod.
 func TestPendingPodsGoBeforeReplacements(t *testing.T) {
 	never := v1.PreemptNever
 	for _, priority := range []int32{10, -10} {
@@ -182,8 +186,8 @@ func TestPendingPodsGoBeforeReplacements(t *testing.T) {
 	}
 }
 
-// A pod that leaves and returns pending under the same name is listed once, next to a pod with that
-// name in another namespace.
+// TestNamesOfForecast verifies that a pod is listed once if it leaves and returns pending under the
+// same name, in addition to a pod with that name in another namespace.
 func TestNamesOfForecast(t *testing.T) {
 	f := &whatif.Forecast{
 		Leaving: []whatif.Leaving{{Namespace: "a", Name: "db-0"}},
@@ -211,8 +215,9 @@ func TestAForecastInWhichNobodyLeavesHasAListOfThem(t *testing.T) {
 	}
 }
 
-// A pod that tolerates a taint for 30 s and returns to it leaves again every 30 s. It is listed
-// once, regardless of the horizon, and a later departure of another pod does not hide the interval.
+// TestAPodThatReturnsIsListedOnce verifies that a pod that tolerates a taint for 30 s and returns
+// to it, and so leaves every 30 s, is listed once, regardless of the horizon, and that a later
+// departure of another pod does not hide the interval.
 func TestAPodThatReturnsIsListedOnce(t *testing.T) {
 	objects, seconds := town("1", 1), int64(30)
 	first := objects[1].(*v1.Pod)
@@ -250,8 +255,8 @@ func TestAPodThatReturnsIsListedOnce(t *testing.T) {
 	}
 }
 
-// Under pressure, the pod with the highest usage above its request leaves with the kubelet's
-// message. It returns after the taint's removal.
+// TestPressureEvictsAsTheKubelet verifies that under pressure the pod with the highest usage above
+// its request leaves with the kubelet's message, and returns after the taint's removal.
 func TestPressureEvictsAsTheKubelet(t *testing.T) {
 	for _, memory := range []string{"1Gi", "50Mi"} {
 		press := simulate.Operation{Pressure: &simulate.Pressure{Nodes: simulate.Nodes{Node: "node-0"}, Memory: memory}}
@@ -276,8 +281,8 @@ func TestPressureEvictsAsTheKubelet(t *testing.T) {
 	}
 }
 
-// A plan of new nodes names the pods that find a node. The other parts of the forecast are printed
-// as well.
+// TestAForecastWithAPlanSaysTheRestAsWell verifies that a plan of new nodes names the pods that
+// find a node, and that the other parts of the forecast are printed as well.
 func TestAForecastWithAPlanSaysTheRestAsWell(t *testing.T) {
 	leaving := func(name string) whatif.Leaving {
 		return whatif.Leaving{Namespace: "default", Name: name, Node: "node-1"}

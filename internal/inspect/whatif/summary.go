@@ -161,7 +161,7 @@ func (l *Leaving) fateText() string {
 	return "to " + l.Next.Node + " as " + l.Next.Name + l.backoffText()
 }
 
-// ofJob reports whether a Job made the pod.
+// ofJob reports whether a Job created the pod.
 func (l *Leaving) ofJob() bool { return strings.HasPrefix(l.Controller, "Job/") }
 
 // backoffText returns the creation time of a replacement delayed by its Job's back-off, or "".
