@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Existing pods are charged to a quota before their controller creates new ones, regardless of
-// their order in the input.
+// TestExistingPodsAreChargedFirst verifies that existing pods are charged to a quota before their
+// controller creates new ones, regardless of their order in the input.
 func TestExistingPodsAreChargedFirst(t *testing.T) {
 	for _, kind := range []string{"ReplicaSet", "ReplicationController"} {
 		api, selector := "apps/v1", "{matchLabels: {app: a}}"

@@ -129,8 +129,9 @@ func manifestOf(nodes, cpu string) string {
 
 const onNode1 = "nodeSelector: {kubernetes.io/hostname: node-1}"
 
-// Fields defaulted by the API server and a different spelling of a quantity are no changes. A
-// manifest without a replica count leaves the count to an autoscaler or another manager.
+// TestTheSameManifestAppliedAgainChangesNothing verifies that fields defaulted by the API server,
+// and another spelling of a quantity, do not count as changes. A manifest without a replica count
+// leaves the count to an autoscaler or another manager.
 func TestTheSameManifestAppliedAgainChangesNothing(t *testing.T) {
 	w := opened(t, twoNodes+storedDeployment)
 	before := names(w, "web-")
@@ -269,15 +270,16 @@ func TestAStatefulSetDoesNotMakeAgainWhatItWasScaledDownBy(t *testing.T) {
 	}
 }
 
-// An ended pod keeps neither its ordinal nor its node. Its controller recreates it on deletion; a
-// StatefulSet does so unprompted.
+// TestPodsThatHaveEndedAreMadeAgain verifies that an ended pod keeps neither its ordinal nor its
+// node. Its controller recreates it when it is deleted; a StatefulSet recreates it even without a
+// deletion.
 func TestPodsThatHaveEndedAreMadeAgain(t *testing.T) {
 	const failed = "status: {phase: Failed}\n"
 	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, "")+db(1, "")+failed+db(2, ""))
 	if f, _ := w.Find("default", "db-1"); f.Pod == nil || f.Object.UID == "p1" {
 		t.Errorf("db-1 as its manifest has it: %+v", f.Object.Status)
 	}
-	// The cluster's state before the controller has acted.
+	// This is the cluster's state before the controller has acted.
 	set := read(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, "")+db(1, "")+failed+db(2, "")+`---
 apiVersion: v1
 kind: Pod
@@ -398,8 +400,9 @@ spec: {replicas: N, selector: SELECTOR, template: {metadata: {labels: {app: web}
 	}
 }
 
-// kubectl apply preserves fields absent from the manifest: taints set by other managers, a cordon.
-// It cannot change status, and the result notes that.
+// TestAnAppliedNodeKeepsWhatIsNotNamed verifies that kubectl apply preserves fields absent from the
+// manifest, such as taints set by other managers or a cordon. It cannot change the status, which
+// the result notes.
 func TestAnAppliedNodeKeepsWhatIsNotNamed(t *testing.T) {
 	const node = `
 apiVersion: v1

@@ -119,8 +119,9 @@ status: {phase: Succeeded}
 	allowed(1)
 }
 
-// A single pod of a scaleless controller may be the only cause of a budget's failed sync. Once it
-// leaves, the remaining pods are counted; unready pods stay unready.
+// TestABudgetIsCountedWhenWhatFailedItsSyncHasLeft verifies that a budget's remaining pods are
+// counted once the only pod that failed its sync, because of a controller without a scale, has
+// left. Unready pods stay unready.
 func TestABudgetIsCountedWhenWhatFailedItsSyncHasLeft(t *testing.T) {
 	const pod = `
 ---

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// leased is a cluster of ready nodes with the given ages of their Leases, and a pod on each; the
+// leased is a cluster of ready nodes with the given ages of their Leases, and a pod on each. The
 // first node has had an unreachable taint for a minute.
 func leased(t *testing.T, ago ...time.Duration) string {
 	t.Helper()

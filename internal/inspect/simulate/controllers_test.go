@@ -99,7 +99,8 @@ spec:
 	}
 }
 
-// A strategy that retains pods of the old template retains them only until they are deleted.
+// TestDeletedPodsComeBackFromTheNewTemplate verifies that a strategy that keeps pods of the old
+// template keeps them only until they are deleted.
 func TestDeletedPodsComeBackFromTheNewTemplate(t *testing.T) {
 	const workload = `
 apiVersion: apps/v1
@@ -230,7 +231,8 @@ spec:
 	}
 }
 
-// A DaemonSet rolled out while a node repels its pods gets its new pod on that node afterwards.
+// TestADaemonSetsGapIsFilledFromTheNewTemplate verifies that a node that repels a DaemonSet's pods
+// during a rollout gets the new pod afterwards.
 func TestADaemonSetsGapIsFilledFromTheNewTemplate(t *testing.T) {
 	const set = `
 apiVersion: apps/v1
@@ -306,8 +308,9 @@ func TestPodsOfASilentNodeAreNotHealthy(t *testing.T) {
 	}
 }
 
-// A pod placed while time passed is running, even after node health has marked it: its budget holds
-// it on a silent node. Only pods without started containers are evicted regardless.
+// TestABudgetHoldsPodsOfASilentNode verifies that a budget holds a pod on a silent node if the pod
+// was placed while time passed, since it counts as running even after node health has marked it.
+// Only pods without started containers are evicted regardless.
 func TestABudgetHoldsPodsOfASilentNode(t *testing.T) {
 	cluster := spreadWithBudget("DoNotSchedule", 3)
 	s := run(t, cluster, simulate.Options{
@@ -409,9 +412,9 @@ spec:
 	}
 }
 
-// Scaling down removes pods in the order of the ReplicaSet controller: pods without a node, not
-// started, not ready, then by deletion cost, number of replicas on the node, ready time, and
-// restarts.
+// TestScalingDownRemovesWhatTheControllerRemoves verifies that scaling down removes pods in the
+// order of the ReplicaSet controller: pods without a node, pods not started, pods not ready, and
+// then by deletion cost, number of replicas on the node, ready time, and restarts.
 func TestScalingDownRemovesWhatTheControllerRemoves(t *testing.T) {
 	ready := func(status, since string) string {
 		return `{phase: Running, conditions: [{type: Ready, status: "` + status + `", lastTransitionTime: "` + since + `"}]`

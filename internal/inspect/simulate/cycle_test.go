@@ -70,8 +70,8 @@ func TestGatesAreTakenAwayInVirtualTime(t *testing.T) {
 	}
 }
 
-// A victim occupies its place for its grace period, and the preemptor is placed once the victim has
-// ended. A shorter grace period ends sooner.
+// TestVictimsTakeTheirGrace verifies that a victim keeps its place for its grace period, and that
+// the preemptor is placed once the victim has ended, which is sooner with a shorter grace period.
 func TestVictimsTakeTheirGrace(t *testing.T) {
 	for grace, after := range map[string]string{"45": "45s", "0": "0s"} {
 		cluster := smallCluster + podYAML("victim", "", "nodeName: n1, terminationGracePeriodSeconds: "+grace) + podYAML("urgent", "", "priorityClassName: system-node-critical") +

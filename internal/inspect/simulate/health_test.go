@@ -58,7 +58,8 @@ spec:
 	return w
 }
 
-// The cost of a forecast depends on the number of events, not on the time span.
+// TestTimeInWhichNothingHappensCostsNothing verifies that the cost of a forecast depends on the
+// number of events, not on the time span.
 func TestTimeInWhichNothingHappensCostsNothing(t *testing.T) {
 	w := silentNode(t)
 	w.Advance(24 * time.Hour)

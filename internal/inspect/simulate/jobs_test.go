@@ -69,7 +69,8 @@ func TestADeletedPendingPodIsAFailureOfItsIndex(t *testing.T) {
 	}
 }
 
-// A Job recreated under the name of a deleted one has not lost any pods yet.
+// TestAJobMadeAnewHasNoFailures verifies that a Job recreated under the name of a deleted Job has
+// no failures.
 func TestAJobMadeAnewHasNoFailures(t *testing.T) {
 	w := opened(t, twoNodes+retrier)
 	for range 2 {
@@ -236,8 +237,9 @@ spec: {nodeName: node-1, restartPolicy: RESTART, containers: [{name: c, image: i
 	}
 }
 
-// A Job makes no pod until its back-off since the last failure is over: 10 s, doubled with each
-// failure in a row up to 10 min. A Job that limits the failures of single indexes has one for each.
+// TestAJobReplacesItsPodsAfterABackOff verifies that a Job creates no pod until its back-off since
+// the last failure is over: 10 s, doubled with each consecutive failure, up to 10 min. A Job that
+// limits failures per index has a separate back-off for each index.
 func TestAJobReplacesItsPodsAfterABackOff(t *testing.T) {
 	const job = `---
 apiVersion: batch/v1

@@ -5,7 +5,8 @@ package simulate
 
 import "testing"
 
-// Generated names skip taken names: among some ten thousand pods, two would otherwise collide.
+// TestGeneratedNamesDiffer verifies that generated names skip taken names. Without this, two of
+// some ten thousand pods would have the same name.
 func TestGeneratedNamesDiffer(t *testing.T) {
 	s := &pods{named: map[Name]*pod{}}
 	for range 3 {

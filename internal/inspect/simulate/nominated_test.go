@@ -77,9 +77,9 @@ metadata: {name: small}
 spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
 `
 
-// After a failed attempt, a pod keeps its nomination while its victims are leaving, or if it may
-// not preempt: its promised room is not given away. A pod allowed to preempt that finds no victims
-// loses its nomination.
+// TestAFailedAttemptKeepsTheRoomThatWasPromised verifies that a pod keeps its nomination after a
+// failed attempt while its victims are leaving, or if it may not preempt, so that its promised room
+// is not given away. A pod that may preempt but finds no victims loses its nomination.
 func TestAFailedAttemptKeepsTheRoomThatWasPromised(t *testing.T) {
 	leaving := `deletionTimestamp: "2026-01-01T00:00:30Z", deletionGracePeriodSeconds: 30`
 	victim := `conditions: [{type: DisruptionTarget, status: "True", reason: PreemptionByScheduler}]`

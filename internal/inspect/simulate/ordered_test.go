@@ -59,8 +59,9 @@ func placesOf(w *simulate.World) (places []string) {
 	return places
 }
 
-// An OrderedReady StatefulSet creates a pod only when all pods before it are running, and removes
-// one only when all remaining pods are. A Parallel set does not wait.
+// TestAStatefulSetProceedsInOrder verifies that an OrderedReady StatefulSet creates a pod only when
+// all pods before it are running, and removes a pod only when all remaining pods are running. A
+// Parallel set does not wait.
 func TestAStatefulSetProceedsInOrder(t *testing.T) {
 	scale := func(n int) simulate.Operation {
 		return simulate.Operation{Scale: &simulate.Scale{Workload: "statefulset/db", Replicas: n}}
@@ -94,7 +95,7 @@ func TestAStatefulSetProceedsInOrder(t *testing.T) {
 			{scale(2), []string{"db-0 node-2", "db-1 "}},
 			{scale(4), []string{"db-0 node-2", "db-1 ", "db-2 ", "db-3 "}},
 		}, nil},
-		// The highest goes first; an unready one only if no lower pod is unready as well.
+		// The highest pod goes first; an unready pod goes only if no lower pod is unready as well.
 		{"OrderedReady", []step{{scale(1), []string{"db-0 node-1", "db-1 node-1", "db-2 node-2"}}}, []int{1, 2}},
 		{"OrderedReady", []step{{scale(1), []string{"db-0 node-1"}}}, []int{2}},
 		{"OrderedReady", []step{{scale(2), []string{"db-0 node-1", "db-1 node-1", "db-2 node-2"}}}, []int{0}},
@@ -127,8 +128,8 @@ spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "4"}}}]}
 	}
 }
 
-// A pod waiting for recreation by its set has a fate stating that, until it is created or the set
-// no longer wants it.
+// TestAPodWaitsForThoseBeforeIt verifies that a pod to be recreated by its set has the fate Waits
+// until it is created, or its set no longer wants it.
 func TestAPodWaitsForThoseBeforeIt(t *testing.T) {
 	fates := func(w *simulate.World) (list []simulate.Fate) {
 		for _, d := range w.Departures() {
@@ -166,8 +167,9 @@ func TestAPodNoLongerWaitsOnceItsSetIsDeleted(t *testing.T) {
 	}
 }
 
-// The StatefulSet controller waits until a pod has ended, the ReplicaSet controller does not: the
-// ReplicaSet's new pod takes the room first, regardless of priorities.
+// TestAReplicaSetReplacesItsPodsBeforeAStatefulSet verifies that the ReplicaSet's new pod takes the
+// room first, regardless of priorities, because only the StatefulSet controller waits until a pod
+// has ended.
 func TestAReplicaSetReplacesItsPodsBeforeAStatefulSet(t *testing.T) {
 	text := twoNodes + `
 apiVersion: scheduling.k8s.io/v1

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Without a node, waiting pods are no reason to run attempts; members of a group are, and so is a
-// node.
+// TestAWorldIsBarren verifies that a world without nodes is barren even with waiting pods, but not
+// with members of a group, and that a world with a node is not barren.
 func TestAWorldIsBarren(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	member := pod.DeepCopy()

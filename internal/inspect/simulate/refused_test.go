@@ -139,7 +139,7 @@ func TestApplyIsRefusedAsByTheAPIServer(t *testing.T) {
 			`StatefulSet.apps "db" is invalid: spec.serviceName: Invalid value: "other"` + immutable},
 		{"StatefulSet", "db", []string{"serviceName: db", "serviceName: db\n  podManagementPolicy: Parallel"}, `spec.podManagementPolicy: Invalid value: "Parallel"` + immutable},
 		{"StatefulSet", "db", []string{"storage: 1Gi", "storage: 2Gi"}, `spec.volumeClaimTemplates: Invalid value: `},
-		// What a server fills in is no change, nor are the fields that may change.
+		// Fields filled in by a server do not count as changes, and other fields may change.
 		{"StatefulSet", "db", []string{"serviceName: db", "serviceName: db\n  replicas: 3\n  podManagementPolicy: OrderedReady",
 			"storage: 1Gi", "storage: 1024Mi"}, ""},
 		{"Job", "once", []string{"image: i", "image: j"}, `Job.batch "once" is invalid: spec.template: Invalid value: `},
@@ -230,7 +230,8 @@ func TestPodsThatAdmissionRefuses(t *testing.T) {
 	}
 }
 
-// Where not all namespaces are known, any may exist, and manifests may create their own.
+// TestNamespacesThatManifestsCreateOrMayExist verifies that any namespace may exist if not all
+// namespaces are known, and that manifests may create their own.
 func TestNamespacesThatManifestsCreateOrMayExist(t *testing.T) {
 	const pod = "\n---\n{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: shop}, spec: {containers: [{name: c, image: i}]}}\n"
 	for _, c := range []struct {
@@ -255,8 +256,9 @@ func TestNamespacesThatManifestsCreateOrMayExist(t *testing.T) {
 	}
 }
 
-// kubectl apply removes what its last manifest had and the new one lacks; all other fields stay as
-// they are, such as those filled in by controllers.
+// TestApplyRemovesOnlyWhatItsLastManifestHad verifies that kubectl apply removes fields that the
+// last manifest had and the new one lacks, and keeps all other fields, such as fields filled in by
+// controllers.
 func TestApplyRemovesOnlyWhatItsLastManifestHad(t *testing.T) {
 	for _, c := range []struct {
 		last, version string
@@ -283,8 +285,9 @@ func TestApplyRemovesOnlyWhatItsLastManifestHad(t *testing.T) {
 	}
 }
 
-// A pod without a node takes the changes that the API permits: further tolerations and, while it is
-// gated, a narrower choice of nodes. Pods with a node and ended pods stay as they are.
+// TestPermittedChangesOfPodsTakeEffect verifies that a pod without a node takes the changes that
+// the API permits: further tolerations and, while it is gated, a narrower choice of nodes. Pods
+// with a node and ended pods stay unchanged.
 func TestPermittedChangesOfPodsTakeEffect(t *testing.T) {
 	const pods = twoNodes + `
 {apiVersion: v1, kind: Node, metadata: {name: node-3, labels: {disk: ssd}}, spec: {taints: [{key: a, effect: NoSchedule}]}, status: {allocatable: {cpu: "8", pods: "9"}}}

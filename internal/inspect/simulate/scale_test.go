@@ -77,8 +77,9 @@ spec:
 	}
 }
 
-// Deletions ending at the same time free room pod by pod: a small pod takes the room of the first
-// before a large pod, regardless of priority, can use the room of several.
+// TestRoomBecomesFreePodByPod verifies that deletions that end at the same time free room pod by
+// pod: a small pod takes the room of the first deleted pod before a large pod, regardless of
+// priority, can use the room of several.
 func TestRoomBecomesFreePodByPod(t *testing.T) {
 	text := `
 apiVersion: v1

@@ -18,8 +18,9 @@ import (
 
 // Capacity reports the pods that still fit, and where.
 //
-// Sums are misleading: 100 free CPUs on 100 nodes run no pod of 2. So each group reports its
-// largest room, and its stranded room: free, but useless to a typical pod.
+// Sums are misleading: 100 free CPUs on 100 nodes cannot run a pod that requests 2 CPUs. Each group
+// therefore reports its largest room, and its stranded room, which is free but useless to a typical
+// pod.
 type Capacity struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -95,8 +96,8 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 // taintsOf returns the taints of a node known to the cluster.
 func taintsOf(n *cluster.Node) []v1.Taint { return n.Taints.Taints }
 
-// groupOf returns the group of a node: its name, its zone, or its shape: the instance type or,
-// without that label, its capacity.
+// groupOf returns the group of a node: its name, its zone, or its shape. The shape is the instance
+// type or, without that label, the capacity.
 func groupOf(w *simulate.World, n *cluster.Node, by string) string {
 	switch by {
 	case "zone":
@@ -128,8 +129,8 @@ func typicalRequest(nodes []*cluster.Node) Room {
 	return Room{CPU: medianOf(cpus), Memory: medianOf(memories)}
 }
 
-// medianOf returns the median, the lower of the two middle values of an even number; 0 of none. It
-// sorts the list.
+// medianOf returns the median: for an even number of values, the lower of the two middle values;
+// for an empty list, 0. It sorts the list.
 func medianOf(list []int64) int64 {
 	if len(list) == 0 {
 		return 0
@@ -158,8 +159,8 @@ func (g *Group) addNode(n *cluster.Node, closed bool, typical Room) {
 	switch {
 	case closed:
 		g.Closed++
-	// The largest node has the most CPU, and with the same CPU the most memory: it is not a mixture
-	// of several nodes.
+	// The largest node has the most CPU and, with the same CPU, the most memory. Largest does not
+	// mix several nodes.
 	case free.Pods > 0 && (g.LargestNode == "" || free.CPU > g.Largest.CPU || free.CPU == g.Largest.CPU && free.Memory > g.Largest.Memory):
 		g.Largest, g.LargestNode = Room{CPU: free.CPU, Memory: free.Memory}, n.Name
 	}

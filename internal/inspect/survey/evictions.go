@@ -12,7 +12,7 @@ import (
 // Evictions lists the pods to be evicted by NoExecute taints, in order of time.
 //
 // kube-controller-manager's taint eviction controller deletes a pod when the tolerationSeconds of
-// its tolerations expire, without announcement. This list is the announcement.
+// its tolerations expire, without announcement. This list announces the deletions.
 type Evictions struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -29,7 +29,7 @@ type Eviction struct {
 	Node      string `json:"node"`
 	// Workload is the name returned by WorkloadOf.
 	Workload string `json:"workload"`
-	// Due is the time of the eviction, and After the remaining time when the state was read; 0s if
+	// Due is the time of the eviction. After is the time from reading the state until Due, or 0s if
 	// overdue.
 	Due   metav1.Time      `json:"due"`
 	After simulate.Seconds `json:"after"`

@@ -20,8 +20,8 @@ func (p *Pending) Fingerprint() string {
 	return gist.String()
 }
 
-// Fingerprint is the report without the time of the request and the time left. It includes the due
-// time of a pod, because its change is news.
+// Fingerprint is the report without the time of the request and the remaining time. It includes the
+// due time of a pod, because a changed due time must be reported.
 func (e *Evictions) Fingerprint() string {
 	var gist strings.Builder
 	for i := range e.Evictions {

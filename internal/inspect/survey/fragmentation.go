@@ -23,14 +23,14 @@ const KindFragmentation = "Fragmentation"
 
 // Fragmentation reports how much of the free devices the pending and expected pods can use.
 //
-// Free devices are worth only as much as pods can use: a node with 2 free GPUs and no CPU left
-// effectively has zero. The scheduler's plugin Fragmentation measures that against the expected
-// pods, and this report prints its measurements.
+// Free devices are worth only as much as pods can use: two free GPUs are worth nothing on a node
+// without free CPU. The scheduler's plugin Fragmentation computes this for the expected pods, and
+// the report prints the results.
 type Fragmentation struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
-	// Resource is the extended resource provided by the devices, and Unit the amount per device.
+	// Resource is the extended resource provided by the devices, and Unit is the amount per device.
 	Resource v1.ResourceName `json:"resource"`
 	Unit     int64           `json:"unit"`
 	// Learnt is set if the expected pods were learnt from running and pending pods. Otherwise the
@@ -67,8 +67,8 @@ type PodKind struct {
 	// Pending counts the pending pods; Share is the share of all expected pods, in percent.
 	Pending int     `json:"pending,omitempty"`
 	Share   float64 `json:"share,omitempty"`
-	// Fit is the number of them the free room could take if no other pods arrived. Fit is summed
-	// node by node, so it counts whole pods.
+	// Fit is the number of pods of this kind that the free room could take if no other pods
+	// arrived. It is summed node by node, so it counts whole pods.
 	Fit  int64 `json:"fit"`
 	kind plugins.Coming
 }
@@ -110,7 +110,7 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 		}
 		s.Groups[i].addRoom(&room)
 		s.Total.addRoom(&room)
-		// Each kind has the whole room to itself, so the numbers must not be summed.
+		// Fit assumes that only pods of one kind use the room, so the numbers must not be summed.
 		for i := range s.Pods {
 			s.Pods[i].Fit += f.Fitting(n, &s.Pods[i].kind)
 		}
@@ -120,8 +120,8 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 	return s
 }
 
-// listKinds lists the kinds of pods that want devices: pending ones first, then by share. It merges
-// kinds equal in everything printed and in their eligible nodes.
+// listKinds lists the kinds of pods that want devices: pending kinds first, then by share. It
+// merges kinds that have the same eligible nodes and are printed alike.
 func (s *Fragmentation) listKinds(w *simulate.World, f plugins.DeviceValuer) {
 	at := map[string]int{}
 	add := func(kind plugins.Coming, pending int, share float64) {
@@ -184,8 +184,8 @@ func (s *Fragmentation) Names() (names []string) {
 // Fingerprint is the report without the time. Callers polling for changes compare it.
 func (s *Fragmentation) Fingerprint() string { return fmt.Sprint(s.Groups, s.Total, len(s.Pods)) }
 
-// mostKinds limits the kinds of pods listed without -o wide. Pending and most frequently expected
-// ones are first.
+// mostKinds limits the kinds of pods listed without -o wide. Pending kinds and the most frequently
+// expected kinds are first.
 const mostKinds = 10
 
 // writeForPeople writes the table of groups, and the table of kinds of pods. Without wide, groups

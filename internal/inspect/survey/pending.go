@@ -49,8 +49,8 @@ type Pending struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
-	// Pods is the total number of pending pods, and Missing the number of pods wanted by workloads
-	// but nonexistent.
+	// Pods is the total number of pending pods, and Missing is the number of pods that workloads
+	// want but that do not exist.
 	Pods    int `json:"pods"`
 	Missing int `json:"missing,omitempty"`
 	// Workloads has several entries for a workload with several reasons.
@@ -69,16 +69,16 @@ type Workload struct {
 	// group.
 	Name string `json:"name"`
 	// Pods lists the names, the oldest first. Missing is the number of nonexistent pods, if the
-	// entry concerns these.
+	// entry concerns nonexistent pods.
 	Pods    []string `json:"pods"`
 	Missing int      `json:"missing,omitempty"`
-	// Since is the creation time of the oldest; For is its age.
+	// Since is the creation time of the oldest pod; For is its age.
 	Since metav1.Time      `json:"since"`
 	For   simulate.Seconds `json:"for"`
 	// State is the oldest pod's state, representing all pods of the entry.
 	State explain.State `json:"state"`
-	// Reason is the reason the pods are pending. If it is a plugin's, that plugin rejects Nodes of
-	// Of nodes.
+	// Reason is the reason the pods are pending. If a plugin is the reason, Nodes is the number of
+	// nodes it rejects, out of Of.
 	Reason string `json:"reason"`
 	Plugin string `json:"plugin,omitempty"`
 	Nodes  int    `json:"nodes,omitempty"`
@@ -96,14 +96,14 @@ type Workload struct {
 // PendingOf lists the workloads with pending pods, by descending number of pods. The world must be
 // newly read.
 //
-// It explains the oldest pod of each entry, which costs a decision with all its reasons, on behalf
-// of the whole entry: pods of one workload and class have the same constraints. Explaining tries
-// pods in the order of the queue, so it changes the world.
+// It explains only the oldest pod of each entry, because an explanation costs a decision with all
+// its reasons, and pods of one workload and class have the same constraints. Explaining tries pods
+// in the order of the queue, so it changes the world.
 func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending, error) {
 	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}, scope: scope}
 	type key struct{ namespace, workload, class string }
-	// The class separates pods of a workload with different requirements, such as those of an old
-	// and a new ReplicaSet.
+	// The class separates pods of a workload with different requirements, such as the pods of an
+	// old and a new ReplicaSet.
 	groups := map[key][]simulate.Found{}
 	for _, f := range w.Each() {
 		if f.Pod == nil || f.Object.Spec.NodeName != "" || !scope.Covers(f) {
@@ -158,13 +158,14 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 // countPods returns the number of pods of the entry, existing or not.
 func (one *Workload) countPods() int { return len(one.Pods) + one.Missing }
 
-// addMissing adds the pods wanted by workloads but nonexistent, unless they are about to be
+// addMissing adds the pods that workloads want but that do not exist, unless they are about to be
 // created. If a quota or an admission webhook refuses pods, the only trace is a workload with too
-// few: kubectl get pods shows nothing pending.
+// few pods: kubectl get pods shows nothing pending.
 func (p *Pending) addMissing(w *simulate.World) {
 	for _, s := range w.Shortfalls() {
 		elsewhere := p.scope.Namespace != "" && s.Namespace != p.scope.Namespace
-		// Pods about to be created are not missing: nothing prevents their controller from it.
+		// Pods about to be created are not missing, because nothing prevents their controller from
+		// creating them.
 		if elsewhere || p.scope.Selector != nil && !p.scope.Selector.Matches(s.Labels) || s.Refused == "" && s.Waits == "" {
 			continue
 		}
@@ -181,10 +182,10 @@ func (p *Pending) addMissing(w *simulate.World) {
 	}
 }
 
-// byTurn tries manifest pods, unknown to any scheduler so far, in the order of the queue. It
-// separates placed pods and preempting pods from the rest, because a workload may have room for
-// only some of its pods. Pods of a group are placed together, or not at all. The parts are never
-// empty. It leaves pods stored by an API server unchanged.
+// byTurn tries manifest pods, which no scheduler has tried yet, in the order of the queue. It
+// separates placed pods and preempting pods from the remaining pods, because a workload may have
+// room for only some of its pods. Pods of a group are placed together, or not at all. The parts are
+// never empty. It leaves pods stored by an API server unchanged.
 //
 //	5 pods of a manifest, room for 2, and another preempts: [2 placed] [1 preempting] [2 left]
 func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found) {
@@ -195,8 +196,8 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 		// The pods of the workload are tried in order, interleaved with pods of other workloads.
 		w.UntilTurn(p.Object.Namespace, p.Object.Name)
 	}
-	// After a preemption, the victims are still leaving and the preemptor is still pending: the
-	// decisions so far identify it.
+	// After a preemption, the victims are still leaving and the preemptor is still pending. The
+	// decisions so far show which pods have preempted.
 	turn := map[simulate.Name]int{} // of preempting pods, the decision
 	for i, d := range w.Pods() {
 		if name := (simulate.Name{Namespace: d.Namespace, Name: d.Name}); len(d.Victims) > 0 && turn[name] == 0 {
@@ -206,7 +207,7 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 	turnOf := func(p simulate.Found) int {
 		return turn[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
 	}
-	// Some pods of a workload may have found room and some not: these are different entries.
+	// Some pods of a workload may have found room and others not, so they need different entries.
 	var placed, preempting, left []simulate.Found
 	for _, p := range pods {
 		now, ok := w.Find(p.Object.Namespace, p.Object.Name)
@@ -219,7 +220,7 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 			left = append(left, p)
 		}
 	}
-	// The first has no victims already preempted by another pod.
+	// The victims of the first preemptor were not preempted by another pod before.
 	slices.SortFunc(preempting, func(a, b simulate.Found) int { return cmp.Compare(turnOf(a), turnOf(b)) })
 	for _, part := range [][]simulate.Found{placed, preempting, left} {
 		if len(part) > 0 {
@@ -254,12 +255,12 @@ func mergeWorkloads(all []Workload) (kept []Workload) {
 	return kept
 }
 
-// mostAdvised bounds the entries of a namespace for which changes are searched: a tenant with many
-// different pods must not delay the answer about the others.
+// mostAdvised bounds the entries of a namespace for which changes are searched, so that a tenant
+// with many different pods does not delay the report on other tenants.
 const mostAdvised = 20
 
-// rehearsals shares the rehearsals of changes among the namespaces: each gets an equal share of
-// what those before it have left.
+// rehearsals shares the rehearsals of changes among the namespaces: each gets an equal share of the
+// remaining rehearsals.
 type rehearsals struct {
 	left, size int // in total, and of one rehearsal, in units of explain.RehearsedPods
 	namespaces int // without a share
@@ -268,14 +269,14 @@ type rehearsals struct {
 	ended      bool
 }
 
-// begin turns to the next namespace.
+// begin begins the next namespace.
 func (r *rehearsals) begin() {
 	r.left += r.share
 	r.share, r.entries, r.ended = r.left/r.namespaces, 0, false
 	r.left, r.namespaces = r.left-r.share, r.namespaces-1
 }
 
-// isLast reports whether the search for changes ends here in the present namespace.
+// isLast reports whether the search for changes ends here in the current namespace.
 func (r *rehearsals) isLast() bool {
 	last := !r.ended && (r.entries == mostAdvised || r.share < r.size)
 	r.ended = r.ended || last
@@ -291,8 +292,8 @@ func (r *rehearsals) next() *int {
 	return &r.share
 }
 
-// newWorkload explains the first of the pods, sorted with the oldest first, and makes an entry of
-// them all. With a budget it searches for a change that helps.
+// newWorkload explains the first of the pods, which are sorted with the oldest first, and makes one
+// entry of all pods. With a budget, it searches for a change that helps.
 func newWorkload(w *simulate.World, name string, pods []simulate.Found, source simulate.Source, budget *int) (*Workload, error) {
 	oldest, most := pods[0].Object, 1
 	if budget == nil {
@@ -309,7 +310,7 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found, source s
 	for _, p := range pods {
 		one.Pods = append(one.Pods, p.Object.Name)
 	}
-	// Replace explain's general summary with something shorter if available.
+	// Replace the general summary of package explain with something shorter if available.
 	one.Reason = e.Summary
 	made := slices.IndexFunc(w.Pods(), func(d simulate.Pod) bool {
 		return d.Namespace == oldest.Namespace && d.Name == oldest.Name && len(d.Victims) > 0
@@ -344,7 +345,7 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found, source s
 	return one, nil
 }
 
-// placeableText describes that there is room for pods, and that they are placed then, unless their
+// placeableText describes that pods have room. then describes their placement, unless their
 // scheduler has stopped.
 func placeableText(stopped bool, then string) string {
 	if stopped {
@@ -358,9 +359,9 @@ func preemptsText(victims int, node string) string {
 	return fmt.Sprintf("preempts %s on %s", answer.Count(victims, "pod"), node)
 }
 
-// ofGroup replaces the reason and the suggestion for one pod with those for its group. It omits
-// suggestions for a single pod of a gang, as explain does. If the group is unknown, it changes
-// nothing and the pod's reason remains.
+// ofGroup replaces the reason and the suggestion for one pod with the reason and the suggestion for
+// its group. Like explain, it omits suggestions for a single pod of a gang. If the group is
+// unknown, it changes nothing and the pod's reason remains.
 func (one *Workload) ofGroup(w *simulate.World, name string, stopped bool) error {
 	e, err := explain.OfGroup(w, explain.Options{Namespace: one.Namespace, Name: name})
 	if errors.Is(err, explain.ErrNoPod) || err == nil && e.Now == nil {
@@ -380,7 +381,7 @@ func (one *Workload) ofGroup(w *simulate.World, name string, stopped bool) error
 		one.Reason = e.Leaving.Summary()
 	case t.Message != "":
 		one.Reason = t.Message
-	// Some pods of the group fit, and are placed without the rest.
+	// Some pods of the group fit, and are placed without the others.
 	case t.Fit < t.Tried:
 		one.Reason = fmt.Sprintf("%d of %d pods %s", t.Fit, t.Tried, placeableText(stopped, "are when their turn comes"))
 	default:

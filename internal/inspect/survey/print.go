@@ -34,8 +34,8 @@ func (p *Pending) Names() (names []string) {
 	return names
 }
 
-// scopeText describes the scope of an empty result, as a hint that -A, or omitting -l, would cover
-// more. It returns "" if the scope was all pods.
+// scopeText describes the scope of an empty result, as a hint that -A, or omitting -l, would
+// include more pods. It returns "" if the scope was all pods.
 func (s Scope) scopeText() (words string) {
 	if s.Namespace != "" {
 		words = " in namespace " + s.Namespace
@@ -126,7 +126,7 @@ func (p *Pending) printHelps(page *answer.Page) {
 	}
 }
 
-// why returns the printed reason: if a plugin rejects nodes, with their number.
+// why returns the printed reason. If a plugin rejects nodes, it includes the number of nodes.
 func (w *Workload) why() string {
 	text := w.Reason
 	if w.Detail != "" {
@@ -210,7 +210,7 @@ func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 		page.Line("\n%s.", c.Source)
 		return
 	}
-	// A single node is open or closed; for several, print the number of closed ones.
+	// A single node is open or closed; for several nodes, print the number of closed ones.
 	single := c.By == Ways[0]
 	rows := [][]string{{strings.ToUpper(c.By), "NODES", "CPU", "MEMORY", "PODS", "LARGEST POD", "STRANDED"}}
 	if single {

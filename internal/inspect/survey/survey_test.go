@@ -56,8 +56,8 @@ func world(t *testing.T) *simulate.World {
 	return w
 }
 
-// Pods of a workload are one line, even of a Deployment missing from the input; the reason is the
-// first thing to change.
+// TestPendingByWorkload verifies that the pods of a workload are printed on one line, even for a
+// Deployment missing from the input, and that the reason is the first thing to change.
 func TestPendingByWorkload(t *testing.T) {
 	p, err := survey.PendingOf(world(t), survey.Scope{}, simulate.Source{})
 	if err != nil {
@@ -91,8 +91,8 @@ func TestPendingByWorkload(t *testing.T) {
 	}
 }
 
-// Pods from manifests are tried in queue order: pods that make room for themselves are
-// distinguished from pods for which no victims remain.
+// TestPodsThatPreempt verifies that pods from manifests are tried in queue order, and that pods
+// that make room for themselves are distinguished from pods for which no victims remain.
 func TestPodsThatPreempt(t *testing.T) {
 	const full = `
 apiVersion: v1
@@ -145,8 +145,8 @@ spec: {replicas: 3, selector: {matchLabels: {app: web}}, template: {metadata: {l
 	}
 }
 
-// A group's entry reports how many pods can be placed: three of four are enough, and the fourth
-// finds no room.
+// TestOfAGroupItSaysHowManyCanBePlaced verifies that a group's entry reports how many pods can be
+// placed: three of four are enough, and the fourth finds no room.
 func TestOfAGroupItSaysHowManyCanBePlaced(t *testing.T) {
 	text := `
 apiVersion: v1
@@ -184,8 +184,9 @@ spec: {schedulingGroup: {podGroupName: train}, containers: [{name: c, image: i, 
 	}
 }
 
-// Pods prevented by a quota are missing from every list: they are counted by their owner's desired
-// number. Those of an ordered StatefulSet wait for the first.
+// TestPodsThatDoNotExistAreCounted verifies that pods prevented by a quota, which are missing from
+// every list, are counted by their owner's desired number. Pods of an ordered StatefulSet wait for
+// the first one.
 func TestPodsThatDoNotExistAreCounted(t *testing.T) {
 	const quota = `
 apiVersion: v1
@@ -263,7 +264,8 @@ status: {replicas: 0, conditions: [{type: ReplicaFailure, status: "True", reason
 	}
 }
 
-// A plugin that fails for a claim rejected by another one is not the reason.
+// TestAPluginsFailureIsNoReason verifies that the failure of a plugin is not the reason if another
+// plugin rejects the pod's claim.
 func TestAPluginsFailureIsNoReason(t *testing.T) {
 	set, err := manifest.Read([]string{"-"}, strings.NewReader(`
 apiVersion: v1
@@ -299,7 +301,8 @@ spec:
 	}
 }
 
-// TestAPodThatWaitsForItsProvisioner: with its node chosen, it does not wait for its turn.
+// TestAPodThatWaitsForItsProvisioner verifies that a pod with a chosen node is not reported as
+// waiting for its turn.
 func TestAPodThatWaitsForItsProvisioner(t *testing.T) {
 	set, err := manifest.Read([]string{"-"}, strings.NewReader(`
 apiVersion: v1
@@ -339,7 +342,8 @@ spec: {schedulerName: default-scheduler, containers: [{name: c, image: i}], volu
 	}
 }
 
-// Pods pending for devices or volumes: the reason itself names neither claims nor users.
+// TestReasonsNameClaims verifies that claims and their users are named for pods pending for devices
+// or volumes, because the reason itself does not name them.
 func TestReasonsNameClaims(t *testing.T) {
 	const devices = `
 apiVersion: v1

@@ -21,9 +21,10 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// TestLiveReplayTrialAndSimulationAgree compares the live scheduler, a replay of its journal, the
-// day replayed with simulated responses, and a simulation from the cluster's initial state: all
-// place the same pods, and except for the last on the same nodes, including preemption.
+// TestLiveReplayTrialAndSimulationAgree compares the live scheduler, a replay of its journal, a
+// course with simulated responses, and a simulation from the cluster's initial state. It verifies
+// that all place the same pods, including preemption, and that all but the simulation place them on
+// the same nodes.
 func TestLiveReplayTrialAndSimulationAgree(t *testing.T) {
 	text := record(t, spread, func(c *town) {
 		for i := range 10 {
@@ -96,8 +97,8 @@ func TestLiveReplayTrialAndSimulationAgree(t *testing.T) {
 			delete(live, name) // it came later
 		}
 	}
-	// Among equally good nodes the choice depends on the timing of responses, and a simulation need
-	// not wait for those.
+	// Among equally good nodes, the choice depends on the timing of responses, for which a
+	// simulation need not wait.
 	counts, pods := loads(live)
 	alsoCounts, alsoPods := loads(simulated)
 	if diff := cmp.Diff(counts, alsoCounts) + cmp.Diff(pods, alsoPods); diff != "" {

@@ -25,8 +25,8 @@ type Course struct {
 	Began, Ended time.Time
 	// Pods holds the pods scheduled here, by UID.
 	Pods map[types.UID]*Fate
-	// Preempted lists the victims in order, except for replacements created here, counted in
-	// PreemptedAgain.
+	// Preempted lists the victims in order, except for replacements created here, which
+	// PreemptedAgain counts.
 	Preempted      []Name
 	PreemptedAgain int
 	// Unserved counts the pods served by the journal's scheduler but not in this course, by
@@ -55,8 +55,8 @@ func (n Name) compare(o Name) int {
 // Fate is the outcome for a pod.
 type Fate struct {
 	Name
-	// Since is the time from which it could be scheduled, and Placed the time of its placement, or
-	// zero.
+	// Since is the time at which the pod became schedulable, and Placed is the time of its
+	// placement, or zero.
 	Since, Placed time.Time
 	Node          string
 	Gone          time.Time // zero if it is there at the end
@@ -97,8 +97,9 @@ func (f *Fate) waitedUntil(end time.Time) time.Duration {
 // isPending reports whether the pod is pending at the end.
 func (f *Fate) isPending() bool { return f.Placed.IsZero() && f.Gone.IsZero() }
 
-// Comparison is the difference between two courses of the same day. Both were played, so that their
-// simulated responses match; Agreed and RecordedPreempted measure the agreement with the recording.
+// Comparison is the difference between two courses of the same day. Both were played with simulated
+// responses, so that they can be compared; Agreed and RecordedPreempted measure the agreement with
+// the recording.
 type Comparison struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"`
@@ -109,8 +110,8 @@ type Comparison struct {
 	// reliability of simulated responses.
 	Recorded int `json:"recorded"`
 	Agreed   int `json:"agreed"`
-	// RecordedPreempted is the number of pods preempted in the journal: the same measure for
-	// Before.Preempted.
+	// RecordedPreempted is the number of pods preempted in the journal. Like Agreed, it measures
+	// the reliability of simulated responses, by comparison with Before.Preempted.
 	RecordedPreempted int `json:"recordedPreempted"`
 	// Unserved counts the pods without a profile in the other configuration, by scheduler name.
 	Unserved map[string]int `json:"unserved,omitempty"`
@@ -118,12 +119,13 @@ type Comparison struct {
 	Elsewhere []Moved  `json:"elsewhere"`
 	Longer    []Waited `json:"longer"` // by a second at least
 	Shorter   []Waited `json:"shorter"`
-	// Preempted are the victims under the other configuration only, NoLonger those under the
-	// journal's only. Both list pods of the journal, without replacements of victims.
+	// Preempted lists the victims under the other configuration only, and NoLonger lists the
+	// victims under the journal's configuration only. Both contain pods of the journal, without
+	// replacements of victims.
 	Preempted []Name `json:"preempted"`
 	NoLonger  []Name `json:"noLongerPreempted"`
-	// Pending are the pods pending at the end under the other configuration only, NowPlaced those
-	// under the journal's only.
+	// Pending lists the pods pending at the end under the other configuration only, and NowPlaced
+	// lists the pods pending at the end under the journal's configuration only.
 	Pending   []Name `json:"pending"`
 	NowPlaced []Name `json:"nowPlaced"`
 }

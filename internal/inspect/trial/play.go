@@ -25,12 +25,13 @@ import (
 
 // Options configures the playing of a course.
 type Options struct {
-	// Profiles are in effect from the beginning. Nil: the journal's, with their recorded changes.
+	// Profiles are in effect from the beginning. If nil, the journal's profiles are used, with
+	// their recorded changes.
 	Profiles []cycle.Profile
 	// Recorded builds the profiles of a configuration from the journal.
 	Recorded func(h journal.Header, configuration []byte) ([]cycle.Profile, error)
-	// Known is the result of [Recall]. Without it, chance decides among the best nodes, and two
-	// courses differ wherever it does; and a victim takes its whole grace period to leave.
+	// Known is the result of [Recall]. Without it, chance decides among the best nodes, so that two
+	// courses differ randomly, and a victim takes its whole grace period to leave.
 	Known Known
 	// Progress, if set, is called with the elapsed time of the day.
 	Progress func(passed time.Duration)
@@ -84,8 +85,8 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	}
 
 	options := journal.CoreOptions(r.Header, profiles)
-	// Without this, choices among equal nodes would be random, and two courses would differ
-	// everywhere.
+	// Without this preference, choices among equal nodes would be random, and two courses would
+	// differ everywhere.
 	options.Prefer = func(p *cluster.Pod) string { return o.Known.nodes[p.UID] }
 	core, err := cycle.New(options)
 	if err != nil {
@@ -140,8 +141,8 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	return d.course, nil
 }
 
-// playUntil advances the time: the core settles, then the next of its waits or of the agenda's
-// calls happens, until that time.
+// playUntil advances the time until at. It repeatedly lets the core settle, and then lets the next
+// event happen: the end of one of the core's waits, or a call of the agenda.
 func (d *day) playUntil(at time.Time) {
 	for {
 		d.settleCore()

@@ -21,8 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// pod is a pod of this course, together with its journal. The journal's times are separate from
-// this course's: a pod may start earlier or later here, elsewhere, or not at all.
+// pod is a pod of this course, with its record in the journal. The two have separate times: here, a
+// pod may start earlier or later, on another node, or not at all.
 type pod struct {
 	object *v1.Pod // as this world's API has it; nil once it was deleted
 	fate   *Fate   // nil if it is not scheduled here
@@ -59,9 +59,9 @@ func (d *day) seePod(seen *v1.Pod) {
 	}
 }
 
-// newPod adds a pod that appears for the first time in the journal. An already placed pod, or one
-// of another scheduler, is taken unchanged; any other is pending here, regardless of its recorded
-// fate.
+// newPod adds a pod that appears for the first time in the journal. A pod already placed, or served
+// by another scheduler, is taken unchanged. Any other pod is pending here, regardless of its
+// recorded fate.
 func (d *day) newPod(seen *v1.Pod) {
 	p := &pod{}
 	d.pods[seen.UID] = p
@@ -86,7 +86,7 @@ func (d *day) newPod(seen *v1.Pod) {
 }
 
 // changePod applies external changes to a pod scheduled here: it ended, it was deleted, or it was
-// edited. It only records the node of the original binding.
+// edited. If the pod was bound, changePod only records the original node.
 func (d *day) changePod(p *pod, seen *v1.Pod) {
 	if seen.Spec.NodeName != "" && p.bound.IsZero() {
 		p.bound, p.fate.Recorded = d.now, seen.Spec.NodeName
@@ -112,8 +112,8 @@ func (d *day) changePod(p *pod, seen *v1.Pod) {
 	}
 }
 
-// noteVictim records that a pod was preempted in the journal. Its recorded replacement is
-// unnecessary or was already created here: the next new pod of its controller is suppressed.
+// noteVictim records that a pod was preempted in the journal. The recorded replacement is
+// unnecessary here, or was already created, so the next new pod of its controller is suppressed.
 func (d *day) noteVictim(p *pod, seen *v1.Pod) {
 	p.victim = true
 	if owner := rules.OwnerOf(seen); owner != (rules.Owner{}) {
@@ -148,7 +148,8 @@ func (d *day) editPod(p *pod, seen *v1.Pod) {
 	d.showObject(cycle.Pods, &object)
 }
 
-// losePod removes a pod shown as gone by the journal, unless it lives on in this course.
+// losePod removes a pod that the journal shows as deleted, unless the pod still exists in this
+// course.
 func (d *day) losePod(uid types.UID) {
 	p := d.pods[uid]
 	switch {
@@ -219,8 +220,9 @@ func (d *day) endPod(p *pod) {
 	}
 }
 
-// removeVictim deletes a victim, which its controller replaces: while it is terminating, or once it
-// has gone, by its kind. The times are the journal's for the same pod or controller, if recorded.
+// removeVictim deletes a victim. Depending on its kind, its controller replaces it while it is
+// terminating, or once it has ended. The times are the journal's for the same pod or controller, if
+// recorded.
 func (d *day) removeVictim(a cycle.Remove) {
 	p := d.pods[a.Victim.UID]
 	if p == nil || p.object == nil || p.object.DeletionTimestamp != nil {
@@ -256,12 +258,12 @@ func (d *day) removeVictim(a cycle.Remove) {
 	})
 }
 
-// controllerTakes is the delay until a controller replaces a pod, if the journal has none. Pods
-// pending for longer are decided first, as recorded.
+// controllerTakes is the delay until a controller replaces a pod, if the journal has no time for
+// it. As recorded, pods pending for longer are decided first.
 const controllerTakes = 50 * time.Millisecond
 
-// leavingTime returns a victim's termination time: the recorded time, or its controller's longest,
-// or else its grace period.
+// leavingTime returns a victim's termination time: the recorded time, or otherwise the longest time
+// of its controller's pods, or otherwise its grace period.
 func (k Known) leavingTime(p *v1.Pod, grace time.Duration) time.Duration {
 	if took, ok := k.leaving[p.UID]; ok {
 		return took

@@ -21,18 +21,20 @@ import (
 
 // Known is knowledge of a whole journal, for a course that must know the future: the choices among
 // equal nodes, and the delays of other components. Times count from the scheduler's request to
-// delete a pod or, without one, from its appearance as deleted. The zero value is empty.
+// delete a pod or, without a request, from the time the journal shows the deletion. The zero value
+// is empty.
 type Known struct {
 	nodes map[types.UID]string // where they were bound, or nominated, at last
-	// leaving holds the termination times of placed pods: by pod, and by controller the longest.
+	// leaving holds the termination times of placed pods: for each pod its own time, and for each
+	// controller the longest.
 	leaving map[types.UID]time.Duration
-	// renewing holds the controllers' times to replace a victim: the median.
+	// renewing holds the median time in which each controller replaces a victim.
 	renewing  map[types.UID]time.Duration
 	preempted int // how many pods the scheduler requested to be deleted
 }
 
-// Recall reads a journal to its end, for the knowledge required by a course beforehand. The reader
-// is consumed; a course needs another one.
+// Recall reads a journal to its end, for the knowledge that a course needs beforehand. The reader
+// is consumed; the course needs another reader.
 func Recall(r *journal.Reader) (Known, error) {
 	m := memory{
 		Known:   Known{nodes: map[types.UID]string{}, leaving: map[types.UID]time.Duration{}, renewing: map[types.UID]time.Duration{}},
@@ -94,8 +96,8 @@ func (m *memory) noteRecord(record *journal.Record) {
 	}
 }
 
-// seePod records a pod: its node, the start of its deletion, and whether it is the replacement owed
-// by a controller. Replacements are matched with victims in the order of their appearance.
+// seePod records a pod: its node, the start of its deletion, and whether it is the expected
+// replacement of a victim. Replacements are matched with victims in the order of their appearance.
 func (m *memory) seePod(pod *v1.Pod, at time.Time) {
 	owner := rules.OwnerOf(pod).UID
 	if _, before := m.owners[pod.UID]; !before && len(m.victims[owner]) > 0 {

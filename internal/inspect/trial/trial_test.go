@@ -222,7 +222,7 @@ func play(t *testing.T, text []byte, other string) *Comparison {
 	return Compare(course(""), course(other))
 }
 
-// busy is a morning of forty pods on four nodes; half of them end after a minute.
+// busy is a morning with forty pods on four nodes; half of the pods end after a minute.
 func busy(c *town) {
 	for _, name := range []string{"n1", "n2", "n3", "n4"} {
 		c.node(name)
@@ -312,8 +312,8 @@ func TestPackingInsteadOfSpreading(t *testing.T) {
 	}
 }
 
-// contended fills a node with two small pods, one of them ending after five minutes, and adds an
-// important one.
+// contended fills a node with two small pods, the first of which ends after five minutes, and adds
+// an important pod.
 func contended(c *town) {
 	c.node("n1")
 	c.pod("small-1", "2", 0, "5m")

@@ -163,7 +163,8 @@ func (b *baseline) hasDeparture(d *simulate.Departure) bool {
 }
 
 // otherwiseLeaves returns how the pod leaves without the operations, or nil if it stays. It is
-// called for departures unmatched by hasDeparture: earlier ones, or ones with another cause.
+// called for departures that hasDeparture did not match, because they are earlier or have another
+// cause.
 func (b *baseline) otherwiseLeaves(d *simulate.Departure) *Otherwise {
 	if b == nil || d.Again {
 		return nil
@@ -189,7 +190,7 @@ func (b *baseline) isPending(p simulate.Found, before bool) bool {
 		return b.pending[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
 	}
 	owner := rules.OwnerOf(p.Object)
-	// Each pending replacement of the baseline accounts for one here.
+	// Each pending replacement of the baseline matches one here.
 	b.homeless[owner]--
 	return owner != (rules.Owner{}) && b.homeless[owner] >= 0
 }
