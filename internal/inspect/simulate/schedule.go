@@ -77,8 +77,8 @@ type scheduler struct {
 }
 
 // startCore creates the core. MaxWait, which retries long-waiting pods in case an event was lost,
-// is off, because no events are lost here. Unhurried is set, so that attempts for groups are not cut
-// short in favour of other pods.
+// is off, because no events are lost here. Unhurried is set, so that attempts for groups are not
+// cut short in favour of other pods.
 func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
 	o := cycle.Options{
