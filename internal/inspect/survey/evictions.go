@@ -19,7 +19,7 @@ type Evictions struct {
 	Source     simulate.Source `json:"source"`
 	Evictions  []Eviction      `json:"evictions"`
 
-	scope Scope // that was asked about
+	scope Scope // requested scope
 }
 
 // Eviction is a pod due for eviction.

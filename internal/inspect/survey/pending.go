@@ -31,7 +31,7 @@ const (
 type Scope struct {
 	// Namespace is empty for all.
 	Namespace string
-	Selector  labels.Selector // nil: all
+	Selector  labels.Selector // nil selects all
 }
 
 // Covers reports whether a pod is in the scope.
@@ -58,7 +58,7 @@ type Pending struct {
 	// Notes name the limits of the report.
 	Notes []string `json:"notes,omitempty"`
 
-	scope Scope // that was asked about
+	scope Scope // requested scope
 }
 
 // Workload is a set of pods pending for the same reason: a controller's pods, the pods of a pod
@@ -110,13 +110,13 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 			continue
 		}
 		k := key{f.Object.Namespace, WorkloadOf(w, f), fmt.Sprintf("%p", f.Pod.Class)}
-		if f.Group != "" { // decided together, whatever their controllers
+		if f.Group != "" { // a group is decided as a whole, whatever the pods' controllers
 			k = key{f.Object.Namespace, "podgroup/" + f.Group, ""}
 		}
 		groups[k] = append(groups[k], f)
 		p.Pods++
 	}
-	keys := slices.SortedFunc(maps.Keys(groups), func(a, b key) int { // explaining one pod may place others
+	keys := slices.SortedFunc(maps.Keys(groups), func(a, b key) int { // in a fixed order, because explaining one pod may place others
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.workload, b.workload),
 			cmp.Compare(groups[a][0].Object.Name, groups[b][0].Object.Name))
 	})
@@ -198,7 +198,7 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 	}
 	// After a preemption, the victims are still leaving and the preemptor is still pending. The
 	// decisions so far show which pods have preempted.
-	turn := map[simulate.Name]int{} // of preempting pods, the decision
+	turn := map[simulate.Name]int{} // index of the decision, by preempting pod
 	for i, d := range w.Pods() {
 		if name := (simulate.Name{Namespace: d.Namespace, Name: d.Name}); len(d.Victims) > 0 && turn[name] == 0 {
 			turn[name] = i + 1
@@ -239,7 +239,7 @@ func mergeWorkloads(all []Workload) (kept []Workload) {
 		state                           explain.State
 		nodes                           int
 	}
-	slices.SortFunc(all, func(a, b Workload) int { // the oldest first
+	slices.SortFunc(all, func(a, b Workload) int { // oldest first
 		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Pods[0], b.Pods[0]))
 	})
 	at := map[key]int{}
@@ -262,10 +262,10 @@ const mostAdvised = 20
 // rehearsals shares the rehearsals of changes among the namespaces: each gets an equal share of the
 // remaining rehearsals.
 type rehearsals struct {
-	left, size int // in total, and of one rehearsal, in units of explain.RehearsedPods
-	namespaces int // without a share
-	share      int // of the present namespace
-	entries    int // of it for which changes are searched
+	left, size int // remaining rehearsals and the size of one, in units of explain.RehearsedPods
+	namespaces int // number of namespaces without a share
+	share      int // share of the current namespace
+	entries    int // number of its entries for which changes are searched
 	ended      bool
 }
 
@@ -316,10 +316,10 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found, source s
 		return d.Namespace == oldest.Namespace && d.Name == oldest.Name && len(d.Victims) > 0
 	})
 	switch {
-	case made >= 0: // its turn has come, and its victims are leaving already
+	case made >= 0: // the pod was tried, and its victims are already leaving
 		d := &w.Pods()[made]
 		one.State, one.Reason = explain.Pending, preemptsText(len(d.Victims), d.NominatedNode)
-	case e.State == explain.Schedulable || e.State == explain.Placed: // offline, it has not been tried yet
+	case e.State == explain.Schedulable || e.State == explain.Placed: // offline, the pod has not been tried yet
 		one.State, one.Reason = explain.Schedulable, placeableText(source.IsStopped(oldest.Spec.SchedulerName), "is when its turn comes")
 	case e.State == explain.Gated:
 		one.Reason = e.Message
@@ -365,7 +365,7 @@ func preemptsText(victims int, node string) string {
 func (one *Workload) ofGroup(w *simulate.World, name string, stopped bool) error {
 	e, err := explain.OfGroup(w, explain.Options{Namespace: one.Namespace, Name: name})
 	if errors.Is(err, explain.ErrNoPod) || err == nil && e.Now == nil {
-		return nil // there is no PodGroup, or no pod of it is tried
+		return nil // the PodGroup is missing, or none of its pods is tried
 	}
 	if err != nil {
 		return err

@@ -82,7 +82,7 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 		page.Line("\n%s", note)
 	}
 	workloads := map[[2]string]bool{}
-	for i := range p.Workloads { // one has several lines, if its pods are pending for several reasons
+	for i := range p.Workloads { // a workload has several lines if its pods are pending for several reasons
 		workloads[[2]string{p.Workloads[i].Namespace, p.Workloads[i].Name}] = true
 	}
 	missing := ""
@@ -217,7 +217,7 @@ func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 		rows[0][1] = "TAKES PODS"
 	}
 	list := c.Groups
-	if !wide && len(list) > mostGroups { // the roomiest
+	if !wide && len(list) > mostGroups { // list only the roomiest groups
 		list = slices.Clone(list)
 		slices.SortStableFunc(list, func(a, b Group) int { return cmp.Compare(b.Largest.CPU, a.Largest.CPU) })
 		list = list[:mostGroups]

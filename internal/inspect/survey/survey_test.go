@@ -234,7 +234,7 @@ status: {replicas: 0, conditions: [{type: ReplicaFailure, status: "True", reason
 	const failed = `status: {replicas: 1, conditions: [{type: ReplicaFailure, status: "True", reason: FailedCreate, message: 'pods "web-1-xyz" is forbidden: no luck', lastTransitionTime: "2026-11-20T10:00:00Z"}]}`
 	for status, want := range map[string]string{
 		"":     "cannot be created: exceeded quota: two, requested: pods=1, used: pods=2, limited: pods=2",
-		failed: "cannot be created: no luck", // the controller's own word comes first
+		failed: "cannot be created: no luck", // the controller's own message takes precedence
 	} {
 		set, err := manifest.Read([]string{"-"}, strings.NewReader(strings.Replace(quota, "STATUS", status, 1)), manifest.Options{})
 		if err != nil {

@@ -39,7 +39,7 @@ func TestLiveReplayTrialAndSimulationAgree(t *testing.T) {
 		c.after(time.Second, func() { c.pod("late", "3500m", 2000, "") })
 		c.after(time.Minute, func() {})
 	})
-	var began []metav1.Object // what there was before the first decision
+	var began []metav1.Object // objects that existed before the first decision
 	seen := map[types.UID]bool{}
 	r, err := journal.NewReader(bytes.NewReader(text))
 	if err != nil {
@@ -94,7 +94,7 @@ func TestLiveReplayTrialAndSimulationAgree(t *testing.T) {
 	}
 	for name := range live {
 		if !seen[types.UID(name)] {
-			delete(live, name) // it came later
+			delete(live, name) // the pod appeared later
 		}
 	}
 	// Among equally good nodes, the choice depends on the timing of responses, for which a

@@ -59,10 +59,10 @@ type Fate struct {
 	// placement, or zero.
 	Since, Placed time.Time
 	Node          string
-	Gone          time.Time // zero if it is there at the end
+	Gone          time.Time // zero if the pod exists at the end
 	Preempted     bool
-	Again         bool   // it was made in the place of a victim
-	Recorded      string // the node that it was bound to when the journal was written
+	Again         bool   // the pod was created to replace a victim
+	Recorded      string // node bound in the journal
 }
 
 // newFate adds a pod schedulable from now on.
@@ -103,8 +103,8 @@ func (f *Fate) isPending() bool { return f.Placed.IsZero() && f.Gone.IsZero() }
 type Comparison struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"`
-	Before     Summary `json:"before"` // under the configuration of the journal
-	After      Summary `json:"after"`  // under the other one
+	Before     Summary `json:"before"` // under the journal's configuration
+	After      Summary `json:"after"`  // under the other configuration
 	// Recorded is the number of pods bound in the journal. Agreed is the number of them placed on
 	// the same node when the day is replayed under its own configuration: a measure of the
 	// reliability of simulated responses.
@@ -117,7 +117,7 @@ type Comparison struct {
 	Unserved map[string]int `json:"unserved,omitempty"`
 
 	Elsewhere []Moved  `json:"elsewhere"`
-	Longer    []Waited `json:"longer"` // by a second at least
+	Longer    []Waited `json:"longer"` // by at least a second
 	Shorter   []Waited `json:"shorter"`
 	// Preempted lists the victims under the other configuration only, and NoLonger lists the
 	// victims under the journal's configuration only. Both contain pods of the journal, without
@@ -136,7 +136,7 @@ type Summary struct {
 	Placed    int `json:"placed"`
 	Pending   int `json:"pending"`
 	Preempted int `json:"preempted"`
-	Nodes     int `json:"nodes"` // that had pods at the end
+	Nodes     int `json:"nodes"` // number of nodes with pods at the end
 	// The time from pending to placed, in seconds.
 	Median     float64 `json:"medianWait"`
 	Percentile float64 `json:"percentile99Wait"`

@@ -58,7 +58,7 @@ type day struct {
 	// relists holds the lists in progress for kinds with objects specific to this world: an object
 	// missing from a list has left the recorded cluster, but not necessarily this one.
 	relists map[cycle.Kind]map[types.UID]metav1.Object
-	known   map[cycle.Kind]map[types.UID]metav1.Object // as the journal has them
+	known   map[cycle.Kind]map[types.UID]metav1.Object // objects in the journal
 	// late holds the claims, as namespace/name, bound to a volume only when a pod using them is
 	// placed.
 	late map[string]bool
@@ -243,7 +243,7 @@ func (d *day) seeObject(e cycle.Seen) {
 	case *v1.PersistentVolumeClaim:
 		name := object.Namespace + "/" + object.Name
 		if d.late[name] {
-			return // its volume is decided in this course
+			return // the volume is chosen in this course
 		}
 		d.late[name] = d.waitsForConsumer(object)
 		d.feedEvent(e)
@@ -254,7 +254,7 @@ func (d *day) seeObject(e cycle.Seen) {
 	default:
 		if _, there := d.core.View().Cluster.ResourceClaims.Get(object.GetNamespace(), object.GetName()); there &&
 			e.Kind == cycle.ResourceClaims {
-			return // its devices are decided in this course
+			return // the devices are chosen in this course
 		}
 		d.feedEvent(e)
 	}

@@ -24,8 +24,8 @@ import (
 // pod is a pod of this course, with its record in the journal. The two have separate times: here, a
 // pod may start earlier or later, on another node, or not at all.
 type pod struct {
-	object *v1.Pod // as this world's API has it; nil once it was deleted
-	fate   *Fate   // nil if it is not scheduled here
+	object *v1.Pod // object in this world's API; nil once deleted
+	fate   *Fate   // nil if the pod is not scheduled here
 
 	// As recorded: the time of its binding, its running time if it ended, and whether it was
 	// preempted.
@@ -36,8 +36,8 @@ type pod struct {
 	// In this course: the time of its binding, and whether it is being preempted.
 	began   time.Time
 	leaves  bool
-	unasked bool // it would replace a pod that still exists here, so it does not appear
-	goes    bool // its object is removed once it has ended
+	unasked bool // the pod would replace a pod that still exists here, so it does not appear
+	goes    bool // the object is removed once the pod has ended
 }
 
 // seePod applies the journal's state of a pod. Once this course has diverged for a pod, recorded
@@ -48,10 +48,10 @@ func (d *day) seePod(seen *v1.Pod) {
 	case p == nil:
 		d.newPod(seen)
 	case p.unasked:
-	case p.fate == nil && (p.leaves || p.victim): // it is preempted, in this course or in the recorded one
+	case p.fate == nil && (p.leaves || p.victim): // preempted in this course or in the recorded one
 	case p.fate == nil && isPreempted(seen) && d.schedulesPod(seen):
 		d.noteVictim(p, seen)
-	case p.fate == nil: // placed by others, or before the journal began
+	case p.fate == nil: // placed by another scheduler, or before the journal began
 		p.object = seen
 		d.showObject(cycle.Pods, seen)
 	default:
@@ -94,7 +94,7 @@ func (d *day) changePod(p *pod, seen *v1.Pod) {
 	switch {
 	case rules.IsTerminal(seen) && p.ended == nil:
 		p.ended = seen
-		if p.bound.IsZero() { // it never ran, so it also ends here without running
+		if p.bound.IsZero() { // the pod never ran, so it also ends here without running
 			d.endPod(p)
 			return
 		}
@@ -155,8 +155,8 @@ func (d *day) losePod(uid types.UID) {
 	switch {
 	case p == nil || p.object == nil:
 		delete(d.pods, uid)
-	case p.victim && !p.leaves: // in this course it is not preempted
-	case p.fate != nil && p.ended != nil && !rules.IsTerminal(p.object): // it has not run for as long yet
+	case p.victim && !p.leaves: // the pod is not preempted in this course
+	case p.fate != nil && p.ended != nil && !rules.IsTerminal(p.object): // the pod has not run for as long yet
 		p.goes = true
 	default:
 		d.removePod(p)
@@ -249,7 +249,7 @@ func (d *day) removeVictim(a cycle.Remove) {
 		replace(cmp.Or(d.recalled.renewing[owner.UID], controllerTakes))
 	}
 	d.agenda.Add(d.now.Add(d.recalled.leavingTime(&object, grace)), func() {
-		if p.object == nil { // it was deleted meanwhile
+		if p.object == nil { // the pod was deleted meanwhile
 			return
 		}
 		if d.removePod(p); succession == workload.WhenGone {

@@ -24,13 +24,13 @@ import (
 // delete a pod or, without a request, from the time the journal shows the deletion. The zero value
 // is empty.
 type Known struct {
-	nodes map[types.UID]string // where they were bound, or nominated, at last
+	nodes map[types.UID]string // last bound or nominated node of each pod
 	// leaving holds the termination times of placed pods: for each pod its own time, and for each
 	// controller the longest.
 	leaving map[types.UID]time.Duration
 	// renewing holds the median time in which each controller replaces a victim.
 	renewing  map[types.UID]time.Duration
-	preempted int // how many pods the scheduler requested to be deleted
+	preempted int // number of pods that the scheduler requested to delete
 }
 
 // Recall reads a journal to its end, for the knowledge that a course needs beforehand. The reader
@@ -61,10 +61,10 @@ func Recall(r *journal.Reader) (Known, error) {
 // memory accumulates the records read so far. All its maps are by UID.
 type memory struct {
 	Known
-	owners  map[types.UID]types.UID       // of the pods that are there
-	deleted map[types.UID]time.Time       // when it began, of placed pods that are there
-	victims map[types.UID][]time.Time     // by controller: when those went that are not replaced yet
-	took    map[types.UID][]time.Duration // by controller: what it took to replace others
+	owners  map[types.UID]types.UID       // owners of the existing pods
+	deleted map[types.UID]time.Time       // start of the deletion, by existing placed pod
+	victims map[types.UID][]time.Time     // by controller: when its victims without a replacement were deleted
+	took    map[types.UID][]time.Duration // by controller: times taken to replace other victims
 }
 
 // noteRecord takes in one record: objects shown by the API, and deletions requested by the

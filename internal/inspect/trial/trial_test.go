@@ -53,9 +53,9 @@ type town struct {
 	t       *testing.T
 	journal *journal.Writer
 	objects map[types.UID]*v1.Pod
-	bindsTo map[string]string // the nodes of pods that were placed before the journal began
-	leaving time.Duration     // how long victims take to leave
-	renewal time.Duration     // how long their controllers take to replace them
+	bindsTo map[string]string // nodes of the pods placed before the journal began
+	leaving time.Duration     // time in which victims leave
+	renewal time.Duration     // time in which controllers replace victims
 }
 
 // record plays a script on a cluster, and returns its journal.
@@ -277,7 +277,7 @@ func TestTiesGoToTheNodesOfTheJournal(t *testing.T) {
 	if err != nil || len(recorded.nodes) != 5 {
 		t.Fatal(recorded, err)
 	}
-	for turn := range 4 { // one of these may match by chance
+	for turn := range 4 { // one of these turns may match by chance
 		want := map[types.UID]string{}
 		for i := range 4 {
 			want[types.UID(fmt.Sprint("p", i))] = fmt.Sprint("n", 1+(i+turn)%4)
