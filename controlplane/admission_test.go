@@ -53,7 +53,7 @@ func admissionFillsIn(t *testing.T, c *cluster) {
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1"), "example.com/gpu": resource.MustParse("1")}
 	pod.Spec.Containers[0].Resources.Limits = pod.Spec.Containers[0].Resources.Requests
 	var created *corev1.Pod
-	eventually(t, func(ctx context.Context) (err error) { // the runtime class must reach the plugin first
+	eventually(t, func(ctx context.Context) (err error) { // the plugin must first observe the runtime class
 		created, err = c.api.CoreV1().Pods(ns).Create(ctx, pod, metav1.CreateOptions{})
 		return err
 	})

@@ -32,9 +32,9 @@ import (
 type apiServer struct {
 	config app.CompletedConfig
 	server *aggregator.APIAggregator
-	ended  chan struct{} // closed once the server has ended, for any reason
+	ended  chan struct{} // closed once the server has ended for any reason
 	err    error         // the reason; valid once ended is closed
-	ready  bool          // it was ready once: its hooks are done. Written while it starts, read when it is stopped
+	ready  bool          // the server was ready once, and its hooks are done; written during the start, read by the stop
 }
 
 const (
@@ -105,7 +105,7 @@ func (s *apiServer) startServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Upstream waits for a minute, the limit of the longest request.
+	// Upstream's default is one minute, the limit of the longest request.
 	server.GenericAPIServer.ShutdownTimeout = apiShutdownLimit
 	prepared, err := server.PrepareRun()
 	if err != nil {
@@ -223,7 +223,7 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 
 		"client-ca-file":        p.pathOf(caCertFile),
 		"authentication-config": d.pathOf(authenticationFile),
-		// As in kubeadm.
+		// kubeadm uses the same value.
 		"authorization-mode":          "Node,RBAC",
 		"enable-bootstrap-token-auth": "true",
 		"service-account-issuer":      "https://kubernetes.default.svc.cluster.local",
@@ -240,7 +240,7 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		"proxy-client-cert-file":             p.pathOf(proxyClientCert),
 		"proxy-client-key-file":              p.pathOf(proxyClientKey),
 
-		// Used for logs and exec on real nodes.
+		// Requests for logs and exec on real nodes use this certificate.
 		"kubelet-client-certificate": p.pathOf(kubeletClientCert),
 		"kubelet-client-key":         p.pathOf(kubeletClientKey),
 		// Hostnames of simulated nodes and of developers' machines do not resolve.

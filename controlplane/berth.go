@@ -23,11 +23,11 @@ import (
 
 // RunBerth turns the control plane into a whole cluster by adding Berth's scheduler and controllers
 // and simulated nodes node-1, node-2, … in three zones, so that pods run. It returns once the nodes
-// are registered and the scheduler has synced; they stop at the end of the test, before the control
-// plane.
+// are registered and the scheduler has synced; the components stop at the end of the test, before
+// the control plane.
 //
-// Unlike `berth up`, it runs them as administrator: a test may do anything. Call it once per
-// cluster.
+// Unlike `berth up`, RunBerth runs the components as administrator: a test may do anything. Call it
+// once per cluster.
 func (c *Cluster) RunBerth(nodes int) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -44,7 +44,7 @@ func (c *Cluster) RunBerth(nodes int) {
 			}
 		})
 	}
-	// Buffered for both, so that neither blocks on the test.
+	// The buffer has room for both messages, so that neither sender blocks.
 	ready := make(chan string, 2)
 
 	options := controller.DefaultOptions()

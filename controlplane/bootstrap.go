@@ -23,14 +23,14 @@ import (
 )
 
 // bootstrapHook replaces two upstream hooks that create the default roles and the system priority
-// classes. Those sleep for a second and then create one object after the other, which would
-// dominate Berth's startup; this hook creates the same objects immediately and concurrently.
-// (Upstream's hook also migrates roles of clusters older than any Berth; such clusters do not
-// exist.) /readyz shows the name until the hook is done.
+// classes. The upstream hooks sleep for a second and then create the objects sequentially, which
+// would dominate Berth's startup; this hook creates the same objects immediately and concurrently.
+// (Upstream's hook also migrates roles of clusters that predate Berth, which cannot exist here.)
+// /readyz shows the name until the hook is done.
 const bootstrapHook = "berth/bootstrap-policy"
 
 const (
-	bootstrapRetry     = 50 * time.Millisecond // the first time, then twice as long each time
+	bootstrapRetry     = 50 * time.Millisecond // initial delay, doubled after each try
 	bootstrapRetryMost = 5 * time.Second
 	bootstrapWorkers   = 8
 )
@@ -102,7 +102,7 @@ func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
 // bootstrapClusterRoles creates the cluster roles and their bindings. The components' own roles
 // grant exactly the listed permissions, regardless of earlier versions' grants.
 func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
-	// exactly also removes permissions beyond the list from the role.
+	// With exactly, permissions beyond the list are also removed from the role.
 	add := func(all []rbacv1.ClusterRole, exactly bool) {
 		for _, role := range all {
 			goReconcile(group, &reconciliation.ReconcileRoleOptions{
@@ -139,7 +139,7 @@ func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface
 		}
 	}
 
-	// NamespaceRoles covers kube-system and kube-public.
+	// NamespaceRoles returns roles for kube-system and kube-public.
 	for _, roles := range bootstrappolicy.NamespaceRoles() {
 		add(roles, false)
 	}

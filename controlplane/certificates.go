@@ -14,7 +14,7 @@ import (
 // This file issues the API server's own certificates. The signing CAs are in pki.go; client
 // certificates are issued together with their kubeconfig.
 
-// Files in pki/ that every start rewrites.
+// Every start rewrites these files in pki/.
 const (
 	apiServerCert, apiServerKey         = "apiserver.crt", "apiserver.key"
 	proxyClientCert, proxyClientKey     = "front-proxy-client.crt", "front-proxy-client.key"
@@ -26,8 +26,8 @@ const (
 )
 
 // issueCertificates issues the certificates that the API server presents to clients, nodes and
-// aggregated APIs. more holds TLSNames: names or addresses. It must be called before the API server
-// is configured, which reads the files.
+// aggregated APIs. more holds the names and addresses from Options.TLSNames. It must be called
+// before the API server is configured, which reads the files.
 func (p *pki) issueCertificates(serviceRange string, more []string) error {
 	names, ips, err := apiServerNames(serviceRange)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(300) // most of what a control plane makes when it starts stays
+	debug.SetGCPercent(300) // most objects allocated by a starting control plane stay alive
 	os.Exit(m.Run())
 }
 
@@ -163,7 +163,7 @@ func tokensOfServiceAccountsWork(t *testing.T, c *cluster) {
 	})
 	c.expectUser(t, string(secret.Data[corev1.ServiceAccountTokenKey]), want)
 
-	// The pod needs these to use its projected token.
+	// A projected token is valid only for a pod with these fields.
 	pod := c.createPod(t, ns, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}})
 	if len(pod.Spec.Volumes) != 1 || pod.Spec.Volumes[0].Projected == nil {
 		t.Errorf("no projected token in the pod: %+v", pod.Spec.Volumes)

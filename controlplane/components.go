@@ -26,10 +26,10 @@ type permissions struct {
 	within     map[string][]rbacv1.PolicyRule
 }
 
-// listComponents returns Berth's processes outside the control plane. Each has a separate
-// kubeconfig NAME.kubeconfig in the data directory, the user name berth:NAME, and the manifests'
-// permissions for the component in roles of that name. The simulated nodes, absent from the
-// manifests, have the permissions of nodes. None is an administrator.
+// listComponents returns Berth's processes outside the control plane. Each component has a
+// kubeconfig NAME.kubeconfig in the data directory, the user name berth:NAME, and roles of that
+// name with the component's permissions from the manifests. The simulated nodes, absent from the
+// manifests, have the permissions of nodes. No component is an administrator.
 //
 // `berth up` therefore runs components with the permissions of a real cluster, and a permission
 // missing from a manifest fails here as well.
@@ -45,7 +45,8 @@ func listComponents() (map[string]permissions, error) {
 		}
 		all[name] = permissionsFor(rights)
 	}
-	// A role may name resources not served by the API, but only the needed ones are granted.
+	// A role may name resources that the API does not serve, but only needed permissions are
+	// granted.
 	if utilfeature.DefaultFeatureGate.Enabled(features.EvictionRequestAPI) {
 		rights, err := deploy.EvictionRequestRights()
 		if err != nil {
@@ -71,7 +72,7 @@ func leaseRule(verbs ...string) rbacv1.PolicyRule {
 // a right inside it is granted for objects of that name in all namespaces. The verb create cannot
 // be limited by name and is not granted for Leases; `berth up --from-image`, the only mode with
 // leader election, creates them beforehand. Rights in other namespaces, such as kube-system, are
-// granted there.
+// granted in those namespaces.
 func permissionsFor(rights []deploy.Right) permissions {
 	byNamespace := map[string][]deploy.Right{}
 	for _, right := range rights {

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/controlplane"
 )
 
-// TestComponentsAreNotAdministrators verifies that the kubeconfigs of Berth's processes permit
-// their work and no more, for a year at most.
+// TestComponentsAreNotAdministrators verifies that the kubeconfigs of Berth's processes permit only
+// their work, and are valid for a year at most.
 func TestComponentsAreNotAdministrators(t *testing.T) {
 	dir := t.TempDir()
 	controlplane.Start(t, func(o *controlplane.Options) { o.DataDir = dir })
@@ -36,14 +36,14 @@ func TestComponentsAreNotAdministrators(t *testing.T) {
 	may["scheduler"] = append(may["scheduler"], lease("update", "kube-system", "kube-scheduler"))
 	may["controller"] = append(may["controller"], lease("update", "berth-system", "berth-controller"), lease("watch", "kube-node-lease", ""))
 	may["nodes"] = append(may["nodes"], lease("create", "kube-node-lease", ""), lease("update", "kube-node-lease", "node-1"))
-	others := map[string][]authorizationv1.ResourceAttributes{ // Leases that are not the component's own
+	others := map[string][]authorizationv1.ResourceAttributes{ // Leases of other components
 		"scheduler":  {lease("update", "kube-node-lease", "node-1"), lease("update", "berth-system", "berth-controller"), lease("create", "default", ""), lease("create", "kube-node-lease", "")},
 		"controller": {lease("update", "kube-node-lease", "node-1"), lease("update", "kube-system", "kube-scheduler"), lease("create", "kube-system", ""), lease("watch", "kube-system", "")},
 		"nodes":      {lease("update", "kube-system", "kube-scheduler"), lease("create", "berth-system", ""), lease("delete", "kube-node-lease", "node-1")},
 		"ui":         {lease("update", "kube-node-lease", "node-1"), lease("create", "default", "")},
 	}
 	never := []authorizationv1.ResourceAttributes{
-		{Verb: "update", Group: "lifecycle.k8s.io", Resource: "evictions", Subresource: "status"}, // behind a gate
+		{Verb: "update", Group: "lifecycle.k8s.io", Resource: "evictions", Subresource: "status"}, // served only with a feature gate
 		{Verb: "get", Resource: "secrets"}, {Verb: "create", Resource: "pods"}, {Verb: "create", Resource: "pods", Subresource: "exec"},
 		{Verb: "create", Resource: "serviceaccounts", Subresource: "token"}, {Verb: "*", Resource: "*", Group: "*"},
 		{Verb: "update", Resource: "clusterroles", Group: "rbac.authorization.k8s.io"}, {Verb: "impersonate", Resource: "users"},
@@ -77,8 +77,9 @@ func TestComponentsAreNotAdministrators(t *testing.T) {
 	}
 }
 
-// TestTheControllerMayAnswerEvictionRequests verifies that the gate and the API version serve
-// eviction requests, and that the controller's kubeconfig permits responding to them.
+// TestTheControllerMayAnswerEvictionRequests verifies that eviction requests are served with the
+// gate and the API version enabled, and that the controller's kubeconfig permits responding to
+// them.
 func TestTheControllerMayAnswerEvictionRequests(t *testing.T) {
 	dir := t.TempDir()
 	controlplane.Start(t, func(o *controlplane.Options) {

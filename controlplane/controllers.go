@@ -39,9 +39,9 @@ import (
 )
 
 // DefaultControllers returns the upstream controllers that run unless Options.Controllers selects
-// otherwise. It omits those replaced by Berth (node-lifecycle, taint-eviction,
-// device-taint-eviction) and those useless without a cloud or real disks (node-ipam, routes, load
-// balancers, attach-detach). Each call returns a new list.
+// otherwise. It omits the controllers replaced by Berth (node-lifecycle, taint-eviction,
+// device-taint-eviction) and the controllers that are useless without a cloud or real disks
+// (node-ipam, routes, load balancers, attach-detach). Each call returns a new list.
 func DefaultControllers() []string {
 	return []string{
 		names.DeploymentController, names.ReplicaSetController, names.ReplicationControllerController,
@@ -69,7 +69,7 @@ func knownControllers() sets.Set[string] {
 // selectControllers parses a list like kube-controller-manager's --controllers. An excluded name
 // stays excluded regardless of its position in the list.
 //
-//	*, -job-controller, node-ipam-controller   the default ones, one less and one more
+//	*, -job-controller, node-ipam-controller   the default controllers without job, with node-ipam
 func selectControllers(list []string) sets.Set[string] {
 	selected := sets.New[string]()
 	for _, name := range list {
@@ -96,12 +96,12 @@ const controllersStopLimit = 2 * time.Second
 type controllers struct {
 	built   []app.Controller
 	context app.ControllerContext
-	done    chan struct{} // closed when all have ended
+	done    chan struct{} // closed when all controllers have ended
 }
 
 // startControllers builds the selected controllers and runs them until ctx ends. It returns when
-// they are built; their caches fill afterwards. client is the API server's own and may do anything;
-// the controllers do not impersonate.
+// they are built; their caches are filled afterwards. client is the API server's own and may do
+// anything; the controllers do not impersonate.
 func startControllers(ctx context.Context, client *rest.Config, p *pki, selected sets.Set[string]) (*controllers, error) {
 	client = rest.AddUserAgent(rest.CopyConfig(client), "kube-controller-manager")
 	// Do not limit the client: the API server is in the same process, and workers are few.
@@ -222,8 +222,8 @@ func controllerContext(ctx context.Context, builder clientbuilder.ControllerClie
 	return c, nil
 }
 
-// withoutManagedFields saves the larger part of many objects' memory; the controllers do not read
-// managed fields. It runs before an object enters a cache.
+// withoutManagedFields removes managed fields, which the controllers do not read and which take
+// most of the memory of many objects. It runs before an object enters a cache.
 func withoutManagedFields(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)

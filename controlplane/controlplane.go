@@ -28,7 +28,7 @@ import (
 const KubernetesVersion = rules.Kubernetes
 
 // Run runs a control plane until ctx ends. It reports progress in lines: "etcd ready …", "api
-// server ready …", "controllers ready …", and last "ready kubeconfig=<path> after=<duration>".
+// server ready …", "controllers ready …", and finally "ready kubeconfig=<path> after=<duration>".
 //
 // It returns nil if ctx ends, and an error if the control plane could not be started or one of its
 // components ended by itself. The error suggests a remedy in one line. Run does not restart a
@@ -52,12 +52,12 @@ func Run(ctx context.Context, o Options, progress io.Writer) error {
 	}
 }
 
-// abandonLimit bounds the orderly shutdown of the working parts after another part broke. It equals
-// the limit of a stop by a signal.
+// abandonLimit bounds the orderly shutdown of the working components after another component
+// failed. It equals the limit for a stop by a signal.
 const abandonLimit = 4 * time.Second
 
-// abandonParts stops as many parts as possible: a broken part may never end. The caller then ends
-// the process, or reports a test's failure, and the remaining parts end with it.
+// abandonParts stops as many components as possible: a failed component may never end. The caller
+// then ends the process or fails the test, which also ends the remaining components.
 func (c *controlPlane) abandonParts() {
 	stopped := make(chan struct{})
 	go func() {
@@ -83,15 +83,15 @@ type controlPlane struct {
 	api     *apiServer
 	workers *controllers
 
-	broken context.Context // cancelled when a part ends by itself, with the part's error as cause
+	broken context.Context // cancelled if a component ends by itself; the cause is its error
 	fail   context.CancelCauseFunc
 
-	closers  []func() // in order of starting
+	closers  []func() // undo steps in the order of the start
 	left     bool     // the API server could not be stopped and still serves; read by closers
 	stopOnce sync.Once
 }
 
-// launchPlane starts a control plane and returns when it is ready or has ended again.
+// launchPlane starts a control plane and returns when it is ready or has failed.
 //
 // Two contexts end the start: the caller's, and c.broken if a component ends by itself. Neither
 // ends the control plane once it is ready; use stop for that.
@@ -124,7 +124,7 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 		return nil, err
 	}
 	c.onStop(func() {
-		if !c.left { // a server whose listener closes unexpectedly takes the process with it
+		if !c.left { // closing the listener of a running server would end the process
 			listener.Close()
 		}
 	})
@@ -147,8 +147,8 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 	return c, nil
 }
 
-// stop ends all parts in the reverse order of their start. It is safe for concurrent use; all
-// callers but the first wait for it.
+// stop ends all components in the reverse order of their start. It is safe for concurrent use;
+// later callers wait for the first call to finish.
 func (c *controlPlane) stop() {
 	c.stopOnce.Do(func() {
 		for _, end := range slices.Backward(c.closers) {
@@ -171,8 +171,9 @@ func (c *controlPlane) age() time.Duration { return time.Since(c.began).Round(ti
 // kubeconfigPath returns the path of the administrator's kubeconfig.
 func (c *controlPlane) kubeconfigPath() string { return c.dir.pathOf("kubeconfig") }
 
-// openState opens the data directory and the log and claims the process's feature gates. Gates
-// precede everything that reads them; the log precedes the gates, to record their messages.
+// openState opens the data directory and the log and claims the process's feature gates. The gates
+// are claimed before anything reads them, and the log is opened before the gates, to record their
+// messages.
 func (c *controlPlane) openState() (log io.Writer, err error) {
 	if c.dir, err = openDataDir(c.options.DataDir); err != nil {
 		return nil, err
@@ -251,8 +252,9 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 	return nil
 }
 
-// reason returns why the API server is not ready: it has ended, or another component or the caller
-// has cancelled the context. If the server has only just ended, the context is not cancelled yet.
+// reason returns the reason that the API server is not ready: its own end, or the cancellation of
+// the context by another component or the caller. If the server has only just ended, the context is
+// not cancelled yet.
 func (a *apiServer) reason(ctx context.Context, err error, ended func() error) error {
 	select {
 	case <-a.ended:

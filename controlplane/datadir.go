@@ -22,7 +22,7 @@ import (
 
 // dataDir is a data directory held exclusively by this process.
 //
-//	version         the version that wrote the directory; newer ones are refused
+//	version         the version that wrote the directory; newer versions are refused
 //	lock            locked (flock) while a control plane runs on the directory
 //	kubeconfig      the kubeconfig of the administrator
 //	controlplane.log
@@ -109,14 +109,14 @@ func (d *dataDir) acquireLock() error {
 func (d *dataDir) close() { d.lock.Close() }
 
 // checkVersion refuses directories written by a newer version, which an older one would silently
-// misread, and directories with state but without a version. It precedes all writes, so that a
-// directory without the file is a new one. An upgrade rewrites the file.
+// misread, and directories with state but without a version. It runs before all writes, so a
+// directory without the file is new. An upgrade rewrites the file.
 func (d *dataDir) checkVersion() error {
 	path := d.pathOf("version")
 	content, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// A directory was partially copied or cleaned up.
+		// State without a version file means that the directory was copied or deleted partially.
 		for _, state := range []string{"etcd", "pki"} {
 			if _, err := os.Lstat(d.pathOf(state)); err == nil {
 				return fmt.Errorf("data directory %s: has %s but no version file: restore the file or name an empty "+
@@ -148,8 +148,7 @@ func (d *dataDir) checkVersion() error {
 }
 
 // checkUpgrade reports whether this version may continue from v: the API server reads data stored
-// by older minors, but not by newer ones. Patch versions make no difference, and neither do older
-// minors.
+// by older minor versions, but not by newer ones. Patch versions are irrelevant.
 func (v dataVersion) checkUpgrade(root string) error {
 	theirs, err := utilversion.ParseGeneric(v.Kubernetes)
 	if err != nil {

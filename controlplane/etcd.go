@@ -30,26 +30,26 @@ import (
 
 // etcd is a single member without a listener: the API server reaches it through memory. It
 // therefore needs no port and no certificates, and other processes on the machine cannot reach it.
-// Offline, its directory is an ordinary one for etcdutl.
+// While the process is stopped, etcdutl can be used on the directory.
 type etcd struct {
 	fail     context.CancelCauseFunc // called when etcd gives up
-	gaveUp   chan error              // the same, for start, called afterwards; at most one
-	once     sync.Once               // of both
-	over     atomic.Bool             // it gave up
+	gaveUp   chan error              // receives the same error for start, after the call of fail; at most one
+	once     sync.Once               // guards fail and gaveUp
+	over     atomic.Bool             // etcd has given up
 	listener *bufconn.Listener
 	member   *embed.Etcd
 	server   *grpc.Server
 }
 
 const (
-	etcdQuota = 8 << 30 // what etcd itself suggests as the most; 100,000 pods with their history need a fraction
+	etcdQuota = 8 << 30 // etcd's suggested maximum; 100,000 pods with their history need a fraction of it
 
 	// A single member receives no heartbeats: the timeout only delays the first leader after a
 	// start.
 	etcdTickMs, etcdElectionMs = 20, 100
 
-	// Files are read by then; the rest takes milliseconds, or never ends, for example after the
-	// loss of the write-ahead log.
+	// This limit begins after the files are read. The rest takes milliseconds or never ends, for
+	// example after the loss of the write-ahead log.
 	etcdReadyLimit = time.Minute
 
 	// This is the default of etcd's own flags; the zero value would log every request.
@@ -79,7 +79,7 @@ func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 	}
 	if err := e.startMember(e.memberConfig(dir, log)); err != nil {
 		advice := "restore the directory or name an empty one with --data-dir"
-		if strings.Contains(err.Error(), syscall.ENOSPC.Error()) { // etcd reports it only in its log
+		if strings.Contains(err.Error(), syscall.ENOSPC.Error()) { // etcd reports a full disk only in its log
 			advice = "make room on its disk and start again; what was acknowledged is there"
 		}
 		return fmt.Errorf("%s: etcd cannot start: %w: %s", dir, err, advice)
@@ -187,7 +187,7 @@ func (e *etcd) memberConfig(dir string, log zapcore.Core) *embed.Config {
 	config.EnableGRPCGateway = false
 	config.WarningUnaryRequestDuration = etcdSlowRequest
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(log,
-		zap.ErrorOutput(zapcore.AddSync(io.Discard)), // a log that cannot be written is no news for standard error
+		zap.ErrorOutput(zapcore.AddSync(io.Discard)), // do not report an unwritable log on standard error
 		zap.WithFatalHook(etcdEnd{e}), zap.WithPanicHook(etcdEnd{e})))
 	return config
 }
@@ -200,7 +200,7 @@ func (e *etcd) stop() {
 		e.server.Stop()
 	}
 	e.listener.Close()
-	if e.member != nil && !e.over.Load() { // or it would wait for what goes no further
+	if e.member != nil && !e.over.Load() { // stopping a member that gave up would block forever
 		e.member.Close()
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/controlplane"
 )
 
-// A test against a real API server, as an administrator and as a user without permissions.
+// This test uses a real API server as an administrator and as a user without permissions.
 func ExampleStart() {
 	TestPods := func(t *testing.T) {
 		cluster := controlplane.Start(t) // ends with the test

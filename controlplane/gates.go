@@ -17,7 +17,7 @@ var gatesInUse struct {
 	sync.Mutex
 	users int
 	gates map[string]bool
-	undo  map[string]bool // what they were before
+	undo  map[string]bool // values before the first claim
 }
 
 // claimGates sets the process's gates, unless another control plane runs with different gates.
@@ -33,7 +33,7 @@ func claimGates(gates map[string]bool) (release func(), err error) {
 	}
 	if g.users == 0 {
 		undo := map[string]bool{}
-		// Remember only the gates about to be set.
+		// Record only the gates about to be set.
 		for feature := range utilfeature.DefaultMutableFeatureGate.GetAll() {
 			if _, set := gates[string(feature)]; set {
 				undo[string(feature)] = utilfeature.DefaultFeatureGate.Enabled(feature)

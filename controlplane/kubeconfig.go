@@ -83,7 +83,7 @@ func (p *pki) leadsTo(config *clientcmdapi.Config, server string) bool {
 	}
 	pair, err := tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData)
 	if err != nil || time.Until(pair.Leaf.NotAfter) > certificateLife {
-		return false // older versions made them for ten years
+		return false // older versions issued certificates for ten years
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(p.cluster.certificate)

@@ -81,8 +81,8 @@ func (l *logFile) Close() error {
 }
 
 // processLog is the process-wide destination of klog and etcd's client: the most recently started
-// control plane still running. Without any, klog has its original destination. Several control
-// planes of a test process thus write to one log at a time.
+// control plane still running. If none runs, klog writes to its original destination. Several
+// control planes of a test process thus write to one log at a time.
 type processLog struct {
 	mu      sync.Mutex
 	targets []*logTarget
@@ -102,7 +102,7 @@ func sendLogs(w io.Writer, verbosity int) (undo func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.targets) == 0 {
-		// This is the first target; later ones find klog captured.
+		// Only the first target captures klog.
 		l.restore = l.captureLogs()
 	}
 
@@ -150,8 +150,8 @@ func (l *processLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// setKlog sets one of klog's flags, the only access to some of its settings. It panics on unknown
-// flags.
+// setKlog sets one of klog's flags, because some settings are accessible only as flags. It panics
+// on unknown flags.
 func setKlog(name, value string) {
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
 	klog.InitFlags(flags)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// lines is an uncomparable log: comparing two of them panics.
+// lines is a log of an uncomparable type: comparing two values panics.
 type lines struct {
 	_   []func(string)
 	log *strings.Builder

@@ -25,8 +25,7 @@ import (
 // node.
 
 const (
-	// nodeBootstrapFile is a kubeconfig that permits a machine to request a node certificate, and
-	// no more.
+	// nodeBootstrapFile is a kubeconfig that only permits a machine to request a node certificate.
 	nodeBootstrapFile = "node-bootstrap.kubeconfig"
 	// nodeBootstrapLife is the token's lifetime; the next start writes another.
 	nodeBootstrapLife = 24 * time.Hour
@@ -90,8 +89,8 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 			bootstrapapi.BootstrapTokenSecretKey:           secret,
 			bootstrapapi.BootstrapTokenExpirationKey:       time.Now().Add(nodeBootstrapLife).UTC().Format(time.RFC3339),
 			bootstrapapi.BootstrapTokenUsageAuthentication: "true",
-			// This is in addition to the default group of bootstrap tokens, which lacks permissions
-			// here.
+			// This group is in addition to the default group of bootstrap tokens, which has no
+			// permissions here.
 			bootstrapapi.BootstrapTokenExtraGroupsKey: bootstrappers,
 			bootstrapapi.BootstrapTokenDescriptionKey: "for nodes of berth up",
 		},

@@ -23,8 +23,8 @@ import (
 )
 
 // TestANodeIsOneNode verifies that a machine with the bootstrap kubeconfig becomes one node, and
-// that its credentials are limited to that node: a thief can do the permitted deeds below, but not
-// the refused ones.
+// that its credentials are limited to that node: a thief can perform the permitted actions below,
+// but not the refused ones.
 func TestANodeIsOneNode(t *testing.T) {
 	dir := t.TempDir()
 	cluster := controlplane.Start(t, func(o *controlplane.Options) { o.DataDir, o.NodeBootstrap = dir, true })

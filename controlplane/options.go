@@ -22,7 +22,7 @@ type Options struct {
 	// DataDir holds all state. It is created if missing, readable by its owner only.
 	DataDir string
 	// Port is the API's port on 127.0.0.1. 0: the port last used by this data directory, or another
-	// one if it is taken.
+	// port if that one is occupied.
 	Port int
 	// FeatureGates holds Kubernetes gates that differ from Berth's defaults (see
 	// DefaultFeatureGates). They belong to the whole process: concurrent control planes in one
@@ -32,7 +32,7 @@ type Options struct {
 	// kube-apiserver's flag.
 	RuntimeConfig map[string]string
 	// Controllers selects controllers like kube-controller-manager's flag: "*" is
-	// DefaultControllers, "name" adds one, "-name" leaves one out. Empty: "*".
+	// DefaultControllers, "name" adds a controller, "-name" omits one. Empty: "*".
 	Controllers []string
 	// ServiceClusterIPRange is the range of Service addresses. Empty: 10.96.0.0/12.
 	ServiceClusterIPRange string
@@ -68,10 +68,10 @@ type Options struct {
 // a new map.
 func DefaultFeatureGates() map[string]bool {
 	return map[string]bool{
-		// Permits Gt and Lt in tolerations, which the API otherwise refuses.
+		// This gate permits Gt and Lt in tolerations, which the API otherwise refuses.
 		"TaintTolerationComparisonOperators": true,
-		// Lets API servers of several versions forward requests to each other; this cluster has
-		// one.
+		// This gate lets API servers of several versions forward requests to each other; this
+		// cluster has a single API server.
 		"UnknownVersionInteroperabilityProxy": false,
 	}
 }
@@ -100,7 +100,7 @@ func (o Options) withDefaults() Options {
 }
 
 // Validate reports the first invalid option: a mistake of the caller, independent of the machine's
-// state. The error names the flag of berth-controlplane, the value and the allowed values.
+// state. The error contains the flag of berth-controlplane, the value and the allowed values.
 func (o Options) Validate() error {
 	if o.DataDir == "" {
 		return fmt.Errorf("--data-dir: must not be empty")

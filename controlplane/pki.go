@@ -31,8 +31,8 @@ import (
 // and cannot be missing.
 type pki struct {
 	dir        string
-	cluster    *authority // clients, and the API server itself
-	frontProxy *authority // the API server towards aggregated APIs; apart, since it may speak for any user
+	cluster    *authority // signs certificates of clients and of the API server itself
+	frontProxy *authority // signs the API server's client certificate for aggregated APIs; separate, because that client may impersonate any user
 }
 
 // authority issues certificates. It is immutable once loaded.
@@ -44,8 +44,8 @@ type authority struct {
 
 const (
 	authorityLife   = 20 * 365 * 24 * time.Hour // outlives the data directory: there is no rotation
-	certificateLife = 365 * 24 * time.Hour      // a start makes new ones, and the administrator's in its last month
-	backdated       = 24 * time.Hour            // a clock set back does not make certificates invalid
+	certificateLife = 365 * 24 * time.Hour      // every start reissues them; the administrator's only in its last month
+	backdated       = 24 * time.Hour            // certificates stay valid if the clock is set back
 
 	caCertFile, caKeyFile                 = "ca.crt", "ca.key"
 	frontProxyCertFile, frontProxyKeyFile = "front-proxy-ca.crt", "front-proxy-ca.key"
@@ -131,7 +131,7 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, encoded, err
 }
 
-// newAuthority creates a self-signed CA with a new key, which is not retained here.
+// newAuthority creates a self-signed CA with a new key. It does not retain the key.
 func newAuthority(name string) (certPEM, keyPEM []byte, err error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -161,8 +161,8 @@ func (a *authority) issueCertificate(template *x509.Certificate) (certPEM, keyPE
 	return certPEM, keyPEM, err
 }
 
-// issueClient issues a certificate for a user. Its subject holds the name and the groups, where the
-// API server reads them.
+// issueClient issues a certificate for a user. The API server reads the name and the groups from
+// the certificate's subject.
 func (a *authority) issueClient(user string, groups ...string) (certPEM, keyPEM []byte, err error) {
 	return a.issueCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: user, Organization: groups},

@@ -18,8 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TB is the part of testing.TB used by Start; a separate interface spares this package the import
-// of testing.
+// TB is the part of testing.TB used by Start. A separate interface avoids an import of testing.
 type TB interface {
 	Helper()
 	TempDir() string
@@ -79,8 +78,8 @@ func Start(t TB, options ...func(*Options)) *Cluster {
 // further calls are no-ops.
 func (c *Cluster) Stop() { c.running.stop() }
 
-// ConfigFor returns a client configuration for a user with that name and those groups, subject to
-// RBAC. Neither needs an object: users and groups exist only in the certificate.
+// ConfigFor returns a client configuration for a user with the given name and groups, subject to
+// RBAC. Users and groups exist only in the certificate and need no API objects.
 func (c *Cluster) ConfigFor(user string, groups ...string) *rest.Config {
 	c.t.Helper()
 	config, err := c.running.clientConfig(user, groups...)
@@ -93,8 +92,8 @@ func (c *Cluster) ConfigFor(user string, groups ...string) *rest.Config {
 	return config
 }
 
-// KubeconfigFor returns the path of a new kubeconfig for a user with that name and those groups.
-// The test removes the file at its end.
+// KubeconfigFor returns the path of a new kubeconfig for a user with the given name and groups. The
+// test removes the file at its end.
 func (c *Cluster) KubeconfigFor(user string, groups ...string) string {
 	c.t.Helper()
 	config, err := c.running.pki.newKubeconfig(c.running.server, user, groups...)
@@ -102,7 +101,7 @@ func (c *Cluster) KubeconfigFor(user string, groups ...string) string {
 		c.t.Fatalf("%v", err)
 		return ""
 	}
-	// A test may create several.
+	// A test may create several kubeconfigs.
 	path := filepath.Join(c.t.TempDir(), fmt.Sprintf("kubeconfig-%d", c.files.Add(1)))
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		c.t.Fatalf("kubeconfig for %s: %v", user, err)

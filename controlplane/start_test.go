@@ -47,7 +47,7 @@ func TestStartedAgainInOneProcessItGoesOn(t *testing.T) {
 		left = append(left, settledGoroutines())
 	}
 	t.Logf("goroutines left after each stop: %v", left)
-	// A running control plane has 3,000; upstream leaks some tens.
+	// A running control plane has 3,000 goroutines; upstream leaks a few dozen.
 	if grown := left[2] - left[1]; grown > 200 {
 		t.Errorf("each start leaves %d goroutines behind", grown)
 	}

@@ -143,7 +143,7 @@ func TestCertificatesAreForAYearAtMost(t *testing.T) {
 
 func TestAuthoritiesAreMadeOnceAndAllTogether(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
-	// Remains of a crash half-way.
+	// The directory holds the remains of a crash during creation.
 	if err := os.MkdirAll(dir+".new", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +373,7 @@ func TestGatesAreAsBeforeWhenTheLastUserIsGone(t *testing.T) {
 		t.Error("other gates were accepted beside running ones")
 	}
 	first()
-	first() // again: must not count twice
+	first() // a second call must have no effect
 	if !enabled(gate) {
 		t.Error("the gate is off while somebody uses it")
 	}

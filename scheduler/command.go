@@ -18,11 +18,11 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// PluginFactory creates a plugin, like kube-scheduler's: args holds its arguments from the
-// profile's pluginConfig, a *runtime.Unknown with the JSON of the file.
+// PluginFactory creates a plugin, like kube-scheduler's factories. args holds the plugin's
+// arguments from the profile's pluginConfig: a *runtime.Unknown with the JSON of the file.
 type PluginFactory = outoftree.Factory
 
-// Option compiles something into the program.
+// Option adds a compiled-in extension to the program.
 type Option func(*command)
 
 // WithPlugin adds a plugin written against k8s.io/kube-scheduler/framework. Configuration files
@@ -50,7 +50,7 @@ type UsageError = usage.Error
 type command struct {
 	flags     *options.Flags
 	factories map[string]PluginFactory
-	wrong     error // of the options
+	wrong     error // first error of the options
 	// podsToActivate creates the CycleState entry through which plugins name pods to activate; nil
 	// disables activation.
 	podsToActivate func() framework.StateData

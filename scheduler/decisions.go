@@ -70,8 +70,8 @@ func isLoopback(address string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// withPassword serves decisions to callers presenting the password in the address file, readable
-// only by its owner: the machine's other users can also reach a loopback port.
+// withPassword requires the password from the address file, which only its owner can read. The
+// loopback port alone does not restrict access, because all users of the machine can reach it.
 func (p *process) withPassword(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	decisions := p.withDecisions(next)

@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
-// TestDecisionsAreForThisMachine verifies the restriction to this machine over plain HTTP, which
-// does not authenticate callers.
+// TestDecisionsAreForThisMachine verifies that plain HTTP, which does not authenticate callers,
+// serves decisions to this machine only.
 func TestDecisionsAreForThisMachine(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1:10251": true, "[::1]:10251": true, "127.8.8.8:1": true,
@@ -78,7 +78,8 @@ func TestDecisionsNeedThePassword(t *testing.T) {
 	}
 }
 
-// TestTheConfigurationNamesTheReplica: readers of a Lease compare its holder.
+// TestTheConfigurationNamesTheReplica verifies that the configuration contains the replica's
+// identity, which readers compare with the holder of the Lease.
 func TestTheConfigurationNamesTheReplica(t *testing.T) {
 	p := &process{rest: &rest.Config{Host: "https://here"}}
 	elector, err := lead.New(p.rest, lead.Defaults("x"), nil)

@@ -8,5 +8,5 @@
 // Plugins written against k8s.io/kube-scheduler/framework are compiled in as with kube-scheduler: a
 // main that calls [NewCommand] with one [WithPlugin] each. The scheduling itself is in
 // internal/scheduler/runner, the plugin adapters in internal/scheduler/outoftree; this package
-// handles the surroundings: the inputs, their sources, and the time at which changes take effect.
+// handles the inputs, their sources, and the time at which changes take effect.
 package scheduler

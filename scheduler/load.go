@@ -31,7 +31,7 @@ type loaded struct {
 	config   *config.Config
 	profiles []cycle.Profile
 	set      *outoftree.Set
-	inUse    *config.InUse // to any client
+	inUse    *config.InUse // configuration in use, as reported to any client
 }
 
 // closePlugins stops the plugins once the last pod has finished with them.
@@ -43,7 +43,7 @@ func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) 
 		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest, PodsToActivate: p.podsToActivate,
 		PreQueueingHints: p.flags.PreQueueingHints(), PreHinted: p.recorder.PreHinted, Panicked: p.recorder.Panicked,
 	})}
-	unhook := context.AfterFunc(ctx, l.closePlugins) // ends what plugins wait for while they are made
+	unhook := context.AfterFunc(ctx, l.closePlugins) // interrupts waiting plugin factories
 	read := config.Options{
 		CompareTolerations: p.flags.CompareTolerations(), Probe: l.set.Probe,
 		WithoutStorageScores: p.flags.WithoutStorageScores(), AllowMissingDrivers: p.flags.AllowMissingDrivers(),
@@ -162,8 +162,8 @@ func (p *process) reportApplied(err error) {
 // longest is the API's limit on the length of an event's message.
 const longest = 1024
 
-// writeEvent writes an event about the Lease shared by the replicas, the one object that represents
-// the scheduler wherever it runs. A shadow writes no events.
+// writeEvent writes an event about the replicas' shared Lease, the only object that represents the
+// scheduler in every deployment. A shadow writes no events.
 func (p *process) writeEvent(eventType, reason, message string) {
 	if p.flags.Shadow {
 		return
@@ -174,7 +174,7 @@ func (p *process) writeEvent(eventType, reason, message string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if lease, err := p.client.CoordinationV1().Leases(regarding.Namespace).Get(ctx, regarding.Name, metav1.GetOptions{}); err == nil {
-		regarding.UID = lease.UID // kubectl describe finds events by it
+		regarding.UID = lease.UID // kubectl describe finds events by UID
 	}
 	if len(message) > longest {
 		message = strings.ToValidUTF8(message[:longest-3], "") + "..."

@@ -17,8 +17,8 @@ import (
 )
 
 // Main is the main function of a scheduler program, with or without compiled-in plugins. It returns
-// the exit code: 0 for a requested end, 1 for a failure, 2 for wrong usage. Errors are one line on
-// standard error.
+// the exit code: 0 after a requested shutdown, 1 for a failure, 2 for wrong usage. Errors are one
+// line on standard error.
 func Main(opts ...Option) int {
 	cmd := NewCommand(opts...)
 	cmd.Use = filepath.Base(os.Args[0])

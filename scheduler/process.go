@@ -44,18 +44,18 @@ type process struct {
 	client   kubernetes.Interface
 	asking   kubernetes.Interface // authenticates and authorizes requests to the endpoints
 	rest     *rest.Config
-	events   *eventlog.Log // of this process, about its Lease
+	events   *eventlog.Log // events of this process about its Lease
 	recorder *metrics.Recorder
 	store    *outoftree.Store
 
-	elector   atomic.Pointer[lead.Elector] // nil until it is known by which Lease
+	elector   atomic.Pointer[lead.Elector] // nil until the Lease is determined
 	server    *serve.Server
 	scheduler *runner.Scheduler
-	shadow    *schedulershadow.Recorder // with --shadow
-	journal   *journal.Writer           // with --journal
+	shadow    *schedulershadow.Recorder // set with --shadow
+	journal   *journal.Writer           // set with --journal
 	inUse     atomic.Pointer[loaded]
 	ending    atomic.Bool
-	password  string // of the plain endpoints of decisions; see withPassword
+	password  string // password of the plain-HTTP decision endpoints; see withPassword
 }
 
 func ownPlugin(name string) bool {
@@ -72,11 +72,11 @@ func (c *command) runScheduler(ctx context.Context) error {
 	}
 	connecting := p.connectAPI(data)
 	if connecting != nil && len(c.factories) > 0 {
-		return connecting // out-of-tree plugins may use the client while they are made
+		return connecting // out-of-tree plugins may use the client during their creation
 	}
 	first, err := p.loadConfig(ctx, data)
 	if err != nil {
-		return err // before an error about the connection: the file is at fault
+		return err // takes precedence over a connection error: the file is the cause
 	}
 	if p.settings, err = p.flags.Settings(first.config, data); err != nil {
 		if p.flags.ElectionGiven() {
@@ -133,7 +133,7 @@ func (p *process) writeConfig(l *loaded) error {
 // startProcess creates and runs the clients, the election and the server.
 func (p *process) startProcess(ctx context.Context, first *loaded) error {
 	// Events use a separate client to avoid delaying other requests. For small requests HTTP/1.1
-	// takes a third less CPU than HTTP/2, with its frames and a goroutine per request.
+	// takes a third less CPU than HTTP/2, which adds framing and a goroutine per request.
 	to, err := p.settings.Rest("scheduler-events")
 	if err != nil {
 		return err
@@ -168,9 +168,8 @@ func (p *process) startProcess(ctx context.Context, first *loaded) error {
 	return p.runUntilDone(ctx, first, events)
 }
 
-// runUntilDone runs everything until the context ends. It stops scheduling first, including the
-// bindings in flight and the Lease, then the endpoints and the events, so that all work is
-// complete.
+// runUntilDone runs everything until the context ends. It first stops scheduling, waits for
+// bindings in flight and releases the Lease; then it stops the endpoints and flushes the events.
 func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubernetes.Interface) error {
 	p.inUse.Store(first)
 	defer func() { p.inUse.Load().closePlugins() }()

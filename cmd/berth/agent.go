@@ -13,7 +13,7 @@ import (
 )
 
 func newAgentCommand() *cobra.Command {
-	if runtime.GOOS != "linux" { // an agent turns its machine into a node by means of the kernel
+	if runtime.GOOS != "linux" { // the agent requires features of the Linux kernel
 		return &cobra.Command{
 			Use: "agent", GroupID: groupParts, Short: "Make this machine a node (Linux only)", Hidden: true, DisableFlagParsing: true,
 			RunE: func(*cobra.Command, []string) error { return errors.New("a machine becomes a node on Linux only") },

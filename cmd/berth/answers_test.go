@@ -50,8 +50,7 @@ func TestEveryFieldOfAnswersIsDocumented(t *testing.T) {
 	}
 }
 
-// fieldsOf adds the names in JSON of the fields of a type and of the types in it, with where they
-// are.
+// fieldsOf adds the JSON field names of a type and its nested types, with their locations.
 func fieldsOf(typ reflect.Type, fields map[string]string) map[string]string {
 	switch typ.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -66,7 +65,7 @@ func fieldsOf(typ reflect.Type, fields map[string]string) map[string]string {
 	for i := range typ.NumField() {
 		f := typ.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "" && name != "apiVersion" && name != "kind" { // the same in all answers
+		if name != "" && name != "apiVersion" && name != "kind" { // these fields are common to all answers
 			fields[name] = typ.String()
 		}
 		if name != "" || f.Anonymous {

@@ -50,7 +50,7 @@ func twoNodes(t *testing.T, schedulers ...string) *apitest.Server {
 	return api
 }
 
-// packs returns the configuration in use of a bin-packing scheduler of that name.
+// packs returns the configuration in use of a bin-packing scheduler with the given name.
 func packs(t *testing.T, name, server string) *config.InUse {
 	t.Helper()
 	c, err := config.Parse("x", []byte(strings.Replace(packingConfiguration, "NAME", name, 1)), config.Options{})
@@ -96,7 +96,7 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	for name, row := range map[string]struct {
 		lease  apitest.Object
 		asked  bool
-		beside string // the API server of the scheduler that was found
+		beside string // API server of the discovered scheduler
 		packs  bool
 		first  string
 	}{
@@ -162,8 +162,9 @@ func TestPodsOfASecondSchedulerAreServed(t *testing.T) {
 	}
 }
 
-// TestAStoppedSchedulerIsTheFirstLine verifies that results begin with a released or expired Lease
-// of the scheduler, whatever the source of the configuration, and promise no pod its turn.
+// TestAStoppedSchedulerIsTheFirstLine verifies that results begin with a line about the scheduler's
+// released or expired Lease, whatever the source of the configuration, and do not predict when a
+// pod is scheduled.
 func TestAStoppedSchedulerIsTheFirstLine(t *testing.T) {
 	const long, turn = "2026-01-01T10:00:00.000000Z", "when its turn comes"
 	text := packs(t, "default-scheduler", "").OnLease("me")
@@ -216,8 +217,8 @@ func TestAStoppedSchedulerIsTheFirstLine(t *testing.T) {
 	}
 }
 
-// TestARecordingIsNoEvidenceOfItsPast: it holds the last renewals only, so a Lease shows a stopped
-// scheduler at its end, but not at an earlier time.
+// TestARecordingIsNoEvidenceOfItsPast verifies that a stopped scheduler is reported at the end of a
+// recording, but not at earlier times: the recording holds only the last renewal of each Lease.
 func TestARecordingIsNoEvidenceOfItsPast(t *testing.T) {
 	const item = `{"items":[%s]}`
 	machine := fmt.Sprintf(item, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","uid":"n"},"status":{"allocatable":{"cpu":"4","pods":"10"}}}`)

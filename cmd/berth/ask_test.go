@@ -23,8 +23,8 @@ import (
 // TestQuestions runs the text files of questions. The commands:
 //
 //	file NAME   writes a file
-//	berth       runs the command line that is given, in the folder of the files, and prints the exit code if it is not 0;
-//	            with width=N as on a terminal of so many columns
+//	berth       runs a command line in the folder of the files and prints a non-zero exit code;
+//	            width=N simulates a terminal of N columns
 func TestQuestions(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -58,7 +58,7 @@ func askAll(t *testing.T, path string) {
 		d.MaybeScanArgs(t, "width", &screen.Width)
 		code := runCommand(context.Background(), append([]string{d.Cmd}, strings.Fields(d.Input)...), screen, &errs)
 		for line := range strings.Lines(out.String()) {
-			command := strings.HasPrefix(strings.TrimSpace(line), "kubectl ") // it is one line, to be copied
+			command := strings.HasPrefix(strings.TrimSpace(line), "kubectl ") // a kubectl command stays on one line, to be copied
 			if screen.Width > 0 && !command && utf8.RuneCountInString(line) > screen.Width+1 {
 				t.Errorf("%s: %s: wider than %d columns: %s", d.Pos, d.Input, screen.Width, line)
 			}
@@ -120,8 +120,8 @@ func TestASchedulerThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	}
 }
 
-// TestAForecastHeedsTheTimeoutOfDrains verifies that the timeout of drains applies to chosen nodes
-// as well.
+// TestAForecastHeedsTheTimeoutOfDrains verifies that the drain timeout also applies to nodes
+// selected by --choose.
 func TestAForecastHeedsTheTimeoutOfDrains(t *testing.T) {
 	for _, words := range []string{"drain node/n --timeout 10s", "drain --choose 2 --timeout 10s"} {
 		_, steps, err := (&forecast{}).parse(strings.Fields(words), "")

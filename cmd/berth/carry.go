@@ -24,7 +24,7 @@ type mover interface {
 	Run(ctx context.Context) error
 }
 
-// carrying is a mover's run. The meter shows its progress until the first message.
+// carrying is one run of a mover. The meter shows its progress until the first message.
 type carrying struct {
 	meter  print.Meter
 	cancel context.CancelFunc

@@ -103,7 +103,7 @@ func (c *checking) askServer(cmd *cobra.Command, client kubernetes.Interface) (*
 		return nil, err
 	}
 	denied, err := clusterfacts.Denied(cmd.Context(), clusterfacts.OwnAccess(client), deploy.Part(c.part), version.GitVersion, "")
-	if err == nil && len(denied) > 0 { // it may be meant to elect by kube-scheduler's Lease
+	if err == nil && len(denied) > 0 { // the scheduler may be meant to use kube-scheduler's Lease
 		var other []string
 		if other, err = clusterfacts.Denied(cmd.Context(), clusterfacts.OwnAccess(client), deploy.Part(c.part),
 			version.GitVersion, check.UpstreamLease); len(other) < len(denied) {

@@ -52,7 +52,7 @@ func newTown(t *testing.T, names map[string][]string) *town {
 	return served
 }
 
-// completed returns the words offered by a shell, sorted.
+// completed returns the sorted completions offered by a shell.
 func completed(args string, replacer *strings.Replacer) (words []string, errs string) {
 	asked := strings.Fields(replacer.Replace(args))
 	if strings.HasSuffix(args, " ") {
@@ -105,9 +105,9 @@ func TestCompletionOfALiveCluster(t *testing.T) {
 		"explain CONF job/":                        "job/nightly",
 		"explain CONF podgroup/":                   "podgroup/serve podgroup/train",
 		"explain CONF podgroups tr":                "train",
-		"explain CONF -n shipping podgroup/":       "", // which are not served
+		"explain CONF -n shipping podgroup/":       "", // pod groups are not served
 		"explain CONF podg":                        "podgroup/",
-		"what-if CONF delete podgroup/":            "", // which no operation takes
+		"what-if CONF delete podgroup/":            "", // no operation accepts pod groups
 		"explain CONF --node n":                    "node-1 node-2",
 		"explain CONF -n sh":                       "shipping shop",
 		"explain CONF --context pr":                "preview prod",
@@ -124,7 +124,7 @@ func TestCompletionOfALiveCluster(t *testing.T) {
 		"drain CONF node/s":                        "node/spare",
 		"what-if CONF add-pods --like pod/db":      "pod/db-0",
 		"what-if CONF -n shipping delete pod/":     "pod/truck-0",
-		"what-if CONF -n shipping scale deploy/":   "", // which are forbidden
+		"what-if CONF -n shipping scale deploy/":   "", // listing deployments is forbidden
 		"rebalance CONF ":                          "consolidate= defragment defragment= heal return spread",
 		"rebalance CONF heal defragment=w":         "defragment=web-0 defragment=web-1",
 		"rebalance CONF defragment=db-0,web-":      "defragment=db-0,web-0 defragment=db-0,web-1",

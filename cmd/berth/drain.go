@@ -27,7 +27,7 @@ import (
 
 // drain holds the flags of berth drain.
 type drain struct {
-	query.Question // for completion, the connection and the configuration
+	query.Question // provides completion, the connection and the configuration
 	options        execute.DrainOptions
 	selector       string
 	podSelector    string
@@ -141,7 +141,7 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 			c.meter.Clear()
 			if a.Plan != nil {
 				plan = a.Plan
-				_ = plan.Write(cmd.OutOrStdout(), o.Nodes) // users without access still want the drain
+				_ = plan.Write(cmd.OutOrStdout(), o.Nodes) // ignore errors: lack of access must not prevent the drain
 			} else {
 				print.PrintLine(cmd.OutOrStdout(), a.Line())
 			}
@@ -202,8 +202,8 @@ func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Inte
 	if o.Nodes, err = d.selectNodes(cmd.Context(), client, args); err != nil {
 		return nil, nil, connect.WithRemedy(err)
 	}
-	// Placements require a known configuration, unless the drain does not depend on them: it may
-	// leave pods pending, or it is a dry run, whose first line reports the assumption.
+	// Placements require a known configuration. A drain that may leave pods pending does not depend
+	// on them, and the first line of a dry run reports the assumed configuration.
 	running, err := d.RunningIn(cmd, client, o.AllowPending || o.DryRun)
 	if err != nil {
 		return nil, nil, err

@@ -84,7 +84,7 @@ its first line states the assumption.`,
 
 func (e *explanation) runExplain(cmd *cobra.Command, arg string) (err error) {
 	if e.selector != "" && slices.Contains(parse.Pod.Words, arg) {
-		arg = "" // kubectl's own way: pods -l app=web
+		arg = "" // kubectl's form: pods -l app=web
 	}
 	kind, name, typed := strings.Cut(arg, "/")
 	ofPod := e.selector == "" && (!typed || parse.Pod.IsWord(kind))

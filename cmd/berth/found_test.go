@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
-// TestACommandWithoutAClusterSaysWhatToCheck verifies that every cluster command explains an
-// unreachable API server, and the remedy, in one line.
+// TestACommandWithoutAClusterSaysWhatToCheck verifies that every cluster command reports an
+// unreachable API server and the remedy in one line.
 func TestACommandWithoutAClusterSaysWhatToCheck(t *testing.T) {
 	kubeconfig := file(t, "config", "{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: u, user: {token: x}}], "+
 		"contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}")

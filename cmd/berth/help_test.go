@@ -22,8 +22,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 )
 
-// Help fits the terminal or 100 columns. Its examples are commands to be copied, and kubectl's help
-// is kubectl's.
+// TestHelpFitsTheTerminal verifies that help is wrapped at the terminal's width or at 100 columns,
+// except for examples, which are meant to be copied, and kubectl's own help.
 func TestHelpFitsTheTerminal(t *testing.T) {
 	neutral(t)
 	var commands [][]string
@@ -70,7 +70,8 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 	}
 }
 
-// Logs of client-go, such as an API server's warnings, are no part of an answer.
+// TestAnswersAreNotMixedWithLogs verifies that the output excludes logs of client-go, such as the
+// API server's warnings.
 func TestAnswersAreNotMixedWithLogs(t *testing.T) {
 	api := apitest.New(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

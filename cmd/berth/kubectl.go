@@ -61,15 +61,16 @@ func takeDataDir(args []string) (string, []string, error) {
 }
 
 // pointAt points kubectl to the cluster in dataDir, unless the user chose another. It never falls
-// back to ~/.kube/config: a command meant for the cluster on trial must not reach the one at work.
+// back to ~/.kube/config: a command meant for the trial cluster must not reach a production
+// cluster.
 func pointAt(dataDir string, args []string) error {
 	if end := slices.Index(args, "--"); end >= 0 {
-		args = args[:end] // the others belong to what runs in a container, as curl's -s
+		args = args[:end] // the rest are flags of the command in the container, such as curl's -s
 	}
 	if os.Getenv("KUBECONFIG") != "" || hasFlag(args, "--kubeconfig") || hasFlag(args, "--server") || hasFlag(args, "-s") {
 		return nil
 	}
-	context := "" // the current one
+	context := "" // the current context
 	if hasFlag(args, "--context") || hasFlag(args, "--cluster") || hasFlag(args, "--user") {
 		context = connect.AnyContext
 	}

@@ -43,7 +43,7 @@ func runCommand(ctx context.Context, argv []string, stdout, stderr io.Writer) in
 	}
 
 	causes := []error{err}
-	if list, ok := err.(manifest.Errors); ok { // a line each
+	if list, ok := err.(manifest.Errors); ok { // one line per error
 		causes = nil
 		for _, cause := range list {
 			causes = append(causes, cause)

@@ -139,9 +139,9 @@ func TestKubectlTalksToNoOtherClusterThanBerths(t *testing.T) {
 	}
 }
 
-// TestKubectlWithoutTheClusterRunningSaysWhatToDo verifies that a data directory's stopped cluster
-// is reported in one line with a remedy, without kubectl's retries, and that commands independent
-// of a cluster work.
+// TestKubectlWithoutTheClusterRunningSaysWhatToDo verifies that kubectl reports a data directory's
+// stopped cluster in one line with a remedy, without retries, and that commands which need no
+// cluster still work.
 func TestKubectlWithoutTheClusterRunningSaysWhatToDo(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	dir := t.TempDir()
@@ -218,7 +218,7 @@ func TestNumbersHaveBounds(t *testing.T) {
 		"what-if add-nodes 1000000000 --like node-1":     "from 1 to 100000",
 		"what-if add-pods 1000000000 --like pod/small":   "from 1 to 200000",
 		"pending --every 1ms":                            "must be 1s or more",
-		"what-if drain node node-1 --ignore-daemonsets ": "", // kubectl's own way to name one
+		"what-if drain node node-1 --ignore-daemonsets ": "", // kubectl's form of a node name
 		"what-if taint nodes node-1 a=b:NoSchedule":      "",
 	} {
 		code, _, errs := command(t, append(strings.Fields(args), "-f", town)...)

@@ -77,7 +77,7 @@ func TestPodsThatAreAlikeAreExplainedOnce(t *testing.T) {
 	t.Cleanup(func() { print.MeterAfter, print.MeterEvery = after, every })
 	town := smallTown
 	for i := range 20 {
-		cpu := 3 + i/19 // the last one is another workload's
+		cpu := 3 + i/19 // the last pod belongs to another workload
 		town += fmt.Sprintf(`---
 apiVersion: v1
 kind: Pod

@@ -140,7 +140,7 @@ func addNamed(which *simnodes.Selection, args []string) (err error) {
 	return nil
 }
 
-// printNames prints up to ten node names, and the number of further ones.
+// printNames prints up to ten node names, and the number of omitted names.
 func printNames(out io.Writer, names []string, what string) {
 	if len(names) > 10 {
 		fmt.Fprintf(out, "%d nodes (%s ... %s): %s\n", len(names), names[0], names[len(names)-1], what)

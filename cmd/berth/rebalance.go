@@ -100,7 +100,7 @@ var goalWords = []string{"heal", "spread", "return", "consolidate=", "defragment
 
 const ofPods = "defragment="
 
-// completeGoals completes goals, and the pods of the last one.
+// completeGoals completes goals, and the pod names of the last goal.
 func (b *balancing) completeGoals(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	list, ok := strings.CutPrefix(toComplete, ofPods)
 	if !ok {
@@ -185,7 +185,7 @@ func (b *balancing) plan(cmd *cobra.Command, goals *rebalance.Policy) (*rebalanc
 	plan := rebalance.Make(state, goals, rebalance.Options{Profiles: options.Profiles, Placing: b.placingMode()})
 	plan.From, plan.Assumed = source.From, source.Assumed
 	if source.AsOf.IsZero() && !slices.ContainsFunc(set.Nodes, func(n *v1.Node) bool { return !n.CreationTimestamp.IsZero() }) {
-		plan.AsOf = metav1.Time{} // manifests without times: those of their pods are made up
+		plan.AsOf = metav1.Time{} // manifests have no times, and the times of their pods are made up
 	}
 	return plan, nil
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestRoomForNobodyIsNotMade verifies that defragment rejects a missing pod: with a mistyped name
-// it would otherwise move pods in vain and silently.
+// TestRoomForNobodyIsNotMade verifies that defragment rejects the name of a missing pod: a mistyped
+// name would otherwise move pods in vain, without an error.
 func TestRoomForNobodyIsNotMade(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

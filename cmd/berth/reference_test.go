@@ -54,7 +54,7 @@ func TestFlagsPageIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	webhookCommand.Flag("namespace").DefValue = webhook.DefaultOptions().Namespace // in a pod it is the pod's
+	webhookCommand.Flag("namespace").DefValue = webhook.DefaultOptions().Namespace // inside a pod the default is the pod's namespace
 	var page bytes.Buffer
 	page.WriteString(preface)
 	for _, cmd := range root.Commands() {
@@ -117,7 +117,7 @@ var ofEveryComponent = func() *pflag.FlagSet {
 	set := pflag.NewFlagSet("every component", pflag.ContinueOnError)
 	logsapi.AddFlags(logs.NewOptions(), set)
 	metrics.NewOptions().AddFlags(set)
-	set.Lookup("v").Hidden = true // klog's, which other commands also have
+	set.Lookup("v").Hidden = true // klog's flag, shared by other commands
 	return set
 }()
 
@@ -148,8 +148,8 @@ func writeFlags(page *bytes.Buffer, title string, flags *pflag.FlagSet) {
 	}
 }
 
-// initial returns a flag's default if it is informative: a zero is not if the text states the
-// default.
+// initial returns a flag's default if it is informative. A zero value is uninformative if the usage
+// text states the default.
 func initial(f *pflag.Flag) string {
 	value := strings.TrimSuffix(strings.TrimPrefix(f.DefValue, "["), "]")
 	if strings.Contains(f.Usage, "(default") && (value == "0" || value == "0s") {
@@ -163,7 +163,7 @@ func flagName(f *pflag.Flag) string {
 	if f.Shorthand != "" {
 		name = "`-" + f.Shorthand + "`, " + name
 	}
-	if len(f.Name) == 1 { // klog's -v
+	if len(f.Name) == 1 { // klog's flag -v
 		name = "`-" + f.Name + "`"
 	}
 	return name
@@ -211,7 +211,8 @@ func writeOperations(page *bytes.Buffer) {
 	}
 }
 
-// writeScheduler documents the stand-alone scheduler: empty while its flags equal the command's.
+// writeScheduler documents the flags of the stand-alone scheduler. It writes nothing if they equal
+// the flags of berth scheduler.
 func writeScheduler(t *testing.T, page *bytes.Buffer) {
 	t.Helper()
 	of := func(cmd *cobra.Command) map[string]string {

@@ -52,7 +52,7 @@ func writeControllerJournals(t *testing.T) (dir string) {
 		{1, eviction.PodSeen{Pod: pod}},
 		{10, eviction.NodeSeen{Node: tainted}},
 		{15, eviction.Tick{}},
-		{15, eviction.Answered{Ticket: 1}}, // the note
+		{15, eviction.Answered{Ticket: 1}}, // the response to the note's request
 		{15.1, eviction.Answered{Ticket: 2, Node: &tainted}},
 		{15.2, eviction.Answered{Ticket: 3, Pod: &pod}},
 		{15.3, eviction.Answered{Ticket: 4}},
@@ -93,7 +93,7 @@ func writeControllerJournals(t *testing.T) (dir string) {
 	return dir
 }
 
-// threeControllerFiles writes a journal of taint eviction in three files, a minute each.
+// threeControllerFiles writes a taint eviction journal of three files, each one minute long.
 func threeControllerFiles(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -162,7 +162,7 @@ func TestReplayTellsWhereAControllerParts(t *testing.T) {
 	}
 }
 
-// rewrite copies a journal, changing the node that it read.
+// rewrite copies a journal, modifying the recorded node.
 func rewrite(t *testing.T, dir, to string) {
 	t.Helper()
 	files, err := records.Files(dir)

@@ -49,8 +49,8 @@ func aPod(name string, priority int32, node string) *v1.Pod {
 
 func seen(pod *v1.Pod) cycle.Event { return cycle.Seen{Kind: cycle.Pods, Object: pod} }
 
-// writeEvents writes a journal of events a second apart, after the first listing of nodes has
-// begun, with the core's actions modified by edit.
+// writeEvents writes a journal of events one second apart that begin after the start of the first
+// node list. edit modifies the core's actions.
 func writeEvents(t *testing.T, edit func(string) string, events ...cycle.Event) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -163,7 +163,7 @@ func TestReplayTellsWhereItParts(t *testing.T) {
 	}
 }
 
-// threeFiles writes a journal of the scheduler in three files, a minute each.
+// threeFiles writes a scheduler journal of three files, each one minute long.
 func threeFiles(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -218,8 +218,8 @@ func stateOf(t *testing.T, state *journal.State) (events []cycle.Event) {
 	}
 }
 
-// TestReplayTellsOfLostRecords verifies that records dropped by a slow disk are reported, like
-// missing ones.
+// TestReplayTellsOfLostRecords verifies that records dropped because of a slow disk are reported
+// like missing records.
 func TestReplayTellsOfLostRecords(t *testing.T) {
 	dir := t.TempDir()
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

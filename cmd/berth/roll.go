@@ -106,7 +106,7 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	}
 	options.DrainOptions = d.options
 
-	progress := cmd.OutOrStdout() // with a document it goes to the other stream
+	progress := cmd.OutOrStdout() // if a document is written to stdout, progress goes to stderr
 	if d.Output != "" {
 		progress = cmd.ErrOrStderr()
 	}
@@ -123,7 +123,7 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 				}
 				plan = a.Plan.Answer()
 				if d.Output == "" {
-					_ = plan.Write(progress, "") // users without access still want the roll
+					_ = plan.Write(progress, "") // ignore errors: lack of access must not prevent the roll
 				}
 			}, func(a execute.RollDone) { ended = &a; c.end() })
 	})

@@ -73,7 +73,7 @@ func aRoll() *rebalance.Roll {
 	}}
 }
 
-// TestThePlanOfARollIsPrinted covers the turns and the notes on single pods.
+// TestThePlanOfARollIsPrinted covers the batches of nodes and the notes on individual pods.
 func TestThePlanOfARollIsPrinted(t *testing.T) {
 	var out bytes.Buffer
 	err := aRoll().Answer().Write(&out, "")
@@ -90,7 +90,8 @@ leave more than once: shop/web-0
 	}
 }
 
-// TestARollThatStoppedIsAnError verifies that the document is written nevertheless.
+// TestARollThatStoppedIsAnError verifies that a stopped roll is an error, and that its document is
+// still written.
 func TestARollThatStoppedIsAnError(t *testing.T) {
 	var out bytes.Buffer
 	d := &drain{Question: query.Question{Output: "json"}, roll: "pool=web"}

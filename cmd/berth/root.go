@@ -119,11 +119,12 @@ func keepsLog(cmd *cobra.Command) bool {
 	return false
 }
 
-// muteLibraries discards the log of client-go and others: a command prints what concerns its user.
+// muteLibraries discards the logs of client-go and other libraries, which do not concern the user
+// of a command.
 func muteLibraries() {
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
 	klog.InitFlags(flags)
-	_ = flags.Set("stderrthreshold", "FATAL") // errors go there as well otherwise
+	_ = flags.Set("stderrthreshold", "FATAL") // by default errors are also written to standard error
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 }
@@ -132,14 +133,14 @@ func muteLibraries() {
 // wrapping gives up at the first long word.)
 func wrapFlags(root *cobra.Command) {
 	cobra.AddTemplateFunc("wrap", func(c *cobra.Command, flags *pflag.FlagSet) (string, error) {
-		screen := answer.TerminalOf(c.Root().OutOrStdout()) // c itself has a buffer meanwhile
+		screen := answer.TerminalOf(c.Root().OutOrStdout()) // c writes to a buffer at this point
 		var rows [][]string
 		for line := range strings.SplitSeq(strings.TrimSpace(flags.FlagUsages()), "\n") {
 			if name, usage, _ := strings.Cut(strings.TrimSpace(line), "   "); strings.HasPrefix(name, "--") {
 				rows = append(rows, []string{"    " + name, strings.TrimSpace(usage)})
 			} else if strings.HasPrefix(name, "-") {
 				rows = append(rows, []string{name, strings.TrimSpace(usage)})
-			} else { // a further line of the same flag
+			} else { // continuation line of the same flag
 				rows[len(rows)-1][1] += " " + name
 			}
 		}
@@ -162,7 +163,7 @@ func noteHelp(root *cobra.Command) (failed func() error) {
 		out.Writer = c.OutOrStdout()
 		errs := c.ErrOrStderr()
 		c.SetOut(&out)
-		c.SetErr(io.Discard) // where cobra reports it
+		c.SetErr(io.Discard) // cobra reports the failure here
 		help(c, args)
 		c.SetOut(out.Writer)
 		c.SetErr(errs)

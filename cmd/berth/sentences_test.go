@@ -27,7 +27,7 @@ func TestCommandsInSentencesExist(t *testing.T) {
 		for _, code := range page.Spans() {
 			for _, line := range commandLines(docs.Block{Language: "sh", Lines: []string{code.Text}}) {
 				if strings.ContainsAny(code.Text, "…|") {
-					continue // shortened, or a choice
+					continue // abbreviated command, or alternatives
 				}
 				known, err := understood(line.words)
 				if err != nil && !leftOut(err) {
@@ -47,7 +47,7 @@ func TestCommandsInSentencesExist(t *testing.T) {
 // inMessage matches a command within a message or a comment.
 var inMessage = regexp.MustCompile("`(berth [a-z][^`\"]*)`")
 
-// TestCommandsInMessagesExist does so with commands that the code's own messages and comments name.
+// TestCommandsInMessagesExist checks the commands in the messages and comments of the code.
 func TestCommandsInMessagesExist(t *testing.T) {
 	neutral(t)
 	read := 0
@@ -76,8 +76,7 @@ func TestCommandsInMessagesExist(t *testing.T) {
 	}
 }
 
-// leftOut reports whether all that is wrong is that an argument is not there. Help is nothing
-// wrong.
+// leftOut reports whether a missing argument is the only error. A request for help is not an error.
 func leftOut(err error) bool {
 	for _, words := range []string{"no operation", "flag needs an argument", ": write ", "help requested", "name what to explain", "name the folder", "name a report"} {
 		if strings.Contains(err.Error(), words) {

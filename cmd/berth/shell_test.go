@@ -17,9 +17,9 @@ type commandLine struct {
 	words []string
 }
 
-// commandLines returns the commands in a block: all of a script, the lines after a prompt on a
-// terminal, and in an indented block, which may contain anything, the lines beginning with berth or
-// piping into it.
+// commandLines returns the commands in a block. A script consists of commands only; a terminal
+// session has them after prompts. An indented block may contain anything, so only lines that begin
+// with berth or pipe into it count.
 func commandLines(block docs.Block) (all []commandLine) {
 	text := strings.Join(block.Lines, "\n")
 	switch block.Language {
@@ -72,9 +72,9 @@ type shell struct {
 
 	words  []string
 	word   strings.Builder
-	began  bool   // a word, which may be empty
-	target bool   // the next word is a file that is redirected to
-	here   string // the end of the here document that begins on the next line
+	began  bool   // a possibly empty word has begun
+	target bool   // the next word is the target of a redirection
+	here   string // terminator of the here document starting on the next line
 }
 
 // read continues to the end of the text or to an unquoted closing character.
@@ -158,7 +158,7 @@ func (s *shell) doubleQuoted() {
 	}
 }
 
-// substituted reads the commands in $(...) like any others; the word has $ in their place.
+// substituted reads the commands in $(...) like any others, and replaces them with $ in the word.
 func (s *shell) substituted() {
 	inner := &shell{text: s.text, at: s.at + 2, line: s.line}
 	inner.read(")")
@@ -176,7 +176,7 @@ func (s *shell) redirected(rest string) {
 	s.endWord()
 	operator := rest[:len(rest)-len(strings.TrimLeft(rest, "<>&|-"))]
 	s.skip(len(operator))
-	if operator == "<(" || strings.HasPrefix(s.text[s.at:], "(") { // of <(...) the commands are found like others
+	if operator == "<(" || strings.HasPrefix(s.text[s.at:], "(") { // commands in <(...) are read like any others
 		return
 	}
 	if operator == "<<" || operator == "<<-" {

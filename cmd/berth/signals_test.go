@@ -12,7 +12,7 @@ import (
 )
 
 // TestTheSecondSignalDoesNotWaitForAPlan verifies that the second signal ends a command during
-// uninterruptible planning, but waits for work that ends by itself before.
+// uninterruptible planning, but waits for work that finishes by itself before that signal.
 func TestTheSecondSignalDoesNotWaitForAPlan(t *testing.T) {
 	interrupt := func() {
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {

@@ -155,6 +155,6 @@ func (s *simulation) readScenario() (*simulate.Scenario, error) {
 	return scenario, nil
 }
 
-// afterTheLast is the default duration after the last step: evictions follow 300 s after the loss
-// of a node.
+// afterTheLast is the default duration after the last step: evictions begin 300 s after the loss of
+// a node.
 const afterTheLast = 10 * time.Minute

@@ -66,8 +66,8 @@ default     big     <none>   0/1 nodes are available: 1 Insufficient cpu. preemp
 	}
 }
 
-// TestNamesInManifestsDoNotSteerTheTerminal verifies that standard error carries no control
-// sequences from manifests either.
+// TestNamesInManifestsDoNotSteerTheTerminal verifies that control sequences in manifests do not
+// reach standard error.
 func TestNamesInManifestsDoNotSteerTheTerminal(t *testing.T) {
 	town := file(t, "town.yaml", smallTown+`---
 {apiVersion: v1, kind: "Odd\x1b[2J"}

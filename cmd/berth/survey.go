@@ -117,7 +117,7 @@ list, never secrets.`,
   berth evictions -A --watch
   berth evictions -A -f cluster/ --fail-on evicted`,
 	}, "evicted", func(w *simulate.World, of survey.Scope, source simulate.Source) (*query.Answer, bool, error) {
-		source.Assumed = "" // taints alone decide
+		source.Assumed = "" // the result depends on taints only
 		e := survey.EvictionsOf(w, of, source)
 		return &query.Answer{Document: e, Certain: true}, len(e.Evictions) > 0, nil
 	})

@@ -37,9 +37,10 @@ var (
 // asCommand is the environment variable that makes the test binary run berth.
 const asCommand = "BERTH_TEST_AS_COMMAND"
 
-// Limits of a command about a tenant's cluster. A tenant stores at most roomOfTenant of text.
+// Limits of a command that reads a tenant's cluster. A tenant stores at most roomOfTenant bytes of
+// text.
 const (
-	mostTimeOfCommand   = 60 * time.Second // of the processor
+	mostTimeOfCommand   = 60 * time.Second // CPU time
 	mostMemoryOfCommand = 5 << 29          // 2.5 GiB
 	roomOfTenant        = 8 << 20
 )
@@ -51,11 +52,11 @@ var asked = []string{
 }
 
 // TestCommandsEndWhateverATenantStores stores objects of every kind, each with a field of the
-// maximum length, and workloads of absurd sizes without any pods. It records the cluster, and every
-// command reading the recording or the cluster itself must finish within stated bounds, without
-// refusing because of one tenant's objects.
+// maximum length, and workloads of absurd sizes without any pods. It then records the cluster.
+// Every command that reads the recording or the cluster must finish within the limits, and must not
+// fail because of one tenant's objects.
 func TestCommandsEndWhateverATenantStores(t *testing.T) {
-	// The race detector is run with -short, and multiplies the time and memory.
+	// Runs with the race detector use -short, because the detector multiplies time and memory.
 	if testing.Short() {
 		t.Skip("bounds the time and memory of processes: not with -short")
 	}
@@ -188,7 +189,7 @@ func storeFields(t *testing.T, api *apitest.Server, seed uint64) {
 func store(t *testing.T, api *apitest.Server, kind string, object hostile.Object) {
 	of := slices.IndexFunc(snapshot.Kinds(), func(k snapshot.Kind) bool { return k.Kind == kind })
 	if of < 0 {
-		return // no command reads it
+		return // no command reads this field
 	}
 	k := snapshot.Kinds()[of]
 	text, err := json.Marshal(object)

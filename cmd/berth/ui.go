@@ -141,7 +141,7 @@ func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*
 	return func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
 		var inUse *config.InUse
 		if p.recording == "" {
-			inUse, _ = address.InUse(ctx) // without a response, the answer names the assumption
+			inUse, _ = address.InUse(ctx) // without a response, the forecast mentions the assumed configuration
 		}
 		return config.RunningOf(inUse, leases, lead.Trusted(p.schedulerLeases...), at)
 	}, nil

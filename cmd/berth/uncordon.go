@@ -72,7 +72,7 @@ func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interfa
 	deployments, err := client.AppsV1().Deployments("").List(ctx, surged)
 	sets, err2 := client.AppsV1().ReplicaSets("").List(ctx, surged)
 	if err != nil || err2 != nil || len(deployments.Items)+len(sets.Items) == 0 {
-		return nil // a user who may only open nodes could not have begun a surge
+		return nil // a user limited to uncordoning cannot have started a surge
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -98,7 +98,7 @@ func (d *drain) checkNodes(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// openNodes uncordons nodes. A failure does not keep it from continuing with the rest.
+// openNodes uncordons nodes. After a failure it continues with the remaining nodes.
 func openNodes(ctx context.Context, out io.Writer, client kubernetes.Interface, names []string, dryRun string) error {
 	note := map[string]string{"client": " (dry run)", "server": " (server dry run)"}[dryRun]
 	var faults []error
@@ -116,8 +116,8 @@ func openNodes(ctx context.Context, out io.Writer, client kubernetes.Interface, 
 	return errors.Join(faults...)
 }
 
-// openNode uncordons a node, and reports whether it was cordoned. The note of a roll is removed as
-// well: the roll is given up for this node.
+// openNode uncordons a node, and reports whether it was cordoned. It also removes the roll's note,
+// which abandons the roll for this node.
 func openNode(ctx context.Context, client kubernetes.Interface, name, dryRun string) (changed bool, err error) {
 	n, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

@@ -31,7 +31,7 @@ func TestUncordonSaysWhatKubectlSays(t *testing.T) {
 			t.Errorf("--dry-run=%s: %v, says %s, want %s", c.dryRun, err, out.String(), c.want)
 		}
 	}
-	// The note of a roll that was stopped is removed, also from a node that is open again.
+	// The note of a stopped roll is also removed from a node that is already uncordoned.
 	n, err := client.CoreV1().Nodes().Get(t.Context(), "open", metav1.GetOptions{})
 	if _, noted := n.Annotations[execute.RollAnnotation]; err != nil || noted || len(n.Annotations) != 1 {
 		t.Errorf("%v, annotations %v", err, n.Annotations)

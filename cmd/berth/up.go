@@ -64,7 +64,7 @@ starts over.`,
 	flags.IntVar(&c.UIPort, "ui-port", localcluster.AnyPagePort,
 		"port of the dashboard on 127.0.0.1; 0 takes a free one, -1 leaves it out (default: "+strconv.Itoa(uiPort)+
 			", or if it is taken, a free one)")
-	flags.Lookup("ui-port").DefValue = "0" // in words
+	flags.Lookup("ui-port").DefValue = "0" // shown by the help text instead
 	c.Own.AddFlags(flags)
 	flags.BoolVar(&c.Fresh, "fresh", false, "start over: delete the content of the data directory, without asking")
 	flags.StringVar(&c.Controlplane, "controlplane", "", "the berth-controlplane to run (default: beside this executable, then in PATH)")
@@ -74,7 +74,7 @@ starts over.`,
 // checkUp checks the flags of berth up.
 func checkUp(c *localcluster.Cluster) error {
 	var shape parse.Nodes
-	shape.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError)) // as berth nodes has it
+	shape.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError)) // the same validation as in berth nodes
 	shape.Count, shape.Zones = c.Nodes, c.Zones
 	if _, err := shape.Shape("--nodes", c.Version); err != nil {
 		return err
@@ -92,7 +92,7 @@ func checkUp(c *localcluster.Cluster) error {
 		return usagef("--data-dir: must name a directory")
 	}
 	if c.Config != "" {
-		if _, err := query.LoadConfiguration(c.Config, io.Discard); err != nil { // its notes are the scheduler's to give
+		if _, err := query.LoadConfiguration(c.Config, io.Discard); err != nil { // the scheduler prints the notes
 			return fmt.Errorf("--config: %w", err)
 		}
 	}

@@ -28,7 +28,7 @@ func TestNodesThatCannotBeAreRefusedAtOnce(t *testing.T) {
 }
 
 // TestWhatBerthUpIsGivenIsCheckedFirst verifies that an unreadable configuration and occupied ports
-// are found before anything is started.
+// are reported before anything is started.
 func TestWhatBerthUpIsGivenIsCheckedFirst(t *testing.T) {
 	taken := httptest.NewServer(http.NotFoundHandler())
 	defer taken.Close()

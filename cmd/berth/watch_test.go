@@ -37,8 +37,8 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// TestWatchPrintsWhatHasChanged verifies that --watch reprints changed output, but not for the
-// passage of time only.
+// TestWatchPrintsWhatHasChanged verifies that --watch reprints changed output, unless only relative
+// times have changed.
 func TestWatchPrintsWhatHasChanged(t *testing.T) {
 	neutral(t)
 	api := apitest.New(t)

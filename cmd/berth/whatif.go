@@ -234,7 +234,7 @@ func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete st
 	if awaits != "" && first == len(args) {
 		first--
 	}
-	if _, _, err := f.parse(args[:first], ""); err != nil { // for --filename, --kubeconfig and their like
+	if _, _, err := f.parse(args[:first], ""); err != nil { // sets --filename, --kubeconfig and similar flags
 		return nil, cobra.ShellCompDirectiveError
 	}
 

@@ -22,8 +22,8 @@ import (
 const BootstrapName = "BerthNodeBootstrap"
 
 // bootstraps rejects a bootstrap token's request for the certificate of an existing node: the token
-// would grant that node's identity, including the secrets of its pods. kubeadm's tokens can do
-// that. A deleted node may be bootstrapped again.
+// would grant that node's identity, including the secrets of its pods. kubeadm's tokens have this
+// weakness. A deleted node may be bootstrapped again.
 type bootstraps struct {
 	*apiserver.Handler
 	client kubernetes.Interface
@@ -69,7 +69,7 @@ func (p *bootstraps) Validate(ctx context.Context, a apiserver.Attributes, _ api
 	}
 	name, isNode := strings.CutPrefix(asked.Subject.CommonName, "system:node:")
 	if !isNode {
-		return nil // the signer does not sign it
+		return nil // the signer does not sign such requests
 	}
 	_, err = p.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

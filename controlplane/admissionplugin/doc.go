@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package admissionplugin compiles Berth's admission rules into the API server as plugins that
-// replace their upstream counterparts. A pod thus needs no hop to a webhook, and none can bypass
-// the rules.
+// replace their upstream counterparts. Creating a pod thus requires no webhook call, and no pod can
+// bypass the rules.
 //
 // There is one plugin per kind of object, each at the position of the first upstream plugin it
 // replaces: after NamespaceLifecycle, LimitRanger and PodNodeSelector, because the rules read their

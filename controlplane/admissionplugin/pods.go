@@ -83,9 +83,10 @@ func (p *pods) read(a apiserver.Attributes) (pod, old *v1.Pod, err error) {
 	if pod, err = external(a.GetObject()); err != nil {
 		return nil, nil, err
 	}
-	// A new pod's namespace may be missing from the object; the request's path has it.
+	// A new pod's namespace may be missing from the object; use the namespace from the request's
+	// path.
 	pod.Namespace = a.GetNamespace()
-	// Some rules apply to an update's additions.
+	// Some rules apply only to changes made by an update.
 	if a.GetOperation() == apiserver.Update {
 		old, err = external(a.GetOldObject())
 	}

@@ -82,9 +82,8 @@ func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiser
 	return nil
 }
 
-// prioritized returns pointers into an object with a priority, so that Admit can set it: to the
-// name of its class and to the priority; what is upstream's term for the object. name is nil for
-// objects without a priority.
+// prioritized returns pointers to the class name and the priority of an object, so that Admit can
+// set them, and upstream's term for the object. name is nil for objects without a priority.
 func prioritized(a apiserver.Attributes) (name *string, priority **int32, what string) {
 	switch group := a.GetObject().(type) {
 	case *scheduling.PodGroup:

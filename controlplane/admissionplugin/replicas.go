@@ -20,8 +20,8 @@ const ReplicasName = "BerthReplicas"
 
 // mostReplicas is the maximum number of pods of a workload. Controllers allocate memory by the
 // requested number, regardless of any quota: the StatefulSet controller needs 30 GB for
-// 2,000,000,000, in the API server's process. The scalability goal of Kubernetes is 150,000 pods in
-// all.
+// 2,000,000,000, in the API server's process. The scalability goal of Kubernetes is 150,000 pods
+// per cluster.
 const mostReplicas = 100_000
 
 // replicas rejects workloads with more pods than any cluster has. It reads nothing but the object,
@@ -35,8 +35,8 @@ func NewReplicas() apiserver.Interface {
 	return &replicas{apiserver.NewHandler(apiserver.Create, apiserver.Update)}
 }
 
-// Validate implements apiserver.ValidationInterface. A workload already stored with as many
-// replicas may be changed otherwise, for example to remove a finalizer.
+// Validate implements apiserver.ValidationInterface. A workload already stored with too many
+// replicas may still be changed in other ways, for example to remove a finalizer.
 func (p *replicas) Validate(_ context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	// Status reports existing pods and requests none.
 	if a.GetSubresource() != "" && a.GetSubresource() != "scale" {

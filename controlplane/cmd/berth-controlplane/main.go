@@ -31,7 +31,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 // flags, 1 for a failure, each with one line on standard error. It is stateless, so that tests can
 // call it.
 func run(args []string) int {
-	o := controlplane.Options{RuntimeConfig: map[string]string{}} // its flag writes into the map
+	o := controlplane.Options{RuntimeConfig: map[string]string{}} // the flag writes into the map
 	flags := pflag.NewFlagSet("berth-controlplane", pflag.ContinueOnError)
 	flags.SortFlags = false
 	// An error is one line; print the usage for --help only.
@@ -77,7 +77,7 @@ func run(args []string) int {
 		fmt.Println("Kubernetes", controlplane.KubernetesVersion)
 		return 0
 	}
-	// Parse has set the values only now.
+	// The values are valid only after Parse.
 	o.Rules.NotReadySeconds, o.Rules.UnreachableSeconds = notReady, unreachable
 	// Report wrong flags before anything is started.
 	limit, err := memoryLimit(*memory)
@@ -124,14 +124,15 @@ func serve(o controlplane.Options, memory int64) int {
 		// Restore the default handling, so that a second signal ends the process.
 		stop()
 		if !progress.complete.Load() {
-			// It is not in use yet, and state survives an end of the process at any moment.
+			// The control plane is not in use yet, and its state survives an end of the process at
+			// any moment.
 			os.Exit(0)
 		}
 		time.AfterFunc(stopLimit, func() {
 			os.Exit(fail(1, fmt.Errorf("did not stop within %v: ended anyway; what was acknowledged is on disk", stopLimit)))
 		})
 	})
-	defer forget() // or the end of ctx, which stop brings about, would be taken for a signal
+	defer forget() // otherwise stop, which ends ctx, would be mistaken for a signal
 	if err := controlplane.Run(ctx, o, progress); err != nil {
 		return fail(1, err)
 	}

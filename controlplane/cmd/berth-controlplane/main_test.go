@@ -59,7 +59,7 @@ func TestUnusableDataDirIsOneLineAndExitCode1(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		spoil func(t *testing.T, dir string) string // returns what to start with
+		spoil func(t *testing.T, dir string) string // returns the data directory to start with
 		says  string
 	}{
 		{"a file", replaceWith(""), "is a file: name a directory with --data-dir"},

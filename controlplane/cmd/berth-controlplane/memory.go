@@ -42,7 +42,7 @@ func memoryLimit(given string) (int64, error) {
 
 // groupMemory returns the lowest memory limit of the process's control groups, version 1 or 2, and
 // their ancestors, for example a container's. Without a limit it returns twice mostMemory. groups
-// is the file listing the process's groups, mounted their mount point.
+// is the file listing the process's groups; mounted is their mount point.
 func groupMemory(groups, mounted string) int64 {
 	lowest := int64(2 * mostMemory)
 	text, err := os.ReadFile(groups)
@@ -66,7 +66,7 @@ func groupMemory(groups, mounted string) int64 {
 		// A group's limit applies to all groups below it.
 		for at := filepath.Clean("/" + fields[2]); ; at = filepath.Dir(at) {
 			limit, err := os.ReadFile(filepath.Join(dir, at, file))
-			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil && bad == nil && n > 0 { // else "max"
+			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil && bad == nil && n > 0 { // "max" fails to parse
 				lowest = min(lowest, n)
 			}
 			if at == "/" {
@@ -95,7 +95,7 @@ func machineMemory() int64 {
 }
 
 // watchMemory calls end once the process holds more than the limit, until the context ends. The
-// garbage collector works harder from nine tenths of it on. Without a limit, a tenant's stored
+// garbage collector works harder above nine tenths of the limit. Without a limit, a tenant's stored
 // objects could exhaust the machine's memory, and the kernel would kill some process without an
 // explanation. It checks four times a second, measuring the system memory held by the process
 // rather than the size of its objects.
@@ -112,7 +112,7 @@ func watchMemory(ctx context.Context, limit int64, end func(error)) {
 			return
 		case <-ticker.C:
 		}
-		// Memory held by the runtime and not yet returned to the system.
+		// Read the memory held by the runtime and not yet returned to the system.
 		metrics.Read(held)
 		if now := held[0].Value.Uint64() - held[1].Value.Uint64(); now > uint64(limit) {
 			end(fmt.Errorf("%d MiB of memory are in use, and the limit is %d MiB: the cluster's objects are too many or too large; "+

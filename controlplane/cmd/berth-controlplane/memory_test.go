@@ -35,7 +35,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestTooMuchMemoryIsAClearEnd verifies that the process ends beyond the limit with the reason and
+// TestTooMuchMemoryIsAClearEnd verifies that a process exceeding the limit ends with the reason and
 // the remedy.
 func TestTooMuchMemoryIsAClearEnd(t *testing.T) {
 	defer debug.SetMemoryLimit(math.MaxInt64)
@@ -51,8 +51,8 @@ func TestTooMuchMemoryIsAClearEnd(t *testing.T) {
 	}
 }
 
-// TestAControlGroupIsTheMachine verifies that a container's limit counts instead of the machine's
-// memory, most of it unavailable: the kernel would end the process without an explanation.
+// TestAControlGroupIsTheMachine verifies that a container's limit replaces the machine's memory,
+// most of which is unavailable: the kernel would end the process without an explanation.
 func TestAControlGroupIsTheMachine(t *testing.T) {
 	const none = 2 * mostMemory
 	for name, test := range map[string]struct {

@@ -43,8 +43,8 @@ const patience = time.Minute
 // process is a berth-controlplane under test.
 type process struct {
 	cmd    *exec.Cmd
-	stderr bytes.Buffer  // read it after ended
-	ready  chan struct{} // closed when the line that begins with "ready " came
+	stderr bytes.Buffer  // read only after ended is closed
+	ready  chan struct{} // closed after the line beginning with "ready "
 	ended  chan struct{}
 
 	mu     sync.Mutex
@@ -83,7 +83,7 @@ func (p *process) read(lines *bufio.Scanner) {
 			close(p.ready)
 		}
 	}
-	_ = p.cmd.Wait() // its outcome is in ProcessState
+	_ = p.cmd.Wait() // ProcessState holds the outcome
 }
 
 // kill sends SIGKILL.
@@ -182,10 +182,10 @@ func children(t *testing.T, pid int) []string {
 	for _, stat := range stats {
 		content, err := os.ReadFile(stat)
 		if err != nil {
-			continue // it ended meanwhile
+			continue // the process ended meanwhile
 		}
-		// pid (name) state parent …; the name may contain anything, but ends at the last
-		// parenthesis.
+		// The format is: pid (name) state parent …; the name may contain any characters and ends at
+		// the last parenthesis.
 		rest := string(content[bytes.LastIndexByte(content, ')')+1:])
 		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == fmt.Sprint(pid) {
 			found = append(found, string(content))

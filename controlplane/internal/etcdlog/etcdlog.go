@@ -28,9 +28,9 @@ var target atomic.Pointer[io.Writer]
 
 func init() {
 	if err := zap.RegisterSink(scheme, func(*url.URL) (zap.Sink, error) { return sink{}, nil }); err != nil {
-		panic(err) // the scheme is ours alone
+		panic(err) // only this package registers the scheme
 	}
-	// The only setting of the logger that can be changed from outside.
+	// OutputPaths is the only setting of the logger that other packages can change.
 	logutil.DefaultZapLoggerConfig.OutputPaths = []string{scheme + "://"}
 }
 
