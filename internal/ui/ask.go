@@ -29,10 +29,10 @@ import (
 )
 
 const (
-	// askWithin bounds a request: reading 50,000 pods takes seconds, a long forecast of them
-	// minutes.
+	// askWithin bounds a request: reading 50,000 pods takes seconds, and a long forecast for them
+	// takes minutes.
 	askWithin = 3 * time.Minute
-	// mostAsked bounds the requests being served, waiting for their turn or still being received.
+	// mostAsked bounds the number of requests that are being served, waiting or being received.
 	mostAsked = 16
 )
 
@@ -43,7 +43,7 @@ type asker struct {
 	cluster clusterReader
 	options *Options
 	turn    chan struct{} // holds one token
-	asked   chan struct{} // one element per question in progress
+	asked   chan struct{} // one element per request in progress
 }
 
 // newAsker returns an asker for a cluster. The options are the server's.
@@ -51,9 +51,9 @@ func newAsker(cluster clusterReader, o *Options) *asker {
 	return &asker{cluster: cluster, options: o, turn: make(chan struct{}, 1), asked: make(chan struct{}, mostAsked)}
 }
 
-// clusterReader reads the cluster for a request, in its current state or at a time. missing names
-// the unreadable kinds. It reads everything needed by package simulate, which is more than the page
-// shows.
+// clusterReader reads the cluster for a request, in its current state or at a time. missing lists
+// the unreadable kinds. The reader reads everything needed by package simulate, which is more than
+// the page shows.
 type clusterReader interface {
 	readState(ctx context.Context, at time.Time) (set *manifest.Set, source simulate.Source, missing []string, err error)
 }
@@ -69,7 +69,7 @@ func (f following) readState(ctx context.Context, _ time.Time) (*manifest.Set, s
 	return s.Set, s.Source, s.Missing, nil
 }
 
-// recorded reads a recording. A time after the end is the end.
+// recorded reads a recording. A time after the end means the end.
 type recorded struct{ *changefeed.Recording }
 
 func (r recorded) readState(_ context.Context, at time.Time) (*manifest.Set, simulate.Source, []string, error) {
@@ -85,8 +85,8 @@ func (r recorded) readState(_ context.Context, at time.Time) (*manifest.Set, sim
 	return set, source, index.MissingAt(at), err
 }
 
-// limitRequests admits as many requests as can be served in a reasonable time, and rejects any more
-// before it reads them. A rejected request costs nothing.
+// limitRequests admits as many requests as can be served in a reasonable time, and rejects further
+// requests before reading them. A rejected request costs nothing.
 func (a *asker) limitRequests(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -100,11 +100,12 @@ func (a *asker) limitRequests(then http.HandlerFunc) http.HandlerFunc {
 }
 
 // askCluster reads the cluster and calls answer. When the context ends, so does the work. at is the
-// time of a recording; read reads the files of "apply -f", nil without any. missing names the
-// unreadable kinds, as for lack of permissions: the result may be incomplete then.
+// time in a recording. read reads the files of "apply -f"; it is nil without such files. missing
+// lists the kinds that are unreadable, for example for lack of permissions; the result may then be
+// incomplete.
 func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string, *manifest.Set) (*manifest.Set, error),
 	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
-	// The wait for the turn counts as well.
+	// The limit includes the wait for the turn.
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	select {
@@ -118,7 +119,7 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 		return nil, nil, err
 	}
 	if len(set.Pods) > 10_000 {
-		// These are hundreds of megabytes, and the next request may be a day later.
+		// The cluster takes hundreds of megabytes, and the next request may be a day later.
 		defer func() { set = nil; debug.FreeOSMemory() }()
 	}
 	running, err := a.runningConfig(ctx, set, source.AsOf.Time)
@@ -127,7 +128,7 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 	}
 	// The response lists the parts of the configuration that were only assumed.
 	source.Assumed = running.Assumed
-	// A recording holds no renewals but the last.
+	// A recording holds only the last renewals of Leases.
 	if a.options.Recording == "" {
 		source.Stopped = running.Stopped
 	}
@@ -152,8 +153,8 @@ func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Ti
 	return a.options.Running(ctx, set.Leases, at)
 }
 
-// serveExplain serves GET /api/explain?namespace=&name=&node=. If the live scheduler is consulted,
-// and does not respond, the engine's own explanation is returned nevertheless.
+// serveExplain serves GET /api/explain?namespace=&name=&node=. If the live scheduler does not
+// respond, the engine's own explanation is still returned.
 func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"),
@@ -164,7 +165,7 @@ func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 		if a.options.Decided != nil && a.options.Recording == "" {
 			var err error
 			if o.Decided, err = a.options.Decided(r.Context(), o.Namespace, o.Name); err != nil {
-				unasked = "the scheduler: " + err.Error() // the engine's needs no scheduler
+				unasked = "the scheduler: " + err.Error() // the engine's explanation needs no scheduler
 			}
 		}
 		return explain.Of(w, o)
@@ -185,13 +186,13 @@ type question struct {
 	Catalog   string `json:"catalog"`
 	Namespace string `json:"namespace"`
 
-	applied int // how often the manifest was read so far
+	applied int // number of times the manifest was read
 }
 
-// Foreseen is a forecast with its changes to the map. The page draws both over the map.
+// Foreseen is a forecast with the resulting changes to the map. The page shows both over the map.
 type Foreseen struct {
 	*whatif.Forecast
-	// Then has the changed nodes, in their future state.
+	// Then holds the changed nodes in their future state.
 	Then []NodeThen `json:"then"`
 	// Removed names the removed nodes.
 	Removed []string `json:"removed"`
@@ -212,7 +213,7 @@ type NodeThen struct {
 // whatIf serves POST /api/what-if. It reports errors in the request before it reads the cluster.
 func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	var q question
-	// Read to the end: only then does the server notice when the browser disconnects.
+	// Read to the end: the server detects a disconnected browser only afterwards.
 	text, err := io.ReadAll(r.Body)
 	if err == nil {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer
@@ -237,7 +238,7 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	said, missing, err := a.askCluster(r.Context(), momentOf(r), q.readState, func(w *simulate.World, source simulate.Source) (any, error) {
-		// The forecast changes the world: differences are found by comparing.
+		// Save the nodes now, because the forecast changes the world.
 		before := nodesOf(w)
 		forecast, err := whatif.Run(w, steps, whatif.Options{Source: source})
 		if err != nil {
@@ -248,8 +249,8 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	a.writeReply(w, said, missing, err)
 }
 
-// writeReply writes the response, or a line with the reason for its absence. Invalid requests get
-// 422, so that the page shows the message unchanged.
+// writeReply writes the response, or an error in one line. Invalid requests get status 422, so that
+// the page shows the message unchanged.
 func (a *asker) writeReply(w http.ResponseWriter, said any, missing []string, err error) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

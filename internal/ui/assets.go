@@ -14,19 +14,20 @@ import (
 var page embed.FS
 
 // types maps the extensions of the page's files to content types. Files of other types are not
-// served. They are listed rather than looked up: the machine's own table may differ.
+// served. The list does not depend on the machine's own table, which may differ.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".svg": "image/svg+xml",
 }
 
-// serveFile serves a file of the page. name may be from the request: only its last element counts.
+// serveFile serves a file of the page. name may come from the request; only its last element is
+// used.
 func serveFile(w http.ResponseWriter, name string, status int) {
 	data, err := page.ReadFile("page/" + path.Base(name))
 	serveData(w, name, status, data, err)
 }
 
-// serveLogin serves the form for the token; wrong shows its error.
+// serveLogin serves the form for the token; wrong adds an error message.
 func serveLogin(w http.ResponseWriter, wrong bool) {
 	data, err := page.ReadFile("page/login.html")
 	if wrong {

@@ -22,21 +22,22 @@ import (
 // The limits of one forecast, over all of its operations. Each is a multiple of a plausible manual
 // request, and a fraction of the capacity of a machine with a few gigabytes of memory.
 const (
-	mostBody       = 1 << 20 // bytes of a question, its manifest included
+	mostBody       = 1 << 20 // bytes of a request, including its manifest
 	mostOperations = 200
-	mostApplied    = 4 // times that the manifest is read
+	mostApplied    = 4 // number of times the manifest is read
 	mostAddedNodes = 10_000
 	mostAddedPods  = 100_000
 )
 
-// newAllowance ends the work with the context, and bounds the pods and nodes created in any way:
-// replicas, daemons on new nodes, manifests. Exceeding it ends the forecast with an error.
+// newAllowance ends the work with the context, and bounds the number of created pods and nodes,
+// including replicas, daemon pods on new nodes and objects in manifests. Exceeding it ends the
+// forecast with an error.
 func newAllowance(ctx context.Context) simulate.Allowance {
 	return simulate.Allowance{Stop: ctx.Err, Pods: mostAddedPods, Nodes: mostAddedNodes}
 }
 
-// checkAffordable rejects oversized steps, before the cluster is read for them. It counts
-// everything countable without the cluster; newAllowance bounds the rest.
+// checkAffordable rejects oversized steps before the cluster is read. It counts everything that can
+// be counted without the cluster; newAllowance bounds the rest.
 func checkAffordable(steps []whatif.Step) error {
 	if len(steps) > mostOperations {
 		return fmt.Errorf("%d operations: a forecast takes at most %d", len(steps), mostOperations)
@@ -67,11 +68,11 @@ func checkAffordable(steps []whatif.Step) error {
 }
 
 // addSaturating adds n to a small sum without overflow, whatever n is. A negative n counts as 0.
-// Neither sum nor result is anywhere near the limits of an int.
+// Both sum and result stay far below the limits of an int.
 func addSaturating(sum, n int) int { return sum + min(max(n, 0), 1<<30) }
 
-// readCatalog reads the submitted catalog, if needed. The catalog is filled in where Parse has left
-// room for it.
+// readCatalog reads the submitted catalog, if needed. It fills in the catalog at the placeholder
+// left by Parse.
 func (q *question) readCatalog(steps []whatif.Step) error {
 	for i, s := range steps {
 		if s.Catalog == nil {
@@ -89,7 +90,7 @@ func (q *question) readCatalog(steps []whatif.Step) error {
 	return nil
 }
 
-// readState returns the manifest for "-": no file of this machine is read for the dashboard. It is
+// readState returns the manifest for "-": the dashboard never reads files of this machine. It is
 // parsed again for each "apply": the objects must not be shared between them.
 func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set, error) {
 	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
@@ -108,8 +109,8 @@ func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set,
 	return set, nil
 }
 
-// estimatePods estimates the number of pods that the manifests expand into, before any of them is
-// created. A manifest of a kilobyte can request a billion pods.
+// estimatePods estimates the number of pods in the expanded manifests before any pod is created. A
+// manifest of a kilobyte can request a billion pods.
 func estimatePods(set *manifest.Set) int {
 	sum := addSaturating(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
 	add := func(n *int32) { sum = addSaturating(sum, int(ptr.Deref(n, 1))) }

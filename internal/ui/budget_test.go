@@ -50,14 +50,16 @@ func TestAForecastIsBoundedInSum(t *testing.T) {
 	}
 }
 
-// Pods added other than by counts, such as daemons on new nodes, are bounded while they are added.
+// TestAForecastHasAnAllowance verifies that pods not added by counts, such as daemon pods on new
+// nodes, are bounded during their creation.
 func TestAForecastHasAnAllowance(t *testing.T) {
 	if a := newAllowance(t.Context()); a.Pods != mostAddedPods || a.Nodes != mostAddedNodes || a.Stop == nil {
 		t.Errorf("it may add %d pods and %d nodes, and is stopped: %t", a.Pods, a.Nodes, a.Stop != nil)
 	}
 }
 
-// A client that reads no response does not hold the handler, and with it a connection, forever.
+// TestAnswersHaveADeadline verifies that a client that does not read the response cannot block the
+// handler and its connection forever.
 func TestAnswersHaveADeadline(t *testing.T) {
 	for name, answered := range map[string]func(w http.ResponseWriter){
 		"an answer": func(w http.ResponseWriter) { writeJSON(w, http.StatusOK, "all of it") },
@@ -101,13 +103,13 @@ func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
 	}
 }
 
-// The work ends with its request: nothing continues in the background, and the next request gets
-// its turn.
+// TestAQuestionEndsWithItsRequest verifies that the work ends with its request: nothing continues
+// in the background, and the next request gets its turn.
 func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	s, _ := serving(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, _, err := s.asker.askCluster(ctx, time.Time{}, nil, func(w *simulate.World, source simulate.Source) (any, error) {
-		cancel() // the browser goes away while the question is thought about
+		cancel() // the browser disconnects while the request is processed
 		return whatif.Run(w, []whatif.Step{{Words: "pods", Operation: &simulate.Operation{AddPods: &simulate.AddPods{Count: 10, Like: "pod/web-1"}}}}, whatif.Options{Source: source})
 	})
 	if !errors.Is(err, context.Canceled) {
@@ -143,7 +145,8 @@ func TestQuestionsAtATimeAreBounded(t *testing.T) {
 	}
 }
 
-// A client that announces a body without sending it is cut off, on any path.
+// TestABodyThatDoesNotArriveIsNotWaitedFor verifies that a client that announces a body without
+// sending it is disconnected, on any path.
 func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
 	g := &guard{token: "secret-of-24-characters", cookie: "c", patience: 50 * time.Millisecond, next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
@@ -174,7 +177,8 @@ func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// Forecasts buy from the submitted catalog, and errors in it have their line.
+// TestCatalogsAreEntered verifies that forecasts buy nodes from the submitted catalog, and that
+// errors in it are reported with the line.
 func TestCatalogsAreEntered(t *testing.T) {
 	node := "kind: Node\napiVersion: v1\nmetadata: {name: a, annotations: {berth.dev/price: \"1\"}}\nstatus: {allocatable: {cpu: 4}}\n"
 	for _, c := range []struct {

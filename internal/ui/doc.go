@@ -1,14 +1,13 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ui is the dashboard: a cluster as a map of nodes, its queue, its evictions and its
-// events, live in a browser; explanations of pod placements, and forecasts.
+// Package ui implements the dashboard. It shows a live cluster in a browser: a map of its nodes,
+// its queue, evictions and events, explanations of pod placements, and forecasts.
 //
 // Package changefeed follows the cluster, package model derives the shown state, and this package
-// serves it. The browser gets the state once and then the changes, as server-sent events with IDs,
-// so that it continues at the same point after a lost connection. Packages explain and whatif work
-// on a fresh snapshot of the cluster, one request at a time. The dashboard never writes to the
-// cluster.
+// serves it. The browser gets the state once and then the changes as server-sent events. Their IDs
+// let it continue at the same point after a lost connection. Packages explain and whatif work on a
+// fresh snapshot of the cluster, one request at a time. The dashboard never writes to the cluster.
 //
 // The page itself (folder page) is plain ES modules, embedded unchanged. Data from the cluster
 // reaches the document as text only, enforced in the browser by the Content-Security-Policy.

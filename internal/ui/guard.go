@@ -19,28 +19,28 @@ import (
 	access "github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// policy lets the page load only content of this server. Trusted Types make the browser refuse any
-// text turned into markup, whatever the code of the page does. Scripts and styles within the
-// document are refused as well.
+// policy lets the page load only content of this server. With Trusted Types the browser refuses to
+// convert text into markup, regardless of the page's code. Inline scripts and styles are refused as
+// well.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard admits requests of the page itself, from callers with the token. A loopback address
-// requires the token as well: every user of the machine reaches it, and the dashboard shows the
-// cluster with the permissions of its owner. The guard checks every request, in this order: name of
-// the host, origin, token.
+// guard admits requests of the page itself from callers with the token. The token is also required
+// on a loopback address: every user of the machine can reach it, and the dashboard shows the
+// cluster with the permissions of its owner. The guard checks the host name, the origin and the
+// token of every request, in this order.
 type guard struct {
 	next   http.Handler
 	token  string
 	cookie string   // name of the cookie
 	secure bool     // over HTTPS
-	names  []string // in addition to localhost and addresses
+	names  []string // permitted host names in addition to localhost and IP addresses
 	// patience is the time for a body to arrive.
 	patience time.Duration
 }
 
-// sendWithin is the patience for browsers: a network slower than that for a megabyte could not
-// carry the stream either.
+// sendWithin is the patience for browsers. A network that needs longer for a megabyte could not
+// carry the stream.
 const sendWithin = 15 * time.Second
 
 // NewToken returns a token that cannot be guessed. It has 192 bits.
@@ -57,21 +57,21 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", "same-origin") // with none, browsers hide where a form comes from
+	h.Set("Referrer-Policy", "same-origin") // without a policy, browsers omit the origin of a form
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	if r.ContentLength != 0 { // also for requests that should have no body: the server reads it before it continues
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.patience)) // a recorder in a test has none
+	if r.ContentLength != 0 { // covers all requests: the server reads even an unexpected body before it continues
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.patience)) // a test's recorder has no deadlines
 		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 	}
-	takeWithin(w, askWithin+writeWithin) // the longest question; writes have their own limit
+	takeWithin(w, askWithin+writeWithin) // limit of the longest request; writes have a separate limit
 	switch {
 	case !g.knownHost(r.Host):
 		http.Error(w, "this page is not served under that name; see --allowed-host", http.StatusMisdirectedRequest)
 	case !g.sameOrigin(r):
 		http.Error(w, "requests from other sites are refused", http.StatusForbidden)
-	// The form posts to its own address, so that the browser keeps the rest of it for the page.
+	// The form posts to its own address, so that the browser keeps the remaining parameters.
 	case r.URL.Path == "/" && r.Method == http.MethodPost:
 		// A token is short.
 		r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
@@ -85,7 +85,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 	case r.URL.Path == "/" && r.URL.Query().Has("token"):
 		g.logIn(w, r, r.URL.Query().Get("token"))
-	// After the check of the token: with it, they are like any other file.
+	// This case follows the check of the token: with the token, these files are served like any
+	// other.
 	case slices.Contains(open, r.URL.Path):
 		g.next.ServeHTTP(w, r)
 	case r.URL.Path == "/":
@@ -98,8 +99,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // open lists the public files: the style and the icon of the login page.
 var open = []string{"/style.css", "/icon.svg"}
 
-// knownHost rejects names that a foreign site may have pointed at this server (DNS rebinding): its
-// scripts would be of the same origin. A request to an address was not made under a foreign name.
+// knownHost rejects unknown host names, which a foreign site may have pointed at this server (DNS
+// rebinding): the site's scripts would have the same origin. Requests to an IP address are not
+// affected.
 func (g *guard) knownHost(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -115,9 +117,9 @@ func (g *guard) knownHost(host string) bool {
 }
 
 // sameOrigin rejects requests made by a browser on behalf of another site. The document itself may
-// be linked to. Origin is sent with every request that could change something; Sec-Fetch-Site by
-// all current browsers and with all requests. Other clients, such as curl, send neither, and have
-// the token.
+// be linked to. Browsers send Origin with every request that could change something, and current
+// browsers send Sec-Fetch-Site with all requests. Other clients, such as curl, send neither, and
+// need only the token.
 func (g *guard) sameOrigin(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		from, err := url.Parse(origin)
@@ -130,8 +132,8 @@ func (g *guard) sameOrigin(r *http.Request) bool {
 	return site == "" || site == "same-origin" || site == "none" || linked
 }
 
-// isAllowed reports whether the request carries the token, or its cookie. A cookie does not make up
-// for a wrong bearer token.
+// isAllowed reports whether the request has the token or the cookie derived from it. A wrong bearer
+// token is rejected even with a valid cookie.
 func (g *guard) isAllowed(r *http.Request) bool {
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		return constantTimeEqual(bearer, g.token)
@@ -140,23 +142,23 @@ func (g *guard) isAllowed(r *http.Request) bool {
 	return err == nil && constantTimeEqual(cookie.Value, g.sessionCookie())
 }
 
-// constantTimeEqual compares in a time that reveals nothing about either. Hashes have one length,
-// so that not even the length of the token leaks.
+// constantTimeEqual compares two strings in constant time. It compares hashes of equal length, so
+// that even the length of the token does not leak.
 func constantTimeEqual(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// sessionCookie returns the value of the cookie: derived from the token, and invalid with another
-// one. Sessions are not stored: they end when the token changes.
+// sessionCookie returns the value of the cookie, which is derived from the token and invalid for
+// other tokens. Sessions are not stored: they end when the token changes.
 func (g *guard) sessionCookie() string {
 	mac := hmac.New(sha256.New, []byte(g.token))
 	mac.Write([]byte("berth ui session"))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// logIn sets the cookie, and redirects to the same address without the token. The token is thus not
-// kept in the browser's history, nor sent on as a referrer.
+// logIn sets the cookie, and redirects to the same address without the token. The token is thus
+// neither kept in the browser's history nor sent as a referrer.
 func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
 	if !constantTimeEqual(token, g.token) {
 		serveLogin(w, true)
@@ -166,7 +168,7 @@ func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
 		Name: g.cookie, Value: g.sessionCookie(), Path: "/", HttpOnly: true, Secure: g.secure, SameSite: http.SameSiteStrictMode,
 	})
 	rest := r.URL.Query()
-	// The rest of the address stays, such as the selection.
+	// Keep the rest of the address, such as the selection.
 	rest.Del("token")
 	http.Redirect(w, r, (&url.URL{Path: "/", RawQuery: rest.Encode()}).String(), http.StatusSeeOther)
 }

@@ -64,7 +64,7 @@ func TestOtherSitesAreRefused(t *testing.T) {
 		{"/api/stream", "Sec-Fetch-Site", "same-site", false},
 		{"/api/stream", "Sec-Fetch-Site", "same-origin", true},
 		{"/", "Sec-Fetch-Site", "none", true},
-		{"/", "Sec-Fetch-Site", "cross-site", false}, // in a frame or by a script
+		{"/", "Sec-Fetch-Site", "cross-site", false}, // requested in a frame or by a script
 	} {
 		if status := get(guarded(), c.path, c.header, c.value, "Authorization", "Bearer "+token).StatusCode; (status == http.StatusOK) != c.served {
 			t.Errorf("%s with %s: %s: %d", c.path, c.header, c.value, status)
@@ -147,8 +147,8 @@ func TestEveryAnswerForbidsMarkupOfOthers(t *testing.T) {
 	}
 }
 
-// Content forbidden by the policy would only fail in the browser; and text never becomes markup in
-// any other way.
+// TestThePageHasNothingInlineAndMakesNoMarkup verifies that the page contains nothing forbidden by
+// the policy, which would fail only in the browser, and that it never converts text into markup.
 func TestThePageHasNothingInlineAndMakesNoMarkup(t *testing.T) {
 	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script(?: type="module" src="/[a-z]+\.js")?></script>|<script[^>]*>[^<]|javascript:|https?://[^w]`)
 	markup := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|\beval\(|new Function|srcdoc`)

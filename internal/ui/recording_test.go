@@ -49,7 +49,7 @@ func TestARecordingIsAskedAboutItsTime(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	const before, after = "1795175940000", "1795176540000" // 11:59 and 12:09, of which the first is before the beginning
+	const before, after = "1795175940000", "1795176540000" // 11:59, before the beginning, and 12:09
 	if status, body := ask(t, s, "GET", "api/about", ""); status != http.StatusOK || !strings.Contains(body, `"recording":{"from":1795176000000,"until":1795176600000}`) {
 		t.Fatalf("%d %s", status, body)
 	}

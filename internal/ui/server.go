@@ -32,8 +32,7 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// Options configure the address of the dashboard, and the access to it. Address and Parse must be
-// set.
+// Options configures the dashboard's address and access to it. Address and Parse must be set.
 type Options struct {
 	Address string // host:port; port 0 takes a free one
 	// Token is required to open the dashboard. Empty: one is generated.
@@ -41,18 +40,18 @@ type Options struct {
 	// Names are host names under which the dashboard may be requested.
 	Names             []string
 	CertFile, KeyFile string
-	// Running returns the configuration of the cluster's schedulers, at a time; the Leases are the
-	// cluster's. Nil: the default configuration.
+	// Running returns the configuration of the cluster's schedulers at a given time. leases holds
+	// the cluster's Leases. Nil: the default configuration.
 	Running func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error)
 	// Parse parses the operations of a forecast in the form of the command line; names without a
-	// namespace are in the given one.
+	// namespace are in the given namespace.
 	Parse func(args []string, namespace string) ([]whatif.Step, error)
 	// Decided returns the live scheduler's decision about a pod; nil if the scheduler is
 	// unavailable or has no record of it. May be nil.
 	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)
 	// Recording is the folder of a recording to show instead of a live cluster.
 	Recording string
-	// Version is Berth's.
+	// Version is Berth's version.
 	Version string
 }
 
@@ -67,14 +66,14 @@ type Server struct {
 	asker     *asker
 	listener  net.Listener  // open since Listen
 	epoch     string        // distinguishes this process's frame numbers from another's
-	streams   chan struct{} // one element for each stream that is open
+	streams   chan struct{} // one element for each open stream
 
 	mu   sync.Mutex
 	held map[string]int // open streams by browser; see hold
 }
 
-// connections are the bounds: for strangers as on other ports; callers with the token may hold all
-// streams, and make requests.
+// connections bounds the open connections. Callers without the token have the same bounds as on
+// other ports; callers with the token may hold all streams and make requests.
 var connections = access.Bounds{Unadmitted: access.Ports.Unadmitted, PerSource: access.Ports.PerSource, Admitted: mostStreams + 64}
 
 // mostStreams bounds the number of open pages: each is a connection and a goroutine.
@@ -89,7 +88,7 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	if o.CertFile != "" || o.KeyFile != "" {
-		// Now rather than with the first request.
+		// Report an unreadable certificate now rather than at the first request.
 		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
 			return nil, fmt.Errorf("--tls-cert-file and --tls-private-key-file: %w", err)
 		}
@@ -108,8 +107,8 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-// newShowing returns a server with its source, not listening yet. It reads nothing from the cluster
-// yet, but a recording completely.
+// newShowing returns a server with its data source that is not listening yet. It reads nothing from
+// a live cluster yet, but reads a recording completely.
 func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 	if o.Recording != "" {
 		s = &Server{cluster: o.Recording}
@@ -133,8 +132,8 @@ func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 	return s, nil
 }
 
-// servedNames returns the names of the schedulers served by Berth. It reads the configuration with
-// each call: schedulers may have been added since.
+// servedNames returns the names of the schedulers served by Berth. It reads the configuration at
+// each call, because schedulers may have been added.
 func (s *Server) servedNames(ctx context.Context, leases []*coordinationv1.Lease) (names []string, err error) {
 	running, err := s.options.Running(ctx, leases, time.Now())
 	if err != nil {
@@ -157,7 +156,7 @@ func (s *Server) URL() string {
 	switch {
 	case len(s.options.Names) > 0:
 		host = s.options.Names[0]
-	// It listens on all addresses; this one works on this machine.
+	// If the server listens on all addresses, use one that works on this machine.
 	case address.IP.IsUnspecified():
 		host = "localhost"
 	}
@@ -174,7 +173,7 @@ func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		ErrorLog:          access.ErrorLog(),
 		Handler:           s.newHandler(),
-		ReadHeaderTimeout: 10 * time.Second, // and no ReadTimeout: it would end streams, and questions that take long
+		ReadHeaderTimeout: 10 * time.Second, // there is no ReadTimeout, which would end streams and long requests
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		// Requests end with Run.
@@ -213,8 +212,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// newHandler routes requests: the page's files, the state, explanations and forecasts. All of it is
-// behind guard. Paths lists the paths used by the page; none of them writes.
+// newHandler routes requests for the page's files, the state, explanations and forecasts. guard
+// protects all paths. Paths lists the paths used by the page; none of them writes.
 func (s *Server) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { serveFile(w, "index.html", http.StatusOK) })
@@ -247,19 +246,19 @@ func (s *Server) serveAbout(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, about)
 }
 
-// momentOf returns the requested time of a recording, in milliseconds since 1970; by default the
-// end. For a live cluster, the time is ignored.
+// momentOf returns the requested time of a recording, given in milliseconds since 1970; the default
+// is the end. For a live cluster, the time is ignored.
 func momentOf(r *http.Request) time.Time {
 	at, err := strconv.ParseInt(r.URL.Query().Get("at"), 10, 64)
 	if err != nil {
-		// Half of it, so that adding to it does not overflow.
+		// Half of the maximum leaves room for additions without overflow.
 		return time.UnixMilli(math.MaxInt64 / 2)
 	}
 	return time.UnixMilli(at)
 }
 
-// serveState serves the cluster at a time of the recording. Only a recording has it: a live cluster
-// is a stream.
+// serveState serves the cluster at a time of the recording. Only recordings are served this way: a
+// live cluster is served as a stream.
 func (s *Server) serveState(w http.ResponseWriter, r *http.Request) {
 	state, err := s.recording.State(momentOf(r))
 	if err != nil {
@@ -286,8 +285,8 @@ func (s *Server) lookAtCluster(w http.ResponseWriter, r *http.Request, look func
 // listedWithin is the maximum time a request waits for a cluster being read.
 const listedWithin = 10 * time.Second
 
-// whenListed makes requests wait until the cluster has been read: before that, everything would
-// seem to be missing.
+// whenListed delays requests until the cluster has been read; otherwise every object would seem to
+// be missing.
 func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), listedWithin)
@@ -313,7 +312,8 @@ func (s *Server) serveNode(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// mostFound is the maximum number of nodes and pods listed by a search: users read no more.
+// mostFound is the maximum number of nodes and pods listed by a search; users do not read longer
+// lists.
 const mostFound = 20
 
 // serveFind serves GET /api/find?q=TEXT.
@@ -388,8 +388,8 @@ func writeJSON(w http.ResponseWriter, status int, document any) {
 	_, _ = w.Write(data)
 }
 
-// takeWithin bounds the time for the client to read the response. A test's recorder lacks
-// deadlines.
+// takeWithin bounds the time for the client to read the response. It ignores the error of a test's
+// recorder, which does not support deadlines.
 func takeWithin(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }

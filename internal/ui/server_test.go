@@ -59,8 +59,8 @@ func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
 	return nil, fmt.Errorf("what is %v?", args)
 }
 
-// TestQuestionsAreByTheConfigurationOfTheMoment: the configuration is read with every request, by
-// the Leases of the cluster, and assumed parts are reported in the response.
+// TestQuestionsAreByTheConfigurationOfTheMoment verifies that every request reads the
+// configuration, using the cluster's Leases, and that the response reports assumed parts.
 func TestQuestionsAreByTheConfigurationOfTheMoment(t *testing.T) {
 	s, api := serving(t)
 	api.Set("leases", apitest.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "a", "namespace": "b"}})
@@ -82,8 +82,8 @@ func TestQuestionsAreByTheConfigurationOfTheMoment(t *testing.T) {
 	}
 }
 
-// serving runs a server of a small cluster. The API server of the test fails it at every request
-// other than a read, or for secrets.
+// serving runs a server of a small cluster. The API server fails the test on every request for
+// secrets and every request other than a read.
 func serving(t *testing.T) (*Server, *apitest.Server) {
 	t.Helper()
 	api := apitest.New(t)
@@ -137,7 +137,7 @@ func ask(t *testing.T, s *Server, method, path, body string) (int, string) {
 // sent is one server-sent event.
 type sent struct{ kind, id, data string }
 
-// listen reads the stream from after an id on. The returned function waits for the next event of a
+// listen reads the stream after the given ID. The returned function waits for the next event of a
 // kind.
 func listen(t *testing.T, s *Server, after string) func(kinds ...string) sent {
 	t.Helper()
@@ -219,8 +219,9 @@ func TestAPageThatComesBackGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// A browser opens six connections per host: a third stream ends after the news, so that questions
-// of any number of tabs get a connection, and stays open once another one has ended.
+// TestStreamsLeaveConnectionsForQuestions verifies that the third stream of a browser ends after
+// the pending changes, and stays open once another stream has ended. A browser opens six
+// connections per host, and requests of any number of tabs must get a connection.
 func TestStreamsLeaveConnectionsForQuestions(t *testing.T) {
 	s, api := serving(t)
 	ask(t, s, "GET", "api/nodes/node-1", "") // the cluster has been read
@@ -239,7 +240,7 @@ func TestStreamsLeaveConnectionsForQuestions(t *testing.T) {
 	next("end")
 	api.Set("nodes", node("node-1", "new"))
 	for e := (sent{}); e.kind != "delta"; {
-		// The change may not have reached the server yet.
+		// The server may not have observed the change yet.
 		if e = listen(t, s, state.id)("delta", "end"); e.kind == "delta" && taintsOf(t, e) != "node-1[new:NoSchedule]" {
 			t.Errorf("%+v", e)
 		}
@@ -336,7 +337,8 @@ func TestQuestionsThatMayNotBeAsked(t *testing.T) {
 	}
 }
 
-// Every user of a machine reaches its loopback address.
+// TestATokenIsMadeEverywhere verifies that a token is also generated for loopback addresses, which
+// every user of the machine can reach.
 func TestATokenIsMadeEverywhere(t *testing.T) {
 	api := apitest.New(t)
 	made := map[string]bool{}
@@ -365,7 +367,8 @@ func TestATokenIsMadeEverywhere(t *testing.T) {
 	}
 }
 
-// Without the token, nothing of the cluster is disclosed, including the event stream.
+// TestWithoutTheTokenNothingIsTold verifies that nothing about the cluster is disclosed without the
+// token, including the event stream.
 func TestWithoutTheTokenNothingIsTold(t *testing.T) {
 	s, _ := serving(t)
 	for _, path := range []string{"api/stream", "api/about", "api/nodes/node-1", "api/find?q=web", "api/explain?name=web-1", "api/what-if", "main.js", ""} {

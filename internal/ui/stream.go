@@ -17,30 +17,30 @@ import (
 )
 
 const (
-	// beat is the interval between events without news: the page considers a connection lost that
-	// is silent for longer.
+	// beat is the interval between events if there are no changes. The page considers a connection
+	// lost after a longer silence.
 	beat = 5 * time.Second
-	// writeWithin is the time for a page to read the sent data. A hanging page is disconnected, and
-	// reconnects by itself.
+	// writeWithin is the time for a page to read the sent data. A hanging page is disconnected and
+	// reconnects later.
 	writeWithin = 20 * time.Second
-	// mostHeld bounds the streams that one browser holds over HTTP/1.1. Browsers open six
-	// connections per host; without the bound, six tabs leave none for questions.
+	// mostHeld bounds the streams of one browser over HTTP/1.1. Browsers open six connections per
+	// host; without the bound, six tabs would leave no connection for requests.
 	mostHeld = 2
 )
 
 // serveStream sends the state, and then the changes, as server-sent events:
 //
 //	state  everything, a model.Delta with fresh
-//	delta  what changed since
+//	delta  the changes since then
 //	watch  the connection to the API server, a changefeed.Watches
 //	beat   the time
-//	end    the response ends here; the browser requests the news again after a second
+//	end    the response ends here; the browser sends another request after a second
 //
-// A response ends after the news if once is requested, as by hidden tabs, or if the browser holds
-// mostHeld streams already.
+// A response ends after the pending changes if the request has the parameter once, as sent by
+// hidden tabs, or if the browser already holds mostHeld streams.
 //
-// State and delta have IDs; a page that returns with the last one continues from there, if the log
-// reaches back that far. For example, after a connection that was lost for a minute:
+// State and delta have IDs. A page that reconnects with its last ID continues from there, if the
+// log reaches back that far. For example, after a connection loss of a minute:
 //
 //	GET /api/stream, Last-Event-ID: 3fa9c1d2e4b0-517
 //	id: 3fa9c1d2e4b0-518, event: delta
@@ -72,8 +72,8 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	first := true
 	silence := time.NewTicker(beat)
 	defer silence.Stop()
-	// Each turn sends the news, and then waits for more. A page that reads slowly gets larger
-	// steps, and in the end the state again.
+	// Each iteration sends the pending changes and waits for more. A page that reads slowly gets
+	// larger steps, and eventually the whole state.
 	for out.err == nil {
 		frames, watches, changed := s.watcher.Read(after)
 		if first || !reflect.DeepEqual(watches, shown) {
@@ -93,10 +93,10 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 			out.flush()
 			return
 		}
-		// Once for all frames.
+		// Flush once for all frames.
 		out.flush()
 		if len(frames) > 0 {
-			continue // there may be more by now
+			continue // check for changes made meanwhile
 		}
 		select {
 		case <-changed:
@@ -128,15 +128,15 @@ func (s *Server) hold(r *http.Request) (release func()) {
 	}
 }
 
-// lastPosition returns the number of the page's last frame, 0 without one of this process. A
-// browser sends the header only when it reconnects by itself; the page's own code uses the
+// lastPosition returns the number of the page's last frame, or 0 if the page has no frame of this
+// process. Browsers send the header only on automatic reconnects; the page's own code uses the
 // parameter.
 func (s *Server) lastPosition(r *http.Request) uint64 {
 	id := r.Header.Get("Last-Event-ID")
 	if id == "" {
 		id = r.URL.Query().Get("last")
 	}
-	// A number of another process means nothing here.
+	// Ignore a frame number of another process.
 	number, ok := strings.CutPrefix(id, s.epoch+"-")
 	if !ok {
 		return 0
@@ -158,7 +158,7 @@ type events struct {
 	err     error
 }
 
-// sendEvent writes one event; without an ID, the page's last one stays.
+// sendEvent writes one event; without an ID, the page keeps its last ID.
 func (e *events) sendEvent(kind, id string, data []byte) {
 	e.writeText("event: " + kind + "\n")
 	if id != "" {
@@ -171,7 +171,7 @@ func (e *events) sendEvent(kind, id string, data []byte) {
 	e.writeText("\n\n")
 }
 
-// writeText writes a part of an event, and gives the page writeWithin for it.
+// writeText writes a part of an event, which the page must read within writeWithin.
 func (e *events) writeText(text string) {
 	if e.err != nil {
 		return

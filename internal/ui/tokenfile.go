@@ -28,8 +28,8 @@ func ReadToken(file string) (string, error) {
 	return token, nil
 }
 
-// KeepToken makes sure that the file holds a token. The token outlives berth up, so that an open
-// tab finds the dashboard again.
+// KeepToken creates a token in the file if it has none. The token outlives berth up, so that an
+// open browser tab can reconnect.
 func KeepToken(file string) error {
 	_, err := ReadToken(file)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoToken) {

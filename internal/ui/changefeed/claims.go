@@ -20,11 +20,12 @@ import (
 )
 
 // askKindsEvery is the pause before discovery of a kind is retried, if the API server did not
-// respond. An API server responds only some time after its start.
+// respond. A starting API server does not respond immediately.
 const askKindsEvery = 5 * time.Second
 
-// awaitServed waits for the API server to report whether it serves a resource; false if the context
-// ends before. It is discovered once: a kind served later is not noticed before a restart.
+// awaitServed waits for the API server to report whether it serves a resource; it returns false if
+// the context ends first. Discovery happens once: a kind served later is not detected until a
+// restart.
 func (w *Watcher) awaitServed(ctx context.Context, version schema.GroupVersion, resource string) bool {
 	for {
 		resources, err := w.clients.Discovery().ServerResourcesForGroupVersion(version.String())
@@ -39,8 +40,8 @@ func (w *Watcher) awaitServed(ctx context.Context, version schema.GroupVersion, 
 	}
 }
 
-// followClaims follows the existence of ResourceClaims, where they are served. A missing one
-// explains why a pending pod with a claim is not tried.
+// followClaims tracks the existence of ResourceClaims if they are served. A missing claim is the
+// reason that a pending pod is not tried.
 func (w *Watcher) followClaims(ctx context.Context) {
 	if w.awaitServed(ctx, resourcev1.SchemeGroupVersion, "resourceclaims") {
 		w.followBy(ctx, w.clients.ResourceV1().RESTClient(), "resourceclaims",
@@ -48,7 +49,7 @@ func (w *Watcher) followClaims(ctx context.Context) {
 	}
 }
 
-// claimSink applies the existence of ResourceClaims; nothing else of them is kept.
+// claimSink applies the existence of ResourceClaims and keeps no other data of them.
 func (w *Watcher) claimSink() feed.Sink {
 	nameOf := func(o runtime.Object) types.NamespacedName {
 		claim := o.(*resourcev1.ResourceClaim)

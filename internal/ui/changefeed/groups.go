@@ -41,7 +41,8 @@ func (w *Watcher) groupSink() feed.Sink {
 	}
 }
 
-// followComposites follows CompositePodGroups where they are served. They are behind another gate.
+// followComposites follows CompositePodGroups where they are served. They require a separate
+// feature gate.
 func (w *Watcher) followComposites(ctx context.Context) {
 	if w.awaitServed(ctx, schedulingv1alpha3.SchemeGroupVersion, "compositepodgroups") {
 		w.followBy(ctx, w.clients.SchedulingV1alpha3().RESTClient(), "compositepodgroups",

@@ -12,8 +12,8 @@ type Frame struct {
 	Data  []byte // a model.Delta as JSON
 }
 
-// The log has the changes of the last minutes: a page continues at the same point after a
-// connection lost for that long.
+// The log holds the changes of the last minutes: after a connection loss of up to that length, a
+// page continues at the same point.
 const (
 	mostFrames = 3000
 	mostBytes  = 16 << 20
@@ -23,7 +23,7 @@ const (
 type log struct {
 	frames []Frame
 	bytes  int
-	next   uint64 // the number of the frame to come; the first is 1
+	next   uint64 // number of the next frame; the first frame is 1
 }
 
 // addFrame adds a frame, and drops the oldest ones if the frames are too many or too large. The
@@ -43,7 +43,7 @@ func (l *log) addFrame(data []byte) {
 // framesAfter returns the frames after a number, and whether they are contiguous with it. The
 // frames are shared by all readers, and must not be changed.
 func (l *log) framesAfter(seq uint64) (frames []Frame, ok bool) {
-	// Without frames it is the number of the next one.
+	// Without frames, first is the number of the next frame.
 	first := l.next - uint64(len(l.frames))
 	if seq >= l.next || seq+1 < first {
 		return nil, false

@@ -16,7 +16,7 @@ func TestTheLogIsBoundedAndSaysWhenItDoesNotReachBack(t *testing.T) {
 	newest := l.next - 1
 	for _, c := range []struct {
 		after uint64
-		want  int // -1: it does not reach back
+		want  int // -1: the log does not reach back far enough
 	}{{newest, 0}, {newest - 1, 1}, {100, mostFrames}, {99, -1}, {0, -1}, {newest + 1, -1}} {
 		frames, ok := l.framesAfter(c.after)
 		if !ok {

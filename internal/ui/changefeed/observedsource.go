@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// observedSource is a source that remembers its last error, for people to read. Its error is
-// written by the feed's goroutine and read by other ones.
+// observedSource is a source that stores its last error for display. The feed's goroutine writes
+// the error; other goroutines read it.
 type observedSource struct {
 	feed.Source
 	mu   sync.Mutex
@@ -45,8 +45,8 @@ func (t *observedSource) noteError(err error) error {
 	return err
 }
 
-// describeError describes the last error in a few words: the API server's message, or that it does
-// not respond. The page shows it with the time since the watch broke.
+// describeError describes the last error in a few words: the API server's message or its failure to
+// respond. The page shows it with the time since the watch broke.
 func (t *observedSource) describeError() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

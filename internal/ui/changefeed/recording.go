@@ -21,20 +21,20 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// Recording shows a recorded cluster as of any time in it. It may be used by several goroutines.
-// They take turns with the single player.
+// Recording shows a recorded cluster as of any time in it. It is safe for concurrent use;
+// goroutines take turns with the single player.
 type Recording struct {
 	Dir         string
 	From, Until time.Time
 	sessions    []record.Session
-	history     []model.Moment // of all of it
+	history     []model.Moment // history of the whole recording
 
 	mu     sync.Mutex
-	player *player // at the time that was shown last
+	player *player // player at the time shown last
 }
 
 // Open reads the whole recording once, so that its history is known and errors are reported at the
-// start. The player for that is dropped: a time is only shown on request.
+// start. It then drops the player, because a time is shown only on request.
 func Open(dir string) (*Recording, error) {
 	index, err := record.ReadIndex(dir)
 	if err != nil {
@@ -68,15 +68,16 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	if at.After(r.Until) {
 		at = r.Until
 	}
-	// The last session begun by then; between two sessions, the end of the first of them.
+	// Find the last session that began before this time. A time between two sessions shows the end
+	// of the earlier session.
 	session := 0
 	for i := range r.sessions {
 		if !r.sessions[i].Began.After(at) {
 			session = i
 		}
 	}
-	// A player only moves forward: for an earlier time, the session is played from its beginning;
-	// for a later session, playing begins with that.
+	// A player only moves forward. For an earlier time, the session is replayed from its beginning;
+	// for a later session, the player starts with that session.
 	if p := r.player; p == nil || at.Before(p.at) || p.session < session {
 		if p != nil {
 			p.stop()
@@ -109,22 +110,23 @@ func (r *Recording) playSession(session int) *player {
 	return p
 }
 
-// player plays a recording into a cluster. It must be stopped in the end.
+// player plays a recording into a cluster. It must be stopped after use.
 type player struct {
 	cluster *model.Cluster
-	session int // that it began with
+	session int // session at which the player began
 	at      time.Time
 	next    func() (record.Step, error, bool)
 	stop    func()
 	ahead   *record.Step // read, but not applied yet
-	// claims is set once a ResourceClaim was recorded. A recording without any may have been made
-	// without permission to read them.
+	// claims is set after the first recorded ResourceClaim. A recording without claims may have
+	// been made without permission to read them.
 	claims bool
-	// composites is set once a CompositePodGroup was recorded, so the cluster serves them.
+	// composites is set after the first recorded CompositePodGroup, which proves that the cluster
+	// serves the kind.
 	composites bool
 }
 
-// playUntil plays up to a time. After an error the player is of no use.
+// playUntil plays up to a time. After an error the player must not be used.
 func (p *player) playUntil(at time.Time) error {
 	for {
 		// A step is read before its due time is known; a future one is kept for the next call.
@@ -145,7 +147,7 @@ func (p *player) playUntil(at time.Time) error {
 			p.showAt(at)
 			return nil
 		}
-		if p.ahead.At.Sub(p.at) >= time.Second { // the history also has what was pending in between
+		if p.ahead.At.Sub(p.at) >= time.Second { // record the pending pods in between in the history
 			p.showAt(p.at)
 		}
 		p.takeStep(p.ahead)
@@ -154,7 +156,7 @@ func (p *player) playUntil(at time.Time) error {
 	}
 }
 
-// showAt brings the cluster's rows to their state at that time.
+// showAt updates the cluster's rows to the given time.
 func (p *player) showAt(at time.Time) {
 	p.at = at
 	for p.cluster.Changes(at); p.cluster.More(); {
@@ -164,7 +166,7 @@ func (p *player) showAt(at time.Time) {
 
 // takeStep applies one step of the recording, like the watches of a live cluster.
 func (p *player) takeStep(s *record.Step) {
-	// The cluster's time is the recording's.
+	// The cluster uses the time of the recording.
 	c, now := p.cluster, s.At
 	switch o := s.Object.(type) {
 	case *v1.Node:
@@ -210,7 +212,7 @@ func (p *player) takeStep(s *record.Step) {
 			c.ClaimsListed()
 		}
 
-	// Kinds that are not shown.
+	// Other kinds are not shown.
 	case metav1.Object:
 
 	// A list begins, or has ended: objects missing from it have been deleted.

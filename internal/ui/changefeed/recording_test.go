@@ -84,7 +84,7 @@ func TestARecordingIsShownAsItWasAtAnyTime(t *testing.T) {
 		}
 		return text
 	}
-	// Forward, back, and across the break: a time is always the same.
+	// A time must show the same state after moving forward, back and across the break.
 	times := map[int]string{
 		-50: "1 pods, 0 pending: node-1[]", 0: "1 pods, 0 pending: node-1[]", 30: "1 pods, 0 pending: node-1[]", 35: "0 pods, 0 pending: node-1[]", 45: "0 pods, 1 pending: node-1[]",
 		60: "0 pods, 1 pending: node-1[late:NoSchedule]", 150: "0 pods, 1 pending: node-1[late:NoSchedule]", 200: "0 pods, 0 pending: node-2[]", 999: "0 pods, 1 pending: node-2[]",
@@ -119,7 +119,8 @@ func TestAFolderThatIsNoRecordingIsRefused(t *testing.T) {
 	}
 }
 
-// A recording has its pod groups, and from the first CompositePodGroup on their trees.
+// TestARecordingHasPodGroups verifies that a recording shows pod groups, and their trees after the
+// first CompositePodGroup.
 func TestARecordingHasPodGroups(t *testing.T) {
 	dir := recording(t)
 	group := `{"apiVersion":"scheduling.k8s.io/v1beta1","kind":"PodGroup","metadata":{"namespace":"default","name":"train"},"spec":{"parentCompositePodGroupName":"all","schedulingPolicy":{"gang":{"minCount":2}}}}`
@@ -153,8 +154,8 @@ func TestARecordingHasPodGroups(t *testing.T) {
 	}
 }
 
-// A recording has its claims for devices: from the first claim on, the page lists the pods lacking
-// theirs.
+// TestARecordingHasClaims verifies that the page lists pods with missing ResourceClaims after the
+// first recorded claim.
 func TestARecordingHasClaims(t *testing.T) {
 	dir := recording(t)
 	claim := `{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"namespace":"default","name":%q}}`
@@ -184,8 +185,8 @@ func TestARecordingHasClaims(t *testing.T) {
 	}
 }
 
-// A recording may be of foreign origin: invalid nodes and pods, and absurd amounts, are read or
-// refused, and do not end the process.
+// TestACraftedRecordingDoesNotEndTheProcess verifies that invalid nodes and pods and absurd amounts
+// in a foreign recording are read or refused without ending the process.
 func TestACraftedRecordingDoesNotEndTheProcess(t *testing.T) {
 	for _, object := range []string{
 		`{"apiVersion":"v1","kind":"Status","metadata":{}}`, `null`, `[]`, `{"kind":7}`, `{"apiVersion":"v1","kind":"List","items":[]}`,

@@ -25,10 +25,10 @@ import (
 )
 
 // gather is the time for gathering changes into one frame. It is short enough to look immediate,
-// and long enough for one frame to have many changes of a rollout.
+// and long enough to combine many changes of a rollout.
 const gather = 100 * time.Millisecond
 
-// askSchedulers is the interval between look-ups of the schedulers served by Berth: they change
+// askSchedulers is the interval between look-ups of the schedulers served by Berth, which change
 // with a configuration file.
 const askSchedulers = 10 * time.Second
 
@@ -43,20 +43,20 @@ type Watcher struct {
 	cluster *model.Cluster
 	log     log
 	changed chan struct{} // closed and replaced when the log or the watches change
-	state   *Frame        // as of the log's last frame; nil: must be made again
+	state   *Frame        // state as of the log's last frame; nil: must be encoded again
 	watches Watches
 
-	wake chan struct{} // something must be gathered
+	wake chan struct{} // signals changes to gather
 }
 
 // Watches is the state of the connection to the API server, handed out by value.
 type Watches struct {
 	// Listed is set once nodes and pods have been read, so that the shown state is a cluster.
 	Listed bool `json:"listed"`
-	Read   int  `json:"read"` // objects, until then
+	Read   int  `json:"read"` // number of objects read until then
 	// Lost maps the kinds with broken watches to the reasons.
 	Lost map[string]string `json:"lost,omitempty"`
-	// Since maps each of them to the time of its loss, in milliseconds since 1970.
+	// Since maps the same kinds to the times of their loss, in milliseconds since 1970.
 	Since map[string]int64 `json:"since,omitempty"`
 
 	nodes, pods bool
@@ -66,7 +66,7 @@ type Watches struct {
 func New(config *rest.Config) (*Watcher, error) {
 	// Whatever the credentials allow, this client refuses to write.
 	config = snapshot.ReadOnly(config)
-	config.QPS = -1 // three watches, and pages one after the other
+	config.QPS = -1 // the client runs three watches and reads pages sequentially
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -82,8 +82,8 @@ func New(config *rest.Config) (*Watcher, error) {
 func (w *Watcher) FollowSchedulers(ctx context.Context, names func(context.Context, []*coordinationv1.Lease) ([]string, error)) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		leases, err := lead.List(ctx, w.clients.CoordinationV1())
-		// Without Leases, as where they may not be read, names can still be derived from the
-		// configuration.
+		// If Leases are unreadable, for example without permission, names can still be derived from
+		// the configuration.
 		if err != nil && !snapshot.Optional(err) {
 			return
 		}
@@ -121,7 +121,7 @@ func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource 
 	feed.Run(ctx, source.wrapSource(), sink)
 }
 
-// noteLost records that a watch is broken and why or, with "", that it is back. Readers are
+// noteLost records the reason that a watch is broken; "" means that it is restored. Readers are
 // notified immediately, without a frame.
 func (w *Watcher) noteLost(resource, why string) {
 	w.mu.Lock()
@@ -132,7 +132,7 @@ func (w *Watcher) noteLost(resource, why string) {
 	if w.watches.Lost[resource] = why; why == "" {
 		delete(w.watches.Lost, resource)
 		delete(w.watches.Since, resource)
-	} else if w.watches.Since[resource] == 0 { // the reason may become known later
+	} else if w.watches.Since[resource] == 0 { // keep the time if only the reason is new
 		w.watches.Since[resource] = time.Now().UnixMilli()
 	}
 	w.wakeReaders()
@@ -156,7 +156,7 @@ func (w *Watcher) changeCluster(do func(c *model.Cluster, now time.Time)) {
 	}
 }
 
-// nodeSink applies a watch's nodes. Objects are reduced outside of the mutex.
+// nodeSink applies a watch's nodes. Objects are reduced without holding the mutex.
 func (w *Watcher) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodesListing(now) }) },
@@ -205,9 +205,8 @@ func (w *Watcher) eventSink() feed.Sink {
 	}
 }
 
-// gatherFrames makes a frame of the changes, whenever something changed, but not more often than
-// readers can draw. The first change after a pause is shown immediately; the following ones wait
-// for the next frame.
+// gatherFrames combines changes into frames, at most as often as readers can draw them. The first
+// change after a pause is shown immediately; the following ones wait for the next frame.
 func (w *Watcher) gatherFrames(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -233,7 +232,7 @@ func (w *Watcher) makeFrame(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.watches.nodes || !w.watches.pods {
-		w.wakeReaders() // how many have been read
+		w.wakeReaders() // report the number of objects read
 		return
 	}
 	delta := w.cluster.Changes(time.Now())
@@ -252,12 +251,12 @@ func (w *Watcher) makeFrame(ctx context.Context) {
 		return
 	}
 	data, err := json.Marshal(delta)
-	if err != nil { // plain data
+	if err != nil { // cannot happen for plain data
 		klog.FromContext(ctx).Error(err, "Change not encoded")
 		return
 	}
 	w.log.addFrame(data)
-	// It is encoded again on a reader's request, and then shared by all.
+	// The state is encoded again on a reader's request, and then shared by all readers.
 	w.state = nil
 	w.wakeReaders()
 }
@@ -274,9 +273,9 @@ func (w *Watcher) beginLog() {
 	w.wakeReaders()
 }
 
-// Read returns the news after a number: the frames of the log, or the whole state if it does not
-// reach back so far. Without news, frames is empty, and changed is closed on the next. watches is
-// the state of the connection to the API server. A new reader passes 0.
+// Read returns the changes after the given frame number: frames of the log, or the whole state if
+// the log does not reach back that far. Without changes, frames is empty. changed is closed at the
+// next change. watches is the state of the connection to the API server. A new reader passes 0.
 func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -300,8 +299,8 @@ func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <
 	return []Frame{*w.state}, watches, w.changed
 }
 
-// Listed returns true when nodes and pods have been read once, and false if the context ends
-// before. It is safe for any number of goroutines.
+// Listed waits until nodes and pods have been read once and returns true, or false if the context
+// ends first. It is safe for any number of goroutines.
 func (w *Watcher) Listed(ctx context.Context) bool {
 	for {
 		w.mu.Lock()
@@ -318,7 +317,7 @@ func (w *Watcher) Listed(ctx context.Context) bool {
 	}
 }
 
-// Look shows the current cluster. Watches wait meanwhile.
+// Look calls look with the current cluster. Watches wait during the call.
 func (w *Watcher) Look(look func(c *model.Cluster)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

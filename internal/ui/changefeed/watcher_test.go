@@ -37,7 +37,7 @@ func follow(t *testing.T, api *apitest.Server) *changefeed.Watcher {
 	return w
 }
 
-// next reads the news after a number, as soon as there is enough.
+// next reads the changes after a frame number, as soon as they satisfy enough.
 func next(t *testing.T, w *changefeed.Watcher, after uint64, enough func([]changefeed.Frame, changefeed.Watches) bool) ([]changefeed.Frame, changefeed.Watches) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -110,8 +110,9 @@ func groupText(name string, needed int) apitest.Object {
 		"spec": map[string]any{"schedulingPolicy": map[string]any{"gang": map[string]any{"minCount": needed}}}}
 }
 
-// PodGroups are behind gates: they are followed where the API server serves them; otherwise no
-// request for them is sent, and none counts as lost.
+// TestPodGroupsAreFollowedWhereTheyAreServed verifies that PodGroups, which require feature gates,
+// are followed if the API server serves them; otherwise no request is sent, and no watch counts as
+// lost.
 func TestPodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 	member := apitest.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": "a", "uid": "a"},
 		"spec": map[string]any{"schedulingGroup": map[string]any{"podGroupName": "train"}}}
@@ -154,7 +155,8 @@ func TestPodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 	}
 }
 
-// A group is shown in its tree where the API server has CompositePodGroups, and else without.
+// TestCompositePodGroupsAreFollowedWhereTheyAreServed verifies that a group is shown in its tree if
+// the API server serves CompositePodGroups, and without a tree otherwise.
 func TestCompositePodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 	group := groupText("train", 2)
 	group["spec"].(map[string]any)["parentCompositePodGroupName"] = "all"
@@ -196,7 +198,8 @@ func TestCompositePodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 	}
 }
 
-// A pod untried because its claim does not exist is shown with that reason, until the claim exists.
+// TestClaimsAreFollowed verifies that a pod that is not tried because its claim does not exist is
+// shown with that reason until the claim exists.
 func TestClaimsAreFollowed(t *testing.T) {
 	api := apitest.New(t)
 	api.Set("pods", apitest.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": "a", "uid": "a"},

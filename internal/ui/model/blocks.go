@@ -9,17 +9,17 @@ import (
 	"slices"
 )
 
-// mostRoomy is the number of nodes up to which pods are drawn in their nodes. With more, a node
-// lacks room for them even on large screens, and sending them would be in vain. The number counts
-// the whole cluster, whatever part the page shows.
+// mostRoomy is the maximum number of nodes for which pods are drawn in their nodes. With more
+// nodes, even large screens have no room for pods, and sending them would be useless. The number
+// counts the whole cluster, whatever part the page shows.
 const mostRoomy = 1000
 
-// judgeRoom decides whether nodes have room for their pods. A change of that marks all nodes. It is
-// called before each frame.
+// judgeRoom decides whether nodes have room for their pods. A change of the decision marks all
+// nodes. It is called before each frame.
 func (c *Cluster) judgeRoom() {
 	nodes := 0
 	for _, n := range c.nodes {
-		// Entries that only pods name are not drawn.
+		// Entries without a node object are not drawn.
 		if n.info != nil {
 			nodes++
 		}
@@ -34,8 +34,8 @@ func (c *Cluster) judgeRoom() {
 	}
 }
 
-// blocksOf returns the pods of a node, by name. Sorted, so that pods keep their places from one
-// frame to the next.
+// blocksOf returns the pods of a node sorted by name, so that pods keep their places from one frame
+// to the next.
 func (c *Cluster) blocksOf(n *node) []Block {
 	list := make([]Block, 0, len(n.pods))
 	for _, p := range n.pods {
@@ -65,7 +65,7 @@ func (b Block) compare(o Block) int {
 	return cmp.Or(cmp.Compare(b.Namespace, o.Namespace), cmp.Compare(b.Name, o.Name))
 }
 
-// same reports whether two blocks show the same.
+// same reports whether two blocks are equal.
 func (b Block) same(o Block) bool {
 	return b.Namespace == o.Namespace && b.Name == o.Name && b.Workload == o.Workload && b.Priority == o.Priority &&
 		b.CPU == o.CPU && b.Memory == o.Memory && b.Leaves == o.Leaves && maps.Equal(b.Others, o.Others)

@@ -52,7 +52,8 @@ func TestANodeShowsItsPods(t *testing.T) {
 	}
 }
 
-// Pods are not sent while nodes lack room for them on any screen; after that, they are.
+// TestPodsAreSentWhereNodesHaveRoomForThem verifies that pods are sent only if the number of nodes
+// is low enough to draw them.
 func TestPodsAreSentWhereNodesHaveRoomForThem(t *testing.T) {
 	c := model.New()
 	see(c, noon, pod("a", "node-0"))

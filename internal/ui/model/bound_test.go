@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// The stored history is bounded, not only the sent one.
+// TestWhatIsKeptOfHistoryIsBounded verifies that the stored history is bounded, not only the sent
+// history.
 func TestWhatIsKeptOfHistoryIsBounded(t *testing.T) {
 	var h history
 	for i := range 20 * mostMoments {

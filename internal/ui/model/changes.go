@@ -19,8 +19,8 @@ import (
 const mostRows = 4000
 
 // Changes returns the difference to the last shown state; nil if there is none. Changes beyond
-// mostRows are deferred to the next call. The caller calls it again while More reports something.
-// The caller owns the result.
+// mostRows are deferred to the next call. The caller calls it again while More returns true. The
+// caller owns the result.
 func (c *Cluster) Changes(now time.Time) *Delta {
 	// The history begins with the first call.
 	if c.since == 0 {
@@ -44,7 +44,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		c.showPod(uid, d)
 	}
 	c.Trees.showTrees(d.Composites)
-	for name := range c.dirtyGroups { // few, compared with their pods
+	for name := range c.dirtyGroups { // not bounded: groups are few compared with pods
 		c.showGroup(name, d.Groups)
 	}
 	clear(c.dirtyGroups)
@@ -66,7 +66,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	d.History = c.history.newMoments()
 	d.Nodes, d.Queue, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Evictions.orNil()
 	d.Groups, d.Composites = d.Groups.orNil(), d.Composites.orNil()
-	// After the rows: it counts the shown state.
+	// The summary counts the shown state, so compute it after the rows.
 	d.Summary = c.countSummary()
 	// Only hidden parts of objects have changed, as with most status updates.
 	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Composites == nil && d.Evictions == nil &&
@@ -77,8 +77,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	return d
 }
 
-// More reports whether Changes deferred something. It is for the caller of Changes: an incomplete
-// frame is followed by another.
+// More reports whether Changes deferred rows. The caller of Changes then makes another frame.
 func (c *Cluster) More() bool { return len(c.dirtyNodes) > 0 || len(c.dirtyPods) > 0 }
 
 // showPod updates a pod's rows in the queue and among the evictions. The pod may have been removed.
@@ -114,13 +113,13 @@ func (c *Cluster) showPod(uid types.UID, d *Delta) {
 		d.Evictions.Gone = append(d.Evictions.Gone, string(uid))
 	}
 
-	// The node counts the pods that must leave: that is in its row.
+	// The node's row contains the number of pods that must leave.
 	if leaves != shown {
 		c.countLeaving(cmp.Or(row.Node, before.Node), leaves)
 	}
 }
 
-// countLeaving counts one pod more or less that must leave the node.
+// countLeaving increments or decrements the number of pods that must leave the node.
 func (c *Cluster) countLeaving(name string, leaves bool) {
 	n := c.nodeNamed(name)
 	if leaves {
@@ -156,7 +155,7 @@ func (c *Cluster) leavingRow(p *Pod) (row Leaving, leaves bool) {
 func (c *Cluster) showNode(name string, set *Set[Node]) {
 	n := c.nodes[name]
 	switch {
-	// Dropped before, and marked again by a pod that left it.
+	// The entry was dropped earlier and marked again by the removal of a pod.
 	case n == nil:
 	case n.info == nil:
 		if n.shown != nil {
@@ -186,7 +185,7 @@ func (c *Cluster) countSummary() Summary {
 	s := Summary{Pending: len(c.queue), Leaving: len(c.evictions), Marked: c.marked}
 	for _, n := range c.nodes {
 		if n.shown == nil {
-			// Its node is not shown: it does not exist, or has not been seen yet.
+			// The node is not shown, because it does not exist or has not been observed yet.
 			s.Astray += int(n.count)
 			continue
 		}

@@ -22,45 +22,46 @@ const mostEvents = 300
 
 // Cluster is the cluster shown by the page.
 //
-// Objects from watches are applied immediately, and mark the rows that they may change: dirtyNodes,
-// dirtyPods, dirtyGroups, and those of Trees. Changes then computes these rows, compares them with
-// the shown ones, and returns the difference. So a pod with ten status changes within a frame is
-// one row, or none.
+// Objects from watches are applied immediately, and the affected rows are marked in dirtyNodes,
+// dirtyPods, dirtyGroups and in Trees. Changes then computes these rows, compares them with the
+// shown rows, and returns the difference. Ten status changes of a pod within a frame thus result in
+// at most one row.
 //
-// A pod may name its node and its group before, or without, these being seen: nodes and groups have
-// an entry for each name, with info nil until the object is seen.
+// A pod may reference a node or a group that has not been observed. nodes and groups therefore have
+// an entry for each referenced name, with info nil until the object is observed.
 type Cluster struct {
 	core  *eviction.Core
-	nodes map[string]*node // every node seen, or named by a pod
+	nodes map[string]*node // every observed node, and every node referenced by a pod
 	pods  map[types.UID]*Pod
-	names map[types.NamespacedName]types.UID // which pod holds its name now
-	// Every pod group seen, or named by a pod.
+	names map[types.NamespacedName]types.UID // UID of the pod that currently has the name
+	// groups holds every observed pod group, and every group referenced by a pod.
 	groups map[types.NamespacedName]*group
 	Trees  Trees
-	// The existing ResourceClaims, each with the number of the last list that showed it.
+	// claims holds the existing ResourceClaims with the number of the last list that contained
+	// them.
 	claims map[types.NamespacedName]uint32
-	served map[string]bool // scheduler names; empty: not known
+	served map[string]bool // scheduler names; empty: unknown
 
-	// The number of the current list.
+	// These fields are the numbers of the current lists.
 	nodeList, podList, groupList, claimList uint32
 
-	listed  bool  // nodes have been listed once: a new one is worth an event
+	listed  bool  // nodes have been listed once, so a new node creates an event
 	grouped bool  // PodGroups have been listed once
 	claimed bool  // ResourceClaims have been listed once
 	roomy   bool  // see judgeRoom
-	since   int64 // when Changes was called first
-	noted   int   // own events so far, which number them
+	since   int64 // time of the first call of Changes
+	noted   int   // number of events created by noteEvent; used in their UIDs
 
-	// The possible differences to the shown rows.
+	// These rows may differ from the shown rows.
 	dirtyNodes  map[string]bool
 	dirtyPods   map[types.UID]bool
 	dirtyGroups map[types.NamespacedName]bool
-	// The shown rows.
+	// These fields hold the shown rows.
 	queue     map[types.UID]Waiting
 	evictions map[types.UID]Leaving
-	events    []Event // the last ones; groups present in Changes come first
-	unshown   int     // how many of them have not been in Changes
-	sent      Summary // the last one
+	events    []Event // most recent events; events already returned by Changes come first
+	unshown   int     // number of events not yet returned by Changes
+	sent      Summary // summary returned last
 	marked    int     // see Summary.Marked
 	history   history
 }
@@ -68,8 +69,8 @@ type Cluster struct {
 // New returns an empty cluster.
 func New() *Cluster {
 	c := &Cluster{
-		// One eviction is begun and never acknowledged, so no other is: the core only computes
-		// deadlines.
+		// The first eviction is never acknowledged, so the core starts no further evictions and
+		// only computes deadlines.
 		core:  eviction.New(eviction.Options{InFlight: 1}),
 		nodes: map[string]*node{}, pods: map[types.UID]*Pod{}, names: map[types.NamespacedName]types.UID{},
 		dirtyNodes: map[string]bool{}, dirtyPods: map[types.UID]bool{},
@@ -83,15 +84,15 @@ func New() *Cluster {
 	return c
 }
 
-// NodesListing begins a list of nodes: nodes not seen until NodesListed have been removed. The same
-// holds for the lists of the other kinds: each object carries the number of the last list that
-// showed it.
+// NodesListing begins a list of nodes. Nodes not observed before the next NodesListed have been
+// deleted. Lists of other kinds work in the same way: each object has the number of the last list
+// that contained it.
 func (c *Cluster) NodesListing(now time.Time) {
 	c.nodeList++
 	c.core.Step(now, eviction.NodesListing{})
 }
 
-// NodesListed ends it.
+// NodesListed ends a list of nodes.
 func (c *Cluster) NodesListed(now time.Time) {
 	for _, name := range sortedNames(c.nodes) {
 		if n := c.nodes[name]; n.info != nil && n.list != c.nodeList {
@@ -122,7 +123,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 		c.noteEvent(now, n.name, Event{Reason: "NodeAdded", Message: "node added"})
 	}
 
-	// With a taint before or after, pods may be evicted, or no longer need to be.
+	// If the node has taints before or after the change, deadlines of its pods may have changed.
 	held := n.info != nil && len(n.info.eviction.Taints) > 0 || len(info.eviction.Taints) > 0
 	n.info, n.list = info, c.nodeList
 	c.core.Step(now, eviction.NodeSeen{Node: info.eviction})
@@ -132,7 +133,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	}
 }
 
-// NodeGone removes a node. Its pods stay until they are removed themselves; they count as astray.
+// NodeGone removes a node. Its pods count as astray until they are removed.
 func (c *Cluster) NodeGone(now time.Time, name string) {
 	n := c.nodes[name]
 	if n == nil || n.info == nil {
@@ -146,27 +147,29 @@ func (c *Cluster) NodeGone(now time.Time, name string) {
 	c.touchPods(n)
 }
 
-// touchPods marks the node's pods to be looked at again: their deadlines may have changed.
+// touchPods marks the node's pods for another examination, because their deadlines may have
+// changed.
 func (c *Cluster) touchPods(n *node) {
 	for uid := range n.pods {
 		c.dirtyPods[uid] = true
 	}
 }
 
-// noteEvent adds an event that is not the API's. Its UID is unlike any UID of the API.
+// noteEvent adds an event that does not come from the API. Its UID cannot equal a UID of the API.
 func (c *Cluster) noteEvent(now time.Time, node string, e Event) {
 	c.noted++
 	e.UID, e.At, e.Kind, e.Name, e.Count = "node-"+strconv.Itoa(c.noted), now.UnixMilli(), "Node", node, 1
 	c.EventSeen(e)
 }
 
-// PodsListing begins a list of pods: pods not seen until PodsListed have been removed.
+// PodsListing begins a list of pods. Pods not observed before the next PodsListed have been
+// deleted.
 func (c *Cluster) PodsListing(now time.Time) {
 	c.podList++
 	c.core.Step(now, eviction.PodsListing{})
 }
 
-// PodsListed ends it.
+// PodsListed ends a list of pods.
 func (c *Cluster) PodsListed(now time.Time) {
 	for uid, p := range c.pods {
 		if p.list != c.podList {
@@ -179,7 +182,7 @@ func (c *Cluster) PodsListed(now time.Time) {
 // PodSeen applies a pod, new or changed. The cluster keeps p.
 func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	uid := p.uid()
-	// The deletion of the predecessor was not seen.
+	// The deletion of the previous pod with this name was not observed.
 	if holder, ok := c.names[p.eviction.Name]; ok && holder != uid {
 		c.PodGone(now, holder)
 	}
@@ -188,8 +191,8 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	if was := c.pods[uid]; was != nil && was.cause == "" {
 		switch p.cause {
 		case "":
-		// The reason is set by the component that removes the pod: the scheduler, or an evicting
-		// one.
+		// The reason is set by the component that removes the pod: the scheduler or an evicting
+		// controller.
 		case v1.PodReasonPreemptionByScheduler:
 			c.history.countEvent(now, preemptions)
 		case "DeletionByTaintManager", "EvictionByEvictionAPI", v1.PodReasonTerminationByKubelet, "DeletionByDeviceTaintManager":
@@ -197,7 +200,7 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 		}
 	}
 
-	// The pod's old state is uncounted, and its new state counted.
+	// Subtract the pod's old state, then add its new state.
 	c.leaveNode(c.pods[uid])
 	p.list = c.podList
 	c.pods[uid] = p
@@ -213,20 +216,20 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	c.core.Step(now, eviction.PodSeen{Pod: p.eviction})
 }
 
-// PodGoneNamed removes a pod by name. A recording has names only.
+// PodGoneNamed removes a pod by name. Deletions in a recording have names only.
 func (c *Cluster) PodGoneNamed(now time.Time, name types.NamespacedName) {
 	if uid, ok := c.names[name]; ok {
 		c.PodGone(now, uid)
 	}
 }
 
-// Lasting makes the cluster keep its whole history of this length: the longer it is, the coarser.
-// It must be called before anything else.
+// Lasting makes the cluster keep the whole history of the given length. A longer history has a
+// coarser resolution. It must be called before all other methods.
 func (c *Cluster) Lasting(length time.Duration) {
 	c.history.every = max(Every, (length/(mostMoments-1)).Truncate(Every)+Every)
 }
 
-// PodGone removes a pod. It ignores an unknown one.
+// PodGone removes a pod. It ignores unknown pods.
 func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	p := c.pods[uid]
 	if p == nil {
@@ -256,8 +259,8 @@ func (c *Cluster) leaveNode(p *Pod) {
 	c.dirtyNodes[n.name] = true
 }
 
-// nodeNamed returns the entry of a node, creating it if needed. An entry without a node and pods is
-// dropped when it is shown next.
+// nodeNamed returns the entry of a node, creating it if needed. An entry without a node and without
+// pods is dropped by the next showNode.
 func (c *Cluster) nodeNamed(name string) *node {
 	n := c.nodes[name]
 	if n == nil {
@@ -267,8 +270,8 @@ func (c *Cluster) nodeNamed(name string) *node {
 	return n
 }
 
-// EventSeen applies an event, new or repeated. Events are trimmed only when there are three times
-// the number kept.
+// EventSeen applies an event, new or repeated. Events are trimmed only when their number reaches
+// three times mostEvents.
 func (c *Cluster) EventSeen(e Event) {
 	c.events = append(c.events, e)
 	c.unshown++
@@ -277,8 +280,8 @@ func (c *Cluster) EventSeen(e Event) {
 	}
 }
 
-// newestEvents keeps the last state of each event: a repeated one has the same UID. The order is
-// the order of the last states.
+// newestEvents keeps the last state of each event: a repeated event has the same UID. The result is
+// in the order of these last states.
 func newestEvents(events []Event) []Event {
 	last := make(map[string]int, len(events))
 	for i := range events {
@@ -305,8 +308,8 @@ func (c *Cluster) trimEvents() {
 	slices.SortStableFunc(kept, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	kept = kept[max(0, len(kept)-mostEvents):]
 
-	// Unshown events stay the last ones, whatever their times. The slices are new, so that no array
-	// retains dropped events.
+	// Unshown events stay at the end regardless of their times. The slices are new, so that no
+	// array retains dropped events.
 	var shown, fresh []Event
 	for _, e := range kept {
 		if unshown[e.UID] {
@@ -318,8 +321,8 @@ func (c *Cluster) trimEvents() {
 	c.events, c.unshown = append(shown, fresh...), len(fresh)
 }
 
-// mostText bounds the texts of an event, in bytes. The API server bounds none of them in events of
-// the core group; those of Kubernetes itself have 1024 bytes at most.
+// mostText bounds the texts of an event, in bytes. The API server does not bound the texts of
+// events in the core group; texts written by Kubernetes itself have at most 1024 bytes.
 const mostText = 1024
 
 // cutText returns a copy of the beginning of an overlong text.
@@ -330,8 +333,8 @@ func cutText(text string) string {
 	return strings.ToValidUTF8(text[:mostText], "") + "…"
 }
 
-// EventOf extracts the stored part of an event of the API. Older writers set one time, newer ones
-// another. Times are in milliseconds, as for the page.
+// EventOf extracts the stored part of an event of the API. Older and newer writers set different
+// time fields. Times are in milliseconds, as in the page.
 func EventOf(object *v1.Event) Event {
 	e := Event{
 		UID: string(object.UID), At: object.LastTimestamp.UnixMilli(), Warning: object.Type == v1.EventTypeWarning, Reason: object.Reason,

@@ -169,7 +169,7 @@ func TestAPodUnderTheSameNameIsAnother(t *testing.T) {
 	if !slices.Equal(d.Queue.Gone, []string{string(first.UID)}) || len(d.Queue.Rows) != 1 || d.Queue.Rows[0].Message != "second" {
 		t.Errorf("%+v", d.Queue)
 	}
-	c.PodGone(noon, first.UID) // the news of its end may come late
+	c.PodGone(noon, first.UID) // the deletion may be observed late
 	if d := c.Changes(noon); d != nil {
 		t.Errorf("%+v", d)
 	}
@@ -228,7 +228,8 @@ func TestFindingByAPartOfTheName(t *testing.T) {
 	}
 }
 
-// TestTextsOfEventsAreCut: the API server takes events with a message of a megabyte.
+// TestTextsOfEventsAreCut verifies that long texts are cut: the API server accepts events with a
+// message of a megabyte.
 func TestTextsOfEventsAreCut(t *testing.T) {
 	long := strings.Repeat("ä", 600_000)
 	e := model.EventOf(&v1.Event{Reason: long, Message: long, InvolvedObject: v1.ObjectReference{Kind: long, Namespace: long, Name: long}})
@@ -253,8 +254,8 @@ func TestEventsKeepTheLastByTime(t *testing.T) {
 	}
 }
 
-// TestALateEventIsShown: it is shown with its own time, between events shown earlier. Those are not
-// sent again.
+// TestALateEventIsShown verifies that a late event is shown with its own time, between events shown
+// earlier, which are not sent again.
 func TestALateEventIsShown(t *testing.T) {
 	c := model.New()
 	see := func(uid string, at time.Duration) {
@@ -276,14 +277,15 @@ func TestALateEventIsShown(t *testing.T) {
 		t.Errorf("after it was shown, %d events", len(got))
 	}
 
-	// An event older than all the kept ones is dropped.
+	// An event older than all kept events is dropped.
 	see("too late", -time.Minute)
 	if d := c.Changes(noon); d != nil && len(d.Events) > 0 {
 		t.Errorf("shown: %+v", d.Events)
 	}
 }
 
-// A repeated event is one event, with its last count: the page has a row per UID.
+// TestARepeatedEventIsShownOnce verifies that a repeated event has one row with its last count: the
+// page has one row per UID.
 func TestARepeatedEventIsShownOnce(t *testing.T) {
 	c := model.New()
 	see := func(uid string, count int32) {
@@ -300,7 +302,7 @@ func TestARepeatedEventIsShownOnce(t *testing.T) {
 	if got := c.State(noon).Events; len(got) != 2 || got[1].Count != 3 {
 		t.Errorf("state: %+v", got)
 	}
-	for i := range 2000 { // they do not push the others out
+	for i := range 2000 { // repeated events must not displace others
 		see("repeated", int32(i+4))
 	}
 	c.Changes(noon)
@@ -309,8 +311,9 @@ func TestARepeatedEventIsShownOnce(t *testing.T) {
 	}
 }
 
-// For any history, in any pieces: applying all changes gives the same as the state read at the end,
-// and the same as the final objects seen only once.
+// TestChangesAddUpToTheState verifies for random histories that applying all changes, split in any
+// way, results in the same state as reading the state at the end, and as observing only the final
+// objects.
 func TestChangesAddUpToTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := model.New()
@@ -356,7 +359,7 @@ func TestChangesAddUpToTheState(t *testing.T) {
 			}
 		}
 		follower.take(c.Changes(noon))
-		follower.take(c.Changes(noon)) // what moved counts of nodes in the first
+		follower.take(c.Changes(noon)) // apply changed counts of nodes caused by the first call
 		late := newFollower()
 		late.take(c.State(noon))
 		fresh := model.New()
@@ -393,7 +396,7 @@ func (f *follower) take(d *model.Delta) {
 		return
 	}
 	f.summary = d.Summary
-	f.summary.Marked = 0 // counts what happened, and is not what is
+	f.summary.Marked = 0 // a counter of changes, not part of the state
 	merge(f.nodes, d.Nodes, func(n model.Node) string { return n.Name })
 	merge(f.queue, d.Queue, func(w model.Waiting) string { return w.UID })
 	merge(f.evictions, d.Evictions, func(l model.Leaving) string { return l.UID })

@@ -22,9 +22,9 @@ const initiallyScheduled = "CompositePodGroupInitiallyScheduled"
 // CompositeInfo is the stored part of a CompositePodGroup. It does not change.
 type CompositeInfo struct {
 	name    types.NamespacedName
-	parent  types.NamespacedName // without a name: it is a root
+	parent  types.NamespacedName // empty name: the group is a root
 	needed  int                  // groups that are placed together or not at all; 0: not a gang
-	message string               // of the condition initiallyScheduled, unless it is true
+	message string               // message of the condition initiallyScheduled, unless it is true
 }
 
 // CompositeOf extracts the stored part of an object.
@@ -50,31 +50,32 @@ func parentOf(namespace string, name *string) (parent types.NamespacedName) {
 	return types.NamespacedName{Namespace: namespace, Name: internString(*name)}
 }
 
-// composite is a CompositePodGroup seen, or named as a parent.
+// composite is an observed CompositePodGroup, or one referenced as a parent.
 type composite struct {
-	info               *CompositeInfo // nil: not seen
-	list               uint32         // the last list that showed it
+	info               *CompositeInfo // nil: not observed
+	list               uint32         // number of the last list that contained it
 	groups, composites map[types.NamespacedName]bool
-	shown              Composite // zero: not at all
+	shown              Composite // shown row; zero: not shown
 }
 
 // Trees are the CompositePodGroups with their descendants. A tree is shown as a whole.
 type Trees struct {
-	// byName has every composite seen, or named as a parent.
+	// byName holds every observed composite, and every composite referenced as a parent.
 	byName map[types.NamespacedName]*composite
-	dirty  map[types.NamespacedName]bool // which may differ from what is shown
+	dirty  map[types.NamespacedName]bool // composites whose rows may have changed
 	list   uint32                        // the number of the current list
-	listed bool                          // there was one
-	// groups and dirtyGroups are the Cluster's.
+	listed bool                          // a list has been completed
+	// groups and dirtyGroups are the fields of the Cluster.
 	groups      map[types.NamespacedName]*group
 	dirtyGroups map[types.NamespacedName]bool
 }
 
-// Listing begins a list of CompositePodGroups: composites not seen until Listed have been removed.
+// Listing begins a list of CompositePodGroups. Composites not observed before the next Listed have
+// been deleted.
 func (ts *Trees) Listing() { ts.list++ }
 
-// Listed ends it. Before the first list, groups are shown without a tree: an API without
-// CompositePodGroups lacks such a list.
+// Listed ends a list of CompositePodGroups. Before the first list, groups are shown without a tree.
+// An API without CompositePodGroups never provides a list.
 func (ts *Trees) Listed() {
 	for name, tree := range ts.byName {
 		if tree.info != nil && tree.list != ts.list {
@@ -166,14 +167,14 @@ func (ts *Trees) showComposite(name types.NamespacedName, row Composite, set *Se
 		set.Rows = append(set.Rows, row)
 	}
 	tree.shown = row
-	// Neither an object nor a child names it any more.
+	// The composite has neither an object nor children.
 	if tree.info == nil && len(tree.groups)+len(tree.composites) == 0 {
 		delete(ts.byName, name)
 	}
 }
 
-// topOf returns the root of a composite's tree. Without one, since composites name each other as
-// parents, it returns the first of these by name.
+// topOf returns the root of a composite's tree. If composites form a cycle of parents and thus have
+// no root, it returns the first composite of the cycle by name.
 func (ts *Trees) topOf(name types.NamespacedName) types.NamespacedName {
 	seen := map[types.NamespacedName]bool{}
 	for !seen[name] {
@@ -204,7 +205,7 @@ func (t *composite) parent() (parent types.NamespacedName) {
 // treeView is a tree while its rows are computed.
 type treeView struct {
 	groups, composites []types.NamespacedName
-	waits              bool // a pod in it
+	waits              bool // a pod in the tree is pending
 	rootless           bool
 }
 
@@ -260,8 +261,8 @@ func (ts *Trees) compositeRow(name types.NamespacedName, t *treeView) Composite 
 	return row
 }
 
-// whyCompositeWaits returns the missing condition of a tree with a root; empty if unknown, or if
-// the tree does not wait.
+// whyCompositeWaits returns the unmet condition of a tree with a root; empty if unknown, or if the
+// tree does not wait.
 func (ts *Trees) whyCompositeWaits(name types.NamespacedName) string {
 	tree := ts.byName[name]
 	if tree.info.message != "" {
@@ -288,9 +289,8 @@ func (ts *Trees) whyCompositeWaits(name types.NamespacedName) string {
 	return ""
 }
 
-// countChildren counts the children of a composite that satisfy is: a group itself or, for a
-// composite, its required number of children. The tree has a root, so all composites in it are
-// known.
+// countChildren counts the children of a composite that satisfy is. A composite child satisfies it
+// if its required number of children do. The tree has a root, so all composites in it are known.
 func (ts *Trees) countChildren(name types.NamespacedName, is func(*group) bool) (count int) {
 	for below := range ts.byName[name].groups {
 		if is(ts.groups[below]) {
@@ -309,8 +309,8 @@ func (ts *Trees) holds(name types.NamespacedName, is func(*group) bool) bool {
 	return ts.countChildren(name, is) >= ts.leastChildren(name)
 }
 
-// leastChildren returns the number of a composite's children needed simultaneously: one, if a group
-// below has been scheduled and runs.
+// leastChildren returns the number of children that a composite needs simultaneously. It is one if
+// a descendant group has been scheduled and runs.
 func (ts *Trees) leastChildren(name types.NamespacedName) int {
 	for _, below := range ts.readTree(name).groups {
 		if ts.groups[below].runs() {

@@ -118,8 +118,8 @@ func leaf(name, parent string, needed int32, scheduled *bool, message string) *m
 	return model.GroupOf(g)
 }
 
-// A tree is shown as a whole while one of its pods waits: with the number of satisfied children of
-// each composite, and the reason why it waits.
+// TestATreeThatWaits verifies that a whole tree is shown while one of its pods waits, with the
+// number of satisfied children of each composite and the reason for waiting.
 func TestATreeThatWaits(t *testing.T) {
 	p := newTreePage(t)
 	see(p.c, noon, member(pending("a", ""), "lead"))
@@ -184,8 +184,8 @@ func TestATreeThatWaits(t *testing.T) {
 	p.check("nobody waits")
 }
 
-// Composites that name each other as parents lack a root; they are shown, with the reason why they
-// wait forever.
+// TestATreeWithoutARoot verifies that composites in a cycle of parents, which have no root, are
+// shown with the reason that they wait forever.
 func TestATreeWithoutARoot(t *testing.T) {
 	p := newTreePage(t)
 	p.c.Trees.Seen(composite("b", "a", 0))
@@ -216,7 +216,8 @@ func TestATreeWithoutARoot(t *testing.T) {
 	}
 }
 
-// Where the API lacks CompositePodGroups, a group that names one is shown as any other.
+// TestWithoutCompositesGroupsAreInNoTree verifies that a group with a composite as its parent is
+// shown like any other group if the API does not serve CompositePodGroups.
 func TestWithoutCompositesGroupsAreInNoTree(t *testing.T) {
 	p := &treePage{T: t, c: model.New(), groups: map[string]model.Group{}, composites: map[string]model.Composite{}}
 	p.c.GroupsListing()
@@ -233,8 +234,8 @@ func TestWithoutCompositesGroupsAreInNoTree(t *testing.T) {
 	p.check("its own now", `g in "": 0 of 1 pods, needs 1: `)
 }
 
-// TestTreesAreWhatTheyAre regardless of history: after any changes the rows equal those of a
-// cluster that sees only the final objects.
+// TestTreesAreWhatTheyAre verifies that the rows do not depend on history: after any changes they
+// equal the rows of a cluster that observes only the final objects.
 func TestTreesAreWhatTheyAre(t *testing.T) {
 	for seed := range uint64(60) {
 		w := newRandomTrees(seed)

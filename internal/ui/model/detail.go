@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// NodeDetail is everything shown about one node. It is computed on request, and not kept.
+// NodeDetail holds all information shown about one node. It is computed on request, and not kept.
 type NodeDetail struct {
 	Node
 	Created    int64             `json:"created"`
@@ -41,19 +41,20 @@ type Condition struct {
 	Good    bool   `json:"good"`
 }
 
-// Resource holds the requested and the total amount of a resource, formatted for people; the share
-// is relative to allocatable. 1 is all of it; requests may exceed that.
+// Resource holds the requested and the total amount of a resource in readable form. The share is
+// relative to allocatable: 1 is the whole amount, and requests may exceed it.
 type Resource struct {
 	Name        string  `json:"name"`
 	Requested   string  `json:"requested"`
-	Overhead    string  `json:"overhead"` // how much of that is pod overhead, empty if none is
+	Overhead    string  `json:"overhead"` // pod overhead included in the requests; empty if there is none
 	Allocatable string  `json:"allocatable"`
 	Capacity    string  `json:"capacity"`
 	Share       float64 `json:"share"`
 	OverShare   float64 `json:"overShare"`
 }
 
-// System describes the machine. The fields are the node's status, reported by its kubelet.
+// System describes the machine. The fields are copied from the node's status, as reported by its
+// kubelet.
 type System struct {
 	Kubelet string `json:"kubelet"`
 	OS      string `json:"os"`
@@ -67,7 +68,7 @@ type OnNode struct {
 	UID            string `json:"uid"`
 	Namespace      string `json:"namespace"`
 	Name           string `json:"name"`
-	Node           string `json:"node,omitempty"` // in lists that are not of one node
+	Node           string `json:"node,omitempty"` // set in lists that cover several nodes
 	Status         string `json:"status"`
 	Owner          string `json:"owner"`
 	Priority       int32  `json:"priority"`
@@ -76,13 +77,13 @@ type OnNode struct {
 	Memory         int64  `json:"memory"`
 	OverheadCPU    int64  `json:"overheadCPU"`
 	OverheadMemory int64  `json:"overheadMemory"`
-	Due            int64  `json:"due"` // 0: it may stay
+	Due            int64  `json:"due"` // 0: the pod may stay
 	Taint          string `json:"taint"`
 	Going          bool   `json:"going"`
 }
 
-// Node returns the details of a node, and false for an unknown one. Labels are the model's own, and
-// must not be changed.
+// Node returns the details of a node, and false for an unknown one. The labels belong to the model
+// and must not be changed.
 func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 	n := c.nodes[name]
 	if n == nil || n.info == nil {
@@ -148,7 +149,7 @@ func (c *Cluster) onNode(p *Pod) OnNode {
 // sorted by name. It skips a resource requested by pods but not reported by the node.
 func (n *node) resourceRows() []Resource {
 	var overheadCPU, overheadMemory int64
-	// Added up as quantities, so that they keep the format of the manifests.
+	// Add up quantities, so that the sums keep the format of the manifests.
 	others := map[v1.ResourceName]resource.Quantity{}
 	for _, p := range n.pods {
 		if !p.takesRoom() {

@@ -13,18 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// This file implements searches and selections. Both go through all nodes or pods, at the pace of a
-// user's requests.
+// This file implements searches and selections. Both iterate over all nodes or pods, which is fast
+// enough for a user's requests.
 
-// Found lists the matches of a text. Nodes and pods that begin with it are first. Without a match,
-// a list is empty, or null.
+// Found lists the matches of a text. Nodes and pods whose names begin with the text are first. A
+// list without matches is empty or null.
 type Found struct {
 	Nodes      []string `json:"nodes"`
 	Pods       []OnNode `json:"pods"`
-	Labels     []Tally  `json:"labels"` // of nodes, as key=value
+	Labels     []Tally  `json:"labels"` // labels of nodes, as key=value
 	Taints     []Tally  `json:"taints"`
 	Namespaces []Tally  `json:"namespaces"`
-	Workloads  []Tally  `json:"workloads"` // as namespace/Kind/name
+	Workloads  []Tally  `json:"workloads"` // workloads, as namespace/Kind/name
 }
 
 // Tally is a text with the number of its nodes, or pods.
@@ -34,10 +34,11 @@ type Tally struct {
 }
 
 // Find looks for a text in the names of nodes, pods, namespaces and workloads and in labels and
-// taints of nodes, and lists at most this many of each. Pods may be named with their namespace
-// before a slash. It goes through all nodes and pods.
+// taints of nodes, and lists at most most matches of each kind. A pod may be given as
+// namespace/name. Find iterates over all nodes and pods.
 func (c *Cluster) Find(text string, most int) Found {
-	// Names of Kubernetes are in lower case; labels and taints are lowered to be compared.
+	// Kubernetes names are in lower case; labels and taints are converted to lower case for the
+	// comparison.
 	text = strings.ToLower(text)
 	var nodes []string
 	labelled, tainted, spaces, workloads := map[string]int{}, map[string]int{}, map[string]int{}, map[[2]string]int{}
@@ -50,7 +51,7 @@ func (c *Cluster) Find(text string, most int) Found {
 			nodes = append(nodes, name)
 		}
 		for key, value := range n.info.labels {
-			if key != v1.LabelHostname { // the node's name once more
+			if key != v1.LabelHostname { // this label repeats the node's name
 				labelled[key+"="+value]++
 			}
 		}
@@ -87,8 +88,8 @@ func (c *Cluster) Find(text string, most int) Found {
 	return all
 }
 
-// topTallies returns the texts that contain the given one, the most frequent first. Texts with the
-// same count are sorted by themselves. most may exceed their number.
+// topTallies returns the texts that contain the given one, the most frequent first. Texts with
+// equal counts are sorted alphabetically. most may exceed the number of texts.
 func topTallies(counts map[string]int, text string, most int) []Tally {
 	var list []Tally
 	for words, n := range counts {
@@ -125,7 +126,7 @@ func isTaint(t *v1.Taint, words string) bool {
 	return t.Key == key && (!hasEffect || string(t.Effect) == effect) && (!hasValue || t.Value == value)
 }
 
-// searchName returns the name to search for a text.
+// searchName returns the form of the pod's name to be searched for text.
 func (p *Pod) searchName(text string) string {
 	if strings.Contains(text, "/") {
 		return p.eviction.Name.Namespace + "/" + p.eviction.Name.Name
@@ -133,8 +134,8 @@ func (p *Pod) searchName(text string) string {
 	return p.eviction.Name.Name
 }
 
-// sortFound sorts matches at the beginning first, then short names before long ones: the best match
-// is usually the name itself.
+// sortFound puts matches at the beginning of a name first, then short names before long ones: the
+// best match is usually the exact name.
 func sortFound[T any](list []T, text string, name func(T) string) {
 	slices.SortFunc(list, func(a, b T) int {
 		x, y := name(a), name(b)

@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// owned returns a pod of a controller; with a hash, of a ReplicaSet of a Deployment.
+// owned returns a pod of the given controller. With a hash, the controller is a ReplicaSet of a
+// Deployment.
 func owned(p *v1.Pod, kind, name, hash string) *v1.Pod {
 	yes := true
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, Controller: &yes}}

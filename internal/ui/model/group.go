@@ -15,10 +15,10 @@ import (
 // GroupInfo is the stored part of a PodGroup. It does not change.
 type GroupInfo struct {
 	name      types.NamespacedName
-	parent    types.NamespacedName // the CompositePodGroup that it is in; without a name: in none
+	parent    types.NamespacedName // parent CompositePodGroup; empty name: none
 	needed    int                  // pods that are placed together or not at all; 0: not a gang
 	scheduled bool                 // the condition PodGroupInitiallyScheduled is true
-	message   string               // of that condition, unless it is true
+	message   string               // message of that condition, unless it is true
 }
 
 // GroupOf extracts the stored part of an object.
@@ -38,21 +38,23 @@ func GroupOf(object *schedulingv1beta1.PodGroup) *GroupInfo {
 	return g
 }
 
-// group is a pod group seen, or named by a pod.
+// group is an observed pod group, or one referenced by a pod.
 type group struct {
-	info         *GroupInfo // nil: not seen
-	list         uint32     // the last list that showed it
-	pods, placed int        // pods that have not ended, and those of them with a node
-	tree         string     // the top of the tree that it is in; empty: in none, or not known yet
-	treeWaits    bool       // a pod in that tree
-	shown        Group      // zero: not at all
+	info         *GroupInfo // nil: not observed
+	list         uint32     // number of the last list that contained it
+	pods, placed int        // number of unfinished pods, and of unfinished pods with a node
+	tree         string     // root of the group's tree; empty: none or not yet known
+	treeWaits    bool       // a pod in that tree is pending
+	shown        Group      // shown row; zero: not shown
 }
 
-// GroupsListing begins a list of PodGroups: groups not seen until GroupsListed have been removed.
+// GroupsListing begins a list of PodGroups. Groups not observed before the next GroupsListed have
+// been deleted.
 func (c *Cluster) GroupsListing() { c.groupList++ }
 
-// GroupsListed ends it. Before the first list, pods are shown without a group: an API without
-// PodGroups lacks such a list. After it, all pods and groups are examined once more.
+// GroupsListed ends a list of PodGroups. Before the first list, pods are shown without a group. An
+// API without PodGroups never provides a list. After it, all pods and groups are examined once
+// more.
 func (c *Cluster) GroupsListed() {
 	for name, g := range c.groups {
 		if g.info != nil && g.list != c.groupList {
@@ -83,8 +85,7 @@ func (c *Cluster) GroupGone(name types.NamespacedName) {
 	}
 }
 
-// setGroupInfo makes a group a child of its present composite, and of no other. showTrees then
-// finds its tree.
+// setGroupInfo makes a group a child of its current composite only. showTrees then finds its tree.
 func (c *Cluster) setGroupInfo(name types.NamespacedName, info *GroupInfo) {
 	g := c.groupNamed(name)
 	if was := g.parent(); was.Name != "" {
@@ -126,7 +127,7 @@ func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 	g := c.groups[name]
 	row := g.groupRow(name)
 	if !c.grouped || !g.waits() && !g.treeWaits {
-		row = Group{} // it does not wait
+		row = Group{} // the group does not wait
 	}
 	switch {
 	case row == g.shown:
@@ -136,13 +137,13 @@ func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 		set.Rows = append(set.Rows, row)
 	}
 	g.shown = row
-	// Neither an object nor a pod names it any more.
+	// The group has neither an object nor pods.
 	if g.info == nil && g.pods == 0 {
 		delete(c.groups, name)
 	}
 }
 
-// groupRow returns the row of a group, with the reason why it waits, if known.
+// groupRow returns the row of a group, with the known reason for its waiting.
 func (g *group) groupRow(name types.NamespacedName) Group {
 	row := Group{Key: name.String(), Tree: g.tree, Pods: g.pods, Placed: g.placed}
 	if g.tree != "" {
@@ -166,12 +167,12 @@ func (g *group) groupRow(name types.NamespacedName) Group {
 
 func (g *group) waits() bool { return g.pods != g.placed }
 
-// runs reports whether the group has been scheduled, with a pod remaining: later ones are placed
-// one by one.
+// runs reports whether the group has been scheduled and still has a placed pod. Further pods of
+// such a group are placed individually.
 func (g *group) runs() bool { return g.info != nil && g.info.scheduled && g.placed > 0 }
 
-// isComplete reports whether the group has the pods needed simultaneously, and isPlaced whether so
-// many have a node. The group has an object.
+// isComplete reports whether the group has the number of pods needed simultaneously; isPlaced
+// reports whether that number of pods have a node. The group has an object.
 func (g *group) isComplete() bool { return g.runs() || g.pods >= max(1, g.info.needed) }
 func (g *group) isPlaced() bool   { return g.runs() || g.placed >= max(1, g.info.needed) }
 

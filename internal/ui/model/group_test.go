@@ -30,7 +30,7 @@ func member(p *v1.Pod, group string) *v1.Pod {
 	return p
 }
 
-// groupsSay returns the groups of a page after a change: the page receives the difference.
+// groupsSay returns the groups of a page after it has applied the changes.
 func groupsSay(shown map[string]model.Group, d *model.Delta) string {
 	if d != nil && d.Groups != nil {
 		for _, row := range d.Groups.Rows {
@@ -47,7 +47,8 @@ func groupsSay(shown map[string]model.Group, d *model.Delta) string {
 	return text
 }
 
-// A group with pending pods shows the placed and needed numbers, and why it waits.
+// TestAGroupThatWaits verifies that a group with pending pods shows the numbers of placed and
+// needed pods and the reason for waiting.
 func TestAGroupThatWaits(t *testing.T) {
 	c := model.New()
 	shown := map[string]model.Group{}
@@ -105,8 +106,8 @@ func TestAGroupThatWaits(t *testing.T) {
 	check("listed without", "default/train 3 of 4: PodGroup train does not exist\n")
 }
 
-// A scheduled gang no longer requires its number, as long as any of its pods remains: some may have
-// ended.
+// TestAGangThatRunsIsNotShortOfPods verifies that a scheduled gang no longer requires its number of
+// pods while any pod remains, because some may have ended.
 func TestAGangThatRunsIsNotShortOfPods(t *testing.T) {
 	c := model.New()
 	c.GroupsListing()

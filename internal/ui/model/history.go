@@ -5,13 +5,13 @@ package model
 
 import "time"
 
-// Moment holds the events of a span of time: its beginning, in milliseconds; the numbers of
-// evictions, preemptions and failures of nodes; and the maximum number of pending pods. It is an
-// array because a page gets thousands. For example, [1764000000000 2 0 1 17] is two evictions and
-// one failure of a node within ten seconds, with up to 17 pods pending.
+// Moment summarizes a span of time: its beginning in milliseconds, the numbers of evictions,
+// preemptions and node failures, and the maximum number of pending pods. It is an array because a
+// page gets thousands. For example, [1764000000000 2 0 1 17] is two evictions and one failure of a
+// node within ten seconds, with up to 17 pods pending.
 type Moment [5]int64
 
-// Places in a Moment.
+// Indexes into a Moment.
 const (
 	momentAt = iota
 	evictions
@@ -21,24 +21,25 @@ const (
 )
 
 const (
-	// Every is the duration of a Moment; a recording longer than the kept history has longer ones.
+	// Every is the duration of a Moment. Moments are longer in a recording that exceeds the kept
+	// history.
 	Every = 10 * time.Second
 	// mostMoments bounds the kept history: six hours of ten seconds each.
 	mostMoments = 2160
 )
 
-// history holds the last moments, in order. A span without a change is omitted: the number of
-// pending pods stays. It is kept in one array of up to twice mostMoments, so that old moments are
+// history holds the last moments, in order. A span without changes is omitted, since the number of
+// pending pods stays the same. The array holds up to twice mostMoments, so that old moments are
 // dropped rarely.
 type history struct {
 	moments []Moment
 	every   time.Duration // 0: Every
-	pending int64         // now; a moment has the most
-	unsent  int           // how many of the last moments have changed since news returned them
+	pending int64         // current number; moments hold the maximum
+	unsent  int           // number of recent moments changed since the last newMoments
 }
 
 // momentAt returns the moment of a time, creating it if needed, and marks it as changed. A time
-// before the last moment, as when a clock is set back, counts as the last moment's.
+// before the last moment, for example after a clock was set back, belongs to the last moment.
 func (h *history) momentAt(now time.Time) *Moment {
 	every := h.every
 	if every == 0 {
@@ -52,7 +53,7 @@ func (h *history) momentAt(now time.Time) *Moment {
 		return &h.moments[last]
 	case last >= 0 && h.moments[last][pending] != h.pending && h.moments[last][momentAt]+every.Milliseconds() < at:
 		h.addMoment(Moment{momentAt: h.moments[last][momentAt] + every.Milliseconds(),
-			pending: h.pending}) // the highest number was reached in the last moment only
+			pending: h.pending}) // the maximum of earlier moments does not apply
 	}
 	h.addMoment(Moment{momentAt: at, pending: h.pending})
 	return &h.moments[len(h.moments)-1]
@@ -75,7 +76,7 @@ func (h *history) notePending(now time.Time, n int) {
 	if int64(n) == h.pending && len(h.moments) > 0 {
 		return
 	}
-	// Before the number is taken over: a new moment begins with the old one.
+	// Get the moment before updating the number: a new moment begins with the old number.
 	m := h.momentAt(now)
 	h.pending = int64(n)
 	m[pending] = max(m[pending], h.pending)
@@ -89,5 +90,5 @@ func (h *history) newMoments() []Moment {
 	return list
 }
 
-// lastMoments returns the kept moments. They belong to the history.
+// lastMoments returns the kept moments. The slice belongs to the history.
 func (h *history) lastMoments() []Moment { return h.moments[max(0, len(h.moments)-mostMoments):] }

@@ -32,7 +32,7 @@ func TestWhatHappenedIsKeptByTime(t *testing.T) {
 	see(c, at(0), node("node-1", "z1"), pod("a", "node-1"), pod("b", "node-1"), pod("c", "node-1"), pod("d", "node-1"), going("was-going", "node-1", "DeletionByTaintManager"))
 	c.Changes(at(0))
 	see(c, at(3), going("a", "node-1", "DeletionByTaintManager"), going("b", "node-1", "PreemptionByScheduler"), pending("w1", "no"), pending("w2", "no"))
-	see(c, at(4), going("a", "node-1", "DeletionByTaintManager")) // seen once more, not evicted once more
+	see(c, at(4), going("a", "node-1", "DeletionByTaintManager")) // a repeated observation is not another eviction
 	c.Changes(at(5))
 	see(c, at(6), pod("w1", "node-1"), unready(node("node-1", "z1")), unready(node("node-1", "z1")))
 	d := c.Changes(at(6))
@@ -42,8 +42,8 @@ func TestWhatHappenedIsKeptByTime(t *testing.T) {
 	see(c, at(65), going("c", "node-1", "EvictionByEvictionAPI"), going("d", "node-1", "SomethingElse"))
 	d = c.Changes(at(65))
 	want := []model.Moment{
-		{noon.UnixMilli(), 1, 1, 1, 2},   // two were pending at most
-		{at(10).UnixMilli(), 0, 0, 0, 1}, // and one from then on
+		{noon.UnixMilli(), 1, 1, 1, 2},   // at most two pods were pending
+		{at(10).UnixMilli(), 0, 0, 0, 1}, // one pod is pending from here on
 		{at(60).UnixMilli(), 1, 0, 0, 1},
 	}
 	if got := c.State(at(65)).History; !slices.Equal(got, want) {
@@ -71,7 +71,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// The past before the first look is unknown, and the page shows the beginning of its history.
+// TestTheStateSaysSinceWhenItKnowsWhatHappened verifies that the page shows the beginning of its
+// history, since earlier events are unknown.
 func TestTheStateSaysSinceWhenItKnowsWhatHappened(t *testing.T) {
 	c := model.New()
 	see(c, noon, node("node-1", "z1"))

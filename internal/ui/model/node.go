@@ -57,22 +57,22 @@ func (n *NodeInfo) troubleConditions() []string {
 	return list
 }
 
-// node is a node seen, or named by a pod. An entry without info represents a missing node named by
-// pods.
+// node is an observed node, or one referenced by a pod. An entry without info represents a missing
+// node.
 type node struct {
 	name string
-	info *NodeInfo // nil: not seen
-	list uint32    // the last list that showed it
+	info *NodeInfo // nil: not observed
+	list uint32    // number of the last list that contained it
 	pods map[types.UID]*Pod
 
-	cpu, memory, count int64                     // of the pods that take room
-	others             map[v1.ResourceName]int64 // likewise, in whole units; none is 0
-	leaving            int                       // of its pods, how many are in Cluster.evictions
-	shown              *Node                     // nil: not at all
+	cpu, memory, count int64                     // totals of the pods that take room
+	others             map[v1.ResourceName]int64 // totals of other resources in whole units; never 0
+	leaving            int                       // number of its pods in Cluster.evictions
+	shown              *Node                     // shown row; nil: not shown
 }
 
-// movePod adds a pod's requests to those on the node or, with -1, subtracts them. It must be called
-// with the pod in the same state for both.
+// movePod adds a pod's requests to the node's totals or, with -1, subtracts them. Both calls must
+// see the same state of the pod.
 func (n *node) movePod(p *Pod, sign int64) {
 	if p.takesRoom() {
 		n.cpu += sign * p.cpu
@@ -82,7 +82,7 @@ func (n *node) movePod(p *Pod, sign int64) {
 			if n.others == nil {
 				n.others = map[v1.ResourceName]int64{}
 			}
-			// A zero is removed, so that rows can be compared.
+			// Remove zeros, so that rows can be compared.
 			if n.others[name] += sign * quantity.Value(); n.others[name] == 0 {
 				delete(n.others, name)
 			}
@@ -127,7 +127,7 @@ func taintTexts(taints []v1.Taint) []string {
 	return list
 }
 
-// same reports whether two rows show the same. It must cover every field of Node.
+// same reports whether two rows are equal. It must cover every field of Node.
 func (n *Node) same(o *Node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Cordoned == o.Cordoned && n.CPU == o.CPU &&
 		n.Memory == o.Memory &&

@@ -20,30 +20,30 @@ import (
 // Pod is the stored part of a pod. It does not change: a new state is another Pod.
 type Pod struct {
 	eviction  eviction.Pod
-	status    string // as kubectl get shows it
+	status    string // status as shown by kubectl get
 	ended     bool
-	owner     string // Kind/name of its controller
-	workload  string // Kind/name of what people know it by: the Deployment of its ReplicaSet
+	owner     string // Kind/name of the pod's controller
+	workload  string // Kind/name of the workload; for a Deployment's ReplicaSet, the Deployment
 	scheduler string
-	group     string // the name of its PodGroup
+	group     string // name of the pod's PodGroup
 	priority  int32
 	created   int64
 
-	cpu, memory                 int64 // with overhead
+	cpu, memory                 int64 // requests, including overhead
 	overheadCPU, overheadMemory int64
-	others                      map[v1.ResourceName]resource.Quantity // requested in addition to CPU and memory, nil if nothing
+	others                      map[v1.ResourceName]resource.Quantity // requests other than CPU and memory; nil if there are none
 
-	reason, message string // of the condition PodScheduled, unless it is true
+	reason, message string // reason and message of the condition PodScheduled, unless it is true
 	nominated       string
-	claims          []string // names of its ResourceClaims, while it is pending
-	claimFault      string   // why a claim of it has no name yet
-	going           int64    // when its grace period ends; 0: it is not being deleted
-	cause           string   // of DisruptionTarget
+	claims          []string // names of the ResourceClaims of a pending pod
+	claimFault      string   // reason that a claim of the pod has no name yet
+	going           int64    // end of the grace period; 0: the pod is not being deleted
+	cause           string   // reason of the condition DisruptionTarget
 
-	list uint32 // the last list that showed it
+	list uint32 // number of the last list that contained it
 }
 
-// PodOf extracts the stored part of an object. It keeps little of the object, and most of its texts
+// PodOf extracts the stored part of an object. It keeps few fields, and interns most texts, which
 // are shared by many pods.
 func PodOf(object *v1.Pod) *Pod {
 	p := &Pod{
@@ -51,9 +51,9 @@ func PodOf(object *v1.Pod) *Pod {
 		scheduler: internString(object.Spec.SchedulerName), priority: rules.Priority(object), created: object.CreationTimestamp.UnixMilli(),
 		nominated: internString(object.Status.NominatedNodeName),
 	}
-	// Otherwise each pod would keep its own copy.
+	// Intern the names; otherwise each pod would keep a separate copy.
 	p.eviction.Name.Namespace, p.eviction.Node = internString(object.Namespace), internString(object.Spec.NodeName)
-	p.eviction.ResourceVersion = "" // nothing is ever written
+	p.eviction.ResourceVersion = "" // unused: the dashboard never writes
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
 		p.owner = internString(owner.Kind + "/" + owner.Name)
 		p.workload = internString(workloadOf(owner, object.Labels))
@@ -96,8 +96,8 @@ func workloadOf(owner *metav1.OwnerReference, labels map[string]string) string {
 // internString interns a string: pods have few different namespaces, nodes, owners and messages.
 func internString(s string) string { return unique.Make(s).Value() }
 
-// takeRequests records the pod's requests. For a pod on a node these are the kubelet's allocation,
-// since that counts there.
+// takeRequests records the pod's requests. For a pod on a node these are the kubelet's allocated
+// resources.
 func (p *Pod) takeRequests(object *v1.Pod) {
 	requests := rules.Requests(object)
 	if object.Spec.NodeName != "" {
@@ -138,7 +138,7 @@ func podStatus(p *v1.Pod) string {
 	return string(p.Status.Phase)
 }
 
-// groupName returns the name of the pod's PodGroup, which it must have.
+// groupName returns the name of the pod's PodGroup. The pod must have one.
 func (p *Pod) groupName() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.eviction.Name.Namespace, Name: p.group}
 }

@@ -3,27 +3,27 @@
 
 package model
 
-// Node is a node in the map and the table of nodes. Amounts are the requested and the total ones.
-// Others' amounts are in the same order.
+// Node is a node in the map and the table of nodes. Amounts are pairs of the requested and the
+// total amount, in Others as well.
 type Node struct {
 	Name     string   `json:"name"`
 	Zone     string   `json:"zone"`
-	Ready    string   `json:"ready"` // True, False, Unknown, or empty: not reported
+	Ready    string   `json:"ready"` // True, False or Unknown; empty: not reported
 	Cordoned bool     `json:"cordoned"`
 	Taints   []string `json:"taints"`  // as key=value:Effect
 	Trouble  []string `json:"trouble"` // conditions, other than Ready, that show a problem
 	CPU      [2]int64 `json:"cpu"`     // in thousandths
 	Memory   [2]int64 `json:"memory"`  // in bytes
 	Pods     [2]int64 `json:"pods"`
-	// Others has the node's remaining resources with an amount, in whole units.
+	// Others holds the node's other resources with a non-zero amount, in whole units.
 	Others  map[string][2]int64 `json:"others,omitempty"`
-	Leaving int                 `json:"leaving"` // pods that must leave, or are leaving
-	// Blocks are the pods drawn in the node, in clusters with room for that.
+	Leaving int                 `json:"leaving"` // number of pods that must leave or are leaving
+	// Blocks holds the pods drawn in the node. It is set only in clusters with few enough nodes.
 	Blocks []Block `json:"blocks,omitempty"`
 }
 
-// Block is a pod that takes room on its node. Thousands of them are sent: zeros are omitted, and
-// keys are short.
+// Block is a pod that takes room on its node. Zeros are omitted and keys are short, because
+// thousands of blocks are sent.
 type Block struct {
 	Namespace string           `json:"ns"`
 	Name      string           `json:"n"`
@@ -32,7 +32,7 @@ type Block struct {
 	CPU       int64            `json:"c,omitempty"` // in thousandths
 	Memory    int64            `json:"m,omitempty"` // in bytes
 	Others    map[string]int64 `json:"o,omitempty"` // in whole units
-	Leaves    bool             `json:"l,omitempty"` // it must leave, or is leaving
+	Leaves    bool             `json:"l,omitempty"` // the pod must leave or is leaving
 }
 
 // Waiting is a pod without a node. It is comparable, so that an unchanged row is detected by ==.
@@ -43,14 +43,14 @@ type Waiting struct {
 	Priority  int32  `json:"priority"`
 	Created   int64  `json:"created"`
 	// Reason and Message come from the pod's condition PodScheduled. If no scheduler has tried the
-	// pod yet, Message explains why none will, and is empty if one will.
+	// pod yet, Message is the reason that none will try it; empty if one will.
 	Reason    string `json:"reason"`
 	Message   string `json:"message"`
 	Nominated string `json:"nominated"`
 	Scheduler string `json:"scheduler"`
 	// Workload is the Kind/name of the pod's creator; empty: unknown.
 	Workload string `json:"workload"`
-	// Group is the key of the pod's Group; empty: the pod is in none.
+	// Group is the key of the pod's Group; empty: the pod has no group.
 	Group  string `json:"group"`
 	CPU    int64  `json:"cpu"`
 	Memory int64  `json:"memory"`
@@ -59,21 +59,21 @@ type Waiting struct {
 // Group is a pod group with pending pods, or one of a tree with pending pods.
 type Group struct {
 	Key     string `json:"key"`    // namespace/name
-	Parent  string `json:"parent"` // the key of the Composite that it is in; empty: in none
-	Tree    string `json:"tree"`   // the key of the one at the top
-	Pods    int    `json:"pods"`   // that it has
-	Placed  int    `json:"placed"` // of them, with a node
-	Needed  int    `json:"needed"` // pods that are placed immediately; 0: each alone
+	Parent  string `json:"parent"` // key of the parent Composite; empty: none
+	Tree    string `json:"tree"`   // key of the tree's root
+	Pods    int    `json:"pods"`   // number of pods of the group
+	Placed  int    `json:"placed"` // number of its pods with a node
+	Needed  int    `json:"needed"` // number of pods placed together; 0: pods are placed individually
 	Message string `json:"message"`
 }
 
 // Composite is a composite pod group in a tree with pending pods.
 type Composite struct {
 	Key     string `json:"key"`
-	Parent  string `json:"parent"` // the key of its Composite; empty: it is the root
-	Groups  int    `json:"groups"` // that are in it, composite ones included
-	Placed  int    `json:"placed"` // of them, with as many pods on nodes as they ask for
-	Needed  int    `json:"needed"` // groups that are placed immediately; 0: each alone
+	Parent  string `json:"parent"` // key of the parent Composite; empty: this is the root
+	Groups  int    `json:"groups"` // number of child groups, including composite groups
+	Placed  int    `json:"placed"` // number of child groups with their required number of pods on nodes
+	Needed  int    `json:"needed"` // number of groups placed together; 0: groups are placed individually
 	Message string `json:"message"`
 }
 
@@ -83,15 +83,15 @@ type Leaving struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Node      string `json:"node"`
-	Taint     string `json:"taint"` // the pod that requires it first; empty if Going
-	Due       int64  `json:"due"`   // when it must leave; if Going, when its grace period ends
-	Going     bool   `json:"going"` // it is being deleted
+	Taint     string `json:"taint"` // taint with the earliest deadline; empty if Going
+	Due       int64  `json:"due"`   // time at which the pod must leave; if Going, end of its grace period
+	Going     bool   `json:"going"` // the pod is being deleted
 	Workload  string `json:"workload"`
 	Priority  int32  `json:"priority"`
-	Cause     string `json:"cause"` // if Going, the reason of its condition DisruptionTarget
+	Cause     string `json:"cause"` // if Going, reason of the pod's condition DisruptionTarget
 }
 
-// Event is an event of the API, or a change of a node, for which the API lacks events.
+// Event is an event of the API, or a change of a node for which the API has no event.
 type Event struct {
 	UID       string `json:"uid"`
 	At        int64  `json:"at"`
@@ -104,19 +104,19 @@ type Event struct {
 	Count     int32  `json:"count"`
 }
 
-// Summary is the cluster in a few numbers. CPU and Memory are the requested and allocatable amounts
-// on shown nodes.
+// Summary describes the cluster in a few numbers. CPU and Memory are the requested and allocatable
+// amounts of the shown nodes.
 type Summary struct {
 	Nodes   int      `json:"nodes"`
 	Ready   int      `json:"ready"`
-	Pods    int      `json:"pods"`   // on nodes
-	Astray  int      `json:"astray"` // pods bound to nodes that do not exist
+	Pods    int      `json:"pods"`   // number of pods on nodes
+	Astray  int      `json:"astray"` // number of pods bound to missing nodes
 	Pending int      `json:"pending"`
 	Leaving int      `json:"leaving"`
 	CPU     [2]int64 `json:"cpu"`
 	Memory  [2]int64 `json:"memory"`
 	// Marked changes whenever a node is added or removed, or its labels or taints change:
-	// selections by these must be looked up again.
+	// selections by labels or taints must then be repeated.
 	Marked int `json:"marked"`
 }
 
@@ -125,7 +125,7 @@ type Summary struct {
 type Delta struct {
 	Now        int64           `json:"now"`
 	Fresh      bool            `json:"fresh,omitempty"`
-	Since      int64           `json:"since,omitempty"` // with Fresh: of before, there is no History
+	Since      int64           `json:"since,omitempty"` // with Fresh: beginning of the known history
 	Summary    Summary         `json:"summary"`
 	Nodes      *Set[Node]      `json:"nodes,omitempty"`
 	Queue      *Set[Waiting]   `json:"queue,omitempty"`
@@ -143,7 +143,7 @@ type Set[T any] struct {
 	Gone []string `json:"gone,omitempty"`
 }
 
-// orNil is nil for a set without rows and keys, which is then left out of the JSON.
+// orNil returns nil for a set without rows and keys, which omits the set from the JSON.
 func (s *Set[T]) orNil() *Set[T] {
 	if len(s.Rows) == 0 && len(s.Gone) == 0 {
 		return nil

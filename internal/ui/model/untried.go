@@ -12,17 +12,17 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// This file explains why a pending pod has not even been tried: no scheduler of that name is
-// served, or one of its ResourceClaims does not exist.
+// This file determines why a pending pod has not been tried: no scheduler of that name is served,
+// or one of the pod's ResourceClaims does not exist.
 
-// Serve replaces the names of the schedulers served by Berth. An empty list means unknown: then no
-// pod counts as unserved.
+// Serve replaces the names of the schedulers served by Berth. An empty list means that the names
+// are unknown; then no pod counts as unserved.
 func (c *Cluster) Serve(schedulers []string) {
 	served := map[string]bool{}
 	for _, name := range schedulers {
 		served[name] = true
 	}
-	// It is called every few seconds, and hardly ever changes.
+	// Serve is called every few seconds, but the names rarely change.
 	if maps.Equal(served, c.served) {
 		return
 	}
@@ -33,8 +33,8 @@ func (c *Cluster) Serve(schedulers []string) {
 }
 
 // whyUntried explains why no scheduler tries a pending pod without a condition PodScheduled; "" if
-// its turn is still to be awaited. A pod with a missing claim is kept out of the queue, and lacks
-// the condition.
+// a scheduler is still expected to try it. A pod with a missing claim is kept out of the queue and
+// does not get the condition.
 func (c *Cluster) whyUntried(p *Pod) string {
 	if len(c.served) > 0 && !c.served[p.scheduler] {
 		return fmt.Sprintf("it is for the scheduler %q, which Berth does not serve here", p.scheduler)
@@ -51,8 +51,8 @@ func (c *Cluster) whyUntried(p *Pod) string {
 	return ""
 }
 
-// takeClaims records the ResourceClaims named by a pending pod, or why their names are unknown.
-// Names of claims made from templates are in the pod's status, once the claim exists.
+// takeClaims records the ResourceClaims referenced by a pending pod, or the reason that their names
+// are unknown. The pod's status has the name of a claim made from a template once the claim exists.
 func (p *Pod) takeClaims(object *v1.Pod) {
 	for i := range object.Spec.ResourceClaims {
 		switch name, _, err := resourceclaim.Name(object, &object.Spec.ResourceClaims[i]); {
@@ -64,12 +64,12 @@ func (p *Pod) takeClaims(object *v1.Pod) {
 	}
 }
 
-// ClaimsListing begins a list of ResourceClaims: claims not seen until ClaimsListed have been
-// removed.
+// ClaimsListing begins a list of ResourceClaims. Claims not observed before the next ClaimsListed
+// have been deleted.
 func (c *Cluster) ClaimsListing() { c.claimList++ }
 
-// ClaimsListed ends it. Before the first list, no claim counts as missing. Clusters that do not
-// serve the kind, and users without permission to read it, lack the list.
+// ClaimsListed ends a list of ResourceClaims. Before the first list, no claim counts as missing.
+// There is no list if the cluster does not serve the kind or the user has no permission to read it.
 func (c *Cluster) ClaimsListed() {
 	c.claimed = true
 	for name, list := range c.claims {
@@ -94,7 +94,7 @@ func (c *Cluster) ClaimGone(name types.NamespacedName) {
 	c.touchClaiming()
 }
 
-// touchClaiming marks the pending pods that name claims to be looked at again.
+// touchClaiming marks pending pods with claims for another examination.
 func (c *Cluster) touchClaiming() {
 	for uid := range c.queue {
 		if p := c.pods[uid]; p != nil && len(p.claims) > 0 {

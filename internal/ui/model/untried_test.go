@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// The known reasons for a pending pod without a condition are shown: no scheduler here takes it, or
-// one of its claims does not exist.
+// TestAPodThatNoSchedulerTriesSaysWhy verifies that the known reasons of a pending pod without a
+// condition are shown: no scheduler serves it, or one of its claims does not exist.
 func TestAPodThatNoSchedulerTriesSaysWhy(t *testing.T) {
 	c := model.New()
 	c.Serve([]string{"default-scheduler", "berth-scheduler"})
@@ -71,7 +71,8 @@ func TestAPodThatNoSchedulerTriesSaysWhy(t *testing.T) {
 	says("its claim is made", "templated", "")
 }
 
-// Pods bound to a missing node are counted separately.
+// TestPodsOnNodesThatDoNotExistAreCountedApart verifies that pods bound to a missing node are
+// counted separately.
 func TestPodsOnNodesThatDoNotExistAreCountedApart(t *testing.T) {
 	c := model.New()
 	see(c, noon, node("node-1", "z1"), pod("a", "node-1"), pod("b", "nowhere"))
