@@ -32,7 +32,7 @@ import (
 type pki struct {
 	dir        string
 	cluster    *authority // signs certificates of clients and of the API server itself
-	frontProxy *authority // signs the API server's client certificate for aggregated APIs; separate, because that client may impersonate any user
+	frontProxy *authority // signs the API server's certificate for aggregated APIs; separate, because it allows impersonation
 }
 
 // authority issues certificates. It is immutable once loaded.

@@ -66,7 +66,7 @@ func groupMemory(groups, mounted string) int64 {
 		// A group's limit applies to all groups below it.
 		for at := filepath.Clean("/" + fields[2]); ; at = filepath.Dir(at) {
 			limit, err := os.ReadFile(filepath.Join(dir, at, file))
-			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil && bad == nil && n > 0 { // "max" fails to parse
+			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil && bad == nil && n > 0 { // skips "max"
 				lowest = min(lowest, n)
 			}
 			if at == "/" {

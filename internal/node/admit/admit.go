@@ -14,13 +14,13 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Refusal is the reason for not admitting a pod, in the kubelet's words. A nil one admits the pod.
-// Otherwise the pod becomes Failed, with the reason and message.
+// Refusal is the reason for not admitting a pod, in the kubelet's words. A nil Refusal admits the
+// pod. Otherwise the pod becomes Failed, with the reason and message.
 type Refusal struct{ Reason, Message string }
 
-// Fit decides whether the node admits the pod in addition to those already taken. It treats the pod
-// as coming from the API, whatever its annotations. Unlike a kubelet, it does not preempt pods for
-// a critical one.
+// Fit decides whether the node admits the pod in addition to the taken demands. It treats the pod
+// as created through the API, regardless of its annotations. Unlike a kubelet, it does not preempt
+// pods for a critical one.
 //
 // The order of the checks is the kubelet's, so that a pod that fails several of them gets the same
 // reason.
@@ -42,18 +42,18 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 // upstream.
 const systemCritical = 2_000_000_000
 
-// Critical reports whether the pod is admitted under pressure, and never evicted for it: static
-// pods, their mirrors, and pods of the system's priorities. The source annotation is set by
-// kubelets; a pod of the API server lacks it, or has "api".
+// Critical reports whether the pod is admitted under pressure and never evicted because of it:
+// static pods, their mirrors, and pods of the system's priorities. The source annotation is set by
+// kubelets; a pod from the API server has no such annotation, or has the value "api".
 func Critical(pod *v1.Pod) bool {
 	_, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
 	source := pod.Annotations["kubernetes.io/config.source"]
 	return mirror || source != "" && source != "api" || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
-// UnderPressure refuses BestEffort pods on a node short of memory, and all pods on a node short of
-// anything else. Critical pods are admitted all the same. conditions are the node's present
-// conditions of pressure.
+// UnderPressure refuses BestEffort pods on a node under memory pressure, and all pods on a node
+// under any other pressure. Critical pods are always admitted. conditions holds the node's present
+// pressure conditions.
 func UnderPressure(pod *v1.Pod, conditions []v1.NodeConditionType) *Refusal {
 	if len(conditions) == 0 || Critical(pod) {
 		return nil
@@ -81,7 +81,7 @@ func otherSystem(pod *v1.Pod) *Refusal {
 }
 
 // misfit returns the reason, other than a lack of room, that keeps the pod off this node. The
-// scheduler has checked all of this, but not for a pod that names its node itself.
+// scheduler checks the same reasons, but not for a pod created with a node name.
 func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if matches, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !matches {
 		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
@@ -110,8 +110,8 @@ func expelled(pod *v1.Pod, node *v1.Node) *Refusal {
 	return nil
 }
 
-// predicate words a refusal by one of the scheduler's filters that the kubelet shares. name is the
-// scheduler's plugin.
+// predicate returns a refusal by a scheduler filter shared with the kubelet. name is the name of
+// the scheduler plugin.
 func predicate(name, why string) *Refusal {
 	return &Refusal{name, fmt.Sprintf("Predicate %s failed: %s", name, why)}
 }

@@ -16,25 +16,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Demand is a pod's demand on a node: quantities, overhead included, and host ports. It does not
-// change, and may be kept for as long as the pod's object is the same.
+// Demand is a pod's demand on a node: quantities, overhead included, and host ports. It is
+// immutable, and stays valid until the pod's object changes.
 type Demand struct {
 	amounts map[v1.ResourceName]int64
 	ports   []hostPort
 }
 
-// DemandOf returns a pod's demand. For a placed pod it uses the allocation of its containers, for
-// an unplaced one its spec.
+// DemandOf returns a pod's demand. It uses the containers' allocated resources for a placed pod,
+// and the spec for an unplaced pod.
 func DemandOf(pod *v1.Pod, placed bool) Demand { return Demand{requests(pod, placed), hostPorts(pod)} }
 
-// hostPort is a port of the node; an empty address of the API is 0.0.0.0 here.
+// hostPort is a port of the node. An empty address in the API becomes 0.0.0.0.
 type hostPort struct {
 	ip       string
 	protocol v1.Protocol
 	port     int32
 }
 
-// conflicts reports whether two pods cannot both have the port.
+// conflicts reports whether two pods cannot use both ports on one node.
 func (a hostPort) conflicts(b hostPort) bool {
 	return a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || a.ip == "0.0.0.0" || b.ip == "0.0.0.0")
 }
@@ -107,7 +107,7 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// refusal words the shortage like the kubelet.
+// refusal describes the shortage in the kubelet's words.
 func (s shortage) refusal() *Refusal {
 	return &Refusal{"OutOf" + string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 		s.name, s.requested, s.used, s.capacity)}
@@ -125,7 +125,7 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	}
 
 	var out []shortage
-	// The pod itself is one more.
+	// Count the pod itself.
 	if pods := room[v1.ResourcePods]; int64(len(taken))+1 > pods {
 		out = append(out, shortage{v1.ResourcePods, 1, int64(len(taken)), pods})
 	}
@@ -134,7 +134,7 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	rest := slices.DeleteFunc(slices.Sorted(maps.Keys(wants.amounts)), func(n v1.ResourceName) bool { return slices.Contains(first, n) })
 	for _, name := range append(first, rest...) {
 		capacity, known := room[name]
-		// As in the kubelet, for cluster-level resources, unknown to nodes.
+		// As in the kubelet, skip cluster-level resources, which nodes do not report.
 		if wants.amounts[name] == 0 || !known && extended(name) {
 			continue
 		}
@@ -155,7 +155,8 @@ func Room(wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	return nil
 }
 
-// extended reports whether a resource is an extended one: of a domain other than Kubernetes'.
+// extended reports whether a resource is an extended resource, with a domain other than
+// Kubernetes'.
 func extended(name v1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) &&
 		!strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)

@@ -12,20 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Core tracks the thresholds that are met, with the times of their onset, like the kubelet's
-// eviction manager between two of its rounds. It is not safe for concurrent use.
+// Core tracks the met thresholds with their start times, like the kubelet's eviction manager
+// between its rounds. It is not safe for concurrent use.
 type Core struct {
 	thresholds []Threshold
 	transition time.Duration
 	maxGrace   int64
-	// since is the start of the current continuous time of each threshold being met; zero: it is
-	// not met.
+	// since holds, for each threshold, the time since when it has been met without interruption;
+	// zero: it is not met.
 	since []time.Time
 	// due is set once a threshold has been met for its grace period, until its minimum reclaim has
 	// been freed.
 	due []bool
 	// seen maps each condition to the last time one of its thresholds was met. A condition is true
-	// as long as it has an entry: for the transition period.
+	// while it has an entry, which lasts for the transition period.
 	seen map[v1.NodeConditionType]time.Time
 }
 
@@ -43,29 +43,29 @@ func NewCore(config Config) (*Core, error) {
 
 // Verdict is the result of one step. The zero value is a node without pressure.
 type Verdict struct {
-	// Conditions that are true now, sorted.
+	// Conditions holds the true conditions, sorted.
 	Conditions []v1.NodeConditionType
 	// Starved is the resource to free now; nil: none.
 	Starved *Starved
 }
 
-// Starved is a resource that is short, with the observation that showed it: the input of Rank and
-// Victim for choosing a pod.
+// Starved is a scarce resource with the corresponding observation. Rank and Victim use it to select
+// a pod.
 type Starved struct {
 	Signal   Signal
 	Resource v1.ResourceName
 	// hard is set if a hard threshold is met, so pods get no grace period.
 	hard bool
-	// Threshold and available as the eviction's message names them.
+	// threshold and available are the amounts in the eviction's message.
 	threshold, available resource.Quantity
 	imagesApart          bool
 	layersWithNode       bool
 	maxGrace             int64
 }
 
-// Step applies an observation. Observations must be in order of time. Of several due thresholds,
-// the first in the order of Thresholds is starved: memory before disks, and hard thresholds before
-// soft ones.
+// Step applies an observation. Observations must be in chronological order. If several thresholds
+// are due, Step selects the first in the order of Thresholds: memory before disks, and hard
+// thresholds before soft ones.
 func (c *Core) Step(levels Levels, now time.Time) Verdict {
 	first := -1
 	for i, threshold := range c.thresholds {
@@ -92,9 +92,9 @@ func (c *Core) Step(levels Levels, now time.Time) Verdict {
 	return verdict
 }
 
-// isMet reports whether less is available than the threshold or, once it was due, than the
-// threshold plus its minimum reclaim. Otherwise evictions would stop right at the threshold, only
-// to begin again.
+// isMet reports whether the available amount is below the threshold. Once the threshold was due,
+// its minimum reclaim is added to it; otherwise evictions would stop right at the threshold and
+// soon begin again.
 //
 //	memory.available<100Mi, minimum reclaim 50Mi
 //	available:  120Mi  90Mi  120Mi  160Mi
@@ -137,8 +137,8 @@ func (c *Core) newStarved(first int, levels Levels) *Starved {
 // ofImages reports whether the full filesystem holds the images.
 func (s *Starved) ofImages() bool { return s.Signal == ImageFs || s.Signal == ImageFsInodes }
 
-// holdsLayers reports whether the full filesystem has containers' writable layers, and whether it
-// has images. Logs and volumes are always on the node's.
+// holdsLayers reports whether the full filesystem holds containers' writable layers and whether it
+// holds images. Logs and volumes are always on the node's filesystem.
 //
 //	the disk that is full          layers  images
 //	one disk for everything        yes     yes

@@ -17,8 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// For any input: a resource is starved only if it is short, a condition lasts for the transition
-// period and no longer, and the victim is the first of the evictable pods.
+// TestPressureProperties verifies for any input that a resource is starved only if it is short,
+// that a condition lasts exactly for the transition period, and that the victim is the first
+// evictable pod.
 func TestPressureProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := Config{
@@ -33,8 +34,8 @@ func TestPressureProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := epoch
-		// armed holds the signals that fell below their threshold, and have not since risen above
-		// the threshold plus the reclaim.
+		// armed holds the signals that fell below their threshold and have not yet risen above the
+		// threshold plus the reclaim.
 		armed := map[Signal]bool{}
 		surely, possibly := map[v1.NodeConditionType]time.Time{}, map[v1.NodeConditionType]time.Time{}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -84,7 +85,7 @@ func drawLevels(t *rapid.T) Levels {
 	return levels
 }
 
-// limits are the highest threshold of each signal; beyondLimit is the reclaim beyond it.
+// limits holds the highest threshold of each signal; beyondLimit is the reclaim beyond it.
 var limits = map[Signal]int64{Memory: 200, AllocatableMemory: 100, NodeFs: 100, ImageFs: 200, PIDs: 10}
 
 func beyondLimit(signal Signal) int64 {
@@ -130,7 +131,8 @@ func checkVictim(t *rapid.T, s *Starved, candidates []Candidate) {
 	}
 }
 
-// The rank does not depend on the order of the input, except between equal pods.
+// TestRankIsAnOrder verifies that the rank does not depend on the order of the input, except
+// between equal pods.
 func TestRankIsAnOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates := drawCandidates(t)
@@ -146,8 +148,8 @@ func TestRankIsAnOrder(t *testing.T) {
 	})
 }
 
-// The flags take any text without harm: errors fit on one line, accepted amounts are not negative,
-// and a percentage is never met while everything is available.
+// FuzzThresholds verifies that the flags handle any text: errors fit on one line, accepted amounts
+// are not negative, and a percentage threshold is not met while the whole capacity is available.
 func FuzzThresholds(f *testing.F) {
 	f.Add("memory.available", "100Mi", "nodefs.available", "10%", "1m30s", "5%")
 	f.Add("pid.available", "1e3", "imagefs.inodesFree", "100%", "0s", "1Gi")

@@ -16,32 +16,32 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// Reason of an evicted pod's status and of the event about it.
+// Reason is the reason in an evicted pod's status and in the event about it.
 const Reason = "Evicted"
 
 // Eviction is the eviction of one pod. The caller carries it out: event, processes, and status.
 type Eviction struct {
 	Pod *v1.Pod
-	// Signal is its cause, as the kubelet's metrics name it.
+	// Signal is the cause, as named in the kubelet's metrics.
 	Signal string
 	// Grace is its grace period in seconds.
 	Grace int64
-	// Message of status and event.
+	// Message is the message of the status and the event.
 	Message string
-	// Annotations of the event.
+	// Annotations holds the annotations of the event.
 	Annotations map[string]string
 	// Disruption is set if the pod is evicted for the sake of other pods, and gets the condition
-	// DisruptionTarget, so that a Job can distinguish it from a failure. A pod that exceeds its own
-	// limits does not.
+	// DisruptionTarget, so that a Job can distinguish it from a failure. It is not set for a pod
+	// that exceeds its own limits.
 	Disruption bool
 }
 
 // immediately is the grace period, in seconds, of a pod evicted by a hard threshold.
 const immediately = 1
 
-// Victim returns the first of the ranked pods that may be evicted: static, mirror and
-// system-critical pods may not. Nil: none may. Like the kubelet, it names one pod at a time: the
-// next measurement shows whether that was enough.
+// Victim returns the eviction of the first evictable pod in ranked, or nil if there is none.
+// Static, mirror and system-critical pods are not evictable. Like the kubelet, it selects one pod
+// at a time: the next measurement shows whether that was enough.
 func Victim(s *Starved, ranked []Candidate) *Eviction {
 	for _, c := range ranked {
 		if admit.Critical(c.Pod) {
@@ -101,8 +101,8 @@ func explainEviction(s *Starved, c Candidate) (message string, annotations map[s
 	return text.String(), annotations
 }
 
-// containerRequest returns the request of one of the pod's containers. A container without a
-// request is found, with 0.
+// containerRequest returns the request of one of the pod's containers. For a container without a
+// request, found is true and the request is 0.
 func containerRequest(pod *v1.Pod, name string, resourceName v1.ResourceName) (requested resource.Quantity, found bool) {
 	for _, container := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		if container.Name == name {

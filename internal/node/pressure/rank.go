@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Candidate is a pod running on the node, with its usage, in the form of a kubelet's stats; nil:
-// unknown, and then it is evicted first.
+// Candidate is a pod running on the node. Usage is in the form of a kubelet's stats; if it is nil,
+// the usage is unknown and the pod is evicted first.
 type Candidate struct {
 	Pod   *v1.Pod
 	Usage *stats.PodStats
@@ -25,10 +25,10 @@ type Candidate struct {
 // order compares two candidates: the lesser one is evicted first. 0 means no difference.
 type order func(a, b Candidate) int
 
-// Rank sorts candidates, first to be evicted first: those using more of the starved resource than
-// requested (overhead included), then by priority, then by their excess over the request. PIDs
-// cannot be requested, so for these priority is first. The result is new. Equal candidates keep
-// their order, so that callers choose it.
+// Rank sorts candidates in eviction order: first the pods using more of the starved resource than
+// requested (overhead included), then by priority, then by the excess over the request. PIDs cannot
+// be requested, so priority decides first for PIDs. The result is new. Equal candidates keep the
+// caller's order.
 //
 //	memory is short             requests  uses   priority
 //	1. a: exceeds its request   100Mi     200Mi  0
@@ -48,14 +48,13 @@ func orderFor(s *Starved) order {
 	case s.Signal == PIDs:
 		return inTurn(byPriority, orderByExcess(tasksUsed, pids))
 	}
-	// The kubelet subtracts the request in bytes from the number of inodes as well. That is kept,
-	// for the same victims.
+	// The kubelet also subtracts the request in bytes from the number of inodes. Berth does the
+	// same, to select the same victims.
 	used := diskUsed(s)
 	return inTurn(orderExceeding(used, s.Resource), byPriority, orderByExcess(used, v1.ResourceEphemeralStorage))
 }
 
-// inTurn uses the next order if one finds no difference. Without a difference in any of them it is
-// 0.
+// inTurn applies the orders until one finds a difference. It returns 0 if none does.
 func inTurn(orders ...order) order {
 	return func(a, b Candidate) int {
 		for _, order := range orders {
@@ -99,7 +98,7 @@ func orderByExcess(used measure, name v1.ResourceName) order {
 	})
 }
 
-// orderMeasured compares by usage, with unknown usage first.
+// orderMeasured compares by usage. Unknown usage is first.
 func orderMeasured(byUsage order) order {
 	return func(a, b Candidate) int {
 		if a.Usage == nil || b.Usage == nil {
@@ -120,8 +119,8 @@ func unknownFirst(a, b Candidate) int {
 	return 0
 }
 
-// requestOf includes overhead. As in the kubelet, a pod without requests gets no allowance for its
-// overhead. A pod-level request replaces those of the containers.
+// requestOf returns a pod's request, including overhead. As in the kubelet, a pod without requests
+// gets no allowance for its overhead. A pod-level request replaces those of the containers.
 func requestOf(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	whole := helper.IsPodLevelResourcesSet(pod)
 	sum := rules.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: whole})[name]
@@ -138,7 +137,7 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 		v1.ResourceEphemeralStorage: requestOf(pod, v1.ResourceEphemeralStorage)}
 }
 
-// toQuantity is 0 for an unmeasured value.
+// toQuantity returns 0 for an unmeasured value.
 func toQuantity(n *uint64, format resource.Format) resource.Quantity {
 	if n == nil {
 		return resource.Quantity{Format: format}
@@ -146,7 +145,7 @@ func toQuantity(n *uint64, format resource.Format) resource.Quantity {
 	return *resource.NewQuantity(int64(*n), format)
 }
 
-// memoryUsed is the working set, as in the kubelet.
+// memoryUsed returns the working set, as in the kubelet.
 func memoryUsed(c Candidate) resource.Quantity {
 	if c.Usage.Memory == nil {
 		return resource.Quantity{Format: resource.BinarySI}
@@ -154,7 +153,7 @@ func memoryUsed(c Candidate) resource.Quantity {
 	return toQuantity(c.Usage.Memory.WorkingSetBytes, resource.BinarySI)
 }
 
-// tasksUsed is the number of processes; 0 if unmeasured.
+// tasksUsed returns the number of processes; 0 if unmeasured.
 func tasksUsed(c Candidate) resource.Quantity {
 	if c.Usage.ProcessStats == nil {
 		return resource.Quantity{Format: resource.DecimalSI}
@@ -162,9 +161,9 @@ func tasksUsed(c Candidate) resource.Quantity {
 	return toQuantity(c.Usage.ProcessStats.ProcessCount, resource.DecimalSI)
 }
 
-// diskUsed sums up a pod's use of the full filesystem. If there is only one, that is everything.
-// Otherwise logs and volumes are on the node's, and writable layers are with the images or, if the
-// runtime is configured so, on the node's.
+// diskUsed sums up a pod's use of the full filesystem. If there is only one filesystem, all use
+// counts. Otherwise logs and volumes are on the node's filesystem; writable layers are on the image
+// filesystem or, if the runtime is configured that way, on the node's.
 func diskUsed(s *Starved) measure {
 	layers, _ := s.holdsLayers()
 	rest := !s.imagesApart || !s.ofImages()

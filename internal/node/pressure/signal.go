@@ -15,7 +15,7 @@ const (
 	// Memory is the machine's memory.
 	Memory Signal = "memory.available"
 	// AllocatableMemory is the memory left for all pods together. Its threshold is always the hard
-	// one of memory.
+	// memory threshold.
 	AllocatableMemory Signal = "allocatableMemory.available"
 	NodeFs            Signal = "nodefs.available"
 	NodeFsInodes      Signal = "nodefs.inodesFree"
@@ -23,13 +23,13 @@ const (
 	ImageFsInodes     Signal = "imagefs.inodesFree"
 	PIDs              Signal = "pid.available"
 
-	// As in the kubelet, containers' writable layers are with the images or with the volumes, so
-	// the thresholds of imagefs or nodefs apply to them, whatever is configured.
+	// As in the kubelet, containers' writable layers are on the filesystem of the images or of the
+	// volumes, so the thresholds of imagefs or nodefs always apply to them.
 	containerFs       Signal = "containerfs.available"
 	containerFsInodes Signal = "containerfs.inodesFree"
 )
 
-// Resources missing from the API.
+// These resource names do not exist in the API.
 const (
 	inodes v1.ResourceName = "inodes"
 	pids   v1.ResourceName = "pids"
@@ -57,16 +57,16 @@ var meanings = map[Signal]meaning{
 
 func (s Signal) isMemory() bool { return s == Memory || s == AllocatableMemory }
 
-// Level is the amount of a signal's resource. Bytes, inodes or PIDs.
+// Level is the amount of a signal's resource in bytes, inodes or PIDs.
 type Level struct{ Available, Capacity int64 }
 
-// Levels is one observation. An unreadable signal is missing, and has no consequences. The zero
-// value is an empty observation.
+// Levels is one observation. An unreadable signal is missing and has no effect. The zero value is
+// an empty observation.
 type Levels struct {
 	Signals map[Signal]Level
 	// ImagesApart is set if the runtime has a separate filesystem for images and containers.
 	ImagesApart bool
-	// LayersWithNode is set if images are separate, but writable layers are on the filesystem of
+	// LayersWithNode is set if images are separate but writable layers share the filesystem of
 	// volumes and logs.
 	LayersWithNode bool
 }

@@ -24,7 +24,7 @@ type Config struct {
 	// Transition is the time a condition stays after it was last true, so that it does not flap.
 	Transition time.Duration
 	// MaxPodGrace is the maximum time, in seconds, that a pod gets to end after a soft threshold.
-	// After a hard one it gets one second.
+	// After a hard threshold it gets one second.
 	MaxPodGrace int32
 }
 
@@ -58,10 +58,11 @@ func (c *Config) AddFlags(flags *pflag.FlagSet) {
 // amount is a quantity or a part of the capacity.
 type amount struct {
 	quantity *resource.Quantity
-	fraction float32 // of the capacity; float32 as in the kubelet, so that thresholds in messages are the same to the byte
+	fraction float32 // fraction of the capacity; float32 as in the kubelet, so that thresholds in messages are identical
 }
 
-// quantityOf returns the quantity of the amount for a capacity. It is new, and may be changed.
+// quantityOf returns the quantity of the amount for a capacity. The result is new and may be
+// changed.
 func (a amount) quantityOf(capacity int64) resource.Quantity {
 	if a.quantity != nil {
 		return a.quantity.DeepCopy()
@@ -69,14 +70,15 @@ func (a amount) quantityOf(capacity int64) resource.Quantity {
 	return *resource.NewQuantity(int64(float64(capacity)*float64(a.fraction)), resource.BinarySI)
 }
 
-// Threshold is met while less than its amount is available. Available and capacity belong to one
-// Level.
+// Threshold is met while less than its amount is available. Both available and capacity are from
+// one Level.
 type Threshold struct {
 	Signal Signal
-	// Grace is the time it must be met before a pod is evicted; 0: the threshold is a hard one.
+	// Grace is the time that the threshold must be met before a pod is evicted; 0: a hard
+	// threshold.
 	Grace   time.Duration
 	amount  amount
-	reclaim amount // how much beyond it is freed once it has been met
+	reclaim amount // amount freed beyond the threshold once it has been met
 }
 
 // isHard reports whether pods are evicted as soon as the threshold is met.
@@ -117,25 +119,25 @@ func (c Config) Thresholds() ([]Threshold, error) {
 		return nil, err
 	}
 
-	// Hard ones are first, which filterThresholds keeps.
+	// Hard thresholds are first; filterThresholds preserves the order.
 	all = append(all, soft...)
 	memory := func(t Threshold) bool { return t.Signal.isMemory() }
 	return append(filterThresholds(all, memory), filterThresholds(all, func(t Threshold) bool { return !memory(t) })...), nil
 }
 
-// filterThresholds returns those to keep, in order.
+// filterThresholds returns the thresholds to keep, in order.
 func filterThresholds(all []Threshold, keep func(Threshold) bool) []Threshold {
 	return slices.DeleteFunc(slices.Clone(all), func(t Threshold) bool { return !keep(t) })
 }
 
-// parseThresholds parses those of one flag, in a fixed order.
+// parseThresholds parses the thresholds of one flag, in a fixed order.
 func parseThresholds(flag string, statements map[string]string, reclaims map[Signal]amount) (all []Threshold, err error) {
 	for _, signal := range signalsIn(statements) {
 		value, some, err := parseThreshold(flag, signal, statements[string(signal)])
 		if err != nil {
 			return nil, err
 		}
-		// As in the kubelet, theirs follow from imagefs or nodefs.
+		// As in the kubelet, the thresholds of containerfs follow from imagefs or nodefs.
 		if some && signal != containerFs && signal != containerFsInodes {
 			all = append(all, Threshold{Signal: signal, amount: value, reclaim: reclaims[signal]})
 		}
@@ -143,7 +145,7 @@ func parseThresholds(flag string, statements map[string]string, reclaims map[Sig
 	return all, nil
 }
 
-// addGraces sets the grace periods of soft thresholds, required for each.
+// addGraces sets the grace periods of soft thresholds. Each soft threshold requires one.
 func (c Config) addGraces(soft []Threshold) error {
 	graces, err := c.parseGraces()
 	if err != nil {
@@ -179,8 +181,8 @@ func checkSignal(flag string, signal Signal) error {
 	return fmt.Errorf("%s: unsupported eviction signal %q: must be one of %v", flag, string(signal), names)
 }
 
-// parseThreshold parses one statement. 0% and 100% disable a threshold; some is false then, and
-// value meaningless.
+// parseThreshold parses one statement. 0% and 100% disable a threshold; then some is false and
+// value is meaningless.
 func parseThreshold(flag string, signal Signal, text string) (value amount, some bool, err error) {
 	if err := checkSignal(flag, signal); err != nil {
 		return amount{}, false, err

@@ -36,7 +36,7 @@ func Uses(pod *v1.Pod) (v1.ResourceList, error) {
 	return uses, nil
 }
 
-// UsageOf returns the pod's usage, all of it in its first container. uses may be nil. Logs and
+// UsageOf returns the pod's usage, attributed to its first container. uses may be nil. Logs and
 // inodes are 0.
 func UsageOf(pod *v1.Pod, uses v1.ResourceList) *stats.PodStats {
 	bytes := func(name v1.ResourceName) *uint64 {
@@ -55,11 +55,11 @@ func UsageOf(pod *v1.Pod, uses v1.ResourceList) *stats.PodStats {
 	}
 }
 
-// Observe returns the levels of a node with this capacity: others is the usage outside of the
-// candidates, and images are on the one disk. The candidates' usage is subtracted from the node's
-// reported capacity, so that no real machine is examined. Levels are never negative.
+// Observe returns the levels of a node with this capacity and a single disk. others is the usage
+// outside of the candidates. The candidates' usage is subtracted from the node's reported capacity;
+// no real machine is examined. Levels are never negative.
 func Observe(capacity v1.ResourceList, others map[v1.ResourceName]int64, candidates []Candidate) Levels {
-	// pods excludes others, node includes them.
+	// pods excludes the usage in others; node includes it.
 	left := func(name v1.ResourceName, used func(*stats.PodStats) *uint64) (pods, node Level) {
 		quantity := capacity[name]
 		available := quantity.Value()

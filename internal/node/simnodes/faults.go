@@ -30,11 +30,11 @@ import (
 // the permission to get, list and patch nodes.
 type Faults struct{ Client kubernetes.Interface }
 
-// Selection names nodes: by name, by zone, or both. An empty one selects nothing.
+// Selection selects nodes by name, by zone, or both. An empty selection selects nothing.
 type Selection struct{ Names, Zones []string }
 
-// Fail stops the heartbeats and all other activity of the selected nodes' kubelets, for the given
-// time, or until Recover if that is 0. It returns the names of the nodes. Some nodes may have been
+// Fail stops the heartbeats and all other activity of the selected nodes' kubelets for the given
+// duration; 0 means until Recover. It returns the names of the nodes. Some nodes may have been
 // annotated despite an error.
 func (f Faults) Fail(ctx context.Context, which Selection, duration time.Duration) ([]string, error) {
 	annotations := map[string]any{
@@ -42,7 +42,8 @@ func (f Faults) Fail(ctx context.Context, which Selection, duration time.Duratio
 		simkubelet.AnnotationHeartbeatUntil: nil,
 	}
 	if duration > 0 {
-		// A point in time rather than a duration: the fault ends then even if the process restarts.
+		// The annotation holds a point in time instead of a duration, so that the fault ends on
+		// time even if the process restarts.
 		annotations[simkubelet.AnnotationHeartbeatUntil] = time.Now().Add(duration).UTC().Format(time.RFC3339)
 	}
 	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any { return annotations })
@@ -55,9 +56,9 @@ func (f Faults) Recover(ctx context.Context, which Selection) ([]string, error) 
 	})
 }
 
-// SetConditions makes the selected nodes report conditions, in addition to those set before. An
-// empty status removes a condition. It reads the present annotation, changes it, and writes it back
-// at the same version.
+// SetConditions makes the selected nodes report conditions in addition to earlier ones. An empty
+// status removes a condition. It reads the present annotation, changes it, and writes it back at
+// the same version.
 func (f Faults) SetConditions(ctx context.Context, which Selection, change simkubelet.Conditions) ([]string, error) {
 	return f.annotateAll(ctx, which, func(node *v1.Node) map[string]any {
 		// A malformed value was written by hand: it is replaced.
@@ -116,8 +117,8 @@ func (f Faults) annotateNode(ctx context.Context, node *v1.Node, annotations fun
 	return nil
 }
 
-// selectNodes returns the nodes of a selection, each once: a named node may also be in a named
-// zone. An unknown name or zone is an error, before any node is changed.
+// selectNodes returns the distinct nodes of a selection: a named node may also be in a named zone.
+// An unknown name or zone is an error, before any node is changed.
 func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, error) {
 	var nodes []*v1.Node
 	taken := map[string]bool{}
@@ -163,7 +164,7 @@ func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, e
 	return nodes, nil
 }
 
-// thereAre lists the zones for an error message. Nodes without a zone have the zone "".
+// thereAre lists the existing zones for an error message. Nodes without a zone have the zone "".
 func thereAre(zones map[string]bool) string {
 	delete(zones, "")
 	if len(zones) == 0 {
@@ -177,8 +178,8 @@ func thereAre(zones map[string]bool) string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// sortNatural sorts names that end in numbers like people: z2 before z10. Names of the same length
-// are compared as texts.
+// sortNatural sorts names in natural order: z2 before z10. Names of the same length are compared as
+// texts.
 func sortNatural(names []string) {
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))

@@ -17,15 +17,15 @@ import (
 // owns the fleet never waits for the API server. The fleet has at most one action in flight per
 // object, which bounds the queue.
 //
-// A lane can yield to another one: as long as that has queued actions, three quarters of this
-// lane's workers pause. An API server that is too slow for everything then serves the Leases, and
-// the nodes stay alive.
+// A lane can yield to another lane: while the other lane has queued actions, three quarters of this
+// lane's workers pause. An overloaded API server then serves the Leases first, and the nodes stay
+// alive.
 type lane struct {
-	first *lane // may be nil
+	first *lane // lane to yield to; may be nil
 
 	mu    sync.Mutex
 	queue []simkubelet.Action
-	more  chan struct{} // has one element when a worker should look at the queue
+	more  chan struct{} // holds one element if a worker should check the queue
 }
 
 // holdBack is the interval at which a paused worker checks again. It is short against the time
@@ -41,11 +41,12 @@ type sendFunc func(ctx context.Context, a simkubelet.Action) (simkubelet.Outcome
 func startLane(ctx context.Context, group *errgroup.Group, workers int, first *lane, send sendFunc, done chan<- result) *lane {
 	l := &lane{first: first, more: make(chan struct{}, 1)}
 	for i := range workers {
-		// Never all: pods must progress, if slowly, however long heartbeats are queued.
+		// Some workers never yield: pods must progress, even if slowly, while heartbeats are
+		// queued.
 		yields := first != nil && i >= max(workers/4, 1)
 		group.Go(func() error {
 			for {
-				// Before an action is taken, so that a pausing worker holds none.
+				// Pause before taking an action, so that a pausing worker holds none.
 				if yields && !l.letPass(ctx) {
 					return nil
 				}
@@ -104,7 +105,8 @@ func (l *lane) letPass(ctx context.Context) bool {
 	return true
 }
 
-// takeAction waits for an action; false when ctx ended. Actions are taken in the order of addition.
+// takeAction waits for an action; it returns false if ctx has ended. Actions are taken in the order
+// of addition.
 func (l *lane) takeAction(ctx context.Context) (simkubelet.Action, bool) {
 	for {
 		if ctx.Err() != nil {

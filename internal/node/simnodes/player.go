@@ -40,13 +40,14 @@ func playerOf(pid int) string {
 
 // startOf returns the start time of a process in clock ticks since boot; "" if it does not run or
 // the system lacks /proc. It stays the same for as long as the process runs. A zombie counts as
-// ended: it simulates nothing any more.
+// ended.
 func startOf(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
-	// The name, in parentheses, may contain anything; the start is the 20th field after it.
+	// The name in parentheses may contain any characters; the start time is the 20th field after
+	// it.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "Z" {
 		return ""
@@ -63,7 +64,7 @@ func checkPlayer(nodes []*v1.Node, shape *simkubelet.Shape) error {
 			continue
 		}
 		parts := strings.Split(name, "/")
-		// Not written by playerID, or on a system without /proc.
+		// The value was not written by playerID, or on a system without /proc.
 		if len(parts) != 3 || parts[2] == "" {
 			continue
 		}

@@ -31,8 +31,8 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Client makes a client for Run: protobuf, and no rate limit apart from the number of workers. A
-// client-side limit would queue heartbeats behind pods.
+// Client returns a client for Run. It uses protobuf, and has no rate limit apart from the number of
+// workers. A client-side limit would queue heartbeats behind pods.
 func Client(cfg *rest.Config) (kubernetes.Interface, error) {
 	// The caller's configuration is not changed.
 	cfg = rest.CopyConfig(cfg)
@@ -52,7 +52,7 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	began := time.Now()
 	existing, version, err := listNodes(ctx, client, &opts.Shape)
 	switch {
-	case ctx.Err() != nil: // asked to end before it began
+	case ctx.Err() != nil: // stopped before the start
 		return nil
 	case err != nil:
 		return err
@@ -70,14 +70,14 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	group, ctx := errgroup.WithContext(ctx)
 	r.heartbeats = startLane(ctx, group, max(opts.Workers, 4), nil, send.sendAction, r.done)
 	r.podWrites = startLane(ctx, group, max(opts.Workers, 4), r.heartbeats, send.sendAction, r.done)
-	// Two are enough for events, which may be dropped.
+	// Two workers are enough for events, which may be dropped.
 	r.reports = startLane(ctx, group, 2, r.heartbeats, send.sendAction, r.done)
-	// The feeds list again by themselves: the list above need not be the newest.
+	// The feeds list the nodes themselves, so the list above need not be the newest.
 	watchNodes(ctx, group, client, &opts.Shape, r.events)
 	watchPods(ctx, group, client, &opts.Shape, r.events)
 	registered := make(chan struct{})
 	group.Go(func() error {
-		// Before Start, which registers the missing ones.
+		// Apply the list before Start, which registers the missing nodes.
 		r.fleet.NodesListed(existing, version, time.Now())
 		if err := r.fleet.Start(time.Now()); err != nil {
 			return err
@@ -91,7 +91,7 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 		case <-ctx.Done():
 			return nil
 		}
-		// Only now: the first node exists.
+		// Sign only now, because the first node exists.
 		if opts.Shape.Count > 0 {
 			if err := signAsPlayer(ctx, client, &opts.Shape); err != nil {
 				opts.Log.Warn("could not note who plays the nodes", "err", err)
@@ -140,7 +140,7 @@ type runner struct {
 	heartbeats, podWrites, reports *lane
 }
 
-// event is an event of a watch. It is a function, since each kind of event has different arguments.
+// event is a watch event. It is a function, because each kind of event has different arguments.
 type event func(f *simkubelet.Fleet, now time.Time)
 
 // result is the outcome of an action, with the returned object, or nil.
@@ -150,7 +150,7 @@ type result struct {
 	object  any
 }
 
-// runLoop gives the fleet the events, one at a time, and hands out the resulting actions. ready is
+// runLoop passes events to the fleet one at a time, and dispatches the resulting actions. ready is
 // called once, when count nodes are registered.
 func (r *runner) runLoop(ctx context.Context, count int, ready func()) {
 	r.dispatchActions()
@@ -162,7 +162,7 @@ func (r *runner) runLoop(ctx context.Context, count int, ready func()) {
 			ready = nil
 		}
 
-		// Without a timer; the time is arbitrary.
+		// If no timer is set, the waiting time is arbitrary.
 		wait := time.Hour
 		if at, ok := r.fleet.Next(); ok {
 			wait = time.Until(at)

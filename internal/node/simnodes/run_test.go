@@ -140,7 +140,7 @@ func TestANodeThatIsNotSimulatedIsRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "node node-1 exists and is not simulated") {
 		t.Errorf("error %v", err)
 	}
-	// A node beyond the count is a foreign machine and no hindrance.
+	// A node beyond the count is a foreign machine and does not prevent the start.
 	client = served(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-7"}})
 	start(t, client, 1)
 	if _, err := client.CoreV1().Nodes().Get(t.Context(), "node-7", metav1.GetOptions{}); err != nil {
@@ -158,7 +158,7 @@ func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("played by process %d already", os.Getppid())) {
 		t.Errorf("error %v", err)
 	}
-	// A process that ended, one elsewhere, and one with a reused process ID, do not count.
+	// Ended processes, processes on other machines and reused process IDs do not count.
 	host, _ := os.Hostname()
 	for _, by := range []string{"", "elsewhere/1/1", host + "/999999999/1", fmt.Sprintf("%s/%d/1", host, os.Getppid()), playerID()} {
 		client := served(played(by))
@@ -170,7 +170,8 @@ func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
 	}
 }
 
-// A Lease written concurrently by another client is read again, not lost.
+// TestALeaseIsRenewedAfterAConflict verifies that a Lease written concurrently by another client is
+// read again and renewed.
 func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 	client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Namespace: v1.NamespaceNodeLease}})
 	var log bytes.Buffer
@@ -204,8 +205,8 @@ func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 	}
 }
 
-// TestManyFailuresAreOneLine: without an API server the requests of all nodes fail. Permanent
-// refusals are always logged.
+// TestManyFailuresAreOneLine verifies that the failing requests of all nodes, as without an API
+// server, are logged as one line. Permanent refusals are always logged.
 func TestManyFailuresAreOneLine(t *testing.T) {
 	client := fake.NewClientset()
 	err := errors.New("connection refused")
@@ -250,8 +251,9 @@ func TestErrorsAreToldApart(t *testing.T) {
 	}
 }
 
-// A conflict of a deletion means that another object has the name: the intended one has been
-// deleted. It is retried only if the object still exists.
+// TestConflictOfADeletionIsLookedInto verifies that a conflicting deletion is retried only if the
+// object still exists. Otherwise another object has the name, and the intended object has already
+// been deleted.
 func TestConflictOfADeletionIsLookedInto(t *testing.T) {
 	meta := func(uid types.UID) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "default", Name: "a", UID: uid}
@@ -279,8 +281,8 @@ func TestConflictOfADeletionIsLookedInto(t *testing.T) {
 	}
 }
 
-// A slow API server gets the Leases first: while any of them waits, most workers for pods hold
-// back, and one does not, so that pods are not forgotten.
+// TestHeartbeatsComeFirst verifies that a slow API server gets the Leases first: while a Lease
+// waits, most workers for pods pause. One worker continues, so that pods still progress.
 func TestHeartbeatsComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent [simkubelet.Report + 1]atomic.Int32
@@ -314,7 +316,8 @@ func TestHeartbeatsComeFirst(t *testing.T) {
 	})
 }
 
-// However many actions wait, no more than the workers are in flight, and none is lost.
+// TestALaneIsBoundedAndLosesNothing verifies that the number of actions in flight is limited to the
+// number of workers, and that no waiting action is lost.
 func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
 	const workers, actions = 3, 500
 	var underWay, most, sent atomic.Int32
@@ -344,8 +347,8 @@ func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
 }
 
 // TestWebhookThatIsGoneDelaysTheEndOfPods makes the API server wait for a webhook for the longest
-// configurable time, and then delete the pod. Heartbeats do not wait as long: the next one is as
-// good.
+// configurable time, and then delete the pod. Heartbeats time out earlier, because the next
+// heartbeat replaces them.
 func TestWebhookThatIsGoneDelaysTheEndOfPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()

@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	// requestTimeout bounds a request: longer than the API server takes for any (--request-timeout,
-	// a minute). A missing webhook takes up to 30 s of that, and a request given up earlier is not
-	// carried out, however often it is tried.
+	// requestTimeout bounds a request. It exceeds the API server's own limit (--request-timeout,
+	// one minute). An unreachable webhook delays a request by up to 30 s, and a request abandoned
+	// earlier never succeeds, however often it is retried.
 	requestTimeout = 65 * time.Second
-	// heartbeatTimeout is the kubelet's for Leases and the statuses of nodes. Events do not matter
-	// enough to take longer, either.
+	// heartbeatTimeout is the kubelet's timeout for Leases and node statuses. Events are not
+	// important enough for a longer timeout.
 	heartbeatTimeout = 10 * time.Second
 )
 
@@ -40,10 +40,10 @@ type sender struct {
 	client kubernetes.Interface
 	log    *slog.Logger
 
-	failing loglimit.Line // about requests that are retried
+	failing loglimit.Line // log line about retried requests
 
 	mu sync.Mutex
-	// By node. With it, a renewal is one request.
+	// leases holds the known Leases by node. A renewal of a known Lease is a single request.
 	leases map[string]*knownLease
 }
 
@@ -58,7 +58,7 @@ func (s *sender) sendAction(ctx context.Context, a simkubelet.Action) (simkubele
 	if ctx.Err() != nil {
 		return simkubelet.Failed, nil
 	}
-	// A slow renewal is worth less than the next one.
+	// Give up a slow renewal, because the next one replaces it.
 	limit := requestTimeout
 	switch a.Kind {
 	case simkubelet.Renew, simkubelet.PatchNode, simkubelet.Report:
@@ -78,7 +78,7 @@ func (s *sender) sendAction(ctx context.Context, a simkubelet.Action) (simkubele
 // without an API server, the requests of thousands of nodes fail. A permanent refusal by the API
 // server is always logged as a warning.
 func (s *sender) logFailure(a simkubelet.Action, outcome simkubelet.Outcome, err error) {
-	// The process ends; that is not a failure.
+	// The process is ending, which is not a failure.
 	if errors.Is(err, context.Canceled) {
 		return
 	}
@@ -109,7 +109,7 @@ func outcomeOf(err error) simkubelet.Outcome {
 }
 
 // carryOut sends the request of an action. Deletions have the UID as a precondition, so that a
-// successor of the same name is spared.
+// later object of the same name is not deleted.
 func (s *sender) carryOut(ctx context.Context, a simkubelet.Action) (any, error) {
 	core := s.client.CoreV1()
 	switch a.Kind {
@@ -131,7 +131,7 @@ func (s *sender) carryOut(ctx context.Context, a simkubelet.Action) (any, error)
 		}
 		// The response replaces the fleet's object, and must be as small.
 		return simkubelet.Slim(pod), nil
-	// Without grace: the processes have ended, as at the end of a kubelet's deletion.
+	// Delete without a grace period, as a kubelet does once the processes have ended.
 	case simkubelet.DeletePod:
 		err := core.Pods(a.Pod.Namespace).Delete(ctx, a.Pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0),
@@ -149,8 +149,8 @@ func (s *sender) carryOut(ctx context.Context, a simkubelet.Action) (any, error)
 }
 
 // conflictToNotFound turns the conflict of a deletion into NotFound if no object has this UID any
-// longer: with a successor of the same name, every further try would be a conflict. get reads the
-// present object of that name. Any other error of it leaves the conflict unchanged.
+// longer: with a new object of the same name, every retry would be a conflict. get reads the
+// present object of that name; any other error of get leaves the conflict unchanged.
 func conflictToNotFound[T metav1.Object](ctx context.Context, err error, uid types.UID, name string,
 	get func(context.Context, string, metav1.GetOptions) (T, error)) error {
 	if !apierrors.IsConflict(err) {
@@ -166,10 +166,11 @@ func conflictToNotFound[T metav1.Object](ctx context.Context, err error, uid typ
 	return err
 }
 
-// errNotSimulated refuses for good: the node of that name is a machine.
+// errNotSimulated is a permanent failure: the node of that name is a machine.
 var errNotSimulated = errors.New("a node of this name exists and is not simulated")
 
-// registerNode creates the node. It takes over an existing one unchanged, as after a lost response.
+// registerNode creates the node. It takes over an existing node unchanged, for example after a lost
+// response.
 func (s *sender) registerNode(ctx context.Context, a simkubelet.Action) (*v1.Node, error) {
 	nodes := s.client.CoreV1().Nodes()
 	node, err := nodes.Create(ctx, a.Object, metav1.CreateOptions{})
@@ -185,14 +186,14 @@ func (s *sender) registerNode(ctx context.Context, a simkubelet.Action) (*v1.Nod
 	return node, nil
 }
 
-// renewLease writes the node's Lease. An unknown Lease is created; one left by an earlier run is
-// read first. An interrupted create is found the same way.
+// renewLease writes the node's Lease. An unknown Lease is created. A Lease left by an earlier run
+// or by an interrupted create is read first.
 func (s *sender) renewLease(ctx context.Context, a simkubelet.Action) error {
 	leases := s.client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	// A node has only one renewal in flight, so that known is used by one worker at a time.
 	known := s.knownLeaseOf(a.Node)
 	want := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.Node, Namespace: v1.NamespaceNodeLease}}
-	// Written over the last response, so that another writer causes a conflict.
+	// Update the last response, so that a write by another client causes a conflict.
 	if known.object != nil {
 		want = known.object
 	}
@@ -244,8 +245,8 @@ func (s *sender) knownLeaseOf(node string) *knownLease {
 	return known
 }
 
-// reportEvent creates an event about a pod. Each has a unique name: unlike a kubelet's recorder, it
-// does not count equal ones in one object.
+// reportEvent creates an event about a pod. Each event has a unique name: unlike a kubelet's
+// recorder, equal events are not counted in one object.
 func (s *sender) reportEvent(ctx context.Context, a simkubelet.Action) error {
 	// The time makes the name unique.
 	now := time.Now()

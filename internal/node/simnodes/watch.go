@@ -18,15 +18,15 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
-// owner hands the events of the feeds to the goroutine that owns the fleet, in order. Its functions
+// owner passes the events of the feeds in order to the goroutine that owns the fleet. Its functions
 // are called by the feeds' goroutines.
 type owner struct {
 	ctx    context.Context
 	events chan<- event
 }
 
-// sendEvent waits until the owner takes the event, or the context ends: a watch is slowed down
-// rather than its events piled up.
+// sendEvent waits until the owner takes the event or the context ends. This slows down the watch
+// instead of accumulating events.
 func (o owner) sendEvent(e event) {
 	select {
 	case o.events <- e:
@@ -35,36 +35,35 @@ func (o owner) sendEvent(e event) {
 }
 
 // watchNodes follows the nodes of this shape, simulated or not: the fleet distinguishes them by
-// label. All nodes are watched: names cannot be selected by prefix.
+// label. It watches all nodes, because names cannot be selected by prefix.
 func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *simkubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
 	nodes := feed.Of(client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 	followSource(ctx, group, nodes, feed.Whole[*v1.Node]{
-		// Objects are kept whole: nodes are few against pods.
+		// Keep whole objects: nodes are few compared with pods.
 		Keep: func(n *v1.Node) (*v1.Node, bool) { return n, shape.Names(n.Name) },
 		Seen: func(n *v1.Node) { owner.sendEvent(func(f *simkubelet.Fleet, now time.Time) { f.NodeSeen(n, now) }) },
 		Gone: func(n *v1.Node) { owner.sendEvent(func(f *simkubelet.Fleet, now time.Time) { f.NodeGone(n, now) }) },
-		// After an interrupted watch, the list reveals the deletions meanwhile.
+		// After an interrupted watch, the list reveals missed deletions.
 		Listed: func(list []*v1.Node, version string) {
 			owner.sendEvent(func(f *simkubelet.Fleet, now time.Time) { f.NodesListed(list, version, now) })
 		},
 	})
 }
 
-// watchPods watches bound pods only: the pending ones are on no simulated node, and may be many. A
-// pod on a real node with a name of this shape is shown as well; the fleet does not have such a
-// node.
+// watchPods watches bound pods only; there may be many pending pods, which have no node. It also
+// passes on pods of a real node with a name of this shape, which the fleet ignores.
 func watchPods(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *simkubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
 	bound := feed.Of(client.CoreV1().RESTClient(), metav1.NamespaceAll, "pods", func() runtime.Object { return &v1.PodList{} })
-	// A field selector: the API server filters, and sends no pending pods at all.
+	// With this field selector, the API server does not send pending pods.
 	bound.Selector = fields.OneTermNotEqualSelector("spec.nodeName", "").String()
 	followSource(ctx, group, bound, feed.Whole[*v1.Pod]{
 		Keep: func(p *v1.Pod) (*v1.Pod, bool) {
 			if !shape.Names(p.Spec.NodeName) {
 				return nil, false
 			}
-			// Trimmed before it is kept or sent on.
+			// Trim the pod before it is kept or sent on.
 			return simkubelet.Slim(p), true
 		},
 		Seen: func(p *v1.Pod) { owner.sendEvent(func(f *simkubelet.Fleet, now time.Time) { f.PodSeen(p, now) }) },

@@ -44,7 +44,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		c.showPod(uid, d)
 	}
 	c.Trees.showTrees(d.Composites)
-	for name := range c.dirtyGroups { // not bounded: groups are few compared with pods
+	for name := range c.dirtyGroups { // not limited by mostRows: groups are few compared with pods
 		c.showGroup(name, d.Groups)
 	}
 	clear(c.dirtyGroups)

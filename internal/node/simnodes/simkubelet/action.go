@@ -15,11 +15,11 @@ import (
 type Kind int
 
 const (
-	// Register creates the node, Object, or reads the existing one.
+	// Register creates the node from Object, or reads an existing node.
 	Register Kind = iota
 	// Renew creates or renews the node's Lease.
 	Renew
-	// PatchNode patches the node's labels or, with Status, its status.
+	// PatchNode patches the node's labels, or its status if Status is set.
 	PatchNode
 	// PatchPod patches the status of the pod.
 	PatchPod
@@ -45,10 +45,10 @@ type Action struct {
 	Pod  types.NamespacedName
 	UID  types.UID
 
-	Object *v1.Node // Register
-	Patch  []byte   // PatchNode, PatchPod
+	Object *v1.Node // for Register
+	Patch  []byte   // for PatchNode and PatchPod
 	Status bool     // PatchNode: the patch is for the status subresource
-	Event  *Event   // Report
+	Event  *Event   // for Report
 }
 
 // Event is the content of a Report. Type is Normal or Warning.
@@ -73,18 +73,18 @@ func (a Action) String() string {
 type Outcome int
 
 const (
-	// OK: carried out.
+	// OK means that the action was carried out.
 	OK Outcome = iota
-	// Gone: the object no longer exists.
+	// Gone means that the object no longer exists.
 	Gone
-	// Failed: not carried out, may succeed later.
+	// Failed means that the action was not carried out, but may succeed later.
 	Failed
-	// Refused: the API server will never accept it; retry only when something has changed.
+	// Refused means that the API server will never accept the action; retry only after a change.
 	Refused
 )
 
-// retryDelay returns the delay after n failures in a row. It doubles from 0.4 s on, up to half a
-// minute: a restarting API server is not flooded.
+// retryDelay returns the delay after n consecutive failures. It doubles from 0.4 s up to half a
+// minute, so that a restarting API server is not flooded.
 func retryDelay(failures int) time.Duration {
 	return min(200*time.Millisecond<<min(failures, 10), 30*time.Second)
 }

@@ -9,14 +9,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// addressLots hands out lots to nodes: numbers that determine a node's address and pod range. The
-// zero value has handed out none.
+// addressLots assigns lots to nodes: numbers that determine a node's address and pod range. The
+// zero value has no assigned lots.
 //
 // In a fresh cluster, a node's lot is its number. Nodes of other prefixes, sizes and processes, and
 // real nodes, may have taken some of the addresses.
 type addressLots struct {
 	taken map[int]struct{}
-	last  int // the lot that was handed out last
+	last  int // lot assigned last
 }
 
 // takeOf marks the lots with an address or a pod range of an existing node.
@@ -57,12 +57,12 @@ func (l *addressLots) take(shape *Shape) int {
 	return 0
 }
 
-// ipPool hands out the addresses of a node's pod range in turn, so that an address is not reused
-// right after it was freed. The zero value has an empty range, and hands out nothing.
+// ipPool assigns the addresses of a node's pod range in cyclic order, so that an address is not
+// reused right after it was freed. The zero value has an empty range and assigns no addresses.
 type ipPool struct {
 	prefix netip.Prefix
-	taken  map[netip.Addr]struct{} // by a pod, also of an earlier process
-	last   netip.Addr              // the address that was handed out last; zero: none yet
+	taken  map[netip.Addr]struct{} // addresses used by pods, including pods of an earlier process
+	last   netip.Addr              // address assigned last; zero: none yet
 }
 
 // setRange sets the range, read from the node's object; it never changes. A dual-stack node's
@@ -84,7 +84,7 @@ func (p *ipPool) takeFree() string {
 		p.last = first.Prev()
 	}
 
-	// One turn through the range at most.
+	// Iterate over the range at most once.
 	for a, wrapped := p.last.Next(), false; ; a = a.Next() {
 		if !p.prefix.Contains(a) {
 			if wrapped {

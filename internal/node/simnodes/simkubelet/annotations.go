@@ -20,16 +20,18 @@ const (
 	// LabelSimulated marks simulated nodes, as opposed to machines.
 	LabelSimulated = prefix + "simulated"
 
-	// On a node: HeartbeatStopped as the value of AnnotationHeartbeat silences it, until the time
-	// in AnnotationHeartbeatUntil if present.
+	// These annotations apply to a node. The value HeartbeatStopped of AnnotationHeartbeat silences
+	// the node, until the time in AnnotationHeartbeatUntil if present.
 	AnnotationHeartbeat      = prefix + "heartbeat"
 	AnnotationHeartbeatUntil = prefix + "heartbeat-until"
 	HeartbeatStopped         = "stopped"
-	// On a node: conditions to report, as in "MemoryPressure=True,Ready=False".
+	// AnnotationConditions lists the conditions that a node reports, for example
+	// "MemoryPressure=True,Ready=False".
 	AnnotationConditions = prefix + "conditions"
 
-	// On a pod: the running time of containers, their exit code, the time they take to end after
-	// SIGTERM, the running time of each init container, and the result of every readiness probe.
+	// These annotations of a pod set the running time of containers, their exit code, the time they
+	// take to end after SIGTERM, the running time of each init container, and the result of every
+	// readiness probe.
 	AnnotationRunFor         = prefix + "run-for"
 	AnnotationExitCode       = prefix + "exit-code"
 	AnnotationTerminateAfter = prefix + "terminate-after"
@@ -50,9 +52,9 @@ type script struct {
 	given          bool
 	terminateAfter time.Duration
 	initFor        time.Duration
-	// ready overrides the readiness probes unless nil.
+	// ready overrides the readiness probes if it is not nil.
 	ready *bool
-	// bad names the first malformed annotation; it is ignored.
+	// bad describes the first malformed annotation, which is ignored.
 	bad error
 }
 
@@ -70,7 +72,7 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	sc.parseDuration(pod, AnnotationInitFor, &sc.initFor)
 	_, runFor := pod.Annotations[AnnotationRunFor]
 	_, exitCode := pod.Annotations[AnnotationExitCode]
-	// Even if the value is malformed: the intent counts.
+	// A malformed value also counts as given, because the intent is clear.
 	sc.given = runFor || exitCode
 
 	if text, ok := pod.Annotations[AnnotationExitCode]; ok {
@@ -149,7 +151,7 @@ func silentUntil(node *v1.Node, now time.Time) (bool, time.Time) {
 	return now.Before(until), until
 }
 
-// Conditions are node conditions by type, in the annotation's form. A nil one is empty.
+// Conditions are node conditions by type, in the annotation's form. A nil map is empty.
 type Conditions map[v1.NodeConditionType]v1.ConditionStatus
 
 // ParseConditions parses "Type=Status[,Type=Status...]". An empty text yields no conditions. A

@@ -20,8 +20,8 @@ type ending struct {
 }
 
 // endingOf derives a container's ending from its command line, if evident without running anything:
-// true, false, sleep, and shell lines of these with exit and echo. Users write such lines to try a
-// failing Job, or a restarting pod.
+// true, false, sleep, and shell lines of these with exit and echo. Users write such commands to try
+// a failing Job or a restarting pod.
 //
 //	["sh", "-c", "sleep 30; exit 1"]   after 30 s, with code 1
 //	["sh", "-c", "sleep 5 && false"]   after 5 s, with code 1
@@ -30,14 +30,14 @@ type ending struct {
 func endingOf(c *v1.Container) (ending, bool) {
 	argv := slices.Concat(c.Command, c.Args)
 	if len(c.Command) == 0 {
-		// Its arguments go to a program known only to the image.
+		// The arguments belong to a program defined by the image.
 		return ending{runFor: forEver}, imageName(c.Image) == "pause"
 	}
 	switch name := path.Base(argv[0]); {
 	case len(argv) == 3 && argv[1] == "-c" && (name == "sh" || name == "bash" || name == "ash"):
 		return endingOfScript(argv[2])
 	case name == "exit" || name == ":":
-		return ending{}, false // builtins of a shell, not programs
+		return ending{}, false // these are shell builtins, not programs
 	default:
 		var e ending
 		_, known := e.applyStatement(append([]string{name}, argv[1:]...))
@@ -61,20 +61,21 @@ func endingOfScript(text string) (ending, bool) {
 				continue
 			}
 			last, known := e.applyStatement(fields)
-			// What comes after exit is never run; what is not known makes the whole script unknown.
+			// Statements after exit are never run; an unknown statement makes the whole script
+			// unknown.
 			if !known || last {
 				return e, known
 			}
 			if e.exitCode != 0 {
-				break // what follows && is skipped
+				break // statements after && are skipped
 			}
 		}
 	}
 	return e, true
 }
 
-// applyStatement takes one command into account. last: no command runs after it. Times add up, and
-// the last command sets the exit code.
+// applyStatement adds one command to the ending. last is true if no command runs after it. Times
+// add up, and the last command sets the exit code.
 func (e *ending) applyStatement(words []string) (last, known bool) {
 	switch words[0] {
 	case "true", ":", "echo":
@@ -111,7 +112,7 @@ func (e *ending) applyStatement(words []string) (last, known bool) {
 // overflow a duration. Any longer sleep is indistinguishable from an endless one.
 const mostSleep = 365 * 24 * time.Hour
 
-// sleepOf reads what sleep takes: a number, with a unit or in seconds.
+// sleepOf parses the argument of sleep: a number with a unit or in seconds.
 func sleepOf(text string) (time.Duration, bool) {
 	if text == "infinity" || text == "inf" {
 		return forEver, true
@@ -133,7 +134,7 @@ func sleepOf(text string) (time.Duration, bool) {
 	return time.Duration(amount * float64(unit)), true
 }
 
-// imageName is the last part of an image's path, without tag and digest.
+// imageName returns the last part of an image's path, without tag and digest.
 //
 //	registry.k8s.io/pause:3.10@sha256:...   pause
 func imageName(image string) string {

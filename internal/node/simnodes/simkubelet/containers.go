@@ -15,15 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// play advances one pod's status to now: containers started, ended, restarted or become ready since
-// the status was written. Its input is little more than the status, so that a new process continues
-// where the last one was stopped.
+// play advances one pod's status to now: it starts, ends and restarts containers and makes them
+// ready. Its input is little more than the status, so that a new process can continue where the
+// last one stopped.
 //
-// A container that ran out at 10:00:05 and is looked at at 10:00:30 is played as
+// For example, a container that ended at 10:00:05 and is checked at 10:00:30 is played as
 //
 //	Running -> Terminated at 10:00:05 -> (restarted immediately) Running since 10:00:30
 //
-// with a computed time of the end and the present time for the restart.
+// with the computed time for the end and the present time for the restart.
 type play struct {
 	pod    *v1.Pod
 	script script
@@ -37,13 +37,13 @@ type play struct {
 	wake time.Time
 }
 
-// Exit codes of a process ended by a signal: 128 plus the signal's number.
+// The exit code of a process ended by a signal is 128 plus the signal's number.
 const (
 	exitTerminated = 143
 	exitKilled     = 137
 )
 
-// wakeAt records a time of a spontaneous change of the status; the earliest counts.
+// wakeAt records the time of a spontaneous change of the status; the earliest time is kept.
 func (p *play) wakeAt(t time.Time) {
 	if p.wake.IsZero() || t.Before(p.wake) {
 		p.wake = t
@@ -83,7 +83,7 @@ func (p *play) ephemeralContainers() {
 	}
 	p.status.EphemeralContainerStatuses = p.knownStatuses(containers, p.status.EphemeralContainerStatuses)
 	for i := range containers {
-		// Only the command line itself counts: annotations are about the pod's own containers.
+		// Only the command line is used, because annotations apply to the pod's own containers.
 		e, known := endingOf(&containers[i])
 		if !known {
 			e = ending{runFor: forEver}
@@ -93,7 +93,7 @@ func (p *play) ephemeralContainers() {
 }
 
 // initContainers plays the init containers. It returns true once the regular containers may start.
-// A sidecar must merely have started; the next one does not wait for its readiness.
+// A sidecar only needs to have started; the next container does not wait for its readiness.
 func (p *play) initContainers() bool {
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
@@ -104,7 +104,7 @@ func (p *play) initContainers() bool {
 			}
 			continue
 		}
-		// Done: it is not run again.
+		// The init container is done and is not run again.
 		if t := cs.State.Terminated; t != nil && t.ExitCode == 0 {
 			continue
 		}
@@ -112,7 +112,7 @@ func (p *play) initContainers() bool {
 		switch t := cs.State.Terminated; {
 		case t == nil:
 			return false
-		case t.ExitCode != 0: // for good, or it would wait to be restarted
+		case t.ExitCode != 0: // failed permanently: otherwise it would wait for a restart
 			p.stopSidecars()
 			return false
 		}
@@ -173,10 +173,10 @@ func (p *play) playContainer(c *v1.Container, cs *v1.ContainerStatus, e ending) 
 				p.runProbes(c, cs)
 				return
 			}
-			// At the time of its end, possibly before now; the loop continues with a restart.
+			// The end may lie before now; the loop continues with a restart.
 			p.endContainer(cs, end, e.exitCode)
-		// It has ended, or waits in back-off: then State is Waiting and only the last state is
-		// informative.
+		// The container has ended or is in back-off. In back-off, State is Waiting and only the
+		// last state is informative.
 		case state.Terminated != nil || cs.LastTerminationState.Terminated != nil:
 			if !p.restartContainer(c, cs) {
 				return

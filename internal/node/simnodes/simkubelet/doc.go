@@ -5,8 +5,8 @@
 // renews its Lease and reports its status, which pods it admits or rejects, how their containers
 // start, become ready, end and restart, and when a deleted pod is removed.
 //
-// It is a core: watches go in (NodeSeen, PodSeen, ...), actions are returned (Take), the time is an
-// argument, and it never waits for or calls an API server. The state of a pod is its status in the
-// API and nothing else, so a restart continues where the last process ended. Package simnodes runs
-// it on a cluster.
+// It is a pure core: it receives watch events (NodeSeen, PodSeen, ...) and the time as arguments,
+// returns actions (Take), and never calls or waits for an API server. A pod's only state is its
+// status in the API, so a restart continues where the last process ended. Package simnodes runs it
+// on a cluster.
 package simkubelet

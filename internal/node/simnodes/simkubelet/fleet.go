@@ -14,68 +14,67 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// Fleet is all simulated nodes of one process. It belongs to one goroutine.
+// Fleet holds all simulated nodes of one process. It belongs to one goroutine.
 //
-// Every method takes the time, and does everything due for its object; later work sets a timer.
-// Nodes and pods have the state in the API: a lost action is noticed because the API still lacks
-// its effect, and is sent again.
+// Every method takes the time and does all due work for its object; later work sets a timer. The
+// API holds the state of nodes and pods: if an action is lost, its effect is missing from the API,
+// and the action is sent again.
 type Fleet struct {
 	shape Shape
-	// nodes by name: always those with the numbers 1 to Count, and the deleted ones of an earlier,
-	// larger run as long as pods of theirs must be removed.
+	// nodes holds the nodes by name: always the nodes 1 to Count, and deleted nodes of an earlier,
+	// larger run as long as their pods must be removed.
 	nodes map[string]*node
-	// pods bound to one of nodes.
+	// pods holds the pods bound to one of nodes.
 	pods   map[types.UID]*pod
 	lots   addressLots
 	timers timers
 	out    []Action
 	// live counts registered nodes.
 	live int
-	// rand jitters heartbeats; seeded, so that a run can be repeated.
+	// rand jitters heartbeats. It is seeded, so that a run can be repeated.
 	rand *rand.Rand
 }
 
 // node is one simulated node.
 type node struct {
-	// number counts from 1; 0 for a node of an earlier, larger run, which is only there to be
+	// number counts from 1. It is 0 for a node of an earlier, larger run, which is kept only to be
 	// deleted.
 	number int
 	name   string
-	// object is the newest seen; nil before registration and after deletion. It belongs to the
-	// watch, and is never changed.
+	// object is the newest observed object; nil before registration and after deletion. It belongs
+	// to the watch and must not be modified.
 	object *v1.Node
-	// gone is set after a deletion. It stays set until a Node of this name is seen again, which
-	// this process does not create.
+	// gone is set after a deletion. It stays set until another client creates a Node of this name.
 	gone bool
-	// silent is set while an annotation stops the heartbeat; the node's pods are frozen. They
-	// neither start nor end, and a deletion is not noticed, as on a machine cut off from the
+	// silent is set while an annotation stops the heartbeat. The node's pods are then frozen: they
+	// neither start nor end, and deletions are not observed, as on a machine cut off from the
 	// network.
 	silent   bool
 	labelled bool // labels were checked once in this process
 	pods     map[types.UID]*pod
-	// lot belongs to a node registered by this process. address is the node's own, empty before its
-	// registration.
+	// lot is set for a node registered by this process. address is the node's own address, empty
+	// before its registration.
 	lot     int
 	address string
 	ips     ipPool
 
 	busy     bool      // an action for the object or its status is in progress
-	failures int       // requests for it that failed in a row
-	statusAt time.Time // next report with nothing new
-	reported time.Time // last report
+	failures int       // number of consecutive failed requests
+	statusAt time.Time // time of the next report without changes
+	reported time.Time // time of the last report
 	status   timer
 	renewing bool
-	asked    time.Time // when the last renewal was requested
+	asked    time.Time // time of the last renewal request
 	renew    timer
 
-	// core is nil until a pod of the node uses anything; pressed are the resulting conditions. It
-	// is made with the first such pod, so that other nodes cost nothing.
+	// core is nil until the first pod with declared usage, so that other nodes cost nothing.
+	// pressed holds the resulting conditions.
 	core    *pressure.Core
 	pressed []v1.NodeConditionType
 	measure timer
 }
 
-// New makes a fleet of shape's nodes, none registered.
+// New returns a fleet of shape's nodes, none of them registered.
 func New(shape Shape) *Fleet {
 	f := &Fleet{
 		shape: shape,
@@ -94,7 +93,7 @@ func New(shape Shape) *Fleet {
 }
 
 // Start registers the missing nodes, in the order of their numbers. NodesListed must be called
-// before, with the cluster's nodes. It fails if they have too many of the addresses.
+// before, with the cluster's nodes. It fails if these nodes use too many addresses.
 func (f *Fleet) Start(now time.Time) error {
 	for number := 1; number <= f.shape.Count; number++ {
 		n := f.nodes[f.shape.Name(number)]
@@ -110,8 +109,9 @@ func (f *Fleet) Start(now time.Time) error {
 }
 
 // NodesListed applies a list of all nodes at a version: nodes missing from it have been deleted.
-// Nodes of this shape beyond its count are removed. A list may be older than the objects shown
-// meanwhile by a watch or a response; versions decide. Of foreign nodes, only the addresses matter.
+// Nodes of this shape beyond its count are removed. A list may be older than objects already
+// received from a watch or a response, so versions are compared. Only the addresses of foreign
+// nodes are recorded.
 func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	there := make(map[string]bool, len(list))
 	for _, object := range list {
@@ -124,7 +124,7 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 		f.NodeSeen(object, now)
 	}
 	for number := 1; number <= f.shape.Count; number++ {
-		// A node registered after the list was made is not in it.
+		// The list does not contain nodes registered after its creation.
 		n := f.nodes[f.shape.Name(number)]
 		if n.object != nil && !there[n.name] && olderThan(n.object.ResourceVersion, version) {
 			f.NodeGone(n.object, now)
@@ -133,8 +133,8 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 }
 
 // retireNode removes a node left by an earlier, larger run, and treats its pods like those of a
-// deleted node. It does so only for a node seen to be simulated: a machine may have a name of this
-// shape. Its number is 0, so that it is never registered again.
+// deleted node. It retires only nodes known to be simulated: a machine may have a name of this
+// shape. The node's number is 0, so that it is never registered again.
 func (f *Fleet) retireNode(object *v1.Node) {
 	if f.nodes[object.Name] == nil {
 		n := &node{name: object.Name, gone: true, pods: map[types.UID]*pod{}}
@@ -145,8 +145,8 @@ func (f *Fleet) retireNode(object *v1.Node) {
 	}
 }
 
-// Take returns the actions to carry out, and forgets them. Actions on different objects may be
-// carried out in any order, and concurrently.
+// Take returns and clears the actions to carry out. Actions on different objects may be carried out
+// in any order, and concurrently.
 func (f *Fleet) Take() []Action {
 	out := f.out
 	f.out = nil
@@ -156,7 +156,7 @@ func (f *Fleet) Take() []Action {
 // Next returns the time of the next work for Tick; false if never. It may be in the past.
 func (f *Fleet) Next() (time.Time, bool) { return f.timers.nextTime() }
 
-// Tick does the work that is due. It may be called too early: then it does nothing.
+// Tick does the due work. If called too early, it does nothing.
 func (f *Fleet) Tick(now time.Time) { f.timers.fireDue(now) }
 
 // Live returns the number of registered nodes. Silent ones count.
@@ -168,8 +168,8 @@ func (f *Fleet) Pods() int { return len(f.pods) }
 // emitAction adds an action to the next result of Take.
 func (f *Fleet) emitAction(a Action) { f.out = append(f.out, a) }
 
-// NodeSeen applies a node's newest object. It ignores an object not newer than the known one:
-// watches and responses to own writes overtake each other.
+// NodeSeen applies a node's newest object. It ignores an object that is not newer than the known
+// one: watch events and responses to writes may arrive in any order.
 func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
 	if n == nil || n.number == 0 || object.Labels[LabelSimulated] == "" || n.object != nil &&
@@ -188,8 +188,8 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	}
 	if first {
 		f.live++
-		// The first report is anywhere within the interval, so that nodes registered together do
-		// not report together ever after.
+		// The first report is at a node-specific point of the interval, so that nodes registered
+		// together do not keep reporting together.
 		n.statusAt = now.Add(time.Duration(spreadName(n.name) * float64(f.shape.StatusInterval)))
 		n.silent, _ = silentUntil(object, now)
 		f.renewLease(n, now)
@@ -205,7 +205,7 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 // running, it does not register again.
 func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
-	// A late event about a predecessor of the same name.
+	// The event is about an earlier node of the same name.
 	if n == nil || n.object == nil || n.object.UID != object.UID {
 		return
 	}
@@ -256,10 +256,10 @@ func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
 		n.failures++
 		f.timers.setTimer(&n.status, now.Add(retryDelay(n.failures)))
 	case Refused:
-		// A retry would be refused as well: the next report is sent when it is due.
+		// A retry would be refused as well, so wait until the next report is due.
 		f.timers.setTimer(&n.status, now.Add(f.shape.StatusInterval))
 	case Gone:
-		// The watch will show it.
+		// The watch reports the change.
 	}
 }
 
@@ -270,8 +270,8 @@ func (f *Fleet) registerNode(n *node, now time.Time) {
 }
 
 // checkNode registers the node if it does not exist, and reports its status if it has changed or a
-// report is due. It may be called at any time: it does nothing while an action for the node is in
-// flight, and the response to that calls it again.
+// report is due. It may be called at any time. It does nothing while an action for the node is in
+// flight; the response to the action calls it again.
 func (f *Fleet) checkNode(n *node, now time.Time) {
 	if n.object == nil {
 		if !n.gone && !n.busy {
@@ -279,7 +279,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		}
 		return
 	}
-	// The annotation is followed even while an action is in flight.
+	// Follow the annotation even while an action is in flight.
 	if f.followHeartbeat(n, now); n.silent || n.busy {
 		return
 	}
@@ -297,7 +297,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		f.timers.setTimer(&n.status, soonest)
 		return
 	}
-	// Only for a report that is sent anyway: new heartbeat times do not justify one.
+	// Renew heartbeat times only in a report that is sent anyway; they do not justify a report.
 	renewHeartbeats(&status, now)
 	n.busy, n.reported = true, now
 	n.statusAt = now.Add(f.shape.StatusInterval)
@@ -306,8 +306,8 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		Patch: nodePatch(n.object.UID, nil, &n.object.Status, &status)})
 }
 
-// followHeartbeat follows the heartbeat annotation: into silence and out of it. A node that falls
-// silent keeps its pods unchanged, like one cut off from the network.
+// followHeartbeat silences or resumes the node according to the heartbeat annotation. A silent node
+// keeps its pods unchanged, like a machine cut off from the network.
 func (f *Fleet) followHeartbeat(n *node, now time.Time) {
 	silent, until := silentUntil(n.object, now)
 	if silent {
@@ -329,8 +329,8 @@ func (f *Fleet) followHeartbeat(n *node, now time.Time) {
 	}
 }
 
-// addLabels patches missing labels, once per process. It returns true if there were any. It leaves
-// later changes of labels alone.
+// addLabels patches missing labels, once per process. It returns true if labels were missing. It
+// does not revert later changes of labels.
 func (f *Fleet) addLabels(n *node) bool {
 	if n.labelled {
 		return false
@@ -355,16 +355,17 @@ func (f *Fleet) renewLease(n *node, now time.Time) {
 	f.emitAction(Action{Kind: Renew, Node: n.name, UID: n.object.UID})
 }
 
-// scheduleRenewal sets the next renewal. The first is anywhere within the interval, so that nodes
-// created together do not renew together. Each further one follows an interval after the previous
-// one was requested (a slow API server must not stretch it), with a kubelet's jitter.
+// scheduleRenewal sets the next renewal. The first renewal is at a node-specific point of the
+// interval, so that nodes created together do not renew together. Each further renewal is due one
+// interval after the previous request, with a kubelet's jitter; a slow API server must not stretch
+// the interval.
 //
 //	interval 10 s, requested at 12:00:00, completed at 12:00:04: next at about 12:00:10
 func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
 	if n.object == nil || n.silent {
 		return
 	}
-	// Up to 4 % sooner or later.
+	// The jitter is up to 4 % in either direction.
 	interval := f.shape.RenewInterval
 	next := n.asked.Add(interval + time.Duration((f.rand.Float64()-0.5)*0.08*float64(interval)))
 	if n.renew.at.IsZero() {

@@ -172,7 +172,7 @@ func editNode(t *testing.T, w *world, d *datadriven.TestData, name string) {
 			case "no-capacity":
 				delete(node.Status.Capacity, v1.ResourceName(key))
 			case "unknown":
-				// The effect of the node lifecycle controller on a silent node.
+				// This has the effect of the node lifecycle controller on a silent node.
 				for i := range node.Status.Conditions {
 					node.Status.Conditions[i].Status = v1.ConditionUnknown
 				}

@@ -12,13 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// missing are parts of names of nonexistent images: their users want to see the effect of a missing
-// image.
+// missing lists name parts of images that count as nonexistent. Such names are used to try the
+// effect of a missing image.
 var missing = []string{"non-existent", "nonexistent", "does-not-exist", "doesnt-exist"}
 
-// isPullable returns false for an image declared nonexistent: in the last part of its name, by the
-// tag 404, or by a registry called invalid. Any other image counts as present on every node,
-// without a pull.
+// isPullable returns false for an image declared nonexistent by the last part of its name, by the
+// tag 404, or by a registry named invalid. Any other image counts as present on every node, without
+// a pull.
 func isPullable(image string) bool {
 	image, _, _ = strings.Cut(image, "@")
 	registry, rest, qualified := strings.Cut(image, "/")
@@ -39,7 +39,7 @@ func (p *play) pullImage(c *v1.Container, cs *v1.ContainerStatus) bool {
 	if isPullable(c.Image) {
 		return true
 	}
-	// The status has one state: the end of the last run is kept separately.
+	// The status has only one state, so keep the end of the last run separately.
 	if ended := cs.State.Terminated; ended != nil {
 		cs.LastTerminationState.Terminated = ended
 	}

@@ -13,11 +13,11 @@ import (
 )
 
 // reasonSimulated marks conditions requested by an annotation, so that they can be withdrawn when
-// it no longer requests them. It also marks them for renewing their heartbeat times.
+// no longer requested. The heartbeat times of marked conditions are renewed.
 const reasonSimulated = "SimulatedByAnnotation"
 
 // Node returns the object for registering a node: already Ready, like that of a kubelet with its
-// runtime up. It includes the pod range, so that none needs to be assigned by a controller.
+// runtime up. It includes the pod range, so that no controller needs to assign one.
 func (s *Shape) Node(number, lot int, now time.Time) *v1.Node {
 	name := s.Name(number)
 	podRange := s.podRange(lot).String()
@@ -25,7 +25,7 @@ func (s *Shape) Node(number, lot int, now time.Time) *v1.Node {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   name,
 			Labels: s.nodeLabels(number),
-			// Set by kubelets, for clients that look at it.
+			// Kubelets set this annotation for clients that read it.
 			Annotations: map[string]string{"node.alpha.kubernetes.io/ttl": "0"},
 		},
 		Spec: v1.NodeSpec{
@@ -38,8 +38,8 @@ func (s *Shape) Node(number, lot int, now time.Time) *v1.Node {
 	return node
 }
 
-// nodeLabels returns the labels of a kubelet on Linux, the zone, and the shape's own, which take
-// precedence.
+// nodeLabels returns the labels of a kubelet on Linux, the zone label, and the shape's own labels,
+// which take precedence.
 func (s *Shape) nodeLabels(number int) map[string]string {
 	labels := map[string]string{
 		v1.LabelHostname:           s.Name(number),
@@ -75,8 +75,7 @@ func (s *Shape) nodeStatus(node *v1.Node, address string, pressed []v1.NodeCondi
 	for name, quantity := range s.Capacity {
 		st.Capacity[name] = quantity
 	}
-	// The system reserves no resources. A resource that vanished from capacity vanishes here as
-	// well.
+	// The system reserves no resources. A resource removed from the capacity is also removed here.
 	st.Allocatable = st.Capacity.DeepCopy()
 	st.Addresses = []v1.NodeAddress{
 		{Type: v1.NodeInternalIP, Address: address},
@@ -99,8 +98,8 @@ func (s *Shape) nodeStatus(node *v1.Node, address string, pressed []v1.NodeCondi
 	return *st
 }
 
-// nodeCondition is a condition, with its reasons and messages when healthy and when not. healthy is
-// the status that means no trouble: True for Ready, False for pressure.
+// nodeCondition is a condition with its reasons and messages for a healthy and an unhealthy node.
+// healthy is the status without a problem: True for Ready, False for pressure.
 type nodeCondition struct {
 	kind                    v1.NodeConditionType
 	healthy                 v1.ConditionStatus
@@ -131,7 +130,7 @@ func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, pressed []v1.No
 	// A malformed annotation is ignored; `berth nodes condition` never writes one.
 	asked, _ := ParseConditions(node.Annotations[AnnotationConditions])
 	for _, c := range kubeletConditions {
-		// The rest of asked afterwards are types that no kubelet reports by itself.
+		// The types remaining in asked are not reported by kubelets.
 		status, ok := asked[c.kind]
 		delete(asked, c.kind)
 		if !ok && slices.Contains(pressed, c.kind) {
@@ -179,15 +178,15 @@ func renewHeartbeats(st *v1.NodeStatus, now time.Time) {
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		own := slices.ContainsFunc(kubeletConditions, func(k nodeCondition) bool { return k.kind == c.Type })
-		// Heartbeats of foreign conditions are up to their writers.
+		// Other writers renew the heartbeats of their own conditions.
 		if own || c.Reason == reasonSimulated {
 			c.LastHeartbeatTime = toSeconds(now)
 		}
 	}
 }
 
-// labelsToAdd returns the labels that the node lacks or has with another value, as after a run with
-// other zones or labels. Labels added by other writers are not touched.
+// labelsToAdd returns the labels that the node lacks or has with another value, for example after a
+// run with other zones or labels. Labels added by other writers are not touched.
 func (s *Shape) labelsToAdd(node *v1.Node, number int) map[string]string {
 	missing := map[string]string{}
 	for k, v := range s.nodeLabels(number) {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// inOrder returns pods in the order of a kubelet after a restart: running ones first, since they
+// inOrder returns pods in the order of a kubelet after a restart: running pods first, since they
 // are not admitted again, then by age. The result is new, so that pods may be added and removed
 // during an iteration.
 func inOrder(pods map[types.UID]*pod) []*pod {
@@ -24,7 +24,7 @@ func inOrder(pods map[types.UID]*pod) []*pod {
 	return list
 }
 
-// olderFirst compares two pods for inOrder. The order is total, so that it is the same each time.
+// olderFirst compares two pods for inOrder. The order is total and thus reproducible.
 func olderFirst(a, b *v1.Pod) int {
 	if started := a.Status.StartTime != nil; started != (b.Status.StartTime != nil) {
 		if started {

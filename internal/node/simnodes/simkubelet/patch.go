@@ -12,12 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The patches are strategic merge patches, like a kubelet's: only changed fields, conditions merged
-// by type so that those of other writers stay, and the UID as a precondition so that a pod is never
-// mistaken for its successor of the same name. They are built directly: comparing two whole objects
-// by reflection costs more than everything else that a simulated kubelet does.
+// The patches are strategic merge patches, like a kubelet's. They contain only changed fields,
+// merge conditions by type so that conditions of other writers stay, and have the UID as a
+// precondition so that a pod is never mistaken for a later pod of the same name. They are built
+// directly: comparing two whole objects by reflection costs more than everything else that a
+// simulated kubelet does.
 
-// podPatch returns nil if nothing changed. was is the known status in the API.
+// podPatch returns nil if nothing changed. was is the last known status in the API.
 func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	status := map[string]any{}
 	set := func(key string, changed bool, value any) {
@@ -31,12 +32,12 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	set("reason", was.Reason != is.Reason, orNull(is.Reason))
 	set("message", was.Message != is.Message, orNull(is.Message))
 	set("hostIP", was.HostIP != is.HostIP, is.HostIP)
-	// Addresses never change: it is enough to check their presence.
+	// Addresses never change, so checking their presence is enough.
 	set("hostIPs", len(was.HostIPs) != len(is.HostIPs), is.HostIPs)
 	set("podIP", was.PodIP != is.PodIP, is.PodIP)
 	set("podIPs", len(was.PodIPs) != len(is.PodIPs), is.PodIPs)
 
-	// It is set once, and never changes.
+	// The start time is set once and never changes.
 	set("startTime", was.StartTime == nil && is.StartTime != nil, is.StartTime)
 	set("initContainerStatuses", !semanticEqual(was.InitContainerStatuses, is.InitContainerStatuses), is.InitContainerStatuses)
 	set("containerStatuses", !semanticEqual(was.ContainerStatuses, is.ContainerStatuses), is.ContainerStatuses)
@@ -69,8 +70,8 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	return mustMarshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// nodePatch returns nil if nothing changed. is begins with the conditions of was, in order: they
-// are compared by place.
+// nodePatch returns nil if nothing changed. is begins with the conditions of was in the same order,
+// because they are compared by index.
 func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) []byte {
 	status := map[string]any{}
 	set := func(key string, changed bool, value any) {

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// pod is a pod on one of the fleet's nodes. Its next step is decided from object and the time; the
-// remaining fields are missing from the API.
+// pod is a pod on one of the fleet's nodes. Its next step depends on object and the time; the
+// remaining fields hold state that the API does not have.
 type pod struct {
 	node   *node
 	object *v1.Pod
@@ -22,46 +22,47 @@ type pod struct {
 	admitted bool
 	// ip is the pod's address, before and after it is written to the API.
 	ip string
-	// stopBy is the end of the processes of a deleted or evicted pod. It is set when the node sees
-	// the deletion, and brought forward by one with a shorter grace period.
+	// stopBy is the end of the processes of a deleted or evicted pod. It is set when the node
+	// observes the deletion, and brought forward by a second deletion with a shorter grace period.
 	stopBy    time.Time
 	stopGrace time.Duration
-	// leftAt is the time from when a pod not removed by the API server itself counts as left
+	// leftAt is the time after which a pod that the API server should have removed counts as left
 	// behind; see patience.
 	leftAt time.Time
 	// refused is set if the API server rejected a status for this version of the object.
 	refused bool
-	// complained is set after a problem with the pod has been reported; once is enough. It stays
-	// set for the life of the pod in this process.
+	// complained is set after the first report of a problem with the pod, and prevents further
+	// reports. It stays set for the life of the pod in this process.
 	complained bool
-	// deferred is set while a resize waits for room. roomMade looks at it again.
+	// deferred is set while a resize waits for room. roomMade retries the resize.
 	deferred bool
-	// forgotten: see play.
+	// forgotten is described in play.
 	forgotten map[string]int32
-	// uses is the usage of its processes, by its annotation; nil: unknown.
+	// uses is the usage of the pod's processes according to the annotation; nil: unknown.
 	uses v1.ResourceList
-	// eviction, if set, ends it under pressure: at stopBy, when its status is written.
+	// eviction is set if the pod is evicted under pressure. The pod ends at stopBy, and its status
+	// is written then.
 	eviction *pressure.Eviction
 
 	busy     bool // an action is in progress
-	sent     bool // the pod is removed; the watch will report it
+	sent     bool // the pod has been removed, but not yet in the watch
 	failures int
-	timer    timer // when checkPod has something to do by itself
+	timer    timer // time of the next spontaneous work of checkPod
 
-	counted *admit.Demand // of object and deferred; nil when stale
+	counted *admit.Demand // demand computed from object and deferred; nil when stale
 }
 
 // PodsListed applies a list of all pods at a version: pods missing from it have been deleted. The
 // order is the order of a kubelet admitting pods after a restart.
 func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
-	// Not the fleet's own entries: only the fields read by inOrder.
+	// These are not the fleet's own entries: they have only the fields read by inOrder.
 	there := make(map[types.UID]*pod, len(list))
 	for _, object := range list {
 		if n := f.nodes[object.Spec.NodeName]; n != nil {
 			there[object.UID] = &pod{object: object}
 		}
 	}
-	// Deleted pods first, so that their room is free for the rest.
+	// Handle deleted pods first, so that their room is free for the rest.
 	for uid, p := range f.pods {
 		if there[uid] == nil && olderThan(p.object.ResourceVersion, version) {
 			f.PodGone(uid, now)
@@ -81,7 +82,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	}
 
 	p := f.pods[object.UID]
-	ended := false // by this version
+	ended := false // whether the pod ended in this version
 	switch {
 	case p == nil:
 		p = &pod{node: n}
@@ -96,7 +97,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 
 	p.object = object
 	p.counted = nil
-	// A new version may be accepted.
+	// A status for the new version may be accepted.
 	p.refused = false
 	// A pod with a start time was admitted, perhaps by an earlier process.
 	p.admitted = p.admitted || object.Status.StartTime != nil
@@ -108,7 +109,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	// The annotation may have changed.
 	p.uses = f.usesOf(p)
 	f.checkPod(p, now)
-	// Its object stays, and takes no room any more, however it has ended.
+	// The object of an ended pod stays, but no longer takes room.
 	if ended {
 		f.roomMade(n, now)
 	}
@@ -129,9 +130,9 @@ func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	f.measureNode(p.node, now)
 }
 
-// roomMade retries the resizes waiting for room on the node, in a fixed order, once the holder of
-// the room has been removed or has ended according to its newest object, on which demandsWithout
-// relies. Pods that did not fit were rejected, and do not wait: only resizes do.
+// roomMade retries the resizes waiting for room on the node, in a fixed order. The pod that held
+// the room must have been removed, or have ended according to its newest object, on which
+// demandsWithout relies. Only resizes wait: pods that did not fit were rejected.
 func (f *Fleet) roomMade(n *node, now time.Time) {
 	waiting := map[types.UID]*pod{}
 	for uid, p := range n.pods {
@@ -144,23 +145,23 @@ func (f *Fleet) roomMade(n *node, now time.Time) {
 	}
 }
 
-// checkPod takes a pod's next step, if it is due. A pod has at most one action in flight; its
-// response leads here again.
+// checkPod takes a pod's next step, if it is due. A pod has at most one action in flight; the
+// response calls checkPod again.
 func (f *Fleet) checkPod(p *pod, now time.Time) {
 	n := p.node
 	switch {
 	case p.busy || p.sent || p.refused || f.pods[p.object.UID] != p:
-	// As the pod garbage collector of kube-controller-manager would in the end.
+	// Remove the pod, as the pod garbage collector of kube-controller-manager would.
 	case n.gone:
 		f.removePod(p)
 	case n.object == nil || n.silent:
-	// Before everything else: a deleted pod is neither admitted nor evicted.
+	// This case precedes the rest: a deleted pod is neither admitted nor evicted.
 	case p.object.DeletionTimestamp != nil:
 		f.stopPod(p, now)
-	// Its containers have ended, and the address is free while the object stays.
+	// The pod's containers have ended, so its address is free although the object stays.
 	case isTerminal(p.object.Status.Phase):
 		p.ip = n.ips.freeAddress(p.ip)
-	// Its termination has begun, and ends at stopBy.
+	// The pod's termination has begun and ends at stopBy.
 	case p.eviction != nil:
 		f.endEvicted(p, now)
 	case !p.admitted:
@@ -184,8 +185,8 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 }
 
 // demandsWithout returns the demands of all admitted, unfinished pods except one. Each is computed
-// once for every version of the object. The request of a waiting resize does not count, or two such
-// pods would keep the room from each other.
+// once for every version of the object. The request of a waiting resize does not count; otherwise
+// two such pods would block each other.
 func (n *node) demandsWithout(without *pod) []admit.Demand {
 	list := make([]admit.Demand, 0, len(n.pods))
 	for _, p := range n.pods {
@@ -205,8 +206,8 @@ func (n *node) demandsWithout(without *pod) []admit.Demand {
 	return list
 }
 
-// rejectPod ends a pod not admitted by the node. It becomes Failed, and its controller makes
-// another one, as with a kubelet.
+// rejectPod ends a pod not admitted by the node. The pod becomes Failed, and its controller creates
+// another, as with a kubelet.
 func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
 	status := p.object.Status.DeepCopy()
 	started := toSeconds(now)
@@ -218,7 +219,7 @@ func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
 }
 
 // advancePod plays the pod's containers up to now, writes the changes, and sets the timer for the
-// next one. Missed ends, as after a restart of this process, get their proper times.
+// next one. Ends missed during a restart of this process get their actual times.
 func (f *Fleet) advancePod(p *pod, now time.Time) {
 	sc := f.shape.scriptOf(p.object)
 	if sc.bad != nil {
@@ -297,19 +298,18 @@ func (f *Fleet) writeStatus(p *pod, status *v1.PodStatus) {
 	f.emitAction(p.actionFor(Action{Kind: PatchPod, Patch: patch}))
 }
 
-// removePod deletes the pod from the API without grace: nothing of it runs any more.
+// removePod deletes the pod from the API without a grace period, because its processes have ended.
 func (f *Fleet) removePod(p *pod) {
 	p.busy = true
 	f.emitAction(p.actionFor(Action{Kind: DeletePod}))
 }
 
-// reportEvent emits an event about the pod, without a Done.
+// reportEvent emits an event about the pod; Done is not called for it.
 func (f *Fleet) reportEvent(p *pod, kind, reason, message string) {
 	f.emitAction(p.actionFor(Action{Kind: Report, Event: &Event{kind, reason, message}}))
 }
 
-// complainOnce emits a warning, one for each pod: a problem usually persists from one look to the
-// next.
+// complainOnce emits at most one warning per pod, because a problem usually persists across checks.
 func (f *Fleet) complainOnce(p *pod, reason, message string) {
 	if !p.complained {
 		p.complained = true
@@ -340,7 +340,7 @@ func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
 		if p.sent = a.Kind == DeletePod || outcome == Gone; p.sent {
 			return
 		}
-		// The response is as good as the following watch event, and faster.
+		// Use the response, which arrives earlier than the equivalent watch event.
 		if seen, ok := object.(*v1.Pod); ok && seen != nil && isNewer(seen.ResourceVersion, p.object.ResourceVersion) {
 			f.PodSeen(seen, now)
 			return

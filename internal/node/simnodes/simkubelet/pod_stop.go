@@ -9,13 +9,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// stopPod terminates a deleted pod: SIGTERM when the node sees the deletion, the end once the
-// processes are done or the grace period is over, then the removal. Only a pod kept by a finalizer
-// (such as the Job controller's) gets a final status: any other is removed before that could be
-// read.
+// stopPod terminates a deleted pod. The processes get SIGTERM when the node observes the deletion,
+// end by themselves or when the grace period is over, and then the pod is removed. Only a pod kept
+// by a finalizer (such as the Job controller's) gets a final status: other pods are removed before
+// it could be read.
 //
-// It is called again with each timer and each new version. A second deletion with a shorter grace
-// period brings the end forward, and never puts it off.
+// It is called again with each timer and each new version. A second deletion can only shorten the
+// grace period.
 func (f *Fleet) stopPod(p *pod, now time.Time) {
 	object := p.object
 	grace := graceOf(object)
@@ -62,7 +62,7 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 // until deleted again.
 const patience = 5 * time.Second
 
-// graceOf returns the grace period granted by the API server with the deletion.
+// graceOf returns the grace period of the deletion.
 func graceOf(pod *v1.Pod) time.Duration {
 	if pod.DeletionGracePeriodSeconds == nil {
 		return 0
@@ -73,7 +73,7 @@ func graceOf(pod *v1.Pod) time.Duration {
 // stopTakes returns the time a pod takes to end, and whether it must be killed then: preStop
 // sleeps, then SIGTERM, all within the grace period. For example, with a preStop sleep of 5 s and
 // terminateAfter 10 s, a pod takes 15 s of its grace period of 30 s; with a grace period of 12 s it
-// is killed after these.
+// is killed after 12 s.
 func (sc script) stopTakes(pod *v1.Pod, grace time.Duration) (time.Duration, bool) {
 	var sleep time.Duration
 	for i := range pod.Spec.Containers {
@@ -85,8 +85,8 @@ func (sc script) stopTakes(pod *v1.Pod, grace time.Duration) (time.Duration, boo
 	return min(takes, grace), takes > grace
 }
 
-// endedStatus returns the status of a pod right after its containers have ended: it has failed if
-// one of them ended with another code than 0.
+// endedStatus returns the status of a pod right after its containers have ended. The pod has failed
+// if a container ended with a non-zero code.
 func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
 	status := object.Status.DeepCopy()
 	pl := play{pod: object, now: now, status: status}

@@ -12,14 +12,14 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// This file evicts pods under pressure. Package pressure decides, from the usage declared in pods'
-// annotations; here its verdict becomes node conditions and the end of a pod.
+// This file evicts pods under pressure. Package pressure computes a verdict from the usage declared
+// in pods' annotations; this file turns the verdict into node conditions and evictions.
 
-// measureEvery is the kubelet's interval between two looks at the signals of a node under pressure.
+// measureEvery is the kubelet's interval between measurements of a node under pressure.
 const measureEvery = 10 * time.Second
 
-// usesOf returns the usage of the pod's processes. It reports a malformed annotation, and returns
-// nil then, as for a pod without the annotation.
+// usesOf returns the usage of the pod's processes. It reports a malformed annotation and returns
+// nil for it, as for a pod without the annotation.
 func (f *Fleet) usesOf(p *pod) v1.ResourceList {
 	uses, err := pressure.Uses(p.object)
 	if err != nil {
@@ -46,7 +46,7 @@ func (f *Fleet) measureNode(n *node, now time.Time) {
 		f.checkNode(n, now)
 	}
 
-	// One at a time: the victim's usage is freed only when it has ended.
+	// Evict one pod at a time: the victim's usage is freed only when the victim has ended.
 	if verdict.Starved != nil && !leaving {
 		if victim := pressure.Victim(verdict.Starved, pressure.Rank(verdict.Starved, candidates)); victim != nil {
 			f.evictPod(n.pods[victim.Pod.UID], victim, now)
@@ -54,8 +54,8 @@ func (f *Fleet) measureNode(n *node, now time.Time) {
 	}
 
 	if len(verdict.Conditions) > 0 {
-		// Under pressure time matters: grace periods and the transition period end without another
-		// event.
+		// Under pressure, measure periodically: grace periods and the transition period end without
+		// another event.
 		f.timers.setTimer(&n.measure, now.Add(measureEvery))
 	} else {
 		f.timers.clearTimer(&n.measure)
@@ -77,9 +77,9 @@ func (f *Fleet) beginToMeasure(n *node) bool {
 }
 
 // evictionCandidates returns the running pods, each with its usage: zero without an annotation.
-// leaving is set if one of them has been evicted, but not yet in the API.
+// leaving is set if a running pod has been evicted, but its status has not been written yet.
 func (n *node) evictionCandidates() (candidates []pressure.Candidate, leaving bool) {
-	// In a fixed order, which Rank keeps among equals.
+	// Use a fixed order, which Rank keeps among equal pods.
 	for _, p := range inOrder(n.pods) {
 		if !p.admitted || isTerminal(p.object.Status.Phase) {
 			continue
@@ -95,7 +95,7 @@ func (n *node) evictionCandidates() (candidates []pressure.Candidate, leaving bo
 // the eviction's grace period at most. It does not evict a pod with an action in flight.
 func (f *Fleet) evictPod(p *pod, why *pressure.Eviction, now time.Time) {
 	if p.busy || p.object.DeletionTimestamp != nil {
-		return // looked at again when that is done
+		return // measured again after the action
 	}
 	takes, _ := f.shape.scriptOf(p.object).stopTakes(p.object, time.Duration(why.Grace)*time.Second)
 	p.eviction, p.stopBy = why, now.Add(takes)

@@ -41,8 +41,8 @@ func (p *play) runProbes(c *v1.Container, cs *v1.ContainerStatus) {
 	cs.Ready = ready
 }
 
-// probeResult reports whether a probe passes, and from when on. A command that can only fail always
-// fails; any other probe passes after its initial delay and as many periods as its success
+// probeResult reports whether and from what time a probe passes. A command that can only fail
+// always fails; any other probe passes after its initial delay and as many periods as its success
 // threshold. began is the start of the container; the time is zero for a probe that never passes.
 func probeResult(probe *v1.Probe, began time.Time) (bool, time.Time) {
 	if probe == nil {
@@ -59,7 +59,7 @@ func probeResult(probe *v1.Probe, began time.Time) (bool, time.Time) {
 	if wait == 0 {
 		return true, began
 	}
-	// A second more, since the start time is stored without its fraction.
+	// Add a second, because the start time is stored without its fraction.
 	return true, began.Add(time.Duration(wait+1) * time.Second)
 }
 

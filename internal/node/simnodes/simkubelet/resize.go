@@ -22,7 +22,7 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 	var changed []int
 	for i := range pl.status.ContainerStatuses {
 		cs, c := &pl.status.ContainerStatuses[i], &p.object.Spec.Containers[i]
-		// A container that does not run starts with the spec's amounts anyway.
+		// A container that is not running will start with the spec's amounts.
 		if cs.State.Running == nil || cs.Resources == nil {
 			continue
 		}
@@ -37,11 +37,11 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 		return
 	}
 
-	// With the amounts of the spec; the other pods count with their allocation.
+	// Use the amounts of the spec for this pod, and the allocated amounts for the others.
 	wants := admit.DemandOf(p.object, false)
 	if r := admit.Room(wants, p.node.object, p.node.demandsWithout(p)); r != nil {
 		p.deferred, p.counted = true, nil
-		// It would not even fit on the empty node.
+		// The resize would not fit on an empty node.
 		if never := admit.Room(wants, p.node.object, nil); never != nil {
 			pl.setCondition(v1.PodResizePending, true, v1.PodReasonInfeasible, never.Message)
 		} else {
@@ -57,7 +57,8 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 }
 
 // allocatedPod returns a pod with its size on the node while a resize waits: each container with
-// its allocation. A kubelet takes that from its checkpoint, here the status has it.
+// its allocation. A kubelet reads the allocation from its checkpoint; here it is read from the
+// status.
 func allocatedPod(object *v1.Pod) *v1.Pod {
 	o := *object
 	o.Spec.Containers = slices.Clone(object.Spec.Containers)

@@ -22,10 +22,10 @@ import (
 // Shape is the common configuration of all simulated nodes of one process. It must not be changed
 // after New.
 type Shape struct {
-	// Prefix and a number from 1 to Count make the names: node-1, node-2, ...
+	// A name consists of Prefix and a number from 1 to Count: node-1, node-2, ...
 	Prefix string
 	Count  int
-	// Zones is the number of zones z1..zN, assigned in turn; 0: without zone labels.
+	// Zones is the number of zones z1..zN, assigned round-robin; 0: no zone labels.
 	Zones  int
 	Region string
 
@@ -41,7 +41,7 @@ type Shape struct {
 
 	// RenewInterval is the time between two renewals of a node's Lease.
 	RenewInterval time.Duration
-	// StatusInterval is the time between two status reports without news; news is reported
+	// StatusInterval is the time between two status reports without changes; changes are reported
 	// immediately.
 	StatusInterval time.Duration
 	// TerminateAfter is the time a process takes to end after SIGTERM, limited by the pod's grace
@@ -57,18 +57,18 @@ type Shape struct {
 const (
 	// LeaseDuration is the kubelet's default (nodeLeaseDurationSeconds).
 	LeaseDuration = 40 * time.Second
-	// MinRenewInterval is the kubelet's: a quarter of the lease's duration.
+	// MinRenewInterval is the kubelet's interval: a quarter of the lease's duration.
 	MinRenewInterval = 10 * time.Second
 	// maxRenewInterval leaves two renewals within a lease's duration, so that a single late or lost
 	// one never makes a node silent.
 	maxRenewInterval = 20 * time.Second
 	// cheapRenewals is the rate of renewals per second that is negligible for an API server on one
-	// or two cores. Above 1,000 nodes the interval grows to keep to it.
+	// or two cores. Above 1,000 nodes the interval grows to keep this rate.
 	cheapRenewals = 100
 )
 
-// RenewIntervalFor returns the kubelet's interval for up to 1,000 nodes and a longer one for more;
-// it stays well under the node monitor's grace of 50 s.
+// RenewIntervalFor returns the kubelet's interval for up to 1,000 nodes, and a longer interval for
+// more nodes. The result stays well under the node monitor's grace period of 50 s.
 //
 //	nodes     up to 1,000   1,500   2,000 and more
 //	interval  10 s          15 s    20 s
@@ -99,8 +99,8 @@ func (s *Shape) Names(name string) bool {
 	return ok
 }
 
-// Beyond reports whether a name is of this shape with a number above the count: that of a node of
-// an earlier, larger run. Such nodes are removed when a smaller run begins.
+// Beyond reports whether a name is of this shape with a number above the count, which belongs to a
+// node of an earlier, larger run. Such nodes are removed when a smaller run begins.
 func (s *Shape) Beyond(name string) bool {
 	number, ok := s.numberOf(name)
 	return ok && number > s.Count
@@ -116,13 +116,13 @@ func (s *Shape) numberOf(name string) (int, bool) {
 	return number, err == nil && number >= 1 && s.Name(number) == name
 }
 
-// zoneOf assigns zones in turn: with three zones, node 4 is in z1 again.
+// zoneOf assigns zones round-robin: with three zones, node 4 is in z1 again.
 func (s *Shape) zoneOf(number int) string {
 	return fmt.Sprintf("z%d", (number-1)%s.Zones+1)
 }
 
-// Addresses: nodes live in 172.16.0.0/12, their pods in 10.128.0.0/9, avoiding the usual service
-// ranges (10.0.0.0/16, 10.96.0.0/12).
+// Node addresses are in 172.16.0.0/12 and pod addresses are in 10.128.0.0/9, which avoids the usual
+// service ranges (10.0.0.0/16, 10.96.0.0/12).
 var (
 	nodeNetwork = netip.MustParsePrefix("172.16.0.0/12")
 	podNetwork  = netip.MustParsePrefix("10.128.0.0/9")
@@ -142,7 +142,7 @@ func (s *Shape) podRangeBits() int {
 	return 32 - max(bits.Len64(wanted), 4)
 }
 
-// addressOf returns the own address of the node with this lot.
+// addressOf returns the address of the node with this lot.
 func (s *Shape) addressOf(lot int) netip.Addr {
 	return addOffset(nodeNetwork.Addr(), uint32(lot))
 }

@@ -11,13 +11,13 @@ import (
 )
 
 // Slim removes the parts of a pod that a simulated kubelet never reads, so that 150,000 pods fit
-// into memory. It changes its argument, and keeps the inputs of admission, scripts and statuses.
+// into memory. It modifies its argument, and keeps the inputs of admission, scripts and statuses.
 // The object must never be written back as a whole: the fleet writes patches only.
 func Slim(pod *v1.Pod) *v1.Pod {
 	meta := &pod.ObjectMeta
 	meta.ManagedFields = nil
 	meta.GenerateName = ""
-	// The label examined by the kubelet's admission; see package admit.
+	// The kubelet's admission examines this label; see package admit.
 	meta.Labels = filterMap(meta.Labels, func(k string) bool { return k == v1.LabelOSStable })
 	meta.Annotations = filterMap(meta.Annotations, func(k string) bool { return strings.HasPrefix(k, prefix) })
 	// Only a Job's pod behaves differently because of its owner.
@@ -50,8 +50,8 @@ func Slim(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// slimContainer does it for a container. The command line stays if it determines the container's
-// ending.
+// slimContainer removes unused parts of a container. It keeps a command line that determines the
+// container's ending.
 func slimContainer(c *v1.Container) {
 	// Command lines can be long scripts.
 	if _, known := endingOf(c); !known {

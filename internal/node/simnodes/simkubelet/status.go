@@ -17,7 +17,7 @@ import (
 
 // podPhase returns the phase derived from the containers' states, by the kubelet's rules:
 //
-//	an init container has not ended, a regular one not begun  Pending
+//	an init container has not ended, a regular one has not begun  Pending
 //	one runs, or will be restarted                            Running
 //	all have ended, one of them with an error                 Failed
 //	all have ended without                                    Succeeded
@@ -39,7 +39,7 @@ func (p *play) podPhase() v1.PodPhase {
 	for i := range p.status.ContainerStatuses {
 		c, cs := &p.pod.Spec.Containers[i], &p.status.ContainerStatuses[i]
 		last := cs.State.Terminated
-		// In back-off between two runs: the last one counts.
+		// In back-off between two runs, the last run counts.
 		if last == nil && cs.State.Waiting != nil {
 			last = cs.LastTerminationState.Terminated
 		}
@@ -60,7 +60,7 @@ func (p *play) podPhase() v1.PodPhase {
 	}
 
 	switch {
-	// Even if others run: a pod is Running only when all have been started once.
+	// A pod is Running only when all containers have been started once, even if some already run.
 	case waiting > 0:
 		return v1.PodPending
 	case running > 0 || restarting > 0:
@@ -83,7 +83,7 @@ func (p *play) enforceDeadline() {
 		p.wakeAt(at)
 		return
 	}
-	// Nothing of it changes by itself any more.
+	// The pod no longer changes spontaneously.
 	p.wake = time.Time{}
 	p.stopAll(exitTerminated)
 	p.status.Phase = v1.PodFailed
@@ -91,8 +91,8 @@ func (p *play) enforceDeadline() {
 	p.status.Message = "Pod was active on the node longer than the specified deadline"
 }
 
-// setConditions sets the kubelet's conditions, in its order; those of other writers stay. The
-// condition Ready follows from the pod's containers and its readiness gates.
+// setConditions sets the kubelet's conditions in its order, and keeps the conditions of other
+// writers. The condition Ready follows from the pod's containers and its readiness gates.
 func (p *play) setConditions() {
 	p.setCondition(v1.PodReadyToStartContainers, p.status.Phase == v1.PodPending || p.status.Phase == v1.PodRunning, "", "")
 	p.setInitialized()
@@ -134,8 +134,8 @@ func (p *play) setInitialized() {
 	}
 }
 
-// containersReady reports whether all containers and sidecars are ready, and otherwise the reason
-// and message of the condition. Both are empty if they are.
+// containersReady reports whether all containers and sidecars are ready. If not, it also returns
+// the reason and message of the condition.
 func (p *play) containersReady() (bool, string, string) {
 	switch p.status.Phase {
 	case v1.PodSucceeded:

@@ -19,7 +19,7 @@ type timer struct {
 // pods, instead of a goroutine or runtime timer for each.
 type timers []*timer
 
-// setTimer sets a timer, or moves it. One in the past fires with the next Tick.
+// setTimer sets or moves a timer. A timer in the past fires with the next Tick.
 func (h *timers) setTimer(t *timer, at time.Time) {
 	t.at = at
 	if t.slot > 0 {
@@ -36,7 +36,7 @@ func (h *timers) clearTimer(t *timer) {
 	}
 }
 
-// nextTime returns the earliest time of all; false if none is set.
+// nextTime returns the earliest time of all timers; false if none is set.
 func (h timers) nextTime() (time.Time, bool) {
 	if len(h) == 0 {
 		return time.Time{}, false

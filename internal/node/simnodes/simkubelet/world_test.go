@@ -29,7 +29,7 @@ type world struct {
 	pods    map[string]*v1.Pod
 	renewed map[string]time.Time
 	trace   []string
-	// outcomes are given to the next actions of a kind, instead of OK.
+	// outcomes holds the outcomes of the next actions of a kind; the default is OK.
 	outcomes map[Kind][]Outcome
 	// quiet omits renewals and reports without news from the trace.
 	quiet bool
@@ -176,7 +176,7 @@ func (w *world) merge(object any, patch []byte, into any) {
 	}
 }
 
-// storeNode, storePod and deletePod are the API server's part, watch included.
+// storeNode, storePod and deletePod simulate the API server, including its watch.
 func (w *world) storeNode(node *v1.Node) {
 	w.version++
 	node.ResourceVersion = strconv.Itoa(w.version)
@@ -227,7 +227,7 @@ func (w *world) createPod(pod *v1.Pod) {
 	w.settle()
 }
 
-// deletePod marks the pod, or removes it if its deletion need not wait.
+// deletePod marks the pod as deleted, or removes it if the deletion does not wait.
 func (w *world) deletePod(name string, grace int64) {
 	pod := w.pods[name].DeepCopy()
 	at := toSeconds(w.now.Add(time.Duration(grace) * time.Second))
@@ -245,7 +245,7 @@ func (w *world) deletePod(name string, grace int64) {
 	w.settle()
 }
 
-// leavePod is an API server that fails between the two steps of removing a pod.
+// leavePod simulates an API server that fails between the two steps of removing a pod.
 func (w *world) leavePod(name string) {
 	pod, at := w.pods[name].DeepCopy(), toSeconds(w.now)
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &at, new(int64)
