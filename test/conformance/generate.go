@@ -38,7 +38,7 @@ type dice struct {
 	*rand.Rand
 	// leaning makes worlds differ: a feature is likely in some worlds and rare in the rest.
 	leaning map[string]float64
-	serial  int // what the last name or time was numbered; no two are alike
+	serial  int // number of the last name or time; all are distinct
 }
 
 // epoch is the time of the earliest possible event in a world; the last is three years later.
@@ -131,7 +131,7 @@ func (d *dice) putAmount(list v1.ResourceList, name v1.ResourceName, amounts ...
 }
 
 func (d *dice) nextTime() metav1.Time {
-	d.serial++ // no two alike: preemption goes by age, and a tie would be broken by chance
+	d.serial++ // ages must differ: preemption compares them, and ties would be broken at random
 	return metav1.NewTime(epoch.Add(time.Duration(d.IntN(20000)*5000+d.serial%5000) * time.Second))
 }
 
@@ -143,7 +143,7 @@ func (g *generator) addNamespaces() {
 		if g.withChance(0.5) {
 			labels["team"] = pickOne(g, "a", "b", "")
 		}
-		if g.withChance(0.9) { // a lister that lags may not know a namespace yet
+		if g.withChance(0.9) { // a lagging lister may not have the namespace yet
 			g.w.addObject(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 		}
 	}

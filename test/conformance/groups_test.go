@@ -63,7 +63,7 @@ func TestGangsFitWhereUpstreamsDo(t *testing.T) {
 				neither++
 			case ours && !alike:
 				onlyBerth++
-			case theirs && w.repels(): // upstream does not see the anti-affinity of members that it has just placed
+			case theirs && w.repels(): // upstream ignores the anti-affinity of members placed in the same cycle
 				repelled++
 			default:
 				t.Errorf("seed %d, alike %t: upstream places the gang: %t, Berth: %t\n%v", *first+i, alike, theirs, ours, w)
@@ -103,7 +103,7 @@ func TestGangsGoToTheDomainThatUpstreamPrefers(t *testing.T) {
 		compared++
 		if ours, theirs := w.rack(ours), w.rack(theirs); ours != theirs {
 			differ++
-			if w.fullness(ours)+1 < w.fullness(theirs) { // a point may be lost to rounding
+			if w.fullness(ours)+1 < w.fullness(theirs) { // allow one point of rounding
 				t.Errorf("seed %d: Berth chooses %s, of which %d %% are requested then, upstream %s, %d %%\n%v",
 					*first+i, ours, w.fullness(ours), theirs, w.fullness(theirs), w)
 			}

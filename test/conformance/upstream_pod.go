@@ -29,7 +29,7 @@ type attempt struct {
 	// nodes has a verdict on every node: nil accepts it.
 	nodes    map[string]*Verdict
 	feasible []fwk.NodeInfo
-	scores   []fwk.NodePluginScores // of the feasible ones, when there are two or more
+	scores   []fwk.NodePluginScores // scores of the feasible nodes, if there are at least two
 	fit      *framework.FitError
 }
 
@@ -43,7 +43,7 @@ func (u *upstream) attemptPod(ctx context.Context, pod *v1.Pod) *attempt {
 	return a
 }
 
-// judgeNodes follows it up to the verdicts on some nodes.
+// judgeNodes follows the scheduler up to the verdicts on the given nodes.
 func (u *upstream) judgeNodes(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) *attempt {
 	pod = podAhead(pod)
 	a := &attempt{state: framework.NewCycleState(), nodes: map[string]*Verdict{}}
@@ -138,11 +138,11 @@ func (a *attempt) bestNodes(pod *v1.Pod) (names []string, total int64) {
 // victims is preemption's result on one node.
 type victims struct {
 	node       string
-	pods       []string // the most important first
+	pods       []string // most important pods first
 	violations int64
 	// ordinal is the sort key of candidates: the least is picked, or one of several at random.
 	ordinal []int64
-	// ambiguous: upstream's own order of the node's pods is random.
+	// ambiguous is set if upstream's own order of the node's pods is random.
 	ambiguous bool
 }
 
@@ -226,7 +226,8 @@ func cheapestOf(list []victims) (best []victims) {
 }
 
 // failureMessage returns the text of the FailedScheduling event. If preemption finds candidates,
-// its part is empty; otherwise the plugins run for real, since nothing can be evicted then.
+// its part of the text is empty. Otherwise the plugins are actually run, since they cannot evict
+// pods then.
 func (u *upstream) failureMessage(ctx context.Context, a *attempt, pod *v1.Pod, candidates []victims) string {
 	if len(candidates) == 0 && u.framework.HasPostFilterPlugins() {
 		_, status := u.framework.RunPostFilterPlugins(ctx, a.state, pod, a.fit.Diagnosis.NodeToStatus)

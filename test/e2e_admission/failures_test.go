@@ -118,7 +118,7 @@ func (c *cluster) rolesSuffice(t *testing.T) {
 	if err := c.api.CoreV1().Secrets(system).Delete(t.Context(), options.Service, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(ctx context.Context) error { // noticed by a watch, and made again
+	eventually(t, func(ctx context.Context) error { // the webhook observes the deletion and recreates the object
 		_, err := c.api.CoreV1().Secrets(system).Get(ctx, options.Service, metav1.GetOptions{})
 		return err
 	})
@@ -280,7 +280,7 @@ func (c *cluster) twoReplicas(t *testing.T) {
 	}
 	c.getsRules(t)
 	stop()
-	c.getsRules(t) // the configurations name the last one
+	c.getsRules(t) // the configurations refer to the last webhook
 }
 
 // TestNoPodSlipsByWhileTheAPIServerStarts creates pods from the API server's first response on,
@@ -307,7 +307,7 @@ func TestNoPodSlipsByWhileTheAPIServerStarts(t *testing.T) {
 	go func() {
 		var all []attempt
 		for ctx.Err() == nil {
-			pod, err := c.pod(ctx, "group", "early-") // the port stays
+			pod, err := c.pod(ctx, "group", "early-") // the port is unchanged
 			all = append(all, attempt{pod, err})
 		}
 		done <- all

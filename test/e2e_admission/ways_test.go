@@ -284,9 +284,9 @@ func outcome(pod *v1.Pod, err error) string {
 }
 
 var (
-	// The API server's prefix to a webhook's message.
+	// deniedBy matches the API server's prefix to a webhook's message.
 	deniedBy = regexp.MustCompile(`^admission webhook "[^"]*" denied the request: `)
-	// Its prefix to the messages of most, but not all plugins.
+	// forbidden matches the API server's prefix to the messages of most plugins.
 	forbidden = regexp.MustCompile(`^pods "[^"]*" is forbidden: `)
 )
 

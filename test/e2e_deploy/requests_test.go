@@ -35,13 +35,13 @@ func TestEvictionRequests(t *testing.T) {
 	c.install("eviction-requests")
 	c.checkSays("ok", "answers them")
 	c.checkSays("ok", "berth-controller may do all that it needs")
-	c.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0") // they run next to the cluster
+	c.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0") // the parts run outside of the cluster
 	c.checkSays("note", "no pod that answers them is to be seen")
 	granted, err := deploy.EvictionRequestRights()
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := &fault{verb: "create", resource: "evictions", status: 409, reason: metav1.StatusReasonAlreadyExists, times: 1} // reads which
+	there := &fault{verb: "create", resource: "evictions", status: 409, reason: metav1.StatusReasonAlreadyExists, times: 1} // makes the controller read the existing object
 	r := &requests{cluster: c, root: c, seen: record(t, c.Config, there), granted: granted}
 	r.begin()
 
@@ -76,11 +76,11 @@ func (c *cluster) checkSays(level, words string) {
 // requests is a cluster with a controller responding to EvictionRequests.
 type requests struct {
 	*cluster
-	root       *cluster  // for which processes run
-	seen       *recorder // before the controller
+	root       *cluster  // cluster of the processes
+	seen       *recorder // recorder of the controller's requests
 	granted    []deploy.Right
 	controller *part
-	scheduler  string // its configuration
+	scheduler  string // scheduler configuration
 }
 
 func (r *requests) at(t *testing.T) *requests {
@@ -128,7 +128,7 @@ func (r *requests) withdrawAll() {
 	r.kubectl("delete", "evictionrequest", "two")
 	r.says("one", lifecyclev1alpha1.EvictionConditionFailed, "CanceledDueToNoRequesters", "no request wants the pod to be evicted")
 	r.kubectl("delete", "poddisruptionbudget", p.Name)
-	<-time.After(2 * time.Second) // within which an eviction would be tried again
+	<-time.After(2 * time.Second) // longer than the retry interval of evictions
 	if now := r.kubectl("get", "pod", p.Name, "-o", "jsonpath={.metadata.uid} {.metadata.deletionTimestamp}"); now != string(p.UID)+" " {
 		r.Errorf("the pod, whose eviction nobody wants, is %q", now)
 	}
@@ -188,7 +188,7 @@ func (r *requests) nobodyAnswers() {
 }
 
 // moveAsks moves a pod from a tainted node, with the permissions of the rebalance controller: its
-// requests are recorded with those of the controller.
+// requests are recorded together with the controller's requests.
 func (r *requests) moveAsks() {
 	r.apply(rendered(r.T, "rebalance"))
 	r.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0")
@@ -207,7 +207,7 @@ func (r *requests) moveAsks() {
 	first := &part{t: r.T, what: "rebalance", seen: r.seen}
 	flags := []string{"rebalance", "heal", "--execute", "--config", r.scheduler, "--kubeconfig", own}
 	first.start(flags)
-	eventually(r.T, func() error { // and looked after
+	eventually(r.T, func() error { // wait until the new request is handled
 		if !r.seen.has(asking("get")) {
 			return errors.New("the move has not looked after its request")
 		}
@@ -258,7 +258,7 @@ func (r *requests) refusedNothing(what string, seen *recorder) {
 	}
 }
 
-// drains returns a user with the permissions of berth-view and those named for drains in
+// drains returns a user with the permissions of berth-view and the permissions for drains in
 // docs/tasks/drain.md.
 func (r *requests) drains(name string) (seen *recorder, kubeconfigPath string) {
 	r.Helper()

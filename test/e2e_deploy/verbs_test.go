@@ -31,7 +31,7 @@ type part struct {
 	granted []deploy.Right
 	seen    *recorder
 	out     *text
-	kill    func() // immediately
+	kill    func() // kills the process
 	// interrupt acts like Ctrl-C.
 	interrupt func()
 }
@@ -116,7 +116,7 @@ func TestVerbsAreThoseUsed(t *testing.T) {
 	c.simulate(3)
 	c.install("everything")
 	c.kubectl("label", "node", "--all", "node-role.kubernetes.io/control-plane=")
-	controller := c.beginController() // first: nodes are tainted until it has seen them
+	controller := c.beginController() // start it first: it removes the initial taint of nodes
 	t.Run("scheduler", func(t *testing.T) { c.at(t).schedulerUsesItsRights() })
 	t.Run("controller", func(t *testing.T) { c.at(t).controllerUsesItsRights(controller) })
 	t.Run("webhook", func(t *testing.T) { c.at(t).webhookUsesItsRights() })
@@ -152,8 +152,8 @@ func (c *cluster) schedulerUsesItsRights() {
 	seen := record(c.T, c.Config,
 		conflict("patch", "pods/status", "nowhere"),     // reads the pod again
 		conflict("update", "resourceclaims/status", ""), // reads the claim again
-		conflict("create", "pods/binding", "claims"),    // gives its devices back
-		conflict("create", "pods/binding", "extended"),  // and the claim that was made for it
+		conflict("create", "pods/binding", "claims"),    // releases the pod's devices
+		conflict("create", "pods/binding", "extended"),  // releases the claim created for the pod
 	)
 	file := schedulerConfiguration(c.T)
 	p := c.begin(deploy.Scheduler, seen, "--config", file, "--bind-address=127.0.0.1", "--health-bind-address=127.0.0.1:0")
@@ -203,7 +203,7 @@ func (c *cluster) controllerUsesItsRights(p *part) {
 	for _, pod := range []string{"leaves", "held"} {
 		c.kubectl("wait", "--for=condition=Ready", "pod/"+pod, "--timeout=90s")
 	}
-	eventually(c.T, func() error { // the budget has counted its pod
+	eventually(c.T, func() error { // wait until the budget has counted its pod
 		b, err := c.api.PolicyV1().PodDisruptionBudgets("default").Get(c.T.Context(), "held", metav1.GetOptions{})
 		if err == nil && b.Status.CurrentHealthy != 1 {
 			err = fmt.Errorf("%+v", b.Status)

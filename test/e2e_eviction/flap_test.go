@@ -15,20 +15,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// flap is a script: the taint of a node is added, removed and added again, and possibly removed at
-// the end. Two pods run there: one tolerates the taint for some seconds; one does not, and is
-// recreated under its name after its end, like a StatefulSet's.
+// flap is a script that adds, removes and again adds the taint of a node, and possibly removes it
+// at the end. Two pods run on the node: one tolerates the taint for some seconds; the other does
+// not, and is recreated under its name after its end, like a StatefulSet's pod.
 type flap struct {
 	*stage
 	name    string
-	waits   []time.Duration // between the switchings
-	seconds int64           // that the pod that tolerates it does
-	again   time.Duration   // after its end, the other one comes back
+	waits   []time.Duration // intervals between the switchings
+	seconds int64           // toleration seconds of the tolerating pod
+	again   time.Duration   // delay after which the other pod is recreated
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	switched []switching
 	lives    []*life
-	notes    []string // what went wrong with the script itself
+	notes    []string // faults of the script itself
 }
 
 // switching is the addition or removal of a taint, at some moment between two times.
@@ -37,26 +37,26 @@ type switching struct {
 	begin, end time.Time
 }
 
-// life is a pod from its creation, at some moment between two, to its end.
+// life is the life of a pod from its creation, which happened between two times, to its end.
 type life struct {
 	uid        types.UID
 	name       string
-	seconds    int64 // 0: it does not tolerate the taint
+	seconds    int64 // toleration seconds; 0: no toleration
 	begin, end time.Time
-	left       time.Time // zero: it is still there
+	left       time.Time // time of its end; zero: still running
 }
 
 // stage is the environment of flaps.
 type stage struct {
 	*cluster
 	*diary
-	excuse time.Time     // until then nothing must be punctual
-	late   time.Duration // by which anything may be late
-	slow   atomic.Int64  // the longest that a request of the test itself took
+	excuse time.Time     // delays are excused until this time
+	late   time.Duration // maximum permitted delay
+	slow   atomic.Int64  // longest duration of a request by the test
 }
 
-// timed records the cluster's maximum latency, including the machine's other load: an eviction
-// takes three requests, and may wait for other pods'.
+// timed records the cluster's maximum latency, including effects of other load on the machine. An
+// eviction takes three requests, and may wait for evictions of other pods.
 func (s *stage) timed(begin time.Time) {
 	took := int64(time.Since(begin))
 	for slow := s.slow.Load(); took > slow && !s.slow.CompareAndSwap(slow, took); slow = s.slow.Load() {
@@ -81,15 +81,14 @@ var spacings = []time.Duration{
 	1600 * time.Millisecond, 1800 * time.Millisecond, 2 * time.Second,
 }
 
-// flapNumber returns the script of that number: consecutive ones go through all pairs of the first
-// spacings.
+// flapNumber returns the i-th script. Consecutive scripts cover all pairs of the first spacings.
 func flapNumber(s *stage, prefix string, i, steps int) *flap {
 	r := rand.New(rand.NewPCG(uint64(i), 15))
 	f := &flap{stage: s, name: fmt.Sprintf("%s-%d", prefix, i), again: spacings[r.IntN(12)]}
 	f.waits = []time.Duration{spacings[i%steps], spacings[i/steps%steps]}
 	longest := spacings[steps-1]
 	f.seconds = 2 + int64(longest/time.Second)
-	if i%3 == 0 { // it ends off
+	if i%3 == 0 { // the script ends without the taint
 		f.waits = append(f.waits, spacings[r.IntN(steps)])
 	}
 	return f
@@ -119,7 +118,7 @@ func (f *flap) create(which string, seconds int64) *life {
 		tolerations = append(tolerations, tolerates(flapKey, seconds))
 	}
 	pod, err := f.createPod(l.name, f.name, tolerations...)
-	for apierrors.IsAlreadyExists(err) && time.Since(l.begin) < 5*time.Second { // its predecessor is just going
+	for apierrors.IsAlreadyExists(err) && time.Since(l.begin) < 5*time.Second { // the previous pod is terminating
 		<-time.After(2 * time.Millisecond)
 		pod, err = f.createPod(l.name, f.name, tolerations...)
 	}
@@ -153,8 +152,8 @@ func (f *flap) play(patience time.Duration) {
 	f.mu.Lock()
 	last := f.switched[len(f.switched)-1]
 	f.mu.Unlock()
-	settled := func() time.Time { // later when the cluster turns out to be slow
-		if !last.on { // as long as a countdown of the past could still run
+	settled := func() time.Time { // later if the cluster is slow
+		if !last.on { // wait for countdowns of earlier taints
 			return later(last.end.Add(time.Duration(f.seconds+1)*time.Second), f.excuse.Add(time.Second))
 		}
 		return later(last.end, f.excuse).Add(time.Duration(f.seconds)*time.Second + f.punctual() + patience)
@@ -170,7 +169,7 @@ func (f *flap) play(patience time.Duration) {
 	}
 }
 
-// comeBack recreates the quick pod, twice, each time it leaves before the last switching of the
+// comeBack recreates the quick pod up to twice, whenever it leaves before the last switching of the
 // taint.
 func (f *flap) comeBack(l *life) {
 	total := 2 * time.Second
@@ -226,7 +225,7 @@ func (f *flap) judge(l *life) verdict {
 			least = least.Add(time.Duration(l.seconds-1) * time.Second)
 			most = most.Add(time.Duration(l.seconds) * time.Second)
 		}
-		if i+1 < len(f.switched) { // it was taken off again
+		if i+1 < len(f.switched) { // the taint was removed again
 			off := f.switched[i+1].end
 			if !l.left.IsZero() && !least.After(off) && !l.left.Before(least) && l.left.Before(off.Add(f.crossing())) {
 				return right

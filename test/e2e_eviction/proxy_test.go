@@ -26,25 +26,25 @@ import (
 
 // fault is a proxy's treatment of matching requests.
 type fault struct {
-	method, path string        // both must be the request's; "" is any
-	times        int           // how many requests it hits, 0: all
-	status       int           // answered instead of the API server, which is not asked; 0: it is
-	unanswered   bool          // the connection breaks instead of the answer, or, without wait, of the request
-	delay        time.Duration // before the request is passed on
-	wait         time.Duration // before the answer that came is passed on
+	method, path string        // must match the request; "" matches any
+	times        int           // number of affected requests; 0: all
+	status       int           // status returned without forwarding; 0: forward the request
+	unanswered   bool          // the connection breaks before the response or, without wait, before the request is forwarded
+	delay        time.Duration // delay before the request is forwarded
+	wait         time.Duration // delay before the response is forwarded
 }
 
 // proxy simulates faults of the network and of the server between a controller and the API server.
 type proxy struct {
 	t       testing.TB
 	forward *httputil.ReverseProxy
-	note    func(r *http.Request) // if not nil, called with each request; set before there are any
+	note    func(r *http.Request) // if not nil, called with each request; set before the first request
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	faults  []*fault
-	watches map[string]map[int]context.CancelFunc // that run, by resource
+	watches map[string]map[int]context.CancelFunc // running watches by resource
 	count   int
-	late    map[string]time.Duration // by how much what the watches of a resource show is late
+	late    map[string]time.Duration // delay of watch events by resource
 	forget  map[string]bool          // the next watch of the resource receives an expired version
 	held    map[string]bool          // the resource can be neither listed nor watched
 	down    bool
@@ -155,7 +155,7 @@ func (p *proxy) spoil(w http.ResponseWriter, r *http.Request, f *fault) {
 	}
 	<-time.After(f.delay)
 	answer := httptest.NewRecorder()
-	p.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // it has arrived, whether or not the client waits for the answer
+	p.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // the API server handles the request even if the client disconnects
 	<-time.After(f.wait)
 	if f.unanswered {
 		panic(http.ErrAbortHandler)
@@ -287,7 +287,7 @@ func delayed(ctx context.Context, body io.ReadCloser, by func() time.Duration) i
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Until(c.due)):
-				_, _ = in.Write(c.data) // the other side may have gone
+				_, _ = in.Write(c.data) // the other side may have disconnected
 			}
 		}
 		in.Close()

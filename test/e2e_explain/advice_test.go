@@ -28,12 +28,12 @@ type advice struct {
 	before, objects string
 	// nodes holds flags of simulated nodes to add before.
 	nodes string
-	// words is the text of advice without a command, and by a command that follows it. NODE is the
-	// node named by the advice.
+	// words is the text of advice without a command; by is a command that implements it. NODE
+	// stands for the node in the advice.
 	words, by string
 	// added holds flags of the simulated nodes suggested by the advice.
 	added string
-	// then is the number of running pods in the end; 0 is one.
+	// then is the number of running pods at the end; 0 means one.
 	then  int
 	after string
 }
@@ -233,7 +233,7 @@ func (a *advice) follow(t *testing.T) {
 	if a.nodes != "" {
 		simulated(t, a.nodes)
 	}
-	if strings.Contains(a.before, "pod/") || a.before == jobOfCron { // it is about the objects
+	if strings.Contains(a.before, "pod/") || a.before == jobOfCron { // the advice concerns the objects
 		a.sh(t, applied(a.objects))
 		a.sh(t, a.before)
 	} else {
@@ -267,7 +267,7 @@ func createNamespace(t *testing.T, name string) {
 	})
 }
 
-// do follows the advice, which is to do nothing if pods are already leaving.
+// do follows the advice. If pods are already leaving, the advice is to do nothing.
 func (a *advice) do(t *testing.T, e *explain.Explanation) {
 	t.Helper()
 	if a.kind == "" {

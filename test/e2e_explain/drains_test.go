@@ -35,7 +35,7 @@ import (
 
 var drains = flag.Int("drains", 12, "how many random clusters have a node drained")
 
-const pools = 6 // clusters at a time
+const pools = 6 // number of concurrent clusters
 
 // TestDrainsComeTrue drains a node of random clusters. what-if, berth drain's plan and kubectl must
 // name the same leaving, staying and forbidding pods, with the same reasons, and the actual drain
@@ -115,7 +115,7 @@ func (p *pool) one(seed uint64) (fates []string, err error) {
 	for _, flag := range []string{"--ignore-daemonsets", "--delete-emptydir-data", "--force"} {
 		f.flags = append(f.flags, fmt.Sprintf("%s=%t", flag, p.random.IntN(6) > 0))
 	}
-	for tries := 0; ; tries++ { // until nothing has changed meanwhile
+	for tries := 0; ; tries++ { // repeat until the cluster has not changed meanwhile
 		if f.pods, f.budgets, err = p.look(); err != nil {
 			return nil, err
 		}
@@ -192,7 +192,7 @@ func (f *foretold) ask() (err error) {
 	if err := json.Unmarshal(out, forecast); err != nil {
 		return err
 	}
-	for _, pod := range f.on() { // of the others, ended ones are not mentioned
+	for _, pod := range f.on() { // ended pods are not mentioned
 		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 			f.foreseen[pod.Name] = "leaves"
 		}
@@ -251,7 +251,8 @@ func (f *foretold) refusals(text string) map[string][]string {
 	return list
 }
 
-// evictable returns why the API server would not evict a pod now: held if it may later, else never.
+// evictable returns the reason that the API server would not evict a pod now: held if it may do so
+// later, else never.
 func (p *pool) evictable(pod *v1.Pod) error {
 	eviction := &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: pod.Name}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
@@ -305,7 +306,7 @@ func (f *foretold) drain() (text string, err error) {
 	}
 }
 
-// goesOn reports whether the drain still has work: an eviction, or to end.
+// goesOn reports whether the drain still has pods to evict or is about to end.
 func (f *foretold) goesOn(pods []v1.Pod) bool {
 	left := slices.DeleteFunc(pods, func(pod v1.Pod) bool {
 		was := slices.ContainsFunc(f.on(), func(p *v1.Pod) bool { return p.UID == pod.UID })
@@ -343,7 +344,7 @@ func (f *foretold) plan(text string) (sayings, error) {
 	_, refused, _ := strings.Cut(text, "not drained: ")
 	for reason, names := range f.refusals(refused) {
 		kind := "refused: "
-		if strings.HasPrefix(reason, "cannot evict Pods: ") { // kubectl would try for ever
+		if strings.HasPrefix(reason, "cannot evict Pods: ") { // kubectl would retry forever
 			kind = "never: "
 		}
 		for _, name := range names {

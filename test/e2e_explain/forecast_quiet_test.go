@@ -32,7 +32,7 @@ const (
 	stillness = time.Second
 	// patience bounds the time until a cluster is quiet.
 	patience = time.Minute
-	// usual exceeds the time to read the whole cluster then.
+	// usual exceeds the time to read the whole cluster on an idle machine.
 	usual = 50 * time.Millisecond
 )
 
@@ -90,13 +90,13 @@ func (f *fortune) look() (picture, busy string) {
 	return strings.Join(places, " "), busy
 }
 
-// podBusy returns the outstanding change of a pod; its node exists if it has one.
+// podBusy returns the outstanding change of a pod. If the pod has a node, the node exists.
 func (f *fortune) podBusy(p *v1.Pod, node *v1.Node) string {
 	if p.DeletionTimestamp != nil {
 		if now := metav1.Now(); f.trouble == nil || p.DeletionTimestamp.Before(&now) {
 			return p.Name + " is to end"
 		}
-		return "" // it has time left, which is among the troubles
+		return "" // its remaining toleration time is part of the tested troubles
 	}
 	if node != nil && p.Status.Phase != v1.PodRunning {
 		return p.Name + " does not run yet"
@@ -155,7 +155,7 @@ func (f *fortune) workloadsBusy(pods map[types.UID]*v1.Pod) string {
 	}
 	for _, s := range statefulSets.Items {
 		if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered && held[s.UID] {
-			continue // it waits for a pod that is not ready
+			continue // the controller waits for an unready pod
 		}
 		if s.Status.ObservedGeneration != s.Generation || has[s.UID] != *s.Spec.Replicas {
 			return fmt.Sprintf("StatefulSet %s has %d pods, and wants %d", s.Name, has[s.UID], *s.Spec.Replicas)

@@ -36,13 +36,13 @@ func TestFromImageAndManifests(t *testing.T) {
 	first, next := h.pack("v1.0.0"), h.pack("v1.1.0")
 	h.up(first)
 
-	// Installed: only the pods lead.
+	// After the installation, only the pods lead.
 	h.leads("kube-system", "kube-scheduler", "berth-scheduler-")
 	h.leads(deploy.Namespace, "berth-controller", "berth-controller-")
 	h.runs("v1.0.0")
 
-	// It schedules and admits. (Kubernetes' own admission reads this annotation only on request;
-	// Berth's webhook always does.)
+	// Verify scheduling and admission. (Kubernetes' own admission reads this annotation only on
+	// request; Berth's webhook always does.)
 	h.kubectl("annotate", "namespace", "default", `scheduler.alpha.kubernetes.io/defaultTolerations=[{"key":"from","operator":"Equal","value":"webhook"}]`)
 	h.kubectl("create", "deployment", "web", "--image=berth.local/busybox:1", "--replicas=2", "--", "sh", "-c", "trap exit TERM; sleep 3600 & wait")
 	h.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
@@ -50,8 +50,8 @@ func TestFromImageAndManifests(t *testing.T) {
 		t.Errorf("tolerations by the namespace's annotation: %q", got)
 	}
 
-	// It evicts, and places the successors. (Berth's own scheduler and controllers stay on a node
-	// with such a taint, because only they could place their successors.)
+	// Verify evictions and the placement of successor pods. (Berth's own scheduler and controllers
+	// stay on a node with such a taint, because only they could place their successors.)
 	node := h.kubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
 	before := h.kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].metadata.uid}")
 	h.kubectl("taint", "node", node, "maintenance=now:NoExecute")
@@ -63,9 +63,9 @@ func TestFromImageAndManifests(t *testing.T) {
 	}
 	h.kubectl("taint", "node", node, "maintenance-")
 	h.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
-	h.rolledOut() // the webhook must also have left
+	h.rolledOut() // wait until the old webhook pod has ended
 
-	// Upgraded, while pods are created all the time.
+	// Upgrade while pods are created continuously.
 	stream := h.stream()
 	h.load(next)
 	h.tag("v1.1.0")
@@ -93,7 +93,7 @@ func TestFromImageAndManifests(t *testing.T) {
 	h.rolledOut()
 	h.runs("v1.1.0")
 
-	// Rolled back to the first version.
+	// Roll back to the first version.
 	h.tag("v1.0.0")
 	h.kubectl("apply", "-k", h.manifests())
 	h.rolledOut()
@@ -102,7 +102,7 @@ func TestFromImageAndManifests(t *testing.T) {
 	h.kubectl("run", "after", "--image=berth.local/busybox:1", "--restart=Never", "--", "true")
 	h.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/after", "--timeout=60s")
 
-	// Removed according to docs/tasks/install.md.
+	// Remove Berth according to docs/tasks/install.md.
 	h.kubectl("delete", "-k", h.manifests(), "--timeout=90s")
 	h.eventually("nothing is left", func() error {
 		if left := h.leftovers(); left != "" {
@@ -283,7 +283,7 @@ func (h *hosted) stream() *stream {
 	s.running.Go(func() {
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
-		for ctx.Err() == nil && s.created < 60 { // the node takes 110
+		for ctx.Err() == nil && s.created < 60 { // the node has room for 110 pods
 			pod := &v1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("stream-%d", s.created), Labels: map[string]string{"app": "stream"}},
 				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: containerd.Busybox, Command: []string{"sleep", "3600"}}},

@@ -77,7 +77,7 @@ func TestTheQueueIsByWorkloadWithTheDecisiveReasonFirst(t *testing.T) {
 	p := open(t, ui.URL, "", desk)
 	p.wait("document.querySelector('#body .list').dataset.rows === '30' && document.querySelector('#body .list').dataset.pods === '200'")
 	first := `document.querySelector('#body .row[data-at="0"]')`
-	p.wait(first + ".querySelector('.name').textContent === 'workload-3'") // of the highest priority, the oldest
+	p.wait(first + ".querySelector('.name').textContent === 'workload-3'") // the oldest pod of the highest priority
 	if why := eval[string](p, first+".querySelector('.why').textContent"); why != "had untolerated taint {dedicated: ml} (57 of 60 nodes); Insufficient cpu (3)" {
 		t.Errorf("why: %q", why)
 	}
@@ -85,7 +85,7 @@ func TestTheQueueIsByWorkloadWithTheDecisiveReasonFirst(t *testing.T) {
 	eval[bool](p, "("+first+".querySelector('button').focus(), "+first+".querySelector('button').click(), true)")
 	p.wait("document.querySelector('#body .list').dataset.rows === '37' && " + first + ".querySelector('button').getAttribute('aria-expanded') === 'true'")
 	p.wait(`document.querySelector('#body .row[data-at="1"] a').textContent.startsWith('workload-3-5d4f-')`)
-	// Another of its pods is counted, without taking the focus from the reader.
+	// Another pod of the workload is counted without moving the focus.
 	eval[bool](p, `(document.querySelector('#body .row[data-at="2"] a').focus(), true)`)
 	c.SetPod(len(c.Pods), ofWorkload(c, 4+30*10))
 	p.wait("document.querySelector('#body .list').dataset.pods === '201'")
@@ -152,7 +152,7 @@ func TestTitlesSayWhereOneIs(t *testing.T) {
 		eval[bool](p, "(location.hash = '"+hash+"', true)")
 		p.wait(fmt.Sprintf("document.title === %q", title+" · "+cluster+" · Berth"))
 	}
-	p.Forgive() // there is no pod shop/web-1
+	p.Forgive() // the pod shop/web-1 does not exist
 }
 
 func TestAForecastIsInTheAddress(t *testing.T) {

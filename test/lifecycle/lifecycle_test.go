@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 // change is an event seen by an observer of the API.
 type change struct {
 	at   time.Duration
-	what string // whose state
-	is   string // what it is from now on
+	what string // object whose state changed
+	is   string // new state
 }
 
 func (c change) String() string { return fmt.Sprintf("%7.1f %s %s", c.at.Seconds(), c.what, c.is) }
@@ -96,7 +96,7 @@ func observe(ctx context.Context, server *fakeapi.Server, ends time.Duration) (s
 	}
 	defer pods.Stop()
 
-	began, was := time.Now(), map[string]map[string]string{} // of each object, what is known of it
+	began, was := time.Now(), map[string]map[string]string{} // known state of each object
 	note := func(object string, is map[string]string) {
 		for _, what := range slices.Sorted(maps.Keys(is)) {
 			if was[object][what] != is[what] {
@@ -211,14 +211,14 @@ func compare(s *script, theirs, ours []change) (differences []string) {
 		}
 		on := nodeOf(what)
 		if on != "" && !sameTaints(a, b, on) {
-			continue // what became of the node differs by more than a moment, and is judged by zone
+			continue // the node's fate differs by more than a moment; compare it by zone
 		}
 		if x, y := settled(a[what]), settled(b[what]); !alike(x, y) && !(on != "" && closeCall(a, b, what, on)) {
 			differences = append(differences, fmt.Sprintf("%s:\n  upstream %v\n  berth    %v", what, x, y))
 		}
 	}
 
-	// In a zone with nodes tainted one after the other, upstream's order is its map's.
+	// In a zone whose nodes are tainted one by one, upstream uses the order of a map.
 	x, y := byZone(s, a), byZone(s, b)
 	for _, zone := range keysOf(x, y) {
 		if !alikeAtRate(x[zone], y[zone], s.options.pause()) {
@@ -241,9 +241,9 @@ func alike(a, b []change) bool {
 	})
 }
 
-// alikeAtRate is alike for events that occur node by node, with a pause after each. Whether the
-// first one also waits depends on the last use of upstream's limiter, which also spends turns on
-// nodes that it then ignores. The last event may thus be too late to be seen.
+// alikeAtRate is alike for events that occur node by node, with a pause after each. The first event
+// may also wait, depending on the last use of upstream's limiter, which also spends tokens on
+// ignored nodes. The last event may thus be too late to be observed.
 func alikeAtRate(a, b []change, pause time.Duration) bool {
 	if pause < time.Second {
 		return alike(a, b)
@@ -268,7 +268,7 @@ func settled(list []change) (rest []change) {
 			rest = rest[:last]
 		}
 		switch last := len(rest) - 1; {
-		case last < 0 && c.is == gone, last >= 0 && rest[last].is == c.is: // it is as it was before
+		case last < 0 && c.is == gone, last >= 0 && rest[last].is == c.is: // the state is unchanged
 		default:
 			rest = append(rest, c)
 		}
@@ -307,8 +307,8 @@ func sameTaints(a, b map[string][]change, node string) bool {
 	return true
 }
 
-// closeCall reports whether a pod left on one side at about the time at which its node's taint was
-// added or removed: on the other side it may narrowly have stayed, or left.
+// closeCall reports whether a pod left on one side at about the time when its node's taint was
+// added or removed; the other side may then have the opposite result.
 func closeCall(a, b map[string][]change, pod, node string) bool {
 	for _, history := range []map[string][]change{a, b} {
 		for _, went := range history[pod] {
@@ -327,7 +327,7 @@ func closeCall(a, b map[string][]change, pod, node string) bool {
 	return false
 }
 
-// byZone returns the times at which the nodes of each zone got a taint, and lost it.
+// byZone returns the times at which the nodes of each zone were tainted and untainted.
 func byZone(s *script, by map[string][]change) map[string][]change {
 	zones := map[string][]change{}
 	for what, list := range by {

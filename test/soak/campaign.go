@@ -28,24 +28,24 @@ type campaign struct {
 
 	parts    []*part // the control plane first; complete once the rounds begin, under mu before
 	plane    *part
-	disk     *disk // nil: none can be mounted, or is wanted
+	disk     *disk // nil: a disk cannot be mounted or is not wanted
 	noDisk   string
 	client   kubernetes.Interface
 	observer *observer
 	churn    *churn
 	keeping  sync.WaitGroup
-	// rolling: parts are replaced one by one. Since the other one of two remains, trouble of one
-	// does not hinder the controllers.
+	// rolling is set if parts are replaced one by one. The other replica keeps running, so trouble
+	// of one replica does not hinder the controllers.
 	rolling  bool
 	election election
-	release  context.CancelFunc // ends the keeping of parts
+	release  context.CancelFunc // stops restarting parts
 
 	faults, requests, actions, ends *counts
 	sizes                           *sizes
 
 	enough context.CancelFunc // ends the rounds
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	violations []Violation
 	phase      string
 	rounds     int
@@ -79,7 +79,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	stop()
 	witnesses.Wait()
 	if ctx.Err() != nil {
-		return c.makeReport(), ctx.Err() // what is known so far
+		return c.makeReport(), ctx.Err() // report the results so far
 	}
 	c.endParts()
 	return c.makeReport(), nil
@@ -91,14 +91,14 @@ func (c *campaign) newRand(purpose uint64) *rand.Rand { return rand.New(rand.New
 const (
 	forStorm = iota + 1
 	forChurn
-	forNetworks // and a number for each
+	forNetworks // plus the number of the network
 )
 
 // playRounds plays the rounds.
 func (c *campaign) playRounds(ctx context.Context) {
 	c.setPhase("first rest")
 	if !c.awaitRest(ctx) {
-		return // there is nothing to be disturbed
+		return // there is no part to disturb
 	}
 	storm := &storm{c: c, rng: c.newRand(forStorm), counts: c.faults}
 	for ctx.Err() == nil && (c.rounds == 0 || time.Since(c.began) < c.For) {
@@ -235,7 +235,7 @@ func (c *campaign) watchClock(ctx context.Context) {
 		for _, p := range c.controllerParts() {
 			fair = fair && (c.rolling || p.isWell(now, recovers))
 		}
-		if fair && now.Sub(last) < 2*time.Second { // else this process itself got no time to see what happened
+		if fair && now.Sub(last) < 2*time.Second { // otherwise this process itself was stalled
 			passed = now.Sub(last)
 		}
 		last = now
@@ -263,7 +263,7 @@ func (c *campaign) checkReady(ctx context.Context) error {
 // endParts terminates all parts, the control plane last.
 func (c *campaign) endParts() {
 	c.setPhase("end")
-	c.release() // none is started again
+	c.release() // no part is restarted
 	for _, p := range slices.Backward(c.parts) {
 		code, ran := p.terminateProcess(time.Minute)
 		if !ran {
@@ -283,7 +283,7 @@ func (c *campaign) cleanUp() {
 	}
 	ended := make(chan struct{})
 	go func() { c.keeping.Wait(); close(ended) }()
-	for over := false; !over; { // one may just have been starting
+	for over := false; !over; { // a part may have been starting
 		for _, p := range slices.Backward(c.parts) {
 			p.killProcess(0)
 		}

@@ -19,11 +19,11 @@ type nodeSeen struct {
 	history []held // newest last
 	silent  struct {
 		is   bool
-		fair time.Duration // when it fell silent
+		fair time.Duration // value of observer.fair when the node fell silent
 	}
 }
 
-// held holds a node's NoExecute taints from a time on.
+// held holds a node's NoExecute taints since a given time.
 type held struct {
 	from   time.Time
 	taints []heldTaint
@@ -58,7 +58,7 @@ func (n *nodeSeen) recordTaints(now time.Time, gap *span) {
 	if len(n.history) > 0 {
 		before = n.history[len(n.history)-1].taints
 	}
-	since := now // no watch can have seen it much earlier
+	since := now // no watch can have observed it much earlier
 	if gap != nil {
 		since = gap.from
 	}
@@ -124,7 +124,7 @@ func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since
 // in the window.
 func (w *observer) checkJust(p *podSeen, now time.Time) {
 	if at, sent := w.deleted[podKey(p.pod)]; !sent || now.Sub(at) > 2*window {
-		return // marked once, and deleted by another client
+		return // marked earlier, but deleted by another client
 	}
 	if !w.sawAll(now.Add(-window), "nodes", "pods") {
 		w.checks.addOne(evictionJust + " (not judged: changes may have been missed)")
@@ -135,7 +135,7 @@ func (w *observer) checkJust(p *podSeen, now time.Time) {
 		return
 	}
 	w.checks.addOne(evictionJust)
-	bound := p.pod.CreationTimestamp.Time // no pod can have been bound before
+	bound := p.pod.CreationTimestamp.Time // a pod cannot have been bound earlier
 	for i, h := range n.history {
 		until := now
 		if i+1 < len(n.history) {

@@ -28,10 +28,10 @@ import (
 
 // weather holds the probabilities of the kinds of failures of a request.
 type weather struct {
-	refused    float64 // answered with an error instead of the API server
+	refused    float64 // an error is returned without forwarding the request
 	lost       float64 // the connection breaks before the request has arrived
-	unanswered float64 // it is carried out, and the connection breaks before the answer
-	slow       float64 // it, or its answer, takes up to longestDelay
+	unanswered float64 // the request is carried out, and the connection breaks before the response
+	slow       float64 // the request or the response is delayed by up to longestDelay
 	// work spares the Lease: a leader keeps leading while its work fails. Otherwise another one
 	// would take over, starting from the API server's state.
 	work bool
@@ -45,7 +45,7 @@ type network struct {
 	forward  *httputil.ReverseProxy
 	deletion func(pod string) // called for each deletion of a pod that reaches the API server, with namespace/name
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	rng     *rand.Rand
 	weather weather
 	watches map[int]*watching
@@ -188,10 +188,10 @@ func (n *network) anError(r *http.Request) int {
 	switch {
 	case path.Base(r.URL.Path) == "binding":
 		if n.rng.IntN(2) == 0 {
-			return http.StatusConflict // a word that ends an attempt; all others have it tried again
+			return http.StatusConflict // a conflict ends an attempt; other errors cause a retry
 		}
 	case r.Method == http.MethodGet, r.Method == http.MethodPost:
-		codes = codes[:4] // nothing to be in conflict with
+		codes = codes[:4] // no conflict is possible
 	}
 	return codes[n.rng.IntN(len(codes))]
 }
@@ -212,7 +212,7 @@ func (n *network) serveRequest(w http.ResponseWriter, r *http.Request, f fate) {
 		return
 	}
 	answer := httptest.NewRecorder()
-	n.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // it has arrived, whether or not the client waits for the answer
+	n.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // the API server handles the request even if the client disconnects
 	sleepFor(r.Context(), f.after)
 	if f.unanswered {
 		n.counts.addOne("answer lost")

@@ -32,7 +32,7 @@ type observer struct {
 	// silence is the maximum time without a node's sign of life before it must be tainted.
 	silence time.Duration
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	nodes   map[string]*nodeSeen
 	pods    map[types.UID]*podSeen
 	budgets map[types.UID]*budgetSeen
@@ -43,11 +43,11 @@ type observer struct {
 	blind map[string]span
 	// waited holds pods that were pending, with their priority and the end of their wait.
 	waited []waitedPod
-	// fair is the total time during which the controllers were well: only then can they be late.
-	// See evicted.go.
+	// fair is the total time during which the controllers were well; only this time counts for
+	// lateness. See evicted.go.
 	fair     time.Duration
-	reported map[string]bool // what was reported, once each
-	left     []leftLate      // pods that left for a taint
+	reported map[string]bool // reported subjects
+	left     []leftLate      // pods that left because of a taint
 }
 
 type span struct{ from, to time.Time }
@@ -58,7 +58,7 @@ type podSeen struct {
 	boundAt time.Time // seen
 	late    struct {
 		due  bool
-		fair time.Duration // when it came due
+		fair time.Duration // value of observer.fair at the due time
 		at   time.Time     // seen
 	}
 	wasLeaving bool

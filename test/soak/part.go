@@ -19,27 +19,27 @@ import (
 type part struct {
 	name    string
 	journal *journal
-	network *network // between it and the API server; nil for the control plane
+	network *network // network between the part and the API server; nil for the control plane
 	// excused reports whether an end with these last words is expected.
 	excused func(p *part, words string) (string, bool)
 	ended   func(p *part, why string, excused bool) // called for each unrequested end
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	argv     []string
 	process  *os.Process
-	gone     chan struct{} // closed when the process has ended
-	struck   bool          // the end of this process was asked for
-	downFor  time.Duration // before it is started again
+	gone     chan struct{} // closed once the process has ended
+	struck   bool          // the end of this process was requested
+	downFor  time.Duration // pause before the restart
 	asleep   bool
 	cut      bool
-	troubled time.Time // when something hard was last done to it, or ended
-	exit     error     // of the last process
-	said     string    // its last words
+	troubled time.Time // time at which the last trouble began or ended
+	exit     error     // exit error of the last process
+	said     string    // last output of the process
 }
 
 // keepRunning runs the part until the context ends.
 func (p *part) keepRunning(ctx context.Context) {
-	runtime.LockOSThread() // a child is killed at the death of the thread that made it, not of the process
+	runtime.LockOSThread() // a child is killed when its creating thread ends, not the process
 	defer runtime.UnlockOSThread()
 	for ctx.Err() == nil {
 		p.runOnce(ctx)
@@ -75,7 +75,7 @@ func (p *part) runOnce(ctx context.Context) {
 		err = cmd.Wait()
 	}
 	if p.network != nil {
-		p.network.breakConnections() // its unread messages die with it
+		p.network.breakConnections() // unread messages are lost with the process
 	}
 	text := p.journal.ofThis()
 	p.mu.Lock()

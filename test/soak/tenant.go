@@ -47,7 +47,7 @@ const (
 	tenantNamespace, probeNamespace = "tenant", "witness"
 	tenantUser                      = "tenant"
 	normalWithin                    = time.Minute
-	leastPeace                      = 50 * time.Millisecond // that a wait in peace counts for
+	leastPeace                      = 50 * time.Millisecond // minimum value of a wait in a calm phase
 )
 
 // tenancy is a running campaign.
@@ -55,14 +55,14 @@ type tenancy struct {
 	*campaign
 	o       TenantOptions
 	served  *served
-	longest time.Duration // wait in peace
+	longest time.Duration // longest wait in a calm phase
 	calm    map[string]size
 	after   map[string]size
 	peace   figures
 	war     figures
 	again   figures
 	decided decisions
-	evicted time.Duration // what the API server took to delete what the tenant left
+	evicted time.Duration // time taken by the API server to delete the tenant's objects
 }
 
 // RunTenant plays the campaign. An error means that it could not be played; the report has the
@@ -183,7 +183,7 @@ func (t *tenancy) playPhases(ctx context.Context, config *rest.Config) error {
 		return ctx.Err()
 	}
 	t.war = t.served.takeWaits()
-	t.served.setBound(0) // what is done now is an administrator's
+	t.served.setBound(0) // from here on an administrator acts
 
 	t.setPhase("after")
 	return t.awaitRecovery(ctx)
@@ -240,7 +240,7 @@ func (t *tenancy) runTenant(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-const forTenant = 1000 // of seeds
+const forTenant = 1000 // number of seeds
 
 // awaitRecovery removes the tenant's objects, and waits until the initial state is restored.
 func (t *tenancy) awaitRecovery(ctx context.Context) error {
@@ -248,7 +248,7 @@ func (t *tenancy) awaitRecovery(ctx context.Context) error {
 	if err := t.evictTenant(ctx); err != nil {
 		return err
 	}
-	// The API server's time to delete everything is not Berth's.
+	// The time taken by the API server for the deletion is measured separately.
 	t.evicted = time.Since(stopped)
 	ended := time.Now()
 	var left string
@@ -261,7 +261,7 @@ func (t *tenancy) awaitRecovery(ctx context.Context) error {
 			t.addViolation(backToNormal, left, "scheduler")
 			break
 		}
-		if !sleepFor(ctx, 4*time.Second) { // so long that some pods of the witness are among what is looked at
+		if !sleepFor(ctx, 4*time.Second) { // long enough to include some pods of the witness
 			return ctx.Err()
 		}
 	}

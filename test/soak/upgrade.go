@@ -62,9 +62,9 @@ type upgrade struct {
 // step is the replacement of a part.
 type step struct {
 	part, to       string
-	stopped, ready time.Duration // how long it took to end, and from then until it was ready
-	leaderless     time.Duration // how long one of the Leases had no holder, at most
-	unbound        time.Duration // how long no pod was bound, at most
+	stopped, ready time.Duration // time until its end, and from its end until readiness
+	leaderless     time.Duration // longest time without a holder of a Lease
+	unbound        time.Duration // longest time without a binding
 }
 
 // The versions, as named in the report.
@@ -110,7 +110,7 @@ func RunUpgrade(ctx context.Context, o UpgradeOptions) (*UpgradeReport, error) {
 func (u *upgrade) playUpgrade(ctx context.Context) error {
 	u.setPhase("first rest")
 	if !u.awaitRest(ctx) {
-		return ctx.Err() // there is nothing to be replaced
+		return ctx.Err() // no part can be replaced
 	}
 	if err := u.flow.createNamespace(ctx); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (u *upgrade) replacePart(ctx context.Context, p *part, to, folder string) {
 		u.addViolation(comesToRest, fmt.Sprintf("%s was replaced by that of %s, and runs %q", p.name, folder, runs), p.name)
 	}
 	ready := time.Now()
-	sleepFor(ctx, 3*time.Second) // late ones also belong to it
+	sleepFor(ctx, 3*time.Second) // include late effects in this step
 	s := step{part: p.name, to: to, stopped: ended.Sub(began), ready: ready.Sub(ended),
 		leaderless: u.leases.longest(began), unbound: u.flow.longestGap(began)}
 	u.mu.Lock()

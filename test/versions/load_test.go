@@ -23,19 +23,19 @@ import (
 // load is work for schedulers and controllers: pods created at a constant rate that run for a while
 // and end; flapping taints; nodes that fail in groups, and recover.
 type load struct {
-	*cluster   // with its own namespace
+	*cluster   // has a separate namespace
 	nodes      int
 	placements int
-	rate       int // pods a second
+	rate       int // pods per second
 	flaps      int
 	failures   int
 }
 
 const (
-	runFor   = "45s" // of each pod
+	runFor   = "45s" // run time of each pod
 	flapKey  = "flap"
-	atOnce   = 4 // flaps
-	waves    = 5 // in which nodes fail
+	atOnce   = 4 // concurrent flaps
+	waves    = 5 // number of waves of failing nodes
 	settling = 8 * time.Second
 	// loadLimit bounds a pod's wait for a node after all have been created, and upstream's
 	// detection of a node's failure or recovery.
@@ -86,7 +86,7 @@ func (l *load) createPods(ctx context.Context) error {
 				if err := persist(ctx, func() error {
 					_, err := l.client.CoreV1().Pods(l.namespace).Create(ctx, l.pod(i), metav1.CreateOptions{})
 					if apierrors.IsAlreadyExists(err) {
-						return nil // by a request whose answer did not come
+						return nil // created by a request with a lost response
 					}
 					return err
 				}); err != nil {
@@ -138,7 +138,7 @@ func (l *load) pod(i int) *v1.Pod {
 
 // flap adds and removes taints of nodes, concurrently with other parts.
 func (l *load) flap(ctx context.Context, part int) error {
-	chance := rand.New(rand.NewPCG(uint64(part), 21)) // which nodes and for how long is the same in each run
+	chance := rand.New(rand.NewPCG(uint64(part), 21)) // nodes and durations are the same in each run
 	for i := part; i < l.flaps; i += atOnce {
 		// Each part has separate nodes, so that none removes another's taint.
 		node := fmt.Sprintf("node-%d", 1+part+atOnce*chance.IntN(l.nodes/atOnce))
@@ -173,8 +173,8 @@ func (l *load) taint(ctx context.Context, name string, on bool) error {
 	})
 }
 
-// fail makes nodes fall silent, wave by wave: they recover after upstream has detected it, and pods
-// had time to leave.
+// fail makes nodes fall silent in waves. They recover after upstream has detected the failure and
+// pods had time to leave.
 func (l *load) fail(ctx context.Context) error {
 	for done := 0; done < l.failures; {
 		var names []string
@@ -212,7 +212,7 @@ func (l *load) nodesDo(what string, names []string) error {
 	})
 }
 
-// untilTainted waits until all of the nodes have the evicting taint of silent nodes, or none.
+// untilTainted waits until all nodes have, or no node has, the evicting taint of silent nodes.
 func (l *load) untilTainted(ctx context.Context, names []string, want bool) error {
 	for end := time.Now().Add(loadLimit); ; time.Sleep(time.Second) {
 		var list *v1.NodeList

@@ -82,8 +82,8 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// controllerPace is used by both sides, so that they agree on the time of a node's loss. Zones of a
-// few dozen nodes lose several together here.
+// controllerPace is used by both sides, so that they agree on the time of a node's loss. In this
+// test, several nodes of a zone with a few dozen nodes fail together.
 var controllerPace = []string{"--node-monitor-grace-period=40s", "--node-eviction-rate=1"}
 
 // shadowed plays the load with shadows of upstream's components, tries the shadows' forbidden
@@ -101,7 +101,7 @@ func (c *cluster) shadowed() (reports []string) {
 	load.placed()
 	c.Logf("%s: %d pods placed, %d flaps, %d of %d nodes failed and recovered, in %.0f s",
 		c.release, load.placements, load.flaps, load.failures, nodes, time.Since(began).Seconds())
-	time.Sleep(controllershadow.Patience + controllershadow.Same) // the last decisions are judged then
+	time.Sleep(controllershadow.Patience + controllershadow.Same) // wait until the last decisions are judged
 	for _, p := range []*process{scheduler, controller} {
 		if code := p.stop(); code != 0 {
 			c.Errorf("%s: exit code %d:\n%s", p.name, code, last(p.said(), 10))
@@ -147,7 +147,7 @@ func (c *cluster) beginShadows() (scheduler, controller *process, reports []stri
 	args := func(name string) (args []string) {
 		for _, container := range deployed.Spec.Template.Spec.Containers {
 			for _, arg := range container.Args {
-				if container.Name == name && arg != name { // the subcommand is part's
+				if container.Name == name && arg != name { // part adds the subcommand
 					args = append(args, here.Replace(arg))
 				}
 			}
@@ -199,7 +199,7 @@ func (c *cluster) readsOnly(log string) {
 		}
 	}
 	// Verify that the log is complete: it has the bindings of kube-scheduler, the reads of the
-	// shadows, and the attempts in their name.
+	// shadows, and the attempts made as the shadows' user.
 	if bound < *shadowPlacements || reads == 0 || len(tried) < len(burglaries) {
 		c.Errorf("the audit log has %d bindings of %d, %d reads, %d of %d attempts: is it complete?", bound, *shadowPlacements, reads, len(tried), len(burglaries))
 	}

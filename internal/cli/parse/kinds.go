@@ -18,15 +18,15 @@ import (
 type Kind struct {
 	Name       string
 	apiVersion string
-	Words      []string // as kubectl writes it: the singular, the plural, then what is short for it
-	Global     bool     // in no namespace
+	Words      []string // kubectl's names: singular, plural, short names
+	Global     bool     // cluster-scoped
 }
 
 func kindOf(name, apiVersion, words string) Kind {
 	return Kind{Name: name, apiVersion: apiVersion, Words: strings.Fields(words), Global: name == "Node" || name == "Namespace"}
 }
 
-// Kinds accepted individually.
+// These kinds are accepted individually.
 var (
 	Namespace = kindOf("Namespace", "v1", "namespace namespaces")
 	Node      = kindOf("Node", "v1", "node nodes no")
@@ -34,7 +34,7 @@ var (
 	PodGroup  = kindOf("PodGroup", "scheduling.k8s.io/v1beta1", "podgroup podgroups")
 )
 
-// Alternatives for a single argument.
+// These lists are the alternatives for a single argument.
 var (
 	Scalable = []Kind{
 		kindOf("Deployment", "apps/v1", "deployment deployments deploy"),
@@ -101,8 +101,8 @@ func AddFiles(flags *pflag.FlagSet, files *[]string, file, folder string) {
 
 // source is a flag that names manifests.
 type source struct {
-	all    *[]string // of all such flags, as [manifest.Read] takes them
-	given  []string  // with this flag
+	all    *[]string // files of all such flags, in the form of [manifest.Read]
+	given  []string  // files given with this flag
 	pathOf func(string) string
 }
 

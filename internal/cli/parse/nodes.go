@@ -73,7 +73,7 @@ func (s *Nodes) Shape(countFlag, version string) (*simkubelet.Shape, error) {
 	if errs := validation.IsValidLabelValue(s.region); len(errs) > 0 {
 		return nil, usage.Errorf("--region %q: %s", s.region, errs[0])
 	}
-	longest := s.prefix + strconv.Itoa(max(1, s.Count)) // which is also a label of the node
+	longest := s.prefix + strconv.Itoa(max(1, s.Count)) // the name is also a label value
 	if errs := append(validation.IsDNS1123Subdomain(longest), validation.IsValidLabelValue(longest)...); len(errs) > 0 {
 		return nil, usage.Errorf("--name-prefix %q: the name %s: %s", s.prefix, longest, errs[0])
 	}

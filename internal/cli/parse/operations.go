@@ -24,8 +24,8 @@ import (
 // operation is an operation of what-if.
 type operation struct {
 	word    string
-	ofNodes bool   // it names nodes and nothing else
-	names   []Kind // what others name
+	ofNodes bool   // the operation accepts only nodes
+	names   []Kind // kinds accepted by other operations
 	flags   func(*parts, *pflag.FlagSet)
 	read    func(*parts, *whatif.Step) error
 }
@@ -54,10 +54,10 @@ type parts struct {
 	word      string
 	operation simulate.Operation
 	flags     *pflag.FlagSet
-	space     *string // the namespace of what it names; nil: it names nothing in one
+	space     *string // namespace of the named objects; nil: no namespaced objects
 
 	nodes     simulate.Nodes
-	rest      []string // the arguments that name no node
+	rest      []string // arguments other than nodes
 	model     string
 	max       bool
 	overwrite bool
@@ -86,7 +86,7 @@ func (o *operation) newFlags(p *parts) *pflag.FlagSet {
 // sort separates the nodes among the arguments from the rest.
 func (p *parts) sort(o *operation, args []string) {
 	if o.ofNodes && len(args) > 1 && Node.IsWord(args[0]) {
-		args = args[1:] // kubectl's own way: taint nodes n1 k=v:NoExecute
+		args = args[1:] // kubectl's form: taint nodes n1 k=v:NoExecute
 	}
 	for _, arg := range args {
 		if o.ofNodes && Node.OfKind(arg) {
@@ -175,7 +175,7 @@ func (p *parts) drainFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&p.drain.DisableEviction, "disable-eviction", false, "")
 	flags.StringVar(&p.drain.PodSelector, "pod-selector", "", "")
 	flags.DurationVar(&p.timeout, "timeout", 0, "")
-	flags.Int("grace-period", -1, "") // pods leave together in a forecast
+	flags.Int("grace-period", -1, "") // ignored: pods leave together in a forecast
 	flags.Int64("chunk-size", 0, "")
 	flags.Int("skip-wait-for-delete-timeout", 0, "")
 }
@@ -345,7 +345,7 @@ func (p *parts) provisionFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&p.catalog, "catalog", nil, "")
 	flags.BoolVar(&p.scored, "scored", false, "")
 	flags.BoolVar(&p.replace, "replace", false, "")
-	flags.Float64Var(&p.spotShare, "spot-share", 1, "") // without it, spot is like all other capacity
+	flags.Float64Var(&p.spotShare, "spot-share", 1, "") // the default treats spot like other capacity
 }
 
 func (p *parts) readProvision(step *whatif.Step) error {

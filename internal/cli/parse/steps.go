@@ -16,11 +16,11 @@ import (
 
 // Steps parses the operations of what-if.
 type Steps struct {
-	General *pflag.FlagSet // the flags that may stand anywhere
-	Path    string         // of the command, for messages
-	Catalog []string       // files with what provision may buy
+	General *pflag.FlagSet // flags permitted anywhere
+	Path    string         // command path for messages
+	Catalog []string       // catalog files for provision
 
-	spaces []*string // of what is named without a namespace
+	spaces []*string // namespaces of objects named without a namespace
 }
 
 // Read splits the arguments at the words that begin operations, and parses each part with the flags

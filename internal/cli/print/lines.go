@@ -27,7 +27,7 @@ func PrintLine(out io.Writer, line string) {
 	}
 }
 
-// Once writes each text that it is given a single time.
+// Once writes each distinct text only once.
 type Once struct {
 	Out     io.Writer
 	written []string
@@ -87,7 +87,7 @@ func Held(conditions []string, holds func(condition string) bool) error {
 // HeldError is an error with the exit code ExitHeld.
 func HeldError(err error) error { return heldError{err} }
 
-// IsHeld reports whether an error is of those.
+// IsHeld reports whether an error has the exit code ExitHeld.
 func IsHeld(err error) bool { return errors.As(err, new(heldError)) }
 
 // Noticed notes that something was written, and the first error.

@@ -23,8 +23,8 @@ var (
 // set the words.
 type Meter struct {
 	words atomic.Pointer[string]
-	since time.Time // zero: not begun
-	next  time.Time // when the words are shown next
+	since time.Time // start of the step; zero: not begun
+	next  time.Time // time at which the words are shown next
 
 	out         *Progress
 	done, ended chan struct{} // done is nil while nothing can be shown
@@ -72,7 +72,7 @@ func (m *Meter) show(done chan struct{}) {
 // Words sets the shown text of the step.
 func (m *Meter) Words(words string) { m.words.Store(&words) }
 
-// Pods sets that so many pods are decided.
+// Pods sets the shown text to the number of decided pods.
 func (m *Meter) Pods(decided, pods int) { m.Words(fmt.Sprintf("%d of %d pods", decided, pods)) }
 
 // Clear clears the line, so that another can be written.
@@ -84,7 +84,7 @@ func (m *Meter) Clear() {
 	}
 }
 
-// End clears the line; what begins then is other work.
+// End clears the line and ends the meter; later work starts from the beginning.
 func (m *Meter) End() {
 	m.Clear()
 	m.since = time.Time{}

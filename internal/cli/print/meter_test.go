@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Elsewhere than on a terminal a command that takes a while writes a line every few seconds, and
-// not one with every step.
+// TestProgressInLines verifies that without a terminal a slow command writes a line every few
+// seconds, but not for every step.
 func TestProgressInLines(t *testing.T) {
 	after, every := MeterAfter, LinesEvery
 	t.Cleanup(func() { MeterAfter, LinesEvery = after, every })
@@ -34,7 +34,7 @@ func TestProgressInLines(t *testing.T) {
 	m.End()
 
 	MeterAfter, LinesEvery = 0, time.Hour
-	var shown bytes.Buffer // read after the end of the output
+	var shown bytes.Buffer // read only after the end of the output
 	for range 100 {
 		m.Begin(&shown, "reading")
 		m.Clear()
@@ -44,7 +44,7 @@ func TestProgressInLines(t *testing.T) {
 	}
 }
 
-// A command is silent for two seconds.
+// TestProgressWaits verifies that a command shows no progress for two seconds.
 func TestProgressWaits(t *testing.T) {
 	var shown bytes.Buffer
 	var m Meter

@@ -15,10 +15,10 @@ import (
 // line.
 type Progress struct {
 	Out      io.Writer
-	Terminal bool // a person reads it
+	Terminal bool // output is a terminal
 
 	mu   sync.Mutex
-	open bool // the terminal's line is not ended
+	open bool // the terminal's line is incomplete
 }
 
 // NewProgress shows progress on out.

@@ -67,7 +67,7 @@ func (q *Question) NamesOf(cmd *cobra.Command, kind parse.Kind, namespace string
 
 func (q *Question) namesInFiles(kind parse.Kind, namespace string) (names []string) {
 	if slices.Contains(q.Files, "-") {
-		return nil // it is the terminal
+		return nil // standard input is the terminal
 	}
 	slices.Sort(q.Files)
 	q.Files = slices.Compact(q.Files) // cobra reads the flags twice

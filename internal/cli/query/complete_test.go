@@ -99,7 +99,7 @@ func TestValuesOfFlagsAreCompleted(t *testing.T) {
 		{"context", "", "c d"},
 		{"output", "json", "json jsonpath="},
 		{"output", "w", "wide"},
-		{"like", "pod/", ""}, // they may not be read
+		{"like", "pod/", ""}, // no permission to list pods
 		{"like", "sts", "statefulset/"},
 	} {
 		q := newQuestion("--kubeconfig", config)
@@ -107,7 +107,7 @@ func TestValuesOfFlagsAreCompleted(t *testing.T) {
 		slices.Sort(words)
 		got := strings.Join(words, " ")
 		if c.want == "statefulset/" {
-			c.want = "" // completed by the word itself, not by its short form
+			c.want = "" // the full word is completed, not the short form
 		}
 		if got != c.want || directive&noFile == 0 {
 			t.Errorf("--%s %s: %q %v, want %s", c.flag, c.word, got, directive, c.want)

@@ -70,12 +70,12 @@ func (q *Question) readRecording(cmd *cobra.Command) (*manifest.Set, simulate.So
 	return set, simulate.Source{From: q.Files[0], AsOf: metav1.NewTime(at)}, err
 }
 
-// readManifests reads manifests and recordings, and prints what is peculiar about them.
+// readManifests reads manifests and recordings, and prints notices about them.
 func readManifests(cmd *cobra.Command, files []string, options manifest.Options) (*manifest.Set, error) {
 	if i := slices.IndexFunc(files, isRecording); i >= 0 && options.Recursive {
 		return nil, usage.Errorf("--recursive: the folders in the recording %s are its past; leave it out", files[i])
 	}
-	fetch, _ := cmd.Flags().GetBool(fetchFlag) // without the flag it is false
+	fetch, _ := cmd.Flags().GetBool(fetchFlag) // false if the flag does not exist
 	options.Kustomize = newKustomizer(fetch)
 	set, err := manifest.Read(files, cmd.InOrStdin(), options)
 	if err == nil {
@@ -96,7 +96,7 @@ func limitToRecorded(stderr io.Writer, files []string, set *manifest.Set) error 
 		if err != nil {
 			return err
 		}
-		missing := index.MissingAt(index.Source.AsOf.Add(time.Second)) // AsOf has no fractions
+		missing := index.MissingAt(index.Source.AsOf.Add(time.Second)) // AsOf is in whole seconds
 		printMissing(stderr, missing)
 		set.Whole = set.Whole && len(missing) == 0
 	}

@@ -49,7 +49,7 @@ var errOffline = errors.New("the kustomization refers to another host")
 func goOffline() (end func()) {
 	path, transport := os.Getenv("PATH"), http.DefaultTransport
 	http.DefaultTransport = refusing{}
-	_ = os.Setenv("PATH", "") // where git is looked for
+	_ = os.Setenv("PATH", "") // prevents git from being found
 	return func() {
 		http.DefaultTransport = transport
 		_ = os.Setenv("PATH", path)
@@ -84,7 +84,7 @@ func kustomizeFolder(folder string) ([]byte, error) {
 		return nil, fmt.Errorf("-k %s: the folder has no %s", folder, strings.Join(names, " or "))
 	}
 	options := krusty.MakeDefaultOptions()
-	options.Reorder = krusty.ReorderOptionUnspecified // the order of kubectl kustomize
+	options.Reorder = krusty.ReorderOptionUnspecified // keeps the order of kubectl kustomize
 	made, err := krusty.MakeKustomizer(options).Run(regular{filesys.MakeFsOnDisk()}, folder)
 	if err != nil {
 		return nil, fmt.Errorf("-k %s: %w", folder, err)

@@ -33,17 +33,17 @@ import (
 // Question holds the flags of a command that queries a cluster.
 type Question struct {
 	UserAgent string
-	Files     []string // of manifests and recordings; none: the cluster is a live one
+	Files     []string // manifests and recordings; none: a live cluster
 	Strict    bool
-	Config    string // the file of --config
+	Config    string // file of --config
 	At        string
 	Gates     map[string]bool
 	Output    string
 	Cluster   connect.Flags
-	Unseen    bool // nothing is asked about pods before they are tried
+	Unseen    bool // pods are not looked up before they are tried
 	// DropManagedFields drops the objects' managed fields, which do not affect any result.
 	DropManagedFields bool
-	NodePools         bool // of Karpenter are read as well
+	NodePools         bool // also read Karpenter's NodePools
 	// Applied is the namespace of applied objects without one; by default, "default".
 	Applied string
 	Meter   print.Meter
@@ -54,12 +54,12 @@ type Question struct {
 	every     time.Duration
 	noticed   print.Once
 
-	named        *config.Config // by --config
+	named        *config.Config // configuration of --config
 	schedulerURL string
 	// schedulerLeases are trusted to announce the scheduler's configuration; see lead.Trusted.
 	schedulerLeases []string
-	unanswered      bool   // the scheduler did not answer
-	assumed         string // about its configuration
+	unanswered      bool   // the scheduler did not respond
+	assumed         string // assumption about the scheduler's configuration
 	stopped         []config.Stopped
 }
 
@@ -146,8 +146,8 @@ func (q *Question) ReadWorld(cmd *cobra.Command) (*simulate.World, simulate.Sour
 	return w, source, nil
 }
 
-// ReadSet reads the objects. Objects from manifests have no known time; a recording's have the time
-// of its end.
+// ReadSet reads the objects. Objects from manifests have no known time; objects from a recording
+// have the time of its end.
 func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simulate.Source, err error) {
 	q.Meter.Begin(cmd.ErrOrStderr(), "reading")
 	defer q.Meter.Clear()
@@ -242,7 +242,7 @@ func (q *Question) Options(cmd *cobra.Command, set *manifest.Set, source *simula
 		applied, err := readManifests(cmd, files, manifest.Options{Over: over, Namespace: q.Applied})
 		if err == nil && slices.ContainsFunc(q.Files, isRecording) {
 			for _, object := range applied.Objects() {
-				record.Slim(object) // or it would differ from what is recorded
+				record.Slim(object) // match the form of recorded objects
 			}
 		}
 		return applied, err

@@ -37,7 +37,7 @@ type asked struct {
 	Question
 	cmd       *cobra.Command
 	out, errs bytes.Buffer
-	wrong     error // with the flags
+	wrong     error // error in the flags
 }
 
 func newQuestion(args ...string) *asked {
@@ -153,7 +153,8 @@ func TestFilesFoldersAndTheStandardInput(t *testing.T) {
 	}
 }
 
-// TestEachWrongObjectIsTold verifies that all errors in files are returned, for a line each.
+// TestEachWrongObjectIsTold verifies that all errors in files are returned, with one line per
+// error.
 func TestEachWrongObjectIsTold(t *testing.T) {
 	nowhere(t)
 	write(t, "bad.yaml", node("a")+"---\napiVersion: v1\nkind: Pod\nmetadata: {name: \"A\\eB\"}\n"+pod("x", "a")+"---\napiVersion: v1\nkind: Node\nmetadata: {name: B}\n")
@@ -257,8 +258,8 @@ func TestALiveClusterIsRead(t *testing.T) {
 	}
 }
 
-// TestWhatIsAssumedIsTheFirstLine verifies that human-readable results begin with the assumptions,
-// unless independent of them, and that machine-readable results do not.
+// TestWhatIsAssumedIsTheFirstLine verifies that human-readable results begin with the assumptions
+// unless they do not depend on them, and that machine-readable results omit the assumptions.
 func TestWhatIsAssumedIsTheFirstLine(t *testing.T) {
 	nowhere(t)
 	api := apitest.New(t)

@@ -122,7 +122,7 @@ func (q *Question) configFor(cmd *cobra.Command, set *manifest.Set, source *simu
 	if !slices.ContainsFunc(set.Nodes, func(n *v1.Node) bool { return n.UID != "" }) {
 		q.assumed, q.stopped = "", nil
 	}
-	// A recording holds no renewals but the last.
+	// A recording holds only the last renewals of Leases.
 	if q.At != "" {
 		q.stopped = nil
 	}
@@ -164,7 +164,7 @@ func NewClient(to *connect.Flags, userAgent string, tune ...func(*rest.Config)) 
 // LimitTime bounds the time of a request for one-shot queries, which must not hang on a kubeconfig
 // that points nowhere.
 func LimitTime(cfg *rest.Config) {
-	if cfg.Timeout == 0 { // no --request-timeout
+	if cfg.Timeout == 0 { // --request-timeout is not set
 		cfg.Timeout = 5 * time.Second
 	}
 }

@@ -35,7 +35,7 @@ const schedulerAnswersWithin = 5 * time.Second
 
 // Scheduler locates and queries a scheduler.
 type Scheduler struct {
-	URL       string // of the flag
+	URL       string // URL set by the flag
 	Cluster   *connect.Flags
 	UserAgent string
 }
@@ -105,7 +105,7 @@ func (s *Scheduler) get(ctx context.Context, path ...string) (text []byte, at st
 	if err != nil {
 		return nil, "", err
 	}
-	to.User = nil // no password in errors
+	to.User = nil // keep the password out of errors
 	at = to.JoinPath(path...).String()
 
 	response, text, err := Fetch(ctx, client, at, schedulerAnswersWithin)
@@ -165,7 +165,7 @@ func (s *Scheduler) clientFor(where string) (client *http.Client, err error) {
 		}
 	}
 
-	own := *client // it may be [http.DefaultClient]
+	own := *client // client may be [http.DefaultClient]
 	if password, ok := to.User.Password(); ok {
 		own.Transport = withPassword{cmp.Or[http.RoundTripper](own.Transport, http.DefaultTransport), password}
 	}

@@ -111,7 +111,7 @@ func TestAnAddressOfSomebodyElsesIsNotAsked(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "data")
 		file := write(t, filepath.Join(dir, AddressFile), c.text)
 		if strings.Contains(about, "another user") && os.Geteuid() != 0 {
-			continue // only root can give files away
+			continue // only root can change the owner of files
 		}
 		if c.change != nil {
 			if err := c.change(dir, file); err != nil {

@@ -85,7 +85,7 @@ const (
 func (d *Dir) awaitControlPlane() {
 	lock, err := os.OpenFile(d.Join("lock"), os.O_RDWR, 0)
 	if err != nil {
-		return // nothing has run here
+		return // no control plane has run in this directory
 	}
 	defer lock.Close()
 	_ = insist(lock, controlPlaneWait)
@@ -135,8 +135,8 @@ func (d *Dir) Close() error { return d.lock.Close() }
 // Join returns the path of a file in the directory.
 func (d *Dir) Join(name string) string { return filepath.Join(d.Path, name) }
 
-// mayUse returns nil for a directory that is missing, empty, or Berth's. Any other contains foreign
-// files, and --fresh must never empty it.
+// mayUse returns nil for a directory that is missing, empty, or created by Berth. Any other
+// directory contains foreign files, which --fresh must never delete.
 func mayUse(path string) error {
 	entries, err := os.ReadDir(path)
 	switch {

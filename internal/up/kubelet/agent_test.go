@@ -90,7 +90,7 @@ var flagsLeft = map[string]string{
 	"system-reserved=cpu=1,pid=1000":       `systemReserved: cpu: "1" pid: "1000"`,
 }
 
-// flagsGone lists the remaining ones, except for --config.
+// flagsGone lists the remaining flags, except for --config.
 const flagsGone = `address cgroup-driver client-ca-file cluster-dns cluster-domain container-log-max-files
 container-log-max-size context cpu-manager-policy cpu-manager-policy-options cpus eviction-hard eviction-max-pod-grace-period eviction-minimum-reclaim
 eviction-pressure-transition-period eviction-soft eviction-soft-grace-period file-check-frequency healthz-bind-address healthz-port

@@ -28,7 +28,7 @@ func Running(proc string) (found []Process) {
 	folders, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
 	for _, folder := range folders {
 		line, err := os.ReadFile(filepath.Join(folder, "cmdline"))
-		if err != nil { // it has ended
+		if err != nil { // the process has ended
 			continue
 		}
 		argv := strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00")
@@ -69,9 +69,9 @@ func valueOf(argv []string, flag string) string {
 }
 
 // Refuse returns an error if a kubelet of this machine conflicts with one on the endpoint. Two on
-// one runtime kill each other's pods. And every kubelet serves device plugins at the same path, so
-// a kubelet not started by Berth keeps its machine to itself, unless the user named the endpoint.
-// named is set if the user named the endpoint.
+// one runtime kill each other's pods. All kubelets serve device plugins at the same path, so any
+// kubelet not started by Berth is a conflict, unless the user named the endpoint. named is set if
+// the user named the endpoint.
 func Refuse(running []Process, endpoint string, named bool) error {
 	for _, other := range running {
 		switch {

@@ -25,19 +25,19 @@ type Cluster struct {
 	DataDir      string
 	Port         int
 	Nodes, Zones int
-	UIPort       int // of the dashboard; NoPage: no page
+	UIPort       int // port of the dashboard; NoPage: no dashboard
 	Fresh        bool
 	Own          OwnNode
 	Controlplane string
-	Config       string // the scheduler's; may be empty
+	Config       string // scheduler configuration file; may be empty
 	Gates        map[string]bool
-	Version      string // of Kubernetes
+	Version      string // Kubernetes version
 	// Default toleration seconds set by admission.
 	NotReadySeconds, UnreachableSeconds int64
 
 	berth      string // this executable
-	kubeconfig string // in the data directory
-	page       string // where the dashboard is, once it is there
+	kubeconfig string // file in the data directory
+	page       string // address of the running dashboard
 }
 
 // listParts returns the processes of a cluster in start order. Each reports readiness with a line
@@ -116,7 +116,7 @@ func (c *Cluster) controlplaneArgv() []string {
 // Values of UIPort that are not ports.
 const (
 	NoPage      = -1
-	AnyPagePort = -2 // the usual one, or a free one
+	AnyPagePort = -2 // the usual port, or else a free port
 )
 
 // pagePart is the dashboard as a component of berth up. It keeps its port across restarts, so that

@@ -34,8 +34,8 @@ import (
 // selfHosted runs Berth as in other clusters: pods on this machine, from an image and the manifests
 // of deploy/, instead of processes next to the cluster.
 type selfHosted struct {
-	file  string // the image, as `make image` makes it; empty: not wanted
-	image string // its name
+	file  string // image file in the format of `make image`; empty: not used
+	image string // name of the image
 }
 
 func (s *selfHosted) wanted() bool { return s.file != "" }
@@ -108,8 +108,8 @@ patches:
 // controlPlaneLabel is on the node that runs Berth's pods.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
-// labelNode gives this machine's node its role. A node may not do that itself: an attacker in
-// control of it could attract the pods of that role.
+// labelNode gives this machine's node its role. Nodes are not permitted to do this: an attacker in
+// control of a node could attract the pods of that role.
 func labelNode(ctx context.Context, client kubernetes.Interface) error {
 	name, err := kubelet.MachineName()
 	if err != nil {
@@ -127,8 +127,9 @@ func (s *selfHosted) manifestFolder(c *Cluster) string {
 	return filepath.Join(filepath.Dir(c.kubeconfig), "manifests", "here")
 }
 
-// installManifests applies the manifests and waits until the pods run. Only Berth would place them,
-// so stand-in processes do until then, under the pods' Leases; the pods take over when they end.
+// installManifests applies the manifests and waits until the pods run. Only Berth would place these
+// pods, so stand-in processes run until then and hold the pods' Leases; the pods take over when the
+// stand-ins end.
 func (s *selfHosted) installManifests(ctx context.Context, c *Cluster, out *print.Progress) error {
 	out.Step("berth", "applying the manifests")
 	if err := s.writeManifests(c); err != nil {
@@ -205,7 +206,8 @@ func newClient(c *Cluster) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// forgetEarlier removes the pods of an earlier run in the data directory, which ended with it.
+// forgetEarlier removes the pods of an earlier run on this data directory; their processes ended
+// with that run.
 func (s *selfHosted) forgetEarlier(ctx context.Context, client kubernetes.Interface) error {
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	return client.CoreV1().Pods(deploy.Namespace).DeleteCollection(ctx, now, metav1.ListOptions{LabelSelector: partOfBerth})
@@ -258,7 +260,7 @@ func (s *selfHosted) awaitPods(ctx context.Context, client kubernetes.Interface,
 	}
 }
 
-// countPods counts ready and wanted pods, and returns why one is not ready.
+// countPods counts ready and wanted pods, and returns the reason that a pod is not ready.
 func (s *selfHosted) countPods(ctx context.Context, client kubernetes.Interface) (ready, want int, waiting string, err error) {
 	deployments, err := client.AppsV1().Deployments(deploy.Namespace).List(ctx, metav1.ListOptions{LabelSelector: partOfBerth})
 	if err != nil {

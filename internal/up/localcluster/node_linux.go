@@ -33,8 +33,8 @@ import (
 // a private containerd unless the user names a runtime.
 type OwnNode struct {
 	wanted   bool
-	endpoint string // of the container runtime that the user named; empty: its own
-	program  string // the kubelet
+	endpoint string // endpoint of the user's container runtime; empty: a private containerd
+	program  string // path of the kubelet
 	config   string // the user's KubeletConfiguration
 	private  *containerd.Containerd
 	relay    *serviceRelay
@@ -94,13 +94,13 @@ func (n *OwnNode) startNode(ctx context.Context, c *Cluster, out *print.Progress
 	if err := n.prepareKubelet(ctx, c, out); err != nil {
 		return err
 	}
-	bridge := "lo" // pods on the machine's own network reach what is local to the machine
+	bridge := "lo" // pods in the machine's network can reach its loopback device
 	if n.endpoint == "" {
 		if err := n.startContainerd(ctx, out); err != nil {
 			return err
 		}
 		bridge = n.private.Bridge()
-	} else if primary, err := utilnet.ChooseHostInterface(); err == nil { // else the kubelet reports the error
+	} else if primary, err := utilnet.ChooseHostInterface(); err == nil { // on an error, the kubelet reports it
 		n.kubelet.Addresses = primary.String()
 	}
 	if n.relay, err = openRelay(filepath.Dir(c.kubeconfig), bridge, c.kubeconfig); err != nil {
@@ -156,7 +156,8 @@ func (n *OwnNode) startContainerd(ctx context.Context, out *print.Progress) erro
 	if err != nil {
 		return err
 	}
-	// The pods end with its containerd, and so does the kubelet's state about them.
+	// The pods end with the private containerd, and the kubelet's state about them is deleted with
+	// it.
 	n.kubelet.Root, n.kubelet.Addresses = filepath.Join(n.private.Dir, "kubelet"), gateway.String()
 	if !n.berth.wanted() {
 		return nil
@@ -237,13 +238,13 @@ func (n *OwnNode) writeBootstrap(c *Cluster) error {
 	return clientcmd.WriteToFile(*config, n.kubelet.Bootstrap)
 }
 
-// awaitReady returns when the node is ready, by a heartbeat of this start.
+// awaitReady returns when a heartbeat since this start reports the node as ready.
 func (n *OwnNode) awaitReady(ctx context.Context, c *Cluster) error {
 	client, err := newClient(c)
 	if err != nil {
 		return err
 	}
-	began := metav1.Now().Rfc3339Copy() // heartbeats are in seconds
+	began := metav1.Now().Rfc3339Copy() // heartbeats have a resolution of seconds
 	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		node, err := client.CoreV1().Nodes().Get(ctx, n.kubelet.Name, metav1.GetOptions{})
 		return err == nil && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
@@ -254,7 +255,7 @@ func (n *OwnNode) awaitReady(ctx context.Context, c *Cluster) error {
 
 // controlplaneFlags returns the API server's flags for this node.
 func (n *OwnNode) controlplaneFlags() (flags []string) {
-	if n.berth.wanted() { // the webhook performs admission
+	if n.berth.wanted() { // the webhook performs admission instead
 		flags = append(flags, "--upstream-admission")
 	}
 	return flags

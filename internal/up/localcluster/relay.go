@@ -126,7 +126,7 @@ func kubeletPort(address string) int {
 		defer l.Close()
 		return l.Addr().(*net.TCPAddr).Port
 	}
-	return 10250 // the kubelet reports why it cannot listen
+	return 10250 // the kubelet reports the error
 }
 
 // apiServer returns the API server's current address: the port may change on a restart.

@@ -88,7 +88,7 @@ func (c *Cluster) checkPorts() error {
 		port int
 	}{{"--port", c.Port}, {"--ui-port", c.UIPort}} {
 		if named.port <= 0 {
-			continue // left out, or any
+			continue // disabled, or any free port
 		}
 		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(named.port)))
 		if err != nil {
@@ -133,9 +133,9 @@ func (c *Cluster) welcomeText(took time.Duration) string {
 	}
 	try := []string{"kubectl get nodes -L topology.kubernetes.io/zone",
 		"kubectl create deployment web --image=nginx --replicas=3", "nodes fail --node node-1 --for 2m"}
-	if c.Nodes == 0 && c.Own.private != nil { // which can pull nothing
+	if c.Nodes == 0 && c.Own.private != nil { // the private containerd cannot pull images
 		try = []string{"kubectl get nodes,pods -A", "kubectl run hello --image=busybox:1 -- sleep 1000", "kubectl exec hello -- hostname"}
-	} else if c.Nodes == 0 { // none can fail
+	} else if c.Nodes == 0 { // no simulated node can fail
 		try[2] = "pending -A"
 	}
 	return fmt.Sprintf(`

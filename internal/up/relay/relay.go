@@ -55,5 +55,5 @@ func pass(pod net.Conn, to func() (string, error)) {
 		// This also ends the copying in the other direction.
 		return errors.Join(err, pod.Close())
 	})
-	_ = both.Wait() // a connection that breaks is the end of it
+	_ = both.Wait() // ignore broken connections
 }

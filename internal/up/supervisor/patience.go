@@ -22,14 +22,14 @@ const (
 // signs holds a starting part's signs of progress. Any difference between two checks is progress,
 // including a log shrunk by rotation.
 type signs struct {
-	lines int64  // on its standard output
-	last  string // of them
+	lines int64  // number of lines on standard output
+	last  string // last line
 	log   int64  // size of its log
 }
 
 // patience decides when to give up on a starting part.
 type patience struct {
-	began, moved time.Time // moved is when the last progress was seen
+	began, moved time.Time // moved is the time of the last progress
 	seen         signs
 }
 

@@ -21,11 +21,11 @@ import (
 type process struct {
 	cmd   *exec.Cmd
 	tail  *tail
-	ready chan struct{} // closed when the part reported readiness
-	ended chan struct{} // closed when it has ended
+	ready chan struct{} // closed when the part has reported readiness
+	ended chan struct{} // closed when the process has ended
 	err   error         // valid after ended
 
-	lines    atomic.Int64 // lines on standard output until it was ready
+	lines    atomic.Int64 // number of lines on standard output until readiness
 	lastSaid atomic.Pointer[string]
 }
 
@@ -144,13 +144,13 @@ func (p *process) describeEnd() string {
 	return how
 }
 
-// lossy writes to a log, and drops data that cannot be written. A failed write, as on a full disk,
-// is not an error: that would end the copying and close the pipe of an otherwise healthy process.
-// It reports the first loss and the end of it, but not each.
+// lossy writes to a log, and drops data that cannot be written. A failed write, for example on a
+// full disk, is not returned as an error, because that would end the copying and close the pipe of
+// a healthy process. lossy reports the first loss and the end of the losses.
 type lossy struct {
 	out     io.Writer
 	trouble func(what string)
-	lost    int64 // bytes since the log could last be written
+	lost    int64 // bytes lost since the last successful write
 }
 
 // Write never returns an error, and always consumes b.

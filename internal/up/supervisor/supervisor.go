@@ -29,8 +29,8 @@ type Part struct {
 	// Await, if set, returns when the part is ready, for a part that does not report readiness. ctx
 	// ends with the process.
 	Await func(ctx context.Context) error
-	// OwnLog: the part keeps its own log; only its last lines are remembered here. Otherwise
-	// standard error goes to <Dir>/<Name>.log.
+	// OwnLog is set if the part writes its own log; the supervisor then keeps only the last lines.
+	// Otherwise standard error is written to <Dir>/<Name>.log.
 	OwnLog bool
 }
 
@@ -111,7 +111,7 @@ func (s *Supervisor) startPart(ctx context.Context, part Part) (*keeper, error) 
 	if err != nil {
 		return nil, err
 	}
-	// Not a child of ctx: parts are stopped one by one, not all together.
+	// This context is not a child of ctx, because parts are stopped one by one, not all together.
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	k := &keeper{part: part, s: s, cancel: cancel}
 	died := make(chan error, 1)
@@ -169,7 +169,7 @@ func (k *keeper) keepRunning(own context.Context, p *process, died chan<- error)
 			return
 		}
 
-		// It was ready once: from now on an end is followed by a restart.
+		// The part was ready once, so it is restarted whenever it ends.
 		died = nil
 		if time.Since(began) > steadyAfter {
 			delay = restartMin
@@ -203,8 +203,8 @@ func (k *keeper) announceRestart(own context.Context, p *process) {
 	}
 }
 
-// startFailure returns why a part never became ready: its own last line, if any, in which a
-// component explains why it cannot start.
+// startFailure returns the reason that a part never became ready: its last line, if any, in which
+// components report start failures.
 func (k *keeper) startFailure(p *process) error {
 	if own := p.tail.lastLine(); own != "" {
 		return errors.New(strings.TrimPrefix(own, "Error: "))

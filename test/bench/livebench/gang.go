@@ -22,23 +22,23 @@ import (
 // one rack, and its pods wait before its PodGroup is created.
 type Gang struct {
 	Scheduler string
-	Pods      int  // of each
-	preempts  bool // each must make room
+	Pods      int  // pods per gang
+	preempts  bool // each gang must preempt pods
 	Rounds    []GangRound
-	Usage     process.Usage // of the process, from its start until the events of the last gang are written
+	Usage     process.Usage // usage of the process from its start until the events of the last gang are written
 }
 
 // GangRound is one gang.
 type GangRound struct {
-	Bound int // fewer than all: it was given up
+	Bound int // number of bound pods; fewer than all: the gang was given up
 	// First and All count from the request that creates the PodGroup to the event that the first
 	// and the last pod is bound.
 	First, All time.Duration
-	// By the scheduler's own metrics: the number of attempts, and the total times of deciding and
-	// attempting. An attempt ends when the pods are handed over to be bound.
+	// These values are from the scheduler's metrics: the number of attempts, and the total times of
+	// deciding and attempting. An attempt ends when the pods are passed on to binding.
 	Attempts           int
 	Decided, Attempted time.Duration
-	Racks              int  // that have members
+	Racks              int  // number of racks with members
 	Tight              bool // the rack is one of the racks that are fullest with the gang in them
 	Victims            int
 }
@@ -46,7 +46,7 @@ type GangRound struct {
 const (
 	gangName  = "gang"
 	gangGates = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
-	// decisionGoal is for each gang.
+	// decisionGoal is the goal for the decision time of each gang.
 	decisionGoal = 50 * time.Millisecond
 	// gangPatience is the maximum time without a binding before a gang is given up, and until its
 	// pods are known: kube-scheduler tries each rack, pod by pod.
@@ -116,7 +116,7 @@ func (b *gangs) measureScheduler(ctx context.Context, s *driver.Scheduler, g *Ga
 	if err != nil {
 		return err
 	}
-	defer func() { _, _ = p.Stop() }() // where this returns early
+	defer func() { _, _ = p.Stop() }() // for early returns
 	go p.endAbove(gangMemory)
 
 	namespace := "bench-gang-" + s.Key
@@ -144,7 +144,7 @@ func (b *gangs) measureScheduler(ctx context.Context, s *driver.Scheduler, g *Ga
 		b.Printf("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions "+
 			"%s; racks: %d; victims: %d", g.Scheduler, driver.Thousands(r.Bound), driver.Thousands(b.Gang), driver.Short(r.First),
 			driver.Short(r.All), r.Attempts, driver.Short(r.Attempted), driver.Short(r.Decided), r.Racks, r.Victims)
-		if r.Bound < b.Gang { // the next one would also be given up
+		if r.Bound < b.Gang { // the next gang would also be given up
 			break
 		}
 	}
@@ -236,7 +236,7 @@ func gangGroup(pods int) *schedulingv1beta1.PodGroup {
 	return &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Name: gangName},
 		Spec: schedulingv1beta1.PodGroupSpec{
-			PriorityClassName: highClass, // that of its members, or kube-scheduler refuses them
+			PriorityClassName: highClass, // kube-scheduler requires the class of the members
 			SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{
 				Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(pods)},
 			},
@@ -363,7 +363,7 @@ func (g *Gang) tableLine() []string {
 		}
 		switch i {
 		case 0:
-			if g.preempts { // it is decided twice
+			if g.preempts { // the gang is decided twice
 				line = append(line, "")
 				continue
 			}

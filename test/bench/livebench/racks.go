@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// Racks of the nodes of gangs. A rack has a tenth as many nodes as a gang has pods, and is of one
-// of five kinds by its initial usage: a gang fits in three of them, and leaves the least room in
-// tightRack.
+// These constants describe the racks for gangs. A rack has a tenth as many nodes as a gang has
+// pods, and has one of five kinds of initial usage. A gang fits in three of the kinds, and leaves
+// the least room in tightRack.
 const (
 	rackLabel = "topology.example.com/rack"
 	rackKinds = 5
@@ -27,7 +27,7 @@ const (
 	perNode = 10
 )
 
-// racks describes the racks of so many nodes, for gangs of so many pods.
+// racks describes the racks for a number of nodes and a number of pods per gang.
 type racks struct{ nodes, gang int }
 
 // countAll returns the number of racks.
@@ -47,9 +47,9 @@ func (r racks) usedOn(node int) (milliCPU, mebibytes int64) {
 	place := int64(node / r.countAll())
 	more := memberCPU * (place % 3)
 	switch r.rackOf(node) % rackKinds {
-	case 0: // there is too little CPU
+	case 0: // too little CPU
 		return 22_000 + more, 16 << 10
-	case 1: // enough of each in sum, but half of the nodes lack CPU, and the others memory
+	case 1: // the sums suffice, but half of the nodes lack CPU and the other half lack memory
 		if place%2 == 0 {
 			return 22_000, 2 << 10
 		}
@@ -88,13 +88,13 @@ func memberPod(i int) *v1.Pod {
 }
 
 const (
-	// lowerNamespace has the pods from which a gang must preempt some.
+	// lowerNamespace holds the lower-priority pods of which a gang must preempt some.
 	lowerNamespace = "bench-gang-lower"
-	// lowerCPU is the request of each of them: the room of four members.
+	// lowerCPU is the request of each lower-priority pod: the room of four members.
 	lowerCPU = 4 * memberCPU
 )
 
-// lowerPods take the room of all racks, so that a gang fits in none without preemption.
+// lowerPods returns pods that fill all racks, so that no gang fits without preemption.
 func (r racks) lowerPods() (pods []*v1.Pod) {
 	for node := range r.nodes {
 		used, _ := r.usedOn(node)

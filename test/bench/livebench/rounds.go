@@ -23,12 +23,12 @@ import (
 type Round struct {
 	Scheduler string
 	Pods      int
-	Bound     int           // fewer than Pods: it was given up
+	Bound     int           // number of bound pods; fewer than Pods: the round was given up
 	First     time.Duration // from the start of the process to the first pod bound
 	Took      time.Duration // from the first pod bound to the last
-	Events    int           // written by the end; kube-scheduler drops some when they queue up
-	Victims   int           // in preemption mode
-	Usage     process.Usage // of the process, from its start until its events are written
+	Events    int           // number of events written by the end; kube-scheduler drops events from a full queue
+	Victims   int           // number of victims in preemption mode
+	Usage     process.Usage // usage of the process from its start until its events are written
 
 	// Shadow is Berth's report on the choices, if requested.
 	Shadow *schedulershadow.Report
@@ -136,7 +136,7 @@ func (b *bench) fillNodes(ctx context.Context) error {
 	return b.CreateMissing(ctx, fillNamespace, pods)
 }
 
-// runScheduler runs the scheduler until all is bound and its events are written.
+// runScheduler runs the scheduler until all pods are bound and its events are written.
 func (b *bench) runScheduler(ctx context.Context, s *driver.Scheduler, namespace string, w *bound, r *Round) error {
 	var looksOn *shade
 	if b.Shadow {
@@ -213,7 +213,7 @@ func (w *bound) nextBound(ctx context.Context, scheduler *process.Process, patie
 }
 
 // countBound counts up to pods bindings, fewer after a long pause. first is the time from since to
-// the first one, and took from the first to the last.
+// the first binding; took is the time from the first to the last binding.
 func (w *bound) countBound(ctx context.Context, scheduler *process.Process, pods int, patience time.Duration, since time.Time) (
 	n int, first, took time.Duration, err error) {
 	for ; n < pods; n++ {
@@ -233,7 +233,8 @@ func (w *bound) countBound(ctx context.Context, scheduler *process.Process, pods
 	return n, first, took, nil
 }
 
-// awaitEvents waits until all are written, or they cease, and returns their number.
+// awaitEvents waits until all events are written, or no further event arrives, and returns their
+// number.
 func (b *bench) awaitEvents(ctx context.Context, namespace string, want int) (have int, err error) {
 	began := time.Now()
 	changed := began

@@ -16,24 +16,24 @@ import (
 
 // Moved is a task moved to another node.
 type Moved struct {
-	Arrival int // before which; counted from 0
+	Arrival int // arrival after the move; counted from 0
 	Task    int // the number of its arrival
 	Placement
 }
 
-// Frequency of moves: at most movesPer100 of them per 100 arrivals so far. Unused ones are kept for
-// later.
+// These constants limit the frequency of moves: at most movesPer100 moves per 100 arrivals so far.
+// Unused moves are kept for later.
 const (
 	movesPer100 = 3
 	// lookEvery is the number of arrivals between searches for a move that increases the useful
 	// capacity.
 	lookEvery = 100 / movesPer100
-	// triedMoves bounds the moves proved at a time.
+	// triedMoves bounds the number of moves tried at a time.
 	triedMoves = 8
 )
 
-// The minimum gain of a move in worth, in thousandths of a GPU expected to remain in the end: a
-// move that makes room for an arrival may have a cost.
+// These constants are the minimum gains of a move in worth, in thousandths of a GPU expected to
+// remain at the end. A move that makes room for an arrival may have a negative gain.
 const (
 	leastForArrival = -50
 	leastForOthers  = 30
@@ -47,7 +47,7 @@ type mover struct {
 	plugin  *plugins.Fragmentation
 	arrived int
 	objects map[types.UID]*v1.Pod
-	numbers map[types.UID]int // of arrivals
+	numbers map[types.UID]int // numbers of arrivals
 	moves   []Moved
 	// changes counts placements. A shape without a move that makes room is not retried before the
 	// next.

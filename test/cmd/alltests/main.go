@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// alltests runs the tests of all modules, as `make test` does: computing tests next to tests that
-// wait for live clusters. It prints the running tests meanwhile, and at the end the times of each
-// part and of the slowest tests. Arguments choose parts:
+// alltests runs the tests of all modules, as `make test` does. Tests that compute run concurrently
+// with tests that wait for live clusters. It prints the running tests, and at the end the times of
+// each part and of the slowest tests. Arguments select parts:
 //
 //	cd test && go run ./cmd/alltests -root .. cores fuzz
 package main
@@ -27,17 +27,17 @@ type part struct {
 	does string
 	// lane orders parts: parts of a lane run one after the other, lanes run in parallel.
 	lane     lane
-	atOnce   int // how many of its commands
+	atOnce   int // number of commands run concurrently
 	commands func(options) ([]command, error)
 }
 
 type lane int
 
 const (
-	// first, for all other parts.
+	// before runs before all other parts.
 	before lane = iota
-	// computing is for tests that need no more than the processor. They yield to live ones, which
-	// mostly wait, and see a busy machine as a slow cluster.
+	// computing is for tests that only compute. They yield to live tests, which mostly wait, and
+	// for which a busy machine looks like a slow cluster.
 	computing
 	live
 )
@@ -45,10 +45,10 @@ const (
 type options struct {
 	root     string
 	fuzztime string
-	wide     bool // the code of all packages guides fuzzers
+	wide     bool // fuzzers use the coverage of all packages
 }
 
-// command is a program that a part runs; those with events print what `go test -json` prints.
+// command is a program run by a part. Commands with events print the output of `go test -json`.
 type command struct {
 	folder      string
 	words       []string
@@ -61,7 +61,7 @@ var parts = []part{
 		return []command{{words: []string{"make", "--no-print-directory", "build", "build-node"}}}, nil
 	}},
 	{"cores", "the cores, the shells and the commands", computing, 1, func(options) ([]command, error) {
-		// The longest first, so that it does not run last.
+		// Start the longest command first, so that it does not run last.
 		return []command{
 			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance",
 				"./internal/engine/decide", "./..."),
@@ -73,14 +73,14 @@ var parts = []part{
 		return []command{goTest("controlplane", anew, "-p", "2", "-timeout", "20m", "./...")}, nil
 	}},
 	{"live", "against upstream's code and on live clusters", live, 1, func(options) ([]command, error) {
-		// The longest also first here.
+		// The longest command is first here as well.
 		return []command{goTest("test", anew, "-p", "3", "-timeout", "20m",
 			"./e2e_node", "./e2e", "./e2e_deploy", "./e2e_explain", "./e2e_ui", "./soak", "./e2e_eviction", "./...")}, nil
 	}},
 }
 
-// anew makes go test run a nested module's tests again if nothing of the module changed: changes
-// outside of it, in programs that tests run and in documents with tested examples, go unnoticed.
+// anew makes go test ignore cached results of a nested module: the cache does not detect changes
+// outside of the module, in programs run by tests and in documents with tested examples.
 const anew = "-count=1"
 
 // goTest is `go test` in a module. `make lint` has already run go vet.
@@ -122,7 +122,7 @@ func runParts(o options, chosen []string) bool {
 	// Ctrl-C reaches the tests, which end their processes; their output is still reported.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
-	// SIGTERM means that the user has lost patience, and wants to know where the time went.
+	// SIGTERM ends the run and reports the times spent so far.
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM)
 	go func() {
@@ -159,7 +159,7 @@ func runParts(o options, chosen []string) bool {
 	return !r.hasFailed() && len(interrupted) == 0
 }
 
-// shortPath is a package as a reader of this tree knows it.
+// shortPath returns a package's path relative to this tree.
 func shortPath(pkg string) string {
 	return strings.TrimPrefix(pkg, "github.com/berth-k8s/berth/")
 }

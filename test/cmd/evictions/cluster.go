@@ -28,31 +28,31 @@ import (
 // cluster is a control plane and its objects.
 type cluster struct {
 	*driver.Cluster
-	flags   []string // of berth controller
+	flags   []string // flags of berth controller
 	profile bool
 
 	nodes   int
-	tainted int // of the nodes, in the last run
+	tainted int // number of tainted nodes in the last run
 	runs    int
 }
 
-// The pods of all scenarios are the same ones: they tolerate the key later for some seconds, and
-// the key now not at all.
+// All scenarios use the same pods, which tolerate the key later for some seconds and do not
+// tolerate the key now.
 const (
 	keyNow    = "now"
 	keyLater  = "later"
 	tolerated = 15
 
 	namespace = "default"
-	// workspace has the pod by which a side is seen to work.
+	// workspace holds the pod that shows that a side works.
 	workspace = "work"
 )
 
 // patience is the time without events after which a side is considered finished.
 const patience = 25 * time.Second
 
-// fillCluster makes the cluster what the scenario needs: the nodes, without taints, and their pods.
-// Some of the pods due before may never have been evicted.
+// fillCluster creates the untainted nodes and the pods of the scenario. Some pods of earlier
+// scenarios may not have been evicted.
 func (c *cluster) fillCluster(ctx context.Context, s scenario) error {
 	if err := c.taintNodes(ctx, c.tainted); err != nil {
 		return err
@@ -93,14 +93,13 @@ func newPod(node, i int) *v1.Pod {
 			Tolerations: []v1.Toleration{{
 				Key: keyLater, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds,
 			}},
-			TerminationGracePeriodSeconds: new(int64), // there is no kubelet to wait for
+			TerminationGracePeriodSeconds: new(int64), // no kubelet runs
 			AutomountServiceAccountToken:  new(bool),
 		},
 	}
 }
 
-// taintNodes gives the first nodes taints with these keys, and takes all others away, as kubectl
-// taint does.
+// taintNodes sets exactly the taints with these keys on the first nodes, like kubectl taint.
 func (c *cluster) taintNodes(ctx context.Context, nodes int, keys ...string) error {
 	var taints []string
 	for _, key := range keys {
@@ -114,7 +113,7 @@ func (c *cluster) taintNodes(ctx context.Context, nodes int, keys ...string) err
 	})
 }
 
-// measureSide has a side at work while nodes are tainted.
+// measureSide runs one side while nodes are tainted.
 func (c *cluster) measureSide(ctx context.Context, s scenario, side string) (result, error) {
 	p, address, err := c.startSide(ctx, side)
 	if err != nil {
@@ -164,7 +163,7 @@ func (c *cluster) evictPods(ctx context.Context, s scenario) (seen *observer, du
 	return seen, due, errors.Join(err, stop())
 }
 
-// startSide starts a side. Berth prints where its profiles are.
+// startSide starts a side. Berth prints the address of its profiles.
 func (c *cluster) startSide(ctx context.Context, side string) (p *process.Process, address string, err error) {
 	c.runs++
 	log := fmt.Sprintf("%s-%d", side, c.runs)
@@ -202,7 +201,7 @@ func saveProfiles(address, name string) error {
 	return nil
 }
 
-// awaitWork waits until the side that runs is seen to evict.
+// awaitWork waits until the running side evicts a pod.
 func (c *cluster) awaitWork(ctx context.Context) error {
 	const name = "is-at-work"
 	if c.runs == 1 {
@@ -229,9 +228,9 @@ func (c *cluster) awaitWork(ctx context.Context) error {
 	})
 }
 
-// observer counts the pods that go. It is read once its watch is stopped.
+// observer counts leaving pods. Read it after its watch is stopped.
 type observer struct {
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	gone        int
 	first, last time.Time
 }
@@ -249,11 +248,11 @@ func (o *observer) seePod(kind watch.EventType, _ *v1.Pod, now time.Time) {
 	o.gone++
 }
 
-// begins is the time allowed for the first: upstream's takes a quarter of a minute on an idle
+// begins bounds the time to the first eviction: upstream takes a quarter of a minute on an idle
 // machine.
 const begins = 90 * time.Second
 
-// awaitGone waits for so many, at least until the end, and while pods keep leaving.
+// awaitGone waits until due pods have left, at least until end, and while pods keep leaving.
 func (o *observer) awaitGone(ctx context.Context, due int, end time.Time) {
 	for over := false; !over && ctx.Err() == nil; {
 		time.Sleep(20 * time.Millisecond)

@@ -31,7 +31,7 @@ type crowd struct {
 
 // place holds the free capacity of a node, and its purpose.
 type place struct {
-	cpu, pods, gpus     int64 // thousandths, pods, devices
+	cpu, pods, gpus     int64 // in thousandths of a CPU, pods and devices
 	zone                int
 	light, ssd, spot    bool
 	tainted, gpu, small bool
@@ -45,22 +45,22 @@ type app struct {
 	name      string
 	cpu       int64
 	shape     shape
-	askew     bool  // some of its pods are in the wrong place
-	places    []int // a place for each pod
+	askew     bool  // some of its pods are misplaced
+	places    []int // index of the place of each pod
 	set       *appsv1.ReplicaSet
 }
 
 type shape int
 
-// The possible shapes of an app.
+// These constants are the possible shapes of an app.
 const (
 	plain    shape = iota
-	spread         // over zones, required
-	apart          // from each other, by node, required
-	selected       // nodes with ssd, required
-	even           // over zones, preferred
-	cheap          // spot nodes, preferred
-	devices        // a GPU for each pod
+	spread         // required spreading over zones
+	apart          // required anti-affinity between pods, by node
+	selected       // required node affinity to ssd
+	even           // preferred spreading over zones
+	cheap          // preferred node affinity to spot nodes
+	devices        // one GPU per pod
 )
 
 const (
@@ -68,7 +68,7 @@ const (
 	zones      = 5
 	namespaces = 20
 	gpu        = "nvidia.com/gpu"
-	gpus       = 8 // of a node that has some
+	gpus       = 8 // GPUs per GPU node
 	pool       = "pool"
 	disk       = "disk"
 )
@@ -114,7 +114,7 @@ func planCrowd(nodes, pods int) (*crowd, error) {
 // addNode adds a node: of twenty, twelve have 16 CPUs, five 32, two 8, and one has GPUs.
 func (c *crowd) addNode(i int) {
 	p := place{cpu: 16000, pods: 110, zone: i % zones, apps: map[*app]bool{}}
-	round := i / zones // so that every zone has some of each kind
+	round := i / zones // gives every zone nodes of each kind
 	switch k := round % 20; {
 	case k == 19:
 		p.cpu, p.gpus, p.gpu = 64000, gpus, true
@@ -152,12 +152,12 @@ func (c *crowd) addNode(i int) {
 // placeFor finds a node for the k-th pod of an app: a random suitable one or, for some pods of a
 // skewed app, an unsuitable one; -1 if it finds none.
 func (c *crowd) placeFor(a *app, k int) int {
-	const misplaced = 5 // pods of an app that is askew
+	const misplaced = 5 // number of misplaced pods of a skewed app
 	wrong := a.askew && k < misplaced
 	suits := func(p *place) bool {
 		switch a.shape {
 		case spread:
-			if a.askew { // the last zone was away
+			if a.askew { // the last zone was unavailable
 				return p.zone == k%(zones-1)
 			}
 			return p.zone == k%zones

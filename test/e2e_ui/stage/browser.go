@@ -57,7 +57,7 @@ func Launch(path string) (b *Browser, end func(), err error) {
 	ctx, endProcess := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, endBrowser := chromedp.NewContext(ctx)
 	end = func() { endBrowser(); endProcess() }
-	if err := chromedp.Do(ctx); err != nil { // starts it
+	if err := chromedp.Do(ctx); err != nil { // starts the browser
 		end()
 		return nil, nil, fmt.Errorf("start %s: %w", path, err)
 	}
@@ -68,7 +68,7 @@ func Launch(path string) (b *Browser, end func(), err error) {
 type View struct {
 	Width, Height int64
 	Dark          bool
-	Scale         float64 // pixels of the screen to one of the page, 0: 1
+	Scale         float64 // device pixels per page pixel; 0: 1
 }
 
 // Page is a tab.
@@ -152,7 +152,7 @@ func (p *Page) hear(event any) {
 		if e.ExceptionDetails.Exception != nil {
 			text += " " + e.ExceptionDetails.Exception.Description
 		}
-		if !strings.Contains(text, "Failed to fetch dynamically imported module") { // for the same reason; the page loads itself again
+		if !strings.Contains(text, "Failed to fetch dynamically imported module") { // same cause; the page reloads itself
 			p.faults = append(p.faults, text)
 		}
 	case *log.EventEntryAdded:

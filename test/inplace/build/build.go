@@ -24,14 +24,14 @@ import (
 // Builder compiles tests from patched copies of k8s.io/kubernetes and of
 // sigs.k8s.io/scheduler-plugins.
 type Builder struct {
-	work    string // where programs go
-	modules string // a go.mod with the copies in it; the go command may complete it
+	work    string // folder for compiled programs
+	modules string // go.mod file that refers to the copies; the go command may extend it
 	copied  string
-	plugins string // where the copy of scheduler-plugins is; empty: not yet made
-	sources string // the folder that paths in what is compiled begin in
+	plugins string // folder of the copy of scheduler-plugins; empty: not yet created
+	sources string // base folder of paths in the compiled code
 }
 
-// New makes the copy, and etcd, which the tests start.
+// New creates the copy of Kubernetes and builds etcd, which the tests start.
 func New(ctx context.Context, work string) (*Builder, error) {
 	b := &Builder{work: work, modules: filepath.Join(work, "go.mod"), copied: filepath.Join(work, "kubernetes")}
 	if err := Command(ctx, "", nil, io.Discard, "go", "build", "-o", filepath.Join(work, "etcd"), "./cmd/benchlive/etcd"); err != nil {
@@ -41,7 +41,7 @@ func New(ctx context.Context, work string) (*Builder, error) {
 	if err := Command(ctx, "", nil, &module, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"); err != nil {
 		return nil, err
 	}
-	// Those of the module are "k8s.io/kubernetes@VERSION/...".
+	// Paths in the module are "k8s.io/kubernetes@VERSION/...".
 	b.sources = filepath.Dir(filepath.Dir(strings.TrimSpace(module.String())))
 	if err := patch.Kubernetes.Copy(strings.TrimSpace(module.String()), b.copied); err != nil {
 		return nil, err
@@ -67,8 +67,8 @@ func New(ctx context.Context, work string) (*Builder, error) {
 }
 
 // requirements lists the requirements of a go.mod missing from another one. Some of upstream's
-// integration tests use its end-to-end framework, and only the module of the end-to-end specs needs
-// what that needs.
+// integration tests use its end-to-end framework, whose dependencies are only in the module of the
+// end-to-end specs.
 func requirements(more, than string) (lines []byte) {
 	for line := range strings.Lines(more) {
 		fields := strings.Fields(strings.TrimPrefix(line, "require "))
@@ -101,7 +101,7 @@ func (b *Builder) Tests(ctx context.Context, name string) (file, folder string, 
 	return file, filepath.Join(folder, "test/integration", below), err
 }
 
-// compile runs the go command with the copies. Without paths of this machine in it, compiled
+// compile runs the go command with the copies. It trims paths of this machine, so that compiled
 // unpatched packages are shared.
 func (b *Builder) compile(ctx context.Context, verb string, arguments ...string) error {
 	return Command(ctx, "", nil, io.Discard, "go", append([]string{verb, "-mod=mod", "-trimpath", "-modfile", b.modules}, arguments...)...)
@@ -110,7 +110,8 @@ func (b *Builder) compile(ctx context.Context, verb string, arguments ...string)
 const pluginsModule = "sigs.k8s.io/scheduler-plugins"
 
 // addPlugins copies scheduler-plugins and builds the API server that its tests start as a process.
-// The module and what it needs come from the module proxy: nothing else in this tree needs them.
+// The module and its dependencies are downloaded from the module proxy, because the rest of this
+// tree does not need them.
 func (b *Builder) addPlugins(ctx context.Context) error {
 	if b.plugins != "" {
 		return nil
@@ -142,17 +143,16 @@ func (b *Builder) addPlugins(ctx context.Context) error {
 	return err
 }
 
-// Environment is the environment of the tests; inPlace "no" leaves upstream's scheduler and
-// controllers where they are. TEST_SRCDIR and TEST_WORKSPACE give upstream's tests the beginning of
-// paths. The others give scheduler-plugins' tests the paths of etcd and the API server, and their
-// timeouts.
+// Environment returns the environment of the tests; inPlace "no" runs upstream's own scheduler and
+// controllers. TEST_SRCDIR and TEST_WORKSPACE set the base of paths in upstream's tests. The other
+// variables set the paths of etcd and the API server and the timeouts in scheduler-plugins' tests.
 func (b *Builder) Environment(inPlace string) []string {
 	return []string{"PATH=" + b.work + string(filepath.ListSeparator) + os.Getenv("PATH"), "BERTH_INPLACE=" + inPlace,
 		"TEST_SRCDIR=" + b.sources, "TEST_WORKSPACE=.", "KUBEBUILDER_ASSETS=" + b.work, "KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m"}
 }
 
-// EndStrays ends the programs that tests have left: where one panics, those of scheduler-plugins do
-// not end etcd and the API server. It finds them on Linux only.
+// EndStrays ends programs left running by tests: after a panic, scheduler-plugins' tests do not end
+// etcd and the API server. It finds such programs on Linux only.
 func (b *Builder) EndStrays() {
 	links, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, link := range links {

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package binaries finds the programs that live tests run, or builds them.
+// Package binaries finds or builds the programs used by live tests.
 package binaries
 
 import (

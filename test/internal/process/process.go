@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process runs programs for measurements: each has its log in a file, ends with the process
-// that started it, and what it takes is read from the kernel.
+// Package process runs programs for measurements. Each program logs to a file and ends with the
+// process that started it; its resource usage is read from the kernel.
 package process
 
 import (
@@ -22,15 +22,15 @@ import (
 	"time"
 )
 
-// Process is a program that runs.
+// Process is a running program.
 type Process struct {
 	Name string
-	// Ended is closed when it has.
+	// Ended is closed when the process has ended.
 	Ended chan struct{}
 
 	log string
 	cmd *exec.Cmd
-	// Valid after Ended.
+	// took is valid once Ended is closed.
 	took time.Duration
 	err  error
 }
@@ -44,13 +44,13 @@ type Usage struct {
 // stopLimit is the time that a process may take to end on request.
 const stopLimit = 15 * time.Second
 
-// Start starts a program. What it prints goes to a file, behind what the file has.
+// Start starts a program. Its output is appended to a file.
 func Start(path, log string, args ...string) (*Process, error) {
 	return start(exec.Command(path, args...), log)
 }
 
-// Run runs a program to its end. What it prints goes to out, its messages go to a file, and the
-// environment is added to this process's.
+// Run runs a program to its end. Its standard output is written to out and its standard error to a
+// file; environment is added to this process's environment.
 func Run(ctx context.Context, out io.Writer, environment []string, path, log string, args ...string) (Usage, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Env = out, append(os.Environ(), environment...)
@@ -63,7 +63,7 @@ func Run(ctx context.Context, out io.Writer, environment []string, path, log str
 	for {
 		select {
 		case <-tick.C:
-			peak = max(peak, p.Peak()) // that of a process that has ended cannot be read
+			peak = max(peak, p.Peak()) // the peak of an ended process cannot be read
 		case <-ctx.Done():
 			p.Kill()
 			return Usage{}, ctx.Err()
@@ -90,7 +90,7 @@ func start(cmd *exec.Cmd, log string) (*Process, error) {
 	started := make(chan error)
 	go func() {
 		defer file.Close()
-		// For the kernel the thread that forked is the parent: it must last as long as the child.
+		// The kernel considers the forking thread the parent, so the thread must outlive the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		began := time.Now()
@@ -107,16 +107,16 @@ func start(cmd *exec.Cmd, log string) (*Process, error) {
 	return p, nil
 }
 
-// Own is the processor time that this process has used so far.
+// Own returns the CPU time used by this process so far.
 func Own() time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic(err) // the arguments are right
+		panic(err) // the arguments are valid
 	}
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// Gone is the error of a process that ended by itself.
+// Gone returns the error of a process that ended by itself.
 func (p *Process) Gone() error {
 	return fmt.Errorf("%s ended: %w: %s", p.Name, errors.Join(p.err, errors.New("its last lines are")), p.LastLines(3))
 }
@@ -135,7 +135,7 @@ func (p *Process) Stop() (Usage, error) {
 	case <-time.After(stopLimit):
 		p.Kill()
 	}
-	// How it ended is not looked at: kube-scheduler exits with 1 after SIGTERM.
+	// The exit code is ignored: kube-scheduler exits with 1 after SIGTERM.
 	return Usage{Took: p.took, CPU: p.Spent(), Peak: peak}, peakErr
 }
 
@@ -144,7 +144,7 @@ func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
 // Kill ends the process immediately.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Process.Kill() // the process may have ended
 	<-p.Ended
 }
 
@@ -158,7 +158,7 @@ func (p *Process) LastLines(n int) []byte {
 	return bytes.Join(lines[max(0, len(lines)-n):], []byte(" | "))
 }
 
-// WaitFor waits until the log has a line that begins so, and returns the line.
+// WaitFor waits until the log has a line with this prefix, and returns the line.
 func (p *Process) WaitFor(ctx context.Context, prefix string) (string, error) {
 	for {
 		file, err := os.Open(p.log)
@@ -184,14 +184,14 @@ func (p *Process) WaitFor(ctx context.Context, prefix string) (string, error) {
 	}
 }
 
-// CPU is the processor time used by the running process.
+// CPU returns the CPU time used by the running process.
 func (p *Process) CPU() time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	const user, system, perSecond = 11, 12, 100 // of proc(5), after the name
+	const user, system, perSecond = 11, 12, 100 // fields of proc(5), counted after the name
 	ticks := 0
 	for _, i := range []int{user, system} {
 		n, err := strconv.Atoi(fields[i])
@@ -203,7 +203,7 @@ func (p *Process) CPU() time.Duration {
 	return time.Duration(ticks) * time.Second / perSecond
 }
 
-// Peak is the most memory that the process, which runs, has had, in bytes.
+// Peak returns the maximum memory of the running process in bytes.
 func (p *Process) Peak() int64 {
 	peak, err := peakMemory(p.cmd.Process.Pid)
 	if err != nil {
@@ -212,7 +212,7 @@ func (p *Process) Peak() int64 {
 	return peak
 }
 
-// Spent is the processor time of a process that has ended.
+// Spent returns the CPU time of an ended process.
 func (p *Process) Spent() time.Duration {
 	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 }
