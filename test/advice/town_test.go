@@ -32,8 +32,8 @@ type town struct {
 	objects []metav1.Object
 	nodes   []*v1.Node
 	pod     *v1.Pod
-	// holder has the pod's template; the pod itself if it has no controller. traits names the drawn
-	// peculiarities.
+	// holder holds the pod's template, or the pod itself if it has no controller. traits lists the
+	// drawn features.
 	holder metav1.Object
 	traits []string
 }

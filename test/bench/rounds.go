@@ -16,8 +16,9 @@ type Cost struct {
 	Wall, CPU time.Duration
 }
 
-// rounds divides a measurement into ten rounds and keeps the fastest, the one least disturbed by
-// the machine's other work. A round is long enough to have its share of garbage collections.
+// rounds divides a measurement into ten rounds and keeps the fastest round, which is least
+// disturbed by other work on the machine. A round is long enough for a typical share of garbage
+// collections.
 type rounds struct {
 	each time.Duration // of all rounds together
 

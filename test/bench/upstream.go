@@ -96,10 +96,10 @@ func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, 
 }
 
 // measureEach decides on one pod after the other, created with the clock stopped, limited in number
-// and time. It excludes the first ones, which read the whole cluster.
+// and time. It excludes the first decisions, which read the whole cluster.
 func measureEach(first, most int, atMost time.Duration, newPod func(i int) *v1.Pod, decide func(*v1.Pod) error) (Cost, error) {
 	clock := rounds{each: atMost}
-	runtime.GC() // what filled the cluster is not to be paid for here
+	runtime.GC() // exclude the garbage of filling the cluster
 	for i := 0; i < most && !clock.isDone(); i++ {
 		pod := newPod(i)
 		clock.startStep()

@@ -63,7 +63,7 @@ func judgeNode(ctx context.Context, w *World, only []string, pod *v1.Pod, node s
 	return a.nodes[node], nil
 }
 
-// anew is a handle that makes preemption reevaluate fully.
+// anew is a framework handle that makes preemption reevaluate nodes fully.
 type anew struct {
 	fwk.Handle
 	world *World

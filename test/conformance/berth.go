@@ -103,8 +103,8 @@ func Plugins() (names []string) {
 	return names
 }
 
-// presentPlugins names the plugins of the default profile that Berth has, or implements elsewhere:
-// all, when it is complete.
+// presentPlugins lists the plugins of the default profile that Berth has or implements elsewhere.
+// If Berth is complete, these are all plugins.
 func presentPlugins() (names []string) {
 	compared := Plugins()
 	for _, entry := range plugins.Catalog() {
@@ -139,8 +139,8 @@ func (b *berth) reserveFor(placed *v1.Pod) (undo func(), err error) {
 	return undo, nil
 }
 
-// askRepeatedly repeats until the search for devices ends within the limit of an attempt: later
-// attempts build on the findings of earlier ones.
+// askRepeatedly repeats the attempt until the search for devices ends within the limit of an
+// attempt: later attempts build on the results of earlier attempts.
 func (b *berth) askRepeatedly(ask func() (searched bool)) {
 	for range b.cluster.Len() + 1 {
 		if ask() {

@@ -106,8 +106,8 @@ func compareWorld(ctx context.Context, w *World, u *upstream, b *berth, only []s
 		c.totals.Pods++
 		c.compareGates(ctx, pod)
 		node, state := c.comparePod(ctx, pod)
-		// Run individually, plugins evaluate nodes that they would skip otherwise; the state they
-		// remember from those is too late to count.
+		// Plugins that run individually evaluate nodes that they would otherwise skip; ignore the
+		// state that they store for these nodes.
 		for _, name := range names {
 			c.comparePlugin(ctx, name, pod)
 		}

@@ -107,7 +107,7 @@ func (c *comparison) compareVerdicts(ctx context.Context, pod *v1.Pod, want *att
 		}
 		if anew, err := judgeAnew(ctx, c.world, c.only, pod, v.Node.Name); err == nil && anew.equal(b) {
 			c.totals.onPurpose(nominatedAnew, 1)
-			return false // what follows from it cannot be compared
+			return false // dependent results cannot be compared
 		}
 		c.addDifference(pod, v.Node.Name, "", "filter", u.String(), b.String())
 	}
@@ -227,7 +227,7 @@ func (c *comparison) compareVictims(ctx context.Context, pod *v1.Pod, a *attempt
 		}
 		if anew, err := c.upstream.preemptAnew(ctx, c.world, c.only, a, pod); err == nil && len(anew) == 0 {
 			c.totals.onPurpose(victimsAnew, 1)
-			return false // and so the message ends otherwise
+			return false // the end of the message differs
 		}
 		return true
 	}

@@ -58,7 +58,7 @@ func TestGangsPreemptWhereUpstreamDoes(t *testing.T) {
 // gangRoom is the immediate result for a gang.
 type gangRoom struct {
 	placed  bool
-	victims int // that leave for it
+	victims int // victims of the gang
 	refused bool
 }
 
@@ -101,8 +101,7 @@ func (g *gangTally) compare(theirs, ours gangRoom, repels bool) (fault string) {
 	return ""
 }
 
-// setPriorities gives the gang a higher priority than some of the running pods, none of them its
-// own.
+// setPriorities gives the gang a higher priority than some running pods, none of which are its own.
 func (w *gangWorld) setPriorities(rng *rand.Rand) {
 	w.placed = slices.DeleteFunc(w.placed, func(p *v1.Pod) bool { return p.Spec.SchedulingGroup != nil })
 	for _, p := range w.placed {

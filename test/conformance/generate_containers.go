@@ -171,7 +171,7 @@ func (g *podGenerator) drawResize(pod *v1.Pod) {
 	}
 }
 
-// changeAmounts returns the amounts, some of them changed.
+// changeAmounts returns a copy of the amounts with some changes.
 func (g *podGenerator) changeAmounts(list v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu,

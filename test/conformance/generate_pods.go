@@ -143,9 +143,9 @@ func (g *podGenerator) packNodes() {
 	}
 }
 
-// dropTakenPorts removes ports from the pod that another pod on its node has. Such pods cannot both
-// run, and upstream, which keeps a node's ports as a set, considers the port free when one of them
-// leaves.
+// dropTakenPorts removes ports of the pod that are used by another pod on its node. Such pods
+// cannot both run. Upstream keeps a node's ports as a set, and considers the port free when one of
+// the pods leaves.
 func (g *podGenerator) dropTakenPorts(pod *v1.Pod) {
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -236,8 +236,8 @@ func (g *podGenerator) addPending() {
 	}
 }
 
-// priorities includes those of classes and the lowest and highest ones, and few more: age
-// distinguishes pods of the same priority.
+// priorities includes the priorities of classes, the lowest and highest priority, and few others,
+// because age distinguishes pods of the same priority.
 var priorities = []int32{math.MinInt32, -10, 0, 0, 100, 1000, 1000, 1000000000, 2000001000}
 
 // drawPod draws a pod of one of the apps.

@@ -144,7 +144,7 @@ func (g *storageGenerator) addVolume() *v1.PersistentVolume {
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
 		Spec: v1.PersistentVolumeSpec{
-			// Sizes are unique: the choice among equal ones would be random.
+			// Sizes are unique, because the choice among equal sizes would be random.
 			Capacity: v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(int64(pickOne(g, 1, 5, 10))*gibi+
 				int64(g.serial)*mebi, resource.BinarySI)},
 			AccessModes: pickOne(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},

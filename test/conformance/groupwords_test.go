@@ -27,7 +27,8 @@ import (
 )
 
 // TestMembersSayWhatUpstreamSays verifies that, if neither scheduler places a gang of identical
-// pods, a feasible member has the same message from both: the gang's, followed by preemption's.
+// pods, both set the same message on a feasible member: the gang's message, followed by
+// preemption's.
 func TestMembersSayWhatUpstreamSays(t *testing.T) {
 	for _, topology := range []bool{false, true} {
 		t.Run(fmt.Sprintf("topology=%t", topology), func(t *testing.T) {
@@ -107,8 +108,8 @@ func withoutCounts(message string) string {
 
 var firstOfMany = regexp.MustCompile(`(0/(?:[2-9]|\d\d+) placements .*first placement status: minCount \(\d+\) cannot be satisfied): \d+ scheduled, \d+ remaining`)
 
-// withoutFirst removes the number of members that fit in the first of several domains, a random one
-// in kube-scheduler, and the closest one in Berth.
+// withoutFirst removes the number of members that fit in the first of several domains. The first
+// domain is random in kube-scheduler, and the closest one in Berth.
 func withoutFirst(message string) string { return firstOfMany.ReplaceAllString(message, "$1") }
 
 // wordsOfUpstream returns the messages of pods not placed by the Kubernetes scheduler, by name.

@@ -23,8 +23,8 @@ type shrinker struct {
 	found Difference
 }
 
-// Shrink removes objects, and then parts of them, from a world while a difference of the same kind
-// persists. It returns the remaining world, and its difference.
+// Shrink removes objects, and then parts of objects, from a world while a difference of the same
+// kind persists. It returns the remaining world and its difference.
 func Shrink(ctx context.Context, w *World, d Difference, only []string) (*World, Difference) {
 	if d.Plugin != "" {
 		only = []string{d.Plugin}
@@ -51,7 +51,7 @@ func (s *shrinker) shrinkWorld() (*World, Difference) {
 	return s.world, s.found
 }
 
-// keepIfSame makes a world the present one if it has the same difference.
+// keepIfSame makes a world the current world if it has the same difference.
 func (s *shrinker) keepIfSame(smaller *World) bool {
 	if s.budget--; s.budget < 0 || len(smaller.Nodes) == 0 {
 		return false

@@ -24,7 +24,7 @@ import (
 )
 
 // TestSimulateSaysTheSame follows `berth simulate`: a world as manifests is read, admitted, decided
-// and explained. It compares the result for a pod on every node with upstream's for the same
+// and explained. It compares the result for a pod on every node with upstream's result for the same
 // objects.
 func TestSimulateSaysTheSame(t *testing.T) {
 	worlds, pods, nodes, refused := 0, 0, 0, map[string]int{}
@@ -60,7 +60,8 @@ func TestSimulateSaysTheSame(t *testing.T) {
 	}
 }
 
-// simulated compares the one pending pod of a world and returns the number of nodes.
+// simulated compares the results for the only pending pod of a world, and returns the number of
+// nodes.
 func simulated(t *testing.T, w *World) (int, error) {
 	waiting := w.Pending[0]
 	w.Others = asWritten(idle(w.Others))

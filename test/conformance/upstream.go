@@ -77,8 +77,8 @@ func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error
 	return u, nil
 }
 
-// takeSnapshot goes through the scheduler's real cache: only there is known which node was first to
-// report an image.
+// takeSnapshot uses the scheduler's real cache, because only this cache records the first node that
+// reported an image.
 func (u *upstream) takeSnapshot(ctx context.Context, w *World) error {
 	logger := klog.FromContext(ctx)
 	u.cache = cache.New(ctx, nil, false, false)
@@ -208,7 +208,7 @@ func profileOf(w *World, only []string) (*config.KubeSchedulerProfile, error) {
 	for _, name := range w.Unfiltered {
 		profile.Plugins.Filter.Disabled = append(profile.Plugins.Filter.Disabled, config.Plugin{Name: name})
 	}
-	for _, name := range w.FilterOrder { // what is named here comes first, in this order
+	for _, name := range w.FilterOrder { // these plugins come first, in this order
 		if !slices.Contains(w.Unfiltered, name) && (len(only) == 0 || slices.Contains(only, name)) {
 			profile.Plugins.Filter.Enabled = append(profile.Plugins.Filter.Enabled, config.Plugin{Name: name})
 		}

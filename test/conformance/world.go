@@ -27,7 +27,7 @@ type World struct {
 	// Sequence: each is placed before the next is evaluated, and occasionally another pod is
 	// removed.
 	Sequence bool
-	// Others holds all other API objects.
+	// Others holds all remaining API objects.
 	Others []runtime.Object
 
 	// Args holds the non-default arguments by plugin: pointers to the types of

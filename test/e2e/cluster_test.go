@@ -92,7 +92,7 @@ func (c *cluster) stop() error {
 	}
 }
 
-// child returns the process of a part: the one with this word in its command line.
+// child returns the process of a part, identified by a word in its command line.
 func (c *cluster) child(t *testing.T, word string) int {
 	t.Helper()
 	for _, pid := range descendants(c.cmd.Process.Pid) {

@@ -71,7 +71,8 @@ func (c *configured) write(file, text string) string {
 	return file
 }
 
-// where returns the nodes of the running pods with their pod counts, once there are so many pods.
+// where returns the nodes of the running pods with their pod counts, once the given number of pods
+// run.
 func (c *configured) where(pods int) map[string]int {
 	c.Helper()
 	nodes := map[string]int{}

@@ -118,9 +118,10 @@ func (g *gangs) killLeader() {
 	leads.strike(g.t, false)
 }
 
-// TestTwoGangsForOneRoom repeatedly creates two gangs with interleaved pods where there is room for
-// one; every other time the leading scheduler is killed meanwhile. One must be placed whole and the
-// other not at all, followed by the other once the first has left: they must never share the room.
+// TestTwoGangsForOneRoom repeatedly creates two gangs with interleaved pods in a cluster with room
+// for one gang; in every second round it kills the leading scheduler meanwhile. One gang must be
+// placed completely and the other not at all. The other gang must follow once the first has left.
+// The gangs must never share the room.
 func TestTwoGangsForOneRoom(t *testing.T) {
 	t.Parallel()
 	const size = 3
@@ -182,9 +183,9 @@ func (g *gangs) left() (n int) {
 }
 
 // TestAGangOfFiftyOutlivesItsSchedulerAndANode creates a gang of fifty pods among fillers, and
-// kills the leading scheduler once some of them are bound: the next one continues, and all fifty
-// run. A lost node takes a member with it; its successor joins the others, though a single pod is
-// below the gang's minimum.
+// kills the leading scheduler once some of them are bound: the next leader continues, and all fifty
+// pods run. When a node is lost with a member, the successor pod joins the gang, although a single
+// pod is below the gang's minimum.
 func TestAGangOfFiftyOutlivesItsSchedulerAndANode(t *testing.T) {
 	t.Parallel()
 	const size = 50

@@ -114,8 +114,8 @@ type object struct {
 	Metadata         struct{ Name string }
 }
 
-// TestManifestsOfPagesThatRunElsewhereAreInScripts verifies that scripts write those pages'
-// manifests to files; they are not applied otherwise.
+// TestManifestsOfPagesThatRunElsewhereAreInScripts verifies that scripts write the manifests of
+// pages that run elsewhere to files; the manifests are not applied in another way.
 func TestManifestsOfPagesThatRunElsewhereAreInScripts(t *testing.T) {
 	pages, err := docs.Pages(root)
 	if err != nil {

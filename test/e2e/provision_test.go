@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 )
 
-// The nodes to buy, in two zones, and the pods for them: pods spread over zones, pods with
-// exclusive nodes, and small ones. Only bought nodes accept them.
+// These are the nodes to buy, in two zones, and the pods for them: pods spread over zones, pods
+// with exclusive nodes, and small pods. Only bought nodes accept these pods.
 const (
 	offers = `apiVersion: v1
 kind: Node

@@ -83,7 +83,7 @@ func shellBlocks(t *testing.T, file string) (blocks []string) {
 	return blocks
 }
 
-// script echoes each line before it runs, so that a failure shows its place. It makes a negated
+// script echoes each line before running it, so that a failure shows its place. It makes a negated
 // command (`! command`) that unexpectedly succeeds fail, since the shell's errexit ignores it.
 func script(block docs.Block) string {
 	lines := []string{"set -x"}

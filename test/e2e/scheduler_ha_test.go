@@ -26,8 +26,8 @@ var (
 
 const saysLost = "berth: leadership lost"
 
-// pair runs two schedulers sharing a Lease. Like a kubelet it restarts ended ones; on a very busy
-// machine a leader may fail to renew its Lease.
+// pair runs two schedulers sharing a Lease. Like a kubelet, it restarts ended schedulers; on a very
+// busy machine a leader may fail to renew its Lease.
 type pair struct {
 	c        *cluster
 	config   string

@@ -80,7 +80,7 @@ func wordsOf(t *testing.T, pool string) words {
 	return w
 }
 
-// noVictims returns preemption's message for so many nodes without victims.
+// noVictims returns preemption's message for the given number of nodes without victims.
 func (w words) noVictims(nodes int) string {
 	return fmt.Sprintf("%d No preemption victims found for incoming pod, %d Preemption is not helpful for scheduling", nodes, w.all-nodes)
 }

@@ -80,7 +80,7 @@ func TestPages(t *testing.T) {
 // pageLimit bounds a page that waits in vain; pages take seconds.
 const pageLimit = 3 * time.Minute
 
-// berthUp starts `berth up` and returns when it is up; it ends with the test.
+// berthUp starts `berth up` and returns when the cluster is ready; the cluster ends with the test.
 func berthUp(t *testing.T, data string) {
 	t.Helper()
 	out := &text{}

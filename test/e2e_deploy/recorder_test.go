@@ -36,7 +36,7 @@ type recorder struct {
 	forward   *httputil.ReverseProxy
 	parse     request.RequestInfoResolver
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	used   map[deploy.Right]int
 	denied []string
 	faults []*fault

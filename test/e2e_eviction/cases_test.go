@@ -22,8 +22,8 @@ type scene struct {
 	network *proxy
 }
 
-// situation is an error-prone case. Its play returns the failure, or ""; names of its nodes and
-// pods contain its number, so that the situations of a group can play concurrently.
+// situation is an error-prone case. play returns the failure, or "". The names of nodes and pods
+// contain the situation's number, so that the situations of a group can run concurrently.
 type situation struct {
 	name string
 	play func(s *scene, id string) (wrong string)

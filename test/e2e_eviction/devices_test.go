@@ -80,7 +80,8 @@ func TestDeviceCountdownSurvivesKills(t *testing.T) {
 	c.stays("stays")
 }
 
-// tainted publishes devices of node n, and taints the first one, and that of the pod that stays.
+// tainted publishes devices of node n, and taints the first device and the device of the pod that
+// stays.
 func (c *cluster) tainted(names ...string) *resourceapi.ResourceSlice {
 	c.Helper()
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n-gpus"}}
@@ -115,8 +116,8 @@ func (c *cluster) recall(device string) {
 
 const driver = "gpu.example.com"
 
-// uses creates a pod on node n with an allocated device, like a scheduler. Its claim tolerates
-// every taint for so many seconds, none for 0.
+// uses creates a pod on node n with an allocated device, like a scheduler. The pod's claim
+// tolerates every taint for the given seconds; 0 means no toleration.
 func (c *cluster) uses(name, device string, seconds int64) {
 	c.Helper()
 	claim, err := c.client.ResourceV1().ResourceClaims("default").Create(c.Context(), &resourceapi.ResourceClaim{

@@ -62,7 +62,7 @@ var bin = sync.OnceValues(func() (string, error) {
 	return binaries.BuildIn(dir, "../..")
 })
 
-// program returns the path of one of them.
+// program returns the path of a program.
 func program(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := bin()

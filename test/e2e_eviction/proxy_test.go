@@ -155,7 +155,7 @@ func (p *proxy) spoil(w http.ResponseWriter, r *http.Request, f *fault) {
 	}
 	<-time.After(f.delay)
 	answer := httptest.NewRecorder()
-	p.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // the API server handles the request even if the client disconnects
+	p.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // independent of the client's connection
 	<-time.After(f.wait)
 	if f.unanswered {
 		panic(http.ErrAbortHandler)

@@ -14,8 +14,9 @@ import (
 )
 
 // TestCountdownSurvivesKills kills the controller with SIGKILL in mid-countdown, six times. kubectl
-// wrote no timeAdded. One node's list of taints is rewritten meanwhile; the other node, created
-// without taints, is not tracked by the API server, so only Berth's note holds the taint's time.
+// wrote no timeAdded. One node's list of taints is rewritten meanwhile; the API server does not
+// track the other node, which was created without taints, so only Berth's note holds the taint's
+// time.
 func TestCountdownSurvivesKills(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -95,8 +96,8 @@ func TestAlternatingNodeLosesItsPods(t *testing.T) {
 
 func stageOf(c *cluster) *stage { return &stage{cluster: c} }
 
-// TestLeaderIsReplaced kills the leader of two in mid-countdown; the other one evicts on time, for
-// the taint of the node and for those of devices, in a slice and by a rule.
+// TestLeaderIsReplaced kills the leader of two controllers in mid-countdown. The other controller
+// must evict on time, for taints of the node and for taints of devices in a slice and by a rule.
 func TestLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -82,7 +82,8 @@ type drawn struct {
 	seed uint64
 	r    *rand.Rand
 	in   *advice
-	// rules restrict later pods of the namespace, and others are everything else but the workload.
+	// rules holds objects that restrict later pods of the namespace; others holds all other objects
+	// except the workload.
 	rules, others, workload string
 	after                   string // commands for the created workload
 }
@@ -91,7 +92,8 @@ func (d *drawn) chance(percent int) bool { return d.r.IntN(100) < percent }
 
 func (d *drawn) any(list ...string) string { return list[d.r.IntN(len(list))] }
 
-// follow carries out the suggestion of a number, and returns the number of all of them.
+// follow carries out the suggestion with the given index, and returns the total number of
+// suggestions.
 func (d *drawn) follow(t *testing.T, number int, seen map[string]int) (of int) {
 	d.r = rand.New(rand.NewPCG(d.seed, 67))
 	name := d.in.name
@@ -328,8 +330,8 @@ func (d *drawn) drawWorkload() {
 	}
 }
 
-// carryOut makes the changes of a suggestion: the commands first, then those without. It returns
-// false for a change that is not possible here.
+// carryOut makes the changes of a suggestion: first the changes by commands, then the others. It
+// returns false if a change is not possible here.
 func (d *drawn) carryOut(t *testing.T, s *explain.Suggestion) bool {
 	t.Helper()
 	var byHand []func()

@@ -74,9 +74,9 @@ func asKubectl(planned, kubectl string) bool {
 	return strings.HasPrefix(planned, kubectl)
 }
 
-// asForeseen compares a plan with a forecast. The order determines which pods use up a budget;
-// those never permitted by it are held. The forecast's holding need not be final: pods not counted
-// by any controller may make up for it once other pods are ready.
+// asForeseen compares a plan with a forecast. The order determines which pods use up a budget; pods
+// that the budget never permits are held. A pod held in the forecast may still leave: pods not
+// counted by any controller may compensate once other pods are ready.
 func asForeseen(planned, foreseen string) bool {
 	switch {
 	case strings.HasPrefix(planned, "never: "):

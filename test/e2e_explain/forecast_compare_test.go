@@ -50,7 +50,7 @@ func (f *fortune) compare(t *trial) {
 				differs(p.Name, "who has ended", "still there: %t, forecast: %+v", there, l)
 			}
 		case stays && p.Spec.NodeName == "" && l == nil:
-			// The pending pods of a workload are interchangeable: only the number of placed ones
+			// The pending pods of a workload are interchangeable: only the number of placed pods
 			// counts.
 			waited[app(p.Name)]++
 			if after.Spec.NodeName != "" {
@@ -146,6 +146,6 @@ func (f *fortune) amongTheBest(p *v1.Pod) bool {
 	object.Spec.NodeName = ""
 	e := decide.NewPlain(w.Cluster(), plugins.Default()).Evaluate(w.Cluster().Pending(&object))
 	v, best := e.Verdict(node), e.Best()
-	const others = 60 // what pods that came after it can have changed
+	const others = 60 // changes possibly caused by later pods
 	return v != nil && v.Rejection == nil && len(best) > 0 && best[0].Total-v.Total <= others
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// The classes order pending pods and disable preemption: the order of equal ones would be random.
+// The classes order pending pods and disable preemption: the order of pods with equal priority
+// would be random.
 const workloads = `
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass

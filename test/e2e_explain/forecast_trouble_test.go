@@ -114,8 +114,9 @@ func (f *fortune) ready(name string) bool {
 	})
 }
 
-// horizon returns the range of a forecast during trouble: to its end, unless a silent node makes
-// that too long. It keeps a distance from all events, so that none can fall on the other side.
+// horizon returns the range of a forecast during trouble: to the end of the trouble, unless a
+// silent node makes that too long. It keeps a distance from all events, so that no event can move
+// across the end of the range.
 func horizon(whole *whatif.Forecast) time.Duration {
 	const shortest, margin, patience = 8 * time.Second, 3 * time.Second, 25 * time.Second
 	if whole.Settled && time.Duration(whole.For) < patience {

@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The pods of this test's machine have 800Mi, and the node is under memory pressure with less than
-// 200Mi of them available.
+// The pods have 800Mi in this test, and the node is under memory pressure if less than 200Mi of
+// this is available.
 const (
 	podsMemory = 800 << 20
 	threshold  = "200Mi"
@@ -64,8 +64,8 @@ spec:
 `, l.name, l.spec, l.memory, l.requests)
 }
 
-// TestMemoryPressure verifies the eviction order: pods exceeding their requests first, even the
-// smallest; among those, by priority; usage covered by overhead is not an excess. The resulting
+// TestMemoryPressure verifies the eviction order: pods exceeding their requests are evicted first,
+// even the smallest, ordered by priority. Usage covered by overhead is not an excess. The resulting
 // taint keeps a pod without requests off the node.
 func TestMemoryPressure(t *testing.T) {
 	t.Parallel()
@@ -128,8 +128,8 @@ func (c *cluster) fill(l load) {
 	c.kubectl("exec", l.name, "--", "sh", "-c", "echo > /tmp/fill")
 }
 
-// awaitMeasured waits until the kubelet has measured a pod's usage. It measures about every ten
-// seconds, and ranks by its last measurement.
+// awaitMeasured waits until the kubelet has measured a pod's usage. The kubelet measures about
+// every ten seconds, and ranks by its last measurement.
 func (c *cluster) awaitMeasured(pod string, memory int) {
 	c.Helper()
 	eventually(c.T, pod+"'s memory in the kubelet's summary", func() error {

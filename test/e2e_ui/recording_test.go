@@ -22,8 +22,9 @@ import (
 
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// recording is a folder as written by berth record: ten minutes of three nodes, one of them tainted
-// after four, which evicts a pod and requires its replacement. more is added after nine.
+// recording is a folder as written by berth record: ten minutes of three nodes. After four minutes
+// one node is tainted, which evicts a pod and requires its replacement. more is added after nine
+// minutes.
 func recording(t *testing.T, more ...any) string {
 	t.Helper()
 	c := stage.NewCrowd(3, 1, 3)

@@ -101,7 +101,7 @@ func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
 	if inline := eval[bool](p, `(() => { const s = document.createElement('script'); try { s.textContent = 'window.inline = 1'; document.body.append(s); } catch { /* refused */ } return window.inline === 1; })()`); inline {
 		t.Error("an inline script ran")
 	}
-	p.Forgive() // what the browser refused
+	p.Forgive() // resources refused by the browser
 	if wrote := c.Wrote(); len(wrote) > 0 {
 		t.Errorf("sent: %v", wrote)
 	}
@@ -227,7 +227,7 @@ func TestAPageThatWasNotLoadedWhollyLoadsItselfAgain(t *testing.T) {
 	p.wait("sessionStorage.getItem('berth.tries') > 0")
 	block()
 	p.wait("document.querySelector('#status').dataset.state === 'live' && sessionStorage.getItem('berth.tries') === null")
-	p.Forgive() // what was blocked
+	p.Forgive() // blocked resources
 }
 
 func TestATokenKeepsOthersOut(t *testing.T) {
@@ -268,16 +268,16 @@ func TestATokenKeepsOthersOut(t *testing.T) {
 	q.wait("document.querySelector('#token')")
 	eval[bool](q, "(document.querySelector('#token').value = '"+token+"', document.querySelector('form').requestSubmit(), true)")
 	q.shows("#body h2", "node-1")
-	q.Forgive() // what was refused
+	q.Forgive() // refused resources
 }
 
-// TestManyTabsLeaveRoomForQuestions opens more tabs than a browser has connections for a host: all
-// of them follow the cluster, and a question is answered.
+// TestManyTabsLeaveRoomForQuestions opens more tabs than a browser's connections per host. All tabs
+// must follow the cluster, and a request must be served.
 func TestManyTabsLeaveRoomForQuestions(t *testing.T) {
 	c := stage.NewCrowd(3, 1, 1)
 	ui := ofCrowd(t, c)
 	p := open(t, ui.URL, "", desk)
-	// Windows of one browser share its connections, unlike those of open.
+	// Tabs of one browser window share connections, unlike the tabs of open.
 	eval[bool](p, "(window.others = Array.from({length: 7}, () => window.open('/', '', 'popup')), true)")
 	p.wait("window.others.every((w) => w?.document.querySelector('#status')?.dataset.state === 'live')")
 	c.SetNode(1, func(n *v1.Node) { n.Spec.Unschedulable = true })

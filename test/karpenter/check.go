@@ -134,7 +134,7 @@ func (p plan) count(t term) map[string]int {
 }
 
 // astray counts the pods with an affinity outside of the domain of most of their peers. Karpenter
-// may leave two zones to the first of them, and then forgets it for the next.
+// may leave two possible zones for the first pod, and ignore that pod for the next one.
 func (p plan) astray(pods []*corev1.Pod) (count int) {
 	for _, t := range terms(pods) {
 		if t.kind != together {

@@ -96,8 +96,8 @@ func (d *dice) letter() string { return d.oneOf("a", "b", "c", "d", "e", "f", "g
 
 func (d *dice) labels() map[string]string { return map[string]string{"my-label": d.letter()} }
 
-// spread spreads pods that may be foreign: the labels of the pod and those of the selector are
-// drawn independently, as in Karpenter's benchmark.
+// spread spreads possibly unrelated pods: the labels of the pod and of the selector are drawn
+// independently, as in Karpenter's benchmark.
 func spread(key string) func(*dice, *corev1.Pod) {
 	return func(d *dice, pod *corev1.Pod) {
 		pod.Labels = d.labels()

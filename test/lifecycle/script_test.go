@@ -91,8 +91,9 @@ func write(seed uint64) *script {
 		b := birth{name: fmt.Sprintf("n%d", i), zone: zones[r.IntN(zonesUsed)], beats: time.Duration(3000+r.IntN(200)) * time.Millisecond,
 			excluded: r.IntN(15) == 0, neverReports: r.IntN(20) == 0}
 		if r.IntN(6) == 0 {
-			// Not the first of its zone: while all zones are down, a new zone keeps upstream from
-			// tainting in the rest until each of them has changed.
+			// The node must not be the first of its zone: while all zones are down, a new zone
+			// prevents upstream from tainting nodes in the other zones until each of these has
+			// changed.
 			b.at, b.zone = time.Duration(r.IntN(600))*time.Second, s.zoneOfFirst(b)
 		}
 		s.nodes = append(s.nodes, b)

@@ -30,9 +30,8 @@ var (
 	seed   = flag.Uint64("seed", 1, "the first of them")
 )
 
-// file has the plugins of upstream that need nothing but nodes and pods, and those from outside.
-// Plugins that upstream corrects too little in hypothetical states (see package conformance) are
-// not among them.
+// file enables the upstream plugins that need only nodes and pods, and the external plugins. It
+// omits plugins whose hypothetical states upstream adjusts too little (see package conformance).
 const file = `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -59,8 +58,8 @@ profiles:
 
 var factories = map[string]outoftree.Factory{powerbudget.Name: powerbudget.New, digestName: newDigest}
 
-// TestPluginsFareTheSame: for every pod of every world the verdict on every node, the scores, and
-// what preemption would do.
+// TestPluginsFareTheSame compares, for every pod of every world, the verdict on every node, the
+// scores and the result of preemption.
 func TestPluginsFareTheSame(t *testing.T) {
 	var total totals
 	for n := range *worlds {

@@ -16,8 +16,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// digest is a plugin whose result for a node is a digest of its NodeInfo. Two schedulers that show
-// it anything else get another word.
+// digest is a plugin whose result for a node is a digest of the node's NodeInfo. If two schedulers
+// pass different data, the results differ.
 type digest struct{}
 
 const digestName = "Digest"

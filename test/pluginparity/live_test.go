@@ -144,8 +144,8 @@ func (c *trial) until(what string, is func() bool) {
 	}
 }
 
-// TestTheExamples: the plugin and the extender of examples/, configured as in their READMEs, each
-// in a separate scheduler on one live cluster.
+// TestTheExamples runs the plugin and the extender of examples/, configured as in their READMEs,
+// each in a separate scheduler on one live cluster.
 func TestTheExamples(t *testing.T) {
 	c := start(t)
 	t.Run("plugin", func(t *testing.T) { (&trial{t, c.bin, c.dir}).plugin() })
@@ -169,8 +169,7 @@ func (c *trial) plugin() {
 	c.kubectl("delete", "pod", "oven")
 	c.becomes(map[string]string{"kettle": "node-"})
 
-	// A pod that matters more takes the power of what draws it in the only rack that is strong
-	// enough.
+	// A pod of higher priority preempts the pods that use the power of the only suitable rack.
 	victim := "heater"
 	if inFirst("kettle") {
 		victim = "kettle"

@@ -38,7 +38,7 @@ type sizes struct {
 
 func newSizes() *sizes { return &sizes{first: map[int]size{}, most: map[string]size{}} }
 
-// noteSize compares a size with the bounds, and describes the exceeded ones.
+// noteSize compares a size with the bounds, and describes exceeded bounds.
 func (s *sizes) noteSize(name string, pid int, now size) (over []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// keptLines is the number of log lines kept for a report; the file has all of them.
+// keptLines is the number of log lines kept for a report; the file has all lines.
 const keptLines = 20_000
 
 // journal is the log of a part: kept in a file, and parsed while it is written.

@@ -212,7 +212,7 @@ func (n *network) serveRequest(w http.ResponseWriter, r *http.Request, f fate) {
 		return
 	}
 	answer := httptest.NewRecorder()
-	n.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // the API server handles the request even if the client disconnects
+	n.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // independent of the client's connection
 	sleepFor(r.Context(), f.after)
 	if f.unanswered {
 		n.counts.addOne("answer lost")

@@ -67,7 +67,7 @@ func (c *campaign) awaitRest(ctx context.Context) bool {
 	began := time.Now()
 	could := map[types.UID]time.Time{} // pods that wait and could run, since when
 	var left []string
-	whole := false // nothing is missing that was deleted in the storm
+	whole := false // objects deleted in the storm must be present again
 	for sleepFor(ctx, time.Second) {
 		asking, cancel := context.WithTimeout(ctx, 20*time.Second)
 		var err error

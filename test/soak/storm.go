@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// fault is a kind of failure. do causes it, and returns when it is over, or false if it could not
-// be caused.
+// fault is a kind of failure. do causes the failure and returns when it is over; it returns false
+// if the failure could not be caused.
 type fault struct {
 	often int
 	do    func(ctx context.Context, p *part, rng *rand.Rand) (kind string, done bool)
@@ -59,7 +59,7 @@ func (s *storm) runFaults(ctx context.Context) {
 		dice := s.rng.IntN(sum)
 		i := slices.IndexFunc(faults, func(f fault) bool { dice -= f.often; return dice < 0 })
 		p := s.targets[s.rng.IntN(len(s.targets))]
-		own := rand.New(rand.NewPCG(s.rng.Uint64(), 0)) // what becomes of one fault does not change the next
+		own := rand.New(rand.NewPCG(s.rng.Uint64(), 0)) // the outcome of a fault does not affect the next
 		under.Go(func() {
 			if kind, done := faults[i].do(ctx, p, own); done {
 				s.counts.addOne(kind)

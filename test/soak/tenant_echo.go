@@ -19,8 +19,8 @@ import (
 
 // echoes measures the API server's own latency: the time from the beginning of a request changing a
 // pod until the watches show the change. The pod is independent of Berth. One watch is like the
-// scheduler's, of the pods of all namespaces including the tenant's. The other is the witness's,
-// used to see its pods bound.
+// scheduler's: it covers the pods of all namespaces including the tenant's. The other is the watch
+// by which the witness observes the binding of its pods.
 type echoes struct {
 	mu    sync.Mutex
 	all   []echo

@@ -26,7 +26,7 @@ type served struct {
 	late   func(name string, waited time.Duration)
 	echoes echoes
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	waiting  map[string]time.Time
 	reported map[string]bool
 	waits    []time.Duration
@@ -137,8 +137,8 @@ func (s *served) notePlaced(pod *v1.Pod, now time.Time) {
 	}
 }
 
-// exceedsBound reports whether a pod waits too long. It excludes the API server's own latency
-// meanwhile: showing the pod, writing its binding, and showing that.
+// exceedsBound reports whether a pod waits too long. It excludes the API server's own latency for
+// showing the pod, writing its binding and showing the binding.
 func (s *served) exceedsBound(since, now time.Time) bool {
 	return s.bound > 0 && now.Sub(since) > s.bound+2*s.echoes.longest(since, now)
 }

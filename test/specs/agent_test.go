@@ -45,8 +45,8 @@ func runOnAgent(binaries string, procs int) int {
 	return 0
 }
 
-// argv returns the arguments of ginkgo's command: flags for ginkgo itself, without their prefix for
-// a test binary; all remaining ones are for the processes.
+// argv returns the arguments of ginkgo's command. Ginkgo's own flags lose the prefix used with a
+// test binary; all remaining flags are for the processes.
 func argv(self string, procs int, kubeconfig string, args []string) []string {
 	own := []string{"--procs", strconv.Itoa(procs), "--timeout", "4h"}
 	others := []string{self, "--", "--kubeconfig", kubeconfig}

@@ -94,7 +94,7 @@ func fail(err error) int {
 	return 1
 }
 
-// TestSpecs runs the chosen specs: those of specs.txt, or of --ginkgo.focus and --ginkgo.skip.
+// TestSpecs runs the specs selected by specs.txt, or by --ginkgo.focus and --ginkgo.skip.
 func TestSpecs(t *testing.T) {
 	logs.InitLogs()
 	defer logs.FlushLogs()

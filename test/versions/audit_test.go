@@ -28,8 +28,8 @@ rules:
 - level: Metadata
 `
 
-// audited returns the flags that make an API server write an audit log. They need a folder outside
-// the one emptied by start.
+// audited returns the flags that make an API server write an audit log. The log's folder must be
+// outside of the folder emptied by start.
 func audited(dir string) (flags []string, log string, err error) {
 	policy, log := dir+"-audit-policy.yaml", dir+"-audit.log"
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -93,7 +93,7 @@ func requests(log string, each func(*request)) error {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err == io.EOF {
-			return nil // what has no end is being written
+			return nil // an incomplete line is still being written
 		}
 		if err != nil {
 			return err

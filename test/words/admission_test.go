@@ -174,9 +174,9 @@ func TestAdmissionIsUpstreams(t *testing.T) {
 	t.Logf("%d pods accepted, %d refused", accepted, refused)
 }
 
-// behindUpstreams has the pod go through the plugins that are on by default and
-// then through the rules, as behind a webhook: it becomes the same, and the second
-// time nothing more. If its creator set tolerations, the order can differ.
+// behindUpstreams passes the pod through the default plugins and then through the rules, as behind
+// a webhook. The result must be the same, and the second pass must change nothing. If the creator
+// set tolerations, their order can differ.
 func behindUpstreams(t *testing.T, seed uint64, plugins []apiserver.Interface, catalog *admission.Catalog, brought, want *v1.Pod) {
 	t.Helper()
 	fields := `{"f:spec":{"f:containers":{}}}`

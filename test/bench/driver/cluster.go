@@ -70,8 +70,8 @@ func NewClient(kubeconfig string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// StartNodes starts so many simulated nodes, with flags of berth nodes, and returns when all of
-// them accept pods.
+// StartNodes starts simulated nodes with flags of berth nodes, and returns when all nodes accept
+// pods.
 func (c *Cluster) StartNodes(ctx context.Context, count int, flags ...string) error {
 	const limit = 10 * time.Minute
 	c.Printf("%s simulated nodes", Thousands(count))
@@ -140,8 +140,9 @@ func (c *Cluster) checkServers() error {
 	return nil
 }
 
-// schedulerConfig has the defaults, except for the rate of requests, since the default of 50 a
-// second would dominate the measurement, and for leader election, which would only delay the start.
+// schedulerConfig contains the defaults with two exceptions: the request rate is raised, since the
+// default of 50 per second would dominate the measurement, and leader election is off, since it
+// would delay the start.
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 clientConnection:
@@ -152,7 +153,7 @@ leaderElection:
   leaderElect: false
 `
 
-// SchedulerFile has the configuration of the schedulers, in the folder of the run.
+// SchedulerFile is the schedulers' configuration file in the folder of the run.
 const SchedulerFile = "scheduler.yaml"
 
 // Scheduler is a scheduler under measurement.

@@ -105,7 +105,7 @@ func Request(spec *v1.PodSpec, milliCPU, mebibytes int64) {
 	spec.Containers[0].Resources.Requests = Amounts(milliCPU, mebibytes)
 }
 
-// sizes gives pods so many different requests.
+// sizes is the number of different requests of the pods.
 func sizes(count int) Shape {
 	return func(spec *v1.PodSpec, _ string, i int) { Request(spec, int64(100+i%count), int64(200+i%count)) }
 }

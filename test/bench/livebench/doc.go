@@ -7,9 +7,10 @@
 //
 // Everything runs as separate processes, built from the same modules: etcd, an unmodified
 // kube-apiserver, and one of the schedulers at a time. The nodes are objects with a healthy status
-// but without a kubelet. For each mode ([Modes]) the pods wait before the scheduler starts; it is
-// started, watched until the last pod is bound, given the time to write its events, and ended; the
-// kernel's figures for the process are its usage. [Run] measures, [Report] prints the tables. It
-// first measures the API server's rate without any decisions, the upper limit of a scheduler.
-// Alternatively, it measures the startup of pods ([Startup]), or the binding of gangs ([Gang]).
+// but without a kubelet. For each mode ([Modes]) the pods are pending before the scheduler starts.
+// The scheduler is started, observed until the last pod is bound and its events are written, and
+// ended. The kernel's figures for the process are its usage. [Run] measures, [Report] prints the
+// tables. It first measures the API server's rate without any decisions, the upper limit of a
+// scheduler. Alternatively, it measures the startup of pods ([Startup]), or the binding of gangs
+// ([Gang]).
 package livebench

@@ -19,10 +19,10 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Startup is measured like clusterloader2's for Kubernetes' own SLOs, on simulated nodes: first a
-// load that saturates the cluster, with the scheduler's throughput per interval; then, with that
-// load in place, pods created at a steady rate, with the time of each until a watch shows it
-// running. kube-scheduler and Berth are measured in turn.
+// Startup is measured like clusterloader2's for Kubernetes' own SLOs, on simulated nodes: a first
+// load saturates the cluster and shows the scheduler's throughput per interval. With that load
+// present, pods are then created at a steady rate, and the time until a watch reports each pod as
+// running is measured. kube-scheduler and Berth are measured one after the other.
 type Startup struct {
 	Scheduler string
 	Saturate  int       // pods of the load
@@ -76,7 +76,7 @@ func (b *startups) measureScheduler(ctx context.Context, c *driver.Scheduler) (*
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _, _ = p.Stop() }() // where this returns early
+	defer func() { _, _ = p.Stop() }() // for early returns
 
 	w := &startupWatch{watch: pods, bound: map[string]time.Time{}, running: map[string]time.Time{}}
 	s := &Startup{Scheduler: c.Name, Saturate: b.Pods}

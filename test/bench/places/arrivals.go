@@ -44,8 +44,8 @@ func (t *Trace) Arrivals(m *Mix, seed uint64) []Task {
 	return list
 }
 
-// cpuDemand is the total demand of tasks without GPUs, in per cent of the CPU, in a mix of only
-// those: results then differ in the number of empty nodes.
+// cpuDemand is the total demand, in percent of the CPU, of a mix of tasks without GPUs. Results for
+// such a mix differ in the number of empty nodes.
 const cpuDemand = 50
 
 // The kinds of tasks for a mix.

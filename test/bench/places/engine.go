@@ -153,8 +153,8 @@ func (e *engine) sharesOf(p *cluster.Pod) (gpus []share) {
 	return gpus
 }
 
-// firstFit gives a pod the first fitting GPUs, if the profile leaves the choice open: a share of
-// one, or whole ones.
+// firstFit assigns a pod the first fitting GPUs if the profile leaves the choice open: a share of a
+// GPU, or whole GPUs.
 func firstFit(p *cluster.Pod, n *cluster.Node) *cluster.DeviceShares {
 	amount := p.Class.Requests.Scalars[gpuMilli]
 	if amount == 0 {

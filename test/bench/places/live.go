@@ -295,7 +295,7 @@ func sharesOfClaim(claim *resourcev1.ResourceClaim) (list []share, err error) {
 	return list, nil
 }
 
-// Reduce keeps so many nodes of the trace, evenly spaced.
+// Reduce keeps the given number of evenly spaced nodes of the trace.
 func (t *Trace) Reduce(nodes int) {
 	if nodes <= 0 || nodes >= len(t.Nodes) {
 		return

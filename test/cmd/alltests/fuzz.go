@@ -65,10 +65,10 @@ func listFuzzers(o options) ([]command, error) {
 // module is the path of the root module.
 const module = "github.com/berth-k8s/berth"
 
-// fuzzArguments are the arguments of go test for one fuzzer. Inputs that reach new code are kept,
-// and new ones made from them. With -fuzz, go test counts the code of all packages, compiles the
-// imports of the fuzzer's package again for that, and inputs run several times slower. Without it,
-// only the code of the fuzzer's own package counts. Inputs are kept in the same folder.
+// fuzzArguments returns the arguments of go test for one fuzzer. Inputs that reach new code are
+// kept, and further inputs are derived from them. With -fuzz, go test instruments all packages: it
+// recompiles the imports of the fuzzer's package, and inputs run several times slower. Otherwise
+// only the fuzzer's own package is instrumented. Inputs are kept in the same folder.
 func (o options) fuzzArguments(name, corpora, folder string) []string {
 	name = "^" + name + "$"
 	// A number of inputs, not a time: go test ends timed fuzzing under load with a spurious

@@ -94,7 +94,7 @@ func run(ctx context.Context, workloads []string, labels string, times int, out 
 	return nil
 }
 
-// both runs a workload so many times with each scheduler, in turn.
+// both runs a workload the given number of times with each scheduler, alternating.
 func both(ctx context.Context, builder *build.Builder, file [2]string, benchmark, labels string, times int) (theirs,
 	ours figure, err error) {
 	var figures [2][]figure

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// results holds the results of tests: PASS, FAIL or SKIP, by name; of those without subtests only.
+// results maps the names of tests without subtests to PASS, FAIL or SKIP.
 type results map[string]string
 
 var ended = regexp.MustCompile(`^[\s\x16]*--- (PASS|FAIL|SKIP): (\S+) \(`)
@@ -52,7 +52,7 @@ func readResults(out io.Reader) results {
 //go:embed known.txt
 var knownFailures string
 
-// known are tests that do not apply with Berth in place, and why.
+// known lists tests that do not apply to Berth, with the reasons.
 type known []*exception
 
 type exception struct {
@@ -80,7 +80,7 @@ func readKnown(text string) (all known, err error) {
 	return all, nil
 }
 
-// exceptionFor returns what is known of a test, or nil.
+// exceptionFor returns the known exception for a test, or nil.
 func (k known) exceptionFor(name string) *exception {
 	for _, one := range k {
 		if one.pattern.MatchString(name) {

@@ -94,7 +94,7 @@ func (d *drained) playMoves(ctx context.Context, workloads int, create func(ctx 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = seen.stop() }() // where this returns early
+	defer func() { _ = seen.stop() }() // for early returns
 	refused, err := d.tooMany(ctx)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (d *drained) playMoves(ctx context.Context, workloads int, create func(ctx 
 	}
 	o.took = time.Since(began)
 
-	// The successors of the last pods are still to appear; missing ones are counted.
+	// The successors of the last pods have not been created yet; missing successors are counted.
 	if err := d.Until(ctx, "all pods to be ready", restLimit, d.nameUnready(ctx)); err != nil && ctx.Err() != nil {
 		return nil, err
 	}

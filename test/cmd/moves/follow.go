@@ -29,7 +29,7 @@ type life struct {
 type follower struct {
 	stop func() error
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	pods map[types.UID]*life
 	// serving holds each owner's ready pods not being deleted; down is the start of an owner's
 	// current outage, and outage the total duration of earlier ones.
@@ -127,13 +127,14 @@ func (f *follower) listOutages() (list []time.Duration) {
 // moves holds the results for the pods that left.
 type moves struct {
 	moved, twice int
-	// pending counts from a successor's creation to its binding, and ready from its predecessor's
-	// departure to its readiness, for the bound and ready ones.
+	// pending is the time from a successor's creation to its binding; ready is the time from the
+	// predecessor's departure to the successor's readiness. Both cover bound or ready successors
+	// only.
 	pending, ready []time.Duration
 }
 
-// pairMoves ends the watch and pairs departed pods with created ones: each ReplicaSet creates one
-// for one.
+// pairMoves ends the watch and pairs departed pods with created pods: each ReplicaSet creates one
+// pod for each departed pod.
 func (f *follower) pairMoves() (m moves, err error) {
 	err = f.stop()
 	f.mu.Lock()

@@ -72,7 +72,7 @@ func measureRolls(ctx context.Context, r *driver.Run, o *options) error {
 	return nil
 }
 
-// rollByKubectl drains and uncordons one node after the other, like scripts using kubectl. It also
+// rollByKubectl drains and uncordons nodes sequentially, like scripts using kubectl. It also
 // uncordons a node after a timed-out drain.
 func (d *drained) rollByKubectl(ctx context.Context, r *rollResult) error {
 	kubectl := func(args ...string) error {

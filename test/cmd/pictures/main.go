@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// picture is one view, and what makes it worth looking at.
+// picture is one view with its preparations.
 type picture struct {
 	name string
 	hash string

@@ -42,7 +42,7 @@ type change struct {
 	line     []byte
 }
 
-// NewCrowd returns a crowd of so many nodes in so many zones and so many pods, evenly distributed.
+// NewCrowd returns a crowd with the given numbers of nodes, zones and pods, evenly distributed.
 func NewCrowd(nodes, zones, pods int) *Crowd {
 	c := &Crowd{version: 1, changed: make(chan struct{})}
 	for i := range nodes {

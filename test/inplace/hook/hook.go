@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hook lets upstream's code, patched when its tests are built, hand over to its
-// replacement. It imports no package that is patched.
+// Package hook lets upstream's code, which is patched for building its tests, call its replacement.
+// It does not import patched packages.
 package hook
 
 import (
@@ -37,18 +37,20 @@ type NodeHealth struct {
 
 // Made is a scheduler that replaces upstream's.
 type Made interface {
-	// Follow begins to follow the cluster, until the context ends, and returns when it is known.
+	// Follow starts following the cluster until the context ends, and returns when the caches have
+	// synced.
 	Follow(context.Context)
 	// Run decides pods until the context ends. It follows the cluster if Follow was not called.
 	Run(context.Context)
-	// Waits reports whether a pod waits in the queue for what can help it, or is kept out of it.
+	// Waits reports whether a pod waits in the queue for a helpful event, or is kept out of the
+	// queue.
 	Waits(ctx context.Context, namespace, name string) bool
 }
 
-// The replacements of upstream's components; nil: upstream's own. The scheduler is made when
-// upstream's is, follows the cluster when upstream's informers are synced, and runs when that runs:
-// tests prepare their plugins in between, and count on a scheduler that knows the cluster when it
-// begins to run.
+// These variables hold the replacements of upstream's components; nil selects upstream's own. The
+// scheduler is created together with upstream's, follows the cluster once upstream's informers have
+// synced, and runs when upstream's runs. Tests prepare their plugins in between, and rely on synced
+// caches when the scheduler begins to run.
 var (
 	NewScheduler  func(context.Context, Scheduler) Made
 	RunNodeHealth func(context.Context, NodeHealth)
