@@ -101,7 +101,7 @@ func addLine(p *plot.Plot, i int, name string, line plotter.XYs, dashes []vg.Len
 	return nil
 }
 
-// plotUpstream adds the points of the i-th mode; those of the first have labels.
+// plotUpstream adds the points of the i-th mode. The points of the first mode have labels.
 func (r *Report) plotUpstream(p *plot.Plot, i int, mode string) error {
 	k := slices.IndexFunc(r.Compared, func(c Comparison) bool { return c.Mode == mode })
 	if k < 0 {

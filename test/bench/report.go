@@ -64,7 +64,7 @@ func (r *Report) writeSizes(w io.Writer) {
 			cost[s.Mode] = map[int]time.Duration{}
 			modes = append(modes, s.Mode)
 		}
-		cost[s.Mode][s.Nodes] = s.Decision.CPU // on one core as good as the time that passes, and hardly disturbed by others
+		cost[s.Mode][s.Nodes] = s.Decision.CPU // on one core nearly equal to wall time, and less disturbed by other load
 	}
 	slices.Sort(sizes)
 	columns := slices.Compact(sizes)

@@ -53,7 +53,8 @@ func compare(t *testing.T, file string) (read bool) {
 }
 
 // withDefaultArgs adds the arguments that upstream adds to a profile for plugins absent from the
-// file; the file all-arguments-empty.yaml shows that Berth's plugins start from the same ones.
+// file. The file all-arguments-empty.yaml verifies that Berth's plugins have the same default
+// arguments.
 func withDefaultArgs(want, got map[string]Profile) map[string]Profile {
 	for name, p := range got {
 		for plugin, args := range want[name].Args {
@@ -91,7 +92,7 @@ func each(t *testing.T, pattern string, check func(t *testing.T, file string)) {
 	}
 }
 
-// What a legacy file is translated to is a file that kube-scheduler reads, and reads the same way.
+// kube-scheduler must accept the translation of a legacy file, with the same meaning.
 func TestTranslationsAreReadAlike(t *testing.T) {
 	each(t, "../../internal/engine/config/testdata/legacy/*", func(t *testing.T, file string) {
 		c, err := config.Load(file, config.Options{})
@@ -195,7 +196,7 @@ func randomSet(r *rand.Rand, b *strings.Builder, key, point string, from []strin
 	}
 }
 
-// randomArguments draws from ranges that reach a little beyond what is allowed.
+// randomArguments draws from ranges slightly larger than the allowed ranges.
 func randomArguments(r *rand.Rand, b *strings.Builder) {
 	choices := []string{
 		fmt.Sprintf("NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: %d}, {name: example.com/gpu}]}}", r.IntN(110)),

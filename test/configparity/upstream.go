@@ -35,7 +35,7 @@ type Profile struct {
 	Args map[string]string
 }
 
-// readUpstream takes a file all the way to a scheduler, as kube-scheduler does when it starts.
+// readUpstream creates a scheduler from a file, as kube-scheduler does at its start.
 func readUpstream(ctx context.Context, file string) (map[string]Profile, error) {
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	defer stop()
@@ -86,7 +86,7 @@ func upstreamPlugins(p *config.Plugins) (map[string][]string, map[string]int64) 
 	return at, weights
 }
 
-// upstreamArgs converts the arguments back to v1, without what every type has.
+// upstreamArgs converts the arguments back to v1, without the fields common to all types.
 func upstreamArgs(configs []config.PluginConfig) (map[string]string, error) {
 	args := map[string]string{}
 	for _, c := range configs {

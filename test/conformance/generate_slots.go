@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// addSlots gives a few nodes of one world in five few slots for volumes, and pods that use them and
-// host ports. Pods that need both are pending or nominated: a node may lack both, before or after
-// preemption, or one of them, and the message names the first.
+// In one world of five, addSlots adds a few nodes with few volume slots, and pods that use volumes
+// and host ports. Pods that need both are pending or nominated: a node may lack both or one of
+// them, before or after preemption, and the message contains the first lack.
 func (g *generator) addSlots() {
 	if !g.withChance(0.2) {
 		return
@@ -66,7 +66,7 @@ func (g *generator) limitVolumes(node string) {
 	g.w.addObject(limited)
 }
 
-// slotPod draws a small pod with volumes, most of them exclusive, and often a host port.
+// slotPod draws a small pod with mostly exclusive volumes, and often a host port.
 func (g *generator) slotPod(kind string) *v1.Pod {
 	pod := g.pods.drawPod(kind)
 	pod.Spec.Affinity, pod.Spec.NodeSelector, pod.Spec.TopologySpreadConstraints, pod.Spec.ResourceClaims = nil, nil, nil, nil

@@ -41,7 +41,7 @@ func TestEvictionRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := &fault{verb: "create", resource: "evictions", status: 409, reason: metav1.StatusReasonAlreadyExists, times: 1} // forces a read of the object
+	there := &fault{verb: "create", resource: "evictions", status: 409, reason: metav1.StatusReasonAlreadyExists, times: 1} // forces a read
 	r := &requests{cluster: c, root: c, seen: record(t, c.Config, there), granted: granted}
 	r.begin()
 

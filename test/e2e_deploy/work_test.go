@@ -151,7 +151,7 @@ spec:
   containers: [{name: c, image: nginx}]
 `
 
-// deviceWork holds two pods using a device each, one of them tainted by its driver; taintOfDevice
+// deviceWork holds two pods using one device each. The driver taints one device; taintOfDevice
 // taints the other.
 const deviceWork = `
 apiVersion: resource.k8s.io/v1

@@ -36,7 +36,7 @@ func TestMovesGoOnAfterAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone, made := map[types.UID]string{}, map[types.UID]bool{}
-	// left waits until that many pods in total have been deleted, and so many created.
+	// left waits until the given total numbers of pods have been deleted and created.
 	left := func(want, successors int) {
 		t.Helper()
 		for len(gone) < want || len(made) < successors {

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/scheduler"
 )
 
-// TestEveryFlagOfKubeSchedulerIsTaken: a manifest of kube-scheduler's also starts Berth's
-// scheduler.
+// TestEveryFlagOfKubeSchedulerIsTaken verifies that the flags in a manifest of kube-scheduler also
+// start Berth's scheduler.
 func TestEveryFlagOfKubeSchedulerIsTaken(t *testing.T) {
 	berth := scheduler.NewCommand().Flags()
 	differ := map[string]bool{ // on purpose: see docs/tasks/scheduler.md

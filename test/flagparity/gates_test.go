@@ -22,8 +22,8 @@ import (
 // consulted matches queries of a feature gate in upstream's code.
 var consulted = regexp.MustCompile(`\.Enabled\(\w+\.([A-Z]\w+)\)`)
 
-// TestEveryGateOfKubeSchedulerIsKnown: Berth honours or refuses exactly the feature gates in
-// kube-scheduler's code, with the same defaults.
+// TestEveryGateOfKubeSchedulerIsKnown verifies that Berth honours or refuses exactly the feature
+// gates in kube-scheduler's code, with the same defaults.
 func TestEveryGateOfKubeSchedulerIsKnown(t *testing.T) {
 	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {

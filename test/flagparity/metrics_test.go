@@ -57,9 +57,9 @@ func (d *documented) fullName() string {
 
 var metricRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]*) \\| (\\w*) \\|")
 
-// TestEveryMetricIsThereOrAccountedFor: a dashboard for kube-scheduler, or for the controllers that
-// Berth replaces, shows Berth, or the page gives the reason. docs/reference/metrics.md, which is
-// made from the code, lists Berth's metrics.
+// TestEveryMetricIsThereOrAccountedFor verifies that Berth has every metric of kube-scheduler and
+// of the replaced controllers, so that dashboards work for Berth, or that the page gives the reason
+// for a missing metric. docs/reference/metrics.md, generated from the code, lists Berth's metrics.
 func TestEveryMetricIsThereOrAccountedFor(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {

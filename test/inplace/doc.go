@@ -5,5 +5,5 @@
 // controllers in whatever program imports it and is built with the patches of package patch:
 // upstream's own integration tests and its scheduler_perf.
 //
-// BERTH_INPLACE=no in the environment leaves upstream's code where it is, for comparison.
+// BERTH_INPLACE=no in the environment runs upstream's own code, for comparison.
 package inplace

@@ -23,8 +23,8 @@ import (
 )
 
 // compare runs Karpenter's scheduler and berth on the same pods, one after the other, for each of
-// several numbers of pods, and prints a table. Karpenter's seconds cover only its scheduler; those
-// of berth cover the whole command, which reads the pods and the types from files.
+// several numbers of pods, and prints a table. Karpenter's time covers only its scheduler; berth's
+// time covers the whole command, which reads the pods and the types from files.
 func (o settings) compare(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, rowFormat, "pods", "by", "cost per hour", "nodes", "pending", "seconds", "CPU seconds", "astray", "not below")
 	for _, text := range strings.Split(o.counts, ",") {

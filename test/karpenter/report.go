@@ -31,8 +31,8 @@ type report struct {
 	Runs    []outcome `json:"runs"`
 }
 
-// outcome is the result of one run. Runs differ: Karpenter goes through zones in the order of a Go
-// map.
+// outcome is the result of one run. Runs differ, because Karpenter iterates over zones in the order
+// of a Go map.
 type outcome struct {
 	SolveSeconds float64 `json:"solveSeconds"`
 	CPUSeconds   float64 `json:"cpuSeconds"` // of all threads, while it solved

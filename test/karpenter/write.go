@@ -24,8 +24,8 @@ const (
 	typesFile     = "instance-types.json"
 )
 
-// writeWorld writes the inputs: pods and NodePools in kubectl's format, and the instance types in
-// that of Karpenter's kwok provider.
+// writeWorld writes the inputs: pods and NodePools in kubectl's format, and instance types in the
+// format of Karpenter's kwok provider.
 func writeWorld(dir string, pods []*corev1.Pod, pool *v1.NodePool, types []*cloudprovider.InstanceType) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

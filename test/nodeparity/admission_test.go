@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// A simulated node admits the pods that a kubelet admits, and refuses the others with its reason
-// and its message. (For a critical pod the kubelet would preempt others; here no kubelet can do
+// Simulated nodes must admit the same pods as a kubelet, and refuse other pods with the kubelet's
+// reason and message. (For a critical pod the kubelet would preempt others; here no kubelet can do
 // it.)
 func TestAdmission(t *testing.T) {
 	reasons := map[string]int{}

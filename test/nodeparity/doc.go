@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeparity compares what simulated nodes decide with the kubelet's own code, on random
-// pods and nodes: which pods a node admits (pkg/kubelet/lifecycle), and in which order it evicts
-// them under pressure, with which message (pkg/kubelet/eviction). No difference is allowed.
+// Package nodeparity compares the decisions of simulated nodes with the kubelet's own code, on
+// random pods and nodes: the admission of pods (pkg/kubelet/lifecycle), and the order and messages
+// of evictions under pressure (pkg/kubelet/eviction). No difference is allowed.
 package nodeparity

@@ -86,7 +86,7 @@ func TestEvictionOrder(t *testing.T) {
 	}
 }
 
-// starve a node of what the signal is about.
+// starve exhausts the signal's resource on a node.
 func starve(signal pressure.Signal, imagesApart, layersWithNode bool) *pressure.Starved {
 	config := pressure.Config{Hard: map[string]string{string(signal): "10"}}
 	if signal == pressure.AllocatableMemory {

@@ -22,7 +22,7 @@ const gpu, unknown = v1.ResourceName("example.com/gpu"), v1.ResourceName("exampl
 // dice are random numbers that a seed repeats.
 type dice struct{ *rand.Rand }
 
-// each has the test look at many worlds, and stops at the first difference.
+// each runs the test on many worlds, and stops at the first difference.
 func each(t *testing.T, compare func(d dice) (difference string)) {
 	for seed := range uint64(*worlds) {
 		if difference := compare(dice{rand.New(rand.NewPCG(seed, 40))}); difference != "" {
@@ -31,7 +31,7 @@ func each(t *testing.T, compare func(d dice) (difference string)) {
 	}
 }
 
-// one in so many.
+// one returns true with a probability of one in the given number.
 func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
 
 func pick[T any](d dice, from ...T) T { return from[d.IntN(len(from))] }

@@ -180,8 +180,8 @@ func waiting(w *conformance.World) (list []*v1.Pod) {
 	return list
 }
 
-// victims are the pods that upstream would remove from the node for the pod, and how many of them
-// against a budget.
+// victims holds the pods that upstream would remove from the node for the pod, and the number of
+// budget violations.
 func (u *upstream) victims(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) ([]*v1.Pod, int, *fwk.Status) {
 	possible, err := u.preemption.Evaluator.GetVictimsOnNode(ctx, node)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// demand is a pod's usage of a node, including overhead: CPU in thousandths, all else in ones.
+// demand is a pod's usage of a node, including overhead. CPU is in thousandths, other resources are
+// in whole units.
 type demand map[v1.ResourceName]int64
 
 func demandOf(pod *v1.Pod) demand {

@@ -16,8 +16,8 @@ type UpgradeReport struct {
 	*Report
 	Steps     []step
 	Flow      figures
-	Loaded    time.Duration // how long pods were created
-	Evictions figures       // how late pods left for a taint
+	Loaded    time.Duration // duration of pod creation
+	Evictions figures       // delays of taint evictions
 	Latest    []leftLate
 	Changes   int // of leaders
 	Released  int // of them, those with a released Lease

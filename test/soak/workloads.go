@@ -54,8 +54,8 @@ func allWorkloads() []workload {
 	return []workload{
 		{name: "plain", share: 0.2, cpu: 500, priority: "soak-middle", budget: &policyv1.PodDisruptionBudgetSpec{MinAvailable: &most}},
 		{name: filler, share: 0.4, cpu: 500, priority: "soak-low"},
-		// Guarded pods take nearly all devices, and careful ones want some: they may take none from
-		// them, whatever their priority.
+		// Guarded pods use nearly all devices, and careful pods request some: they must not preempt
+		// guarded pods, whatever the priorities.
 		{name: guarded, share: 0.15, cpu: 250, priority: "soak-low", shape: wantsWidget,
 			budget: &policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &all}},
 		{name: "half", share: 0.1, cpu: 500, priority: "soak-low", budget: &policyv1.PodDisruptionBudgetSpec{MinAvailable: &half}},

@@ -38,9 +38,9 @@ spec:
   containers: [{name: c, image: none}]
 `
 
-// TestUpgradeKeepsDataFolder starts `berth up` of either version on what the other one has left:
-// its objects, its certificates, its port, and a countdown that it has begun. One ends as it
-// should, one is killed.
+// TestUpgradeKeepsDataFolder starts `berth up` of each version on the data folder of the other
+// version, with its objects, certificates, port, and a running countdown. One cluster is stopped
+// normally, the other is killed.
 func TestUpgradeKeepsDataFolder(t *testing.T) {
 	t.Parallel()
 	v := both(t)

@@ -36,7 +36,7 @@ func both(t *testing.T) versions {
 	return v
 }
 
-// run runs the berth of a folder and returns what it prints on standard output.
+// run runs the berth of a folder and returns its standard output.
 func run(t *testing.T, folder string, args ...string) string {
 	t.Helper()
 	out, err := try(t, folder, args...)

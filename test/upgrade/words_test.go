@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestUpgradeKeepsCommandsAndFlags: this version accepts all commands and flags of the old one.
-// What is deprecated is still taken.
+// TestUpgradeKeepsCommandsAndFlags verifies that this version accepts all commands and flags of the
+// old version, including deprecated ones.
 func TestUpgradeKeepsCommandsAndFlags(t *testing.T) {
 	t.Parallel()
 	v := both(t)
@@ -43,7 +43,7 @@ var (
 	commandLine = regexp.MustCompile(`^  ([a-z][a-z-]*)  +\S`)
 )
 
-// learn adds the flags of a command and of those below it, as --help has them.
+// learn adds the flags of a command and its subcommands, as listed by --help.
 func learn(t *testing.T, folder string, path []string, to map[string][]string) {
 	t.Helper()
 	help := run(t, folder, append(slices.Clone(path), "--help")...)
@@ -67,8 +67,8 @@ func learn(t *testing.T, folder string, path []string, to map[string][]string) {
 	}
 }
 
-// TestUpgradeReadsConfiguration: every configuration that the old version takes is taken by this
-// one and means the same; and so the other way round, for what both know.
+// TestUpgradeReadsConfiguration verifies that this version accepts every configuration of the old
+// version with the same meaning and, for features known to both, vice versa.
 func TestUpgradeReadsConfiguration(t *testing.T) {
 	t.Parallel()
 	v := both(t)

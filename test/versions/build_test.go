@@ -24,7 +24,7 @@ func TestNewestIsTheLastPatchThatIsARelease(t *testing.T) {
 }
 
 // TestAReleaseIsBuiltOfWhatItRequires verifies that modules released with k8s.io/kubernetes have
-// the same version, and that the remaining ones have the required version.
+// the same version, and that other modules have the required version.
 func TestAReleaseIsBuiltOfWhatItRequires(t *testing.T) {
 	own := &goMod{}
 	if err := json.Unmarshal([]byte(`{"Module": {"Path": "k8s.io/kubernetes"}, "Go": "1.25.0", "Godebug": [{"Key": "default", "Value": "go1.25"}],

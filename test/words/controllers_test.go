@@ -146,7 +146,8 @@ func TestLabelKeysAreMergedAsInTheRegistry(t *testing.T) {
 	t.Logf("%d pods", merged)
 }
 
-// TestPodResourcesAreFilledInAsInTheRegistry: after admission, from all containers.
+// TestPodResourcesAreFilledInAsInTheRegistry verifies that pod-level resources are derived from all
+// containers after admission.
 func TestPodResourcesAreFilledInAsInTheRegistry(t *testing.T) {
 	filled := 0
 	for seed := range uint64(trials) {

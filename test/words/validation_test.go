@@ -110,7 +110,7 @@ func TestNodesAreRefusedInUpstreamsWords(t *testing.T) {
 			Status: v1.NodeStatus{Capacity: s.amounts(), Allocatable: s.amounts()}}
 		var theirs core.Node
 		internal(t, n, &theirs)
-		// Upstream has the taints at a path absent from nodes.
+		// Upstream reports taints with a field path that nodes do not have.
 		expected := words(corevalidation.ValidateNode(&theirs))
 		for i := range expected {
 			expected[i] = strings.ReplaceAll(expected[i], "metadata.taints", "spec.taints")

@@ -77,8 +77,7 @@ func Thousands(n int) string {
 	return s
 }
 
-// Quantile returns the value not exceeded by the share q of the sorted ones; zero for an empty
-// list.
+// Quantile returns the q-quantile of the sorted values; zero for an empty list.
 func Quantile[T any](sorted []T, q float64) (at T) {
 	if len(sorted) == 0 {
 		return at

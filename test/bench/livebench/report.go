@@ -27,7 +27,7 @@ type Report struct {
 	Gangs     []Gang
 }
 
-// ModeResult has the rounds of a mode, one for each scheduler.
+// ModeResult holds the rounds of a mode, one round per scheduler.
 type ModeResult struct {
 	Mode   *Mode
 	Rounds []Round

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Bench measures what decisions cost, kube-scheduler's and Berth's side by side in one run, and
-// prints tables with the goals.
+// Bench measures the cost of decisions of kube-scheduler and Berth in one run, and prints tables
+// with the goals.
 package main
 
 import (

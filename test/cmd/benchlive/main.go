@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Benchlive measures kube-scheduler and Berth against a real API server, in turn and in one run,
-// and prints tables with the goals. `make bench-live` builds what it needs and runs it.
+// and prints tables with the goals. `make bench-live` builds and runs it.
 package main
 
 import (

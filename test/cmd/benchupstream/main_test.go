@@ -28,7 +28,7 @@ func TestFiguresAreReadAndTheMedianCounts(t *testing.T) {
 	}
 }
 
-// TestUpstreamHasTheWorkloads that are run unless others are named.
+// TestUpstreamHasTheWorkloads verifies that upstream has the workloads that run by default.
 func TestUpstreamHasTheWorkloads(t *testing.T) {
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {

@@ -4,7 +4,7 @@
 // integration runs upstream's own integration tests of scheduling with Berth replacing
 // kube-scheduler and kube-controller-manager's node controllers, and on request also with
 // upstream's own. The tests come from the module cache, patched while they are built (package
-// patch). What fails without being listed in known.txt fails the run.
+// patch). A failing test that is not listed in known.txt fails the run.
 package main
 
 import (
@@ -30,8 +30,8 @@ var packages = []string{
 	"node", "volumescheduling", "dra/default", "dra/ga", "dra/all",
 }
 
-// plugins are the packages with tests of sigs.k8s.io/scheduler-plugins. They are run only if they
-// are named: they take modules from the proxy that nothing else in this tree needs.
+// plugins are the packages with tests of sigs.k8s.io/scheduler-plugins. They run only on request,
+// because they download modules from the proxy that the rest of this tree does not need.
 var plugins = []string{build.PluginTests + "coscheduling", build.PluginTests + "capacityscheduling",
 	build.PluginTests + "noderesourcetopology"}
 

@@ -88,7 +88,7 @@ func (r *run) runPackage(ctx context.Context, name string) (row, error) {
 	return made, err
 }
 
-// readResults runs the tests of a package and reads what became of them.
+// readResults runs the tests of a package and reads the results.
 func (r *run) readResults(ctx context.Context, file, folder, name, inPlace string) (results, error) {
 	var out bytes.Buffer
 	arguments := []string{"-test.v=test2json", "-test.timeout=40m"}
@@ -120,7 +120,7 @@ func (r *run) readResults(ctx context.Context, file, folder, name, inPlace strin
 	return found, nil
 }
 
-// appendTo keeps what each run printed, one after the other.
+// appendTo appends the output of each run.
 func appendTo(log string, printed []byte) error {
 	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
 		return err

@@ -65,7 +65,7 @@ func measureDrains(ctx context.Context, r *driver.Run, o *options) error {
 	return nil
 }
 
-// measureDrain has the first nodes drained, and opens them again.
+// measureDrain drains the first nodes, and uncordons them again.
 func (d *drained) measureDrain(ctx context.Context, scheduler, drain string) (r *drainResult, err error) {
 	d.Printf("%s beside %s: %d pods come", drain, scheduler, d.drainPods)
 	var nodes []string

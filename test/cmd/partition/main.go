@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// what happens, by the minute in which it does; see partition in nodehealth.
+// what maps minutes to events; see partition in nodehealth.
 var events = plotter.XYLabels{
 	XYs:    plotter.XYs{{X: 2, Y: 18}, {X: 12, Y: 38}, {X: 27, Y: 75}, {X: 64, Y: 108}, {X: 77, Y: 12}},
 	Labels: []string{"10 nodes of a fail", "610 of a: 0.01/s", "all of b, too: 0.1/s there", "all of all zones: none", "all are back"},

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestUpstreamTakesThePatches: what they are put behind is in the release of Kubernetes that go.mod
-// names.
+// TestUpstreamTakesThePatches verifies that the patches' anchors exist in the Kubernetes release
+// required by go.mod.
 func TestUpstreamTakesThePatches(t *testing.T) {
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package output collects what a process prints while a test reads it.
+// Package output collects the output of a process while a test reads it.
 package output
 
 import (

@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// isolated keeps Ctrl-C from the process, which this one ends in order, and has the kernel end it
-// should this one die.
+// isolated shields the child from Ctrl-C, because this process ends it in order, and makes the
+// kernel kill the child if this process dies.
 func isolated() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// peakMemory is the most resident memory that a running process has had. What wait reports is of no
-// use for this: a child inherits the peak of the process that started it.
+// peakMemory returns the maximum resident memory of a running process. The value reported by wait
+// is unusable: a child inherits the peak of the process that started it.
 func peakMemory(pid int) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -34,7 +34,8 @@ func peakMemory(pid int) (int64, error) {
 	return 0, fmt.Errorf("/proc/%d/status has no VmHWM", pid)
 }
 
-// LoadAverage is the machine's of the last minute: what else it was doing.
+// LoadAverage returns the machine's load average of the last minute, which shows other work on the
+// machine.
 func LoadAverage() string {
 	load, err := os.ReadFile("/proc/loadavg")
 	first, _, found := bytes.Cut(load, []byte(" "))
