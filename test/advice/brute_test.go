@@ -172,7 +172,7 @@ func TestFewHelpfulChangesAreMissed(t *testing.T) {
 			continue
 		}
 		if len(e.Suggestions) > 0 {
-			fixable, advised = fixable+1, advised+1 // TestPrintedAdviceComesTrue follows them
+			fixable, advised = fixable+1, advised+1 // TestPrintedAdviceComesTrue carries out such advice
 			continue
 		}
 		names := c.helpful(t)

@@ -27,7 +27,7 @@ import (
 // changes printed without a command by their words.
 type user struct {
 	w       *simulate.World
-	objects map[string]metav1.Object // by kind/name, except pods and nodes
+	objects map[string]metav1.Object // objects other than pods and nodes, by kind/name
 }
 
 // visit opens a new world of the town, in which the pending pod has been tried.

@@ -35,7 +35,7 @@ func TestEveryModeRuns(t *testing.T) {
 			t.Errorf("%s was not measured: %+v", c.Mode, c)
 		}
 	}
-	if len(report.Compared) != len(Modes)+1 { // and preemption
+	if len(report.Compared) != len(Modes)+1 { // all modes plus preemption
 		t.Errorf("%d of %d modes were compared", len(report.Compared), len(Modes))
 	}
 	for _, f := range report.Filled {

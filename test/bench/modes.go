@@ -26,7 +26,7 @@ type Mode struct {
 	Bound float64
 
 	taint bool
-	kinds int // of pods, where they are more than few
+	kinds int // number of kinds of pods, if more than a few
 }
 
 // Modes lists the modes with goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPU, 64Gi

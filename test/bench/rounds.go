@@ -20,14 +20,14 @@ type Cost struct {
 // disturbed by other work on the machine. A round is long enough for a typical share of garbage
 // collections.
 type rounds struct {
-	each time.Duration // of all rounds together
+	each time.Duration // time of all rounds together
 
 	started  time.Time
 	startCPU time.Duration
 
 	round, total Cost
 	steps, all   int
-	best         Cost // of one step
+	best         Cost // cost of one step
 }
 
 func (r *rounds) startStep() { r.started, r.startCPU = time.Now(), process.Own() }
@@ -62,7 +62,7 @@ func (r *rounds) costOfStep() Cost {
 	if r.best.Wall == 0 { // not even one round
 		return r.total.over(max(r.all, 1))
 	}
-	if r.round.Wall >= r.each/50 { // there was nothing left to do before the last round was over, but it is long enough
+	if r.round.Wall >= r.each/50 { // the work ended during the last round, but the round is long enough
 		r.finishRound()
 	}
 	return r.best

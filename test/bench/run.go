@@ -131,7 +131,7 @@ func (r *Report) byWorkloads(ctx context.Context, o Options, of driver.Mode) (er
 func (r *Report) comparePreemption(ctx context.Context, o Options) (err error) {
 	o.printProgress("preemption: kube-scheduler and Berth, %d full nodes", o.Nodes)
 	c := Comparison{Mode: full.Name, Goal: PreemptionGoal}
-	most := o.Nodes // one on every node
+	most := o.Nodes // one pod on every node
 	if c.Sampled, err = preemptUpstream(ctx, o.Nodes, most, 10, o.Each); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (r *Report) comparePreemption(ctx context.Context, o Options) (err error) {
 
 func (r *Report) measureAlone(o Options, m *Mode) error {
 	if m.Within > 0 {
-		return nil // what is new costs more the fewer pods follow: other numbers of them cannot be compared
+		return nil // the share of initial costs depends on the number of pods, so other numbers are not comparable
 	}
 	for _, size := range o.Sizes {
 		if size == r.Nodes {

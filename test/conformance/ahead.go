@@ -119,6 +119,6 @@ func statusAhead(s *fwk.Status) *fwk.Status {
 	if s.Code() != fwk.Error || !strings.Contains(s.Message(), ": asks for all devices, but resource pool ") {
 		return s
 	}
-	reason := strings.TrimPrefix(s.AsError().Error(), `running "DynamicResources" filter plugin: `) // as to errors alone
+	reason := strings.TrimPrefix(s.AsError().Error(), `running "DynamicResources" filter plugin: `) // compare errors only
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reason).WithPlugin(dynamicresources.Name)
 }

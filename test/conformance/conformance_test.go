@@ -48,7 +48,7 @@ func TestSameAsUpstream(t *testing.T) {
 	t.Log(total)
 	slices.SortStableFunc(found, func(a, b Difference) int { return int(a.Seed) - int(b.Seed) })
 	for _, d := range found[:min(len(found), 50)] {
-		t.Log(d) // as they are: making them small may go wrong
+		t.Log(d) // log unshrunk differences, because shrinking may fail
 	}
 	byKind := map[string]int{}
 	for _, d := range found {
@@ -107,7 +107,7 @@ func compareAll(t *testing.T, only []string, clusters int) (total Totals, found 
 	var workers sync.WaitGroup
 	end := time.Now().Add(time.Hour)
 	if deadline, ok := t.Deadline(); ok {
-		end = deadline.Add(-time.Minute) // what was found must still be made small
+		end = deadline.Add(-time.Minute) // leave time for shrinking
 	}
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {

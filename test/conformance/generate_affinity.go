@@ -202,7 +202,7 @@ func (g *termGenerator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
 // drawSelector draws a selector of pods: of everything, by label, by expressions.
 func (g *termGenerator) drawSelector() *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
-	if g.hasLeaning("unique") && g.serial > 0 { // one pod that is, or is still to come
+	if g.hasLeaning("unique") && g.serial > 0 { // an existing or future pod
 		s.MatchLabels = map[string]string{"pod": fmt.Sprintf("%s-%d", pickOne(g, "run", "wait"), 1+g.IntN(g.serial+3))}
 		return s
 	}

@@ -29,7 +29,7 @@ func (g *generator) drawArguments() {
 		g.w.Unscored = drawSome(g, 0.1, scorers...)
 		g.w.Unfiltered = drawSome(g, 0.1, "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
 			"NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
-		if g.anyHuge() { // they would meet on nodes, where upstream's sums wrap around
+		if g.anyHuge() { // together on a node, their sums would wrap around upstream
 			g.w.Unfiltered = slices.DeleteFunc(g.w.Unfiltered, func(name string) bool { return name == "NodeResourcesFit" })
 		}
 	}

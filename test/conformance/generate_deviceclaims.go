@@ -110,14 +110,14 @@ func (g *deviceGenerator) allocateClaim(claim *resourcev1.ResourceClaim) {
 	d := g.free[i]
 	result := resourcev1.DeviceRequestAllocationResult{Request: "r0", Driver: d.driver, Pool: d.pool, Device: d.device}
 	switch {
-	case d.divisible, g.withChance(0.1): // or it was divisible when it was allocated
+	case d.divisible, g.withChance(0.1): // the device may have been divisible at its allocation
 		if !d.divisible {
 			g.free = append(g.free[:i], g.free[i+1:]...)
 		}
 		result.ShareID = ptr.To("share-" + claim.UID)
 		result.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pickOne(g, "4Gi", "5Gi"))}
 	case g.withChance(0.05):
-		result.AdminAccess = ptr.To(true) // which leaves it free
+		result.AdminAccess = ptr.To(true) // admin access leaves the device free
 	default:
 		g.free = append(g.free[:i], g.free[i+1:]...)
 	}
@@ -185,9 +185,9 @@ func (g *deviceGenerator) madeClaim(pod *v1.Pod, c *v1.PodResourceClaim) {
 	c.ResourceClaimTemplateName = ptr.To("template")
 	status := v1.PodResourceClaimStatus{Name: c.Name}
 	switch g.IntN(10) {
-	case 0: // nothing is known of it
+	case 0: // the claim has no status
 		return
-	case 1: // none is needed
+	case 1: // no device is needed
 	case 2:
 		status.ResourceClaimName = ptr.To("gone")
 	default:

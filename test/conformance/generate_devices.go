@@ -23,7 +23,7 @@ const (
 type deviceID struct {
 	driver, pool, device string
 	node                 string // empty: not of one node
-	divisible            bool   // claims have shares of it
+	divisible            bool   // claims use shares of the device
 }
 
 // deviceGenerator draws devices and claims for them. free contains exactly the devices without a
@@ -119,7 +119,7 @@ func eachPair(list ...any) func(func(string, []resourcev1.DeviceSelector) bool) 
 func (g *deviceGenerator) addSlice(spec resourcev1.ResourceSliceSpec, driver, pool string) {
 	spec.Driver, spec.Pool = driver, resourcev1.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: 1}
 	if g.withChance(0.05) {
-		spec.Pool.ResourceSliceCount = 2 // the other one is still to come
+		spec.Pool.ResourceSliceCount = 2 // the other slice is not published yet
 	}
 	counted := g.withChance(0.2)
 	if counted {
@@ -128,7 +128,7 @@ func (g *deviceGenerator) addSlice(spec resourcev1.ResourceSliceSpec, driver, po
 		counters.SharedCounters = g.counterSets()
 		g.w.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: counters})
 	}
-	if g.withChance(0.05) { // what the driver published before, and is about to delete
+	if g.withChance(0.05) { // outdated slices that the driver is about to delete
 		old := *spec.DeepCopy()
 		old.Pool.Generation, old.Devices = 0, []resourcev1.Device{g.placedDevice(&old, g.drawDevice(driver, "dev-old"))}
 		g.w.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: old})

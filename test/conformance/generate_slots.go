@@ -87,7 +87,7 @@ func (g *generator) slotPod(kind string) *v1.Pod {
 		pv := g.slotClaim(pod.Namespace, name)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
-		if kind == "slot" && g.withChance(0.3) { // and is still attached after its pod has ended
+		if kind == "slot" && g.withChance(0.3) { // the volume is still attached after the end of its pod
 			g.w.addObject(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("attachment")}, Spec: storagev1.VolumeAttachmentSpec{
 				Attacher: csiDriver, NodeName: pickOne(g, g.w.Nodes...).Name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}}})
 		}

@@ -107,7 +107,7 @@ func (g *storageGenerator) addCapacity() {
 	if g.withChance(0.3) {
 		capacity.MaximumVolumeSize = resource.NewQuantity(int64(pickOne(g, 0, 2, 8))*gibi, resource.BinarySI)
 	}
-	if capacity.Capacity == nil { // upstream panics when it scores a node by the largest volume alone
+	if capacity.Capacity == nil { // upstream panics on a capacity that only has a maximum volume size
 		capacity.MaximumVolumeSize = nil
 	}
 	g.w.addObject(capacity)
@@ -175,7 +175,7 @@ func (g *storageGenerator) addVolume() *v1.PersistentVolume {
 		deleted := g.nextTime()
 		pv.DeletionTimestamp = &deleted
 	}
-	if g.withChance(0.03) { // as before classes had a field
+	if g.withChance(0.03) { // use the annotation that predates the class field
 		pv.Annotations = map[string]string{v1.BetaStorageClassAnnotation: pv.Spec.StorageClassName}
 		pv.Spec.StorageClassName = ""
 	}
@@ -302,7 +302,7 @@ func (g *storageGenerator) bindClaim(claim *v1.PersistentVolumeClaim) {
 		pv.Spec.StorageClassName = ptr.Deref(claim.Spec.StorageClassName, "")
 	}
 	switch g.IntN(15) {
-	case 0: // the volume waits for the claim, the claim knows nothing of it
+	case 0: // the volume refers to the claim, but not vice versa
 		claim.Spec.VolumeName, claim.Status.Phase = "", v1.ClaimPending
 		delete(claim.Annotations, bindComplete)
 		pv.Status.Phase = v1.VolumeAvailable
@@ -327,7 +327,7 @@ func (g *storageGenerator) addAttachments() {
 		} else {
 			attachment.Spec.Source.PersistentVolumeName = ptr.To("gone")
 		}
-		if g.withChance(0.1) { // of a migrated volume in a pod
+		if g.withChance(0.1) { // limit of a migrated volume type
 			attachment.Spec.Source = storagev1.VolumeAttachmentSource{
 				InlineVolumeSpec: &v1.PersistentVolumeSpec{PersistentVolumeSource: g.volumeSource()},
 			}

@@ -50,7 +50,7 @@ func TestMembersSayWhatUpstreamSays(t *testing.T) {
 				for name, text := range ours {
 					want := withoutCounts(theirs[name])
 					if !saidOfGroup(text) || !saidOfGroup(want) || !strings.Contains(want, "pod group preemption") {
-						continue // no node fits it, or kube-scheduler did not look at it in its first domain
+						continue // the pod fits no node, or kube-scheduler did not try it in its first domain
 					}
 					compared[kindOfWords(text)]++
 					if got := withoutCounts(text); got != want && withoutFirst(got) != withoutFirst(want) {

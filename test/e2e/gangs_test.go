@@ -27,7 +27,7 @@ const gangGates = "GenericWorkload=true"
 type gangs struct {
 	*pair
 	t    *testing.T
-	most int64 // what a member requests, in thousandths of a CPU
+	most int64 // request of a member, in thousandths of a CPU
 }
 
 // newGangs starts a cluster and two schedulers sharing a Lease for its gangs.

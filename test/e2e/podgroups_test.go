@@ -29,7 +29,7 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := nodes.Items[0].Status.Allocatable.Cpu().MilliValue() * 6 / 10 // one of these fits on a node
+	most := nodes.Items[0].Status.Allocatable.Cpu().MilliValue() * 6 / 10 // only one such pod fits on a node
 	create := func(name, group string) {
 		t.Helper()
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{Containers: []v1.Container{{

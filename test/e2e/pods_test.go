@@ -77,7 +77,7 @@ spec:
 }
 
 func TestDeletionTakesAsLongAsItShould(t *testing.T) {
-	const atMost = 25 * time.Second // less than the grace period of pods that name none
+	const atMost = 25 * time.Second // less than the default grace period
 	for _, c := range []struct {
 		name  string
 		more  []string

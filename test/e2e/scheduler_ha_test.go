@@ -31,7 +31,7 @@ const saysLost = "berth: leadership lost"
 type pair struct {
 	c        *cluster
 	config   string
-	flags    []string // more of them
+	flags    []string // additional flags
 	replicas []*replica
 	lost     int
 	refused  float64 // bindings, by ended processes
@@ -97,7 +97,7 @@ func (p *pair) busyLeader(t *testing.T) (leads *replica) {
 // loses it by force.
 func TestLeaderKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	nodes := 30 + *haKills*int(haLease.Seconds()) // with room for what comes while the leader is killed
+	nodes := 30 + *haKills*int(haLease.Seconds()) // leaves room for pods created while the leader is killed
 	p := &pair{c: start(t, filepath.Join(t.TempDir(), "ha"), "--nodes", strconv.Itoa(nodes)), config: filepath.Join(t.TempDir(), "ha.yaml")}
 	if err := os.WriteFile(p.config, fmt.Appendf(nil, `
 apiVersion: kubescheduler.config.k8s.io/v1

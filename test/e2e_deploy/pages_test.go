@@ -63,13 +63,13 @@ func TestPages(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), pageLimit)
 			defer cancel()
 			shell := exec.CommandContext(ctx, "bash", "-c", script)
-			shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all that it has started
+			shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // signals also reach the shell's children
 			shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) }
 			shell.Dir = own
 			shell.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 			shell.WaitDelay = 10 * time.Second
 			out, err := shell.CombinedOutput()
-			_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // what a page that failed has left running
+			_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // end processes left by a failed page
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

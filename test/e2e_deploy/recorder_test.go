@@ -32,7 +32,7 @@ import (
 // its rare code paths.
 type recorder struct {
 	url       string
-	authority []byte // of its certificate
+	authority []byte // CA of the recorder's certificate
 	forward   *httputil.ReverseProxy
 	parse     request.RequestInfoResolver
 
@@ -48,7 +48,7 @@ type fault struct {
 	query                string // "": any; else in the URL's query
 	status               int
 	reason               metav1.StatusReason
-	times                int // how many requests; negative: all
+	times                int // number of requests; negative: all
 }
 
 func record(t testing.TB, api *rest.Config, faults ...*fault) *recorder {

@@ -78,7 +78,7 @@ func TestTheWebhookIsBounded(t *testing.T) {
 	for _, body := range [][]byte{nil, []byte("{"), []byte(`{"kind": "AdmissionReview"}`), bytes.Repeat([]byte(" "), 17<<20)} {
 		response, err := unverified.Post(url+"/mutate", "application/json", bytes.NewReader(body))
 		if err != nil {
-			continue // it hung up in the middle of what is too long
+			continue // the server closed the connection during an oversized request
 		}
 		_, _ = io.Copy(io.Discard, response.Body)
 		response.Body.Close()

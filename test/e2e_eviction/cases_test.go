@@ -50,7 +50,7 @@ func TestSituations(t *testing.T) {
 	if *beside {
 		sides = append(sides, upstreamSide)
 	}
-	wrong := map[string]string{} // by side and situation
+	wrong := map[string]string{} // failures by side and situation
 	var mu sync.Mutex
 	t.Run("play", func(t *testing.T) {
 		for _, s := range sides {

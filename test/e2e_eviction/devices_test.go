@@ -128,7 +128,7 @@ func (c *cluster) uses(name, device string, seconds int64) {
 	}, metav1.CreateOptions{})
 	c.must(err)
 	spec := podSpec("n")
-	spec.TerminationGracePeriodSeconds = nil // it stays to be looked at
+	spec.TerminationGracePeriodSeconds = nil // keep the terminating pod for inspection
 	spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &name}}
 	pod, err := c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 	c.must(err)

@@ -92,7 +92,7 @@ func removedInTime(c *cluster) {
 	c.within(time.Minute, "event", func() bool {
 		return c.hasEvent("removed", "TaintManagerEviction", "Cancelling deletion of Pod default/removed")
 	})
-	<-time.After(6 * time.Second) // past the time at which it would have gone
+	<-time.After(6 * time.Second) // longer than its original toleration
 	c.stays("removed")
 }
 

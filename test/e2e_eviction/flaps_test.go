@@ -28,8 +28,8 @@ type trouble struct {
 	name   string
 	begin  func(p *proxy, flaps []*flap)
 	during func(ctx context.Context, p *proxy) // continues until the context ends
-	excuse time.Duration                       // from its beginning: until then nothing must be punctual
-	late   time.Duration                       // by which it may delay a pod at any time
+	excuse time.Duration                       // time after the start during which delays are excused
+	late   time.Duration                       // maximum delay of a pod at any time
 }
 
 // outage is the duration of the API server's absence.
@@ -139,9 +139,9 @@ func TestFlaps(t *testing.T) { // not in parallel with others: they keep a proce
 
 type campaign struct {
 	flaps    int
-	steps    int           // of spacings
-	over     time.Duration // in which they begin, one after the other
-	patience time.Duration // for pods that must leave
+	steps    int           // number of spacings
+	over     time.Duration // period over which the flaps start
+	patience time.Duration // patience for pods that must leave
 }
 
 // share returns the campaign, or a fifth of it for all parts after the first.
@@ -156,7 +156,7 @@ func (c campaign) share(i int) campaign {
 type result struct {
 	trouble string
 	flaps   int
-	failed  int // of these, with at least one pod that ended wrong
+	failed  int // number of flaps with at least one wrong end
 	pods    int
 	ends    map[verdict]int
 	wrong   []string

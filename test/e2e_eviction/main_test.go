@@ -103,7 +103,7 @@ func runController(args []string) error {
 type child struct {
 	t       testing.TB
 	cmd     *exec.Cmd
-	address string // of its endpoints, if it reports them
+	address string // address of the endpoints, if reported
 	log     *strings.Builder
 	done    chan error
 }

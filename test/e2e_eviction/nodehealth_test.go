@@ -169,7 +169,7 @@ func uninitialized(c *cluster) {
 	spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "z-young"}
 	_, err := c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "homeless"}, Spec: spec}, metav1.CreateOptions{})
 	c.must(err)
-	c.condition("young", v1.NodeMemoryPressure, v1.ConditionTrue) // so that there is something to write
+	c.condition("young", v1.NodeMemoryPressure, v1.ConditionTrue) // causes a write
 	c.within(time.Minute, "taint of the condition", func() bool { return c.hasTaint("young", "node.kubernetes.io/memory-pressure:NoSchedule") })
 	c.condition("young", v1.NodeMemoryPressure, v1.ConditionFalse)
 	c.within(time.Minute, "only the provider's taint", func() bool { return len(c.taints("young")) == 1 && c.hasTaint("young", taint) })

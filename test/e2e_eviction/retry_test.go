@@ -33,7 +33,7 @@ func TestDeletesThatFailInARow(t *testing.T) {
 	s := &stage{cluster: c, diary: newDiary(t, c.client)}
 
 	var mu sync.Mutex
-	deletes := map[string][]time.Time{} // by path
+	deletes := map[string][]time.Time{} // times of requests by path
 	network.note = func(r *http.Request) {
 		if r.Method == http.MethodDelete {
 			mu.Lock()

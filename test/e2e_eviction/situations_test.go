@@ -31,7 +31,7 @@ var failures = []situation{
 		s.on(id)
 		s.network.add(fault{method: http.MethodDelete, path: podPath(id), times: 1, delay: time.Second / 2})
 		s.taint(id, "a")
-		<-time.After(200 * time.Millisecond) // it is on its way
+		<-time.After(200 * time.Millisecond) // the eviction is in flight
 		s.remove(id)
 		s.taint(id)
 		return s.staysUntil(s.again(id, id), time.Now().Add(3*time.Second))
@@ -50,7 +50,7 @@ func deletesFail(f fault) func(*scene, string) string {
 		s.network.add(f)
 		tainted := s.taint(id, "a")
 		s.leavesBy(pod.UID, tainted.Add(3100*time.Millisecond))                // five times back-off
-		return s.goesBy(pod, time.Now().Add(5*3*time.Duration(s.slow.Load()))) // and as often three requests
+		return s.goesBy(pod, time.Now().Add(5*3*time.Duration(s.slow.Load()))) // plus the time of three requests for each
 	}
 }
 
@@ -163,7 +163,7 @@ func (s *stage) staysOrCrossed(pod *v1.Pod, off time.Time) string {
 var brokenWatches = []situation{
 	{"evicted and back under its name while the watch of pods is broken", inTurn(func(s *scene, id string) string {
 		pod := s.on(id)
-		<-time.After(500 * time.Millisecond) // it is seen
+		<-time.After(500 * time.Millisecond) // wait until the change is observed
 		s.network.hold("pods")
 		s.taint(id, "a")
 		s.leavesBy(pod.UID, time.Now().Add(5*time.Second))

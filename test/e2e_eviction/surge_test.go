@@ -26,7 +26,7 @@ type disturbance struct {
 	flags  []string
 	says   []string // patterns, in this order
 	leaves bool     // the pod in the end, by another surge
-	scale  string   // in the end
+	scale  string   // scale at the end
 }
 
 var disturbances = map[string]disturbance{
@@ -65,7 +65,7 @@ var disturbances = map[string]disturbance{
 		},
 		scale: "1",
 	},
-	"rollout": { // which never ends
+	"rollout": { // a rollout that never ends
 		do: func(c *cluster, name string, _ *v1.Pod) {
 			c.kubectl("patch", "deployment", name, "-p", `{"spec": {"template": {"metadata": {"annotations": {"berth.dev/ready": "false"}}}}}`)
 		},
@@ -77,7 +77,7 @@ var disturbances = map[string]disturbance{
 		},
 		scale: "1",
 	},
-	"autoscaler": { // and the next surge is undisturbed
+	"autoscaler": { // the next surge is undisturbed
 		before: `
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -87,7 +87,7 @@ spec:
   maxReplicas: 4
   behavior: {scaleDown: {selectPolicy: Disabled}}
 `,
-		do: func(c *cluster, name string, _ *v1.Pod) { // as the autoscaler does
+		do: func(c *cluster, name string, _ *v1.Pod) { // acts like the autoscaler
 			c.kubectl("scale", "deployment", name, "--replicas=3")
 		},
 		says: []string{
@@ -149,7 +149,7 @@ func (c *cluster) disturbSurge(name string, d disturbance, nodes []string, sched
 	cmd := exec.CommandContext(c.Context(), program(c, "berth"), append(args, d.flags...)...)
 	drained := make(chan string, 1)
 	go func() {
-		out, _ := cmd.CombinedOutput() // its output shows how it ended
+		out, _ := cmd.CombinedOutput() // the output contains the result
 		drained <- string(out)
 	}()
 	c.within(time.Minute, "a successor is made", func() bool {

@@ -55,7 +55,7 @@ func TestZones(t *testing.T) {
 	close(silent["a"])
 	c.within(20*time.Second, "first node of a tainted", func() bool { return tainted("a") > 0 })
 	c.within(20*time.Second, "all of zone a tainted", func() bool { return tainted("a") == 3 })
-	if took := c.taintedWithin(nodes["a"]); took < 3*time.Second { // of times in whole seconds
+	if took := c.taintedWithin(nodes["a"]); took < 3*time.Second { // times are in whole seconds
 		t.Errorf("zone a tainted in %v, want 4 s: one each 2 s", took)
 	}
 	c.within(time.Minute, "pods of zone a marked", func() bool { return marked("a") == 3 })

@@ -84,7 +84,7 @@ func asForeseen(planned, foreseen string) bool {
 		if reason == "" {
 			_, reason, _ = strings.Cut(foreseen, ": ")
 		}
-		reason, _, _ = strings.Cut(reason, " and has") // how many are healthy is as of the last time that it was asked
+		reason, _, _ = strings.Cut(reason, " and has") // ignore the healthy count, which may be outdated
 		return strings.HasPrefix(foreseen, "held ") && strings.Contains(planned, reason)
 	case strings.HasPrefix(planned, "leaves"):
 		return (foreseen == "leaves" || strings.HasPrefix(foreseen, "held ")) && !strings.Contains(foreseen, "more than one")
@@ -162,8 +162,8 @@ func (f *foretold) carryOut() (problems []string) {
 
 // group holds pods that share a budget, or a pod without one.
 type group struct {
-	returns          string // whether their controller makes them again
-	mixed            bool   // how many leave depends on their order, or on when controllers continue
+	returns          string // whether the controller recreates the pods
+	mixed            bool   // the number of leaving pods depends on their order or on the controllers' timing
 	foreseen, stayed int
 }
 

@@ -131,7 +131,7 @@ func (p *pool) makePod(name string, owner *v1.ConfigMap) error {
 		controller("apps.kruise.io/v1alpha1", "CloneSet", "other", "other")
 	case 1:
 		controller("v1", "ConfigMap", owner.Name, owner.UID)
-	case 2: // the garbage collector deletes it
+	case 2: // the garbage collector deletes this pod
 		controller("apps/v1", "DaemonSet", "gone", "gone")
 		pod.Finalizers = []string{finalizer}
 		pod.Annotations[simkubelet.AnnotationTerminateAfter], pod.Spec.TerminationGracePeriodSeconds = "1h", ptr.To[int64](3600)

@@ -43,7 +43,7 @@ func (f *fortune) compare(t *trial) {
 		gone := f.marked[uid]
 		f.mu.Unlock()
 		switch {
-		case p.DeletionTimestamp != nil: // it was on its way out; has it ended?
+		case p.DeletionTimestamp != nil: // the pod was already terminating
 			if there == (l == nil) {
 				f.agreed++
 			} else {

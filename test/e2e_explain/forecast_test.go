@@ -157,11 +157,11 @@ type fortune struct {
 	reasons  map[string]int
 
 	trouble *trouble      // nil: nothing happens but the operations
-	pace    time.Duration // how long a look at the cluster has taken of late, and at most
+	pace    time.Duration // recent and maximum time of reading the cluster
 	slowest time.Duration
 
 	mu     sync.Mutex
-	marked map[types.UID]time.Time // when a pod was first seen leaving
+	marked map[types.UID]time.Time // first observation of a pod leaving
 }
 
 // openNodes reverts the operations' changes to nodes: other tests run on them.
@@ -240,7 +240,7 @@ func (f *fortune) one(number int) {
 			f.foretell(t, steps, limit)
 		}
 	}
-	t.forecast.Leaving = append(t.forecast.Leaving, t.forecast.Anyway...) // reality does not distinguish them
+	t.forecast.Leaving = append(t.forecast.Leaving, t.forecast.Anyway...) // these kinds cannot be distinguished in a cluster
 	t.began = time.Now()
 	sh(f.T, o.line)
 	t.done = time.Now()
@@ -261,7 +261,7 @@ type trial struct {
 	manifest []byte // the same, as it was read
 	forecast *whatif.Forecast
 
-	began, done time.Time // of the operation
+	began, done time.Time // start and end of the operation
 }
 
 // foretell reads the cluster and forecasts up to limit, or until nothing more happens.

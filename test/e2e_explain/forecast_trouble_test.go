@@ -42,8 +42,8 @@ preemptionPolicy: Never
 
 // trouble is background activity in the cluster, independent of the forecasts.
 type trouble struct {
-	silent string // the node without heartbeats, if there is one
-	left   int    // how many operations it stays silent for
+	silent string // node without heartbeats, if any
+	left   int    // number of operations for which the node stays silent
 	counts map[string]int
 }
 
@@ -120,7 +120,7 @@ func (f *fortune) ready(name string) bool {
 func horizon(whole *whatif.Forecast) time.Duration {
 	const shortest, margin, patience = 8 * time.Second, 3 * time.Second, 25 * time.Second
 	if whole.Settled && time.Duration(whole.For) < patience {
-		return 0 // until nothing more happens
+		return 0 // forecast to the end
 	}
 	times := []time.Duration{}
 	for _, list := range [][]whatif.Leaving{whole.Leaving, whole.Anyway, whole.Spared} {

@@ -34,10 +34,10 @@ var (
 // The cluster shared by all tests: `berth up` with a few simulated nodes.
 var (
 	bin    string // folder of the binaries
-	data   string // of the cluster
+	data   string // data directory of the cluster
 	config *rest.Config
 	client kubernetes.Interface
-	said   = &output.Buffer{} // by berth up
+	said   = &output.Buffer{} // output of berth up
 )
 
 func TestMain(m *testing.M) {

@@ -124,6 +124,6 @@ func (c *cluster) writeExpiring(path, node string) {
 	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	must(err)
 	must(os.MkdirAll(filepath.Dir(path), 0o700))
-	must(os.Symlink("kubelet-client-expiring.pem", path)) // as the kubelet keeps it
+	must(os.Symlink("kubelet-client-expiring.pem", path)) // same layout as the kubelet's
 	must(os.WriteFile(filepath.Join(filepath.Dir(path), "kubelet-client-expiring.pem"), append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM...), 0o600))
 }

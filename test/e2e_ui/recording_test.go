@@ -201,7 +201,7 @@ func TestTheQueueShowsTreesOfPodGroups(t *testing.T) {
 	p.shows("#body .row:has(.fold) .kind", "Composite pod group")
 	p.shows("#body .row:has(.fold) .why", "1 of 2 groups placed, 2 needed at once · CompositePodGroup workers: PodGroup west: "+why)
 	p.click("#body .fold")
-	p.wait("document.querySelector('#body .list').dataset.rows === '5'") // with the pod in no group
+	p.wait("document.querySelector('#body .list').dataset.rows === '5'") // includes the pod without a group
 	lines := "[...document.querySelectorAll('#body .row.within')].sort((a, b) => a.dataset.at - b.dataset.at).map((r) => r.querySelector('.name').textContent + ': ' + r.querySelector('.why').textContent).join('\\n')"
 	want := "workers: 0 of 1 group placed · PodGroup west: " + why + "\nwest: 0 of 3 pods placed, 3 needed at once · " + why + "\nlead: 1 of 1 pod placed"
 	if got := eval[string](p, lines); got != want {

@@ -196,7 +196,7 @@ func TestAPageOutlivesTheEndOfBerth(t *testing.T) {
 	}
 	p := open(t, ui.URL, "", desk)
 	ui.Kill()
-	token := filepath.Join(t.TempDir(), "token") // as berth up keeps it
+	token := filepath.Join(t.TempDir(), "token") // token file as used by berth up
 	if err := writeFile(token, address.Query().Get("token")); err != nil {
 		t.Fatal(err)
 	}

@@ -192,7 +192,7 @@ func fileOf(scheduler hook.Scheduler) ([]byte, error) {
 	c.Profiles, c.Extenders = slices.Clone(scheduler.Profiles), scheduler.Extenders
 	for i, p := range c.Profiles {
 		c.Profiles[i].Plugins = p.Plugins.DeepCopy()
-		if p.Plugins != nil && len(p.Plugins.MultiPoint.Enabled) == 0 { // a file would have the default plugins there
+		if p.Plugins != nil && len(p.Plugins.MultiPoint.Enabled) == 0 { // a configuration file would enable the default plugins here
 			c.Profiles[i].Plugins.MultiPoint.Disabled = []upstream.Plugin{{Name: "*"}}
 		}
 		c.Profiles[i].PluginConfig = slices.DeleteFunc(slices.Clone(p.PluginConfig),

@@ -70,7 +70,7 @@ func (n node) fits() error {
 
 // term is an affinity or a spread constraint of pods, with the labels that it selects.
 type term struct {
-	key, value string // of the one label
+	key, value string // the only label
 	topology   string
 	kind       termKind
 }

@@ -35,7 +35,7 @@ func main() {
 }
 
 type settings struct {
-	counts             string // as given
+	counts             string // value of the flag
 	pods               int
 	seed               int64
 	mix, output, write string

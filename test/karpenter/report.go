@@ -25,9 +25,9 @@ type report struct {
 
 	Seconds      float64 `json:"seconds"` // the median, as of the set-up
 	SetupSeconds float64 `json:"setupSeconds"`
-	PeakMiB      float64 `json:"peakMiB"` // of the process, all runs
+	PeakMiB      float64 `json:"peakMiB"` // peak of the process over all runs
 
-	outcome           // of the run that costs least
+	outcome           // outcome of the cheapest run
 	Runs    []outcome `json:"runs"`
 }
 
@@ -35,7 +35,7 @@ type report struct {
 // of a Go map.
 type outcome struct {
 	SolveSeconds float64 `json:"solveSeconds"`
-	CPUSeconds   float64 `json:"cpuSeconds"` // of all threads, while it solved
+	CPUSeconds   float64 `json:"cpuSeconds"` // CPU time of all threads while solving
 	Nodes        int     `json:"nodes"`
 	Pending      int     `json:"pending"`
 	CostPerHour  float64 `json:"costPerHour"`

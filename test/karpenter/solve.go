@@ -40,7 +40,7 @@ func solve(
 ) (scheduling.Results, took, error) {
 	log.SetLogger(logging.NopLogger)
 	ctx = options.ToContext(injection.WithControllerName(ctx, "provisioner"), test.Options())
-	pods = slices.Clone(pods) // the scheduler sorts them
+	pods = slices.Clone(pods) // the scheduler sorts the slice
 	began := time.Now()
 
 	provider := fake.NewCloudProvider()
@@ -71,7 +71,7 @@ type resources struct {
 func usage() resources {
 	var of syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &of); err != nil {
-		panic(err) // of arguments alone
+		panic(err) // can only be caused by invalid arguments
 	}
 	return resources{time.Duration(of.Utime.Nano() + of.Stime.Nano()), float64(of.Maxrss) / 1024}
 }

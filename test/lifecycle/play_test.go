@@ -33,7 +33,7 @@ type player struct {
 // machine is a node's kubelet.
 type machine struct {
 	birth
-	silent, notReady int // how many deeds have it so
+	silent, notReady int // number of active causes
 	conditions       map[v1.NodeConditionType]int
 	taints           map[v1.Taint]int
 	cordons          int
@@ -55,7 +55,7 @@ func play(s *script, server *fakeapi.Server) {
 		if next.at > s.ends {
 			return
 		}
-		time.Sleep(time.Until(p.began.Add(next.at))) // in virtual time: the script sets it
+		time.Sleep(time.Until(p.began.Add(next.at))) // virtual time, driven by the script
 		next.do()
 	}
 }
@@ -201,7 +201,7 @@ func (p *player) do(d deed) {
 		m.gone = true
 		p.server.Delete(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}})
 		p.server.Delete(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: m.name}})
-		for _, pod := range p.server.Pods() { // as the garbage collector does
+		for _, pod := range p.server.Pods() { // acts like the garbage collector
 			if pod.Spec.NodeName == m.name {
 				p.server.Delete(pod)
 			}

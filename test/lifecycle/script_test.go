@@ -38,8 +38,8 @@ func (o options) pause() time.Duration {
 type birth struct {
 	at           time.Duration
 	name, zone   string
-	beats        time.Duration // when its kubelet first reports after it has joined
-	excluded     bool          // from disruption checks
+	beats        time.Duration // delay of the kubelet's first report after joining
+	excluded     bool          // excluded from disruption checks
 	neverReports bool
 }
 

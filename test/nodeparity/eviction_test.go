@@ -13,7 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-	_ "k8s.io/kubernetes/pkg/kubelet/eviction" // whose functions are linked
+	_ "k8s.io/kubernetes/pkg/kubelet/eviction" // its functions are linked below
 	signals "k8s.io/kubernetes/pkg/kubelet/eviction/api"
 
 	"github.com/berth-k8s/berth/internal/node/pressure"
@@ -63,7 +63,7 @@ func TestEvictionOrder(t *testing.T) {
 		for _, pod := range pods {
 			theirs = append(theirs, pressure.Candidate{Pod: pod, Usage: use[pod]})
 		}
-		ours := pressure.Rank(starved, theirs) // stable: what is in order stays
+		ours := pressure.Rank(starved, theirs) // a stable sort: an ordered list is unchanged
 		if !slices.Equal(names(ours), names(theirs)) {
 			return fmt.Sprintf("%s, images apart %t, layers with the node %t: ours %v, the kubelet's %v", signal, imagesApart, layersApart, names(ours), names(theirs))
 		}

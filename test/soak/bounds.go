@@ -32,7 +32,7 @@ type size struct{ memory, goroutines int64 }
 // sizes holds the sizes of all parts at rest.
 type sizes struct {
 	mu    sync.Mutex
-	first map[int]size // by process, when it was first measured
+	first map[int]size // first measured size, by process
 	most  map[string]size
 }
 

@@ -31,7 +31,7 @@ func TestShortCampaign(t *testing.T) {
 	o.For, o.Seed, o.Nodes = *rounds, *seed, 12
 	// Bounds are generous: the cluster must reach rest, regardless of the machine's speed.
 	o.Storm, o.Rest, o.Silence = 10*time.Second, 5*time.Minute, 6*time.Second
-	o.Disk = false // whether etcd comes to the end of it within seconds depends on the machine
+	o.Disk = false // the time until etcd fills the disk depends on the machine
 	var out strings.Builder
 	o.Out = &out
 	r, err := Run(t.Context(), o)

@@ -29,7 +29,7 @@ type churn struct {
 	nodes  int
 	counts *counts
 	jobs   int
-	mends  int // how often changes of nodes are reverted, instead of once
+	mends  int // number of times that changes of nodes are reverted; default once
 }
 
 // action is an occasional change of the workloads.

@@ -58,7 +58,7 @@ func (d *disk) fillDisk() bool {
 			size /= 2
 		}
 	}
-	for err == nil { // to the last page
+	for err == nil { // write until the disk is full
 		_, err = file.WriteAt(zeros, fileSize(file))
 	}
 	return true

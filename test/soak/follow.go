@@ -30,7 +30,7 @@ type follower struct {
 
 	version string
 	newest  uint64    // version that was ever seen
-	seenAll time.Time // until when nothing was missed
+	seenAll time.Time // time until which no event was missed
 }
 
 func newFollowers(client kubernetes.Interface, w *observer) []*follower {
@@ -111,7 +111,7 @@ func (f *follower) watchChanges(ctx context.Context) error {
 			return err
 		}
 		sleepFor(ctx, 100*time.Millisecond)
-		return nil // not reached: what is missed is still to be had
+		return nil // the API server was not reached: missed events are still available
 	}
 	defer watching.Stop()
 	for event := range watching.ResultChan() {

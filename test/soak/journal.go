@@ -27,7 +27,7 @@ type journal struct {
 	lines   []line // a ring
 	next    int
 	partial []byte
-	address string // of the part's endpoints, as last reported
+	address string // address of the part's endpoints, as last reported
 }
 
 type line struct {
@@ -66,7 +66,7 @@ func (j *journal) takeLine(text string) {
 		j.address = found[1]
 	}
 	if panicPattern.MatchString(text) && j.panic != nil {
-		go j.panic(text) // it will ask for the lines around
+		go j.panic(text) // panic reads the surrounding lines later
 	}
 	one := line{time.Now(), text}
 	if len(j.lines) < keptLines {

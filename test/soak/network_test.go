@@ -162,7 +162,7 @@ func TestWatchIsCutAndToldToList(t *testing.T) {
 	if text, err := lines.ReadString('\n'); text != "a\n" {
 		t.Fatalf("%q, %v", text, err)
 	}
-	f.cutWatches("nodes", true) // of another resource
+	f.cutWatches("nodes", true) // watches of another resource
 	f.news <- "b"
 	if text, err := lines.ReadString('\n'); text != "b\n" {
 		t.Fatalf("%q, %v", text, err)
@@ -189,7 +189,7 @@ func TestStalledWatchShowsAllAtTheEnd(t *testing.T) {
 	stalling, end := context.WithCancel(t.Context())
 	go f.stallWatches(stalling, "pods", time.Hour)
 	for f.watchesOf("pods")[0].gate.waitOpen(closed) {
-		runtime.Gosched() // until the gate is shut
+		runtime.Gosched() // wait until the gate is closed
 	}
 	f.news <- "b"
 	shown := make(chan string, 1)

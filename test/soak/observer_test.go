@@ -180,7 +180,7 @@ func TestPodThatStaysIsFoundByFairTime(t *testing.T) {
 	}
 	s.passes(time.Second)
 	s.checkLate(s.now, time.Second)
-	s.passes(time.Hour) // in which the controllers were dead
+	s.passes(time.Hour) // the controllers were down during this time
 	if late := s.checkLate(s.now, 0); late != 1 {
 		t.Errorf("%d are late, want 1", late)
 	}

@@ -14,7 +14,7 @@ import (
 // Options of a campaign.
 type Options struct {
 	Bin   string        // folder of berth and berth-controlplane
-	Dir   string        // where the cluster and the logs are kept; it must be empty or missing
+	Dir   string        // folder of the cluster and the logs; must be empty or missing
 	For   time.Duration // rounds are begun until then, one at least
 	Seed  uint64
 	Nodes int
@@ -65,7 +65,7 @@ func (o *Options) Validate() error {
 type election struct{ leaseDuration, renewDeadline, retryPeriod time.Duration }
 
 var (
-	quick = election{8 * time.Second, 5 * time.Second, time.Second} // so that a round takes minutes
+	quick = election{8 * time.Second, 5 * time.Second, time.Second} // short, so that a round takes minutes
 	usual = election{15 * time.Second, 10 * time.Second, 2 * time.Second}
 )
 
@@ -75,6 +75,6 @@ const lostFor = 8
 // Maximum durations of faults of a part. Faults longer than the Lease change the leader.
 const (
 	longestTrouble = 14 * time.Second
-	longestOutage  = 6 * time.Second // of the API server, asleep
-	longestDelay   = 3 * time.Second // of a request
+	longestOutage  = 6 * time.Second // maximum suspension of the API server
+	longestDelay   = 3 * time.Second // maximum delay of a request
 )

@@ -83,7 +83,7 @@ func (w *observer) seesBudget(budget *policyv1.PodDisruptionBudget, now time.Tim
 	case budget.Status.DisruptionsAllowed > 0 || budget.Status.ObservedGeneration == 0:
 		b.spent = time.Time{}
 	case b.spent.IsZero() || gap != nil && budget.Spec.MaxUnavailable == nil:
-		b.spent = now // it may have allowed something unobserved; a budget that never does cannot
+		b.spent = now // the budget may have allowed an unobserved disruption, unless it never allows any
 	}
 }
 

@@ -20,14 +20,14 @@ type Report struct {
 	Nodes      int
 	Took       time.Duration
 	Rounds     int
-	NoDisk     string // why the disk of etcd never ran full; "" if it could
+	NoDisk     string // reason that the disk of etcd could not fill up; "" if it could
 	Faults     map[string]int
 	Requests   map[string]int
 	Deeds      map[string]int
-	Ends       map[string]int // of parts that ended unexpectedly
+	Ends       map[string]int // number of unexpected ends by part
 	Checks     map[string]int
 	Sizes      map[string]string
-	Rests      []time.Duration // from the end of all trouble to rest
+	Rests      []time.Duration // times from the end of all trouble to rest
 	Violations []Violation
 }
 
@@ -52,7 +52,7 @@ func (c *campaign) addViolation(promise, what string, about ...string) {
 	var words []string
 	for _, a := range about {
 		words = append(words, a)
-		if _, name, ok := strings.Cut(a, "/"); ok { // some logs write names alone
+		if _, name, ok := strings.Cut(a, "/"); ok { // some logs contain names without a namespace
 			words = append(words, name)
 		}
 	}

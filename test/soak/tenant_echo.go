@@ -24,7 +24,7 @@ import (
 type echoes struct {
 	mu    sync.Mutex
 	all   []echo
-	shown [2]chan int // by watch: the number of the last change that it has shown
+	shown [2]chan int // by watch: number of the last observed change
 }
 
 type echo struct {
@@ -55,7 +55,7 @@ func (s *served) runEcho(ctx context.Context) {
 		s.echoes.beginRequest(time.Now())
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"%d"}}}`, echoLabel, i)
 		if _, err := pods.Patch(ctx, echoName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			continue // what it takes until another one is seen is counted on
+			continue // the time continues to count until the next change is observed
 		}
 		for _, shown := range s.echoes.shown {
 			for seen := 0; seen < i && ctx.Err() == nil; {
@@ -86,7 +86,7 @@ func (e *echoes) seeState(watch int, pod *v1.Pod) {
 		return
 	}
 	select {
-	case <-e.shown[watch]: // an older one
+	case <-e.shown[watch]: // drop an older number
 	default:
 	}
 	e.shown[watch] <- n

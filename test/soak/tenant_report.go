@@ -13,10 +13,10 @@ import (
 // TenantReport holds the tenant's actions and their effects on other namespaces.
 type TenantReport struct {
 	Report
-	Peace, Tenant, After figures // of the witness
+	Peace, Tenant, After figures // figures of the witness
 	Calm, Left           map[string]size
 	Decided              decisions
-	Evicted              time.Duration // what the API server took to delete what the tenant left
+	Evicted              time.Duration // time taken by the API server to delete the tenant's objects
 }
 
 func (t *tenancy) makeTenantReport() *TenantReport {

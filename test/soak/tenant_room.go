@@ -121,7 +121,7 @@ func (t *tenancy) evictTenant(ctx context.Context) error {
 	for _, p := range pods.Items {
 		if len(p.Finalizers) > 0 {
 			_, _ = t.client.CoreV1().Pods(tenantNamespace).Patch(ctx, p.Name, types.MergePatchType,
-				[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}) // it may just have gone
+				[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}) // the object may have disappeared
 		}
 	}
 	return nil

@@ -90,7 +90,7 @@ func (s *served) createPods(ctx context.Context) {
 		s.mu.Unlock()
 		s.tooLate(time.Now())
 		if i >= 5 {
-			_ = pods.Delete(ctx, fmt.Sprint("w-", i-5), metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}) // it may wait still
+			_ = pods.Delete(ctx, fmt.Sprint("w-", i-5), metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}) // the pod may still be pending
 		}
 	}
 }
@@ -245,7 +245,7 @@ func (t *tenancy) whyAbnormal() string {
 	for line := range strings.Lines(page) {
 		if rest, ok := strings.CutPrefix(line, "scheduler_pending_pods{"); ok && !strings.HasSuffix(strings.TrimSpace(rest), " 0") {
 			queue, _, _ := strings.Cut(rest, "}")
-			if !strings.Contains(queue, "active") { // where the witness's own may just be
+			if !strings.Contains(queue, "active") { // the witness's pods may be in the active queue
 				return "pods are still pending: " + strings.TrimSpace(rest)
 			}
 		}

@@ -29,13 +29,13 @@ const (
 type flow struct {
 	client kubernetes.Interface
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	made    int
 	waiting map[string]time.Time // since when
 	placed  map[string]time.Time // when
 	waits   []time.Duration
-	bound   []time.Time // in order
-	began   time.Time   // of the present load
+	bound   []time.Time // times of bindings, in order
+	began   time.Time   // start of the present load
 	loaded  time.Duration
 }
 

@@ -19,14 +19,14 @@ var leasesOf = []string{"kube-scheduler", "berth-controller"}
 
 // leases observes the leaders, and the times without one.
 type leases struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	held    map[string]*leaseSeen
 	changes []leaseChange
 }
 
 type leaseSeen struct {
 	holder string
-	until  time.Time // when it was last seen to be renewed, or was given away
+	until  time.Time // time of its last observed renewal or release
 }
 
 // leaseChange is a Lease acquired by another holder.
@@ -70,7 +70,7 @@ func (l *leases) noteHolder(name, holder string, now time.Time) {
 	}
 	switch {
 	case holder == before.holder && holder == "":
-		return // there is no leader yet
+		return // no leader yet
 	case holder != before.holder && holder != "":
 		l.changes = append(l.changes, leaseChange{name, now, now.Sub(before.until), before.holder == ""})
 	}

@@ -19,8 +19,8 @@ type UpgradeReport struct {
 	Loaded    time.Duration // duration of pod creation
 	Evictions figures       // delays of taint evictions
 	Latest    []leftLate
-	Changes   int // of leaders
-	Released  int // of them, those with a released Lease
+	Changes   int // number of changes of leaders
+	Released  int // number of changes with a released Lease
 }
 
 func (u *upgrade) makeUpgradeReport() *UpgradeReport {

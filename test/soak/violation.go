@@ -12,11 +12,11 @@ import (
 // Violation is a broken promise.
 type Violation struct {
 	At      time.Time
-	After   time.Duration // from the beginning of the campaign
+	After   time.Duration // time since the beginning of the campaign
 	Promise string
 	What    string
 	About   []string // the names that it is about
-	Lines   []string // of the logs
+	Lines   []string // lines of the logs
 }
 
 // The promises.

@@ -23,15 +23,15 @@ import (
 
 const (
 	namespace = "soak"
-	careful   = "careful-scheduler" // whose preemption keeps budgets
+	careful   = "careful-scheduler" // scheduler name with preemption that keeps budgets
 
-	guarded = "guarded" // whose budget never allows a disruption
-	filler  = "filler"  // matters least, and takes what room there is
+	guarded = "guarded" // pods with a budget that never allows a disruption
+	filler  = "filler"  // lowest priority; fills the remaining room
 
 	nodeCPU, nodePods, nodeWidgets = 4, 30, 2
 	widget                         = "example.com/widget"
 
-	evictKey, rejectKey, avoidKey = "soak/leave", "soak/stay-away", "soak/rather-not" // of taints
+	evictKey, rejectKey, avoidKey = "soak/leave", "soak/stay-away", "soak/rather-not" // taint keys
 )
 
 var priorities = map[string]int32{"soak-low": 10, "soak-middle": 100, "soak-high": 1000}
@@ -39,8 +39,8 @@ var priorities = map[string]int32{"soak-low": 10, "soak-middle": 100, "soak-high
 // workload is a Deployment or StatefulSet of the campaign.
 type workload struct {
 	name     string
-	share    float64 // of the cluster's CPU, at most
-	cpu      int64   // of a pod, in thousandths
+	share    float64 // maximum share of the cluster's CPU
+	cpu      int64   // request of a pod, in thousandths of a CPU
 	priority string
 	shape    func(*v1.PodTemplateSpec)
 	budget   *policyv1.PodDisruptionBudgetSpec

@@ -66,7 +66,7 @@ func digestOf(blob []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum25
 
 // registry serves images: the part of Docker's registry API needed for a pull.
 type registry struct {
-	blobs map[string][]byte // by digest; also manifests
+	blobs map[string][]byte // blobs and manifests by digest
 	tags  map[string]string // digest of the manifest by REPOSITORY:TAG
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	"k8s.io/component-base/logs"
-	_ "k8s.io/kubernetes/test/e2e" // what is done before and after the suite
+	_ "k8s.io/kubernetes/test/e2e" // provides the setup and cleanup of the suite
 	"k8s.io/kubernetes/test/e2e/framework"
 	"k8s.io/kubernetes/test/e2e/framework/config"
 	"k8s.io/kubernetes/test/e2e/framework/testfiles"
@@ -150,9 +150,9 @@ const upLimit = 2 * time.Minute
 
 // cluster is a cluster of this run.
 type cluster struct {
-	dir        string // with the kubeconfig
+	dir        string // folder of the kubeconfig
 	kubeconfig string
-	said       []string // what matched
+	said       []string // matching output
 	stop       func()
 }
 
@@ -172,7 +172,7 @@ func up(binaries, ready string, args ...string) (*cluster, error) {
 	cmd.Stderr = os.Stderr
 	c := &cluster{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), stop: func() {
 		cancel()
-		_ = cmd.Wait() // it was asked to end
+		_ = cmd.Wait() // the process was asked to end
 		_ = os.RemoveAll(dir)
 	}}
 	out, err := cmd.StdoutPipe()

@@ -50,7 +50,7 @@ func TestUpgradeKeepsDataFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig") // its holder can continue
+	u.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig") // the user of this copy can continue
 	if err := os.WriteFile(u.kubeconfig, first, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func TestUpgradeReadsConfiguration(t *testing.T) {
 	for _, file := range append(files, written) {
 		before, err := try(t, v.old, "scheduler", "--config", file, "--write-config-to", "-")
 		if err != nil {
-			continue // it has what came later
+			continue // the file uses later features
 		}
 		read++
 		now, err := try(t, v.new, "scheduler", "--config", file, "--write-config-to", "-")

@@ -34,7 +34,7 @@ type cluster struct {
 	bin       string // folder of the release's programs
 	berth     string // folder of Berth's
 	dir       string // logs, keys, kubeconfigs
-	namespace string // of the check; none while the cluster starts
+	namespace string // namespace of the check; empty while the cluster starts
 	note      func(string)
 
 	server, authority string

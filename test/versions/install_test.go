@@ -19,7 +19,7 @@ import (
 // parts holds Berth's leading processes and their addresses.
 type parts struct {
 	scheduler, controller *process
-	schedulerURL          string // by HTTPS
+	schedulerURL          string // HTTPS address
 	all                   []*process
 }
 
@@ -36,7 +36,7 @@ func (c *cluster) install(components ...string) {
 	}
 	deployed, err := filepath.Abs(manifests)
 	if err == nil {
-		deployed, err = filepath.Rel(folder, deployed) // kustomize takes no other
+		deployed, err = filepath.Rel(folder, deployed) // kustomize requires a relative path
 	}
 	if err != nil {
 		c.Fatal(err)

@@ -39,7 +39,7 @@ func (c *cluster) begin(name, program string, args ...string) *process {
 		c.Fatal(err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // how it ended is asked of its state
+		_ = p.cmd.Wait() // ProcessState holds the outcome
 		close(p.ended)
 	}()
 	*c.processes = append(*c.processes, p)

@@ -58,7 +58,7 @@ func (c *cluster) noExecute() {
 	c.apply(pod("now", "", on("node-2")) + pod("soon", "", on("node-2"), tolerates(", tolerationSeconds: 4")) +
 		pod("later", "", on("node-2"), tolerates(", tolerationSeconds: 3600")) + pod("never", "", on("node-2"), tolerates("")))
 	c.runs("now", "soon", "later", "never")
-	for _, name := range []string{"now", "soon"} { // so that what is written on them can be read
+	for _, name := range []string{"now", "soon"} { // keeps the pods, so that their status can be read
 		c.kubectl("patch", "pod", name, "--type=merge", `-p={"metadata": {"finalizers": ["example.com/keep"]}}`)
 	}
 	began := time.Now()
@@ -141,7 +141,7 @@ func (c *cluster) silentNode() {
 	c.awaits("node/"+node, `{.status.conditions[?(@.type=="Ready")].status}`, "Unknown")
 	c.awaitTaints(node, "node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule")
 	c.awaits("pod/guards", `{.status.conditions[?(@.type=="Ready")].status}`, "False")
-	c.awaits("pod/leaves", mayGo, "DeletionByTaintManager") // and is not gone: its node does not answer
+	c.awaits("pod/leaves", mayGo, "DeletionByTaintManager") // the pod stays terminating, because its node does not respond
 	c.stays("guards")
 	c.stays("patient")
 	c.berthSays("nodes", "recover", "--node", node)

@@ -143,7 +143,7 @@ func folder(t *testing.T, named, otherwise string) string {
 type results struct {
 	releases []string
 	names    []string
-	cells    map[string]string // by name and release
+	cells    map[string]string // results by name and release
 	notes    []string
 }
 
@@ -162,7 +162,7 @@ func (r *results) play(c *cluster, promises []promise) {
 			at.note = func(text string) { r.notes = append(r.notes, fmt.Sprintf("%s, %s: %s", c.release, one.name, text)) }
 			one.run(at)
 		})
-		if !tried { // by -run
+		if !tried { // deselected by -run
 			r.cells[one.name+c.release] = "-"
 			continue
 		}

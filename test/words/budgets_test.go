@@ -106,7 +106,7 @@ func countedByUpstream(t *testing.T, objects ...runtime.Object) policyv1.PodDisr
 		if len(b.Status.Conditions) > 0 {
 			return b.Status
 		}
-		time.Sleep(time.Millisecond) // until the condition is there
+		time.Sleep(time.Millisecond) // wait for the condition
 	}
 }
 

@@ -125,7 +125,7 @@ func TestUpdatesAreRefusedInUpstreamsWords(t *testing.T) {
 			s.mix(&now.Spec, &s.soundPod().Spec)
 			for _, pod := range []*v1.Pod{now, was} {
 				if a := pod.Spec.Affinity; a != nil && *a == (v1.Affinity{}) {
-					pod.Spec.Affinity = nil // upstream refuses to drop an empty one
+					pod.Spec.Affinity = nil // upstream refuses the removal of an empty affinity
 				}
 			}
 			return compareUpdate[core.Pod](t, seed, now, was, podregistry.Strategy)

@@ -158,8 +158,8 @@ const SchedulerFile = "scheduler.yaml"
 
 // Scheduler is a scheduler under measurement.
 type Scheduler struct {
-	Name    string // as in the tables
-	Key     string // as in flags and in names of namespaces
+	Name    string // name in the tables
+	Key     string // name in flags and namespaces
 	Command []string
 }
 

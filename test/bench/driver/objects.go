@@ -29,7 +29,7 @@ func InParallel(ctx context.Context, n int, do func(ctx context.Context, i int) 
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return ctx.Err() // then not all of it is done
+	return ctx.Err() // the work is incomplete
 }
 
 // Patiently retries while a namespace is so new that its service account is missing.

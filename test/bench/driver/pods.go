@@ -57,7 +57,7 @@ func MakeReady(node *v1.Node, amounts v1.ResourceList, since time.Time) {
 // Mode is a kind of pods; benches name their measurements after it.
 type Mode struct {
 	Name  string
-	Apps  int   // of which the pods are; 0: few
+	Apps  int   // number of apps of the pods; 0: few
 	Shape Shape // nil: they are plain
 }
 

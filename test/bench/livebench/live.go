@@ -26,12 +26,12 @@ type Options struct {
 	Preemptors int      // pending in preemption mode
 	Modes      []string // names; none: all but those with 10,000 apps
 	Latency    int      // pods created one at a time; 0 to leave it out
-	Startup    int      // instead of all else: pods whose startup is measured once Pods run; 0 to leave it out
+	Startup    int      // measures only the startup of this many pods once Pods run; 0: no startup measurement
 	Gang       int      // instead of all else: pods of a gang that must be in one rack; 0 to leave it out
-	GangRounds int      // gangs of each scheduler, one after another
+	GangRounds int      // number of consecutive gangs per scheduler
 	Schedulers []driver.Scheduler
 	Shadow     bool     // Berth looks on while each scheduler works, and compares its choices with the best
-	Berth      []string // the command that is Berth's scheduler; none: what berth up would run
+	Berth      []string // command of Berth's scheduler; empty: the command used by berth up
 }
 
 // bench is a run on a cluster.

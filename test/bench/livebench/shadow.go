@@ -41,7 +41,7 @@ func (b *bench) startShade(ctx context.Context) (*shade, error) {
 	err = b.Until(ctx, "the shadow", patience, func() (string, error) {
 		response, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
-			return err.Error(), nil // it does not listen yet
+			return err.Error(), nil // the shadow does not listen yet
 		}
 		response.Body.Close()
 		return driver.Lacking(response.StatusCode, http.StatusOK), nil

@@ -35,9 +35,9 @@ type Startup struct {
 
 const (
 	// As in clusterloader2.
-	startupInterval = 5 * time.Second // of throughput
+	startupInterval = 5 * time.Second // interval of throughput measurements
 	startupRate     = 5               // pods a second, once the cluster is saturated
-	startupSLO      = 5 * time.Second // for 99 % of these
+	startupSLO      = 5 * time.Second // goal for 99 % of these pods
 )
 
 // startups is a run that measures them.

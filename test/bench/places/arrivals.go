@@ -52,7 +52,7 @@ const cpuDemand = 50
 const (
 	AllTasks   = "all"
 	WholeTasks = "whole" // all GPUs of which are whole
-	CPUTasks   = "cpu"   // that want no GPU
+	CPUTasks   = "cpu"   // tasks without GPUs
 )
 
 // Keep keeps only the tasks of a kind in all mixes.

@@ -54,7 +54,7 @@ func (e *claimant) placeTask(t *Task) (node string, gpus []share, err error) {
 	p := e.cluster.Pending(object)
 	decision := e.decider.Decide(p)
 	for unfinished := (*plugins.Unfinished)(nil); errors.As(decision.Err, &unfinished) && unfinished.Found > 0; {
-		decision = e.decider.Decide(p) // what was found out about nodes is kept
+		decision = e.decider.Decide(p) // results of the node search are kept
 	}
 	if decision.Node == nil {
 		e.cluster.ResourceClaims.Delete("default", name)

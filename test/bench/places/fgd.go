@@ -14,16 +14,16 @@ import (
 type fgd struct {
 	nodes   []freeNode
 	typical []Shape
-	often   []float64 // by typical task: its share of all tasks
+	often   []float64 // share of each typical task among all tasks
 	cache   map[Shape][]fgdScore
 }
 
 // freeNode is a node with its free capacity.
 type freeNode struct {
 	Node
-	free    []int64 // by GPU
+	free    []int64 // free amount of each GPU
 	changes int     // counts placements
-	amount  float64 // of fragmentation
+	amount  float64 // amount of fragmentation
 }
 
 func newFreeNode(n Node) *freeNode {

@@ -80,7 +80,7 @@ type livePlay struct {
 	*driver.Cluster
 	trace    *Trace
 	arrivals []Task
-	nodes    map[string]*Node // of the trace, by their names in the cluster
+	nodes    map[string]*Node // nodes of the trace, by their names in the cluster
 }
 
 // startNodes starts nodes of the trace's shapes, publishing their GPUs, and returns when all have

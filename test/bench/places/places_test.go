@@ -91,7 +91,7 @@ func TestMovesMakeRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := newMover(e)
-	m.arrived = 34 // one move is allowed
+	m.arrived = 34 // permits one move
 	share, whole := &tr.Mixes[0].Tasks[0], &tr.Mixes[0].Tasks[1]
 	object := m.podOf(share)
 	m.objects[object.UID] = object

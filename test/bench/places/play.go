@@ -21,18 +21,18 @@ type share struct {
 type Run struct {
 	Policy, Mix string
 	Seed        uint64
-	Allocated   float64 // of the GPUs, in per cent
+	Allocated   float64 // allocated share of the GPUs, in percent
 	Empty       float64 // nodes without a task, in per cent
 	Decisions   int
-	Took        time.Duration // of the CPU, so that other work on the machine does not count
+	Took        time.Duration // CPU time, which excludes other work on the machine
 	Placements  []Placement
-	Moves       []Moved // in order
+	Moves       []Moved // moves in order
 }
 
 // Placement is the result for a task.
 type Placement struct {
 	Task string
-	Node string // empty: none
+	Node string // node name; empty: none
 	gpus []share
 }
 

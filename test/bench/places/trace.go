@@ -37,7 +37,7 @@ type Task struct {
 type Shape struct {
 	CPU, Memory int64 // thousandths, MiB
 	GPUs        int64
-	GPUMilli    int64  // of each GPU
+	GPUMilli    int64  // request of each GPU
 	Models      string // allowed, separated by |; empty: any
 }
 
@@ -51,7 +51,7 @@ func (s *Shape) allowsModel(model string) bool {
 // Trace is a folder with nodes.csv and pods-MIX.csv or pods-MIX.csv.gz.
 type Trace struct {
 	Nodes []Node
-	Mixes []Mix // by name
+	Mixes []Mix // mixes sorted by name
 	GPUs  int64
 }
 
@@ -139,7 +139,7 @@ type row struct {
 	line    int
 	columns map[string]int
 	fields  []string
-	err     error // the first one
+	err     error // first error
 }
 
 func (r *row) setError(column, format string, args ...any) {

@@ -21,7 +21,7 @@ import (
 type scenario struct {
 	nodes, perNode int
 	tainted        int
-	seconds        int // tolerated; 0: none
+	seconds        int // toleration seconds; 0: none
 }
 
 // scenarios lists the goals' scenarios, in an order in which the cluster only grows.
@@ -51,7 +51,7 @@ const (
 type result struct {
 	scenario    scenario
 	side        string
-	first, last time.Duration // from when the pods were due to when a watch showed the delete
+	first, last time.Duration // time from the due time to the observed deletion
 	gone        int
 	cpu         time.Duration
 	peak        int64 // bytes

@@ -58,7 +58,7 @@ type known []*exception
 type exception struct {
 	pattern *regexp.Regexp
 	reason  string
-	apart   bool // nothing of Berth runs in these tests: they are neither its passes nor its failures
+	apart   bool // Berth does not run in these tests, so they count neither as passes nor as failures
 	applied bool
 }
 

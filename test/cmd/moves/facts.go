@@ -74,7 +74,7 @@ func factsOf(nodes []v1.Node, pods []v1.Pod) (f facts) {
 			hosts[crowdOf{app.Namespace, app.Name, node.Name}]++
 		}
 	}
-	for _, together := range hosts { // of n that repel each other n-1 are too many
+	for _, together := range hosts { // of n pods that repel each other, n-1 are misplaced
 		f.violated += together - 1
 	}
 	for app, c := range spreads {

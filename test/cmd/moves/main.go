@@ -19,7 +19,7 @@ import (
 
 // options selects the measurements.
 type options struct {
-	nodes, pods int      // of the cluster that plans are made for
+	nodes, pods int      // size of the planned cluster
 	plans       []string // names; none: all
 
 	drainNodes, drainPods, drained, full int

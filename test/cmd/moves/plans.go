@@ -31,7 +31,7 @@ const (
 type planned struct {
 	name   string
 	goals  func(o *options) []string // arguments of berth rebalance
-	policy string                    // or a DeschedulerPolicy
+	policy string                    // alternatively, a DeschedulerPolicy
 	wait   bool                      // pods that need whole nodes are pending
 }
 
@@ -116,7 +116,7 @@ type made struct {
 
 func measurePlans(ctx context.Context, r *driver.Run, o *options) error {
 	c, err := r.StartCluster(ctx, "--controllers=serviceaccount-controller", "--upstream-admission",
-		"--disable-admission-plugins=TaintNodesByCondition") // no client would remove the taint of a new node
+		"--disable-admission-plugins=TaintNodesByCondition") // no component here removes the taint of a new node
 	if err != nil {
 		return err
 	}

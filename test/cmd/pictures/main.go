@@ -40,7 +40,7 @@ type picture struct {
 	name string
 	hash string
 	view stage.View
-	do   []string // expressions, each evaluated once what is before it is there
+	do   []string // expressions, each evaluated once the effect of the previous one is visible
 	when string   // true when it can be taken
 }
 
