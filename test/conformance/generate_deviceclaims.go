@@ -185,9 +185,9 @@ func (g *deviceGenerator) madeClaim(pod *v1.Pod, c *v1.PodResourceClaim) {
 	c.ResourceClaimTemplateName = ptr.To("template")
 	status := v1.PodResourceClaimStatus{Name: c.Name}
 	switch g.IntN(10) {
-	case 0: // the claim has no status
+	case 0: // the pod's status does not list the claim
 		return
-	case 1: // no device is needed
+	case 1: // the pod's status reports that no claim is needed
 	case 2:
 		status.ResourceClaimName = ptr.To("gone")
 	default:

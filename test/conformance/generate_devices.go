@@ -128,7 +128,7 @@ func (g *deviceGenerator) addSlice(spec resourcev1.ResourceSliceSpec, driver, po
 		counters.SharedCounters = g.counterSets()
 		g.w.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: counters})
 	}
-	if g.withChance(0.05) { // outdated slices that the driver is about to delete
+	if g.withChance(0.05) { // an outdated slice that the driver is about to delete
 		old := *spec.DeepCopy()
 		old.Pool.Generation, old.Devices = 0, []resourcev1.Device{g.placedDevice(&old, g.drawDevice(driver, "dev-old"))}
 		g.w.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: old})

@@ -327,7 +327,7 @@ func (g *storageGenerator) addAttachments() {
 		} else {
 			attachment.Spec.Source.PersistentVolumeName = ptr.To("gone")
 		}
-		if g.withChance(0.1) { // limit of a migrated volume type
+		if g.withChance(0.1) { // attachment of a migrated inline volume
 			attachment.Spec.Source = storagev1.VolumeAttachmentSource{
 				InlineVolumeSpec: &v1.PersistentVolumeSpec{PersistentVolumeSource: g.volumeSource()},
 			}

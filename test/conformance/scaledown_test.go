@@ -102,7 +102,7 @@ func replicas(r *rand.Rand) (*appsv1.ReplicaSet, []*v1.Pod) {
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "default", Name: fmt.Sprint("web-", i), UID: types.UID(fmt.Sprintf("%08x", r.Uint32())),
 				Labels:            map[string]string{"app": "web"},
-				CreationTimestamp: metav1.NewTime(randomTime(r).Add(time.Duration(i) * time.Second)), // ages must differ: the order of equal pods is undefined
+				CreationTimestamp: metav1.NewTime(randomTime(r).Add(time.Duration(i) * time.Second)), // unique: ties have no defined order
 				OwnerReferences:   []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
 			},
 			Spec: *template.DeepCopy(),

@@ -78,7 +78,7 @@ func TestTheWebhookIsBounded(t *testing.T) {
 	for _, body := range [][]byte{nil, []byte("{"), []byte(`{"kind": "AdmissionReview"}`), bytes.Repeat([]byte(" "), 17<<20)} {
 		response, err := unverified.Post(url+"/mutate", "application/json", bytes.NewReader(body))
 		if err != nil {
-			continue // the server closed the connection during an oversized request
+			continue // the server closed the connection in the middle of an oversized body
 		}
 		_, _ = io.Copy(io.Discard, response.Body)
 		response.Body.Close()

@@ -124,7 +124,7 @@ func byKubectl(c *cluster) {
 		if reason := c.podCondition(pod, v1.DisruptionTarget).Reason; reason != "EvictionByEvictionAPI" {
 			c.Errorf("%s: reason %q", pod, reason)
 		}
-		c.must(c.client.CoreV1().Pods("default").Delete(context.Background(), pod, *metav1.NewDeleteOptions(0))) // acts like the pod's kubelet
+		c.must(c.client.CoreV1().Pods("default").Delete(context.Background(), pod, *metav1.NewDeleteOptions(0))) // like a kubelet
 	}
 	if out := <-drained; !strings.Contains(out, "drained") || !strings.Contains(out, "will retry after 5s") {
 		c.Errorf("kubectl drain: %s", out)

@@ -25,7 +25,7 @@ type disturbance struct {
 	do     func(c *cluster, name string, next *v1.Pod)
 	flags  []string
 	says   []string // patterns, in this order
-	leaves bool     // the pod in the end, by another surge
+	leaves bool     // the pod finally leaves by another surge
 	scale  string   // scale at the end
 }
 

@@ -361,7 +361,7 @@ func (d *drawn) carryOut(t *testing.T, s *explain.Suggestion) bool {
 				}
 			}
 			byHand = append(byHand, func() {
-				if name == "held" { // follow the printed advice once the deletion is complete
+				if name == "held" { // the printed advice requires the deletion to complete first
 					d.in.sh(t, `kubectl patch pvc held --type=merge -p '{"metadata":{"finalizers":null}}'`)
 				}
 				if d.in.sh(t, applied(volume)); c.Kind == "CreateClaim" {

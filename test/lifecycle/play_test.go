@@ -33,7 +33,7 @@ type player struct {
 // machine is a node's kubelet.
 type machine struct {
 	birth
-	silent, notReady int // number of active causes
+	silent, notReady int // numbers of active script steps that cause the state
 	conditions       map[v1.NodeConditionType]int
 	taints           map[v1.Taint]int
 	cordons          int

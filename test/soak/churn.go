@@ -29,7 +29,7 @@ type churn struct {
 	nodes  int
 	counts *counts
 	jobs   int
-	mends  int // number of times that changes of nodes are reverted; default once
+	mends  int // number of reversions of each change of a node; 0: one
 }
 
 // action is an occasional change of the workloads.

@@ -90,7 +90,7 @@ func (s *served) createPods(ctx context.Context) {
 		s.mu.Unlock()
 		s.tooLate(time.Now())
 		if i >= 5 {
-			_ = pods.Delete(ctx, fmt.Sprint("w-", i-5), metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}) // the pod may still be pending
+			_ = pods.Delete(ctx, fmt.Sprint("w-", i-5), metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}) // it may be pending
 		}
 	}
 }

@@ -230,7 +230,7 @@ func (c *cluster) webhook() {
 	c.tainted("node-5", owned+":NoSchedule")
 	c.kubectl("label", "node", "node-5", owned)
 	c.kubectl("annotate", "namespace", c.namespace, "berth.dev/dedicated-nodes="+owned)
-	c.eventually(func() error { // wait until the webhook has observed the object
+	c.eventually(func() error { // wait until the webhook has observed the annotation
 		out, _ := c.tryKubectl(pod("tried", ""), "create", "-f", "-", "--dry-run=server", "-o", "jsonpath={.spec.tolerations[*].value}")
 		if !strings.Contains(out, c.namespace) {
 			return fmt.Errorf("the pod is not given the toleration: %s", out)
