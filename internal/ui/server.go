@@ -156,7 +156,7 @@ func (s *Server) URL() string {
 	switch {
 	case len(s.options.Names) > 0:
 		host = s.options.Names[0]
-	// If the server listens on all addresses, use one that works on this machine.
+	// If the server listens on all addresses, use the loopback address.
 	case address.IP.IsUnspecified():
 		host = "localhost"
 	}

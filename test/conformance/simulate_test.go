@@ -102,7 +102,7 @@ func simulated(t *testing.T, w *World) (int, error) {
 		case n.Feasible != (verdict == nil), verdict != nil && !slices.Equal(slices.Sorted(slices.Values(verdict.Reasons)), slices.Sorted(slices.Values(n.Reasons))):
 			anew, err := judgeAnew(context.Background(), seen, presentPlugins(), seen.Pending[0], n.Name)
 			if err == nil && (anew == nil) == n.Feasible {
-				return 0, nil // on purpose: see docs/reference/differences.md
+				return 0, nil // intended difference: see docs/reference/differences.md
 			}
 			t.Errorf("%s: feasible %t, %s %q; upstream: %s\n%s", n.Name, n.Feasible, n.Plugin, n.Reasons, verdict, seen.YAML())
 		case verdict != nil && verdict.Plugin != n.Plugin:
@@ -144,7 +144,7 @@ func simulatedVictims(t *testing.T, u *upstream, seen *World, want *attempt, got
 		return
 	}
 	if anew, err := u.preemptAnew(ctx, seen, presentPlugins(), want, pod); err == nil && same(anew) {
-		return // on purpose: see docs/reference/differences.md
+		return // intended difference: see docs/reference/differences.md
 	}
 	t.Errorf("preempts %v on %q, upstream says one of %v\n%s", said.pods, said.node, cheapestOf(candidates), seen.YAML())
 }

@@ -150,7 +150,7 @@ func (c *cluster) schedulerUsesItsRights() {
 		return &fault{verb: verb, resource: resource, name: name, status: 409, reason: metav1.StatusReasonConflict, times: 1}
 	}
 	seen := record(c.T, c.Config,
-		conflict("patch", "pods/status", "nowhere"),     // reads the pod again
+		conflict("patch", "pods/status", "nowhere"),     // makes it read the pod again
 		conflict("update", "resourceclaims/status", ""), // reads the claim again
 		conflict("create", "pods/binding", "claims"),    // releases the pod's devices
 		conflict("create", "pods/binding", "extended"),  // releases the claim created for the pod
@@ -189,7 +189,7 @@ func (c *cluster) schedulerUsesItsRights() {
 func (c *cluster) beginController() *part {
 	c.Helper()
 	seen := record(c.T, c.Config,
-		&fault{verb: "patch", resource: "pods/status", name: "leaves", status: 409, reason: metav1.StatusReasonConflict, times: 1}) // reads the pod again
+		&fault{verb: "patch", resource: "pods/status", name: "leaves", status: 409, reason: metav1.StatusReasonConflict, times: 1}) // forces a read
 	p := c.begin(deploy.Controller, seen, "--leader-elect-resource-namespace=berth-system", "--health-bind-address=127.0.0.1:0",
 		"--node-monitor-period=500ms", "--node-startup-grace-period=1s", "--node-monitor-grace-period=10m",
 		"--evict-through-budgets", "--eviction-deadline=2s")

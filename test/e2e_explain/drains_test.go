@@ -150,7 +150,7 @@ type foretold struct {
 	pods                       []v1.Pod
 	budgets                    []policyv1.PodDisruptionBudget
 	planned, foreseen, kubectl sayings
-	said                       string // by berth drain
+	said                       string // output of berth drain
 }
 
 // cluster describes the drained cluster.

@@ -107,7 +107,7 @@ func TestFiltersStandInTheAddress(t *testing.T) {
 	pick("Namespace", "shop")
 	p.wait("document.querySelector('#body .list').dataset.rows === '10'")
 	pick("Priority", "3000")
-	p.wait("document.querySelector('#body .list').dataset.rows === '2'") // of those of the namespace, 1, 4, ... 28, the 7th and the 19th
+	p.wait("document.querySelector('#body .list').dataset.rows === '2'") // of the namespace's workloads 1, 4, ... 28, only 7 and 19 match
 	p.click("#colour [data-value=zone]")
 	p.press("/")
 	p.wait("document.activeElement.id === 'search'")

@@ -17,7 +17,7 @@ import (
 // start Berth's scheduler.
 func TestEveryFlagOfKubeSchedulerIsTaken(t *testing.T) {
 	berth := scheduler.NewCommand().Flags()
-	differ := map[string]bool{ // on purpose: see docs/tasks/scheduler.md
+	differ := map[string]bool{ // intended difference: see docs/tasks/scheduler.md
 		"kube-api-qps": true, "kube-api-burst": true, "contention-profiling": true,
 	}
 	n := 0

@@ -131,7 +131,7 @@ func TestPartitionLetsNothingThroughUntilItEnds(t *testing.T) {
 	select {
 	case err := <-done:
 		t.Fatalf("went through a partition: %v", err)
-	case <-time.After(200 * time.Millisecond): // nothing can be waited for when nothing may come
+	case <-time.After(200 * time.Millisecond): // wait a fixed time: no event is expected
 	}
 	if n := f.asked.Load(); n != 1 {
 		t.Errorf("asked %d times, want 1", n)
@@ -200,7 +200,7 @@ func TestStalledWatchShowsAllAtTheEnd(t *testing.T) {
 	select {
 	case text := <-shown:
 		t.Errorf("shown while the watch was stalled: %q", text)
-	case <-time.After(200 * time.Millisecond): // nothing can be waited for when nothing may come
+	case <-time.After(200 * time.Millisecond): // wait a fixed time: no event is expected
 	}
 	end()
 	if text := <-shown; text != "b\n" {

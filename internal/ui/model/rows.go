@@ -10,7 +10,7 @@ type Node struct {
 	Zone     string   `json:"zone"`
 	Ready    string   `json:"ready"` // True, False or Unknown; empty: not reported
 	Cordoned bool     `json:"cordoned"`
-	Taints   []string `json:"taints"`  // as key=value:Effect
+	Taints   []string `json:"taints"`  // taints in the form key=value:Effect
 	Trouble  []string `json:"trouble"` // conditions, other than Ready, that show a problem
 	CPU      [2]int64 `json:"cpu"`     // in thousandths
 	Memory   [2]int64 `json:"memory"`  // in bytes

@@ -56,7 +56,7 @@ func (b *bench) measureLatency(ctx context.Context, s *driver.Scheduler) (*Laten
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _, _ = p.Stop() }() // where this returns early
+	defer func() { _, _ = p.Stop() }() // for early returns
 
 	l := &Latency{Scheduler: s.Name}
 	for i := range warmUp + b.Latency {

@@ -24,8 +24,8 @@ type Round struct {
 	Scheduler string
 	Pods      int
 	Bound     int           // number of bound pods; fewer than Pods: the round was given up
-	First     time.Duration // from the start of the process to the first pod bound
-	Took      time.Duration // from the first pod bound to the last
+	First     time.Duration // time from the start of the process to the first binding
+	Took      time.Duration // time from the first to the last binding
 	Events    int           // number of events written by the end; kube-scheduler drops events from a full queue
 	Victims   int           // number of victims in preemption mode
 	Usage     process.Usage // usage of the process from its start until its events are written
@@ -144,7 +144,7 @@ func (b *bench) runScheduler(ctx context.Context, s *driver.Scheduler, namespace
 		if looksOn, err = b.startShade(ctx); err != nil {
 			return err
 		}
-		defer func() { _, _ = looksOn.Stop() }() // where this returns early
+		defer func() { _, _ = looksOn.Stop() }() // for early returns
 	}
 
 	began := time.Now()
@@ -152,7 +152,7 @@ func (b *bench) runScheduler(ctx context.Context, s *driver.Scheduler, namespace
 	if err != nil {
 		return err
 	}
-	defer func() { _, _ = p.Stop() }() // where this returns early
+	defer func() { _, _ = p.Stop() }() // for early returns
 
 	r.Bound, r.First, r.Took, err = w.countBound(ctx, p, r.Pods, patience, began)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 const (
 	perWorkload  = 10 // pods, on average
 	singleOf     = 5
-	sharedBudget = 7 // number among the 24 workloads with several replicas
+	sharedBudget = 7 // of 24 workloads, this many with several replicas have a budget
 )
 
 // rollResult holds the results of rolling every node.
