@@ -44,8 +44,8 @@ func (b *berth) placePod(pod *v1.Pod) error {
 	return nil
 }
 
-// placeUntil places pods from the first on, created in batches with the clock stopped, until there
-// are most or the clock is done.
+// placeUntil places pods, beginning with the first, until there are most pods or the clock is done.
+// Pods are created in batches with the clock stopped.
 func (b *berth) placeUntil(m *Mode, first, most int, clock *rounds) error {
 	const largest = 1000
 	var pods []*v1.Pod
@@ -96,7 +96,7 @@ func measureBerth(m *Mode, nodes, most int, atMost time.Duration) (Steady, error
 type Filling struct {
 	Mode        string
 	Nodes, Pods int
-	// Took is the time for all pods, First the part of it until the first pod of each kind was
+	// Took is the time for all pods; First is the part of it until the first pod of each kind was
 	// placed.
 	Took, First Cost
 	// NodeBytes includes the data kept for each kind of pod; PodBytes is the increase per pod.

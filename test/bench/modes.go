@@ -18,8 +18,8 @@ type Mode struct {
 	driver.Mode
 	// Goal is Berth's targeted speedup over kube-scheduler's sampled decision, with 5,000 nodes.
 	Goal float64
-	// Within limits a decision of Berth's, including the first evaluation of new kinds of pods; 0
-	// where the ratio is the goal.
+	// Within limits the time of a decision by Berth, including the first evaluation of new kinds of
+	// pods; 0 if the ratio is the goal.
 	Within time.Duration
 	// Bound is the targeted number of seconds for placing 1,000,000 pods on 1,000,000 nodes; 0
 	// without a target.

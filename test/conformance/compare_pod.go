@@ -187,8 +187,8 @@ func (c *comparison) comparePreemption(ctx context.Context, pod *v1.Pod, waiting
 	}
 }
 
-// upstreamMessage returns upstream's message and the required end of Berth's, without differences
-// on purpose.
+// upstreamMessage returns upstream's message and the required end of Berth's message, without
+// intended differences.
 func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims,
 	e *decide.Evaluation, after string) (string, string) {
 	u := c.upstream.failureMessage(ctx, a, pod, candidates)

@@ -31,9 +31,9 @@ func runElsewhere(page *docs.Page) bool {
 }
 
 // TestPages runs the pages below docs/ as written, one after the other, on one cluster of `berth
-// up`: a page's scripts in one shell, in between its manifests by kubectl apply, and console
-// commands that run until Ctrl-C. Each page must leave the cluster as it found it. Commands not run
-// by any test are in docs.Unrun.
+// up`. A page's scripts run in one shell, interleaved with kubectl apply of its manifests and with
+// console commands that run until Ctrl-C. Each page must leave the cluster as it found it. Commands
+// not run by any test are in docs.Unrun.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	pages, err := docs.Pages(root)

@@ -93,8 +93,8 @@ func (p *pair) busyLeader(t *testing.T) (leads *replica) {
 
 // TestLeaderKilledUnderLoad repeatedly kills the leader of two schedulers while pods keep arriving:
 // no pod may be bound twice or forgotten. In the long form some leaders are suspended instead, and
-// resumed when another leads. Then one is terminated, and must release the Lease. The last one
-// loses it by force.
+// resumed when another leads. Finally one leader is terminated and must release the Lease, and the
+// last leader loses the Lease by force.
 func TestLeaderKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	nodes := 30 + *haKills*int(haLease.Seconds()) // leaves room for pods created while the leader is killed

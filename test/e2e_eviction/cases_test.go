@@ -131,8 +131,8 @@ func (s *stage) again(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	}
 }
 
-// goesAt returns an error unless the pod leaves between a second before that moment and two after
-// it.
+// goesAt returns an error unless the pod leaves between one second before and two seconds after the
+// given time.
 func (s *stage) goesAt(pod *v1.Pod, at time.Time) string {
 	if !s.leavesBy(pod.UID, at.Add(6*time.Second)) {
 		return "the pod never goes"

@@ -99,8 +99,8 @@ func each(ctx context.Context, wait time.Duration) bool {
 
 func podPath(name string) string { return "/api/v1/namespaces/default/pods/" + name }
 
-// TestFlaps plays flaps against Berth; none may end wrong. At all spacings, 500 times, with each
-// trouble, and compared with upstream's controller:
+// TestFlaps plays flaps against Berth; no flap may have a wrong end. At all spacings, 500 times,
+// with each trouble, and compared with upstream's controller:
 //
 //	go test ./e2e_eviction -run 'TestFlaps$' -flaps 500 -beside -v -timeout 20m
 func TestFlaps(t *testing.T) { // not in parallel with others: they keep a processor busy

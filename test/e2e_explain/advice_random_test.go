@@ -28,7 +28,8 @@ import (
 var advised = flag.Int("advised", 1, "in how many random clusters each suggestion is carried out")
 
 // TestAdviceHelpsInRandomClusters carries out each suggestion for a pending pod of random clusters
-// as printed: the commands, and by hand the changes without one. Each finds the cluster as drawn.
+// as printed; changes without a command are made directly. Each suggestion starts from the initial
+// cluster.
 func TestAdviceHelpsInRandomClusters(t *testing.T) {
 	sh(t, applied(randomClasses))
 	t.Cleanup(func() { sh(t, "kubectl delete --ignore-not-found -f - <<'END'\n"+randomClasses+"END") })

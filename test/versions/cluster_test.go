@@ -107,8 +107,8 @@ func (c *cluster) startAPI(flags []string) {
 	c.server, c.authority = "https://127.0.0.1:"+ports[2], c.path("certificates/apiserver.crt")
 	apiServer := c.begin("kube-apiserver", filepath.Join(c.bin, "kube-apiserver"), append([]string{
 		"--etcd-servers", store, "--bind-address", "127.0.0.1", "--secure-port", ports[2], "--cert-dir", c.path("certificates"),
-		// Loopback is not permitted as the advertised address; this unused one is reserved for
-		// documentation.
+		// Loopback addresses are not permitted as the advertised address; this unused address is
+		// reserved for documentation.
 		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none",
 		"--service-cluster-ip-range", "10.96.0.0/24", "--authorization-mode", "RBAC", "--token-auth-file", c.path("tokens.csv"),
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", keys, "--service-account-signing-key-file", keys,

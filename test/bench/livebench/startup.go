@@ -28,8 +28,8 @@ type Startup struct {
 	Saturate  int       // pods of the load
 	Rates     []float64 // pods a second placed in each interval of the load, sorted
 	Average   float64   // over the whole of the load
-	// For the following pods: to its node, from its node to running, and from the request that
-	// creates it to the event that it runs. Sorted.
+	// These times of the following pods are sorted: until the binding, from the binding until the
+	// pod runs, and from the creating request to the event that the pod runs.
 	Bound, Run, Startup []time.Duration
 }
 
@@ -116,8 +116,8 @@ func (b *startups) saturateCluster(ctx context.Context, s *Startup, w *startupWa
 	return nil
 }
 
-// throughputOf returns the number placed in each whole interval, sorted, and the average per
-// second.
+// throughputOf returns the sorted numbers of pods placed in each whole interval, and the average
+// per second.
 func throughputOf(times []time.Time) (rates []float64, average float64) {
 	if len(times) == 0 {
 		return nil, 0

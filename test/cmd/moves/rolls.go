@@ -19,8 +19,9 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Of the workloads of the rolled cluster a fifth have one replica, half of these with a budget that
-// requires it; of the rest a little more than a quarter have a budget of one disruption.
+// In the rolled cluster, a fifth of the workloads have one replica, and half of these have a budget
+// that requires it. A little more than a quarter of the other workloads have a budget of one
+// disruption.
 const (
 	perWorkload  = 10 // pods, on average
 	singleOf     = 5
