@@ -23,7 +23,7 @@ import (
 // by upstream itself agrees with Berth; such differences are on purpose.
 
 // judgeAnew returns upstream's verdict on one node in a world where the pods nominated to it have
-// arrived, and if that accepts the pod, in one without them.
+// arrived, and, if this verdict accepts the pod, the verdict in a world without the nominated pods.
 func judgeAnew(ctx context.Context, w *World, only []string, pod *v1.Pod, node string) (*Verdict, error) {
 	guests := slices.DeleteFunc(w.listNominated(), func(g *v1.Pod) bool {
 		return g.Status.NominatedNodeName != node || g.UID == pod.UID || corev1helpers.PodPriority(g) < corev1helpers.PodPriority(pod)

@@ -100,8 +100,9 @@ var counts = regexp.MustCompile(`(pod group preemption: .*minCount \(\d+\) canno
 
 var howMany = regexp.MustCompile(`preempting \d+ victims`)
 
-// withoutCounts removes two numbers from a message: the members that fit after all possible victims
-// have left, unknown to Berth, and the victims, possibly fewer.
+// withoutCounts removes two numbers from a message: the number of members that fit after all
+// possible victims have left, which Berth does not compute, and the number of victims, which may be
+// lower in Berth.
 func withoutCounts(message string) string {
 	return howMany.ReplaceAllString(counts.ReplaceAllString(message, "$1"), "preempting N victims")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// laden is a crowd of three nodes of 16 CPUs: on the first a pod of web with 8, one of db with 4
-// and an unowned one without requests; on the second one of web with 2.
+// laden is a crowd of three nodes of 16 CPUs: the first node has a pod of web with 8 CPUs, a pod of
+// db with 4 CPUs and an unowned pod without requests; the second node has a pod of web with 2 CPUs.
 func laden() *stage.Crowd {
 	c := stage.NewCrowd(3, 3, 0)
 	place := func(name, node, workload, cpu string, priority int32) {

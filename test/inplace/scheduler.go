@@ -206,8 +206,9 @@ func fileOf(scheduler hook.Scheduler) ([]byte, error) {
 	return runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, configv1.SchemeGroupVersion), &c)
 }
 
-// sortAlike copies the queue sort of one profile to all: in a file all must be the same. Upstream
-// makes no scheduler of profiles that mean different ways.
+// sortAlike copies the queue sort of one profile to all profiles, because a configuration file
+// requires equal queue sorts. Upstream does not create a scheduler from profiles with different
+// queue sorts.
 func sortAlike(profiles []upstream.KubeSchedulerProfile) {
 	var silent []*upstream.PluginSet
 	var said []upstream.Plugin

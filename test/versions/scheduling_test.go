@@ -25,8 +25,8 @@ func (c *cluster) pool() {
 	c.kubectl("label", "node", "node-4", "node-5", "pool=two", "--overwrite")
 }
 
-// preemption verifies that, with all nodes taken, the pod not protected by a budget is evicted; if
-// budgets protect all, one is violated.
+// preemption verifies that, with all nodes taken, the pod not protected by a budget is evicted, and
+// that one budget is violated if budgets protect all pods.
 func (c *cluster) preemption() {
 	c.pool()
 	c.apply(`

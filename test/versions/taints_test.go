@@ -35,8 +35,8 @@ spec:
 	}
 }
 
-// threeTaints is the documentation's case: the third taint keeps off a pod that tolerates the other
-// two, and does not evict.
+// threeTaints is the documentation's case: the third taint repels a pod that tolerates the other
+// two, but does not evict it.
 func (c *cluster) threeTaints() {
 	tolerations := "tolerations: [{key: key1, operator: Equal, value: value1, effect: NoSchedule}, {key: key1, operator: Equal, value: value1, effect: NoExecute}]"
 	c.apply(pod("before", "", on("node-1"), tolerations) + pod("plain", "", on("node-1")))

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package livebench measures kube-scheduler and Berth's scheduler against a real API server, in
-// turn and in one run: pods per second, CPU per pod, memory, and the latency of one pod on an idle
-// cluster.
+// Package livebench measures kube-scheduler and Berth's scheduler against a real API server, one
+// after the other in one run: pods per second, CPU per pod, memory, and the latency of one pod on
+// an idle cluster.
 //
 // Everything runs as separate processes, built from the same modules: etcd, an unmodified
 // kube-apiserver, and one of the schedulers at a time. The nodes are objects with a healthy status

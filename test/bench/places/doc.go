@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package places measures how much work a cluster with GPUs accepts: it plays the tasks of a trace,
-// one after the other, and reports the share of allocated GPUs in the end.
+// one after the other, and reports the share of GPUs allocated at the end.
 //
 // The protocol is from "Beware of Fragmentation" (Weng et al., USENIX ATC 2023): the tasks of a mix
 // arrive in random order, followed by tasks drawn from the mix, until their total demand is 130 %

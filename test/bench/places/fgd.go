@@ -9,8 +9,8 @@ import (
 )
 
 // fgd is the policy of the paper: a placement's score is the decrease in fragmentation of the node,
-// mapped to 0..100 by a sigmoid and truncated. Among equals it takes the first node, and on it the
-// first GPU.
+// mapped to 0..100 by a sigmoid and truncated. Among equal scores it selects the first node and the
+// first GPU on it.
 type fgd struct {
 	nodes   []freeNode
 	typical []Shape

@@ -18,7 +18,8 @@ import (
 // facts measures the quality of the pods' places, independently of the planner.
 type facts struct {
 	// violated counts violations of required constraints: pods on nodes not selected or tolerated,
-	// pods beyond the maxSkew of their spread in a zone, and pods together with a repelled one.
+	// pods beyond the maxSkew of their spread in a zone, and pods on the same node as a pod that
+	// they repel.
 	violated int
 	inUse    int // nodes with pods
 	// room is the number of big pods that would fit, and fragmented the share of the free CPU

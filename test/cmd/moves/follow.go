@@ -32,7 +32,7 @@ type follower struct {
 	mu   sync.Mutex // guards the fields below
 	pods map[types.UID]*life
 	// serving holds each owner's ready pods not being deleted; down is the start of an owner's
-	// current outage, and outage the total duration of earlier ones.
+	// current outage; outage is the total duration of its earlier outages.
 	serving map[types.UID]map[types.UID]bool
 	down    map[types.UID]time.Time
 	outage  map[types.UID]time.Duration

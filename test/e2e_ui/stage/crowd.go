@@ -22,7 +22,7 @@ import (
 )
 
 // Crowd is an API server with only nodes, pods and events. It serves paged lists and watches, as
-// needed by the page and by queries; anything else than a GET is a failure.
+// needed by the page and by queries; any request other than GET is a failure.
 type Crowd struct {
 	Nodes []*v1.Node
 	Pods  []*v1.Pod
