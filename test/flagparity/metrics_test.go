@@ -28,7 +28,7 @@ var absent = []struct{ begins, why string }{
 	{"scheduler_inflight_events", "events are taken in between two pods; none is in flight"},
 	{"scheduler_plugin_evaluation_total", "plugins are not asked node by node, so there is nothing to count"},
 	{"scheduler_volume_binder_cache_requests_total", "of a cache of the volume binder that Berth does not have"},
-	{"kube_pod_resource_", "kube-state-metrics tells them"},
+	{"kube_pod_resource_", "kube-state-metrics exports them"},
 	{"informer_", "of client-go's shared informers; Berth's feeds keep no objects and no queue"},
 	{"workqueue_", "of client-go's work queues, of which Berth has none"},
 	{"rest_client_dns_resolution_duration_seconds", "declared by the library and registered by none of its users"},

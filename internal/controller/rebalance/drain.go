@@ -254,8 +254,8 @@ func keptPod(object *v1.Pod, why string) Kept {
 }
 
 // whyNever returns why the Eviction API does not evict the pod however long the drain waits, or "".
-// After the drain has begun, a budget may allow nothing because a pod is gone and its successor is
-// not ready yet. The drain waits for such a budget.
+// After the drain has begun, a budget may allow nothing until the successor of an evicted pod is
+// ready. The drain waits for such a budget.
 //
 // kubectl drain waits for such a budget until its timeout, or forever. Berth reports it before
 // cordoning a node.

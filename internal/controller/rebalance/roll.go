@@ -48,7 +48,7 @@ type Turn struct {
 	Zone  string
 	Nodes []string
 	// Closes lists the nodes with a later turn: they take no pods in this turn, because these pods
-	// would have to move again. Opens lists the exceptions: nodes opened after the other
+	// would move again. Opens lists the exceptions: nodes opened after the other
 	// departures, for pods without room elsewhere.
 	Closes, Opens []string
 	Draining

@@ -125,7 +125,7 @@ func completeImage(name string) string {
 // empty if no node can have a score above 0, because the images on nodes are too small or too few.
 func (ImageLocality) ScoreKey(c *cluster.Cluster, p *cluster.Pod) string {
 	spec, sum := p.Spec(), int64(0)
-	// The order is that of the spec, so it is equal for all pods that share the spec.
+	// The order follows the spec, so it is equal for all pods that share the spec.
 	each := func(use func(image string, state *cluster.ImageState)) {
 		find := func(image string) {
 			if state := c.Image(completeImage(image)); state != nil {

@@ -162,7 +162,7 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	}
 
 	sidecar := func(c v1.Container) bool { return IsSidecar(&c) }
-	if !slices.ContainsFunc(pod.Spec.InitContainers, sidecar) { // without sidecars the peak is that of a single container
+	if !slices.ContainsFunc(pod.Spec.InitContainers, sidecar) { // without sidecars a single container has the peak
 		for i := range pod.Spec.InitContainers {
 			for name, amount := range has(&pod.Spec.InitContainers[i]) {
 				raiseAmount(sum, name, amount)

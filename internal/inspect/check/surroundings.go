@@ -128,7 +128,7 @@ func (j *judge) ownWebhook() {
 	}
 
 	switch {
-	// The webhook is left over from a removed installation.
+	// A removed installation has left the webhook behind.
 	case registered && !j.isInstalled(deploy.Webhook) && j.WebhookEndpoints <= 0:
 		j.addFinding(Warning, "berth-webhook", "delete its webhook configurations, or install it",
 			"its configurations are there, and nobody answers: pods are created later, and without the rules")

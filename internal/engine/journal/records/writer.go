@@ -36,8 +36,8 @@ type Destination[R any] interface {
 	Close() error
 }
 
-// Start starts the encoding goroutine. notify, if set, is called with the reason if the journal ends
-// before Close. The goroutine ends with Close, or with the first error.
+// Start starts the encoding goroutine. notify, if set, is called with the reason if the journal
+// ends before Close. The goroutine ends with Close, or with the first error.
 func Start[R any](into Destination[R], notify func(error)) *Writer[R] {
 	w := &Writer[R]{waiting: make(chan R, mostWaiting), closing: make(chan struct{}), done: make(chan struct{}), notify: notify}
 	go w.run(into)
