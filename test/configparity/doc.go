@@ -7,6 +7,6 @@
 // with the same plugins in the same order at every extension point, the same weights and the same
 // arguments.
 //
-// The files are those in internal/engine/config/testdata, the examples of the documentation, every
+// The files include internal/engine/config/testdata, the examples of the documentation, every
 // legacy translation, and a number of random files set by -files.
 package configparity

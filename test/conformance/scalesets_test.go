@@ -54,8 +54,8 @@ func TestScaledDeploymentsAreSharedAsTheirControllerDoes(t *testing.T) {
 	}
 }
 
-// scaledDeployment draws a Deployment of up to three ReplicaSets, one of which has the current
-// template. Its scale differs from the scale last observed by its controller.
+// scaledDeployment draws a Deployment of up to three ReplicaSets, including the ReplicaSet of the
+// current template. Its scale differs from the scale last observed by its controller.
 func scaledDeployment(r *rand.Rand) (*appsv1.Deployment, []*appsv1.ReplicaSet) {
 	template := func(image string) v1.PodTemplateSpec {
 		return v1.PodTemplateSpec{

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// TestGangFitsInRacksOfThreeKinds verifies that a gang fits in racks of three kinds, one of which
-// is fullest, and not in other racks, even if their total resources suffice.
+// TestGangFitsInRacksOfThreeKinds verifies that a gang fits in racks of three kinds, including the
+// fullest, and not in other racks, even if their total resources suffice.
 func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 	for _, o := range []racks{{5000, 1000}, {200, 100}, {47, 21}, {5, 10}} {
 		type room struct{ members, cpu, memory int64 }

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patch creates copies of upstream's code that call package inplace. It inserts lines into
-// a few files. The anchor text of each insertion must occur exactly once; no other upstream code is
-// repeated here.
+// Package patch makes copies of upstream's code that hand over to package inplace: lines are put
+// into a few files. What they are put behind must be there exactly once; nothing else of upstream's
+// is written down here.
 package patch
 
 import (
@@ -21,19 +21,19 @@ const hook = "github.com/berth-k8s/berth/test/inplace/hook"
 // Module describes the copied part of a module, and its patches.
 type Module struct {
 	parts   []part
-	leftOut []string // folders excluded from all parts
+	leftOut []string // folders that are in no part
 	edits   []edit
-	added   map[string]string // new or replaced files
+	added   map[string]string // files that upstream does not have, or not so
 }
 
-// part is a file or a folder of a module and its target.
+// part is a file or a folder of a module, and where it goes.
 type part struct{ from, target string }
 
-// edit inserts text after the anchor text in a file, or replaces the anchor text.
+// edit puts text behind what stands in a file, or in its place.
 type edit struct {
 	file, at, text string
 	replace        bool
-	everywhere     bool // apply to all Go files with the anchor, at least one; file is not set
+	everywhere     bool // in every file of Go that has it, which is at least one; file is not set
 }
 
 // Kubernetes is k8s.io/kubernetes.
@@ -53,12 +53,12 @@ var kubernetesEdits = []edit{
 		text: "\tif sched.inPlace != nil {\n\t\tsched.inPlace.Run(ctx)\n\t\treturn\n\t}\n"},
 	{file: "test/integration/util/util.go", at: "func SyncSchedulerInformerFactory(testCtx *TestContext) {\n",
 		text: "\ttestCtx.Scheduler.FollowInPlace(testCtx.SchedulerCtx)\n"},
-	// The pod's own scheduler determines whether the pod waits.
+	// Whether a pod waits is asked of the scheduler that has it.
 	{file: steps, replace: true, at: "return podInUnschedulableEntities(testCtx.Scheduler.SchedulingQueue, podName), nil",
 		text: asked + "return podInUnschedulableEntities(testCtx.Scheduler.SchedulingQueue, podName), nil"},
 	{file: steps, replace: true, at: "return podInIncompletePodGroupPods(testCtx.Scheduler.SchedulingQueue, podName), nil",
 		text: asked + "return podInIncompletePodGroupPods(testCtx.Scheduler.SchedulingQueue, podName), nil"},
-	// A plugin that counts its calls must not be called by two schedulers.
+	// What counts its calls must not be called by two schedulers.
 	{file: "pkg/scheduler/scheduler.go", at: "WithPreEnqueuePluginMap(preEnqueuePluginMap)",
 		text: "WithPreEnqueuePluginMap(unlessInPlace(preEnqueuePluginMap))", replace: true},
 	{file: "pkg/controller/nodelifecycle/node_lifecycle_controller.go", at: "func (nc *Controller) Run(ctx context.Context) {\n",
@@ -135,9 +135,9 @@ func (nc *Controller) runsInPlace(ctx context.Context) bool {
 	if hook.RunNodeHealth == nil {
 		return false
 	}
-	defer nc.nodeUpdateQueue.ShutDown() // otherwise the tests wait ten minutes for running goroutines
+	defer nc.nodeUpdateQueue.ShutDown() // else the tests look for what still runs, for ten minutes
 	defer nc.podUpdateQueue.ShutDown()
-	if nc.taintManager != nil { // without SeparateTaintEvictionController, this controller runs taint eviction
+	if nc.taintManager != nil { // SeparateTaintEvictionController is off: this controller runs the other
 		var running sync.WaitGroup
 		defer running.Wait()
 		running.Go(func() { nc.taintManager.Run(ctx) })
@@ -174,8 +174,8 @@ import _ "github.com/berth-k8s/berth/test/inplace"
 `,
 }
 
-// Copy copies the module between folders and applies the patches. The module cache itself can
-// neither be modified nor overlaid.
+// Copy copies the module from the folder from into the folder to, with the patches in it. The
+// module cache itself can neither be changed nor be overlaid.
 func (m Module) Copy(from, to string) error {
 	for _, p := range m.parts {
 		if err := m.copyPart(filepath.Join(from, p.from), filepath.Join(to, p.target)); err != nil {
@@ -213,7 +213,7 @@ func write(name, text string) error {
 	return os.WriteFile(name, []byte(text), 0o600)
 }
 
-// writable omits files not needed by tests, and makes the copy writable.
+// writable leaves out what no test is built from, and lets the copy be changed.
 type writable struct {
 	fs.FS
 	leftOut []string
