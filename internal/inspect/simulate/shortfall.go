@@ -146,6 +146,10 @@ func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Worklo
 	if s.Refused == "" && len(makers) > 0 {
 		s.Refused = withoutName(f.refusalOf(makers[len(makers)-1]))
 	}
+	// A paused Deployment scales its ReplicaSets, and creates none.
+	if d, ok := l.Object.(*appsv1.Deployment); ok && d.Spec.Paused && len(makers) == 0 {
+		s.Waits = "once its rollout is resumed: it is paused"
+	}
 	// An OrderedReady StatefulSet creates one pod at a time, and waits for the pending one.
 	if set, ok := l.Object.(*appsv1.StatefulSet); ok && s.Refused == "" && set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
 		if i := slices.IndexFunc(pods, func(p *pod) bool { return p.NodeName == "" }); i >= 0 {
