@@ -36,9 +36,12 @@ const (
 	// few enough round trips.
 	pageSize = 500
 	// The interval between requests begins at firstPause and doubles up to lastPause, whatever the
-	// responses are. A longer interval would delay evictions after an outage.
-	firstPause = 100 * time.Millisecond
-	lastPause  = time.Second
+	// responses are. A longer interval would delay evictions after an outage. After quickRefusals
+	// consecutive refusals by the API server, the interval grows to refusedPause.
+	firstPause    = 100 * time.Millisecond
+	lastPause     = time.Second
+	quickRefusals = 10
+	refusedPause  = 8 * time.Second
 	// pageTries bounds the requests for a page after the first one.
 	pageTries = 6
 	// watchFor is the minimum time after which the server ends a watch. A watch still open
@@ -94,7 +97,8 @@ func SizeOf(o runtime.Object) int {
 }
 
 // Run shows the sink everything of the source, until the context ends. It never gives up: it
-// repeats requests at intervals of at most lastPause, whatever the responses are.
+// repeats requests at intervals of at most lastPause, whatever the responses are, and of at most
+// refusedPause while the API server refuses them.
 //
 // The order for the sink is: Listing, Seen for each object, Listed; then Seen and Gone for changes;
 // and Listing again if the API server can no longer continue from the last version seen, or on
@@ -120,22 +124,34 @@ func (f *feed) waitTurn(ctx context.Context) bool {
 	case <-ctx.Done():
 	case <-time.After(time.Until(f.pace.Next)):
 	}
-	f.pace.Sent(time.Now(), pacing.Backoff{First: firstPause, Last: lastPause}, f.key)
+	last := min(lastPause<<min(max(f.refusals-quickRefusals, 0), 8), refusedPause)
+	f.pace.Sent(time.Now(), pacing.Backoff{First: firstPause, Last: last}, f.key)
 	return ctx.Err() == nil
+}
+
+// countRefusal counts consecutive refusals. A lost connection is not a refusal: such requests cost
+// the API server nothing.
+func (f *feed) countRefusal(err error) {
+	if errors.Is(err, errUnreadable) || errors.Is(err, errBrief) || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		f.refusals++
+		return
+	}
+	f.refusals = 0
 }
 
 // feed is the state of one Run. It belongs to the goroutine of Run.
 type feed struct {
-	source  Source
-	sink    Sink
-	version string          // up to which the sink has seen everything; "": it must list
-	anew    <-chan struct{} // the source's Anew channel, until it is closed
-	fresh   bool            // the current or next list is requested by Anew
-	whole   bool            // the next list is unpaged, because the last paged list took too long
-	pace    pacing.Pace     // of the lists and watches, and of repeated requests for a page
-	key     string          // random, so that feeds spread their requests after an outage
-	useless time.Time       // time since which watches from this version have been useless; zero if they are not
-	refused time.Time       // end of the last useless watch
+	source   Source
+	sink     Sink
+	version  string          // up to which the sink has seen everything; "": it must list
+	anew     <-chan struct{} // the source's Anew channel, until it is closed
+	fresh    bool            // the current or next list is requested by Anew
+	whole    bool            // the next list is unpaged, because the last paged list took too long
+	pace     pacing.Pace     // of the lists and watches, and of repeated requests for a page
+	refusals int             // consecutive, by the API server
+	key      string          // random, so that feeds spread their requests after an outage
+	useless  time.Time       // time since which watches from this version have been useless; zero if they are not
+	refused  time.Time       // end of the last useless watch
 
 	complaint loglimit.Line // about the API server's responses
 }
@@ -158,9 +174,10 @@ func (f *feed) goOn(ctx context.Context) error {
 
 	from, began := f.version, time.Now()
 	err := f.watchUntilEnd(ctx)
+	f.countRefusal(err)
 	switch {
 	case err == nil || f.version != from:
-		f.useless = time.Time{}
+		f.useless, f.refusals = time.Time{}, 0
 	case isPermanent(err):
 		if f.useless.IsZero() || began.Sub(f.refused) > uselessWithout {
 			f.useless = time.Now()
@@ -251,6 +268,9 @@ func (f *feed) listPages(ctx context.Context) error {
 func (f *feed) getPage(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	for tries := 1; ; tries++ {
 		page, err := f.sendList(ctx, options)
+		if err != nil {
+			f.countRefusal(err)
+		}
 		if err == nil || options.Continue == "" || isForgotten(err) || errors.Is(err, errLargePage) || tries == pageTries {
 			return page, err
 		}
