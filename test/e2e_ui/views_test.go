@@ -47,7 +47,7 @@ func TestTheQueueSaysWhyAndThePodIsExplained(t *testing.T) {
 	p.shows("#body .list", "didn't match Pod's node affinity/selector")
 	p.click(`#body .row a[href="#/pod/default/fussy"]`)
 	p.shows("#body", "None of 3 nodes can take the pod")
-	p.shows("#body .suggestions", "with the label disk=fast (or add the label to a node of which it is true)")
+	p.shows("#body .suggestions", "with the label disk=fast (or label an existing node, if the label is true of it)")
 	p.shows("#body .groups", "lacks disk=fast")
 	p.click("#body .group")
 	p.wait("document.querySelector('.group').getAttribute('aria-pressed') === 'true'")

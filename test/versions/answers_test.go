@@ -58,7 +58,7 @@ func (c *cluster) explain() {
 	}
 	for _, suggestion := range explanation.Suggestions {
 		change := suggestion.Changes[0]
-		if strings.Contains(suggestion.Text, "with the label disk="+c.namespace+" (or add the label to a node of which it is true)") {
+		if strings.Contains(suggestion.Text, "with the label disk="+c.namespace+" (or label an existing node, if the label is true of it)") {
 			c.kubectl("label", "--overwrite", change.Object, "disk="+c.namespace)
 			c.runs("shy")
 			return

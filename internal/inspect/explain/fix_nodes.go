@@ -222,6 +222,11 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
+// nodeFacts are labels set by kubelets and cloud providers, which users do not set on existing nodes.
+var nodeFacts = map[string]bool{
+	v1.LabelOSStable: true, v1.LabelArchStable: true, v1.LabelInstanceTypeStable: true, v1.LabelTopologyZone: true, v1.LabelTopologyRegion: true,
+}
+
 // labelledNode proposes adding a node with the labels required by the pod. It returns nil if labels
 // cannot help. It does not propose labelling an existing node, because only the node's owner can
 // judge whether the labels are true.
@@ -249,8 +254,12 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 		return nil
 	}
 	var words []string
+	alternative := " (or label an existing node, if the label is true of it)"
 	for _, key := range sortedKeys(wanted) {
 		words = append(words, key+"="+wanted[key])
+		if nodeFacts[key] {
+			alternative = ""
+		}
 	}
 
 	like := f.w.Node(v.node.Name)
@@ -260,8 +269,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	return &edit{
 		Change: Change{
 			Kind: "AddNode", Object: "node/" + like.Name, Patch: mergePatch(like, with, v1.Node{}),
-			Text: fmt.Sprintf("add a node like %s with the label %s (or add the label to a node of which it is true)", like.Name,
-				strings.Join(words, " ")),
+			Text: fmt.Sprintf("add a node like %s with the label %s%s", like.Name, strings.Join(words, " "), alternative),
 		},
 		size: 55 + 5*len(words), add: simulate.NodeLike(with, like.Name+"-more"), like: like.Name,
 	}

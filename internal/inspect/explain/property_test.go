@@ -41,8 +41,15 @@ func TestSuggestedChangesLetThePodRun(t *testing.T) {
 		if len(e.Suggestions) > 0 {
 			helped++
 		}
+		deletions := map[string]string{}
 		for _, s := range e.Suggestions {
 			suggested++
+			if names := deletedOnly(s); names != "" {
+				if other := deletions[names]; other != "" {
+					t.Errorf("town %d: %q and %q delete the same pods", seed, s.Text, other)
+				}
+				deletions[names] = s.Text
+			}
 			for _, c := range s.Changes {
 				kinds[c.Kind]++
 			}
@@ -59,6 +66,21 @@ func TestSuggestedChangesLetThePodRun(t *testing.T) {
 	if pending < towns/3 || helped < pending*2/3 || withheld < towns/10 {
 		t.Errorf("%d pending, of which %d were helped: the generator or the search is too weak", pending, helped)
 	}
+}
+
+// deletedOnly names the pods deleted by a suggestion that makes no other change.
+func deletedOnly(s explain.Suggestion) string {
+	var names []string
+	for _, c := range s.Changes {
+		if len(c.Delete) == 0 {
+			return ""
+		}
+		for _, n := range c.Delete {
+			names = append(names, n.Namespace+"/"+n.Name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }
 
 // TestPodsThatWaitForTheSameReason verifies that pods reported as waiting for the same reason share

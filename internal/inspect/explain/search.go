@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
 const (
@@ -75,6 +76,11 @@ func (s *search) takeConfirmed() (list []Suggestion) {
 	})
 	for i := 0; i < len(s.found) && len(list) < s.most; i++ {
 		c := s.found[i]
+		if deleted := deletedPods(c.Suggestion); deleted != nil && slices.ContainsFunc(list, func(o Suggestion) bool {
+			return slices.Equal(deletedPods(o), deleted)
+		}) {
+			continue // two causes may propose the same deletion in different words
+		}
 		if s.isRehearsed(c.edits) {
 			if *s.budget < s.size {
 				continue
@@ -91,6 +97,18 @@ func (s *search) takeConfirmed() (list []Suggestion) {
 	}
 	s.found = nil
 	return list
+}
+
+// deletedPods lists the pods deleted by a suggestion, sorted; nil if it changes anything else.
+func deletedPods(s Suggestion) (pods []simulate.Name) {
+	for _, c := range s.Changes {
+		if len(c.Delete) == 0 || c.Patch != nil {
+			return nil
+		}
+		pods = append(pods, c.Delete...)
+	}
+	slices.SortFunc(pods, func(a, b simulate.Name) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) })
+	return pods
 }
 
 // decisivePlugin returns the plugin that rejects the most nodes, with its most frequent reason. If
