@@ -83,7 +83,7 @@ func (e *explainer) explainSchedulable(evaluation *decide.Evaluation, gate strin
 	best := evaluation.Best()[0].Node.Name
 	if gate != "" {
 		out.Summary = fmt.Sprintf("The pod may not be scheduled yet: %s. %d of %d nodes could take it, %s first.",
-			gate, evaluation.Feasible, len(evaluation.Nodes), best)
+			e.gateText(gate), evaluation.Feasible, len(evaluation.Nodes), best)
 		if len(e.object.Spec.SchedulingGates) > 0 {
 			out.Suggestions = []Suggestion{e.ungateFix(best)}
 		}
@@ -293,7 +293,7 @@ func (e *explainer) pendingSummary(gate string) string {
 	}
 
 	if gate != "" {
-		text = "The pod may not be scheduled yet: " + gate + ". And none of the nodes could take it."
+		text = "The pod may not be scheduled yet: " + e.gateText(gate) + ". And none of the nodes could take it."
 	}
 	if e.gang != nil {
 		return text + " " + e.gangLine()

@@ -21,3 +21,12 @@ func (e *explainer) unknownResources() (list []string) {
 	slices.Sort(list)
 	return list
 }
+
+// gateText returns the reason why the pod may not be scheduled yet, and its cause if that is a
+// missing ResourceClaimTemplate.
+func (e *explainer) gateText(gate string) string {
+	if template := e.w.MissingTemplate(e.object); template != "" {
+		return gate + ", because the ResourceClaimTemplate " + template + " does not exist"
+	}
+	return gate
+}

@@ -134,6 +134,24 @@ func (w *World) Decider(schedulerName string) *decide.Decider {
 // Gate returns the reason the pod may not be tried yet, or "" if it may.
 func (w *World) Gate(p *cluster.Pod) string { return w.scheduler.gateReason(p) }
 
+// MissingTemplate returns the name of a ResourceClaimTemplate that the pod needs for its claims and
+// that does not exist; "" if there is none, or if the input may be incomplete.
+func (w *World) MissingTemplate(p *v1.Pod) string {
+	if !w.workloads.set.Whole {
+		return ""
+	}
+	for i := range p.Spec.ResourceClaims {
+		template := p.Spec.ResourceClaims[i].ResourceClaimTemplateName
+		if template == nil || i < len(p.Status.ResourceClaimStatuses) {
+			continue
+		}
+		if _, there := w.claims.templateNamed(p.Namespace, *template); !there {
+			return *template
+		}
+	}
+	return ""
+}
+
 // Queue lists the pending pods eligible for a try, in queue order. It includes pods in back-off,
 // although later pods may be tried first.
 func (w *World) Queue() []*cluster.Pod { return w.scheduler.pendingInOrder() }
