@@ -17,9 +17,9 @@ import (
 )
 
 // These checks cover the fields read by a scheduler: names, labels, taints, tolerations, selectors,
-// affinity, spread constraints, resources, ports, gates, classes. The API server checks all other
-// fields, such as images, volumes, probes, environment and security context. Errors equal the API
-// server's in field, type and detail; test/words compares the errors of both.
+// affinity, spread constraints, resources, ports, gates, classes. [ValidateApplied] checks others,
+// such as images, volumes and probes. Errors equal the API server's in field, type and detail;
+// test/words compares the errors of both.
 
 // ValidatePod checks a pod like the API server on creation, after defaulting. Without the defaults,
 // it reports omitted optional fields as missing. It returns nil for a valid pod.

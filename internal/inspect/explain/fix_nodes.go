@@ -204,7 +204,7 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 			})
 		}
 		if terms != nil {
-			words = append(words, "relax the required node affinity: "+terms.requirementText())
+			words = append(words, "drop "+terms.requirementText()+" from the required node affinity")
 			drops = append(drops, terms.dropFrom)
 		}
 		edits = append(edits, f.onPod("RelaxNodeAffinity", strings.Join(words, ", and "), 15+5*len(missing)+

@@ -52,7 +52,7 @@ func (u *unmet) requirementText() string {
 		}
 		words = append(words, word)
 	}
-	return "not " + strings.Join(words, ", ")
+	return strings.Join(words, ", ")
 }
 
 // unmetTerm returns the term with the fewest requirements unmet by the node; nil if the node meets

@@ -107,7 +107,9 @@ func deletedPods(s Suggestion) (pods []simulate.Name) {
 		}
 		pods = append(pods, c.Delete...)
 	}
-	slices.SortFunc(pods, func(a, b simulate.Name) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(pods, func(a, b simulate.Name) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	return pods
 }
 

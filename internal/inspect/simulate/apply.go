@@ -43,7 +43,27 @@ func (o *operations) applyFiles(files Files) (*Done, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := set.Check(o.refuseFields); err != nil {
+		return nil, err
+	}
 	return o.applySet(set)
+}
+
+// refuseFields returns the API server's error about the object's fields that no scheduler reads, or
+// nil. Only objects from files are checked: other objects have been stored by an API server.
+func (o *operations) refuseFields(object metav1.Object) error {
+	kind, name := manifest.KindOf(object), object.GetName()
+	if was, isUpdate := o.scheduler.api.Same(object); isUpdate {
+		merged, _, err := manifest.Merge(was, object)
+		if err != nil {
+			return err
+		}
+		object = merged
+	}
+	if errs := rules.ValidateApplied(object); len(errs) > 0 {
+		return apierrors.NewInvalid(kind.GroupKind(), name, errs)
+	}
+	return nil
 }
 
 // applySet applies manifests like kubectl apply: it creates new objects, and scales existing
