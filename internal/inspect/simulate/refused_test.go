@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -205,6 +206,39 @@ func TestApplyIsRefusedAsByTheAPIServer(t *testing.T) {
 			t.Errorf("%s %s, %q: %v, want %s", c.kind, c.name, c.changes[1], err, c.want)
 		case c.want != "" && (!strings.HasPrefix(err.Error(), "<stdin>:") || len(w.Each()) != before):
 			t.Errorf("%s %s, %q: %v, %d pods instead of %d", c.kind, c.name, c.changes[1], err, len(w.Each()), before)
+		}
+	}
+}
+
+// TestFilesWithMistakesAreRefused verifies that applying files refuses fields that no scheduler
+// reads as the API server does, for new and for changed objects. An API server has checked all other
+// objects, such as those of a recording that omits some fields.
+func TestFilesWithMistakesAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		kind, name string
+		changes    []string
+		want       string
+	}{
+		{"Deployment", "web", []string{"image: i", "image: other"}, ""},
+		{"Deployment", "web", []string{", image: i", ""}, `spec.template.spec.containers[0].image: Required value`}, // kubectl apply removes it
+		{"Deployment", "web", []string{"containers: [{name: c", "containers: [{name: more"}, ""},
+		{"Deployment", "web", []string{"name: c, image: i", "name: more"}, `spec.template.spec.containers[0].image: Required value`},
+		{"Deployment", "web", []string{"name: web", "name: new", ", image: i", ""}, `"new" is invalid: spec.template.spec.containers[0].image: Required value`},
+		{"Deployment", "web", []string{"image: i", "image: i, volumeMounts: [{name: v, mountPath: /v}]"}, `volumeMounts[0].name: Not found: "v"`},
+		{"StatefulSet", "db", []string{"image: i", "image: i, volumeMounts: [{name: data, mountPath: /v}]"}, ""},
+		{"Job", "once", []string{"name: once", "name: new", "restartPolicy: Never, ", ""}, `spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"`},
+	} {
+		set := read(t, applied)
+		set.Expand(1)
+		w, err := simulate.Open(set, simulate.Options{Seed: 1, Read: func([]string, *manifest.Set) (*manifest.Set, error) {
+			return read(t, objectOf(t, c.kind, c.name, c.changes...)), nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.Do(&simulate.Operation{Deploy: simulate.Files{"f"}})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s %s, %q: %v, want %q", c.kind, c.name, c.changes, err, c.want)
 		}
 	}
 }
