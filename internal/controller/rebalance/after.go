@@ -28,8 +28,8 @@ func (plan *Plan) After(state *State) *State {
 		}
 	}
 
-	// Claims change only if a moved pod may have claims. Otherwise the plan need not be carried out
-	// again.
+	// Claims change only if a moved pod may have claims. Otherwise claimsAfter, which carries out
+	// the plan a second time, is skipped.
 	var successors map[types.UID]*v1.Pod
 	if plan.movesClaims(after) {
 		successors = plan.claimsAfter(state, after)

@@ -78,8 +78,8 @@ func (pt *protections) budgetsOf(p *pod) (list []*budget) {
 	return list
 }
 
-// countRecovered counts a formerly unready or pending pod as healthy: it must recover before the
-// following moves are made.
+// countRecovered counts a formerly unready or pending pod as healthy: the following moves are made
+// only after its recovery.
 func (pt *protections) countRecovered(p *pod) {
 	for _, b := range pt.budgetsOf(p) {
 		before := b.Status // DisruptionsAllowed may be lower than the counts suggest while pods are being evicted
@@ -89,8 +89,8 @@ func (pt *protections) countRecovered(p *pod) {
 	}
 }
 
-// mayEvict returns the Eviction API's verdict on a pod. The status is the status before the plan,
-// adjusted for pods recovered since; see [budget].
+// mayEvict returns the Eviction API's verdict on a pod. The verdict is based on the budgets' status
+// before the plan, adjusted for pods recovered since; see [budget].
 func (pt *protections) mayEvict(p *pod) disruption.Verdict {
 	var covering []*policyv1.PodDisruptionBudget
 	for _, b := range pt.budgetsOf(p) {

@@ -13,8 +13,9 @@ import (
 	objects "github.com/berth-k8s/berth/internal/world"
 )
 
-// A trial restores the status of budgets, even of a budget allowing less than its counts suggest:
-// one of its pods has just been evicted, and its controller has not recounted yet.
+// TestATrialGivesBudgetsTheirStatusBack verifies that undoing a trial restores the status of a
+// budget. Here the budget allows fewer disruptions than its counts suggest: one of its pods has
+// just been evicted, and the disruption controller has not recounted yet.
 func TestATrialGivesBudgetsTheirStatusBack(t *testing.T) {
 	labels := map[string]string{"app": "web"}
 	web := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web", Labels: labels}}

@@ -23,9 +23,9 @@ import (
 
 // TestCases runs testdata/*.txt. A case consists of these commands:
 //
-//	world                   begins a cluster; a line an object (see object): node, pod, pods, budget, ...
-//	change                  adds objects, or replaces those of the same name; "gone NAME" removes a pod
-//	deschedule              plans by the DeschedulerPolicy given, without its first two lines
+//	world                   begins a cluster; each line is an object (see object): node, pod, ...
+//	change                  adds or replaces objects by name; "gone NAME" removes one
+//	deschedule              plans by the given DeschedulerPolicy, which omits its first two lines
 //	plan GOAL...            plans: heal, spread, return, consolidate=N, defragment[=POD+POD]; held, sampled;
 //	                        most-allocated, fragmentation, added-affinity (the scheduler's profile);
 //	                        apply replaces the state by the plan's result
@@ -42,7 +42,7 @@ func TestCases(t *testing.T) {
 	})
 }
 
-// put adds objects to a state, or replaces those of their kinds and names.
+// put adds objects to a state, or replaces the objects of the same kind and name.
 func put(s *rebalance.State, objects ...metav1.Object) {
 	for _, o := range objects {
 		s.World.Put(o)

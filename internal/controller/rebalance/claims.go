@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
-// claiming makes, binds and releases the claims of pods added to and removed from a world, with
-// undo.
+// claiming makes, binds and releases the claims of pods that are added to or removed from a world.
+// All of its changes can be undone.
 //
 // The node of a successor depends on its volumes: a StatefulSet's successor takes over the claims
 // of its victim, bound to a zone, while an ephemeral volume gets a new, unbound claim. The
@@ -30,10 +30,10 @@ type claiming struct {
 	world       *objects.World
 	claims      claimcontrollers.Claims
 	controllers claimcontrollers.Controllers
-	recorded    []metav1.Object // objects shown since the record began
+	recorded    []metav1.Object // objects written by the controllers since makeFor began
 }
 
-// newClaiming returns a claiming of the world's claims. New claims are dated now.
+// newClaiming returns a claiming of the world's claims. New claims get the creation time now.
 func newClaiming(of *objects.World, now metav1.Time) *claiming {
 	k, c := &claiming{world: of}, of.Cluster()
 	k.claims = claimcontrollers.Claims{
@@ -47,8 +47,8 @@ func newClaiming(of *objects.World, now metav1.Time) *claiming {
 	return k
 }
 
-// takeEvent accepts the controllers' writes. A plan only reads the tables, so it ignores the events
-// to which the scheduler's core would react.
+// takeEvent applies the controllers' writes to the world. It ignores all other events, to which
+// only the scheduler's core would react.
 func (k *claiming) takeEvent(e cycle.Event) {
 	switch e := e.(type) {
 	case cycle.Seen:
@@ -67,9 +67,9 @@ func (k *claiming) recordObject(_ cycle.Kind, object metav1.Object) {
 
 func (k *claiming) showGone(_ cycle.Kind, object metav1.Object) { k.world.Delete(object) }
 
-// makeFor returns the claims that controllers make for a new pod, and names them in it. A victim of
-// the same name has been removed before. Nothing stays changed: the claims enter the tables only
-// with createClaims.
+// makeFor returns the claims that controllers make for a new pod, and records their names in the
+// pod. The claims of the pod that it replaces, if any, are released first. makeFor undoes its
+// changes to the world: only createClaims adds the claims.
 func (k *claiming) makeFor(object *v1.Pod, before *pod) []metav1.Object {
 	defer k.world.Undo(k.world.Mark())
 	if before != nil {
@@ -80,15 +80,15 @@ func (k *claiming) makeFor(object *v1.Pod, before *pod) []metav1.Object {
 	return k.recorded
 }
 
-// createClaims adds to the tables the claims made by controllers for a pod.
+// createClaims adds the claims returned by makeFor to the world.
 func (k *claiming) createClaims(claims []metav1.Object) {
 	for _, object := range claims {
 		k.recordObject("", object)
 	}
 }
 
-// reserveFor takes the pod's volumes, binding them immediately, and devices on the node on which it
-// is placed.
+// reserveFor binds the pod's volumes and allocates its devices for the node on which the pod is
+// placed.
 func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 	if s == nil {
 		return
@@ -108,8 +108,8 @@ func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 	}
 }
 
-// releaseOf gives back the holdings of a removed pod. Its devices become free. Claims of its
-// ephemeral volumes are deleted with it; other claims stay.
+// releaseOf frees the devices of a removed pod and deletes the claims of its ephemeral volumes.
+// Other claims stay.
 func (k *claiming) releaseOf(p *pod) {
 	if len(p.object.Spec.ResourceClaims) > 0 || len(p.Class.Requests.Scalars) > 0 {
 		k.controllers.Gone(p.Pod)

@@ -57,9 +57,9 @@ func oneDevice() resourcev1.ResourceClaimSpec {
 	}}}}
 }
 
-// claimsOf adds claims to a pod, and returns the claims already made if the pod is on a node:
-// ephemeral (a volume), device=N (from a template, and the index of the device on its node),
-// shares=CLAIM.
+// claimsOf adds claims to a pod, and returns the claim objects, which are bound or allocated if the
+// pod is on a node. The options are ephemeral (a volume), device=N (from a template; N is the index
+// of the device on the node) and shares=CLAIM.
 func claimsOf(w words, p *v1.Pod) (list []metav1.Object) {
 	if w.has("port") {
 		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolTCP}}
@@ -136,8 +136,8 @@ func number(t testing.TB, text string) int {
 	return n
 }
 
-// misclaimed returns the pods of a state on nodes without their claims, and the volumes and devices
-// given to two pods.
+// misclaimed describes the errors in the claims of a state: placed pods without their volume or
+// device, devices and ports used by two pods, and nodes with too many volumes.
 func misclaimed(s *rebalance.State) (wrong []string) {
 	claims, devices, volumes := map[string]metav1.Object{}, map[string]string{}, map[string]*v1.PersistentVolume{}
 	disks, most, ports := map[string]int{}, map[string]int{}, map[string]string{}
@@ -209,7 +209,7 @@ func misclaimed(s *rebalance.State) (wrong []string) {
 	return wrong
 }
 
-// claimed reports whether a pod has any claims made for it.
+// claimed reports whether a pod has device claims or ephemeral volumes.
 func claimed(p *v1.Pod) bool {
 	return len(p.Spec.ResourceClaims) > 0 || slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil })
 }
@@ -217,8 +217,8 @@ func claimed(p *v1.Pod) bool {
 // stores draws the volumes and devices of nodes, and gives them to pods on these nodes.
 type stores struct {
 	r              *rand.Rand
-	disks, devices []int // free, by node
-	taken          []int // devices, by node
+	disks, devices []int // free disks and all devices, by node
+	taken          []int // devices in use, by node
 	ports          map[int]bool
 }
 
@@ -229,8 +229,8 @@ func (s *stores) node() string {
 	return fmt.Sprintf(" disks=%d devices=%d", disks, devices)
 }
 
-// pod returns the claims of a pod; node is -1 for a pending one. ok is false if its node does not
-// have them.
+// pod returns the options for the claims of a pod; node is -1 for a pending pod. ok is false if the
+// node cannot satisfy the claims.
 func (s *stores) pod(claims string, node int) (options string, ok bool) {
 	if node < 0 {
 		return claims, true

@@ -11,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Closing is the duration of closing a node to new pods. "" means that the move closes no node.
+// Closing determines how long a move keeps its node closed to new pods. "" means that the move
+// closes no node.
 type Closing string
 
 const (
@@ -21,27 +22,28 @@ const (
 	MakingRoom Closing = "MakingRoom"
 )
 
-// closures keep nodes closed to new pods by Berth's taint. A node is in closed exactly while the
-// cluster has it with that taint; nodeChanges invalidates caches derived from nodes.
+// closures tracks the nodes that Berth's taint closes to new pods. closed holds exactly the nodes
+// with that taint in the cluster. nodeChanges counts changes of nodes, which invalidate caches
+// derived from nodes.
 //
 // Emptying two nodes in one plan requires closing both: otherwise the pods of the first land on the
 // second, which is emptied next, and move again.
 //
-// A cordon could be confused with a user's cordon; Berth's taint cannot.
+// A cordon would not do, because it could be confused with a user's cordon.
 type closures struct {
 	w           *world
 	closed      map[int32]bool // by index
 	nodeChanges int
 }
 
-// closeNode keeps new pods off a node, which must be open.
+// closeNode adds Berth's taint to a node, which must be open.
 func (cl *closures) closeNode(n *cluster.Node) {
 	object := cl.w.nodeObject(n).DeepCopy()
 	object.Spec.Taints = append(object.Spec.Taints, v1.Taint{Key: EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
 	cl.replaceNode(object)
 }
 
-// openNode removes Berth's taint from a node, and no other.
+// openNode removes Berth's taint from a node, and leaves its other taints.
 func (cl *closures) openNode(n *cluster.Node) {
 	object := cl.w.nodeObject(n).DeepCopy()
 	object.Spec.Taints = slices.DeleteFunc(object.Spec.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
@@ -59,7 +61,7 @@ func (cl *closures) replaceNode(object *v1.Node) {
 			}
 		}
 	}
-	cl.w.Note(follow) // runs once the node is restored
+	cl.w.Note(follow) // runs after an undo has restored the node
 	cl.w.Put(object)
 	follow()
 }

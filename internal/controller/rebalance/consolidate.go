@@ -58,9 +58,9 @@ func sumScalars(p *pod) (sum int64) {
 
 // emptyNode moves all pods off a node, or none.
 //
-// closing is the duration of the closure. With "" the node stays open, and the attempt itself must
-// lower the gauges up to the goal's gauge. Otherwise the caller judges all nodes of its attempt
-// together.
+// closing determines how long the node stays closed. With "" the node stays open, and the moves are
+// undone unless they lower the gauges, compared in order up to the goal's gauge. Otherwise the
+// caller judges all nodes of its attempt together.
 func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool {
 	w := s.w
 	// Refusals are checked before anything is moved: most attempts fail there, and proving the
@@ -99,7 +99,7 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 	return true
 }
 
-// consolidateNodes empties nodes, the cheapest first. Empty ones keep a taint.
+// consolidateNodes empties nodes, the cheapest first. Emptied nodes keep Berth's taint.
 //
 // Moves are planned only for whole nodes. A half-empty node costs as much as a full one, and moving
 // only some of its pods would disturb them for nothing.
@@ -126,8 +126,8 @@ type emptied struct {
 	w       *world
 	wanted  int
 	movable map[int32]int // pods that can run elsewhere, by node
-	// empty caches countEmpty, which is read far more often than it changes. Each counted pod
-	// updates it until the nodes change; asOf identifies the nodes for which it is valid.
+	// empty caches countEmpty, which is read far more often than it changes. countPod updates it.
+	// After a change of nodes it must be recomputed: it is valid only if asOf equals nodeChanges.
 	empty, asOf int
 }
 
@@ -165,8 +165,8 @@ func (g *emptied) countEmpty() int {
 	return g.empty
 }
 
-// emptyCheapest closes as many nodes as wanted before the first move, so that no pod lands on a
-// node about to be emptied.
+// emptyCheapest empties the nodes with the lowest cost. It closes as many nodes as wanted before
+// the first move, so that no pod lands on a node about to be emptied.
 func (st *strategy) emptyCheapest(s *search, wanted int) {
 	if wanted <= 0 {
 		return
@@ -191,8 +191,8 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 		return cmp.Or(cmp.Compare(cost[a], cost[b]), cmp.Compare(a.Name, b.Name))
 	})
 	out := map[*cluster.Node]bool{}
-	// All nodes must be chosen before the first move, so a failure means choosing again, without
-	// the failed node.
+	// All nodes must be chosen before the first move, so after a failure all of them are chosen
+	// again, without the failed node.
 	all := w.clusterShares() // unchanged by restarts
 	for range mostRestarts {
 		mark := s.w.Mark()
@@ -205,13 +205,14 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	}
 }
 
-// mostRestarts bounds the restarts after a node that could not be emptied. Each restart costs the
+// mostRestarts bounds the restarts after a node that could not be emptied. Each restart repeats the
 // moves of all the preceding nodes.
 const mostRestarts = 64
 
 // emptyAll closes and empties the first nodes of the list, except for those in out. It returns the
-// first node that cannot be emptied, or nil. cost holds the number of pods to move per node; out
-// holds the nodes that failed before; all is the capacity of the cluster.
+// first node that cannot be emptied, or nil. cost holds the number of pods to move per node, plus
+// costly for each pod that must stay; out holds the nodes that failed before; all is the capacity
+// of the cluster.
 func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool,
 	cost map[*cluster.Node]int64, all *shares, wanted int) *cluster.Node {
 	var chosen []string
@@ -220,7 +221,7 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 		case len(chosen) == wanted || out[n]:
 			continue
 		case cost[n] >= costly:
-			s.emptyNode(st, n, Emptying) // gives the reason
+			s.emptyNode(st, n, Emptying) // moves no pod, but records the reason
 			continue
 		case !all.isWorth(n, len(movablePods(n, st.w))):
 			s.stayNode(st, n, NoBetterNode,
@@ -267,12 +268,12 @@ func (w *world) clusterShares() (all shares) {
 	return all
 }
 
-// isWorth reports whether emptying a node frees at least half as large a share of the cluster as
-// the share of pods to be moved.
+// isWorth reports whether emptying a node is worth its moves: the node's share of the cluster's
+// capacity must be at least half of its share of the movable pods.
 //
 //	10 equal nodes with 100 pods in all: a node is 10 % of the cluster
-//	it has 15 pods, 15 % of all: 2*10 >= 15, it is emptied
-//	it has 25 pods: it stays, and a node with fewer pods is emptied instead
+//	with 15 pods, 15 % of all: 2*10 >= 15, the node is emptied
+//	with 25 pods: the node stays, and a node with fewer pods is emptied instead
 func (all *shares) isWorth(n *cluster.Node, pods int) bool {
 	freed := max(float64(n.Size.MilliCPU)/max(all.cpu, 1), float64(n.Size.Memory)/max(all.memory, 1))
 	return 2*freed >= float64(pods)/float64(max(all.pods, 1))

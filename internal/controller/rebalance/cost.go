@@ -36,7 +36,7 @@ type Cost struct {
 	AgeSeconds   int64 `json:"ageSeconds"`
 	GraceSeconds int64 `json:"graceSeconds"`
 
-	avoid bool // prefer-no-eviction
+	avoid bool // the pod is annotated prefer-no-eviction
 }
 
 // costOf returns the current cost of moving a pod. The disruptions allowed by its budget are as of
@@ -58,7 +58,7 @@ func (pt *protections) costOf(p *pod) Cost {
 	return c
 }
 
-// ownCost is the cost except for the disruptions left in the budget.
+// ownCost returns the cost except for the budget and its remaining disruptions.
 func (pt *protections) ownCost(p *pod) Cost {
 	c := Cost{
 		Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds,
@@ -84,7 +84,7 @@ func (pt *protections) ownCost(p *pod) Cost {
 	return c
 }
 
-// prefersNoEviction reports whether a pod has the annotation, whatever its value.
+// prefersNoEviction reports whether a pod has the annotation preferNoAnnotation with any value.
 func prefersNoEviction(p *pod) bool {
 	_, is := p.object.Annotations[preferNoAnnotation]
 	return is
@@ -121,7 +121,7 @@ func (c *Cost) compare(o *Cost) (int, string) {
 // asGood is the reason for the choice between moves of the same cost.
 const asGood = "as good; the order of names decides"
 
-// boolToInt is 1 for true, so that booleans can be compared and counted.
+// boolToInt returns 1 for true and 0 for false, so that booleans can be compared and counted.
 func boolToInt(b bool) int64 {
 	if b {
 		return 1

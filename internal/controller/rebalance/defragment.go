@@ -14,8 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// setupDefragment makes room for pending pods: for all of the named pods or for none; without
-// names, for each pending pod, handling a pod group as a unit.
+// setupDefragment sets up the goal of making room for pending pods. If the policy names pods, the
+// goal makes room for all of them or for none. Otherwise it makes room for any pending pods,
+// handling a pod group as a unit.
 //
 // Room is made one level deep: an obstructing pod moves to a node with room now, and never pushes
 // another pod away.
@@ -33,7 +34,7 @@ func (st *strategy) setupDefragment() {
 
 	st.gauge = &ratio{"pods waiting for room", func() int64 { return int64(len(waiting())) }}
 	// An attempt is expensive, and a second one in the same round would have the same result, so
-	// each round makes one.
+	// each round makes one attempt.
 	st.attempts = func(s *search) (moved bool) {
 		if s.tried[st] || len(waiting()) == 0 {
 			return false
@@ -95,9 +96,9 @@ func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
 // least likely to need few moves.
 const widest = 64
 
-// makeRoom finds the node requiring the fewest moves, and makes them. It tries each node twice:
-// first it moves every movable pod, largest first, until the pending pod fits. Then it retries
-// without each of these moves in turn, and spares the pod if the pending pod still fits.
+// makeRoom finds the node requiring the fewest moves, and makes them. On each node, it first moves
+// the movable pods, the largest first, until the pending pod fits. Then it retries without each of
+// these moves in turn, and spares a pod if the pending pod fits without its move.
 func (st *strategy) makeRoom(s *search, p *pod) bool {
 	w := st.w
 	var list []*cluster.Node
@@ -143,7 +144,7 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 }
 
 // spareFraction returns the free fraction of a node's scarcest resource relevant to the pod. The
-// devices requested by the pod, CPU and memory all count. 1 is an empty node.
+// devices requested by the pod, CPU and memory all count. The result is 1 for an empty node.
 func spareFraction(n *cluster.Node, p *pod) float64 {
 	least := 1.0
 	for name := range p.Class.Requests.Scalars {
@@ -154,7 +155,7 @@ func spareFraction(n *cluster.Node, p *pod) float64 {
 	return min(least, float64(n.Size.Memory-n.Requested.Memory)/max(float64(n.Size.Memory), 1))
 }
 
-// tryRoom moves pods off a closed node, except for the spared ones, until the pending pod fits.
+// tryRoom moves pods off a node, except for the spared ones, until the pending pod fits.
 //
 // The node is closed while its pods move, so that none of their successors lands on it. It is then
 // opened to check whether the pending pod is placed. A placement on another node is just as good.

@@ -17,8 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// budgetWaits returns the reasons why budgets do not allow pods to leave yet. All other pods may
-// leave immediately and together; they are deducted from the budgets.
+// budgetWaits returns the reasons why pods must not leave yet: their budgets do not allow it, or
+// their surges are not possible yet. All other pods may leave immediately and together; they are
+// deducted from the budgets.
 //
 //	budget web allows 1, three of its pods leave: the first leaves, and for the others the reason is
 //	"the disruption budget web allows 1 at a time"
@@ -55,7 +56,8 @@ func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 // falseFirst orders false before true.
 func falseFirst(a, b bool) int { return cmp.Compare(boolToInt(a), boolToInt(b)) }
 
-// planDepartures decides for the pods in turn. The world has all departures made when it returns.
+// planDepartures plans the departures of the pods in turn. When it returns, all departures have
+// been made in the world.
 func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure) {
 	for _, p := range list {
 		d := Departure{
@@ -106,9 +108,9 @@ func (w *world) failJob(p *pod, d *Departure, before []Departure, disrupted bool
 	}
 }
 
-// departPod makes one departure in the world, and fills in the successor's node. Without a node for
-// it, the pod leaves and its successor is not placed, so that the following pods are planned with
-// the room actually available.
+// departPod makes one departure in the world, and fills in the successor's node. If there is no
+// such node, the pod leaves and its successor is not placed, so that the following pods are planned
+// with the room actually available.
 func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) {
 	var found []*cluster.Node
 	switch {

@@ -13,8 +13,8 @@
 //
 //   - Pending pods are placed first. The successor is built as the victim's controller would build
 //     it.
-//   - The successor is decided twice: while the victim terminates, and after its removal. Every
-//     best node of either decision must be acceptable, and none may be the victim's node:
+//   - The successor's node is decided twice: while the victim terminates, and after its removal.
+//     Every best node of either decision must be acceptable, and none may be the victim's node:
 //     otherwise the pod could return to it.
 //   - The move violates no further constraint of any other pod, overdraws no budget, preempts no
 //     pod, and leaves no pod pending.

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// Leaving selects the nodes to drain. Its fields are kubectl's flags.
+// Leaving selects the nodes to drain, and holds the options and the progress of the drain.
 //
 // This file computes the current effect of a drain: the pods that leave, their order, the nodes of
 // their successors, and the reasons for refusing the drain. The plan is renewed whenever the
@@ -31,11 +31,12 @@ type Leaving struct {
 	Delete bool
 	// Grace overrides the pods' grace periods, in seconds.
 	Grace *int64
-	// Returned are successors placed back on a drained node. They stay.
+	// Returned holds the successors that were scheduled to a drained node again. They stay.
 	Returned map[types.UID]bool
 	// Surge makes pods leave only once one more replica of their workload is ready, where possible.
 	Surge bool
-	// Surging are pods with one more replica of their workload already running.
+	// Surging holds the pods with a surge in progress: their workloads already have one more
+	// replica.
 	Surging map[types.UID]bool
 	// Fitting keeps pods in place if their successors find no other node, or if their workloads
 	// lack room for one more replica.
@@ -50,21 +51,21 @@ type Draining struct {
 	// Pods leave, in this order. Pods still held back by a budget are last.
 	Pods []Departure
 	// Refused holds the pods for which kubectl drain refuses to begin, pods never evicted by the
-	// Eviction API, and pods under a budget without any disruption to allow; Ignored pods stay.
+	// Eviction API, and pods under a budget that can never allow a disruption; Ignored pods stay.
 	Refused, Ignored []Kept
 	// Ending pods are already terminating; the drain waits for them. Later pods stay until more
 	// room is available.
 	Ending, Later []Kept
 }
 
-// Departure is one pod that leaves. It is a copy of the plan's data, and refers to nothing of the
+// Departure is one pod that leaves. It is a copy of the plan's data, and does not refer to the
 // world.
 type Departure struct {
 	Namespace, Name string
 	UID             types.UID
 	Owner, From     string
 	// To is the successor's node, as far as predictable, and Or lists equally good nodes. To is
-	// empty without a successor, or without a node for it.
+	// empty if the pod has no successor, or the successor has no node.
 	To string
 	Or []string
 	// Lost is set if no controller recreates the pod. Fails is the reason if departures of the plan
@@ -73,8 +74,8 @@ type Departure struct {
 	Fails string
 	// Stranded is the reason why the successor finds no other node, or "".
 	Stranded string
-	// Budget is the disruption budget covering the pod, and Waits the reason why it does not allow
-	// the pod to leave yet, or "".
+	// Budget is the disruption budget covering the pod, or "". Waits is the reason why the pod must
+	// not leave yet, or "".
 	Budget, Waits string
 	// Held is set if the pod stays in Terminating, because its node is silent. Controllers that
 	// wait for its end create no successor meanwhile.
@@ -109,11 +110,11 @@ func (d *Draining) Stranded() (count int) {
 // removed. A successor lands on the best node that fits: unlike a move of a Plan, a departure need
 // not improve anything.
 //
-// The order finishes the drain soonest. Pods free to leave precede pods waiting for a budget. In
-// both groups, pods with immediate successors precede StatefulSet pods, whose successors must be
-// awaited. Among them, the longest grace period is first, because it elapses while other pods wait.
-// If some pods find no node in that order, an order by size is used instead, provided that fewer
-// pods then lack a node.
+// The order is chosen to finish the drain as early as possible. Pods free to leave precede pods
+// waiting for a budget. In both groups, pods with immediate successors precede StatefulSet pods,
+// whose successors must be awaited. Among otherwise equal pods, the longest grace period is first,
+// because it elapses while other pods wait. If some pods find no node in that order, an order by
+// size is used instead, provided that fewer pods then lack a node.
 //
 // The state is not changed. Without the flag Begun the plan is for display and for refusing the
 // drain; with it, the plan is for execution.
@@ -137,16 +138,16 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		if p == nil { // a terminal pod has no successor to decide
 			p = &pod{Pod: w.c.Pending(object), object: object}
 		}
-		// The pod's controller, though named, does not exist, so nothing replaces the pod.
+		// The controller named by an orphan does not exist, so nothing replaces the pod.
 		p.orphan = ruling.Orphan
 		if leaving.Surge && !leaving.Surging[object.UID] {
 			if p.surge, p.noSurge, p.later = w.surges.surgeFor(p, leaving); p.surge != nil {
-				// All replicas of the plan may exist simultaneously: the next pod is planned with
-				// the rest of the quota.
+				// All additional replicas of the plan may exist simultaneously: the next pod is
+				// planned with the rest of the quota.
 				w.surges.useQuota(p)
 			}
 		}
-		// A roll opens more nodes for such pods before it evicts them without a replica.
+		// A roll opens more nodes for cramped pods before it evicts them without a surge.
 		if leaving.Fitting && p.cramped {
 			plan.Later = append(plan.Later, keptPod(object, p.noSurge))
 			continue
@@ -162,8 +163,8 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		return cmp.Or(falseFirst(w.comesLate(a), w.comesLate(b)),
 			cmp.Compare(leaving.graceOf(b.object), leaving.graceOf(a.object)), bySize(a, b))
 	})
-	// The waiting pods and the order depend on each other: budgets are spent in the order of speed,
-	// and pods without an allowed disruption are last.
+	// Budgets are spent in this order. Then the pods that must wait for a budget are moved to the
+	// end.
 	waits := w.budgetWaits(list, leaving)
 	waitsLast := func(a, b *pod) int { return cmp.Compare(len(waits[a]), 0) - cmp.Compare(len(waits[b]), 0) }
 	slices.SortStableFunc(list, waitsLast)
@@ -257,8 +258,8 @@ func keptPod(object *v1.Pod, why string) Kept {
 // After the drain has begun, a budget may allow nothing until the successor of an evicted pod is
 // ready. The drain waits for such a budget.
 //
-// kubectl drain waits for such a budget until its timeout, or forever. Berth reports it before
-// cordoning a node.
+// kubectl drain waits until its timeout, or forever, for a budget that never allows an eviction.
+// Berth reports such a budget before cordoning a node.
 func (w *world) whyNever(p *pod, leaving *Leaving) string {
 	verdict := w.protections.mayEvict(p)
 	switch {

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// Write writes the plan of a drain of nodes, for people. It prints a line for each departing pod.
-// Staying pods are grouped by reason, since often many share one.
+// Write prints the plan of a drain in human-readable form. It prints a line for each departing pod.
+// Staying pods are grouped by reason, since many pods often share a reason.
 func (d *Draining) Write(out io.Writer, nodes []string) error {
 	page := answer.NewPage(out)
 	page.Heading("%s to evict from %s", answer.Count(len(d.Pods), "pod"), strings.Join(nodes, ", "))

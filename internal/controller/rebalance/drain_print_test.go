@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// TestThePlanOfADrainIsPrinted prints the departing pods and their successors' nodes.
+// TestThePlanOfADrainIsPrinted verifies the printed plan of a drain: the departing pods, the nodes
+// of their successors, and the notes.
 func TestThePlanOfADrainIsPrinted(t *testing.T) {
 	var out bytes.Buffer
 	plan := &rebalance.Draining{

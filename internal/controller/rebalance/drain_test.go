@@ -135,10 +135,11 @@ func showDraining(plan *rebalance.Draining) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// TestDrainsOfRandomWorlds drains a node of random clusters, killing and restarting the process and
-// refusing evictions at random. In the end the node is empty, or the drain reported beforehand that
-// successors find no other node and evicted none; workloads have all their pods, budgets hold, and
-// no pod that fits somewhere is pending.
+// TestDrainsOfRandomWorlds drains nodes of random clusters, while it kills and restarts the process
+// and refuses evictions at random. It verifies that in the end the nodes are empty, unless the
+// drain has evicted no pod and has reported that successors would find no other node. Workloads
+// must have all their pods, budgets must hold, and no pod may be pending that was not pending
+// before.
 func TestDrainsOfRandomWorlds(t *testing.T) {
 	evicted, replaced, stranded := 0, 0, 0
 	seed, end, runs := seeds(500, 200)

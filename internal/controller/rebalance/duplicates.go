@@ -9,12 +9,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// setupDuplicates counts pods of one owner with the same images beyond an even share on a node.
+// setupDuplicates sets up the goal of spreading duplicates. Its gauge counts, for each node, the
+// pods of one owner with the same images beyond an even share.
 //
 //	6 pods of a kind, 4 nodes that suit them: an even share is 2
 //	on the nodes 4, 1, 1, 0: surplus 2 + 0 + 0 + 0 = 2
 //
-// The share is rounded up. The suitable nodes are counted once, on the first pod of the kind.
+// The share is rounded up. The suitable nodes are counted only once, for the first pod of the kind.
 func (st *strategy) setupDuplicates() {
 	g := &evenness{w: st.w, kinds: map[string]*kind{}, byPod: map[*pod]*kind{}, excluded: st.Duplicates.ExcludeOwners}
 	st.gauge, st.anew = g, true
@@ -54,8 +55,8 @@ func (e *evenness) surplusOf(p *pod) int64 {
 	return max(0, k.pods[p.Node.Index]-k.evenShare())
 }
 
-// podsInSurplus yields the pods of all kinds with a surplus on some node. Most kinds lack one, so
-// the search need not examine every pod of the cluster.
+// podsInSurplus yields the pods of all kinds with a surplus on some node. Most kinds have no
+// surplus, so the search need not examine every pod of the cluster.
 func (e *evenness) podsInSurplus(yield func(*pod) bool) {
 	for _, k := range e.kinds {
 		if k.surplus == 0 {

@@ -28,7 +28,7 @@ func (s *stage) carryOut(action execute.Action) {
 			if s.faults.request != nil && life == s.life && !s.faults.request() {
 				return
 			}
-			answer := s.respond(action, do) // also if the process that sent it is dead by now
+			answer := s.respond(action, do) // even if the process that sent the request was killed meanwhile
 			s.after(10*time.Millisecond, func() {
 				if life == s.life && answer != nil {
 					s.step(answer)
@@ -181,8 +181,8 @@ func (s *stage) evict(a execute.Evict) execute.Event {
 	return s.eviction(a)
 }
 
-// ask creates an EvictionRequest for a pod. Its responder evicts the pod after the configured time,
-// or once budgets allow it.
+// ask creates an EvictionRequest for a pod. Its responder tries to evict the pod after the
+// configured time, and repeats this until budgets allow it.
 func (s *stage) ask(a execute.Evict) execute.Event {
 	answer := execute.Answered{Ticket: a.Ticket, Outcome: execute.Asked, Message: "a responder is at work"}
 	if s.asked[a.UID] {

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// belong makes a ReplicaSet belong to the Deployment of its name, if any.
+// belong makes a ReplicaSet belong to the rollout or the Deployment of the same name, if any.
 func (s *stage) belong(rs *appsv1.ReplicaSet) {
 	if _, ok := s.rollouts[rs.Name]; ok {
 		s.rollouts[rs.Name] = *rs.Spec.Replicas
@@ -78,8 +78,8 @@ func (s *stage) rescale(a execute.Scale) execute.Event {
 	return execute.Answered{Ticket: a.Ticket}
 }
 
-// rescaleThrough scales a rollout: its ReplicaSet is labelled first, and the label is removed
-// after.
+// rescaleThrough scales a rollout. It labels the ReplicaSet before scaling the rollout up, and
+// removes the label after scaling it down.
 func (s *stage) rescaleThrough(a execute.Scale, rs *appsv1.ReplicaSet) execute.Event {
 	label := func() {
 		rs = s.objects[s.key(rs)].(*appsv1.ReplicaSet).DeepCopy()
@@ -152,7 +152,8 @@ func (s *stage) setScale(object metav1.Object, change func(object metav1.Object,
 // settle acts as a ReplicaSet's controller: it creates missing pods and removes surplus ones,
 // starting with pods without a node, not running, not ready, and with the lowest deletion cost.
 // Among equal pods the upstream controller compares the time since readiness, in doubling steps,
-// and then UIDs: its choice may be the very pod a surge wants to keep. Here it is the oldest.
+// and then UIDs: its choice may be the very pod a surge wants to keep. Here it is always the oldest
+// pod.
 func (s *stage) settle(set types.UID) {
 	var pods []*v1.Pod
 	for _, p := range s.pods() {
@@ -202,16 +203,18 @@ func (s *stage) mark(a execute.Mark) execute.Event {
 	return execute.Answered{Ticket: a.Ticket}
 }
 
-// failsToStart makes the containers of pods bound from now on fail to start.
+// failsToStart writes the status of a pod with a container that does not start, for the given
+// reason.
 func (s *stage) failsToStart(p *v1.Pod, why string) {
 	p = p.DeepCopy()
 	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why}}}}
 	s.write(p)
 }
 
-// TestASurgeIsPutBackAfterAKill kills the process before and after each request of a surge, and
-// restarts it: in the end the node is empty, the scale is back to its original value, no pod is
-// marked, and there were never fewer ready pods than in the beginning.
+// TestASurgeIsPutBackAfterAKill verifies that a surge leaves nothing behind if the process is
+// killed before or after any of its requests, and restarted. In the end the node is empty, the
+// scale has its original value, no pod is marked, and there were never fewer ready pods than in the
+// beginning.
 func TestASurgeIsPutBackAfterAKill(t *testing.T) {
 	for _, deployment := range []string{"", "deployment web\n"} {
 		for _, done := range []bool{false, true} {
@@ -254,7 +257,7 @@ func TestASurgeIsPutBackAfterAKill(t *testing.T) {
 	}
 }
 
-// TestASurgeOfAMoveIsPutBackAfterAKill does the same with the process that carries out moves.
+// TestASurgeOfAMoveIsPutBackAfterAKill verifies the same for the process that carries out moves.
 func TestASurgeOfAMoveIsPutBackAfterAKill(t *testing.T) {
 	for _, deployment := range []string{"", "deployment web\n"} {
 		for _, done := range []bool{false, true} {
@@ -300,8 +303,8 @@ func TestASurgeOfAMoveIsPutBackAfterAKill(t *testing.T) {
 	}
 }
 
-// TestASurgeByAScaleSubresourceIsPutBackAfterAKill kills the process before, in the middle of and
-// after each request.
+// TestASurgeByAScaleSubresourceIsPutBackAfterAKill verifies the same for a rollout, if the process
+// is killed before, during or after any request.
 func TestASurgeByAScaleSubresourceIsPutBackAfterAKill(t *testing.T) {
 	for _, how := range []string{"before", "halfway", "after"} {
 		for at := 1; ; at++ {
@@ -347,9 +350,10 @@ func TestASurgeByAScaleSubresourceIsPutBackAfterAKill(t *testing.T) {
 	}
 }
 
-// TestASurgeThatIsGivenUpIsPutBackAfterAKill kills the process before and after each request of a
-// surge stopped by a budget while all pods are ready: in the end the pod is still there, and
-// everything is back in its original state.
+// TestASurgeThatIsGivenUpIsPutBackAfterAKill verifies that a surge stopped by a budget while all
+// pods are ready is undone completely, even if the process is killed before or after any of its
+// requests. In the end the pod still exists, with its original deletion cost and the original
+// scale.
 func TestASurgeThatIsGivenUpIsPutBackAfterAKill(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -409,7 +413,8 @@ func (s *stage) judgeSurge(node string, replicas int) {
 	s.judgePutBack(node, replicas)
 }
 
-// judgePutBack verifies that the node is empty and the workload back in its original state.
+// judgePutBack verifies that the node is empty, and that the workload is back in its original
+// state.
 func (s *stage) judgePutBack(node string, replicas int) {
 	count := 0
 	for _, p := range s.pods() {

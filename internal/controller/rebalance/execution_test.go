@@ -26,8 +26,8 @@ import (
 // TestExecution runs testdata/*.execution.txt against a cluster in virtual time. A case consists of
 // these commands:
 //
-//	world GOAL... [every=DURATION] [surgeFor]  begins a cluster, and the process that carries out moves by these
-//	                                goals; without goals, none
+//	world GOAL... [every=DURATION] [surge]  begins a cluster, and the process that carries out moves for these
+//	                                goals; without goals, no process
 //	drain NODE... [FLAG...]         begins the process that drains nodes, with kubectl's flags and allow-pending
 //	roll [FLAG...]                  begins the process that rolls the nodes with the label pool:roll; until=ready, until=new,
 //	                                at-once=N, restart
@@ -44,18 +44,25 @@ import (
 //	stall made=DURATION busy=DURATION  the next eviction gets no response, and is made after the first
 //	                                duration; other evictions are refused for the second
 //	kill-after-eviction             kills the process after evicting the next pod
-//	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
-//	lands POD on=NODE cpu=N         another scheduler puts a pod there while the first plan is made
+//	thief POD on=NODE cpu=N         right after the next eviction another scheduler places a pod on the node
+//	lands POD on=NODE cpu=N         another scheduler places a pod on the node while the first plan is made
 //	asks DURATION                   evictions use EvictionRequests, and are made after this duration
-//	keeps-room                      the scheduler keeps the room requested by the drain
+//	keeps-room                      the scheduler reserves the room requested by the drain
 //	comes POD cpu=N [now|scaled]    right after the next eviction, now, or once a workload is scaled, creates a pod for
 //	                                the scheduler to place
 //	busy NODE DURATION              short-lived foreign pods occupy the node in turn for this duration
 //	shy NODE                        the node is cordoned while each plan is made, and open again half a second later
 //	lost NODE                       the node is lost right after the next eviction
-//	silent NODE; give-up NODE       the node does not respond any longer; it gets the out-of-service taint
-//	steer NODE                      the scheduler puts every pod there, contrary to the plans' assumption
+//	silent NODE; give-up NODE       the node stops responding; the node also gets the out-of-service taint
+//	steer NODE                      the scheduler places every pod on this node, contrary to the plans
 //	ends POD                        terminates the pod
+//	no-start REASON; never-ready    containers do not start; pods run, but never become ready
+//	no-scheduler                    no scheduler runs
+//	unscalable                      requests to scale are refused with the given message
+//	rescaled N [marked]             another client scales the workload of a surge, after the surge has
+//	                                begun or after its pod is marked
+//	appears [scale=N]; rollout      after a surge has begun, creates the given objects; begins a rollout
+//	scales                          prints the scales and labels of workloads
 //	scale WORKLOAD N                scales the workload down right after the next eviction
 //	run DURATION                    lets time pass, and prints the events
 //	pods                            prints the pods' nodes
@@ -330,8 +337,8 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-// TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor covers another ordinal of the set: a
-// successor has its victim's name.
+// TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor verifies that a pod with another ordinal of a
+// StatefulSet is not taken for the successor, which has the victim's name.
 func TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor(t *testing.T) {
 	core, controller := execute.New(execute.Options{}), true
 	pod := func(name string) *v1.Pod {
@@ -366,8 +373,9 @@ func TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor(t *testing.T) {
 	}
 }
 
-// TestAFailedPodWhoseEvictionIsRefusedIsLeft verifies that the failed pod is not planned again in
-// the same run, and does not end the run. Removing a failed pod does not put its workload to rest.
+// TestAFailedPodWhoseEvictionIsRefusedIsLeft verifies that a failed pod with a refused eviction is
+// not planned again in the same run, and does not end the run. It also verifies that removing
+// another failed pod does not put a workload to rest.
 func TestAFailedPodWhoseEvictionIsRefusedIsLeft(t *testing.T) {
 	read, err := policy.Read("policy.yaml", []byte(`{apiVersion: descheduler/v1alpha2, kind: DeschedulerPolicy, profiles: [{
 		pluginConfig: [{name: RemoveFailedPods}], plugins: {deschedule: {enabled: [RemoveFailedPods]}}}]}`), nil)
@@ -396,9 +404,9 @@ func TestAFailedPodWhoseEvictionIsRefusedIsLeft(t *testing.T) {
 	}
 }
 
-// TestExecutionOfRandomWorlds carries out plans on otherwise quiet random clusters. Every successor
-// arrives on its proved node, or the scheduler had a choice; no pod is evicted twice, no further
-// pod becomes pending, and a plan on the resulting state is empty.
+// TestExecutionOfRandomWorlds carries out plans on random clusters without faults. It verifies that
+// every successor arrives on its proved node, that no further pod becomes pending, and that a plan
+// for the resulting state is empty.
 func TestExecutionOfRandomWorlds(t *testing.T) {
 	moves, misses := 0, 0
 	seed, end, runs := seeds(600, 100)
@@ -436,9 +444,9 @@ func TestExecutionOfRandomWorlds(t *testing.T) {
 }
 
 // TestChaosOfExecution injects random faults: refused evictions, lost responses, terminated pods,
-// lost nodes, another scheduler taking the room, and kills of the process. Whatever happens,
-// workloads have all their pods in the end, none of them waits while a node would take it, one pod
-// is moved at a time, budgets hold, and a run ends.
+// lost nodes, another scheduler taking the room, and kills of the process. It verifies that in the
+// end workloads have all their pods, no pod is pending that fits on a node, and at least one run
+// has ended, and that pods were moved one at a time, within budgets.
 func TestChaosOfExecution(t *testing.T) {
 	moves := 0
 	seed, end, runs := seeds(600, 100)

@@ -40,19 +40,19 @@ type stage struct {
 	objects  map[string]metav1.Object
 	replicas map[types.UID]int
 	template map[types.UID]*v1.Pod
-	rollouts map[string]int32 // replicas by name, for owners other than Deployments with a scale subresource
+	rollouts map[string]int32 // replicas of rollouts (owners with a scale subresource other than Deployments), by name
 	made     int
 
 	policy   *rebalance.Policy
 	profiles []*plugins.Profile
 	options  execute.Options
-	core     core // nil: no process runs
+	core     core // nil if no process runs
 	life     int  // number of the core's life; responses for earlier lives are dropped
 	journal  execute.Journal
 	version  int
 
 	faults  trouble
-	steer   string // where the scheduler puts every pod; "" where it should
+	steer   string // node on which the scheduler places every pod; "" means the best node
 	lines   strings.Builder
 	done    []execute.Done
 	drained []execute.DrainDone
@@ -61,38 +61,38 @@ type stage struct {
 	evicted map[types.UID]time.Time
 	last    *v1.Pod        // the victim of the last eviction
 	lastUp  int            // ready pods of its workload before the eviction
-	results map[string]int // of moves
+	results map[string]int // number of reports, by result
 	wrong   []string
 	// statuses makes disruption budgets carry statuses, like live ones; counting is set while a
-	// write of them is scheduled.
+	// write of these statuses is scheduled.
 	statuses, counting bool
 	draining           bool // many pods leave at the same time
-	keeps              bool // the scheduler keeps the room requested by drains
+	keeps              bool // the scheduler reserves the room requested by drains
 	room               *keptRoom
-	// responds, if not 0, is the time taken by the responders to EvictionRequests. asked holds the
-	// pods with such a request.
+	// responds is the time that responders take for an EvictionRequest; 0 means that there are no
+	// responders. asked holds the pods with an EvictionRequest.
 	responds time.Duration
 	asked    map[types.UID]bool
 	stolen   map[types.UID]bool // workloads disturbed by anything other than a move
 }
 
-// keptRoom is the room of a successor, occupied by a copy of its victim.
+// keptRoom is the reservation for a successor, represented by a copy of its victim on the node.
 type keptRoom struct {
 	*execute.Flight
 	guest *v1.Pod
 	until time.Time
 }
 
-// core is the deciding part of the process.
+// core is the state machine of the process: a Core, a Drainer or a Roller.
 type core interface {
 	Step(now time.Time, event execute.Event) []execute.Action
 	Wake() (at time.Time, ok bool)
 }
 
-// trouble holds the faults to inject. Functions are called each time.
+// trouble holds the faults to inject. Functions are called for every request or event.
 type trouble struct {
 	refuse func(p *v1.Pod) execute.Outcome // returns the outcome of an eviction; OK does not refuse it
-	lose   func() bool                     // whether to lose the response to a completed eviction
+	lose   func() bool                     // reports whether to lose the response to a completed eviction
 	before func(p *v1.Pod)                 // called right before an eviction is carried out
 	after  func(p *v1.Pod)                 // called right after an eviction
 
@@ -114,7 +114,7 @@ type trouble struct {
 	blind   bool // watches no longer show changes
 	idle    bool // controllers no longer create pods
 
-	unwritable bool   // the journal
+	unwritable bool   // the journal cannot be written
 	open       string // a node that cannot be closed
 	shy        string // a node that is cordoned while a plan is made, and open again half a second later
 }
@@ -388,7 +388,8 @@ func (s *stage) unschedulable(p *v1.Pod, why string) {
 	s.write(p)
 }
 
-// keep reserves the room of a successor, for longer than any victim of these worlds takes to end.
+// keep reserves the room of a successor, for longer than any victim of these worlds takes to
+// terminate.
 func (s *stage) keep(room *execute.Flight, victim *v1.Pod) {
 	if s.room = nil; room == nil || victim == nil || !s.keeps {
 		return
@@ -572,7 +573,7 @@ func (s *stage) successors() map[types.UID]bool {
 	return list
 }
 
-// busy occupies a node with a short-lived pod, and then the next one, faster than a plan is made.
+// busy creates short-lived pods on a node, one after another, faster than plans are made.
 func (s *stage) busy(node string, until time.Time, n int) {
 	if s.now.After(until) {
 		return

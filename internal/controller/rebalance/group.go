@@ -11,12 +11,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// layer divides the nodes into the domains of one topology key. It is shared by the groups
-// excluding the same nodes. It depends only on nodes, so a layer outlives all changes of pods; see
-// ledger.recountTaints for changes of nodes.
+// layer divides the nodes into the domains of one topology key. Groups with the same key that
+// exclude the same nodes share a layer. A layer depends only on nodes, so it outlives all changes
+// of pods; see ledger.recountTaints for changes of nodes.
 type layer struct {
-	domain []int32 // by node index; -1: in none
-	many   int     // domains
+	domain []int32 // number of the node's domain, by node index; -1 if the node is in none
+	many   int     // number of domains
 }
 
 // group counts the pods of one constraint: a spread constraint, or a term of pod affinity or
@@ -40,7 +40,7 @@ type group struct {
 	placed  string // identifies the assignment of nodes to domains; equal for groups of one layer
 
 	// counts omits domains without pods: most domains of a constraint by host name are empty.
-	// levels includes them, under 0.
+	// levels includes them, with a count of 0.
 	*layer
 	counts map[int32]domain // by domain; only domains with a pod
 	excess int64
@@ -55,13 +55,13 @@ type group struct {
 // level is the number of domains of a spread constraint with the same count of pods.
 type level struct{ pods, domains int64 }
 
-// domain has the counts of one value of the topology key. The values themselves are stored,
-// numbered, in the layer only.
+// domain has the counts of one value of the topology key. The value itself is not stored: a layer
+// only numbers the domains.
 type domain struct {
-	held, counted, both int64 // number of pods with the constraint, of pods counted by it, and of pods in both groups
+	held, counted, both int64 // number of pods with the constraint, of pods counted by it, and of pods with both properties
 }
 
-// layerFor returns the domains of a group, possibly built for another group before.
+// layerFor returns the layer of a group, which may have been built for another group.
 func (l *ledger) layerFor(g *group) *layer {
 	known := l.layers[g.placed]
 	if known != nil {
@@ -112,7 +112,7 @@ func (g *group) topologyKey() string {
 	return g.term.TopologyKey
 }
 
-// startCounting starts with the domains of a layer, without pods.
+// startCounting resets the group to the domains of a layer, without pods.
 func (g *group) startCounting(of *layer) {
 	g.layer, g.counts, g.levels = of, map[int32]domain{}, nil
 	g.held, g.counted, g.meeting, g.unmet, g.alone = 0, 0, 0, 0, 0
@@ -162,7 +162,7 @@ func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 	return true
 }
 
-// addDomain adds a domain to the sums, or takes it out of them. by is 1 or -1.
+// addDomain adds a domain to the sums (by = 1) or removes it (by = -1).
 func (g *group) addDomain(d domain, by int64) {
 	g.held += by * d.held
 	g.counted += by * d.counted
@@ -193,8 +193,8 @@ func (g *group) addToLevel(pods, domains int64) {
 	}
 }
 
-// measureExcess returns the current excess of the constraint. It scans no domains, except for
-// spread, which looks at each distinct count once.
+// measureExcess returns the current excess of the constraint. It does not scan the domains; for
+// spread, it scans only the distinct counts.
 func (g *group) measureExcess() int64 {
 	switch {
 	case g.spread != nil:
@@ -204,14 +204,14 @@ func (g *group) measureExcess() int64 {
 	// The scheduler lets the first pod of a self-affine group start anywhere, so a single such pod
 	// in the cluster violates nothing. If more of them run in other domains, a pod that is alone in
 	// its domain is a violation.
-	case g.counted > 1: // a pod that matches only itself violates its term if others run elsewhere
+	case g.counted > 1:
 		return g.unmet + g.alone
 	}
 	return g.unmet
 }
 
-// measureSkew returns the surplus pods of a spread constraint, in all domains together: those
-// beyond the lowest domain and maxSkew. With fewer domains than minDomains the lowest counts as 0.
+// measureSkew returns the surplus pods of a spread constraint, over all domains: the pods beyond
+// the lowest count plus maxSkew. With fewer domains than minDomains the lowest counts as 0.
 func (g *group) measureSkew() (excess int64) {
 	if g.held == 0 {
 		return 0

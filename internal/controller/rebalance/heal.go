@@ -11,7 +11,7 @@ import (
 )
 
 // setupHeal makes the ledger of violated constraints the goal's gauge. Soft spread constraints have
-// a separate ledger, which counts after the hard one.
+// a separate ledger.
 func (st *strategy) setupHeal() {
 	w := st.w
 	ledger := w.hard
@@ -26,7 +26,8 @@ func (st *strategy) setupHeal() {
 		}
 		return removalGain(ledger, p)
 	}
-	// A single kind of constraint corresponds to a plugin of the descheduler: its order is kept.
+	// A goal for a single kind of constraint corresponds to a plugin of the descheduler, and uses
+	// the order of that plugin.
 	if st.Heal.Only != "" {
 		st.order = byPriority
 	}
@@ -34,7 +35,7 @@ func (st *strategy) setupHeal() {
 
 // healsPod reports whether a pod violates a constraint within the goal's scope. It is a filter for
 // removalGain, which does not distinguish kinds of constraints: a pod without a violation of the
-// kind is not moved, even if the ledger would fall for another reason.
+// kind is not moved, even if its removal would lower the ledger for another reason.
 func (st *strategy) healsPod(l *ledger, p *pod) bool {
 	k := l.concernOf(p)
 	switch st.Heal.Only {

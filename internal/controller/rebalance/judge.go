@@ -9,8 +9,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// leaving is a pod whose move to possible nodes is being judged. From the first judged node until
-// undo, the gauges do not count the pod on its own node. The cluster itself is not changed.
+// leaving is the victim of a move that is being judged for each possible node. From the first
+// judged node until undo, the gauges do not count the pod on its own node. The cluster itself is
+// not changed.
 type leaving struct {
 	*world
 	p, next *pod
@@ -41,8 +42,9 @@ func (l *leaving) undo() {
 	l.hard.touched = nil
 }
 
-// judgeNode counts a move to one node, undoes it, and returns the gauges after the move. It only
-// counts: the scheduler has already decided whether the successor fits.
+// judgeNode counts a move to one node in the gauges, undoes it, and returns the gauges after the
+// move. It does not check whether the successor fits, because the scheduler has already decided
+// that.
 func (l *leaving) judgeNode(n *cluster.Node, is requirements) ([]int64, proof) {
 	// A pod to be renewed may return to its node: only a fresh pod is wanted.
 	if !is.renews {
@@ -89,8 +91,8 @@ func (l *leaving) judgeNode(n *cluster.Node, is requirements) ([]int64, proof) {
 	return after, proof{}
 }
 
-// gaugeValues returns the current value of each gauge. Slices of it compare lexicographically,
-// which is the order of the policy's goals.
+// gaugeValues returns the current value of each gauge. Such slices are compared lexicographically,
+// because the gauges are in the order of the policy's goals.
 func (w *world) gaugeValues() []int64 {
 	list := make([]int64, len(w.gauges))
 	for i, g := range w.gauges {

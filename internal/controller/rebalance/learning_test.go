@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// TestPlansTeachNothing verifies that only running pods predict future ones, and not the successors
-// of a plan, which tries many moves and undoes most of them.
+// TestPlansTeachNothing verifies that the predicted pods are learned only from running pods. The
+// successors in a plan must not count, because a plan tries many moves and undoes most of them.
 func TestPlansTeachNothing(t *testing.T) {
 	text, _, _ := strings.Cut(fragmentation, "      tasks:")
 	parsed, err := config.Parse("test", []byte(text), config.Options{})

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gauge is a number reduced by a plan. countPod is called for every pod added to a node (by = 1) or
-// removed from it (by = -1), and in a trial also for pods not actually moved.
+// gauge is a number that a plan reduces. countPod is called for every pod added to a node (by = 1)
+// or removed from it (by = -1), and in a trial also for pods not actually moved.
 //
 // A gauge must be reversible: counting a pod and uncounting it restores the value. It must not read
 // cluster state that a trial does not change, such as the pods of a node; the gauge losses
@@ -30,13 +30,13 @@ type gauge interface {
 // ledger is the gauge of violated constraints: the sum of all excesses.
 //
 //   - Spread: the pods of each domain in excess of the lowest count plus maxSkew.
-//   - Required anti-affinity: pairs of a pod and another pod in its domain repelled by one of its
-//     terms.
+//   - Required anti-affinity: ordered pairs of pods in one domain, where a term of the first pod
+//     repels the second.
 //   - Required affinity: terms without a matching pod in the domain.
-//   - Node selector and affinity, and NoSchedule taints: one for each pod that no longer suits
-//     its node.
+//   - Node selector and affinity, and NoSchedule taints: one for each pod that does not match its
+//     node, and one for each taint of its node that a pod does not tolerate.
 //
-// A spread constraint and a term are each a group, possibly shared by the pods of many classes; the
+// Each spread constraint and each term is a group, which the pods of many classes may share; the
 // concern of a class lists its groups. Counting a pod touches only the groups of its concern, so
 // the cost of a trial does not grow with the cluster.
 //
@@ -60,21 +60,21 @@ type ledger struct {
 	static int64
 	sum    int64
 	pods   int64 // number of counted pods
-	// touched holds the groups changed since watchGroups, with their excess before; nil: not
-	// watching.
+	// touched holds the groups changed since watchGroups, with their excess before. It is nil if
+	// groups are not watched.
 	touched map[*group]int64
 }
 
 // concern holds the constraints relevant to the pods of a class.
 //
 // All pods of a class have the same labels, constraints and tolerations. judge returns why a node
-// does not match the class's node selector and affinity; nil: any node matches.
+// does not match the class's node selector and affinity; judge itself is nil if any node matches.
 type concern struct {
 	class *cluster.PodClass
 	judge func(n *cluster.Node) *plugins.Rejection
 	// own holds the groups of the class's constraints; counts holds the groups that count its pods.
-	// For a class that spreads its own pods, a group is in both. For a class only avoided by other
-	// pods, it is only in counts.
+	// If a class spreads its own pods, the group is in both maps. If other pods repel the class,
+	// the group is only in counts.
 	own    map[*group]bool
 	counts map[*group]bool
 	groups []*group // the groups of own and counts, in order of discovery
@@ -95,7 +95,7 @@ func (l *ledger) currentValue() int64 { return l.sum + l.static }
 // isHard reports whether l is the ledger of hard constraints; a world has only one.
 func (l *ledger) isHard() bool { return l.action == v1.DoNotSchedule }
 
-// concernOf determines the concern of a pod's class, on first sight.
+// concernOf returns the concern of a pod's class, and creates it on first use.
 func (l *ledger) concernOf(p *pod) *concern {
 	if known := l.byID[p.Class.ID]; known != nil {
 		return known
@@ -135,7 +135,7 @@ func (l *ledger) concernOf(p *pod) *concern {
 }
 
 // readNode reads the node selector and node affinity of a class with the scheduler's own plugin,
-// including the affinity added by its arguments.
+// including the affinity added by the plugin's arguments.
 func (l *ledger) readNode(k *concern, p *pod, s *scheduler) {
 	if s.affinity != nil {
 		k.judge = s.affinity.Filter(l.w.c, p.Pod).Node
@@ -143,7 +143,7 @@ func (l *ledger) readNode(k *concern, p *pod, s *scheduler) {
 }
 
 // readSpread reads the spread constraints of a class, with the defaults of the scheduler's profile.
-// Unreadable constraints do not count: the scheduler would not place such a pod either.
+// Invalid constraints do not count: the scheduler would not place such a pod either.
 func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	if s.spread == nil {
 		return
@@ -199,7 +199,8 @@ func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
 	return g
 }
 
-// addGroup adds a new group: known classes may count in it, and so do pods counted before.
+// addGroup adds a new group, which may count known classes, and the pods of these classes counted
+// before.
 func (l *ledger) addGroup(key string, g *group) {
 	l.byKey[key] = g
 	l.groups = append(l.groups, g)

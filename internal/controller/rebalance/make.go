@@ -15,9 +15,9 @@ import (
 	objects "github.com/berth-k8s/berth/internal/world"
 )
 
-// Rounds of Make: the maximum numbers of pinning rounds and of continuations of a plan. A plan
-// needing more is not worth its moves. Both bound searches of the whole cluster, and thereby the
-// duration of Make.
+// Maximum numbers of pinning rounds and of sequels of a plan. A plan needing more is not worth its
+// moves. The limits bound the number of searches of the whole cluster, and thereby the duration of
+// Make.
 const (
 	mostPinnings = 16
 	mostSequels  = 12
@@ -64,7 +64,8 @@ func hasPending(state *State) bool {
 // planSettled plans for a state without pending pods that fit.
 //
 // Pods pinned only for the first search may still be moved by a sequel, and again by the next one.
-// Such pods are pinned throughout, so that the other pods can still be planned.
+// If no plan is found for this reason, the pods are pinned for all searches, so that the other pods
+// can still be moved.
 func planSettled(state *State, policy *Policy, options Options) *Plan {
 	pinned := map[types.UID]bool{}
 	for _, throughout := range []bool{false, true} {

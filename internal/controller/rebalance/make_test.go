@@ -15,8 +15,8 @@ import (
 	objects "github.com/berth-k8s/berth/internal/world"
 )
 
-// TestSiblingsOfAPinnedPodArePinned verifies that a plan that would move a pod twice is restarted
-// without that pod and its siblings, which would only take its place.
+// TestSiblingsOfAPinnedPodArePinned verifies that pinPods also pins the siblings of a pod, because
+// one of them would only take its place.
 func TestSiblingsOfAPinnedPodArePinned(t *testing.T) {
 	state := &State{World: objects.Open(nil)}
 	for uid, owner := range map[types.UID]types.UID{"a-1": "a", "a-2": "a", "b-1": "b", "b-2": "b", "alone": ""} {

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// TestWhatIsCountedInMillionthsIsReadAsAShare reads millionths as a share of a node, and other
-// measures as plain counts.
+// TestWhatIsCountedInMillionthsIsReadAsAShare verifies that a measure in millionths is printed as a
+// share of a node, and that other measures are printed as plain counts.
 func TestWhatIsCountedInMillionthsIsReadAsAShare(t *testing.T) {
 	for want, measure := range map[string]rebalance.Measure{
 		"1 move: use above target 63.75 % -> 3.75 % of a node.": {Name: "use above target (millionths)", Before: 637500, After: 37500},

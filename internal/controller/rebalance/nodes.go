@@ -33,7 +33,8 @@ func (w *world) preferenceOf(p *pod) func(n *cluster.Node) (int64, error) {
 	return s.affinity.Score(w.c, p.Pod, nil).Node
 }
 
-// affinityWeight returns the weight on a node; 0 without preferences.
+// affinityWeight returns the weight of the pod's preferred node affinity on a node, or 0 without
+// preferences (see preferenceOf).
 func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	prefers := w.preferenceOf(p)
 	if prefers == nil {
@@ -46,7 +47,7 @@ func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	return weight
 }
 
-// greatestWeight returns the greatest affinityWeight of the pod on these nodes.
+// greatestWeight returns the greatest affinityWeight of the pod on the nodes accepted by on.
 func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	prefers := w.preferenceOf(p)
 	if prefers == nil {

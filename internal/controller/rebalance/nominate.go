@@ -14,11 +14,11 @@ import (
 type candidate struct {
 	*pod
 	gain int64
-	// depth is the number of pods in its domains: among equal gains, the fullest domain is tried
-	// first.
+	// depth is the result of excessDepth: among candidates of equal gain, a pod of the fullest
+	// domain is tried first.
 	depth int64
 	avoid bool
-	cost  *Cost // nil: not requested yet
+	cost  *Cost // nil until first used
 }
 
 // nominations holds the candidates of a goal in a heap, because goals that choose again after every
@@ -67,7 +67,7 @@ func (s *search) costOf(c *candidate) *Cost {
 	return c.cost
 }
 
-// next takes the best candidate, or returns nil.
+// next removes and returns the best candidate, or nil if there is none.
 func (l *nominations) next() *candidate {
 	if len(l.list) == 0 {
 		return nil
@@ -105,9 +105,9 @@ func (l *nominations) Pop() any {
 }
 
 // excessDepth returns the number of pods in the fullest of the pod's domains with an exceeded
-// spread; 0 if the goal's gauge is not a ledger, or has an order. Among pods with the same gain,
-// taking one from the fullest domain evens the spread out in the fewest moves: with 5, 3 and 1 pods
-// and maxSkew 1, from the domain with 5.
+// spread; 0 if the goal's gauge is not a ledger, or the goal has its own order. Among pods with the
+// same gain, moving a pod from the fullest domain evens out the spread in the fewest moves: of
+// domains with 5, 3 and 1 pods, the domain with 5.
 func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
 	l, ok := st.gauge.(*ledger)
 	if !ok || st.order != nil {
@@ -156,7 +156,7 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	if code, why := s.w.protections.whyProtected(p, st.Evictor); code != "" {
 		return code, why
 	}
-	// A policy renewing pods of some state would otherwise evict their successors forever.
+	// Otherwise a goal that renews pods would evict their successors forever.
 	if st.renews && p.Node != nil && st.says(s.w.successorFor(p)) != "" {
 		return NoBetterNode, "its successor would have to be renewed, too"
 	}

@@ -17,13 +17,13 @@ import (
 var Goals = []string{"heal", "spread", "return", "consolidate", "defragment"}
 
 // settledFor is the minimum time a node must be ready before pods return to it: spot nodes are
-// short-lived, and a pod that returns to a node lost minutes later is disturbed twice.
+// short-lived, and a pod is disturbed twice if it returns to a node that is lost minutes later.
 const settledFor = 5 * time.Minute
 
 // OwnGoal returns one of Berth's own goals by its name, or nil. number is the number of nodes for
 // consolidate to empty; the other goals ignore it. The evictor has the descheduler's default
-// protections, and Own: annotations of Karpenter and of the cluster autoscaler are respected as
-// well. Each call makes a new goal, which the caller may change.
+// protections; since Own is set, it also respects the annotations of Karpenter and of the cluster
+// autoscaler. Each call makes a new goal, which the caller may change.
 func OwnGoal(name string, number int) *Goal {
 	evictor := NewEvictor()
 	evictor.Own = true
@@ -46,13 +46,13 @@ func OwnGoal(name string, number int) *Goal {
 	return goal
 }
 
-// ReadGoals parses goals in the users' notation, the most important first; an empty list means
-// heal. Pods without a namespace are in the given one.
+// ReadGoals parses goals in the notation of the command line, the most important first; an empty
+// list means heal. Pods without a namespace are in the given one.
 //
 //	heal                        violated hard constraints
-//	consolidate=2 two nodes must be empty
+//	consolidate=2               two nodes must be empty
 //	defragment=trainer-0        room for one pending pod
-//	defragment=ml/trainer-0     one of another namespace
+//	defragment=ml/trainer-0     room for a pod of another namespace
 //
 // An error names the goal and its required form.
 func ReadGoals(list []string, namespace string) (*Policy, error) {

@@ -11,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// A pod of defragment is in the given namespace unless its name has one, as in Berth's output.
+// TestPodsOfDefragmentAreNamedWithOrWithoutANamespace verifies that a pod of the goal defragment is
+// in the given namespace, unless its name includes a namespace, as in Berth's output.
 func TestPodsOfDefragmentAreNamedWithOrWithoutANamespace(t *testing.T) {
 	for text, want := range map[string]string{
 		"x": "ml/x", "pod/x": "ml/x", "shop/x": "shop/x", "pod/shop/x": "shop/x", "": "", "/x": "", "shop/": "", "a/b/c": "", "pod/": "",

@@ -17,8 +17,8 @@ const (
 	Kind       = "Rebalance"
 )
 
-// Plan holds the moves, in order, and the pods that stay against the policy. It is also the
-// document printed by berth rebalance in JSON and YAML.
+// Plan holds the moves, in order, and the pods that stay although the policy would move them. It is
+// also the document printed by berth rebalance in JSON and YAML.
 type Plan struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -35,10 +35,10 @@ type Plan struct {
 	// Empties names the nodes left empty by the plan. They get the taint
 	// berth.dev/emptying:NoSchedule before the first move of consolidate, and keep it.
 	Empties []string `json:"empties,omitempty"`
-	// Arrivals are pending pods placed by the scheduler: before the first move, or in room freed by
-	// a move.
+	// Arrivals are the pending pods that the scheduler will place: before the first move, or in
+	// room freed by a move.
 	Arrivals []Arrival `json:"arrivals,omitempty"`
-	// Stays lists the pods that the policy selects but no provable move exists for, and the nodes
+	// Stays lists the pods selected by the policy for which no move can be proved, and the nodes
 	// that could not be emptied.
 	Stays []Stay `json:"stays"`
 	// Measures holds the values of the policy's gauges, before and after the plan, in order of
@@ -48,7 +48,7 @@ type Plan struct {
 	Notes []string `json:"notes,omitempty"`
 
 	tail *Plan // the last appended plan
-	// options are the inputs of planning; After and its claims need them.
+	// options are the inputs of planning; After needs them.
 	options Options
 }
 
@@ -83,11 +83,11 @@ type Move struct {
 	// omitted.
 	Surge   *Surge `json:"surge,omitempty"`
 	NoSurge string `json:"noSurge,omitempty"`
-	// Next is the next best candidate, and why this one was preferred.
+	// Next is the next best candidate, with the reason for preferring this one.
 	Next *Next `json:"next,omitempty"`
 
-	// Closes is set if the source node is closed to new pods before the move, and gives the
-	// duration.
+	// Closes is set if the source node is closed to new pods before the move, and determines for
+	// how long.
 	Closes Closing `json:"closes,omitempty"`
 	// Closed names the nodes that must be closed to new pods during the move, in addition to those
 	// closed at the beginning: the proof of the successor's node excludes them.
@@ -103,7 +103,8 @@ type Arrival struct {
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Node      string    `json:"node"`
-	// After is the number of the move preceding the placement; 0: before the first.
+	// After is the number of the move preceding the placement; it is 0 if the pod is placed before
+	// the first move.
 	After int `json:"after"`
 }
 
@@ -116,8 +117,8 @@ type Measure struct {
 	After  int64 `json:"after"`
 }
 
-// String formats the measure for people: a gauge in millionths of a node is printed as a share of
-// it, any other gauge as its plain count.
+// String formats the measure in human-readable form: a gauge in millionths of a node is printed as
+// a share of it, any other gauge as its plain count.
 func (m Measure) String() string {
 	if m.Name == aboveTarget {
 		return fmt.Sprintf("use above target %.4g %% -> %.4g %% of a node", float64(m.Before)*100/whole, float64(m.After)*100/whole)
@@ -125,7 +126,7 @@ func (m Measure) String() string {
 	return fmt.Sprintf("%s %d -> %d", m.Name, m.Before, m.After)
 }
 
-// Next is the candidate passed over at that point of the plan.
+// Next is the next best candidate for a move, and the reason for not choosing it.
 type Next struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -150,12 +151,12 @@ const (
 	ReturnsToSameNode Code = "ReturnsToSameNode" // the scheduler may put the successor on the same node
 	NoBetterNode      Code = "NoBetterNode"      // no node fits the successor, or no fitting node improves anything
 	BudgetSpent       Code = "BudgetSpent"       // a disruption budget does not allow the move, or several budgets cover the pod
-	Protected         Code = "Protected"         // the pod, its annotations or the policy exclude it
+	Protected         Code = "Protected"         // the pod's state, its annotations or the policy forbid the move
 	NoSuccessor       Code = "NoSuccessor"       // no controller recreates the pod
 	OwnerBusy         Code = "OwnerBusy"         // the workload is being rolled out or scaled
-	VolumeBound       Code = "VolumeBound"       // its volumes keep the pod on its node
+	VolumeBound       Code = "VolumeBound"       // its volumes or devices keep the pod on its node
 	CoolingDown       Code = "CoolingDown"       // the workload was moved recently
-	NodeLeaving       Code = "NodeLeaving"       // the node is cordoned, not ready, or about to be removed by others
+	NodeLeaving       Code = "NodeLeaving"       // the node is cordoned, not ready, being deleted, or about to be removed
 	Unproven          Code = "Unproven"          // the successor's node is uncertain
 	Contradiction     Code = "Contradiction"     // the move would worsen a more important gauge
 	Limit             Code = "Limit"             // a limit of the policy is reached

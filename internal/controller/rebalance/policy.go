@@ -24,9 +24,9 @@ type Policy struct {
 	// Nodes limits the nodes considered by goals; nil means all. Successors may land on any node.
 	Nodes  labels.Selector
 	Limits Limits
-	// GracePeriod overrides the pods' own, in seconds.
+	// GracePeriod overrides the pods' own grace periods, in seconds.
 	GracePeriod *int64
-	// Notes lists the parts of the policy without effect here, with their line numbers.
+	// Notes lists the parts of the policy that have no effect in Berth, with their line numbers.
 	Notes []string
 }
 
@@ -39,12 +39,13 @@ func (policy *Policy) seesNode(n *cluster.Node) bool {
 // one namespace, or in total; see [Spent] for the evictions that count. 0 allows none.
 type Limits struct{ PerNode, PerNamespace, Total *int }
 
-// Goal is one reason to move pods. Exactly one of the fields below Evictor is set.
+// Goal is one reason to move pods. Exactly one of the fields below Scope is set.
 type Goal struct {
 	// Name is the goal or the descheduler's plugin; Profile is the policy file's profile.
 	Name, Profile string
 	Line          int // the line of the policy file; 0 for Berth's own goals
-	// Evictor selects the pods that may be moved. Goals of one profile share it. Never nil.
+	// Evictor selects the pods that may be moved. Goals of one profile share the Evictor, which is
+	// never nil.
 	Evictor *Evictor
 	Scope   Scope
 
@@ -67,7 +68,7 @@ type Scope struct {
 }
 
 // includesPod reports whether the goal may nominate the pod. It looks only at labels and namespace,
-// shared by all pods of a class, so the result holds for the successor as well.
+// which all pods of a class have in common, so the result holds for the successor as well.
 func (s *Scope) includesPod(p *pod) bool {
 	switch {
 	case len(s.Include) > 0 && !slices.Contains(s.Include, p.Namespace()):
@@ -82,9 +83,9 @@ func (s *Scope) includesPod(p *pod) bool {
 // violated now, since kube-scheduler never looks at a running pod again. Its zero value covers all
 // hard constraints.
 type Heal struct {
-	// Only restricts it to one kind of constraint; "" means all.
+	// Only restricts the goal to one kind of constraint; "" means all.
 	Only HealOnly
-	// Soft counts spread constraints with ScheduleAnyway instead.
+	// Soft counts spread constraints with ScheduleAnyway instead of hard constraints.
 	Soft bool
 	// Taints selects the taints that count, if Only is taints; nil means every NoSchedule taint.
 	Taints func(t *v1.Taint) bool
@@ -105,7 +106,7 @@ const (
 // PreferNoSchedule taints.
 type Return struct {
 	Weights, Taints bool
-	TaintCounts     func(t *v1.Taint) bool // nil is all
+	TaintCounts     func(t *v1.Taint) bool // selects the taints that count; nil means all
 	// Settled is the minimum time a node must have been ready before pods are moved to it.
 	Settled time.Duration
 }
@@ -118,7 +119,7 @@ type Consolidate struct {
 	Nodes int
 }
 
-// Defragment makes room for pending pods: for all of the named ones, or for none. Without names it
+// Defragment makes room for pending pods: for all of the named pods, or for none. Without names it
 // makes room for each pending pod, handling a pod group as a unit, and then for typical future
 // pods.
 type Defragment struct {
@@ -133,7 +134,7 @@ type Utilization struct {
 	// High empties nodes below all thresholds. Otherwise, nodes above a target lose pods.
 	High                bool
 	Thresholds, Targets map[v1.ResourceName]float64 // percentages of allocatable
-	// Deviation marks the numbers as deviations from the average of all nodes.
+	// Deviation means that Thresholds and Targets are deviations from the average of all nodes.
 	Deviation bool
 	// MoreThan prevents all moves unless more than this number of nodes are below the thresholds.
 	MoreThan int

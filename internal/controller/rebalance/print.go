@@ -16,7 +16,7 @@ import (
 // constraints still violated after the plan.
 var Conditions = []string{"moves", "stays", "violations"}
 
-// Holds reports whether a condition is met. It is false for words not in Conditions, which the
+// Holds reports whether a condition is met. It is false for strings not in Conditions, which the
 // command line has already rejected.
 func (plan *Plan) Holds(condition string) bool {
 	switch condition {
@@ -40,8 +40,8 @@ func (plan *Plan) Names() (names []string) {
 	return names
 }
 
-// Write writes the plan in one of answer.Formats or as names, and otherwise for people. The
-// format wide lists every pod instead of summaries.
+// Write prints the plan in the given format, which is text by default. The format wide is text that
+// lists every pod instead of summaries.
 func (plan *Plan) Write(out io.Writer, format string) error {
 	wide := format == "wide"
 	return answer.Write(out, format, plan, func(page *answer.Page) {
@@ -98,7 +98,8 @@ func (plan *Plan) surgeless() string {
 	return " No replica before of " + answer.List(len(text), func(i int) string { return text[i] }) + "."
 }
 
-// printMoves prints the table of moves. With wide, each has a line for the next best candidate.
+// printMoves prints the table of moves. With wide, each move has a second line with the next best
+// candidate.
 func (plan *Plan) printMoves(page *answer.Page, wide bool) {
 	if len(plan.Moves) == 0 {
 		return
@@ -131,7 +132,8 @@ func (plan *Plan) printMoves(page *answer.Page, wide bool) {
 	page.Table("", rows)
 }
 
-// printConsequences prints the effects on nodes and pods missing from the table of moves.
+// printConsequences prints the effects of the plan that the table of moves does not show: emptied
+// nodes and placed pending pods.
 func (plan *Plan) printConsequences(page *answer.Page) {
 	if len(plan.Empties) > 0 {
 		page.Line("\nEmpty after the plan, with the taint %s:NoSchedule: %s", EmptyingTaint,
@@ -168,7 +170,8 @@ func (c *Cost) String() string {
 	return strings.Join(append(words, fmt.Sprintf("grace %ds", c.GraceSeconds)), ", ")
 }
 
-// printStays prints the staying pods with the reasons. Without wide, at most answer.Most lines.
+// printStays prints the staying pods with the reasons. Without wide, it prints at most answer.Most
+// pods.
 func (plan *Plan) printStays(page *answer.Page, wide bool) {
 	if len(plan.Stays) == 0 {
 		return

@@ -80,7 +80,7 @@ func NewEvictor() *Evictor {
 	return &Evictor{LocalStorage: true, DaemonSets: true, Critical: true, FailedBare: true}
 }
 
-// protections determine why a pod must stay, regardless of any defect of its node.
+// protections determines whether a pod must stay, whatever the reason to move it.
 //
 // Reasons are checked from the general to the temporary: those of any policy, the evictor's
 // selection and protections, the node, the workload, the budget. The user sees the first that
@@ -89,15 +89,15 @@ type protections struct {
 	w        *world
 	budgets  []*budget
 	covering map[int32][]*budget // by class, since all pods of a class have the same budgets
-	costs    map[*pod]*Cost      // without the budget; the other fields do not change
+	costs    map[*pod]*Cost      // cached costs without the budget's fields, which may change
 	pinned   map[types.UID]bool  // pods that would otherwise move twice
 	// unsettled records that something was skipped only because a pod had already been moved or
-	// placed. The next plan may move it.
+	// placed. The next plan may include the skipped move.
 	unsettled bool
 }
 
-// whyProtected returns why the pod must stay, regardless of any defect of its node; "" if it may be
-// moved. It also decides, as a side effect, whether the pod leaves by a surge (p.surge).
+// whyProtected returns why the pod must stay, or "" if it may be moved. As a side effect, it
+// decides whether the pod leaves by a surge (p.surge).
 func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	object := p.object
 	owner := metav1.GetControllerOfNoCopy(object)
@@ -288,9 +288,9 @@ func (w *world) ageOf(p *pod) time.Duration {
 	return w.now.Sub(p.Created.Time())
 }
 
-// whyBusy reports that a pod's workload is being rolled out or scaled. Its successor would be
-// created from another template, or not at all, so nothing could be proved about it. A workload
-// missing from the state is not busy.
+// whyBusy returns a message if a pod's workload is being rolled out or scaled, or "". In that case
+// the successor would be created from another template, or not at all, so nothing could be proved
+// about it. A workload missing from the state is not busy.
 func (pt *protections) whyBusy(p *pod) string {
 	l := pt.w.Workloads().ControllerOf(p.object)
 	if l == nil {

@@ -24,12 +24,12 @@ import (
 type proof struct {
 	node         *cluster.Node
 	alternatives []*cluster.Node // as good as node
-	// code is "" if the move is proved; then to is set.
+	// code is "" if the move is proved; then node is set.
 	code    Code
 	message string
 }
 
-// refuseMove returns the opposite of a proof: the reason for not making a move.
+// refuseMove returns a proof without a node, with the reason for not making the move.
 func refuseMove(code Code, format string, args ...any) proof {
 	return proof{code: code, message: fmt.Sprintf(format, args...)}
 }
@@ -40,9 +40,9 @@ type requirements struct {
 	// within is set if the move is part of an attempt, which is measured at its end. Until then the
 	// gauge merely must not go up.
 	within bool
-	// least is the minimum reduction of the gauge; 0: any.
+	// least is the minimum reduction of the gauge; 0 means any reduction.
 	least int64
-	// renews requests replacement of the pod on any node.
+	// renews accepts any node for the successor, including the pod's own node.
 	renews bool
 	// settled is the minimum time a node must have been ready before pods are moved to it.
 	settled time.Duration
@@ -53,8 +53,8 @@ type requirements struct {
 // anywhere holds the requirements of a pod that leaves regardless of its successor's node.
 var anywhere = requirements{renews: true}
 
-// proveMove decides a pod's successor, both while the pod terminates and after its removal, and
-// judges every possible node of the successor. A surge's replica is decided while the pod is still
+// proveMove decides the node of a pod's successor, both while the pod terminates and after its
+// removal, and judges every possible node. A surge's replica is decided while the pod is still
 // running.
 func (w *world) proveMove(p *pod, is requirements) proof {
 	if p.surge != nil {
@@ -141,7 +141,7 @@ func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is requi
 		return w.feasibleNodes(s, next)
 	}
 
-	// Berth breaks ties among equally good nodes; it may choose any of them.
+	// The scheduler may choose any of the equally good nodes.
 	nodes, err := s.decider.Best(next.Pod)
 	if err != nil || len(nodes) == 0 {
 		return nil, refuseMove(Unproven, "its successor cannot be judged on every node")
@@ -179,8 +179,9 @@ func (w *world) whyReturns(s *scheduler, next *pod, from *cluster.Node, feasible
 	return refuseMove(NoBetterNode, "no other node can take it: %s", e.Message(""))
 }
 
-// boundBy looks for a node ruled out only by the pod's volumes or devices. Then "no better node"
-// would be misleading, because the volume keeps the pod on its node, not a lack of room.
+// boundBy returns a message about a node ruled out only by the pod's volumes or devices, or "". For
+// such a pod the code NoBetterNode would be misleading: its volumes or devices, and not a lack of
+// room, keep it on its node.
 func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node) string {
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
@@ -194,8 +195,8 @@ func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node)
 // chooseNode judges the possible nodes of a successor, and picks the best of the nodes possible in
 // every case.
 //
-//	leaving  {n1, n2}    n1 is full while the victim terminates, and n3 ties with n2
-//	gone     {n2, n3}
+//	leaving  {n1, n2}    possible nodes while the victim terminates
+//	gone     {n2, n3}    possible nodes after its removal
 //
 // Here n1, n2 and n3 are all judged, and each must be good; only n2 can be the target, because it
 // is in both sets. With Held a bad node is merely skipped: the scheduler is directed to the target.
@@ -306,7 +307,7 @@ func (w *world) readyCondition(n *cluster.Node) *v1.NodeCondition {
 	return &object.Status.Conditions[i]
 }
 
-// isReady reports whether a node is ready; a node without the condition is.
+// isReady reports whether a node is ready. A node without the condition counts as ready.
 func (w *world) isReady(n *cluster.Node) bool {
 	c := w.readyCondition(n)
 	return c == nil || c.Status == v1.ConditionTrue

@@ -27,8 +27,8 @@ var (
 	worldsSeed = flag.Uint64("worlds-seed", 0, "seed of the first of them")
 )
 
-// seeds returns the range of seeds for a test with most worlds, or short worlds with -short, given
-// the default -worlds of 10,000; another value of the flag scales both numbers.
+// seeds returns the range of seeds for a test. With -worlds=10000, the test has the number of
+// worlds given by most, or by short with -short. Other values of -worlds scale both numbers.
 func seeds(most, short int) (first, end uint64, runs int) {
 	if runs = most * *worlds / 10_000; testing.Short() {
 		runs = short * *worlds / 10_000
@@ -36,10 +36,10 @@ func seeds(most, short int) (first, end uint64, runs int) {
 	return *worldsSeed, *worldsSeed + uint64(runs), runs
 }
 
-// TestRandomWorlds plans for -worlds clusters and policies (a tenth with -short). In every plan: no
-// pod is moved twice or back to its old node, budgets allow every step, limits hold, no further pod
-// is pending at the end, every successor passes the filters on its node, the policy's gauges have
-// gone down, and a second plan is empty.
+// TestRandomWorlds plans for -worlds clusters and policies (a tenth with -short). It verifies that
+// in every plan no pod is moved twice or back to its old node, budgets allow every move, limits
+// hold, no further pod is pending at the end, every successor passes the filters on its node, the
+// policy's gauges go down, and a second plan is empty.
 func TestRandomWorlds(t *testing.T) {
 	moved := 0
 	seed, end, runs := seeds(10_000, 1000)
@@ -87,7 +87,7 @@ func tryWorld(t *testing.T, seed uint64) int {
 	for _, wrong := range beyond(plan, policy.Limits) {
 		fail("%s", wrong)
 	}
-	if seed%10 == 0 { // R30: the plan does not depend on the order of the cluster's objects
+	if seed%10 == 0 { // the plan must not depend on the order of the cluster's objects
 		objects := slices.Collect(s.World.Objects())
 		rand.New(rand.NewPCG(seed, 8)).Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
 		shuffled := &rebalance.State{AsOf: begin, World: world.Open(objects)}
@@ -111,8 +111,7 @@ func names(goals []rebalance.Goal) (list []string) {
 	return list
 }
 
-// faults returns the broken promises of a plan, found by carrying it out move by move on a separate
-// cluster.
+// faults returns the errors of a plan. It carries out the plan move by move on a separate cluster.
 func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) (list []string) {
 	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	pods, waited := map[types.UID]*v1.Pod{}, map[string]bool{}
@@ -212,7 +211,7 @@ func overdrawn(s *rebalance.State, victim *v1.Pod) (names []string) {
 	return names
 }
 
-// beyond returns the limits of a policy exceeded by a plan.
+// beyond describes the limits of a policy that a plan exceeds.
 func beyond(plan *rebalance.Plan, l rebalance.Limits) (list []string) {
 	spent := rebalance.Spent{}.Plus(plan.Moves...)
 	if l.Total != nil && spent.Total > *l.Total {
@@ -236,7 +235,7 @@ func closing(s *rebalance.State, node string) *rebalance.State {
 	return next
 }
 
-// clusterOf returns the state without one pod.
+// clusterOf returns a cluster with the nodes and the placed pods of a state, except for one pod.
 func clusterOf(s *rebalance.State, without types.UID) *cluster.Cluster {
 	c := cluster.New()
 	for o := range s.World.Objects() {

@@ -16,20 +16,20 @@ import (
 type renewal struct {
 	tally
 	ended []*pod
-	left  map[*pod]bool // terminal pods
+	left  map[*pod]bool // terminal pods not removed yet
 }
 
 // currentValue implements gauge: both kinds of pods count alike.
 func (r *renewal) currentValue() int64 { return r.sum + int64(len(r.left)) }
 
-// setupRenew replaces the pods named by the goal, by age, restarts or state, and removes terminal
-// pods.
+// setupRenew sets up the goal of replacing the pods that the policy selects by age, restarts or
+// state, and of removing terminal pods.
 func (st *strategy) setupRenew() {
 	wants := func(p *pod) string {
 		object := p.object
 		// A policy may look at the phase: a new successor is Pending, but it must be judged in its
 		// running state.
-		if p.victim != p { // successors are judged as running
+		if p.victim != p {
 			object = object.DeepCopy()
 			object.Status.Phase = v1.PodRunning
 		}
@@ -50,7 +50,8 @@ func (st *strategy) setupRenew() {
 }
 
 // nominateEnded finds the terminal pods to remove, skipping those on unready nodes, which cannot be
-// deleted. Terminal pods are on no node of the cluster, so they are not counted by countPod.
+// deleted. The engine's cluster does not have terminal pods on its nodes, so countPod does not
+// count them.
 func (st *strategy) nominateEnded() {
 	g, renews := st.gauge.(*renewal)
 	if !renews {

@@ -9,11 +9,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// goHome counts the weight of preferred node affinity that pods miss, and the PreferNoSchedule
-// taints on their nodes.
+// goHome sets up the goal of returning pods to nodes they prefer. Its gauge counts the weight of
+// preferred node affinity that pods miss, and the PreferNoSchedule taints on their nodes.
 //
-// A weight is missed relative to the best node of all, with or without room, so that the gauge does
-// not depend on the placement of other pods.
+// The missed weight is the difference from the best of all nodes, with or without room, so that the
+// gauge does not depend on the placement of other pods.
 func (st *strategy) goHome() {
 	r := st.Return
 	most := map[int32]int64{} // the greatest weight on any node, by class
@@ -29,7 +29,7 @@ func (st *strategy) goHome() {
 		}
 		return missed
 	}}
-	// Pods are nominated only if an open node that suits them gives a gain.
+	// By weight, pods are nominated only if an open node that suits them has a greater weight.
 	reachable := &reach{w: st.w}
 	st.gauge, st.settled = g, r.Settled
 	st.gain = func(p *pod) int64 {
@@ -50,8 +50,8 @@ func (st *strategy) goHome() {
 	}
 }
 
-// podsAway yields the pods that may miss a preference: those of classes with preferred nodes, and
-// those of nodes with taints. Most classes have no preference.
+// podsAway yields the pods that may miss a preference: pods of classes with preferred node
+// affinity, and pods on nodes with taints. Most classes have no preference.
 func (st *strategy) podsAway(yield func(*pod) bool) {
 	for _, k := range st.w.hard.known {
 		prefers := false
@@ -70,12 +70,12 @@ func (st *strategy) podsAway(yield func(*pod) bool) {
 	}
 }
 
-// reach holds the greatest weight of the preferred node affinity of a class on the open nodes that
-// suit its pods, as long as no node changes.
+// reach caches, by class, the greatest weight of preferred node affinity on the open nodes that
+// suit the pods of the class. The cache is valid until a node is closed or opened.
 type reach struct {
 	w      *world
 	most   map[int32]int64 // by class
-	change int             // the nodes' change counter for which most is valid
+	change int             // value of closures.nodeChanges for which most is valid
 }
 
 // reachOf returns the weight for a pod's class. It scans all nodes once per class, and again after

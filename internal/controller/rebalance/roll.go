@@ -15,22 +15,23 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Rolling selects the nodes to roll: in turn each is emptied, restarted or exchanged, and opened
-// again. Package execute plans the whole roll once, for display, and plans each turn again when it
-// is due.
+// Rolling selects the nodes to roll: in turn each node is emptied, restarted or replaced, and
+// uncordoned again. Package execute plans the whole roll once, for display, and plans each turn
+// again when it is due.
 type Rolling struct {
 	// Leaving holds the rules by which pods leave. Its Nodes are the nodes still to be rolled.
 	Leaving
-	// AtOnce is the number of nodes per zone rolled together; 0: one.
+	// AtOnce is the number of nodes per zone rolled together; 0 means one.
 	AtOnce int
-	// Begun nodes have had their turn started: they are first. Done nodes have been rolled. Begun
-	// matters after a restart: a half-empty node should not wait for its turn.
+	// Begun holds the nodes in an unfinished turn. They are first, because after a restart of Berth
+	// a half-empty node should not wait for a later turn. Done holds the rolled nodes.
 	Begun, Done []string
-	// Closed nodes were cordoned before the roll began. They stay cordoned, also after it.
+	// Closed holds the nodes that were cordoned before the roll began. They stay cordoned after it.
 	Closed map[string]bool
 }
 
-// Roll is the plan of a roll. It predicts; only the next turn is ever carried out as planned.
+// Roll is the plan of a roll. It is a prediction: each turn is planned again before it is carried
+// out.
 type Roll struct {
 	Turns []Turn
 	// Pods counts the departing pods, Moves their departures, and Again lists the pods that leave
@@ -44,7 +45,7 @@ type Roll struct {
 // Turn plans the nodes rolled together. Nodes with the same turn are of one zone, so that a
 // zone-spread workload loses pods in one zone at a time.
 type Turn struct {
-	// "" if the nodes lack the label topology.kubernetes.io/zone
+	// Zone is "" if the nodes lack the label topology.kubernetes.io/zone.
 	Zone  string
 	Nodes []string
 	// Closes lists the nodes with a later turn: they take no pods in this turn, because these pods
@@ -69,7 +70,7 @@ func (r *Roll) Stranded() (count int) {
 	return count
 }
 
-// Refused returns the pods that keep the roll from beginning. They would prevent their node's turn,
+// Refused returns the pods that prevent the roll: the turns of their nodes could not be completed,
 // so the roll does not begin at all.
 func (r *Roll) Refused() (list []Kept) {
 	for i := range r.Turns {
@@ -82,12 +83,13 @@ func (r *Roll) Refused() (list []Kept) {
 // on the cluster left by the preceding turns.
 //
 // Successors land on rolled nodes, or on nodes outside the roll, as long as there is room: nodes
-// with a later turn are closed, because a pod landing there leaves again. Pods without a node
-// otherwise, or without a possible surge, go last, and as few closed nodes as possible are opened
+// with a later turn are closed, because a pod landing there leaves again. Pods that would find no
+// other node, or could not have a surge, leave last, and as few closed nodes as possible are opened
 // for them, starting with the last turns. In a cluster without spare nodes these are the pods of
 // the first turn. Therefore the nodes with the fewest pods are rolled first, zone by zone.
 //
-// The state is not changed. A turn costs as much as a drain, and more where nodes must be opened.
+// The state is not changed. Planning a turn costs as much as planning a drain, and more if nodes
+// must be opened.
 func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 	r := &roll{Rolling: *rolling, options: options, now: state}
 	// Nodes with a later turn may still be cordoned by an interrupted roll. They are planned as
@@ -146,7 +148,7 @@ type roll struct {
 	Rolling // Nodes are the remaining nodes
 	options Options
 	now     *State
-	zone    string // of the last turn
+	zone    string // zone of the last turn
 }
 
 // notCordoned returns the nodes that were not cordoned before the roll. Only these are ever opened.
@@ -171,7 +173,7 @@ func (r *roll) planTurn() *Turn {
 	turn := &Turn{Zone: r.zoneOf(nodes), Nodes: nodes}
 	turn.Closes = r.notCordoned(slices.DeleteFunc(order, func(name string) bool { return slices.Contains(nodes, name) }))
 
-	// At first no node is opened, and pods without a place stay. Their number then determines the
+	// At first no node is opened, and pods without room stay. Their number then determines the
 	// nodes to open.
 	plan := r.planDrain(turn, nil, true)
 	if len(plan.Later) > 0 {
@@ -221,8 +223,8 @@ func (r *roll) orderNodes() []string {
 	return list
 }
 
-// firstNodes returns the nodes of the next turn: all begun nodes, or as many of one zone as are
-// rolled together. order must not be empty.
+// firstNodes returns the nodes of the next turn: all begun nodes, or up to AtOnce nodes of one
+// zone. order must not be empty.
 func (r *roll) firstNodes(order []string) []string {
 	begun := slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !slices.Contains(r.Begun, name) })
 	if len(begun) > 0 {
@@ -246,9 +248,9 @@ func (r *roll) planDrain(turn *Turn, open []string, fitting bool) *Draining {
 	return PlanDrain(cordonNodes(r.now, closes), &leaving, r.options)
 }
 
-// nodesToOpen returns nodes of the last turns to open, so that as many pods have room as with all
-// of these nodes open; nil if opening does not help. later is the number of pods without room while
-// none of them is open.
+// nodesToOpen returns the closed nodes to open, beginning with the last turns, so that as many pods
+// have room as with all closed nodes open. It returns nil if opening does not help. later is the
+// number of pods without room while no closed node is open.
 //
 // The number of nodes is doubled until it suffices, and then minimized by a binary search of the
 // last interval, because each try plans the whole drain. More nodes do not always give more room:
@@ -284,8 +286,8 @@ func (r *roll) planRest(turn *Turn, plan *Draining) *Draining {
 	return plan
 }
 
-// applyTurn advances the state past a turn. The turn's nodes are open again and empty but for the
-// pods that belong to them.
+// applyTurn advances the state past a turn. Afterwards the turn's nodes are open again, and hold
+// only pods that do not leave in a drain.
 func (r *roll) applyTurn(turn *Turn) {
 	r.Nodes = slices.DeleteFunc(slices.Clone(r.Nodes), func(name string) bool { return slices.Contains(turn.Nodes, name) })
 	r.now = uncordonNodes(afterDeparture(r.now, &turn.Draining), r.notCordoned(turn.Nodes))
@@ -310,11 +312,10 @@ func uncordonNodes(state *State, names []string) *State {
 }
 
 // afterDeparture returns the state after the departure of pods and the landing of their successors.
-// A successor is the same pod on another node, so that repeated departures of a pod are counted.
 //
-// [Plan.After] makes real successors instead. Here the UID stays the same, so that a roll
-// recognizes repeated moves of the same pod. A pod without a node for its successor becomes
-// pending.
+// A successor keeps the name and UID of its victim, so that a roll recognizes repeated moves of the
+// same pod; [Plan.After] builds real successors instead. A pod without a node for its successor
+// becomes pending.
 func afterDeparture(state *State, plan *Draining) *State {
 	state = state.fork()
 	for _, k := range plan.Ending {

@@ -106,7 +106,7 @@ func keptOf(list []Kept) (pods []RollPod) {
 	return pods
 }
 
-// Write writes the answer in one of answer.Formats, and otherwise the plan for people.
+// Write prints the answer in the given format; by default, it prints the plan as text.
 func (a *RollAnswer) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, a, func(page *answer.Page) {
 		page.Heading("%s to roll in %s: %s leave, %s", answer.Count(a.Nodes, "node"),

@@ -18,10 +18,10 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// TestRollsOfRandomWorlds rolls nodes of random clusters, killing and restarting the process at
-// random. In the end all nodes are done with their cordons unchanged, or the roll reported
-// beforehand why it does not begin; scales have their original values, and no further pod is
-// pending.
+// TestRollsOfRandomWorlds rolls nodes of random clusters, while it kills and restarts the process
+// at random. It verifies that a roll ends completely or with a known reason, that nodes outside an
+// unfinished turn have their original cordons, that scales have their original values, and that
+// after a complete roll no further pod is pending.
 func TestRollsOfRandomWorlds(t *testing.T) {
 	rolled, evicted := 0, 0
 	seed, end, runs := seeds(300, 60)
@@ -68,7 +68,8 @@ func TestRollsOfRandomWorlds(t *testing.T) {
 	}
 }
 
-// drawRoll draws the nodes to roll, and returns the nodes cordoned before.
+// drawRoll draws the nodes to roll. It returns the options of the roll, and for each node whether
+// it is cordoned.
 func (s *stage) drawRoll(seed uint64) (o execute.RollOptions, nodes map[string]bool) {
 	nodes = map[string]bool{}
 	for _, name := range s.nodeNames() {

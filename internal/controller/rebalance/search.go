@@ -40,8 +40,8 @@ type stayed struct {
 	strategy *strategy
 }
 
-// newSearch returns a search in a world opened with this policy. It changes the world, so a world
-// serves one search.
+// newSearch returns a search in a world opened with this policy. The search changes the world, so a
+// world serves only one search.
 func newSearch(w *world, policy *Policy) *search {
 	return &search{
 		closed: w.closures.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.gaugeValues(),
@@ -80,7 +80,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 		}
 	}
 	for p, stay := range s.stays {
-		if stay.strategy == st && !rules.IsTerminal(p.object) { // removeEnded records the reason
+		if stay.strategy == st && !rules.IsTerminal(p.object) { // removeEnded records the reasons of terminal pods
 			delete(s.stays, p)
 		}
 	}
@@ -115,8 +115,8 @@ func (s *search) runRound(st *strategy) (moved bool) {
 	return moved
 }
 
-// recordStay records why a pod stays. If several goals want it moved, the reason of the first in
-// the policy is kept: the user must remove that one first.
+// recordStay records why a pod stays. If several goals would move it, the reason of the first of
+// these goals is kept, because the user must resolve that reason first.
 func (s *search) recordStay(st *strategy, p *pod, code Code, message string) {
 	node := p.NodeName
 	if node == "" {
@@ -155,7 +155,7 @@ func (s *search) makePlan(state *State) *Plan {
 	}
 
 	for p, stay := range s.stays {
-		// A pod may have stayed for one goal and been moved by a later one.
+		// A later goal may have moved the pod.
 		if p.next == nil || s.w.placed[p.next.UID] == nil {
 			plan.Stays = append(plan.Stays, stay.Stay)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// makeMove proves one move and makes it in the world. On success the move is appended, and undone
-// with the world; on failure the world is unchanged.
+// makeMove proves one move and makes it in the world. On success it appends the move to the search,
+// and undoing the world removes the move again. On failure the world is unchanged.
 func (s *search) makeMove(st *strategy, p *pod, is requirements, attempt string, closing Closing) proof {
 	is.allowed = st.landingFilter()
 	found := s.w.proveMove(p, is)
@@ -50,7 +50,7 @@ func (s *search) newlyClosed() []string {
 	return slices.DeleteFunc(s.w.closures.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
 }
 
-// recordMove appends a move and counts it. from is the node charged for it.
+// recordMove appends a move and counts it. from is the node to which the move is charged.
 func (s *search) recordMove(m Move, from string) {
 	s.moves = append(s.moves, m)
 	s.countMove(from, &m, 1)

@@ -46,13 +46,14 @@ func (s *State) pod(namespace, name string, uid types.UID) *v1.Pod {
 type Placing string
 
 const (
-	// Exact: Berth schedules, or kube-scheduler without sampling. The successor goes to any of the
-	// best nodes, ties included.
+	// Exact is for Berth's scheduler, and for kube-scheduler without sampling. The successor goes
+	// to any of the best nodes, ties included.
 	Exact Placing = "Exact"
-	// Held: room is reserved for the successor on one of the best nodes, so ties do not matter.
+	// Held means that room is reserved for the successor on one of the best nodes, so ties do not
+	// matter.
 	Held Placing = "Held"
-	// Sampled: kube-scheduler looks at a sample of the nodes. The successor may go to any node that
-	// passes the filters.
+	// Sampled is for kube-scheduler with sampling: it looks only at some of the nodes. The
+	// successor may go to any node that passes the filters.
 	Sampled Placing = "Sampled"
 )
 
@@ -70,15 +71,15 @@ type Options struct {
 	Surge bool
 	// Scales holds the kinds with a scale subresource.
 	Scales map[schema.GroupKind]bool
-	// Spent counts the moves of the same run towards the policy's limits; a goal already begun
-	// continues.
+	// Spent counts the moves of the same run towards the policy's limits. A goal that has moved a
+	// pod in the run continues (see runRound).
 	Spent Spent
 }
 
 // Spent counts the moves of one run, equivalent to one cycle of the descheduler.
 //
 // A run makes a new plan after every move. Without this count, each of these plans could use the
-// policy's limits in full. The zero value has counted nothing; With makes the maps.
+// policy's limits in full. The zero value has counted no moves; Plus makes the maps.
 type Spent struct {
 	Total                           int
 	PerNode, PerNamespace, PerCause map[string]int

@@ -17,25 +17,27 @@ import (
 // strategy is a goal applied to a world.
 //
 // A goal states the user's intent; a strategy drives the search towards it. Every strategy has a
-// gauge. It has gain, for goals moving one pod at a time, or attempts, for goals whose moves help
-// only together. The meaning of a zero value is documented at each field.
+// gauge. A strategy that moves one pod at a time has gain; a strategy with moves that help only
+// together has attempts. The meaning of a zero value is documented at each field.
 type strategy struct {
 	*Goal
 	w     *world
 	sees  func(n *cluster.Node) bool // reports whether the policy covers a node
 	gauge gauge
 	at    int // index of the gauge in world.gauges
-	// gain is the reduction of the gauge by removing just this pod; 0: not nominated.
+	// gain is the reduction of the gauge by removing just this pod; with 0 the pod is not
+	// nominated.
 	gain func(p *pod) int64
-	// among iterates over the placed pods that may have a positive gain, in any order; nil: all of
-	// them.
+	// among iterates over the placed pods that may have a positive gain, in any order; nil means
+	// all placed pods.
 	among iter.Seq[*pod]
-	// order sorts the nominated pods; nil: greatest gain first, then by cost.
+	// order sorts the nominated pods; nil means by gain, the greatest first, then by depth and
+	// cost.
 	order func(a, b *pod) int
 	// says describes the pod's defect for the user; it is called before the move.
 	says func(p *pod) string
-	// settled is the minimum time a node to land on must have been ready; 0: it need only be ready.
-	// renews requests replacement, wherever the successors land.
+	// settled is the minimum time for which a node must have been ready before successors land on
+	// it; with 0 the node need only be ready. renews accepts any node for the successors.
 	settled time.Duration
 	renews  bool
 	// only limits the nodes to land on; nil means no limit.
@@ -43,15 +45,15 @@ type strategy struct {
 	// ready returns the reason for not starting, or "". It is called until the goal has moved a
 	// pod.
 	ready func() string
-	// attempts, for goals whose moves help only together, makes the attempts in turn; gain is nil
-	// then.
+	// attempts makes the attempts of a goal with moves that help only together, and reports whether
+	// a pod was moved. gain is nil then.
 	attempts func(s *search) bool
 	// anew requests choosing the candidates again after every move.
 	anew bool
-	// price is the minimum by which moving the pod must lower the gauge; nil: any reduction will
-	// do.
+	// price is the minimum by which moving the pod must lower the gauge; nil means that any
+	// reduction will do.
 	price func(p *pod) int64
-	// most is the limit on the goal's moves in a plan; nil: unlimited.
+	// most is the limit on the goal's moves in a plan; nil means no limit.
 	most func() int
 }
 
@@ -123,8 +125,8 @@ func (st *strategy) landingFilter() func(n *cluster.Node) bool {
 	return func(n *cluster.Node) bool { return st.Evictor.fitsNode(n) && (st.only == nil || st.only(n)) }
 }
 
-// removalGain returns the drop of a gauge on removal of the pod. The world is unchanged afterwards.
-// It costs one update of the gauge in each direction.
+// removalGain returns the amount by which removing the pod lowers a gauge. The world is unchanged
+// afterwards. It costs one update of the gauge in each direction.
 func removalGain(g gauge, p *pod) int64 {
 	before := g.currentValue()
 	g.countPod(p, p.Node, -1)
@@ -148,8 +150,8 @@ func qosRank(p *pod) int {
 	return *p.quality
 }
 
-// tally is a gauge summing over pods on nodes. It calls of when a pod is counted and again when it
-// is uncounted; both calls must return the same value, otherwise the sum drifts.
+// tally is a gauge summing over pods on nodes. It calls countOf when a pod is counted, and again
+// when the pod is uncounted. Both calls must return the same value; otherwise the sum drifts.
 type tally struct {
 	title   string
 	countOf func(p *pod, n *cluster.Node) int64

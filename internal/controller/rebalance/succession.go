@@ -16,13 +16,13 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// withoutPod takes a pod off its node for a proof. During the proof its successor exists, first
-// together with the terminating pod, unless the controller waits for the pod's end, and then
-// without it.
+// withoutPod takes a pod off its node for a proof. It calls terminating with the successor while
+// the pod still terminates on the node, and then calls gone with the successor after the removal of
+// the pod.
 //
 // The world's gauges are not updated: they count the pod on its node. terminating is not called if
 // the controller makes the successor only after the pod's removal. Both callbacks get the pod's
-// node, and must change nothing lasting.
+// node, and must undo their changes.
 func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *cluster.Node)) {
 	next, from := w.successorFor(p), p.Node
 	defer w.Undo(w.Mark())
@@ -45,9 +45,9 @@ func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *clust
 }
 
 // successorFor returns the pod created by the controller to replace the given one, from the
-// controller's current template: only a drain moves pods of a workload being changed. It is built
-// once per pod and cached, so that a proof, the following move and messages about it mean the same
-// pod. It is pending until placed.
+// controller's current template. The template differs from the pod's only during a rollout, when
+// only drains remove pods. The successor is built once per pod and cached, so that a proof, the
+// following move and its messages refer to the same pod. The successor is pending until placed.
 func (w *world) successorFor(p *pod) *pod {
 	if p.next != nil {
 		return p.next
@@ -96,7 +96,7 @@ func (w *world) countSiblings(p *pod) int {
 	return w.siblings[owner]
 }
 
-// workloadOf names a pod's controller as in cool-downs: NAMESPACE/Kind/NAME.
+// workloadOf returns the key of a pod's workload in Options.Resting: NAMESPACE/Kind/NAME.
 func workloadOf(object *v1.Pod) string {
 	return (&Move{Namespace: object.Namespace, Name: object.Name, Owner: rules.ControllerRef(object)}).Workload()
 }

@@ -36,15 +36,15 @@ const SurgeLabel = "berth.dev/surge"
 // This file decides whether a pod can be replaced before it leaves: its workload is scaled up by
 // one, and once the new pod is ready, scaled down again, with the old pod marked for removal. That
 // needs no disruption budget, since the number of ready pods never falls. Package execute carries
-// it out.
+// out the surge.
 type Scaled struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// UID prevents scaling a newer object of the same name.
 	UID types.UID `json:"uid"`
-	// Through is the scaler of a ReplicaSet with its own scale subresource, such as an Argo
-	// Rollout.
+	// Through is the controller of a ReplicaSet, such as an Argo Rollout, if that controller must
+	// be scaled instead; nil otherwise.
 	Through *Through `json:"through,omitempty"`
 }
 
@@ -57,7 +57,7 @@ type Through struct {
 	UID        types.UID `json:"uid"`
 }
 
-// ThroughOf returns the scaler of a ReplicaSet if it is not a Deployment, or nil.
+// ThroughOf returns the controller of a ReplicaSet, or nil if there is none or it is a Deployment.
 func ThroughOf(rs metav1.Object) *Through {
 	owner := metav1.GetControllerOfNoCopy(rs)
 	if owner == nil || rules.KindOf(owner) == rules.Deployment {
@@ -66,8 +66,7 @@ func ThroughOf(rs metav1.Object) *Through {
 	return &Through{owner.APIVersion, owner.Kind, owner.Name, owner.UID}
 }
 
-// target returns the kind and name of the object with the scale, the same as in a
-// HorizontalPodAutoscaler.
+// target returns the kind and name of the object to scale, as named by a HorizontalPodAutoscaler.
 func (s Scaled) target() (kind, name string) {
 	if s.Through != nil {
 		return s.Through.Kind, s.Through.Name
@@ -75,7 +74,7 @@ func (s Scaled) target() (kind, name string) {
 	return s.Kind, s.Name
 }
 
-// String names the object with the scale in kubectl's notation.
+// String names the object to scale in kubectl's notation.
 func (s Scaled) String() string {
 	kind, name := s.target()
 	return kind + "/" + name
@@ -96,11 +95,11 @@ type surges struct {
 }
 
 // surgeFor decides whether a pod's workload can have one more replica until the pod has left. If
-// not, why is the reason; later marks a temporary one.
+// not, why is the reason; later is set if the reason is temporary.
 //
 // Reasons are checked from the cheapest to the most expensive: the proof of a node for one more pod
-// is among the last. p.cramped is set if no node has room. A temporary reason holds the pod back;
-// with any other the pod leaves without a replica before it.
+// is among the last. p.cramped is set if no node has room. A pod with a temporary reason must wait.
+// With any other reason, the pod leaves without a surge.
 func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
 	if rules.ControllerKind(p.object) != rules.ReplicaSet {
 		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
@@ -122,7 +121,7 @@ func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, late
 	if why != "" {
 		return nil, why, false
 	}
-	// A rollout ends, and then the replica would be of a known template.
+	// A rollout is a temporary reason: after it, the template of the replica is known.
 	if why = cmp.Or(su.w.protections.whyRolling(l), su.split(rs)); why != "" {
 		return nil, why, true
 	}
@@ -188,8 +187,8 @@ func (su *surges) isEnding(namespace string) bool {
 // done.
 //
 //	Pod -> ReplicaSet -> Deployment       the Deployment is scaled
-//	Pod -> ReplicaSet                     the ReplicaSet is
-//	Pod -> ReplicaSet -> Argo Rollout     the Rollout is, by its scale subresource
+//	Pod -> ReplicaSet                     the ReplicaSet is scaled
+//	Pod -> ReplicaSet -> Argo Rollout     the Rollout is scaled, by its scale subresource
 func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID, nil}, Replicas: replicasOrOne(rs.Spec.Replicas)}
 	if s.Through = ThroughOf(rs); s.Through != nil {
@@ -251,8 +250,8 @@ func keepsReplicas(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 		ptr.Deref(behavior.ScaleDown.SelectPolicy, autoscalingv2.MaxChangePolicySelect) == autoscalingv2.DisabledPolicySelect
 }
 
-// split reports that the scaler of a ReplicaSet has pods of another ReplicaSet as well. Then it is
-// unknown which of them gets the additional pod.
+// split returns a message if the Through of a ReplicaSet also has another ReplicaSet with replicas,
+// or "". In that case it is unknown which of the ReplicaSets gets the additional pod.
 func (su *surges) split(rs *appsv1.ReplicaSet) string {
 	through := ThroughOf(rs)
 	if through == nil {
@@ -267,7 +266,7 @@ func (su *surges) split(rs *appsv1.ReplicaSet) string {
 	return ""
 }
 
-// replicasOrOne is the API server's default for spec.replicas.
+// replicasOrOne returns spec.replicas, with the API server's default of 1.
 func replicasOrOne(n *int32) int32 {
 	if n == nil {
 		return 1
@@ -286,11 +285,11 @@ func noSurge(d *appsv1.Deployment) bool {
 	return err == nil && surge == 0
 }
 
-// startsFor is the maximum age of an unready pod that is still waited for. Beyond it the pod is
+// startsFor is the maximum age of an unready pod that other pods wait for. An older pod is
 // considered broken, and pods of its workload leave without a replica before them.
 const startsFor = 10 * time.Minute
 
-// unreadyPeer returns another, unready pod of the workload: the controller would remove that one
+// unreadyPeer returns another, unready pod of the workload: the controller would remove that pod
 // when the scale is restored. When scaling a ReplicaSet down, kube-controller-manager prefers
 // unready pods, before it looks at the deletion cost.
 func (su *surges) unreadyPeer(p *pod) *v1.Pod {
@@ -304,8 +303,8 @@ func (su *surges) unreadyPeer(p *pod) *v1.Pod {
 	return nil
 }
 
-// exclusiveVolume returns a volume of the pod that no other pod can use on another node, or "".
-// ReadWriteMany and ReadOnlyMany allow several nodes. A claim missing from the state counts as
+// exclusiveVolume returns a message about a volume of the pod that cannot be used on two nodes, or
+// "". ReadWriteMany and ReadOnlyMany allow several nodes. A claim missing from the state counts as
 // exclusive.
 func (su *surges) exclusiveVolume(p *pod) string {
 	for i := range p.object.Spec.Volumes {
@@ -323,8 +322,8 @@ func (su *surges) exclusiveVolume(p *pod) string {
 }
 
 // nodesBeside returns the nodes on which the scheduler may put one more pod of a workload next to
-// this one, by name, or why there is no such node. The pod counts with all of its holdings,
-// including its host ports and its place in spread constraints.
+// this one, by name, or why there is no such node. The pod itself still counts, including its host
+// ports and its place in spread constraints.
 func (su *surges) nodesBeside(p *pod, is requirements) (nodes []*cluster.Node, why proof) {
 	s := su.w.schedulerOf(p)
 	if s == nil {

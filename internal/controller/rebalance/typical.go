@@ -31,7 +31,8 @@ const (
 const movesPer100 = 3
 
 // losses is a gauge of the free capacity unusable for typical pods, according to the scheduler's
-// plugin Fragmentation. It counts pods itself, since a proof counts a successor before placing it.
+// plugin Fragmentation. It keeps its own list of each node's pods, since a proof counts a successor
+// without placing it.
 //
 // The plugin's Loss is the expected amount of devices unusable for the next pods, given the
 // distribution of pods on a node. It is recomputed only for nodes with changed pods, and only when
@@ -41,8 +42,8 @@ type losses struct {
 	// plugin is nil if Fragmentation is in no profile; then the gauge is always 0.
 	plugin plugins.DeviceValuer
 	nodes  map[int32]*nodeLoss
-	// dirty lists the nodes with an outdated amount; sum is the total of the amounts, including
-	// those.
+	// dirty lists the nodes with an outdated amount; sum is the total of the amounts of all nodes,
+	// including outdated amounts.
 	dirty []*nodeLoss
 	sum   int64
 }
@@ -104,15 +105,15 @@ func (g *losses) currentValue() int64 {
 	return g.sum
 }
 
-// prices holds the required gain of a move, to be worth the work repeated by the pod. members is as
-// of membersAt moves; see [prices.membersOf].
+// prices computes the required gain of a move, so that the move is worth the work that the pod must
+// repeat. members is valid if membersAt is the number of moves so far; see [prices.membersOf].
 //
 // Without a price, a plan would move a pod after a week of training to win a fraction of a device.
-// The unit is a thousandth of a device, that of the gauge losses, so that a price can be compared
+// Prices are in thousandths of a device, like the gauge losses, so that a price can be compared
 // with a gain.
 type prices struct {
 	w         *world
-	members   map[cluster.Name][]*pod // of pod groups, on nodes
+	members   map[cluster.Name][]*pod // placed pods, by pod group
 	membersAt int
 }
 
@@ -126,7 +127,8 @@ func (pc *prices) deviceValuer() plugins.DeviceValuer {
 	return nil
 }
 
-// setupTypical moves pods to make more of the free capacity usable for typical pods.
+// setupTypical sets up the goal of moving pods so that typical pods can use more of the free
+// capacity.
 func (st *strategy) setupTypical() {
 	w := st.w
 	g := &losses{w: w, plugin: w.prices.deviceValuer(), nodes: map[int32]*nodeLoss{}}
@@ -176,8 +178,8 @@ func (pc *prices) priceOf(p *pod) int64 {
 }
 
 // priceOfWork returns the price of a pod that loses its work: it grows, unbounded, with each hour
-// and each device of the pod. A pod without devices is priced as with one. Without the plugin no
-// devices can be counted.
+// and each device of the pod. A pod without devices has the price of a pod with one device. Without
+// the plugin no devices can be counted.
 func (pc *prices) priceOfWork(p *pod) int64 {
 	price := int64(leastGain)
 	if v := pc.deviceValuer(); v != nil {
@@ -207,7 +209,7 @@ func groupNameOf(p *pod) cluster.Name {
 	return cluster.Name{Namespace: p.Namespace(), Name: name}
 }
 
-// membersOf lists the pods on nodes in the same group as a pod.
+// membersOf lists the placed pods in the group of a pod.
 func (pc *prices) membersOf(p *pod) []*pod {
 	// Prices are read between attempts, never within one, so the number of moves identifies the
 	// state of the world.
@@ -239,9 +241,11 @@ func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
 }
 
 // jobSurvives reports whether a pod's Job recreates the pod after an eviction without counting it
-// as a failure. An earlier rule could match an exit code of an evicted pod.
+// as a failure. The rule that ignores disruptions must be the first, because an earlier rule could
+// match an exit code of the evicted pod.
 //
-// Otherwise evictions count towards the Job's backoffLimit, at which it fails as a whole.
+// Without such a rule, evictions count towards the Job's backoffLimit, at which the whole Job
+// fails.
 func (pc *prices) jobSurvives(p *pod) bool {
 	job := pc.w.Workloads().JobOf(p.object)
 	if job == nil {

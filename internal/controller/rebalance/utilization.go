@@ -23,11 +23,11 @@ import (
 type usage struct {
 	w *world
 	u *Utilization
-	// sees reports whether the policy covers a node and the node is ready. Only such nodes can be
-	// below thresholds, and make up the average.
+	// sees reports whether the policy covers a node and the node is ready. Only these nodes can be
+	// below thresholds, and only these nodes count for the average.
 	sees func(n *cluster.Node) bool
-	// thresholds and targets are in millionths; deviations are relative to the average, from
-	// resolveDeviations on.
+	// thresholds and targets are in millionths; resolveDeviations replaces deviations by absolute
+	// values.
 	resources           []v1.ResourceName
 	thresholds, targets []int64
 	nodes               []*fullness // by node index; nil before first use
@@ -45,7 +45,7 @@ type fullness struct {
 
 // whole is 100 % in millionths. Integers make sums exact: a move and its undo cancel out, unlike
 // with floating point.
-const whole = 1_000_000 // 100 %
+const whole = 1_000_000
 
 // newUsage returns the gauge of a strategy's goal, without pods.
 func newUsage(st *strategy) *usage {
@@ -76,7 +76,7 @@ const aboveTarget = "use above target (millionths)"
 // currentValue implements gauge.
 func (g *usage) currentValue() int64 { return g.sum }
 
-// fullnessOf returns the use of a node; a new one is empty.
+// fullnessOf returns the use of a node, which is created without pods on first use.
 func (g *usage) fullnessOf(n *cluster.Node) *fullness {
 	for int(n.Index) >= len(g.nodes) {
 		g.nodes = append(g.nodes, nil)
@@ -122,7 +122,7 @@ func (g *usage) sizeOf(n *cluster.Node, i int) int64 {
 //
 //	250m of 4 CPUs: 250 * 1,000,000 / 4,000 = 62,500 millionths
 //
-// The product is computed in 128 bits, since memory in bytes times a million overflows 64.
+// The product is computed in 128 bits, since memory in bytes times a million overflows 64 bits.
 func shareOf(part, all int64) int64 {
 	if all <= 0 || part <= 0 {
 		return 0
@@ -135,9 +135,9 @@ func shareOf(part, all int64) int64 {
 	return int64(min(millionths, math.MaxInt32))
 }
 
-// resolveDeviations resolves deviations, once all pods are counted. The average is computed over
-// all nodes, and moves do not change it. Otherwise a node's contribution to the gauge would depend
-// on all other nodes, and the targets would change from plan to plan.
+// resolveDeviations resolves deviations after all pods have been counted. The average over the seen
+// nodes is computed only once, and moves do not change it. Otherwise a node's contribution to the
+// gauge would depend on all other nodes, and the targets would change from plan to plan.
 //
 //	average 40 %, threshold 10 and target 15 as deviations: below 30 % is underused, above 55 % overused
 func (g *usage) resolveDeviations() {
@@ -218,9 +218,9 @@ func (g *usage) totalUsed(f *fullness) (sum int64) {
 	return sum
 }
 
-// setupUtilization proves each move, unlike the descheduler, which evicts pods until a node is
-// below its target by estimate. The successor must land on a node where it lowers the sum. The
-// number of underused nodes is checked only before the first move.
+// setupUtilization sets up the goal Utilization. The descheduler evicts pods until a node is below
+// its target by estimate; Berth instead proves each move: the successor must land on a node where
+// it lowers the sum. The number of underused nodes is checked only before the first move.
 func (st *strategy) setupUtilization() {
 	g := newUsage(st)
 	st.gauge = g

@@ -23,9 +23,9 @@ import (
 // world is the cluster after the moves so far. Trials are undone to a mark of its World: derived
 // state (gauges, budgets, waiting pods) is recorded there as well, so no trial copies the cluster.
 //
-// world owns the location of pods. Each consequence has a type: closures (nodes closed to new
-// pods), protections (pods that must stay), prices (the required gain of a move), surges (whether a
-// replica can be started first).
+// world owns the location of pods. Each consequence of their locations has its own type: closures
+// (nodes closed to new pods), protections (pods that must stay), prices (the required gain of a
+// move), surges (whether a replica can be started first).
 //
 // A proof and a move use the same few changes: removePod, placePod, closeNode, placeWaiting.
 type world struct {
@@ -102,12 +102,13 @@ type pod struct {
 	quality *int // cached QoS rank; see qosRank
 	orphan  bool // the pod names a controller, but no controller recreates it
 	// surge describes the additional replica to start before the pod leaves. If it is nil, noSurge
-	// has the reason; later marks a temporary reason, and cramped a lack of room.
+	// has the reason; later marks a temporary reason, and cramped marks a lack of room.
 	surge   *Surge
 	noSurge string
 	later   bool
 	cramped bool
-	// late marks a pod pending when the plan began, or a successor. It is not moved.
+	// late marks a successor, or a pod that was pending when the plan began. Such a pod is not
+	// moved.
 	late    bool
 	after   int             // for a formerly pending pod: number of moves before its placement
 	counted *cluster.Node   // node on which the gauges count the pod, even while a proof takes it off the node
@@ -115,8 +116,7 @@ type pod struct {
 	claims  []metav1.Object // claims made by controllers for a successor
 }
 
-// beginWorld opens a world of a state, without gauges and without the pods considered by
-// strategies.
+// beginWorld opens a world of a state, without gauges, strategies and entered pods.
 func beginWorld(state *State, options Options) *world {
 	w := &world{
 		World: state.World.Fork(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
@@ -154,7 +154,7 @@ func openWorld(state *State, policy *Policy, options Options) *world {
 	}
 	// Budgets without a status are counted from the pods, all of them entered by now.
 	w.protections.budgets = readBudgets(w)
-	for _, p := range all { // all groups are known by now; only then are pods counted
+	for _, p := range all { // finds all groups before any pod is counted
 		for _, g := range w.gauges {
 			if l, ok := g.(*ledger); ok {
 				l.concernOf(p)
@@ -199,8 +199,8 @@ func newScheduler(c *cluster.Cluster, profile *plugins.Profile) *scheduler {
 	return s
 }
 
-// enterPod adds a pod of the state: to its node, to the terminal pods, or to the pending ones. Pods
-// that cannot be helped (on unknown nodes, or pending and being deleted) are in none of them.
+// enterPod adds a pod of the state: to its node, to the terminal pods, or to the pending ones. It
+// ignores pods on unknown nodes, and pending pods that are being deleted.
 func (w *world) enterPod(object *v1.Pod) {
 	p := &pod{object: object}
 	p.victim = p
@@ -233,7 +233,7 @@ func (w *world) countInGauges(p *pod, by int64) {
 	for _, g := range w.gauges {
 		g.countPod(p, p.Node, by)
 	}
-	// Recounted groups use counted, since p.Node changes during proofs.
+	// recountGroup uses counted, since p.Node changes during proofs.
 	if p.counted = nil; by > 0 {
 		p.counted = p.Node
 	}
@@ -316,8 +316,8 @@ func (w *world) uncountPlaced(p *pod) {
 }
 
 // movePod makes a move: the victim leaves, its successor is placed, and so are pending pods that
-// now fit. In a cluster they may be placed before or after the successor; proveMove has shown that
-// the move holds either way.
+// now fit. In a cluster, these pending pods may be placed before or after the successor; proveMove
+// has shown that the move holds either way.
 func (w *world) movePod(p *pod, to *cluster.Node) (next *pod) {
 	next = w.replacePod(p, to)
 	w.moved++

@@ -25,8 +25,8 @@ import (
 
 // cluster is the observed state of the API.
 //
-// Only the events passed to its owner update it, so a write is included once it has been observed.
-// Plans run on other goroutines with forks of the cluster.
+// It is updated only by the events passed to its owner, so it includes a write only after the watch
+// event of the write. Plans run on other goroutines with forks of the cluster.
 type cluster struct{ *world.World }
 
 // newCluster returns an empty cluster.
@@ -66,8 +66,8 @@ func (c *cluster) podsOf(owner rules.Owner) map[types.UID]bool {
 	return pods
 }
 
-// opened returns a fork for planning moves. Nodes tainted only for the duration of moves are open
-// in the fork, because the plan closes them itself. Empty nodes stay closed.
+// opened returns a fork for planning moves. In the fork, nodes closed for moves in progress do not
+// have Berth's taint, because the plan closes nodes itself. Emptied nodes keep the taint.
 func (c *cluster) opened() *world.World {
 	w, holding := c.Fork(), c.holding()
 	for n := range world.All[*v1.Node](w) {
@@ -100,9 +100,9 @@ func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
 	return l.Object
 }
 
-// split reports whether a ReplicaSet's controller, if not a Deployment, also runs pods of a second
-// ReplicaSet. Then a rollout is in progress, and an additional replica could be created by either
-// ReplicaSet.
+// split reports whether the controller that scales a ReplicaSet, such as an Argo Rollout, also has
+// a second ReplicaSet with replicas. Then a rollout is in progress, and an additional replica could
+// be created by either ReplicaSet.
 func (c *cluster) split(object metav1.Object) bool {
 	through := rebalance.ThroughOf(object)
 	if _, set := object.(*appsv1.ReplicaSet); !set || through == nil {
@@ -146,11 +146,11 @@ func (c *cluster) whole(w rules.Owner) bool {
 	return true
 }
 
-// forbids returns a message about a budget unable to spare any of its ready pods after a surge, or
-// "".
+// forbids returns a message if scaling back after a surge would leave a budget of the victim with
+// too few healthy pods, or "".
 //
-// It counts pods instead of reading the budget's status, because the status lags: its numbers may
-// not include the pod added by the surge.
+// It counts pods instead of reading the budget's status, because the status may not yet include the
+// pod added by the surge.
 func (c *cluster) forbids(victim *v1.Pod) string {
 	for b := range world.InNamespace[*policyv1.PodDisruptionBudget](c.World, victim.Namespace) {
 		var count disruption.Count
@@ -163,7 +163,7 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 			continue
 		}
 		s := count.Status(b, c.Workloads())
-		// After the surge there is one expected pod less, and one healthy pod less.
+		// Scaling back removes one expected pod and one healthy pod.
 		if desired := disruption.Desired(&b.Spec, int(s.ExpectedPods-1)); s.CurrentHealthy-1 < desired {
 			return fmt.Sprintf("the disruption budget %s needs %d healthy pods, and would have %d", b.Name, desired, s.CurrentHealthy-1)
 		}
@@ -222,8 +222,8 @@ func (c *cluster) live(owner rules.Owner) (count int) {
 	return count
 }
 
-// successor returns the most likely replacement of a pod: it prefers scheduled pods over pending
-// ones, and a ready pod on the planned node, to, over both. isNew excludes pods that already
+// successor returns the most likely replacement of a pod: preferably a ready pod on the planned
+// node (to), otherwise a scheduled pod, otherwise a pending pod. isNew excludes pods that already
 // existed and successors of other pods.
 func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Pod) bool) *v1.Pod {
 	var list []*v1.Pod
@@ -247,8 +247,8 @@ func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Po
 	}
 
 	return slices.MinFunc(list, func(a, b *v1.Pod) int {
-		// Among equals, the oldest pod most likely replaces this victim. The UID makes the choice
-		// deterministic.
+		// Among pods of equal rank, the oldest pod most likely replaces this victim. The UID makes
+		// the choice deterministic.
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
 }

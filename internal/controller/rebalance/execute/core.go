@@ -21,11 +21,12 @@ type Options struct {
 	Surge bool
 	// Every is the interval between starts of runs; 0 means a single run.
 	Every time.Duration
-	// Wall converts the Core's clock to wall-clock time; nil means both are the same.
+	// Wall converts the Core's clock to wall-clock time; nil means that the Core's clock is the
+	// wall clock.
 	Wall func(now time.Time) time.Time
 }
 
-// Bounds of a run. When a bound is reached, the Core fails the run or proceeds.
+// Bounds of a run. When a bound is reached, the Core ends the run or stops waiting.
 const (
 	allRefused  = 10 * time.Minute // limit for successive refused evictions, across pods
 	placesFor   = 20 * time.Second // limit for the scheduler to place pending pods that fit
@@ -37,8 +38,8 @@ const (
 	// indicate that proofs do not hold in this cluster.
 	mostMissed   = 2  // consecutive misses
 	mostRefused  = 3  // consecutive moves with refused evictions
-	mostStale    = 5  // consecutive plans outdated before use
-	mostOutdated = 15 // the same, also counting plans outdated only by a change of the victim or node
+	mostStale    = 5  // consecutive outdated plans, after which newly scheduled pods no longer outdate a plan
+	mostOutdated = 15 // consecutive outdated plans, after which the run ends
 	// With names of maximum length, 2,000 entries take about 900 KB; a ConfigMap is limited to 1
 	// MiB.
 	mostResting = 2000 // limit of resting workloads in the journal
@@ -87,12 +88,12 @@ type Core struct {
 	waiting map[Ticket]SetTaint // taint writes in flight
 	// written covers the time between a write and its event. Without it, a node that was just
 	// closed would look open and be written again.
-	written map[string]string // by node: a possibly written taint that has not been observed
+	written map[string]string // taint values that may have been written but have not been observed yet, by node
 	closes  bool              // the taints being written close nodes for a plan
 	closed  map[string]bool   // nodes closed by this run
 
 	run run
-	// plan is the newest plan. move is the move in progress, or nil. Both end with the run.
+	// plan is the newest plan. move is the move in progress, or nil.
 	plan  *rebalance.Plan
 	proof proof // of the plan's first move
 	move  *departure
@@ -118,8 +119,8 @@ type run struct {
 	arrived map[types.UID]bool
 	// spent counts the run's moves against the policy's limits.
 	spent    rebalance.Spent
-	resting  map[string]Rest // the journal's rests at the start of the run, and workloads refused since
-	placing  time.Time       // time since which pods have been pending that the scheduler is about to place
+	resting  map[string]Rest // the journal's rests at the start of the run, and the rests added by this run
+	placing  time.Time       // time since which every plan has had pending pods that the scheduler is about to place
 	settling time.Time       // time until which an empty plan may be due to outdated statuses
 	stopped  string
 	failed   int // consecutive failed writes
@@ -146,7 +147,7 @@ func New(options Options) *Core {
 	return c
 }
 
-// Step applies an event and returns the actions resulting from it and from the time.
+// Step applies an event and returns the actions caused by the event and by the passing of time.
 //
 // The caller owns the actions, executes them in order, and feeds the responses back as events. Time
 // must not go backward.
@@ -199,7 +200,8 @@ func (c *Core) advance() {
 	case idle:
 		if c.stopping {
 			c.enter(over)
-			// Another process may have written the journal since, so it must be read again.
+			// The journal could not be read, or another process has written it, so it must be read
+			// again.
 		} else if due && !c.journal.recalled {
 			c.enter(learning)
 			c.addAction(Recall{})
@@ -225,8 +227,8 @@ func (c *Core) advance() {
 
 const interrupted = "interrupted" // reason for the end of a run, a drain or a roll after Stop
 
-// begin starts a run. It first undoes surges left behind by an earlier run. Resting workloads are
-// copied: a workload refused in this run rests for the run, but not in the journal.
+// begin starts a run. It first undoes surges left behind by an earlier run. The run works on a copy
+// of the journal's rests, because a workload with a refused eviction rests only for this run.
 func (c *Core) begin() {
 	c.found = map[types.UID]bool{}
 	c.run = run{began: c.now, arrived: map[types.UID]bool{}, resting: map[string]Rest{}}
@@ -236,7 +238,7 @@ func (c *Core) begin() {
 		c.run.resting[workload] = rest
 	}
 
-	// An additional replica would falsify replica counts, and therefore the plan.
+	// The additional replica of a leftover surge would falsify the plan.
 	c.recoverSurges()
 	if len(c.surges.list) > 0 {
 		c.enter(restoring)
@@ -258,7 +260,8 @@ func (c *Core) resume() {
 		return
 	}
 
-	// Requests and reservations made by the previous process are withdrawn together with the move.
+	// asked and reserving are set so that drop withdraws the EvictionRequest and the reservation of
+	// the previous process.
 	c.move = departureOf(f)
 	c.move.asked, c.reserving = c.now, c.move
 	if !c.leaves(c.move) {
@@ -283,7 +286,7 @@ func (c *Core) finish(why string) {
 
 // done reports the end of a run and waits for the next one.
 //
-// The next run begins Every after the start of this one, or immediately if it took longer. A
+// The next run begins Every after the start of this one, or immediately if this one took longer. A
 // stopped run is followed by a pause of at least the constant suspended, because its cause (such as
 // missed moves) rarely disappears quickly.
 func (c *Core) done() {

@@ -15,16 +15,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// departure tracks one pod from the request to leave, through termination, to its successor. A move
-// has one departure, a drain has many.
+// departure tracks the removal of one pod: the eviction request, the termination, and the arrival
+// of the successor. A move has one departure, a drain has many.
 //
-// It is created when the pod's turn arrives. It keeps the plan that caused the eviction, because
-// the arrival is checked against that plan even if later plans differ.
+// It is created when the pod's turn arrives. It embeds the pod's entry in the plan that caused the
+// eviction, because the arrival is checked against that plan even if later plans differ.
 type departure struct {
 	rebalance.Departure
 	owner rules.Owner
-	// flight is the departure as published to the scheduler and journaled for a move; nil means
-	// none.
+	// flight is the form of the departure that is published to the scheduler as a reservation and,
+	// for a move, journaled. It is nil without a reservation.
 	flight *Flight
 	// known distinguishes the successor from pods that existed before. After a restart it is nil,
 	// and creation times are compared instead (see Flight.Begun).
@@ -37,9 +37,9 @@ type departure struct {
 	answer  string    // message of the last response to an eviction request
 	// Once maybe is set, a missing pod counts as evicted by this departure.
 	maybe bool      // the pod may have been evicted: a response was lost, or an EvictionRequest exists
-	asked time.Time // time at which the EvictionRequest was first observed; zero: none
+	asked time.Time // time of the first response Asked; zero if there is no EvictionRequest
 
-	at     time.Time // known start of the pod's departure
+	at     time.Time // time at which the pod was first known to be leaving; zero before
 	left   time.Time // time at which the pod was first observed as deleted
 	landed time.Time // time at which the successor was first observed on a node
 	next   types.UID // the observed successor; "" if unknown

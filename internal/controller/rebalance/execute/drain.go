@@ -61,13 +61,13 @@ const (
 // pods are deleted and their successors are scheduled. The next eviction waits until the previous
 // successor is scheduled, so that each placement is decided on the state assumed by the plan. Pods
 // terminate concurrently, except for StatefulSet pods. If a successor lands elsewhere, or another
-// pod is scheduled, the Drainer replans; if that happens faster than plans complete, the newest
-// plan is used.
+// pod is scheduled, the Drainer replans; if pods are scheduled faster than plans complete, the
+// newest plan is used.
 //
-// From before each eviction until its successor is scheduled, Berth's scheduler reserves the
-// successor's room. As with a move, the Drainer does not rely on the reservation.
+// Berth's scheduler reserves the successor's room from the time of the eviction request until the
+// successor is scheduled. As with a move, the Drainer does not rely on the reservation.
 //
-// Drainer has no journal: the cordoned nodes and the pods on them are sufficient for another run.
+// Drainer has no journal: another run needs only the cordoned nodes and the pods on them.
 //
 // Unlike kubectl drain, which evicts all pods concurrently, Drainer chooses a destination for each
 // successor before evicting the pod. Like kubectl drain, it never violates a budget unless
@@ -90,23 +90,23 @@ type Drainer struct {
 	next    int  // index in plan.Pods
 
 	inProgress []*departure // evicted pods, in order
-	// A pod of unsure counts as evicted only once it is observed to terminate. These pods are
+	// The pods in unsure count as evicted only once they are observed to terminate. They are
 	// checked before another eviction.
 	unsure []*departure // evictions that may still happen: the response was lost, or an EvictionRequest exists
 	// held maps the pods refused for now. A pod stays in held until it is evicted, even after its
 	// deadline.
 	held map[types.UID]putOff
-	// restored are surges of an earlier run that were undone. Planning waits, until settled, for
-	// the removal of their additional pods.
+	// restored holds the surges of an earlier run that this run has undone. Planning waits for the
+	// removal of their additional pods, but not beyond the time settled.
 	restored []*surge
 	settled  time.Time
 	rolls    bool                 // a Roller began this drain, and plans again after it
 	tried    map[types.UID]int    // number of abandoned surges, by pod
-	stays    map[types.UID]string // reasons of the pods that stay because their surges failed
+	stays    map[types.UID]string // pods that stay because their surges failed, with the reason
 	stopped  string               // reason for the end of the drain, while closing
 	ended    time.Time            // when closing began
 	stranded bool                 // the drain ends because pods of its plan fit on no node
-	waits    string               // the last message about pods waiting for budgets
+	waits    string               // the last reported message about waiting pods
 	silent   map[string]int       // number of pods last reported as terminating on a silent node, by node
 	count    int                  // evicted pods
 }
@@ -117,8 +117,7 @@ type putOff struct {
 	why   string
 }
 
-// NewDrainer returns a Drainer without any cluster state. It learns the nodes when stepped with
-// Listed.
+// NewDrainer returns a Drainer without any cluster state. The drain begins with the event Listed.
 func NewDrainer(options DrainOptions) *Drainer { return newDrainer(options, newCluster()) }
 
 // newDrainer returns a Drainer with existing cluster state. The caller may share the cluster but
@@ -132,7 +131,7 @@ func newDrainer(options DrainOptions, cluster *cluster) *Drainer {
 	return d
 }
 
-// Step applies an event and returns the actions resulting from it and from the time.
+// Step applies an event and returns the actions caused by the event and by the passing of time.
 //
 // The caller owns the actions. DrainDone is the last action.
 func (d *Drainer) Step(now time.Time, event Event) []Action {
@@ -151,7 +150,7 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 			// An unforeseen pod has taken room that the plan may have assigned to a successor.
 			d.stale = d.stale || (before == nil || before.Spec.NodeName == "") && !d.isPlannedSuccessor(pod)
 		}
-		// Pods waiting for this budget may be evicted now, without waiting for the next look.
+		// Pods waiting for this budget may be evicted now, so a new plan is requested immediately.
 		if budget, ok := e.Object.(*policyv1.PodDisruptionBudget); ok && budget.Status.DisruptionsAllowed > 0 {
 			d.allows(budget)
 		}
@@ -175,8 +174,8 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 	return d.actions
 }
 
-// Wake returns the time of the next Tick, unless an event arrives first. While surges are being
-// undone, the timeout no longer matters.
+// Wake returns the time of the next Tick, unless an event arrives first. In the stage closing, the
+// timeout no longer matters.
 func (d *Drainer) Wake() (at time.Time, ok bool) {
 	at = d.at
 	if end := d.deadline(); !end.IsZero() && d.stage != closing && (at.IsZero() || end.Before(at)) {
@@ -185,7 +184,7 @@ func (d *Drainer) Wake() (at time.Time, ok bool) {
 	return at, !at.IsZero() && d.stage != drained
 }
 
-// deadline returns the end of the timeout, or zero without one.
+// deadline returns the time at which the drain times out, or the zero time without a timeout.
 func (d *Drainer) deadline() time.Time {
 	if d.options.Timeout == 0 || d.begun.IsZero() {
 		return time.Time{}
@@ -223,8 +222,9 @@ func (d *Drainer) settles(object metav1.Object) {
 	}
 	of := ""
 	switch o := object.(type) {
-	// A ReplicaSet's name consists of the Deployment's name and a hash. A Deployment with a longer
-	// name that shares the prefix only causes a superfluous plan.
+	// A ReplicaSet's name consists of the Deployment's name and a hash. If the name of another
+	// Deployment begins with the same text, its ReplicaSets match as well, which only causes a
+	// superfluous plan.
 	case *appsv1.Deployment:
 		of = "ReplicaSet/" + o.Name + "-"
 	case *appsv1.ReplicaSet:

@@ -14,12 +14,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// closesFor bounds the undoing of surges after a drain is done, timed out or interrupted.
+// closesFor is the time limit for undoing surges once a drain is done, timed out or interrupted.
 const closesFor = 30 * time.Second
 
-// outOfTime handles the timeout. If successors may stay pending, a node that is empty by then
-// counts as drained. outOfTime returns the reason for ending the drain, or "" if it is effectively
-// done.
+// outOfTime handles the timeout. With AllowPending, the drain counts as done if the nodes are empty
+// by then. outOfTime returns the reason for ending the drain, or "" if the drain counts as done.
 func (d *Drainer) outOfTime() string {
 	left, ending := d.remaining()
 	if d.stage < emptying || left+ending > 0 {

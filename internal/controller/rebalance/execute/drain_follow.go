@@ -21,7 +21,7 @@ func (d *Drainer) report(p *departure, result Result, node, message string) {
 	d.addAction(told)
 }
 
-// leaving counts a pod and follows it.
+// leaving counts an evicted pod and begins to follow it.
 func (d *Drainer) leaving(p *departure) {
 	delete(d.held, p.UID)
 	p.ended = p.ended || p.Lost // a pod with another index is not its successor

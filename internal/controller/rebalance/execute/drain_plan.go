@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// recover undoes surges left behind by an earlier run, and then plans.
+// recover begins to undo the surges left behind by an earlier run. The first plan follows in the
+// stage recovering (see advance).
 func (d *Drainer) recover() {
 	if !d.options.DryRun {
 		d.surges.recover(func(p *v1.Pod) bool { return slices.Contains(d.options.Nodes, p.Spec.NodeName) })
@@ -53,7 +54,8 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	if d.late++; !d.stale {
 		d.late = 0
 	}
-	// In a busy cluster, some pod is scheduled during every plan; this plan is then used anyway.
+	// In a busy cluster, some pod is scheduled during every plan. After mostStale outdated plans in
+	// a row, the newest one is used anyway.
 	d.stale = d.stale && d.late < mostStale
 	if first {
 		d.addAction(DrainProgress{Result: Proved, Plan: plan})
@@ -72,8 +74,8 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	}
 }
 
-// prevents returns the reason the pods of a plan may not be evicted, or "": some are refused, or
-// too many would be stranded.
+// prevents returns the reason a plan must not be carried out, or "": the plan refuses to evict a
+// pod, or, without AllowPending, a successor would fit on no other node.
 func (o *DrainOptions) prevents(refused []rebalance.Kept, stranded, pods int) string {
 	switch {
 	case len(refused) > 0:

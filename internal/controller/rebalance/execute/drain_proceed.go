@@ -118,8 +118,8 @@ func (d *Drainer) proceed() {
 		case d.now.Before(until):
 			d.wake(until)
 			return
-		// The successor did not appear within landsFor, so the drain continues without it. The
-		// current plan counts the successor's room as taken.
+		// The successor was not scheduled within landsFor, so the drain stops waiting for it and
+		// replans.
 		case d.planned.Before(until): // the next plan places the successor first
 			d.stale = true
 		}
@@ -219,7 +219,7 @@ func (d *Drainer) rest() {
 		d.ask(replanning)
 	case len(waits) > 0:
 		d.wake(again)
-		// Report the wait when it changes, not on each look.
+		// The waiting pods are reported only if the message has changed.
 		if text := strings.Join(waits, "\n"); text != d.waits {
 			d.waits = text
 			d.addAction(DrainProgress{Result: Withheld, Waiting: len(waits), Message: waits[0], Held: told})

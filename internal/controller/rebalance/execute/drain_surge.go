@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// surgeEnded keeps a pod on its node after repeated surge failures. An outcome predicted by the
-// plan needs no new plan, unless other departing pods of the workload have waited for this surge.
+// surgeEnded keeps a pod on its node after repeated surge failures. A successful surge, which the
+// plan predicted, needs no new plan unless other departing pods of the workload wait for its end.
 func (d *Drainer) surgeEnded(s *surge) {
 	d.stale = d.stale || s.why != "" || d.waitsFor(s)
 	if d.stage == recovering {
@@ -21,7 +21,7 @@ func (d *Drainer) surgeEnded(s *surge) {
 	if s.why == "" {
 		return
 	}
-	if s.outdated { // such as a workload that another run scales
+	if s.outdated { // for example, another run scales the workload
 		d.held[s.UID] = putOff{d.paced(s.UID), s.why}
 		return
 	}
@@ -33,14 +33,14 @@ func (d *Drainer) surgeEnded(s *surge) {
 	}
 }
 
-// restoring reports whether the drain waits for surges of an earlier run to be undone. With
-// OnlyRestore, except for a Roller, it waits for all of them. Otherwise it waits only for the
-// surges of existing pods.
+// restoring reports whether the drain waits for surges of an earlier run to be undone. A drain with
+// OnlyRestore that was not begun by a Roller waits for all of these surges. Any other drain waits
+// only for the surges of existing pods.
 func (d *Drainer) restoring() bool {
 	return slices.ContainsFunc(d.surges.list, func(s *surge) bool { return d.options.OnlyRestore && !d.rolls || !s.foreign })
 }
 
-// waitsFor reports whether another pod of a surge's workload is still to leave.
+// waitsFor reports whether another pod of a surge's workload must still leave.
 func (d *Drainer) waitsFor(s *surge) bool {
 	return d.plan != nil && slices.ContainsFunc(d.plan.Pods, func(p rebalance.Departure) bool {
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
@@ -48,8 +48,9 @@ func (d *Drainer) waitsFor(s *surge) bool {
 	})
 }
 
-// crowded reports whether additional pods from surges of an earlier run still exist. They occupy
-// room, so a plan may find none for the next surge. It gives up after settlesFor.
+// crowded reports whether additional pods from surges of an earlier run still exist. These pods
+// occupy room that the next surge may need. After the time settled, crowded returns false even if
+// they exist.
 func (d *Drainer) crowded() bool {
 	if !d.now.Before(d.settled) {
 		return false
@@ -59,7 +60,7 @@ func (d *Drainer) crowded() bool {
 	return slices.ContainsFunc(d.restored, func(s *surge) bool {
 		object, count := d.cluster.scaled(s.scaled), 0
 		// The owner of the pods is unknown once the victim has been deleted. If the workload has
-		// been scaled up further, none of its pods is surplus.
+		// been scaled up meanwhile, it has no surplus pod.
 		if object == nil || s.owner.UID == "" || replicasOf(object) > s.note.replicas+1 {
 			return false
 		}

@@ -18,9 +18,9 @@ import (
 // version that was read, and the API server rejects the second write.
 type logbook struct {
 	Journal
-	version  string // of the journal in the API; "": there is none
-	recalled bool   // the journal has been read, and not been written by another process since
-	dirty    bool   // the journal in the API differs
+	version  string // version of the journal in the API; "" if it does not exist
+	recalled bool   // the journal was read, and no other process has written it since
+	dirty    bool   // this copy differs from the journal in the API
 	write    Ticket // ticket of the last write; responses to earlier writes are ignored
 }
 
@@ -34,8 +34,8 @@ func (l *logbook) load(e Recalled) {
 	}
 }
 
-// copied returns a copy of the journal to write while this one changes. The caller of the write
-// marshals it on another goroutine.
+// copied returns a copy of the journal for a write. The copy is marshaled on another goroutine,
+// while the original may change.
 func (l *logbook) copied() Journal {
 	journal := Journal{Resting: maps.Clone(l.Resting)}
 	if l.Move != nil {

@@ -5,9 +5,9 @@ package execute
 
 import "time"
 
-// machine is the common part of this package's state machines. Each is stepped with a time and an
-// event and returns actions. The time is constant during a step; the alarm triggers another step in
-// the absence of events.
+// machine is the common part of this package's state machines. A step takes a time and an event,
+// and returns actions. The time is constant during a step; the alarm triggers another step in the
+// absence of events.
 //
 // This keeps decisions free of I/O, so tests drive the state machines with scripts of events and
 // times (testdata/*.execution.txt).
@@ -39,7 +39,7 @@ func (m *machine) wake(at time.Time) {
 	}
 }
 
-// wall is the time of the step on the clock used for API timestamps.
+// wall returns the time of the step on the clock used for API timestamps.
 func (m *machine) wall() time.Time {
 	if m.wallOf == nil {
 		return m.now

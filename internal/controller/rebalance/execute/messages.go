@@ -117,7 +117,7 @@ type (
 		Rolling *rebalance.Rolling
 		Next    bool
 	}
-	// SetNode opens or closes a node and sets the note of its roll's progress, in one request.
+	// SetNode cordons or uncordons a node and sets or removes its RollAnnotation, in one request.
 	SetNode struct {
 		Ticket   Ticket
 		Node     string
@@ -126,7 +126,8 @@ type (
 	}
 	// Evict requests an eviction. Grace overrides the pod's own grace period. Delete deletes the
 	// pod, bypassing disruption budgets. If set, Reservation first replaces any other reservation.
-	// Without Direct, an EvictionRequest may be used, with the outcome Asked.
+	// Unless Direct is set, the caller may create an EvictionRequest instead; then the outcome is
+	// Asked.
 	Evict struct {
 		Ticket          Ticket
 		Namespace, Name string
@@ -138,8 +139,8 @@ type (
 	// Withdraw withdraws existing EvictionRequests for these pods.
 	Withdraw struct{ Pods map[types.UID]bool }
 	// Scale sets a workload's replicas and its label berth.dev/surge in one request. It sets the
-	// label only on a workload without one and with From replicas, and otherwise results in a
-	// Conflict. It removes the label only if its value is Before; a scale other than From is then
+	// label only on a workload that has From replicas and no such label; otherwise the outcome is
+	// Conflict. It removes the label only if its value is Before; replicas other than From are then
 	// left unchanged. If set, Reservation first replaces any other reservation.
 	Scale struct {
 		Ticket        Ticket
@@ -156,9 +157,9 @@ type (
 		UID             types.UID
 		Clear, Keep     bool
 	}
-	// ReleaseReservation releases the reservation of an Evict.
+	// ReleaseReservation releases the reservation of an Evict or a Scale.
 	ReleaseReservation struct{ Reservation *Flight }
-	// MoveProgress reports progress.
+	// MoveProgress reports the progress of a move or a run.
 	MoveProgress struct {
 		Result  Result
 		Move    *rebalance.Move // nil if unrelated to a move
@@ -255,28 +256,28 @@ const (
 	Asked            // an EvictionRequest exists for the pod, so its responders may evict it at any time
 )
 
-// Result is the outcome of a move.
+// Result is the outcome of a move, or a reported step of a move, a drain or a roll.
 type Result string
 
 // The results.
 const (
 	Proved     Result = "Proved"    // a plan exists; Message summarizes it
 	Evicted    Result = "Evicted"   // the victim is leaving
-	Arrived    Result = "Arrived"   // the successor is ready where planned
+	Arrived    Result = "Arrived"   // the successor is on a planned node; for a move, it is also ready
 	Elsewhere  Result = "Elsewhere" // the successor is on another node
 	Pending    Result = "Pending"   // the successor found no node in time
 	Unready    Result = "Unready"   // the successor did not become ready in time
-	Stuck      Result = "Stuck"     // the victim did not end in time
-	Withheld   Result = "Withheld"  // the eviction was refused for too long
+	Stuck      Result = "Stuck"     // the victim did not terminate in time
+	Withheld   Result = "Withheld"  // the eviction was refused: for too long in a move, for now in a drain
 	Ended      Result = "Ended"     // the victim left by itself, or no successor is wanted
 	Resumed    Result = "Resumed"   // a move begun by an earlier process is continued
 	Cordoned   Result = "Cordoned"  // a node was made unschedulable
-	Left       Result = "Left"      // the victim has ended
-	Awaited    Result = "Awaited"   // the victim has ended, but the successor has no node yet
-	Raised     Result = "Raised"    // the workload has one more replica
+	Left       Result = "Left"      // the victim has terminated
+	Awaited    Result = "Awaited"   // a wait takes long: for a successor, or for a pod terminating on a silent node
+	Raised     Result = "Raised"    // a surge has added a replica to the workload
 	Replaced   Result = "Replaced"  // the victim is leaving, after its successor was ready
 	Restored   Result = "Restored"  // a surge was given up, and the scale was restored
-	Direct     Result = "Direct"    // EvictionRequests have no responder; Message gives the reason
+	Direct     Result = "Direct"    // pods are evicted directly, because EvictionRequests have no responder; Message gives the reason
 	Unreserved Result = "Roomless"  // no room is kept for successors; Message gives the reason
 )
 

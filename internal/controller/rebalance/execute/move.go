@@ -31,7 +31,8 @@ func (c *Core) start(m *rebalance.Move) {
 	f.Next, f.Improves = nil, nil
 	c.move = departureOf(f)
 	c.move.known = c.cluster.podsOf(c.move.owner)
-	// An override is sent only if it differs, because EvictionRequests lack a grace period.
+	// A grace period is sent only if it differs from the pod's own, because an EvictionRequest has
+	// no field for it.
 	if m.Cost.GraceSeconds != graceOf(victim) {
 		c.move.grace = &f.Cost.GraceSeconds
 	}
@@ -41,7 +42,7 @@ func (c *Core) start(m *rebalance.Move) {
 	c.note()
 }
 
-// tryEviction continues an eviction attempt while the plan holds.
+// tryEviction continues an eviction attempt as long as the proof of the move holds.
 func (c *Core) tryEviction() {
 	c.at = time.Time{}
 	switch m := c.move; {
@@ -130,7 +131,7 @@ func (c *Core) postpone(m *departure, until time.Time) {
 	c.run.settling = latest(c.run.settling, until)
 }
 
-// leaving follows the pod.
+// leaving resets the refusals and begins to follow the pod.
 func (c *Core) leaving(*departure) {
 	c.run.refusal = refusal{}
 	c.enter(arriving)
@@ -189,7 +190,7 @@ func (c *Core) followLanded(next *v1.Pod) {
 	c.conclude(Arrived, node, "")
 }
 
-// wait ends the move with a result when its time is up.
+// wait sets the alarm. At that time, it ends the move with the given result.
 func (c *Core) wait(until time.Time, result Result, message string) {
 	c.at = until
 	if !c.now.Before(until) {
@@ -205,12 +206,12 @@ func (c *Core) conclude(result Result, node, message string) {
 	c.report(m, result, node, message)
 	workload := m.flight.Workload()
 	switch {
-	// Its proof was not wrong, so it does not count as a miss, and the journal's rests stay
-	// unchanged.
+	// A withheld move does not contradict its proof, so it is not a miss, and the journal's rests
+	// stay unchanged.
 	case result == Withheld:
 		c.run.withheld++
 		c.run.resting[workload] = Rest{Until: metav1.NewTime(c.wall().Add(restsFor))} // for this run
-	// This move has evicted no pod.
+	// This move has evicted no pod, so nothing is counted.
 	case result == Ended:
 	default:
 		c.run.moves++
@@ -244,7 +245,8 @@ func (c *Core) conclude(result Result, node, message string) {
 	}
 }
 
-// report reports progress. The result of a move after a surge is reported at its end.
+// report reports progress. In the phase surging it omits Arrived and Restored, because the result
+// of the move is reported at its end.
 func (c *Core) report(m *departure, result Result, node, message string) {
 	told := MoveProgress{Result: result, Node: node, Message: message}
 	switch {

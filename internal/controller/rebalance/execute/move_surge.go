@@ -10,8 +10,8 @@ import (
 )
 
 // recoverSurges gives up the surge of the journaled move and, with the option Surge, other surges
-// older than surgesFor. Without that permission it cannot write other workloads' scales, so it
-// recovers only the Core's own surge; its journaled move proves that the permission existed.
+// older than surgesFor. Without the option, Berth may lack the permission to write scales, so only
+// the surge of the journaled move is recovered: the journal proves that the permission existed.
 func (c *Core) recoverSurges() {
 	f := c.journal.Move
 	if own := f != nil && f.Surge != nil; own || c.options.Surge {
@@ -19,16 +19,16 @@ func (c *Core) recoverSurges() {
 	}
 }
 
-// beginSurge removes the victim after its successor is ready. The move is already journaled, so
-// that a new process undoes the scale.
+// beginSurge begins the surge of the move, which removes the victim after its successor is ready.
+// The move is already journaled, so that a new process undoes the scale.
 func (c *Core) beginSurge() {
 	c.enter(surging)
 	c.surges.begin(c.move)
 }
 
 // followSurges advances the move's surge, or the surges left behind by an earlier process. It runs
-// on each event of these two phases. A stop gives up surges before the point of no return; see
-// [surges.follow].
+// on each event in the phases surging and restoring. A stop gives up surges before the point of no
+// return; see [surges.follow].
 func (c *Core) followSurges() {
 	stopped := ""
 	if c.stopping {
@@ -42,7 +42,7 @@ func (c *Core) followSurges() {
 	}
 }
 
-// surgeEnded withholds a move with an abandoned surge.
+// surgeEnded withholds the move if its surge was abandoned.
 func (c *Core) surgeEnded(s *surge) {
 	m := c.move
 	switch {

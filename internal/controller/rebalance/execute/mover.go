@@ -52,27 +52,26 @@ type mover struct {
 type policy interface {
 	// report reports the progress of a departure; nil means a report unrelated to a departure.
 	report(p *departure, result Result, node, message string)
-	// leaving takes over a pod that leaves from now on, after it has been reported.
+	// leaving takes over a pod that has begun to leave. It is called after report.
 	leaving(p *departure)
 	// vanished handles a pod that left for another reason.
 	vanished(p *departure)
 	// putOff handles an eviction that is refused for now or submitted as an EvictionRequest, and
-	// refused handles a permanent refusal, or failures for too long. Neither is retried
-	// automatically.
+	// refused handles a permanent refusal, or failures for too long. The mover retries neither.
 	putOff(p *departure, e Answered)
 	refused(p *departure, e Answered)
-	// surgeEnded is called with the scale restored. For an abandoned surge, why contains the
-	// reason.
+	// surgeEnded is called at the end of a surge. For an abandoned surge, s.why is the reason.
 	surgeEnded(s *surge)
 }
 
-// init initializes the mover of a policy. The mover shares the policy's cluster.
+// init initializes a mover with its policy and its cluster, which a Drainer may share with a
+// Roller.
 func (m *mover) init(policy policy, cluster *cluster, wall func(time.Time) time.Time) {
 	*m = mover{machine: machine{wallOf: wall}, policy: policy, cluster: cluster, surges: &surges{mover: m}, found: map[types.UID]bool{},
 		paces: map[types.UID]*pacing.Pace{}}
 }
 
-// take handles the part of an event common to all movers.
+// take handles an event in the way common to all policies.
 func (m *mover) take(event Event) {
 	switch e := event.(type) {
 	case Seen, Gone:
@@ -127,10 +126,10 @@ func (m *mover) nextFor(uid types.UID) time.Time {
 // evictionAnswered handles the response to an eviction.
 //
 //	OK                    the pod is leaving
-//	NotFound              it has left: by this departure, if one of its evictions may have been made
-//	Asked, Busy           not yet: a responder, a budget or a webhook takes its time
-//	Refused               no, and not only for now
-//	Failed, Conflict      unknown: the same request again, which is harmless, since it has the UID
+//	NotFound              the pod is deleted; evicted, if an earlier request may have succeeded
+//	Asked, Busy           not evicted yet: a responder, a budget or a webhook may allow it later
+//	Refused               refused permanently
+//	Failed, Conflict      unknown; the request is repeated, which is safe, because it has the UID
 func (m *mover) evictionAnswered(p *departure, e Answered) {
 	m.evicting, p.ticket, p.answer = nil, 0, e.Message
 	switch {
@@ -209,8 +208,8 @@ func (m *mover) successorOf(p *departure) *v1.Pod {
 	return next
 }
 
-// keepRoom makes the scheduler reserve room for a pod's successor, replacing any other reservation;
-// the request that removes the pod carries it.
+// keepRoom records that the scheduler will reserve room for the pod's successor, which replaces any
+// other reservation. The reservation itself is part of the request that the caller issues next.
 func (m *mover) keepRoom(p *departure) {
 	if p.flight != nil {
 		m.reserving = p
@@ -227,9 +226,9 @@ func (m *mover) freeRoom() {
 
 // attempt is a request repeated until its outcome is known.
 type attempt struct {
-	ticket Ticket    // of the request in flight; 0: it is made at retry
-	retry  time.Time // when it is made again
-	failed int       // requests that failed, in a row
+	ticket Ticket    // ticket of the request in flight; 0 if none
+	retry  time.Time // earliest time of the next try
+	failed int       // consecutive failures
 }
 
 // again schedules another try after a pause.
@@ -241,7 +240,7 @@ func (a *attempt) again(now time.Time, asked time.Duration) {
 // Pauses between tries.
 const (
 	firstPause = time.Second      // doubled up to lastPause
-	lastPause  = 15 * time.Second // the longest of them
+	lastPause  = 15 * time.Second // maximum
 )
 
 // putOffFor returns the delay before retrying an eviction that was refused for now or submitted as

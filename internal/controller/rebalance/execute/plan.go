@@ -14,15 +14,15 @@ import (
 
 // ask requests a plan for the current state.
 //
-// The state excludes taints of this run (see [cluster.state]): a plan closes nodes itself, and
-// lists them for each of its moves.
+// The state excludes Berth's taints on nodes that still hold pods (see [cluster.opened]): a plan
+// closes nodes itself, and lists the closed nodes for each of its moves.
 func (c *Core) ask() {
 	if c.stopping {
 		c.finish(interrupted)
 		return
 	}
 	c.enter(planning)
-	// From here on until the plan arrives, any change may outdate it.
+	// Changes from now until the plan arrives may outdate it.
 	c.proof.restart(c.run.stale >= mostStale)
 	resting := map[string]time.Time{}
 	for workload, rest := range c.run.resting {
@@ -40,8 +40,8 @@ func (c *Core) later(pause time.Duration) {
 	c.at = c.now.Add(pause)
 }
 
-// planned handles a plan, whose age is the time it took to compute. It ignores plans in other
-// phases.
+// planned handles a plan. The plan may be outdated already, because the cluster may have changed
+// while it was computed. planned ignores plans that arrive in another phase.
 func (c *Core) planned(plan *rebalance.Plan) {
 	if c.phase != planning {
 		return
@@ -54,8 +54,8 @@ func (c *Core) planned(plan *rebalance.Plan) {
 	case len(plan.Moves) > 0 && c.proof.outdated(&plan.Moves[0]):
 		c.again()
 		return
-	// The plan assumes a placement for these pods. Waiting for the scheduler's actual decision is
-	// better.
+	// The plan assumes a placement for pending pods that the scheduler is about to place. A later
+	// plan is based on the scheduler's actual decision.
 	case len(plan.Moves) > 0 && c.places(plan):
 		c.later(firstPause)
 		return
@@ -76,7 +76,7 @@ func (c *Core) planned(plan *rebalance.Plan) {
 // the proof still held. If plans still become outdated for other reasons, the run ends.
 //
 //	plans 1 to 5 in a row     any pod scheduled to the successor's node outdates them
-//	plans 6 to 15             only a change of the victim, or of the node itself, does
+//	plans 6 to 15             only a change of the victim or of the node itself outdates them
 //	after the 15th            the run ends
 func (c *Core) again() {
 	if c.run.stale++; c.run.stale >= mostOutdated {
@@ -86,8 +86,8 @@ func (c *Core) again() {
 	c.later(firstPause)
 }
 
-// followed resets the count of outdated plans after a usable one. Newly scheduled pods matter again
-// once the successor's node got none during a plan.
+// followed resets the count of outdated plans when a plan is used. If newly scheduled pods were
+// ignored and the successor's node got some, they stay ignored for the next plan.
 func (c *Core) followed(m *rebalance.Move) {
 	if !c.proof.busy || !c.proof.disturbed(m) {
 		c.run.stale = 0

@@ -20,7 +20,7 @@ import (
 // arrival.
 type proof struct {
 	cluster *cluster
-	// nil until the first plan is requested
+	// filled is nil until the first plan is requested.
 	filled map[string]bool // nodes with pods scheduled since the plan was requested
 	busy   bool            // filled is ignored for this plan, because too many earlier plans were outdated
 }

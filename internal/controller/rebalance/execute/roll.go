@@ -101,13 +101,13 @@ const (
 )
 
 // Roller rolls nodes. It plans the whole roll once, for display, and replans each turn when it
-// begins, by the same rules. Each turn is a Drainer with its guarantees.
+// begins, by the same rules. Each turn is carried out by a Drainer, with the guarantees of a drain.
 //
 // Progress is recorded on the nodes, so after a killed run the next one continues with the nodes in
 // an unfinished turn.
 //
-// Its own requests are SetNode and PlanRoll. All other requests are issued by the turn's Drainer;
-// the Roller forwards its actions and their responses.
+// The Roller itself requests only SetNode and PlanRoll. All other requests are issued by the turn's
+// Drainer; the Roller forwards the Drainer's actions and their responses.
 type Roller struct {
 	machine
 	options RollOptions
@@ -116,8 +116,8 @@ type Roller struct {
 	drainer *Drainer // the turn's drain; nil between drains
 
 	stage    rollStage
-	last     rollStage // stage when entered was last set
-	entered  time.Time // when the stage began
+	last     rollStage // stage for which entered was set
+	entered  time.Time // start of that stage
 	listed   bool
 	stopping bool
 
@@ -127,20 +127,20 @@ type Roller struct {
 	total  int
 	closed map[string]bool // nodes cordoned before the roll
 	turn   *rebalance.Turn
-	// A node of the turn in none of these maps was deleted before its turn.
+	// A node of the turn missing from uids was deleted before the turn began.
 	uids   map[string]types.UID // UIDs of the turn's nodes
 	before map[string]string    // results of beforeOf, by node
-	came   map[string]string    // the new node that replaces a node, by the replaced node
-	tries  int                  // attempts of the turn
+	came   map[string]string    // replacement nodes, by the name of the replaced node
+	tries  int                  // consecutive repeated plans of the turn without an eviction
 	// draining is the start of the turn's first drain; zero before.
 	draining time.Time
 	evicted  int
 	rolled   int // count of rolled nodes, taken before their notes are removed
 	stopped  string
-	waits    string // the last message about awaited nodes
+	waits    string // the last reported message about awaited nodes
 
-	// wanted is the desired state of nodes, kept until it is observed; each stage sets its own.
-	// writes holds the requests in flight.
+	// wanted is the desired state of nodes, by name; each stage replaces it. writes holds the
+	// attempts to write that state.
 	wanted map[string]SetNode
 	writes map[string]*attempt // by node
 }
@@ -149,7 +149,7 @@ type Roller struct {
 // response.
 const rollTickets = Ticket(1) << 32
 
-// NewRoller returns a Roller without any cluster state. It learns the nodes with Listed.
+// NewRoller returns a Roller without any cluster state. The roll begins with the event Listed.
 func NewRoller(options RollOptions) *Roller {
 	return &Roller{
 		machine: machine{tickets: rollTickets, wallOf: options.Wall},
@@ -157,7 +157,7 @@ func NewRoller(options RollOptions) *Roller {
 	}
 }
 
-// Step applies an event and returns the actions resulting from it and from the time.
+// Step applies an event and returns the actions caused by the event and by the passing of time.
 //
 // The caller owns the actions. RollDone is the last action.
 func (r *Roller) Step(now time.Time, event Event) []Action {
@@ -201,7 +201,7 @@ func (r *Roller) pass(event Event) {
 }
 
 // beginDrain begins a drain with a timeout counted from the given time. The drainer shares the
-// roll's cluster state, so it needs no events except Listed.
+// roll's cluster state, so Listed is the only event it needs to begin.
 func (r *Roller) beginDrain(options DrainOptions, begun time.Time) {
 	options.Returned = map[types.UID]bool{}
 	r.at = time.Time{} // until the drain is over, only the drainer sets alarms
@@ -252,7 +252,7 @@ func (r *Roller) nodes() []*v1.Node {
 	return slices.DeleteFunc(r.cluster.nodes(), func(n *v1.Node) bool { return !r.options.Selector.Matches(labels.Set(n.Labels)) })
 }
 
-// nodeReady reports whether a node can take pods, apart from being cordoned.
+// nodeReady reports whether a node is ready; a ready node may still be cordoned.
 func nodeReady(n *v1.Node) bool { return disruption.ReadinessOf(n) == v1.ConditionTrue }
 
 // beforeOf returns a fingerprint of a node that changes once the node has restarted or was briefly
@@ -299,8 +299,8 @@ func (r *Roller) find() (complete bool) {
 	for _, n := range r.nodes() {
 		note, ok := noteOf(n)
 		r.closed[n.Name] = n.Spec.Unschedulable
-		// The note of an unfinished node has the original state; the cordon may be the roll's own.
-		if ok && note.State != rollDone && note.State != rollComplete { // cordoned by a roll
+		// An unfinished node may have been cordoned by the roll; its note has the original state.
+		if ok && note.State != rollDone && note.State != rollComplete {
 			r.closed[n.Name] = note.Cordoned
 		}
 	}
@@ -312,8 +312,8 @@ func (r *Roller) find() (complete bool) {
 	return false
 }
 
-// isIn reports whether the roll of a node has reached a state. A node created after the roll began
-// is done: it is as new as a rolled node, and needs no turn.
+// isIn reports whether a node is in the given state of the current roll. A node created after the
+// roll began counts as done: it is as new as a rolled node, and needs no turn.
 func (r *Roller) isIn(n *v1.Node, state RollState) bool {
 	note, ok := noteOf(n)
 	switch {

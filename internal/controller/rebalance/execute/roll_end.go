@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// endTurn opens the nodes of the turn, and notes that they are done. A replacement node gets the
-// note, including the name of its predecessor.
+// endTurn uncordons the nodes of the turn, except for nodes cordoned before the roll, and notes
+// that they are done. If a node was replaced, the replacement gets the note, including the name of
+// its predecessor.
 func (r *Roller) endTurn() {
 	r.stage, r.wanted = turnEnding, map[string]SetNode{}
 	for _, name := range r.turn.Nodes {
@@ -31,7 +32,7 @@ func (r *Roller) endTurn() {
 			message = "stays cordoned, as it was before"
 		}
 
-		// Without a replacement node, as with UntilDrained, no node gets the note.
+		// If a deleted node has no replacement, as with UntilDrained, no node gets its note.
 		if node != "" {
 			r.want(node, r.closed[node], done)
 		}
@@ -46,7 +47,7 @@ func (r *Roller) next() {
 }
 
 // stop ends the roll; why is the cause of an interruption, or "". It reopens nodes awaiting their
-// turn, and removes their notes: for another run, such a node is like one without a note.
+// turn, and removes their notes: another run treats these nodes like any node without a note.
 //
 // It may be called more than once: the first reason counts. With DryRun no nodes were closed, so
 // none are reopened.

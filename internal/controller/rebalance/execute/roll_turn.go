@@ -18,11 +18,11 @@ import (
 
 // Bounds of a roll.
 const (
-	mostTries    = 5                // plans of a turn that are followed by stranded pods
+	mostTries    = 5                // consecutive repeated plans of a turn with stranded pods
 	untaintedFor = 30 * time.Second // limit for the removal of the unschedulable taint from an uncordoned node
 )
 
-// begin begins a turn: it closes and notes its nodes and those of later turns.
+// begin begins a turn: it cordons the nodes of the turn and of later turns, and writes their notes.
 //
 // The stages of a turn, and the resulting state of the nodes:
 //
@@ -41,8 +41,8 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 			continue
 		}
 		before := beforeOf(n)
-		// The node's turn began before this process started. The node may have restarted since, so
-		// its original state is read from the note.
+		// The node's turn had already begun, in an earlier process or before a replan. The node may
+		// have restarted since, so its original fingerprint is read from the note.
 		if note, ok := noteOf(n); ok && r.isIn(n, rollTurn) {
 			before = note.Before
 		} else {
@@ -80,7 +80,8 @@ func (r *Roller) want(node string, cordoned bool, note RollNote) {
 
 // settled writes the desired state of nodes, and reports whether all existing nodes have been
 // observed in that state. It runs on each step of a stage that waits for nodes. An acknowledged but
-// unobserved write is repeated after firstPause, which is a no-op if the event is only late.
+// unobserved write is repeated after firstPause; the repetition is a no-op if only the watch event
+// is late.
 func (r *Roller) settled() bool {
 	settled := true
 	for _, n := range r.cluster.nodes() {
@@ -135,7 +136,7 @@ func (r *Roller) answered(e Answered) {
 	for name, write := range r.writes {
 		switch {
 		case write.ticket != e.Ticket:
-		// A write without effect is repeated at increasing intervals.
+		// The write is repeated at increasing intervals until its effect is observed.
 		case e.Outcome == OK:
 			write.again(r.now, 0)
 		case e.Outcome == Refused:
@@ -148,8 +149,8 @@ func (r *Roller) answered(e Answered) {
 	}
 }
 
-// empty begins the drain of the turn's nodes. If nodes are opened afterwards, pods that do not fit
-// yet stay until then.
+// empty begins the drain of the turn's nodes. If the turn uncordons further nodes afterwards, pods
+// that fit on no other node stay until then.
 func (r *Roller) empty(stage rollStage) {
 	r.stage = stage
 	options := r.options.DrainOptions
@@ -199,8 +200,9 @@ func (r *Roller) drained(a DrainDone) {
 	}
 }
 
-// advance acts on the time and on observed state. One step may pass through several stages, such as
-// a turn with empty nodes. It stops when the stage does not change, or when a drainer takes over.
+// advance acts on the time and on observed state. One step may pass through several stages, for
+// example in a turn with empty nodes. It stops when the stage does not change, or when a drainer
+// takes over.
 func (r *Roller) advance() {
 	if r.stopping && r.drainer == nil {
 		r.stop(interrupted)
@@ -268,8 +270,8 @@ func (r *Roller) proceed() {
 	}
 }
 
-// exchanged reports whether all nodes of the turn have reached the awaited state. It reports
-// changes of the wait.
+// exchanged reports whether all nodes of the turn have reached the awaited state. It reports the
+// awaited nodes whenever they change.
 func (r *Roller) exchanged() bool {
 	var waits []string
 	for _, name := range r.turn.Nodes {

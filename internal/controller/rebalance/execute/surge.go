@@ -32,9 +32,9 @@ const (
 // the same request as the scale, and removed in the same request that restores the scale. It
 // therefore contains everything needed to undo the surge.
 //
-//	berth.dev/surge=3_0c1b..._1760000000    it had 3 replicas, and the pod of that UID is to leave
+//	berth.dev/surge=3_0c1b..._1760000000    original replicas, UID of the pod to remove, start time
 //
-// It fits a label value, which is limited to 63 characters; a UID has 36.
+// The note fits a label value, which is limited to 63 characters; a UID has 36.
 type surgeNote struct {
 	replicas int32 // before
 	pod      types.UID
@@ -83,7 +83,7 @@ const (
 // and budgets are checked before the scale is restored. If another pod of the workload is not
 // ready, the controller would remove that other pod regardless of costs; then the surge evicts its
 // pod, subject to budgets. If a surge is given up while all pods are ready, its pod first gets the
-// highest cost, because among equal pods the controller may remove any.
+// highest cost, because the controller may remove any of several equal pods.
 type surge struct {
 	*departure // the pod
 	note       surgeNote
@@ -91,7 +91,7 @@ type surge struct {
 	template   *v1.PodTemplateSpec // pod template at the start of the surge; nil if an earlier run began it
 
 	step    surgeStep
-	since   time.Time // when the step began
+	since   time.Time // start of the step
 	bad     time.Time // time since which the successor's container has failed to start
 	placed  bool      // the successor's node has been reported
 	marked  bool      // the pod may have the lowest or highest deletion cost
@@ -102,12 +102,12 @@ type surge struct {
 	final    bool // another attempt would not help
 	outdated bool // the plan was outdated; an attempt with another plan may help
 	// why is "" for a successful surge. giveUp sets it before the scale is restored.
-	why      string // reason for giving it up
+	why      string // reason for giving up the surge
 	reported string // the last reported cause of waiting
 }
 
-// surges are the departures of a mover that create the successor first. The policy calls follow
-// after each change that may advance a surge.
+// surges holds the departures of a mover with a surge. The policy calls follow after each change
+// that may advance a surge.
 type surges struct {
 	*mover
 	list []*surge
@@ -127,8 +127,8 @@ func (ss *surges) surgeOf(p *v1.Pod) *surge {
 	return nil
 }
 
-// places reports whether the pod's successor is still unscheduled. Until then its room must be
-// reserved.
+// places reports whether a surge of the departure still waits for its successor to be scheduled.
+// Until then, the room of the successor must stay reserved.
 func (ss *surges) places(p *departure) bool {
 	return slices.ContainsFunc(ss.list, func(s *surge) bool { return s.departure == p && s.step <= growing && !s.placed })
 }
@@ -144,8 +144,8 @@ func (ss *surges) begin(p *departure) {
 	ss.request(s)
 }
 
-// request issues the request of the current step. Each is idempotent: its effect is visible in the
-// label, the annotations or the pod's UID.
+// request issues the request of the current step. All of these requests are idempotent: their
+// effects are visible in the label, the annotations or the pod's UID.
 func (ss *surges) request(s *surge) {
 	s.ticket = ss.nextTicket()
 	change := Scale{Ticket: s.ticket, Target: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
@@ -160,8 +160,8 @@ func (ss *surges) request(s *surge) {
 	case leaving:
 		ss.addAction(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: s.grace, Direct: true})
 	case lowering:
-		// The note is removed together with the scale. If the scale has since been changed by
-		// another client, only the note is removed.
+		// The request that restores the scale also removes the note. If the scale has since been
+		// changed by another client, only the note is removed.
 		change.From, change.To, change.Before, change.After = change.To, change.From, change.After, ""
 		ss.addAction(change)
 	}
@@ -174,9 +174,9 @@ func (s *surge) enter(step surgeStep, now time.Time) {
 
 // giveUp restores the scale without removing the pod.
 //
-// The steps to undo depend on its progress. If all pods are ready, the controller may remove any of
-// them, including the victim, so the victim is first marked to be kept. If another pod is not
-// ready, the controller removes it first anyway.
+// The steps to undo depend on the progress of the surge. If all pods are ready, the controller may
+// remove any of them, including the victim, so the victim is first marked to be kept. If another
+// pod is not ready, the controller removes that pod first anyway.
 func (ss *surges) giveUp(s *surge, why string) {
 	s.why = why
 	object := ss.cluster.scaled(s.scaled)
@@ -193,7 +193,8 @@ func (ss *surges) giveUp(s *surge, why string) {
 	}
 }
 
-// answered handles the response to a surge's request, and reports whether it was one.
+// answered handles the response to a surge's request, and reports whether the response belongs to a
+// surge.
 func (ss *surges) answered(e Answered) bool {
 	i := slices.IndexFunc(ss.list, func(s *surge) bool { return s.ticket != 0 && s.ticket == e.Ticket })
 	if i >= 0 {
@@ -268,7 +269,7 @@ func (ss *surges) requested(s *surge) {
 		s.enter(lowering, ss.now)
 
 	// The workload has its original number of replicas again. If the surge was given up, the victim
-	// is still marked.
+	// may still be marked.
 	case lowering:
 		s.back = true
 		switch {
@@ -282,10 +283,10 @@ func (ss *surges) requested(s *surge) {
 	}
 }
 
-// follow advances the surges. With a reason to stop, it gives up surges of pods not marked yet.
+// follow advances the surges. With a reason to stop, it gives up the surges that still wait for
+// their successors.
 //
-// A surge with a marked pod is completed: only the scale must still be lowered, which takes a
-// moment.
+// A surge in a later step is completed, because that takes only a moment.
 func (ss *surges) follow(stopped string) {
 	for _, s := range ss.list {
 		switch {
@@ -308,7 +309,7 @@ func (ss *surges) follow(stopped string) {
 		}
 	}
 
-	// The callback must not begin a surge, because the list is being replaced.
+	// surgeEnded must not begin another surge, because the list is being replaced.
 	ss.list = slices.DeleteFunc(ss.list, func(s *surge) bool {
 		if s.step != restored {
 			return false

@@ -29,7 +29,7 @@ func (ss *surges) grow(s *surge) {
 
 	why, soon := ss.changed(s, object)
 	switch {
-	// The response to the request has arrived before its event.
+	// The response may have arrived before the watch event of the new scale.
 	case soon && ss.now.Sub(s.since) < pendingFor:
 		ss.wake(s.since.Add(pendingFor))
 		return
@@ -143,8 +143,8 @@ func failing(p *v1.Pod) string {
 }
 
 // removable returns the reason the pod must not be removed yet, or "". Budgets are checked even
-// without an eviction: a budget that also covers other workloads may not allow one healthy pod less
-// once the scale is restored.
+// without an eviction: one healthy pod less, once the scale is restored, may violate a budget that
+// also covers other workloads.
 func (ss *surges) removable(victim, next *v1.Pod) string {
 	if next == nil || !ready(next) {
 		return "its successor is not ready"
@@ -162,7 +162,7 @@ func (ss *surges) awaitRemoval(s *surge) {
 	case ss.raisedAgain(s) != "":
 		s.why = ss.raisedAgain(s)
 		s.enter(clearing, ss.now)
-	// Another pod was removed, so this one must stay.
+	// The controller has apparently removed another pod, so this pod stays.
 	case ss.now.Sub(s.since) >= removesFor:
 		s.why = "the controller has removed another pod in its place"
 		s.enter(clearing, ss.now)
@@ -182,9 +182,9 @@ func (ss *surges) awaitYield(s *surge) {
 	ss.wake(s.since.Add(removesFor))
 }
 
-// raisedAgain returns a message if another client changed the scale while the pod was marked, so
-// that no pod is surplus, or "". The scaler of a ReplicaSet propagates its scale later, and is not
-// checked.
+// raisedAgain returns a message if another client scaled the workload up while the pod was marked,
+// or "". In that case no pod is surplus. A ReplicaSet scaled through its controller is not checked,
+// because the controller propagates the scale later.
 func (ss *surges) raisedAgain(s *surge) string {
 	object := ss.cluster.scaled(s.scaled)
 	if object == nil || s.scaled.Through != nil || object.GetLabels()[rebalance.SurgeLabel] != "" || replicasOf(object) <= s.note.replicas {

@@ -58,7 +58,7 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 		ss.giveUp(s, fmt.Sprintf("an earlier run has left %s with one more replica", scaled))
 		ss.list = append(ss.list, s)
 	}
-	for p := range world.All[*v1.Pod](ss.cluster.World) { // marked pods of restored workloads: another pod was removed
+	for p := range world.All[*v1.Pod](ss.cluster.World) { // pods still marked after another pod was removed
 		if !Marked(p) || p.DeletionTimestamp != nil || !own(p) ||
 			slices.ContainsFunc(ss.list, func(s *surge) bool { return s.UID == p.UID }) {
 			continue
@@ -83,11 +83,11 @@ func Marked(p *v1.Pod) bool {
 	return marked
 }
 
-// MarkOf returns the annotations changed by a request to mark a pod, or nil without a change; nil
-// values are removed.
+// MarkOf returns the annotations to change for a Mark request, or nil if none changes. A nil value
+// removes the annotation.
 //
-// The pod's original cost is kept in another annotation, "" if it had none, for Clear to restore.
-// Only an annotated pod is Marked, and a second mark does not overwrite the original cost.
+// The annotation costBefore keeps the pod's original cost for Clear to restore; it is "" if the pod
+// had none. Its presence means that the pod is Marked, and a second mark does not overwrite it.
 func MarkOf(p *v1.Pod, a Mark) map[string]any {
 	before, marked := p.Annotations[costBefore]
 	if !marked {

@@ -49,8 +49,8 @@ func closed(plan *rebalance.Plan) map[string]string {
 }
 
 // close writes the taints wanted by a plan, and removes unwanted taints of earlier plans. Emptied
-// nodes keep their taints. Nodes are tainted before the first move that needs them, so that no
-// successor lands on a node about to be emptied.
+// nodes keep their taints. The taints are written before the first move that requires them, so that
+// no successor lands on a node about to be emptied.
 func (c *Core) close(wanted map[string]string) {
 	c.enter(tainting)
 	c.closes = len(wanted) > 0

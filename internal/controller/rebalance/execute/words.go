@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// Line returns a human-readable description of a drain's progress, or "" for events of no interest
-// to the user or shown on other lines, such as a plan.
+// Line returns a human-readable description of a drain's progress. It returns "" for progress that
+// is printed elsewhere, such as a plan, or not at all.
 func (a *DrainProgress) Line() string {
 	if a.Pod == nil {
 		switch a.Result {
@@ -76,8 +76,8 @@ func (a *RollProgress) Line() string {
 	return fmt.Sprintf("node/%s: %s", a.Node, a.Message)
 }
 
-// Line returns a human-readable description of a move's progress. For notes unrelated to a move, it
-// is only the message.
+// Line returns a human-readable description of a move's progress. For progress unrelated to a move,
+// it returns only the message.
 func (a *MoveProgress) Line() string {
 	if a.Move == nil {
 		return a.Message
