@@ -32,7 +32,7 @@ import (
 //	roll [FLAG...]                  begins the process that rolls the nodes with the label pool:roll; until=ready, until=new,
 //	                                at-once=N, restart
 //	restarts NODE; exchanged NODE   restarts the node; adds a new node, and removes this one
-//	nodes                           prints the closed nodes, and the progress of their roll
+//	nodes                           prints the nodes, with their cordons and their progress in a roll
 //	start; kill                     starts the process; kills it with SIGKILL
 //	interrupt                       interrupts the process
 //	refuse POD times=N [for-good]   a webhook refuses the pod's evictions

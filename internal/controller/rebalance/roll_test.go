@@ -21,7 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// rolled is the subject of a test's roll.
+// rolled holds the parsed arguments of the command roll.
 type rolled struct{ rebalance.Rolling }
 
 // rollingOf parses the arguments of the command roll; the nodes are selected by the label
@@ -97,7 +97,7 @@ func (s *stage) rollOptions(t *testing.T, args []datadriven.CmdArg) execute.Roll
 	return o
 }
 
-// setNode handles a request to open or close a node.
+// setNode handles a request to cordon or uncordon a node.
 func (s *stage) setNode(a execute.SetNode) execute.Event {
 	n := s.node(a.Node)
 	if n == nil {
@@ -164,7 +164,7 @@ func (s *stage) rollTold(a execute.RollProgress) {
 	}
 }
 
-// showNodes shows the closed nodes, and the progress of their roll.
+// showNodes prints the nodes, with their cordons and their progress in a roll.
 func (s *stage) showNodes() {
 	for _, name := range s.nodeNames() {
 		n := s.node(name)
@@ -189,9 +189,9 @@ func (s *stage) nodeNames() (names []string) {
 	return names
 }
 
-// TestARollGoesOnAfterAKill kills the process before and after each request of a roll, and restarts
-// it: in the end all nodes are done and open, scales have their original values, and there were
-// never fewer ready pods than in the beginning.
+// TestARollGoesOnAfterAKill verifies that a roll is completed although the process is killed before
+// or after any of its requests, and restarted. In the end all nodes are done and uncordoned, all
+// pods are replaced and ready, and there were never fewer ready pods than in the beginning.
 func TestARollGoesOnAfterAKill(t *testing.T) {
 	const world = `node a cpu=4 label=pool:roll
 		node b cpu=4 label=pool:roll
@@ -262,7 +262,7 @@ func (s *stage) judgeRoll() {
 	}
 }
 
-// unansweredEvictions is a core with evictions neither made nor acknowledged.
+// unansweredEvictions is a core that collects its evictions: they are neither made nor answered.
 type unansweredEvictions struct {
 	core
 	list []execute.Evict
@@ -279,9 +279,9 @@ func (u *unansweredEvictions) Step(now time.Time, event execute.Event) (actions 
 	return actions
 }
 
-// TestATurnEndsWhenItsEvictionIsAnswered verifies that a turn ends with its eviction's response
-// even after the timeout, since the eviction counts then. So no response remains for the next turn,
-// with its own eviction in flight.
+// TestATurnEndsWhenItsEvictionIsAnswered verifies that a turn waits for the response to its
+// eviction even after its timeout, so that the eviction counts. Otherwise the response would arrive
+// in the next turn, which has another eviction in flight.
 func TestATurnEndsWhenItsEvictionIsAnswered(t *testing.T) {
 	s := newStage(t, 1, `node a cpu=4 label=pool:roll
 		node b cpu=4 label=pool:roll
@@ -312,7 +312,8 @@ func TestATurnEndsWhenItsEvictionIsAnswered(t *testing.T) {
 	}
 }
 
-// TestARollFinishesItsZone verifies that turns follow zone by zone, whichever nodes are done.
+// TestARollFinishesItsZone verifies that a roll finishes a zone before it begins the next one,
+// whichever nodes are done.
 func TestARollFinishesItsZone(t *testing.T) {
 	s := newStage(t, 1, `node a1 cpu=4 label=topology.kubernetes.io/zone:a
 		node a2 cpu=4 label=topology.kubernetes.io/zone:a
@@ -326,7 +327,7 @@ func TestARollFinishesItsZone(t *testing.T) {
 		next        string
 	}{
 		{[]string{"b1"}, []string{"a1", "a2", "b2", "c1"}, "b2"},
-		{[]string{"a1", "a2", "b1"}, []string{"b2", "c1"}, "b2"}, // zone a is over, b is not
+		{[]string{"a1", "a2", "b1"}, []string{"b2", "c1"}, "b2"}, // zone a is done, zone b is not
 		{[]string{"a1", "a2", "b1", "b2"}, []string{"c1"}, "c1"},
 		{nil, []string{"gone"}, ""},
 		{[]string{"a1"}, nil, ""},
@@ -346,8 +347,9 @@ func TestARollFinishesItsZone(t *testing.T) {
 	}
 }
 
-// TestARollSurvivesTheLossOfItsNodes verifies that a roll ends in good order if nodes are deleted
-// or lose their label at any time, the last ones included: all nodes are open and without a note.
+// TestARollSurvivesTheLossOfItsNodes verifies that a roll ends properly even if all of its nodes
+// are deleted or lose their label at some time: all remaining nodes are uncordoned and have no
+// note.
 func TestARollSurvivesTheLossOfItsNodes(t *testing.T) {
 	for at := time.Duration(0); at < 15*time.Second; at += 200 * time.Millisecond {
 		for _, relabel := range []bool{false, true} {

@@ -45,7 +45,8 @@ func drainJob(job batchv1.Job, pods int, deletes bool) (*rebalance.State, *rebal
 	return state, rebalance.PlanDrain(state, leaving, rebalance.Options{Profiles: []*plugins.Profile{plugins.Default()}})
 }
 
-// A pod of a Job without replacement is lost to a drain, and gets no successor.
+// TestAJobThatReplacesNothing verifies that a drained pod is lost, and gets no successor, if its
+// Job does not replace pods.
 func TestAJobThatReplacesNothing(t *testing.T) {
 	over := []batchv1.JobCondition{{Type: batchv1.JobFailureTarget, Status: v1.ConditionTrue}}
 	for name, c := range map[string]struct {
@@ -66,8 +67,8 @@ func TestAJobThatReplacesNothing(t *testing.T) {
 	}
 }
 
-// A departure failing its Job, or the pod's index, leaves no successor. All pods of a failed Job
-// lack one, regardless of their order.
+// TestADepartureThatFailsAJob verifies that a pod gets no successor if its departure fails its Job,
+// or its index of the Job. No pod of a failed Job gets a successor, regardless of the order.
 func TestADepartureThatFailsAJob(t *testing.T) {
 	failed := func(n int32) batchv1.JobStatus { return batchv1.JobStatus{Failed: n} }
 	onDisruption := func(action batchv1.PodFailurePolicyAction) *batchv1.PodFailurePolicy {
@@ -77,7 +78,7 @@ func TestADepartureThatFailsAJob(t *testing.T) {
 	for name, c := range map[string]struct {
 		job    batchv1.Job
 		delete bool
-		fails  [2]string // of job-0 and job-1; "": it gets a successor
+		fails  [2]string // expected Fails of job-0 and job-1; "" if the pod gets a successor
 	}{
 		"none allowed":       {job: batchv1.Job{Spec: batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}}, fails: [2]string{"Job/job fails: backoffLimit 0", "Job/job fails: backoffLimit 0"}},
 		"one allowed":        {job: batchv1.Job{Spec: batchv1.JobSpec{BackoffLimit: ptr.To[int32](1)}}, fails: [2]string{"Job/job fails: backoffLimit 1", "Job/job fails: backoffLimit 1"}},
@@ -101,7 +102,7 @@ func TestADepartureThatFailsAJob(t *testing.T) {
 				}
 			}
 
-			// The state of a plan is not changed, so that another plan is the same.
+			// A plan must not change its state, so that another plan is the same.
 			if after := state.World.Workloads().Named(rules.Job, "default", "job").Object.(*batchv1.Job); after.Status.Failed != c.job.Status.Failed {
 				t.Errorf("the plan has counted failures in the state: %+v", after.Status)
 			}
@@ -109,8 +110,9 @@ func TestADepartureThatFailsAJob(t *testing.T) {
 	}
 }
 
-// A pod resized in place is recreated with its template's size, possibly on a node with less room,
-// and a pod of a set with a changed template is recreated from the new template.
+// TestPodsComeBackAsTheyAreMadeNext verifies that successors are built from the current template. A
+// pod resized in place gets the size of its template, and may fit on a node with less room. A pod
+// of a StatefulSet with a changed template gets the new template.
 func TestPodsComeBackAsTheyAreMadeNext(t *testing.T) {
 	spec := func(cpu, disk string) v1.PodSpec {
 		return v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, NodeSelector: map[string]string{"disk": disk}, PriorityClassName: "high", Containers: []v1.Container{{

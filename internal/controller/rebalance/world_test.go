@@ -140,7 +140,7 @@ func object(t testing.TB, line string) []metav1.Object {
 		of := &metav1.ObjectMeta{Name: w.options["of"], UID: types.UID("deployment/" + w.options["of"])}
 		rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(of, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 		return []metav1.Object{rs}
-	case "job": // survives: it makes pods again that are evicted, without counting a failure
+	case "job": // with survives, the Job replaces evicted pods without counting a failure
 		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name, UID: types.UID(w.name)}}
 		ignore := batchv1.PodFailurePolicyRule{Action: batchv1.PodFailurePolicyActionIgnore,
 			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}}

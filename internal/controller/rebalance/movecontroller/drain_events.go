@@ -22,7 +22,8 @@ type drainEvents struct {
 	last map[types.UID]string // the last event, by pod
 }
 
-// A drain ends soon after its last event, so the log gets a second to send it.
+// newDrainEvents returns a drainEvents without events. At the end of the drain, the log has a
+// second to send the last event.
 func newDrainEvents(client kubernetes.Interface) *drainEvents {
 	log := eventlog.New(client, "berth-drain")
 	log.Drain = time.Second
@@ -43,8 +44,8 @@ func (e *drainEvents) recordEvents(a *execute.DrainProgress) {
 	}
 }
 
-// recordEvent writes an event unless it repeats the pod's last one. A budget is tried every few
-// seconds, and its response rarely changes.
+// recordEvent writes an event unless it repeats the pod's last one. An eviction refused by a budget
+// is retried every few seconds, usually with the same response.
 func (e *drainEvents) recordEvent(p *rebalance.Departure, kind, reason, message string) {
 	event := reason + ": " + message
 	if p.Name == "" || e.last[p.UID] == event {

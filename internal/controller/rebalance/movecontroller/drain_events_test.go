@@ -17,7 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// TestAPodThatWaitsHasAnEvent verifies that a waiting pod has one event per reason.
+// TestAPodThatWaitsHasAnEvent verifies that a waiting pod gets an event for each new message, and
+// none for a repeated one.
 func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	e := newDrainEvents(fake.NewClientset())
 	var mu sync.Mutex
@@ -32,7 +33,7 @@ func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	for _, why := range []string{"the budget allows none", "the budget allows none", "web-1 is not ready"} {
 		e.recordEvents(&execute.DrainProgress{Result: execute.Withheld, Waiting: 1, Message: why, Held: []execute.Held{{Pod: pod, Why: why}}})
 	}
-	for _, result := range []execute.Result{execute.Awaited, execute.Restored} { // with the same reason
+	for _, result := range []execute.Result{execute.Awaited, execute.Restored} { // with the same message
 		e.recordEvents(&execute.DrainProgress{Result: result, Pod: pod, Message: "its successor does not start"})
 	}
 	e.recordEvents(&execute.DrainProgress{Result: execute.Arrived, Pod: pod, Node: "b"})
@@ -40,7 +41,7 @@ func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	e.log.Drain = 10 * time.Second
-	cancel() // queued events are written nevertheless
+	cancel() // queued events are still written
 	e.log.Run(ctx)
 	want := []string{"web-0 DrainWaiting: the budget allows none", "web-0 DrainWaiting: web-1 is not ready",
 		"web-0 DrainWaiting: its successor does not start", "web-0 SurgeGivenUp: its successor does not start"}

@@ -31,7 +31,7 @@ func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 }
 
 // NewRoller returns a Mover that rolls nodes. Reports about pods go to told, and reports about
-// nodes to rolled. The functions are called like NewDrainer's.
+// nodes to rolled. The three functions must not block.
 func NewRoller(
 	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions,
 	told func(execute.DrainProgress), rolled func(execute.RollProgress), done func(execute.RollDone),

@@ -35,7 +35,8 @@ type kind struct {
 	client   rest.Interface
 	resource string
 	list     func() runtime.Object
-	// optional: without permission to read the kind, the affected pods stay.
+	// optional means that the kind is skipped without permission to read it. The affected pods then
+	// stay.
 	optional bool
 }
 
@@ -69,8 +70,8 @@ func kindsOf(client kubernetes.Interface) []kind {
 		{devices, "resourceclaimtemplates", func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }, false},
 		{devices, "deviceclasses", func() runtime.Object { return &resourcev1.DeviceClassList{} }, false},
 		{devices, "devicetaintrules", func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }, false},
-		// The permission to read these two may be missing. Without Jobs, none is known to survive
-		// an eviction; without PodGroups, defragment moves no pod of a group.
+		// The permission to read these two may be missing. Without Jobs, no Job is known to
+		// tolerate evictions; without PodGroups, defragment moves no pod of a group.
 		{client.BatchV1().RESTClient(), "jobs", func() runtime.Object { return &batchv1.JobList{} }, true},
 		{client.SchedulingV1beta1().RESTClient(), "podgroups", func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }, true},
 	}
@@ -89,9 +90,9 @@ func surgeKinds(client kubernetes.Interface) []kind {
 // newSource returns a source to list and watch objects of the kind in all namespaces.
 func (k kind) newSource() feed.Source { return feed.Of(k.client, "", k.resource, k.list) }
 
-// servedKinds returns the kinds served by the API server. A required kind that may not be read is
-// an error, because proofs depend on it. It requests one object of each kind, because discovery
-// does not show read permission.
+// servedKinds returns the kinds served by the API server. A missing permission to read a required
+// kind is an error, because proofs depend on the kind. servedKinds lists one object of each kind,
+// because discovery does not show read permission.
 func servedKinds(ctx context.Context, all []kind) (list []kind, err error) {
 	for _, k := range all {
 		_, err := k.newSource().List(ctx, metav1.ListOptions{Limit: 1})
@@ -112,8 +113,8 @@ type shown interface {
 	Show(e execute.Event, size int)
 }
 
-// feedsOf returns functions that feed a core with the objects of these kinds. Once all have been
-// listed, it sends Listed to the core and then calls listed.
+// feedsOf returns functions that feed a core with the objects of these kinds. After all kinds have
+// been listed, Listed is sent to the core, and then listed is called.
 //
 // Each function runs until its context ends, and relists after a broken watch. Listed is sent only
 // once, after the first complete list of the last kind.
@@ -155,7 +156,7 @@ type mirror struct {
 	listed     func()
 	// has is keyed by namespace and name, and used only on the goroutine of its feed.
 	has   map[string]metav1.Object
-	fresh map[string]metav1.Object // objects of the list being read
+	fresh map[string]metav1.Object // objects of the list being read; nil while watching
 }
 
 // newSink returns the functions called by the feed, and begins without objects.

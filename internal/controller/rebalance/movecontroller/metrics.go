@@ -34,12 +34,12 @@ var (
 )
 
 // Metrics returns the package's metrics, for the registry of the process that runs it. They are
-// global, so a process has one Mover.
+// global, so a process must not have more than one Mover.
 func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{evictions, moves, runs, stays}
 }
 
-// countMove counts evictions, and moves by result. Other results are progress.
+// countMove counts evictions, and moves by result. It ignores results that only report progress.
 func countMove(a execute.MoveProgress) {
 	switch a.Result {
 	case execute.Evicted:

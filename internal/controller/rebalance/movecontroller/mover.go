@@ -35,7 +35,8 @@ type Mover struct {
 	// report handles actions that are reports, and returns false for all others. It is called on
 	// the loop's goroutine.
 	report func(ctx context.Context, action execute.Action) bool
-	// prepare, if set, is called when Run begins, and finish when it ends; beside runs meanwhile.
+	// prepare, if set, is called at the beginning of Run. finish, if set, is called at its end.
+	// beside holds functions that run concurrently with the loop.
 	prepare func(ctx context.Context) error
 	finish  func(ctx context.Context)
 	beside  []func(ctx context.Context)
@@ -52,7 +53,7 @@ type core interface {
 	Wake() (at time.Time, ok bool)
 }
 
-// newMover returns a Mover of a core. The name is also the requester's in EvictionRequests.
+// newMover returns a Mover of a core. name also identifies the requester of EvictionRequests.
 func newMover(client kubernetes.Interface, name string, core core, options rebalance.Options, surge bool) *Mover {
 	m := &Mover{Loop: loop.New[execute.Event, execute.Action](name), client: client, options: options, kinds: kindsOf(client), surge: surge}
 	m.requests = newRequests(client, reportOnce(m.See))
@@ -71,9 +72,10 @@ func newMover(client kubernetes.Interface, name string, core core, options rebal
 	return m
 }
 
-// wallTime returns the current wall-clock time, ignoring the loop's clock, which is never adjusted.
-// Ages, and times written for the next process, use the clock of the API's timestamps. Round drops
-// the monotonic reading, which is meaningless to other processes.
+// wallTime returns the current wall-clock time. It ignores its argument, the time of the loop's
+// clock, which is never adjusted: ages, and times written for the next process, must use the clock
+// of the API's timestamps. Round drops the monotonic reading, which is meaningless to other
+// processes.
 func wallTime(time.Time) time.Time { return time.Now().Round(0).UTC() }
 
 // reportOnce returns a function that reports only the first failure to reserve room to a core.
@@ -111,7 +113,7 @@ func (m *Mover) Run(ctx context.Context) (err error) {
 		return err
 	}
 
-	// This is reported without stopping: every arrival is checked in any case.
+	// Another scheduler is reported, but does not end Run: every arrival is checked in any case.
 	if why := otherPlacer(ctx, m.client, m.options.Profiles); why != "" && !m.dry {
 		m.requests.noReservation(why)
 	}
@@ -137,8 +139,8 @@ func (m *Mover) runAction(ctx context.Context, action execute.Action) func(conte
 }
 
 // makePlan responds to a request for a plan, and returns nil for any other. A plan takes seconds in
-// a large cluster: it uses a copy of the list and objects that are never modified, so events may be
-// handled meanwhile.
+// a large cluster. It works on a fork of the cluster state, so that events can be handled
+// meanwhile.
 func (m *Mover) makePlan(action execute.Action) execute.Event {
 	switch a := action.(type) {
 	case execute.MakePlan:

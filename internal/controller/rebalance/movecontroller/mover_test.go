@@ -37,8 +37,8 @@ import (
 // within bounds a test's waits.
 const within = 30 * time.Second
 
-// api is an API server with two nodes: web runs on a despite an untolerated taint. An evicted pod
-// is replaced on b.
+// api is an API server with the nodes a and b. The pod web-1 runs on a, and does not tolerate a
+// taint of a. After its eviction, web-2 runs on b.
 type api struct {
 	*apitest.Server
 	t       *testing.T
@@ -47,9 +47,9 @@ type api struct {
 	journal *v1.ConfigMap
 	rooms   []string // successive contents of the Lease
 	refuse  int      // number of evictions refused with 429
-	leases  int      // status of responses to writes of Leases; 0 carries them out
+	leases  int      // status of responses to Lease writes; with 0 they are carried out
 	evicted func()   // called when a pod is evicted
-	leader  string   // the program that renews the Lease of the scheduler that leads; "" if there is none
+	leader  string   // program that renews the leader-election Lease; "" if there is no Lease
 	said    []execute.Result
 }
 
@@ -149,7 +149,8 @@ func (a *api) leads() *coordinationv1.Lease {
 	}
 }
 
-// serveLease has no Lease initially. A JSON patch removes the room if it equals the tested value.
+// serveLease serves the Lease with the reservation, which does not exist initially. A JSON patch
+// removes the reservation if it equals the tested value.
 func (a *api) serveLease(w http.ResponseWriter, r *http.Request) {
 	if a.leases != 0 {
 		a.refused(w, a.leases, metav1.StatusReasonForbidden)
@@ -222,7 +223,7 @@ func (a *api) answer(w http.ResponseWriter, code int, o runtime.Object) {
 	}
 }
 
-// move runs a healing Mover until its run ends.
+// move runs a Mover with the goal heal until its run ends.
 func (a *api) move(t *testing.T) (lines []string, done execute.Done) {
 	t.Helper()
 	configuration, err := config.Default(config.Options{})
@@ -254,8 +255,8 @@ func (a *api) move(t *testing.T) (lines []string, done execute.Done) {
 	return lines, done
 }
 
-// TestAMoveIsInTheJournalBeforeThePodIsEvicted verifies that the move is also removed from the
-// journal when the successor has arrived.
+// TestAMoveIsInTheJournalBeforeThePodIsEvicted verifies that a move is journaled before the pod is
+// evicted, and removed from the journal after a refusal or when the successor has arrived.
 func TestAMoveIsInTheJournalBeforeThePodIsEvicted(t *testing.T) {
 	a := newAPI(t)
 	a.refuse = 1
@@ -274,8 +275,8 @@ func TestAMoveIsInTheJournalBeforeThePodIsEvicted(t *testing.T) {
 	}
 }
 
-// TestTheRoomOfTheSuccessorIsKept verifies that room is reserved from before the eviction until the
-// run ends.
+// TestTheRoomOfTheSuccessorIsKept verifies that a move reserves room for the successor, and
+// releases the reservation in the end.
 func TestTheRoomOfTheSuccessorIsKept(t *testing.T) {
 	a := newAPI(t)
 	a.move(t)
@@ -301,8 +302,8 @@ func (a *api) kept(t *testing.T) {
 	}
 }
 
-// TestAMoveOfAProcessThatDiedIsFollowed verifies that the move does not evict a second pod, and its
-// reservation is released in the end.
+// TestAMoveOfAProcessThatDiedIsFollowed verifies that the journaled move of a killed process is
+// followed without another eviction, and that its reservation is released in the end.
 func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	a := newAPI(t)
 	a.rooms = []string{`{"namespace":"default","name":"web-1","uid":"web-1","owner":"web","node":"b","begun":"2026-11-20T10:00:00Z"}`}
@@ -324,8 +325,8 @@ func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoEffectInAPolicyIsSaid verifies that parts without effect are reported before a pod
-// is moved, and not only in plans.
+// TestWhatHasNoEffectInAPolicyIsSaid verifies that the notes of a policy are reported before
+// anything else, and not only in plans.
 func TestWhatHasNoEffectInAPolicyIsSaid(t *testing.T) {
 	a := newAPI(t)
 	client := kubernetes.NewForConfigOrDie(a.Config)
@@ -392,8 +393,8 @@ func TestADrainCordonsBeforeItEvicts(t *testing.T) {
 	}
 }
 
-// TestADrainHasTheRoomOfTheSuccessorKept verifies that room is reserved from before the eviction
-// until the drain ends.
+// TestADrainHasTheRoomOfTheSuccessorKept verifies that a drain reserves room for the successor
+// before the eviction, and releases the reservation in the end.
 func TestADrainHasTheRoomOfTheSuccessorKept(t *testing.T) {
 	a := newAPI(t)
 	a.evicted = func() {
@@ -405,8 +406,8 @@ func TestADrainHasTheRoomOfTheSuccessorKept(t *testing.T) {
 	a.kept(t)
 }
 
-// TestTheRoomOfAnotherProcessIsLeftAlone verifies that a drain does not release a move's newer
-// reservation.
+// TestTheRoomOfAnotherProcessIsLeftAlone verifies that a drain does not release a newer reservation
+// of another process.
 func TestTheRoomOfAnotherProcessIsLeftAlone(t *testing.T) {
 	a := newAPI(t)
 	a.evicted = func() { a.rooms = append(a.rooms, "another's") }
@@ -416,7 +417,8 @@ func TestTheRoomOfAnotherProcessIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestThatNoRoomIsKeptIsSaid verifies one report if the Lease cannot be written.
+// TestThatNoRoomIsKeptIsSaid verifies that a drain continues if the Lease cannot be written, and
+// reports it once.
 func TestThatNoRoomIsKeptIsSaid(t *testing.T) {
 	a := newAPI(t)
 	a.leases = http.StatusForbidden
@@ -432,8 +434,8 @@ func TestThatNoRoomIsKeptIsSaid(t *testing.T) {
 	}
 }
 
-// TestWhereAnotherSchedulerPlacesThatIsSaid verifies that another scheduler is recognized by the
-// holder renewing the leader's Lease.
+// TestWhereAnotherSchedulerPlacesThatIsSaid verifies that a scheduler other than Berth's is
+// recognized by the field manager that renews the leader-election Lease, and is reported.
 func TestWhereAnotherSchedulerPlacesThatIsSaid(t *testing.T) {
 	for program, want := range map[string]bool{"kube-scheduler": true, "berth": false} {
 		a := newAPI(t)

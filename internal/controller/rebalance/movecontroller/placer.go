@@ -24,21 +24,21 @@ const (
 	leaderName      = "kube-scheduler"
 )
 
-// leadsFor is the time since the last renewal for a leader to count as active. It exceeds any lease
-// duration in use (kube-scheduler's default is 15 s), and clocks may differ.
+// leadsFor is the age of the last renewal up to which a leader counts as active. It exceeds any
+// lease duration in use (kube-scheduler's default is 15 s), because clocks may differ.
 const leadsFor = time.Minute
 
 // otherPlacer returns the program that places the pods of these profiles, if it is not Berth, or
-// "". It is identified by the writer of the leader's Lease; Berth's scheduler marks the Lease as
-// its own, whatever its program name. otherPlacer returns "" without a Lease, as without leader
+// "". The program is identified by the field manager that renews the leader-election Lease; Berth's
+// field managers begin with "berth". otherPlacer returns "" without a Lease, as without leader
 // election, or without the permission to read it.
 //
-// It matters because only Berth's scheduler honors the Lease with the reservation. Managed fields
-// are more precise than the holder identity, which is a host name: they contain the program that
-// wrote renewTime.
+// The program matters because only Berth's scheduler honors reservations. Managed fields are more
+// precise than the holder identity, which is a host name: they name the program that wrote
+// renewTime.
 func otherPlacer(ctx context.Context, client kubernetes.Interface, profiles []*plugins.Profile) string {
 	if !slices.ContainsFunc(profiles, func(p *plugins.Profile) bool { return p.SchedulerName == v1.DefaultSchedulerName }) {
-		return "" // placements by Berth's own scheduler follow another Lease
+		return "" // other scheduler names are served by Berth, with another Lease
 	}
 	ctx, cancel := context.WithTimeout(ctx, reserveWithin)
 	defer cancel()

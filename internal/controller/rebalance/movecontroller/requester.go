@@ -62,9 +62,9 @@ type requester struct {
 	refused map[string]bool
 }
 
-// newRequester returns a requester. It calls told once, if it switches to direct evictions. name
-// identifies the component: it is part of the names and of a label of its requests, for a later
-// process to find them.
+// newRequester returns a requester. It calls told when it switches to direct evictions, and when a
+// namespace refuses EvictionRequests for the first time. name identifies the component: it is part
+// of the names of its requests and the value of their label, so that a later process can find them.
 func newRequester(client kubernetes.Interface, name string, told func(why string)) *requester {
 	return &requester{client: client, name: name, onFallback: told, since: map[types.UID]time.Time{}, refused: map[string]bool{}}
 }
@@ -89,7 +89,7 @@ func (a *requester) isServed() bool {
 }
 
 // giveUp switches to direct evictions. onFallback is called without the lock, because it may call
-// back.
+// the requester.
 func (a *requester) giveUp(why string) {
 	a.mu.Lock()
 	first := !a.direct
@@ -170,7 +170,8 @@ func (a *requester) firstAsked(uid types.UID) time.Time {
 	return a.since[uid]
 }
 
-// followUp checks the progress of a request. It deletes a failed or unobserved one.
+// followUp checks the progress of a request. It deletes a failed request, and a request that was
+// not observed in time.
 //
 //	not observed, younger than answeredWithin    wait
 //	not observed, older                          no controller: delete it, and evict directly
@@ -200,7 +201,7 @@ func (a *requester) followUp(ctx context.Context, r *lifecyclev1alpha1.EvictionR
 	return false, apierrors.NewTooManyRequests(fmt.Sprintf("its EvictionRequest failed: %s: %s", failed.Reason, failed.Message), 0)
 }
 
-// A missing or replaced request counts as deleted.
+// deleteRequest deletes a request. A missing or replaced request counts as deleted.
 func (a *requester) deleteRequest(ctx context.Context, r *lifecyclev1alpha1.EvictionRequest) error {
 	err := a.client.LifecycleV1alpha1().EvictionRequests(r.Namespace).Delete(ctx, r.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
@@ -210,9 +211,9 @@ func (a *requester) deleteRequest(ctx context.Context, r *lifecyclev1alpha1.Evic
 	return err
 }
 
-// WithdrawDrains withdraws requests left behind by killed drains for the pods of nodes. A drain
-// that exits normally withdraws its own. Requests for deleted pods are garbage-collected with their
-// pods.
+// WithdrawDrains withdraws the requests of killed drains for pods on the given nodes. A drain that
+// exits normally withdraws its own requests. Requests for deleted pods are garbage-collected with
+// their pods.
 func WithdrawDrains(ctx context.Context, client kubernetes.Interface, nodes []string) error {
 	a := newRequester(client, drainRequester, nil)
 	if !a.isServed() {
@@ -224,8 +225,9 @@ func WithdrawDrains(ctx context.Context, client kubernetes.Interface, nodes []st
 	})
 }
 
-// withdraw deletes the requests for these pods made by this or an earlier process. It continues
-// after errors and returns all of them, because each remaining request evicts a pod.
+// withdraw deletes the requests of this component, including those of earlier processes, for the
+// pods accepted by which. It continues after errors and returns all of them, because each remaining
+// request evicts a pod.
 func (a *requester) withdraw(ctx context.Context, which func(namespace string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, withdrawnWithin)
 	defer cancel()

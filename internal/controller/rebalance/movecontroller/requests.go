@@ -53,7 +53,7 @@ type requests struct {
 	process string // distinguishes the journal's writers
 	// noReservation is called if the Lease with the reservation cannot be written.
 	noReservation func(why string)
-	requester     *requester            // nil: evictions are never requested
+	requester     *requester            // nil means that EvictionRequests are not used
 	left          atomic.Pointer[error] // the last failure to withdraw requests
 }
 
@@ -66,7 +66,7 @@ func newRequests(client kubernetes.Interface, noRoom func(why string)) *requests
 // carryOut carries out one request and returns its response, or a Tick for a request without one.
 // It blocks for at most answerWithin, plus reserveWithin for a request that reserves room.
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
-	switch a := action.(type) { // these actions do not use the request's time limit
+	switch a := action.(type) { // writing the reservation has a separate time limit
 	case execute.Evict:
 		r.writeReservation(ctx, reservationOf(a.Reservation))
 	case execute.Scale:
@@ -93,9 +93,9 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 	case execute.Mark:
 		return answerOf(a.Ticket, r.markPod(ctx, a))
 	case execute.ReleaseReservation:
-		r.releaseReservation(context.WithoutCancel(ctx), reservationOf(a.Reservation)) // also when the drain is over
+		r.releaseReservation(context.WithoutCancel(ctx), reservationOf(a.Reservation)) // even if the drain is over
 	case execute.Withdraw:
-		r.withdraw(context.WithoutCancel(ctx), a.Pods) // also when the drain is over
+		r.withdraw(context.WithoutCancel(ctx), a.Pods) // even if the drain is over
 	case execute.Evict:
 		return answerOf(a.Ticket, r.identifyConflict(ctx, a, r.evictPod(ctx, a)))
 	}
@@ -197,8 +197,8 @@ func (r *requests) writeJournal(ctx context.Context, m *v1.ConfigMap) (version s
 // final.
 //
 //	written by another process                   the conflict holds: that process carries out moves
-//	by this one, with the same contents          the write was carried out, and its answer was lost
-//	by this one, with other contents             an earlier write was; this one replaces it
+//	by this one, with the same contents          this write was carried out, and its response was lost
+//	by this one, with other contents             an earlier write was carried out; this write replaces it
 func (r *requests) resolveConflict(ctx context.Context, m *v1.ConfigMap, conflict error) (version string, err error) {
 	there, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
 	switch {
@@ -234,7 +234,8 @@ func (r *requests) writeTaints(ctx context.Context, a execute.SetTaint) error {
 // the object unchanged.
 //
 // After a Conflict it reads again, up to four times, because another write was faster. If the
-// version is unchanged, a webhook or a quota reports Conflict for its own reasons.
+// version is unchanged, a webhook or a quota has reported the Conflict for its own reasons, and
+// changeObject returns it.
 //
 // If the object in the response still needs the change, a policy or webhook has dropped it.
 // changeObject then returns an error, because repeating the request would not help.
@@ -300,8 +301,8 @@ func (r *requests) cordonNode(ctx context.Context, node string) error {
 	return err
 }
 
-// setNode opens or closes a node and sets the note of its roll's progress. A single request does
-// both, so that a killed process never leaves a closed node without a note.
+// setNode cordons or uncordons a node and sets or removes its RollAnnotation. A single request does
+// both, so that a killed process never leaves a cordoned node without a note.
 func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 	nodes := r.client.CoreV1().Nodes()
 	return changeObject(ctx, a.Node, metav1.PatchOptions{}, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
@@ -362,8 +363,8 @@ func Evict(ctx context.Context, client kubernetes.Interface, namespace, name str
 	}).Do(ctx).Error()
 }
 
-// identifyConflict determines from a conflict whether the pod still exists. It does not if another
-// pod has its name. Otherwise another client wrote the pod or its disruption budget at the same
+// identifyConflict interprets a Conflict of an eviction. If another pod has the pod's name, the pod
+// no longer exists. Otherwise another client wrote the pod or its disruption budget at the same
 // moment, or a webhook reported a conflict, and the eviction was not made.
 func (r *requests) identifyConflict(ctx context.Context, a execute.Evict, err error) error {
 	if outcomeOf(err) != execute.Conflict {

@@ -32,8 +32,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestWebhookThatIsGoneDelaysEvictions configures the longest webhook timeout allowed by the API
-// server; the pod is then evicted, as kubectl drain expects.
+// TestWebhookThatIsGoneDelaysEvictions verifies that a pod is removed although an unreachable
+// webhook delays the response by 30 s, the longest timeout allowed by the API server.
 func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
@@ -94,8 +94,8 @@ func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 	})
 }
 
-// TestARefusalForNowIsAnsweredAtOnce verifies that other pods can be evicted while a disruption
-// budget is being processed and the API server keeps requesting pauses of ten seconds.
+// TestARefusalForNowIsAnsweredAtOnce verifies that a response with status 429 is returned
+// immediately, without a retry by client-go, so that other pods can be evicted meanwhile.
 func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 	for _, past := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -113,9 +113,9 @@ func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor verifies that the run continues if the API
-// server refuses a pod's eviction like all creations in a terminating namespace, because the pod is
-// deleted soon.
+// TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor verifies that an eviction refused because the
+// namespace is terminating counts as Busy, since the pod is deleted soon. Any other response
+// Forbidden is a refusal.
 func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil)
 	if got := outcomeOf(err); got != execute.Refused {
@@ -238,8 +238,8 @@ func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
 	}
 }
 
-// TestTheRoomOfAMoveThatIsResumedIsFreed verifies that the reservation's representation is
-// unchanged in any time zone.
+// TestTheRoomOfAMoveThatIsResumedIsFreed verifies that the reservation of a journaled move is
+// released: its text is the same in every time zone.
 func TestTheRoomOfAMoveThatIsResumedIsFreed(t *testing.T) {
 	begun := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}, OwnerUID: "o", Begun: metav1.NewTime(begun)}

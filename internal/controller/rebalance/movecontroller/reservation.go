@@ -66,8 +66,8 @@ func (r *requests) writeReservation(ctx context.Context, room string) {
 }
 
 // releaseReservation releases a reservation, if there is one. A different reservation stays,
-// because another process has written it. A reservation left behind by a process killed right
-// before this expires anyway.
+// because another process has written it. If a process is killed before it releases its
+// reservation, the reservation expires.
 //
 // The JSON patch tests the value and removes it in one request; the API server rejects it as
 // invalid if the value differs.
@@ -84,7 +84,7 @@ func (r *requests) releaseReservation(ctx context.Context, room string) {
 	defer cancel()
 	_, err = r.client.CoordinationV1().Leases(cycle.MoveLeaseNamespace).Patch(ctx, cycle.MoveLeaseName, types.JSONPatchType,
 		patch, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) { // invalid: it shows another room, or none
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) { // invalid: the Lease has another reservation, or none
 		r.reportRoomless(ctx, err)
 	}
 }

@@ -50,8 +50,8 @@ func scalesOf(client discovery.DiscoveryInterface) (map[schema.GroupKind]bool, e
 	return kinds, nil
 }
 
-// resourceWithScale returns the resource of a kind with a scale subresource, or "". Discovery lists
-// subresources as separate entries named RESOURCE/SUBRESOURCE.
+// resourceWithScale returns the resource of a kind if it has a scale subresource, or "". Discovery
+// lists subresources as separate entries named RESOURCE/SUBRESOURCE.
 func resourceWithScale(list *metav1.APIResourceList, kind string) string {
 	for i := range list.APIResources {
 		resource := &list.APIResources[i]
@@ -72,11 +72,11 @@ func resourceWithScale(list *metav1.APIResourceList, kind string) string {
 // The label records progress: a request is repeated after a lost response, and must not scale
 // twice.
 //
-//	set:   no label and From replicas          scale and label
-//	       the label is there already          nothing to do
+//	set:   no label, From replicas             scale, and set the label
+//	       label After                         nothing to do
 //	       anything else                       Conflict
-//	unset: its label, and From replicas        scale back, label off
-//	       its label, other replicas           label off: another client changed the scale
+//	unset: label Before, From replicas         scale back, and remove the label
+//	       label Before, other replicas        remove the label: another client has scaled
 //	       another label, or none              nothing to do
 func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 	scaled := a.Target
@@ -85,7 +85,7 @@ func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 		case object.GetUID() != scaled.UID:
 			return nil, apierrors.NewNotFound(appsv1.Resource(scaled.Kind), scaled.Name)
 		case label == a.After, a.After == "" && label != a.Before:
-			return nil, nil // done before, and the answer was lost; or it is another one's
+			return nil, nil // done by an earlier request, or the label belongs to another surge
 		case a.After != "" && (label != "" || wants != a.From):
 			return nil, apierrors.NewConflict(appsv1.Resource(scaled.Kind), scaled.Name, errors.New("it was scaled meanwhile"))
 		case a.After != "":
@@ -102,8 +102,9 @@ func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 		return r.changeScale(ctx, scaled, metav1.PatchOptions{}, changes)
 	}
 
-	// A workload scaled without its label would never be scaled back. A preceding dry run passes
-	// through the same admission, and a scale without a label is reverted.
+	// A workload scaled without its label would never be scaled back. Therefore a dry run first
+	// checks that admission keeps the label. If the label is dropped nevertheless, the scale is
+	// reverted.
 	if err := r.changeScale(ctx, scaled, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, changes); err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (r *requests) changeScale(ctx context.Context, scaled rebalance.Scaled, opt
 		func(o *appsv1.Deployment) (map[string]any, error) { return change(o, o.Spec.Replicas) })
 }
 
-// scaleTo returns the patch of a scale and a label; a nil label removes it.
+// scaleTo returns a patch of a scale and the label of a surge; a nil label removes the label.
 func scaleTo(replicas int32, label any) map[string]any {
 	return map[string]any{"metadata": surgeLabel(label), "spec": map[string]any{"replicas": replicas}}
 }
@@ -161,10 +162,10 @@ func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
 // scaleThrough scales a ReplicaSet through the scale subresource of its controller. The ReplicaSet
 // gets the label first and loses it last, so the label warns that the scale may be one too high.
 //
-// The two are different objects and need separate requests:
+// The ReplicaSet and its controller are different objects, which need separate requests:
 //
-//	up      label on the ReplicaSet, then the scale
-//	down    the scale, then the label off
+//	up      set the label of the ReplicaSet, then scale
+//	down    scale, then remove the label
 //
 // A process that dies in between leaves a label without a higher scale, never a higher scale
 // without a label.
@@ -172,10 +173,10 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 	scale, err := r.readScale(ctx, a.Target)
 	switch {
 	case apierrors.IsNotFound(err) && a.After == "", err == nil && scale.UID != a.Target.Through.UID && a.After == "":
-		return r.noteOn(ctx, a) // the controller has gone, and its scale with it
+		return r.noteOn(ctx, a) // the controller was deleted, together with its scale
 	case err != nil:
 		return err
-	// Another object has taken its name and is not the controller of this ReplicaSet.
+	// Another object has the controller's name, and is not the controller of this ReplicaSet.
 	case scale.UID != a.Target.Through.UID:
 		return apierrors.NewNotFound(appsv1.Resource(a.Target.Kind), a.Target.Name)
 	case a.After == "":
@@ -189,7 +190,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 		return err
 	}
 	switch scale.Spec.Replicas {
-	case a.To: // done before, and the answer was lost
+	case a.To: // scaled by an earlier request
 	case a.From:
 		err = r.setScale(ctx, a.Target, scale, a.To)
 	default:
@@ -245,8 +246,8 @@ func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 // each time, because the resource cannot be derived from the kind, and generated clients do not
 // cover every kind's scale.
 //
-// The names originate from an owner reference, which a tenant can write: Name rejects anything but
-// a single path segment, so that the request stays in the ReplicaSet's namespace.
+// The names originate from an owner reference, which a tenant can write: scaleOf rejects names
+// other than a single path segment, so that the request stays in the ReplicaSet's namespace.
 func (r *requests) scaleOf(scaled rebalance.Scaled, verb string) (*rest.Request, error) {
 	version, err := schema.ParseGroupVersion(scaled.Through.APIVersion)
 	if err != nil || len(content.IsPathSegmentName(version.Group))+len(content.IsPathSegmentName(version.Version)) > 0 {

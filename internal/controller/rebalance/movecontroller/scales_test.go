@@ -26,7 +26,7 @@ import (
 type rolloutAPI struct {
 	set   appsv1.ReplicaSet
 	scale autoscalingv1.Scale
-	fails func(r *http.Request) int // a status, or 0
+	fails func(r *http.Request) int // returns the status of a failure, or 0
 }
 
 func (a *rolloutAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -69,9 +69,9 @@ func (a *rolloutAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// TestScaleThrough verifies that a workload other than a Deployment is scaled through its scale
-// subresource, once and only if its scale is unchanged by other clients. The scale is restored
-// whether the process was killed before writing it, after writing it, or not at all.
+// TestScaleThrough verifies that a ReplicaSet is scaled through the scale subresource of its
+// controller, only once, and only if no other client has changed the scale. The scale must be
+// restored whether the process was killed before or after writing it, or not at all.
 func TestScaleThrough(t *testing.T) {
 	type at struct {
 		replicas int32

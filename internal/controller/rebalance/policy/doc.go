@@ -4,12 +4,12 @@
 // Package policy reads DeschedulerPolicy files (descheduler/v1alpha2) into policies for package
 // rebalance.
 //
-// Anything the descheduler refuses is refused, with file and line. Keys it silently ignores
-// (unknown keys outside of args, presort, sort, disabled) and keys without an equivalent in Berth
-// are listed in the policy's notes.
+// Anything the descheduler refuses is refused, with file and line. Keys that the descheduler
+// silently ignores (unknown keys outside of args, presort, sort, disabled) and keys without an
+// equivalent in Berth are listed in the policy's notes.
 //
-// A plugin becomes a goal, or two if its arguments cover both hard constraints and preferences.
-// read.go reads the file, plugins.go the plugins' arguments, evictor.go the arguments of
-// DefaultEvictor, which restrict the movable pods, and status.go evaluates pod statuses for
-// plugins.
+// A plugin becomes one goal, or two goals if its arguments cover both hard constraints and
+// preferences. read.go reads the file. plugins.go reads the arguments of plugins, and evictor.go
+// reads those of DefaultEvictor, which restrict the movable pods. status.go evaluates pod statuses
+// for plugins.
 package policy

@@ -15,7 +15,7 @@ import (
 )
 
 // evictorName is the plugin with the arguments that select evictable pods. It is configured like
-// any other, and may be enabled or not.
+// any other plugin, and its arguments apply even if it is not enabled.
 const evictorName = "DefaultEvictor"
 
 // highestThreshold is the maximum priority threshold: system pods have at least this priority.
@@ -37,8 +37,8 @@ type evictorArgs struct {
 		Value *int32 `json:"value"`
 		Name  string `json:"name"`
 	} `json:"priorityThreshold"`
-	// NodeFit is weaker in the descheduler, which looks for one node with room. Here each placement
-	// is proved, so only NodeSelector remains relevant.
+	// NodeFit makes NodeSelector binding. In the descheduler it also requires a node with room;
+	// here that is superfluous, because every placement is proved.
 	NodeFit     bool             `json:"nodeFit"`
 	MinReplicas uint             `json:"minReplicas"`
 	MinPodAge   *metav1.Duration `json:"minPodAge"`
@@ -59,7 +59,8 @@ type evictorArgs struct {
 		} `json:"config"`
 	} `json:"podProtections"`
 
-	// Deprecated, and not to be mixed with podProtections. nil and false are the same.
+	// These fields are deprecated, and must not be used together with podProtections. nil and false
+	// have the same meaning.
 	EvictLocalStoragePods   *bool `json:"evictLocalStoragePods"`
 	EvictDaemonSetPods      *bool `json:"evictDaemonSetPods"`
 	EvictSystemCriticalPods *bool `json:"evictSystemCriticalPods"`
@@ -106,11 +107,11 @@ func (r *reader) readEvictor(n *yaml.Node) *rebalance.Evictor {
 	return e
 }
 
-// readProtections reads the active protections from the lists in podProtections, or from the fields
-// they have replaced. A policy must not use both, as in the descheduler.
+// readProtections reads the active protections from the lists in podProtections, or from the
+// deprecated fields. A policy must not use both, as in the descheduler.
 func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
-	// The old fields have the opposite sense: evict... lifts a protection that is active by
-	// default.
+	// A deprecated field beginning with evict disables a protection that is active by default; a
+	// field beginning with ignore enables a protection.
 	is := func(b *bool) bool { return b != nil && *b }
 	old := []*bool{args.EvictLocalStoragePods, args.EvictDaemonSetPods, args.EvictSystemCriticalPods,
 		args.IgnorePvcPods, args.EvictFailedBarePods, args.IgnorePodsWithoutPDB}

@@ -70,13 +70,12 @@ func (s *scope) applyTo(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 func antiAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct{ scope }
 	r.decodeStrictly(at, goal.Name, &args)
-	// It has no other arguments than the scope.
 	args.applyTo(r, goal, at)
 	goal.Heal = &rebalance.Heal{Only: rebalance.AntiAffinity}
 }
 
-// nodeAffinity reads RemovePodsViolatingNodeAffinity. Required affinity is a constraint to heal,
-// preferred affinity a reason to return: a policy that names both becomes two goals.
+// nodeAffinity reads RemovePodsViolatingNodeAffinity. Required affinity results in a goal Heal, and
+// preferred affinity in a goal Return. With both types there are two goals.
 func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
@@ -101,11 +100,10 @@ func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 }
 
-// anotherGoal returns the goal, or, if it is taken, a second one for the same plugin: its arguments
-// then cover both hard constraints and preferences.
+// anotherGoal returns the goal itself, or a second goal for the same plugin if the first is taken.
+// A plugin needs two goals if its arguments cover both hard constraints and preferences.
 //
-// taken is set if the first goal already has its reason. The second one is a copy of the first:
-// same name, scope and evictor.
+// The second goal is a copy of the first: it has the same name, scope and evictor.
 func (r *reader) anotherGoal(goal *rebalance.Goal, taken bool) *rebalance.Goal {
 	if !taken {
 		return goal
@@ -116,8 +114,8 @@ func (r *reader) anotherGoal(goal *rebalance.Goal, taken bool) *rebalance.Goal {
 	return r.second
 }
 
-// nodeTaints reads RemovePodsViolatingNodeTaints. NoSchedule taints are violated constraints;
-// PreferNoSchedule taints, if they are included, are a reason to return.
+// nodeTaints reads RemovePodsViolatingNodeTaints. NoSchedule taints result in a goal Heal.
+// PreferNoSchedule taints, if included, result in a goal Return.
 func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
@@ -146,7 +144,7 @@ func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 }
 
-// isNamed reports whether a taint is in a list of keys and key=value.
+// isNamed reports whether a taint matches an entry of a list; an entry is KEY or KEY=VALUE.
 //
 //	"dedicated"       any taint of that key
 //	"dedicated=gpu"   only with that value
@@ -186,7 +184,8 @@ func readSpread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if hard {
 		goal.Heal = &rebalance.Heal{Only: rebalance.Spread}
 	}
-	// Soft constraints have a separate gauge, which counts after the hard ones.
+	// Soft constraints have a separate gauge, which is less important than the gauge of hard
+	// constraints.
 	if soft {
 		r.anotherGoal(goal, hard).Heal = &rebalance.Heal{Only: rebalance.Spread, Soft: true}
 	}
@@ -228,7 +227,7 @@ type utilizationArgs struct {
 			Query string `json:"query"`
 		} `json:"prometheus"`
 	} `json:"metricsUtilization"`
-	// EvictionModes is ignored; see the note.
+	// EvictionModes has no effect; a note states this.
 	EvictionModes []string `json:"evictionModes"`
 }
 
@@ -278,13 +277,15 @@ func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.N
 		}
 
 		r.checkPercentages(at, goal.Name, "targetThresholds", u.Targets)
-		// Deviations are both distances from the average, so neither must be below the other.
+		// Deviations are distances from the average in opposite directions, so they are not
+		// compared with each other.
 		for name, low := range u.Thresholds {
 			target, both := u.Targets[name]
 			switch {
 			case !both:
 				r.setError(at, "%s: thresholds and targetThresholds must name the same resources: %s", goal.Name, name)
-			// A node between the two is unaffected; there is none if the threshold is above.
+			// Nodes between the threshold and the target are left alone, so the threshold must not
+			// be above the target.
 			case low > target && !u.Deviation:
 				r.setError(at, "%s: thresholds: %s: %g must not be above its target %g", goal.Name, name, low, target)
 			}

@@ -61,13 +61,13 @@ func readLifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 
 	r.decodeStrictly(at, goal.Name, &args)
 	args.applyTo(r, goal, at)
-	// Without any of them, every pod of the cluster would be replaced.
+	// Without any of these arguments, every pod of the cluster would be replaced.
 	if args.MaxPodLifeTimeSeconds == nil && len(args.States) == 0 && len(args.Conditions) == 0 && len(args.ExitCodes) == 0 {
 		r.setError(at, "%s: must have maxPodLifeTimeSeconds, states, conditions or exitCodes", goal.Name)
 	}
 
 	r.checkStates(at, goal.Name, args.States, lifetimeStates)
-	// It would match any condition of any pod.
+	// An empty condition would match any condition of any pod.
 	if slices.Contains(args.Conditions, condition{}) {
 		r.setError(at, "%s: conditions: each must have a type, status, reason or minTimeSinceLastTransitionSeconds", goal.Name)
 	}

@@ -52,8 +52,8 @@ func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, e
 	if len(whole.Content) == 0 {
 		return nil, fmt.Errorf("%s: is empty; must be a %s", file, Kind)
 	}
-	// Aliases must be resolved first: everything after it looks at nodes, and would not find the
-	// keys of a merge.
+	// Aliases must be resolved first: all later steps read YAML nodes, and would not find the keys
+	// of a merge.
 	if r.resolveAliases(whole.Content[0], map[*yaml.Node]bool{}); r.err != nil {
 		return nil, r.err
 	}
@@ -65,7 +65,8 @@ func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, e
 	return r.policy, r.err
 }
 
-// readLimit reads a number of evictions; nil means unlimited. The type refuses negative numbers.
+// readLimit reads a number of evictions; nil means unlimited. The unsigned type refuses negative
+// numbers.
 func (r *reader) readLimit(f field) *int {
 	var number *uint
 	r.decodeStrictly(f.value, f.name, &number)
@@ -134,14 +135,14 @@ func (r *reader) readTop(n *yaml.Node) {
 	for _, profile := range r.listItems(profiles, "profiles") {
 		balance = append(balance, r.readProfile(profile)...)
 	}
-	p.Goals = append(p.Goals, balance...) // all deschedule plugins run before all balance plugins
+	p.Goals = append(p.Goals, balance...)
 }
 
 // readProfile reads one profile. It adds the goals of deschedule plugins to the policy, and returns
 // the goals of balance plugins.
 //
-// Plugins count only if they are enabled and configured. Two profiles may enable the same plugin:
-// each becomes a goal.
+// Only enabled plugins become goals, and each of them must have a pluginConfig. If two profiles
+// enable the same plugin, there is a goal for each profile.
 //
 //	enabled LowNodeUtilization and PodLifeTime   PodLifeTime goes into the policy immediately,
 //	                                             LowNodeUtilization is returned for later
@@ -149,7 +150,7 @@ func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 	// The keys of a profile may have any order, so all are read before they are combined.
 	name := ""
 	configs := map[string]*yaml.Node{}
-	var enabled []field // point and plugin
+	var enabled []field // extension point and plugin
 	for _, f := range r.listFields(n, "profile") {
 		switch f.name {
 		case "name":
@@ -165,7 +166,7 @@ func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 	evictor := r.readEvictor(configs[evictorName])
 	for _, f := range enabled {
 		plugin := f.value.Value
-		// It is a filter rather than a goal, and its arguments have already been read.
+		// DefaultEvictor is a filter rather than a goal, and its arguments have already been read.
 		if plugin == evictorName {
 			continue
 		}
@@ -202,7 +203,7 @@ func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 }
 
 // pluginConfig collects the arguments of plugins by name, and refuses duplicates. An entry without
-// args has empty ones.
+// args has empty arguments.
 func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
 	for _, item := range r.listItems(n, "pluginConfig") {
 		name := ""
@@ -223,7 +224,7 @@ func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
 		if _, known := catalog[name]; !known && name != evictorName {
 			r.setError(item, "%s: no such plugin; known are %s", name, strings.Join(pluginNames(), ", "))
 		}
-		// The second would silently replace the first.
+		// A second entry would silently replace the first.
 		if into[name] != nil {
 			r.setError(item, "%s: its pluginConfig is already given in line %d", name, into[name].Line)
 		}
@@ -237,8 +238,8 @@ func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
 func (r *reader) readPlugins(n *yaml.Node) (list []field) {
 	for _, point := range r.listFields(n, "plugins") {
 		switch point.name {
-		// Only the first two have goals. A plugin other than the evictor at a filter point is
-		// refused later, with its own line.
+		// Only deschedule and balance have goals. A plugin other than the evictor at a filter point
+		// is refused later, with its own line.
 		case "deschedule", "balance", "filter", "preevictionfilter":
 		// The descheduler reads these points, and calls no plugin at them.
 		case "presort", "sort":
