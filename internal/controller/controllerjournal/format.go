@@ -15,17 +15,17 @@ import (
 // output of newer ones.
 const Magic = "berth-controller-journal 1\n"
 
-// Header has the inputs the core was created with, as JSON at the beginning of each file. Fields
-// added later must be optional, since files of earlier builds lack them.
+// Header holds the inputs with which the core was created. It is stored as JSON at the beginning of
+// each file. Fields added later must be optional, since files of earlier builds lack them.
 type Header struct {
 	Component string    `json:"component"` // Eviction or NodeHealth
-	Build     string    `json:"build"`     // of Berth
+	Build     string    `json:"build"`     // version of Berth
 	Began     time.Time `json:"began"`
 	// Continues is the start time of the previous file, or zero for the first of a process.
 	Continues time.Time `json:"continues,omitzero"`
 	// Lost is the number of records missing before this file, because the disk did not keep up.
 	Lost int `json:"lost,omitempty"`
-	// Options are the core's.
+	// Options holds the options of the core.
 	Options json.RawMessage `json:"options"`
 	// Knowledge is the size, in bytes of JSON, of the core's state at the beginning of the file,
 	// stored in the records after the header; 0 means none.
@@ -38,12 +38,12 @@ const (
 	NodeHealth = "node-lifecycle-controller"
 )
 
-// piece is the maximum size of a record's part of the state, in bytes: the state of a large cluster
-// exceeds the size limit of a record.
+// piece is the maximum size, in bytes, of the part of the state in one record: the state of a large
+// cluster exceeds the size limit of a record.
 const piece = 1 << 20
 
-// Reader reads a journal: NewReader the header, readKnowledge the state, nextRecord one event after
-// the other.
+// Reader reads a journal: NewReader reads the header, readKnowledge reads the state, and nextRecord
+// reads one event after the other.
 //
 // A record is: the time since the previous record and the change of the wall clock's lead, both as
 // varints in nanoseconds; the index of the event's type, in one byte; the event in JSON; and the
@@ -52,7 +52,7 @@ type Reader struct {
 	*records.Reader
 	Header Header
 
-	at   time.Time     // of the last record
+	at   time.Time     // time of the last record
 	skew time.Duration // lead of the wall clock over the core's clock
 }
 

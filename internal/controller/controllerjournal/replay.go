@@ -26,20 +26,20 @@ type Options struct {
 	Continue bool
 }
 
-// player is a core in a replay. E are its events, A its actions. A difference means that this build
-// decides differently, or that the core had an input missing from the journal.
+// player is a core in a replay. E and A are the types of its events and actions. A difference means
+// that this build decides differently, or that the core had an input missing from the journal.
 type player[E any, A fmt.Stringer] struct {
 	words   words[E]
 	step    func(now time.Time, event E) []A
-	narrate func(at time.Time, event E, actions []A) // nil: there is no story
+	narrate func(at time.Time, event E, actions []A) // nil without a story
 }
 
 // Replay feeds a journal to a new core and compares the actions. It replays the core's clock: each
 // event has its recorded time, regardless of the replay's speed. An unreadable file is an error; a
 // difference is part of the result.
 func Replay(r *Reader, o Options) (records.Result, error) {
-	// The wall clock of the replay, read by the core through its options. playFile sets it before
-	// each step.
+	// wall is the wall clock of the replay. playFile sets it before each step, and the core reads
+	// it through its options.
 	var wall time.Time
 	clock := func(time.Time) time.Time { return wall }
 	switch r.Header.Component {
@@ -78,7 +78,8 @@ func Replay(r *Reader, o Options) (records.Result, error) {
 	return records.Result{}, fmt.Errorf("a journal of %q, which this build does not know", r.Header.Component)
 }
 
-// beginReplay reads the core's options and state. cut reports that the file ends before that.
+// beginReplay reads the core's options and state. cut reports that the file ends before the end of
+// the state.
 func (r *Reader) beginReplay(options, knowledge any) (cut bool, err error) {
 	if err := json.Unmarshal(r.Header.Options, options); err != nil {
 		return false, fmt.Errorf("options of the core: %w", err)
@@ -112,7 +113,7 @@ func (p *player[E, A]) playFile(r *Reader, o Options, wall *time.Time) (records.
 		if d.Err != nil {
 			return records.Replayed{}, r.Wrong(d.Err)
 		}
-		// Set it before the step, because the core reads the wall clock within it.
+		// The wall clock is set before the step, because the core reads it during the step.
 		*wall = r.at.Add(r.skew)
 		actions = p.step(r.at, event)
 		return records.Replayed{At: r.at, Recorded: recorded, Again: formatActions(actions), Actions: len(actions)}, nil

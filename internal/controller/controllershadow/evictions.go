@@ -11,19 +11,20 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Evictions compares which pods are evicted for a taint, and when. It belongs to one goroutine.
+// Evictions compares which pods are evicted for a taint, and when. It is not safe for concurrent
+// use.
 //
-// The two sides are observed differently: Berth's is the deadline computed by the core from the
-// actual cluster; the other's is a terminating pod with the mark of a taint eviction
-// (DisruptionTarget). A pod terminating without that mark was deleted by another client, which does
-// not count as a decision.
+// The two sides are observed differently. Berth's decision is the deadline that the core computes
+// from the actual cluster. The other controller's decision is a terminating pod with the mark of a
+// taint eviction (DisruptionTarget). A pod terminating without that mark was deleted by another
+// client, which does not count as a decision.
 type Evictions struct {
 	core   *eviction.Core
 	ledger *Ledger
 	pods   map[types.UID]*watched // pods that must be evicted, or have left
 }
 
-// watched is a pod that at least one side means to evict.
+// watched is a pod that at least one side intends to evict, or that terminates.
 type watched struct {
 	name   types.NamespacedName
 	due    eviction.Due // the deadline as last observed
@@ -51,8 +52,8 @@ func (e *Evictions) Step(now time.Time, event eviction.Event) {
 		if seen.Pod.Terminating {
 			e.noteLeaving(now, &seen.Pod)
 		}
-		// The core sees the pod as running: its state in the core is judged once all watches have
-		// caught up.
+		// The core treats the pod as still running, because the deadline in the core is judged
+		// later, after all watches have caught up.
 		seen.Pod.Terminating = false
 		event = seen
 	case eviction.PodGone:
@@ -82,7 +83,7 @@ func (e *Evictions) noteLeaving(now time.Time, pod *eviction.Pod) {
 	w.marked = w.marked || pod.Marked
 }
 
-// judgeDue records the due pods, and judges pods with a complete record.
+// judgeDue records the due pods, and judges all recorded pods.
 func (e *Evictions) judgeDue(now time.Time) {
 	for pod, due := range e.core.Going() {
 		if !due.IsDue(now) {
@@ -107,7 +108,7 @@ func (e *Evictions) judgeDue(now time.Time) {
 }
 
 // judgePod judges a pod, and reports whether it can be forgotten. A pod that has left is judged
-// Same later, when watches of pods and nodes both show the cause.
+// after the time Same, when the watches of both pods and nodes have delivered the cause.
 func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 	if w.left.IsZero() {
 		return e.judgeThere(now, w)
@@ -119,7 +120,7 @@ func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 		w.judged = true
 		e.judgeLeft(uid, w)
 	}
-	// Only now, because the core needed its state of the pod until the judgement.
+	// The core forgets the pod only now, because the judgement needs the pod's deadline.
 	if w.gone {
 		e.core.Step(now, eviction.PodGone{Name: w.name, UID: uid})
 	}

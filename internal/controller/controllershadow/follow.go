@@ -23,15 +23,16 @@ import (
 // on the measurements.
 const look = 500 * time.Millisecond
 
-// Follower follows a cluster and compares. It only lists and watches. One goroutine, Run's, owns
-// both comparisons; feeds queue their steps in a channel, and block while it is full.
+// Follower follows a cluster and compares the decisions of both sides. It only lists and watches.
+// One goroutine, Run's, owns both comparisons; feeds queue their steps in a channel, and block
+// while it is full.
 type Follower struct {
 	Ledger *Ledger
 
 	client    kubernetes.Interface     // lists and watches only
 	evictions *Evictions               // nil: not compared
 	nodes     *Nodes                   // nil: not compared
-	steps     chan func(now time.Time) // for the goroutine of Run, in the order of arrival
+	steps     chan func(now time.Time) // queue for the goroutine of Run, in the order of arrival
 	listed    [3]atomic.Bool           // pods, nodes, leases
 	sight     map[string]bool          // broken watches; owned by the goroutine of Run
 }
@@ -49,7 +50,8 @@ func NewFollower(client kubernetes.Interface, evictions, health bool, options no
 	return f
 }
 
-// Synced reports whether all compared kinds have been listed once. Any goroutine may call it.
+// Synced reports whether all compared kinds have been listed at least once. Any goroutine may call
+// it.
 func (f *Follower) Synced() bool {
 	return (f.evictions == nil || f.listed[0].Load()) && f.listed[1].Load() && (f.nodes == nil || f.listed[2].Load())
 }
@@ -149,7 +151,7 @@ func (f *Follower) nodeSink(ctx context.Context) feed.Sink {
 	}
 }
 
-// leaseSink passes on Leases, which are signs of life.
+// leaseSink passes on Leases, the heartbeats of nodes.
 func (f *Follower) leaseSink(ctx context.Context) feed.Sink {
 	see := func(event nodehealth.Event) { f.runStep(ctx, func(now time.Time) { f.stepHealth(now, event) }) }
 	return feed.Sink{
@@ -166,7 +168,8 @@ func (f *Follower) leaseSink(ctx context.Context) feed.Sink {
 	}
 }
 
-// noteBlind records that a watch is broken or back: both deliver signs of life.
+// noteBlind records that the watch of nodes or Leases is broken, or works again. While one of the
+// watches is broken, heartbeats may be missed.
 func (f *Follower) noteBlind(ctx context.Context, watch string, lost bool) {
 	f.runStep(ctx, func(now time.Time) {
 		if f.sight[watch] = lost; f.sight["nodes"] || f.sight["leases"] {

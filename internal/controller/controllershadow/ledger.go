@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	// Same is the maximum distance of two simultaneous decisions: lag of watches, passes, and whole
-	// seconds in objects can account for that much.
+	// Same is the maximum time between two decisions that count as simultaneous. The lag of
+	// watches, the intervals between passes, and times in whole seconds can account for that much.
 	Same = 5 * time.Second
-	// Patience is the time after which a decision made by only one side counts as a difference. A
-	// zone's rate lets a node be tainted every 10 s, in an order that can differ.
+	// Patience is the time after which a decision made by only one side counts as a difference. It
+	// is long because a zone's rate limit allows one taint every 10 s, and the two sides may taint
+	// nodes in different orders.
 	Patience = time.Minute
 	// most bounds the differences listed in a report, the largest first.
 	most = 50
@@ -34,13 +35,13 @@ type Outcome string
 
 const (
 	AtOnce    Outcome = "same"       // both controllers acted, within Same
-	Later     Outcome = "later"      // both controllers acted, the other one later
-	Earlier   Outcome = "earlier"    // both controllers acted, the other one earlier
+	Later     Outcome = "later"      // both controllers acted, the other controller later
+	Earlier   Outcome = "earlier"    // both controllers acted, the other controller earlier
 	OnlyBerth Outcome = "only-berth" // the other controller did not decide this within Patience
 	OnlyOther Outcome = "only-other" // Berth would not have decided this
 )
 
-// Outcomes lists all of them.
+// Outcomes lists all outcomes.
 var Outcomes = []Outcome{AtOnce, Later, Earlier, OnlyBerth, OnlyOther}
 
 // Decision is one decision of at least one side.
@@ -66,8 +67,8 @@ type Tally struct {
 	MaxLateSeconds float64 `json:"maxLateSeconds"`
 }
 
-// Agreement is the fraction of decisions made by both, at whatever time; 1 without any decisions,
-// also for a nil Tally.
+// Agreement returns the fraction of decisions made by both sides, whatever their times. It returns
+// 1 without any decisions, and for a nil Tally.
 func (t *Tally) Agreement() float64 {
 	if t == nil || t.Decisions == 0 {
 		return 1
@@ -76,7 +77,7 @@ func (t *Tally) Agreement() float64 {
 }
 
 // Report is the result of the comparison so far, in the form of its file. Readers of other versions
-// depend on the names.
+// depend on the JSON names.
 type Report struct {
 	APIVersion  string          `json:"apiVersion"`
 	Kind        string          `json:"kind"`
@@ -127,8 +128,8 @@ func (l *Ledger) addOneSided(d Decision, outcome Outcome, waited time.Duration) 
 	l.addDecision(d)
 }
 
-// addDecision counts a decision, keeps it if it is a difference, and reports it. Told is called
-// with the lock held and must not call back.
+// addDecision counts a decision, keeps it if it is a difference, and reports it. OnDecision is
+// called with the lock held, so it must not call the ledger.
 func (l *Ledger) addDecision(d Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,8 +150,9 @@ func (l *Ledger) addDecision(d Decision) {
 	}
 }
 
-// widestFirst keeps the most important differences: first the one-sided ones, then by the distance
-// between the two sides. Among equals the older ones stay. Dropped ones remain in the counts.
+// widestFirst keeps the most important differences: first the one-sided decisions, then the others
+// by the time between the two sides. Of equal differences, the older ones are kept. Dropped
+// differences remain in the counts.
 func widestFirst(list []Decision) []Decision {
 	alone := func(d *Decision) int {
 		if d.Outcome == OnlyBerth || d.Outcome == OnlyOther {

@@ -15,12 +15,12 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// Nodes compares which health taints nodes have, and since when. It belongs to one goroutine.
+// Nodes compares which health taints nodes have, and since when. It is not safe for concurrent use.
 //
 // Berth's core must not see the other controller's writes; otherwise there would be nothing left to
-// decide. It gets a copy of each node with the kubelet's conditions, the taints of third parties,
-// and its own writes. A taint added or removed by one side is open until the other side does the
-// same; the time between the two is the result.
+// decide. The core gets a copy of each node with the kubelet's conditions, the taints of third
+// parties, and its own writes. A taint added or removed by one side is open until the other side
+// does the same; the time between the two is the result.
 type Nodes struct {
 	core    *nodehealth.Core
 	ledger  *Ledger
@@ -34,8 +34,8 @@ type node struct {
 	real     nodehealth.Node
 	reported []v1.NodeCondition // as the kubelet wrote them last
 	unknown  []v1.NodeCondition // written by Berth since; nil if none
-	taints   []v1.Taint         // node health's own taints, as Berth has written them
-	labels   map[string]string  // that Berth has set
+	taints   []v1.Taint         // health taints, as Berth has written them
+	labels   map[string]string  // labels set by Berth
 }
 
 // flip is an added or removed taint.
@@ -84,14 +84,15 @@ func (n *Nodes) noteNode(now time.Time, real nodehealth.Node) nodehealth.Node {
 		known = &node{reported: real.Conditions, taints: ownTaints(real.Taints), labels: map[string]string{}}
 		n.nodes[real.Name] = known
 	}
-	// The other controller's writes until now, so that any later write is a flip.
+	// before holds the other controller's taints in the previous state of the node. The first state
+	// has no flips.
 	before := ownTaints(known.real.Taints)
 	if known.real.Name == "" {
 		before = ownTaints(real.Taints)
 	}
 	known.real = real
-	// Conditions set to Unknown by a controller are not the kubelet's: Berth decides that
-	// independently on the copy.
+	// Conditions set to Unknown by the other controller are ignored: Berth sets conditions to
+	// Unknown independently, on the copy.
 	if !byController(real.Conditions) || len(known.reported) == 0 {
 		if !sameReport(known.reported, real.Conditions) {
 			known.unknown = nil
@@ -110,15 +111,15 @@ func byController(conditions []v1.NodeCondition) bool {
 	})
 }
 
-// sameReport reports whether the kubelet has not written its conditions since.
+// sameReport reports whether two lists of conditions are the same write of the kubelet.
 func sameReport(a, b []v1.NodeCondition) bool {
 	return slices.EqualFunc(a, b, func(x, y v1.NodeCondition) bool {
 		return x.Type == y.Type && x.Status == y.Status && x.LastHeartbeatTime.Equal(&y.LastHeartbeatTime)
 	})
 }
 
-// noteLease applies a renewed Lease. A recovered kubelet overwrites a controller's conditions, also
-// Berth's on the copy.
+// noteLease applies a renewed Lease. A recovered kubelet overwrites the conditions set by a
+// controller, so Berth's conditions are removed from the copy.
 func (n *Nodes) noteLease(now time.Time, name string) {
 	known := n.nodes[name]
 	if known == nil || known.unknown == nil || byController(known.real.Conditions) {
@@ -155,7 +156,7 @@ func (n *Nodes) copyNode(known *node) nodehealth.Node {
 	return copied
 }
 
-// carryOut makes Berth's writes on the copies, and applies the consequences.
+// carryOut makes Berth's writes on the copies, and passes the responses to the core.
 func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 	for len(actions) > 0 {
 		action := actions[0]
@@ -224,7 +225,8 @@ func (n *Nodes) recordFlips(now time.Time, known *node, before, after []v1.Taint
 	}
 }
 
-// recordFlip records one side's decision. equal is set if the other side has it already.
+// recordFlip records one side's decision. equal is set if the other side has already made the same
+// decision.
 //
 // For example: Berth adds a taint at 10:00:00, and the flip is open. The other controller adds it
 // at 10:00:30, which closes it: both decided, the other one 30 s later. If Berth removes the taint
@@ -260,8 +262,8 @@ func (n *Nodes) countOverdue(now time.Time) {
 	}
 }
 
-// recordAlone counts a one-sided decision, once. It stays open, so that the other side's late
-// decision is not taken for a new one.
+// recordAlone counts a one-sided decision, but only once. The decision stays open, so that the
+// other side's late decision is not taken for a new one.
 func (n *Nodes) recordAlone(f flip, first *decided, waited time.Duration, why string) {
 	if first.counted {
 		return

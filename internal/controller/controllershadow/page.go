@@ -24,7 +24,7 @@ type page struct {
 type section struct {
 	Title string
 	Text  []string
-	Head  []string   // of the table's columns
+	Head  []string   // titles of the table's columns
 	Rows  [][]string // each row has as many cells as Head; without rows there is no table
 }
 
@@ -36,7 +36,7 @@ var asHTML = template.Must(template.New("page").Parse(pageHTML))
 // WriteHTML writes a self-contained page.
 func (r Reports) WriteHTML(out io.Writer) error { return asHTML.Execute(out, r.buildPage()) }
 
-// WriteMarkdown writes the same as markdown.
+// WriteMarkdown writes the same page as Markdown.
 func (r Reports) WriteMarkdown(out io.Writer) error {
 	var text strings.Builder
 	p := r.buildPage()
@@ -68,8 +68,8 @@ func (r Reports) WriteMarkdown(out io.Writer) error {
 	return err
 }
 
-// buildPage puts the measurements first, then their summary, then each component's figures. It
-// omits components without a report.
+// buildPage first describes the extent of the comparison, then summarizes the differences, and then
+// adds the figures of each component. It omits components without a report.
 func (r Reports) buildPage() page {
 	p := page{Title: "Berth in shadow"}
 	if c := r.Controller; c != nil {
@@ -100,7 +100,7 @@ func betweenText(since, until time.Time) string {
 		until.Format("2006-01-02 15:04 MST"))
 }
 
-// formatSpan formats a duration for people, in the largest unit with a value of at least two.
+// formatSpan formats a duration in the largest unit with a value of at least two.
 func formatSpan(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
@@ -114,8 +114,8 @@ func formatSpan(d time.Duration) string {
 }
 
 // savedSection describes the differences with Berth in charge. It is the first section, because
-// readers look for it. Rows without any counts are included: the absence of late evictions is a
-// result.
+// readers look for it. Rows with a count of 0 are included, because the absence of late evictions
+// is a result as well.
 func (r Reports) savedSection() section {
 	s := section{Title: "What Berth would have done otherwise", Head: []string{"", ""}}
 	add := func(what string, value string) { s.Rows = append(s.Rows, []string{what, value}) }

@@ -29,8 +29,8 @@ func reports(t *testing.T) Reports {
 	return Reports{Controller: w.ledger.Report(w.now), Scheduler: PlacementsOf(text.Bytes())}
 }
 
-// TestThePageSaysWhatWasFound verifies the page as markdown and as HTML, with harmless rendering of
-// arbitrary object names.
+// TestThePageSaysWhatWasFound verifies the page as Markdown and as HTML, including the escaping of
+// object names.
 func TestThePageSaysWhatWasFound(t *testing.T) {
 	r := reports(t)
 	var markdown, html strings.Builder
@@ -59,7 +59,8 @@ func TestThePageSaysWhatWasFound(t *testing.T) {
 	}
 }
 
-// TestReportsAreReadAsTheyAreWritten covers either part's file, and the response of /shadow.
+// TestReportsAreReadAsTheyAreWritten verifies that Read parses the file of either component, and
+// the response of /shadow.
 func TestReportsAreReadAsTheyAreWritten(t *testing.T) {
 	want := reports(t)
 	both, err := json.Marshal(want)

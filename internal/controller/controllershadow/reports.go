@@ -24,9 +24,9 @@ type Placements struct {
 	Best          int         `json:"best"`          // pods bound to a node with the highest total
 	Worse         int         `json:"worse"`         // pods bound to another feasible node
 	Rejected      int         `json:"rejected"`      // pods bound to a node rejected by Berth's filters
-	Unclear       int         `json:"unclear"`       // could not be judged
-	MeanGain      float64     `json:"meanGain"`      // in points, over all judged pods
-	MeanGainWorse float64     `json:"meanGainWorse"` // over Worse alone
+	Unclear       int         `json:"unclear"`       // pods that could not be judged
+	MeanGain      float64     `json:"meanGain"`      // mean gain in points, over all judged pods
+	MeanGainWorse float64     `json:"meanGainWorse"` // mean gain in points, over the pods in Worse
 	MaxGain       int64       `json:"maxGain"`
 	MeanTotal     float64     `json:"meanTotal"`         // mean total of the chosen nodes
 	MeanBestTotal float64     `json:"meanBestTotal"`     // mean total of the best nodes
@@ -41,13 +41,13 @@ type Placement struct {
 	Node      string `json:"node"`
 	Outcome   string `json:"outcome"`
 	Best      string `json:"best,omitempty"`
-	Total     int64  `json:"total"`     // of Node, in points
-	BestTotal int64  `json:"bestTotal"` // of Best
+	Total     int64  `json:"total"`     // total score of Node, in points
+	BestTotal int64  `json:"bestTotal"` // total score of Best
 	Why       string `json:"why,omitempty"`
 }
 
-// PlacementsOf parses the scheduler's report; nil if the text is not one. Unknown fields are
-// ignored, so that a report of a newer version can be read.
+// PlacementsOf parses the scheduler's report, or returns nil if the text is not such a report.
+// Unknown fields are ignored, so that a report of a newer version can be read.
 func PlacementsOf(text []byte) *Placements {
 	var kind struct{ Kind string }
 	var p Placements
@@ -64,8 +64,8 @@ func Read(text []byte) (Reports, error) {
 		return Reports{}, err
 	}
 	var r Reports
-	// By kind, because the same command reads files of one component and the response of /shadow,
-	// which has both.
+	// The kind distinguishes the file of one component from the response of /shadow, which has the
+	// reports of both components.
 	switch kind.Kind {
 	case "Shadow":
 		r.Scheduler = PlacementsOf(text)

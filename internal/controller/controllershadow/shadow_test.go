@@ -47,7 +47,8 @@ func newWorld(t *testing.T, nodes ...string) *world {
 	return w
 }
 
-// condition sets a condition reported by the node's kubelet, or with a reason, by a controller.
+// condition sets the condition Ready of a node in the role of the kubelet or, with a reason, of a
+// controller.
 func (w *world) condition(name string, status v1.ConditionStatus, reason string) {
 	n := w.all[name]
 	heartbeat := metav1.Time{Time: w.now}
@@ -174,8 +175,8 @@ func TestALeavingPodIsJudgedOnce(t *testing.T) {
 	w.wants(Eviction, map[Outcome]int{AtOnce: 1, OnlyOther: 1})
 }
 
-// TestWatchesMayCross delivers a pod's end just before, and just after, the taint that is its
-// reason.
+// TestWatchesMayCross verifies that an eviction counts as simultaneous even if the pod's deletion
+// is observed shortly before the taint, or shortly after the removal of the taint.
 func TestWatchesMayCross(t *testing.T) {
 	w := newWorld(t, "n")
 	before, after := w.pod("before", "n", 0), w.pod("after", "n", 0)
@@ -195,8 +196,9 @@ const (
 	notReady    = v1.TaintNodeNotReady
 )
 
-// TestTaintsOfBothAreCompared silences three nodes. The other controller detects one in time, one
-// half a minute late and one never; and it taints a healthy one.
+// TestTaintsOfBothAreCompared verifies the outcomes for three silent nodes and a healthy one. The
+// other controller taints the first node in time, the second half a minute late and the third
+// never, and it also taints the healthy node.
 func TestTaintsOfBothAreCompared(t *testing.T) {
 	w := newWorld(t, "a", "b", "c", "d", "e", "f", "g", "h")
 	w.run(time.Minute)
@@ -233,7 +235,8 @@ func TestTaintsOfBothAreCompared(t *testing.T) {
 	}
 }
 
-// TestAQuietClusterHasNoDifferences covers an hour of heartbeats, with a cordon that both follow.
+// TestAQuietClusterHasNoDifferences verifies that an hour of heartbeats has no differences, even if
+// both sides taint a cordoned node meanwhile.
 func TestAQuietClusterHasNoDifferences(t *testing.T) {
 	w := newWorld(t, "a", "b")
 	w.run(30 * time.Minute)

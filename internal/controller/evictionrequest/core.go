@@ -23,8 +23,8 @@ const (
 	firstRetry, lastRetry = time.Second, 5 * time.Second
 	// assumedFor is the time for which an accepted eviction is trusted before a watch confirms it.
 	assumedFor = 30 * time.Second
-	// perRefused is added to the delay for each currently refused pod, so that thousands of them
-	// cause 50 evictions per second in total.
+	// perRefused times the number of refused pods is the maximum delay, if that exceeds lastRetry:
+	// thousands of refused pods cause at most 50 evictions per second in total.
 	perRefused = 20 * time.Millisecond
 )
 
@@ -46,8 +46,8 @@ type Options struct {
 // remains. So a late or duplicate event costs one pass over its target and changes nothing.
 type Core struct {
 	options Options
-	now     time.Time // of the current Step
-	actions []Action  // of the current Step
+	now     time.Time // time of the current Step
+	actions []Action  // actions of the current Step
 
 	targets     map[targetKey]*target // all pods with a request or an Eviction
 	requests    table[*lifecyclev1alpha1.EvictionRequest]
@@ -56,12 +56,12 @@ type Core struct {
 	seen        [kinds]bool // kinds listed at least once
 	tickets     Ticket
 	flights     map[Ticket]*target // requests in flight, bounded by InFlight
-	writtenKind map[Ticket]Action  // the same requests, to match responses
+	writtenKind map[Ticket]Action  // the actions of these requests, to interpret the responses
 
 	queue []*target // targets to decide, in this order and without duplicates
-	// timers schedule targets. A target may have several timers; an early one changes nothing.
+	// timers schedule targets. A target may have several timers; a superfluous one changes nothing.
 	timers agenda.Queue[*target]
-	// refused counts the pods with a refused last eviction.
+	// refused counts the pods for which the last eviction was refused.
 	refused int
 }
 
@@ -104,7 +104,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	case EvictionGone:
 		c.evictions.gone(e.Eviction)
 
-	// Only requested pods are followed.
+	// Only pods with a request or an Eviction are followed.
 	case PodSeen:
 		if t := c.targets[targetKey{e.Pod.Name, e.Pod.UID}]; t != nil {
 			t.setPod(&e.Pod, c.pods)
@@ -132,7 +132,7 @@ func (c *Core) Wake() (at time.Time, ok bool) {
 // Settled reports whether all kinds have been listed, so that decisions are made.
 func (c *Core) Settled() bool { return c.seen == [kinds]bool{true, true, true} }
 
-// wall is the wall-clock time of the current Step.
+// wall returns the wall-clock time of the current Step.
 func (c *Core) wall() time.Time {
 	if c.options.Wall == nil {
 		return c.now
@@ -174,9 +174,9 @@ func (c *Core) advance() {
 	}
 }
 
-// do makes a request about an object of a target, or schedules it if one of the same kind was made
-// just before, and reports whether it was made. The target has no other request in flight, because
-// two writes of one object would conflict.
+// do makes a request about an object of a target, and reports whether it was made. If a request of
+// the same kind was made just before, do schedules the target instead. The target must not have
+// another request in flight, because two writes of one object would conflict.
 func (c *Core) do(t *target, kind string, object metav1.Object, action func(Ticket) Action) bool {
 	key := kind
 	if object != nil {
@@ -241,9 +241,9 @@ func (c *Core) answered(e Answered) {
 }
 
 // evicted handles the response to an eviction. An accepted eviction is not repeated while the pod
-// is terminating. If the watch does not confirm that within assumedFor, the pod is read. Any other
-// response leads to a retry for as long as the eviction is requested, because a budget may allow it
-// at any time.
+// is terminating. If the watch does not confirm the termination within assumedFor, the pod is read.
+// Any other response leads to a retry for as long as the eviction is requested, because a budget
+// may allow it at any time.
 func (c *Core) evicted(t *target, e Answered) {
 	switch e.Outcome {
 	case OK:
@@ -254,7 +254,7 @@ func (c *Core) evicted(t *target, e Answered) {
 			c.wake(t, c.now.Add(assumedFor))
 		}
 		return
-	case NotFound, Conflict: // another pod may have the name: read it
+	case NotFound, Conflict: // another pod may have the name, so the pod is read
 		t.pod = nil
 	}
 
@@ -285,7 +285,7 @@ func (c *Core) seeRequest(r *lifecyclev1alpha1.EvictionRequest) {
 	}
 }
 
-// seeEviction applies an Eviction likewise.
+// seeEviction applies an Eviction from a watch, a list or the response to a write.
 func (c *Core) seeEviction(e *lifecyclev1alpha1.Eviction) {
 	if of := e.Spec.Target.Pod; of != nil {
 		c.evictions.see(e, c.targetOf(e.Namespace, of.Name, of.UID))

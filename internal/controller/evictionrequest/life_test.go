@@ -30,8 +30,8 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// TestKilledAtEveryRequest kills the controller before and after each of its requests and starts a
-// new one: the pod must be evicted once, and the request must report it.
+// TestKilledAtEveryRequest verifies that the pod is evicted only once, and that the request reports
+// the eviction, if the controller is killed before or after any of its requests and started again.
 func TestKilledAtEveryRequest(t *testing.T) {
 	for at := 1; ; at++ {
 		killed := false
@@ -65,9 +65,9 @@ func TestKilledAtEveryRequest(t *testing.T) {
 	}
 }
 
-// TestManyBlockedPodsMakeNoStorm verifies that thousands of pods blocked by budgets cause 50
-// evictions per second in total, that each pod is evicted within a minute after its budget allows
-// it, and that a small number of pods is retried every 5 s.
+// TestManyBlockedPodsMakeNoStorm verifies that pods blocked by budgets cause about 50 evictions per
+// second in total at most. It also verifies that pods are evicted soon after their budgets allow
+// it: 200 pods within 6 s, and 1,000 pods within 30 s.
 func TestManyBlockedPodsMakeNoStorm(t *testing.T) {
 	for _, test := range []struct {
 		pods, mostASecond int

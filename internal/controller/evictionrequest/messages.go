@@ -76,7 +76,7 @@ type (
 		Ticket     Ticket
 		Outcome    Outcome
 		Message    string        // the reason of a failure
-		RetryAfter time.Duration // Retry-After, with Busy
+		RetryAfter time.Duration // from the header Retry-After, with Busy
 		Pod        *Pod          // of ReadPod; nil if no pod has that UID
 		Written    any           // the request or Eviction returned by a write
 	}
@@ -103,7 +103,7 @@ type Outcome int
 const (
 	OK       Outcome = iota
 	NotFound         // no object has that name and UID
-	Conflict         // another version: the decision is outdated
+	Conflict         // the object has another version, so the decision is outdated
 	Busy             // 429: refused for now by a budget or by the server
 	Failed           // any other refusal, or no response
 )
@@ -124,13 +124,13 @@ type (
 		Name   types.NamespacedName
 		UID    types.UID
 	}
-	// Create creates an Eviction. An existing one is no failure.
+	// Create creates an Eviction, or returns the existing one.
 	Create struct {
 		Ticket   Ticket
 		Eviction *lifecyclev1alpha1.Eviction
 	}
-	// Label writes the labels of an Eviction, WriteEviction its status, and WriteRequest the status
-	// of a request, each conditional on the object's version.
+	// Label writes the labels of an Eviction, WriteEviction writes its status, and WriteRequest
+	// writes the status of a request. All three are conditional on the object's version.
 	Label struct {
 		Ticket   Ticket
 		Eviction *lifecyclev1alpha1.Eviction

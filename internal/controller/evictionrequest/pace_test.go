@@ -39,7 +39,7 @@ const mostRequests = 20
 
 // TestRequestsAreSpacedWhateverTheResponses verifies that the core sends at most mostRequests
 // requests of a kind for an object per minute while all requests, or those of one kind, get the
-// same response, and that the pod is evicted and the requester informed soon after that is over.
+// same response, and that the pod is evicted within a minute after the fault is over.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	type do = func() evictionrequest.Answered
 	answer := func(outcome evictionrequest.Outcome, carriedOut bool) func(*requesttest.World, evictionrequest.Action, do) evictionrequest.Answered {

@@ -28,9 +28,9 @@ func (c *Core) decideRequests(t *target) {
 	}
 }
 
-// answerOf returns a request with its new status, or nil if the status is current. It mirrors the
-// Eviction. Without an Eviction it reports only final states: the pod was deleted, cannot be
-// evicted by request, or is no longer requested to leave.
+// answerOf returns a request with its new status, or nil if the status is current. The status
+// mirrors the Eviction. Without an Eviction it reports only final states: the pod was deleted,
+// cannot be evicted by request, or is no longer requested to leave.
 func (c *Core) answerOf(t *target, r *lifecyclev1alpha1.EvictionRequest) *lifecyclev1alpha1.EvictionRequest {
 	next := r.DeepCopy()
 	next.Status.ObservedGeneration = ptr.To(max(1, r.Generation))

@@ -59,7 +59,7 @@ func compareResponders(a, b lifecyclev1alpha1.TargetResponder) int {
 
 // requesters returns all past and present requesters of an Eviction with their current intent.
 // Beyond the API's limit, withdrawn requesters are dropped first. Several requests of one requester
-// count as one, with the eviction as intent if any of them has it.
+// count as one, with the intent Eviction if any of them has it.
 func (t *target) requesters(status *lifecyclev1alpha1.EvictionStatus) []lifecyclev1alpha1.Requester {
 	intents := map[string]lifecyclev1alpha1.RequesterIntent{}
 	for _, r := range status.Requesters {
@@ -77,7 +77,8 @@ func (t *target) requesters(status *lifecyclev1alpha1.EvictionStatus) []lifecycl
 	for _, name := range slices.Sorted(maps.Keys(intents)) {
 		list = append(list, lifecyclev1alpha1.Requester{Name: name, Intent: intents[name]})
 	}
-	// From the end, so that the result depends only on names.
+	// Requesters are dropped from the end of the sorted list, so that the result depends only on
+	// names.
 	for i := len(list) - 1; i >= 0 && len(list) > mostRequesters; i-- {
 		if list[i].Intent == lifecyclev1alpha1.RequesterIntentWithdrawn {
 			list = slices.Delete(list, i, i+1)

@@ -18,8 +18,8 @@ const (
 	// heartbeatDeadline is defined by the API: a responder without a heartbeat for that long loses
 	// its turn.
 	heartbeatDeadline = 20 * time.Minute
-	// heartbeatEvery is the interval between Berth's heartbeats, and messageEvery that between
-	// updates of its message. The API allows one heartbeat per 20 s.
+	// heartbeatEvery is the interval between Berth's heartbeats. messageEvery is the minimum
+	// interval between updates of its message. The API allows one heartbeat per 20 s.
 	heartbeatEvery = 5 * time.Minute
 	messageEvery   = 20 * time.Second
 	// completesWithin is the time for a responder to report completion after its pod was deleted.
@@ -126,7 +126,7 @@ func (c *Core) passOn(t *target, next *lifecyclev1alpha1.Eviction, active *lifec
 }
 
 // report writes the progress of Berth's own eviction into the status of the Eviction. The message
-// contains the obstacle, such as a budget; it is written once per messageEvery at most, however
+// contains the obstacle, such as a budget; it is written at most once per messageEvery, however
 // often evictions are tried.
 func (c *Core) report(t *target, status *lifecyclev1alpha1.ResponderStatus, silent time.Duration) {
 	if t.pod.Leaving {
@@ -134,13 +134,13 @@ func (c *Core) report(t *target, status *lifecyclev1alpha1.ResponderStatus, sile
 	}
 	message := ptr.Deref(status.Message, "")
 	if t.said != "" {
-		// The cut may split a character, which the API server would reject.
+		// Truncation may split a character, which the API server would reject.
 		message = strings.ToValidUTF8(t.said[:min(len(t.said), longestMessage)], "")
 	}
 	changed := message != ptr.Deref(status.Message, "")
 	due := heartbeatEvery
 	switch {
-	case status.HeartbeatTime == nil && t.said == "": // the eviction has precedence
+	case status.HeartbeatTime == nil && t.said == "": // before the first eviction there is nothing to report
 		return
 	case status.HeartbeatTime == nil:
 		due = 0
@@ -199,8 +199,8 @@ func (t *target) ending() (reason lifecyclev1alpha1.EvictionConditionReason, mes
 	return lifecyclev1alpha1.EvictionConditionReasonNoFurtherResponder, "no responder is left, and the pod is still there"
 }
 
-// setConditions sets both conditions. A condition with an unchanged status keeps its transition
-// time.
+// setConditions sets the conditions TargetEvicted and Failed. A condition with an unchanged status
+// keeps its transition time.
 func (c *Core) setConditions(e *lifecyclev1alpha1.Eviction, reason lifecyclev1alpha1.EvictionConditionReason, message string) {
 	for _, condition := range conditionsOf(reason, message) {
 		condition.ObservedGeneration, condition.LastTransitionTime = e.Generation, *c.stamp()
@@ -208,7 +208,8 @@ func (c *Core) setConditions(e *lifecyclev1alpha1.Eviction, reason lifecyclev1al
 	}
 }
 
-// conditionsOf returns both conditions, with the more specific reason.
+// conditionsOf returns the conditions TargetEvicted and Failed for a reason. A condition not
+// described by the reason has a general one.
 func conditionsOf(reason lifecyclev1alpha1.EvictionConditionReason, message string) []metav1.Condition {
 	evicted := metav1.Condition{Type: string(lifecyclev1alpha1.EvictionConditionTargetEvicted), Message: message}
 	failed := metav1.Condition{Type: string(lifecyclev1alpha1.EvictionConditionFailed), Message: message}
@@ -230,7 +231,7 @@ func conditionsOf(reason lifecyclev1alpha1.EvictionConditionReason, message stri
 	return []metav1.Condition{evicted, failed}
 }
 
-// messageOf is the message of the conditions during a turn: the active responder and its last
+// messageOf returns the message of the conditions during a turn: the active responder and its last
 // message.
 func messageOf(responder string, status *lifecyclev1alpha1.ResponderStatus) string {
 	if ptr.Deref(status.Message, "") == "" {
@@ -239,5 +240,5 @@ func messageOf(responder string, status *lifecyclev1alpha1.ResponderStatus) stri
 	return responder + ": " + *status.Message
 }
 
-// stamp is the current time with the precision of the API.
+// stamp returns the current time with the precision of the API.
 func (c *Core) stamp() *metav1.Time { return &metav1.Time{Time: c.wall().Truncate(time.Second)} }

@@ -18,19 +18,21 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
 )
 
-// TestStories runs testdata/*.txt against an API in virtual time. The lines of a story:
+// TestStories runs testdata/*.txt against an API in virtual time. A story consists of these commands:
 //
-//	story [grace=DURATION]         a new cluster and its controller
-//	pod NAME [grouped]             a pod comes, with the responders given, each "NAME PRIORITY"
-//	end-pod NAME its containers end; "terminate NAME": a client deletes it;
-//	replace NAME it is replaced by another one of its name
-//	request NAME REQUESTER POD a client requests its eviction; uid=UID: of another pod of that name
-//	withdraw NAME; again NAME      the requester changes its mind; "delete NAME": it deletes the request
-//	budget POD MESSAGE             a disruption budget refuses; without a message it allows
-//	respond POD NAME MESSAGE [completes]   another responder reports
-//	down; up                       the API server
-//	kill; start; relist            the controller
-//	run DURATION                   time passes; what happens is the answer
+//	story [grace=DURATION]         begins a cluster, and starts its controller
+//	pod NAME [grouped]             creates a pod with the given responders, a line "NAME PRIORITY" each
+//	end-pod NAME; terminate NAME   the pod completes; a client deletes the pod
+//	replace NAME                   the pod is replaced by another pod of the same name
+//	request NAME REQUESTER POD     a client requests the eviction of the pod, or with uid=UID of another
+//	                               pod of that name
+//	withdraw NAME; again NAME      the requester withdraws the request; renews it
+//	delete NAME                    the requester deletes the request
+//	budget POD MESSAGE             a disruption budget refuses the eviction; without a message it allows it
+//	respond POD NAME MESSAGE [completes]   a responder other than Berth's reports
+//	down; up                       the API server fails; recovers
+//	kill; start; relist            kills the controller; starts it; relists all objects for it
+//	run DURATION                   lets time pass, and prints the events
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &story{}

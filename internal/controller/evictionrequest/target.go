@@ -18,11 +18,12 @@ import (
 	"github.com/berth-k8s/berth/internal/pacing"
 )
 
-// keptFor is the time for which an ended Eviction is kept after its last request.
+// keptFor is the minimum time for which an Eviction is kept after its end. It is kept longer while
+// a request for the pod exists.
 const keptFor = time.Minute
 
 // targetKey identifies a pod. The API server does not check that a request's name and UID belong
-// together, so another pair is another target.
+// together, so each pair is a separate target.
 type targetKey struct {
 	name types.NamespacedName
 	uid  types.UID
@@ -52,7 +53,7 @@ type target struct {
 	requests  held[*lifecyclev1alpha1.EvictionRequest]
 	evictions held[*lifecyclev1alpha1.Eviction]
 
-	pod      *Pod      // nil: unknown, or deleted if gone is set
+	pod      *Pod      // nil if unknown, or if deleted (gone)
 	podRound int       // number of the last list containing the pod
 	assumed  time.Time // time of an accepted eviction not yet confirmed by a watch; zero otherwise
 	gone     bool      // final: no other pod gets the UID
@@ -60,12 +61,12 @@ type target struct {
 
 	queued bool      // in Core.queue
 	wakes  time.Time // the earliest timer
-	ticket Ticket    // of the request in flight; 0 without one
+	ticket Ticket    // ticket of the request in flight; 0 if none
 	// paces space the requests by kind and object name.
 	paces map[string]*pacing.Pace
 
 	tries  int       // number of consecutive refused evictions
-	notYet time.Time // earliest time of the next one
+	notYet time.Time // earliest time of the next eviction
 	said   string    // result of the last eviction; empty if this process made none
 }
 
@@ -119,8 +120,8 @@ func wants(r *lifecyclev1alpha1.EvictionRequest) bool {
 	return r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction && !told && r.DeletionTimestamp == nil
 }
 
-// renewed reports whether the pod was requested to leave after the end of its Eviction, apart from
-// requests already waiting for that Eviction.
+// renewed reports whether a new or changed request requires the pod to leave. Requests observed
+// earlier were served by the existing Eviction.
 func (t *target) renewed() bool {
 	for _, r := range t.requests {
 		if wants(r) && ptr.Deref(r.Status.ObservedGeneration, 0) != r.Generation {
@@ -205,8 +206,8 @@ func (c *Core) decide(t *target) {
 // one.
 //
 // An Eviction is created when the pod is first requested to leave, lasts until its final condition,
-// and is then kept for readers of the result. It is deleted a minute after the last request, or
-// immediately for a new request, because an ended Eviction cannot be restarted.
+// and is then kept for readers of the result. It is deleted at least keptFor after its end if no
+// request remains, or immediately for a new request, because an ended Eviction cannot be restarted.
 func (c *Core) decideEviction(t *target) bool {
 	e := t.current()
 	_, over := t.over()

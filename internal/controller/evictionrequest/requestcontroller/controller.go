@@ -44,7 +44,7 @@ type Controller struct {
 	requests *requests
 	wall     time.Time      // the wall-clock time of this step
 	listed   [3]atomic.Bool // by kind
-	unserved atomic.Bool    // as of the last try
+	unserved atomic.Bool    // at the last try, the API was not served
 }
 
 // New returns a controller. The client should have no rate limit: the requests in flight are
@@ -53,7 +53,8 @@ func New(client kubernetes.Interface) *Controller {
 	c := &Controller{
 		Loop: loop.New[evictionrequest.Event, evictionrequest.Action](Name), requests: &requests{client: client},
 	}
-	// The loop's clock is never set; times that are written into objects are wall-clock times.
+	// The loop's clock is never adjusted, but the times written into objects must be wall-clock
+	// times.
 	core := evictionrequest.New(evictionrequest.Options{Wall: func(time.Time) time.Time { return c.wall }})
 	c.Tick = evictionrequest.Tick{}
 	c.Step = func(now time.Time, event evictionrequest.Event) []evictionrequest.Action {
@@ -72,21 +73,22 @@ func New(client kubernetes.Interface) *Controller {
 	return c
 }
 
-// Synced reports whether everything has been seen, or the API is not served.
+// Synced reports whether all kinds have been listed, or the API is not served.
 func (c *Controller) Synced() bool {
 	return c.unserved.Load() || c.listed[0].Load() && c.listed[1].Load() && c.listed[2].Load()
 }
 
-// Run responds to requests until the context ends, and returns once nothing is in flight. A
-// Controller runs once.
+// Run responds to requests until the context ends, and returns once nothing is in flight. Run must
+// be called only once.
 func (c *Controller) Run(ctx context.Context) {
 	if c.waitServed(ctx) {
 		c.Loop.Run(ctx, c.feeds()...)
 	}
 }
 
-// waitServed waits until the API server serves the API, and reports whether it does: false only if
-// the context ends first. That it is not served, or must not be read, is logged once.
+// waitServed waits until EvictionRequests can be listed. It returns false only if the context ends
+// first. If the API is not served, or the permission to read it is missing, waitServed logs this
+// once.
 func (c *Controller) waitServed(ctx context.Context) bool {
 	said := false
 	for tries := 1; ctx.Err() == nil; tries++ {
@@ -97,7 +99,7 @@ func (c *Controller) waitServed(ctx context.Context) bool {
 		switch {
 		case err == nil:
 			return true
-		// The API server is away, and not without the API.
+		// The API server is unavailable, so it may serve the API.
 		case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 			wait = servedSoon.After(tries, Name)
 		case !said:
@@ -113,9 +115,9 @@ func (c *Controller) waitServed(ctx context.Context) bool {
 	return false
 }
 
-// feeds show the core all requests, Evictions and pods. Requests and Evictions are copied, since
-// the core keeps them and an object of a list keeps its whole page in memory; of pods the core gets
-// a few fields.
+// feeds returns functions that feed the core with all requests, Evictions and pods. Requests and
+// Evictions are copied, because the core keeps them, and an object of a list would keep its whole
+// page in memory. Of a pod, the core gets only a few fields.
 func (c *Controller) feeds() []func(context.Context) {
 	lifecycle, core := c.requests.client.LifecycleV1alpha1().RESTClient(), c.requests.client.CoreV1().RESTClient()
 	follow := func(kind evictionrequest.Kind, source feed.Source, seen, gone func(runtime.Object)) func(context.Context) {
@@ -127,7 +129,7 @@ func (c *Controller) feeds() []func(context.Context) {
 		return func(ctx context.Context) { feed.Run(ctx, source, sink) }
 	}
 
-	// All pods, also those without a node: a request may be for any.
+	// Pods without a node are included, because a request may be for any pod.
 	pods := feed.Of(core, "", "pods", func() runtime.Object { return &v1.PodList{} })
 	return []func(context.Context){
 		follow(evictionrequest.Requests,

@@ -21,18 +21,18 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
-// answerWithin bounds a request: longer than the API server takes for any (--request-timeout, a
+// answerWithin bounds a request. It exceeds the API server's own limit (--request-timeout, a
 // minute). An unreachable webhook takes up to 30 s of that.
 const answerWithin = 65 * time.Second
 
-// requests carries out the core's requests. client-go's own retries of evictions are off: when to
-// retry is up to the core.
+// requests carries out the core's requests. client-go does not retry evictions, because the core
+// decides about retries.
 type requests struct {
 	client    kubernetes.Interface // without a rate limit
-	complaint loglimit.Line        // about requests that failed
+	complaint loglimit.Line        // limits the log lines about failed requests
 }
 
-// carryOut sends one request and returns the answer for its ticket, whatever happens.
+// carryOut sends one request, and returns a response with its ticket in any case.
 func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) evictionrequest.Answered {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -49,8 +49,8 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 	case evictionrequest.Create:
 		answer.Ticket = a.Ticket
 		var made *lifecyclev1alpha1.Eviction
-		// The name follows from the pod's UID: an existing Eviction is the intended one, made by
-		// this process before it was killed, or by another.
+		// The name is derived from the pod's UID, so an existing Eviction is the intended one. It
+		// was created by a request with a lost response, or by another process.
 		if made, err = api.Evictions(a.Eviction.Namespace).Create(ctx, a.Eviction, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			made, err = api.Evictions(a.Eviction.Namespace).Get(ctx, a.Eviction.Name, metav1.GetOptions{})
 		}
@@ -98,7 +98,8 @@ func outcomeOf(err error) evictionrequest.Outcome {
 	return evictionrequest.Failed
 }
 
-// readPod returns the pod of that name if it is still the same one.
+// readPod returns the pod with the name, or NotFound if the name now belongs to a pod with another
+// UID.
 func (r *requests) readPod(ctx context.Context, a evictionrequest.ReadPod) (*evictionrequest.Pod, error) {
 	p, err := r.client.CoreV1().Pods(a.Name.Namespace).Get(ctx, a.Name.Name, metav1.GetOptions{})
 	switch {
@@ -112,8 +113,8 @@ func (r *requests) readPod(ctx context.Context, a evictionrequest.ReadPod) (*evi
 	return &pod, nil
 }
 
-// evictPod evicts through the Eviction API. The UID keeps another pod of the name safe; the error
-// has the budget's reason, which requesters get to read.
+// evictPod evicts through the Eviction API. The UID is a precondition, which protects another pod
+// of the same name. The error contains the budget's reason, which becomes visible to requesters.
 func (r *requests) evictPod(ctx context.Context, a evictionrequest.Evict) error {
 	return r.client.CoreV1().RESTClient().Post().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).SubResource("eviction").
 		MaxRetries(0).Body(&policyv1.Eviction{
@@ -122,7 +123,8 @@ func (r *requests) evictPod(ctx context.Context, a evictionrequest.Evict) error 
 	}).Do(ctx).Error()
 }
 
-// labelEviction merges the labels into the Eviction's own, if it has not changed since.
+// labelEviction merges the labels into the labels of the Eviction, unless the Eviction has changed
+// since.
 func (r *requests) labelEviction(ctx context.Context, e *lifecyclev1alpha1.Eviction) (*lifecyclev1alpha1.Eviction, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": e.UID, "resourceVersion": e.ResourceVersion, "labels": e.Labels,

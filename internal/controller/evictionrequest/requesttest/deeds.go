@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// AddPod makes a running pod, with the responders of its spec.
+// AddPod creates a running pod with these responders in its spec.
 func (w *World) AddPod(name string, grouped bool, responders ...v1.EvictionResponder) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: v1.PodSpec{NodeName: "node", EvictionResponders: responders}, Status: v1.PodStatus{Phase: v1.PodRunning}}
@@ -45,7 +45,7 @@ func (w *World) RemovePod(name string, uid types.UID) {
 	}
 }
 
-// EndPod terminates the pod's containers.
+// EndPod puts a pod into the phase Succeeded.
 func (w *World) EndPod(name string) {
 	p := w.Pod(name).DeepCopy()
 	p.Status.Phase = v1.PodSucceeded
@@ -69,7 +69,7 @@ func (w *World) SetIntent(name string, intent lifecyclev1alpha1.EvictionRequestI
 	if r.Spec.Intent != intent {
 		r.Spec.Intent = intent
 		r.Generation++
-		// For checkEviction: an eviction already in progress then is not an error.
+		// checkEviction accepts evictions that were in progress at this time.
 		w.withdrawn[r.Spec.Target.Pod.UID] = w.Now
 		w.write(r)
 	}
@@ -82,8 +82,8 @@ func (w *World) DeleteRequest(name string) {
 	w.remove(r)
 }
 
-// Respond lets another responder, if it is its turn, report progress or completion. It returns
-// false if it is not its turn, or if Validate refuses the write.
+// Respond writes the progress or the completion of a responder other than Berth's. It returns false
+// if it is not the turn of the responder, or if Validate refuses the write.
 func (w *World) Respond(pod, responder, message string, completes bool) (done bool) {
 	for _, e := range All[*lifecyclev1alpha1.Eviction](w) {
 		if e.Spec.Target.Pod.Name != pod {

@@ -25,15 +25,15 @@ var others = []v1.EvictionResponder{
 }
 
 // Life plays some hours of a few pods: requests that are created, deleted and changed, budgets,
-// other responders, deleted or replaced pods, a failing server, a killed controller. Then
-// everything works for an hour. It returns the remaining errors.
+// other responders, deleted or replaced pods, a failing server, a killed controller. Then it runs
+// two hours without faults, and returns the remaining errors.
 func (w *World) Life(steps int) (wrong []string) {
 	w.Start()
 	names := []string{"a", "b", "c"}
 	for _, name := range names {
 		w.comes(name)
 	}
-	// Only now, so that a life begins with everything working.
+	// The faults are set only now, so that the first lists succeed.
 	w.Faults = Faults{Lost: 0.05, Unanswered: 0.05, Late: 200 * time.Millisecond}
 	for range steps {
 		w.happen(names[w.random.IntN(len(names))])
@@ -53,8 +53,8 @@ func (w *World) Life(steps int) (wrong []string) {
 	return w.judge()
 }
 
-// comes makes a pod with some of the responders, and occasionally one of a group, which cannot be
-// evicted by request.
+// comes creates a pod with some of the responders. Occasionally the pod belongs to a group, and
+// cannot be evicted by request.
 func (w *World) comes(name string) {
 	var responders []v1.EvictionResponder
 	for _, r := range others {
@@ -116,7 +116,7 @@ func (w *World) happen(name string) {
 	}
 }
 
-// disturb deletes a pod, or replaces it by another one.
+// disturb terminates, replaces or completes a pod, or creates it if it does not exist.
 func (w *World) disturb(name string) {
 	p := w.Pod(name)
 	switch n := w.random.IntN(4); {
@@ -167,7 +167,7 @@ func (w *World) judge() (wrong []string) {
 	return append(wrong, w.Wrong...)
 }
 
-// activeOf names the responder in turn, or returns "". It shares no code with the core.
+// activeOf returns the name of the active responder, or "". It shares no code with the core.
 func activeOf(e *lifecyclev1alpha1.Eviction) string {
 	for _, r := range e.Status.TargetResponders {
 		if r.State == lifecyclev1alpha1.ResponderStateActive {
@@ -183,8 +183,8 @@ func (w *World) checkEviction(p *v1.Pod) {
 	wanted := slices.ContainsFunc(All[*lifecyclev1alpha1.EvictionRequest](w), func(r *lifecyclev1alpha1.EvictionRequest) bool {
 		return r.Spec.Target.Pod.UID == p.UID && r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction
 	})
-	// Or the core could not observe that: its watches were broken, or it was not running for a
-	// moment.
+	// The eviction is also accepted if the core could not observe the withdrawal, because its
+	// watches were broken or it was not running.
 	if !wanted && w.Now.Sub(w.withdrawn[p.UID]) > time.Second && w.Now.After(w.cut.Add(time.Second)) {
 		w.Wrong = append(w.Wrong, fmt.Sprintf("%s: pod %s was evicted, which nobody wants", w.Now.Sub(Begin), p.Name))
 	}

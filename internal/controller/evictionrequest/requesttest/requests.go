@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
 )
 
-// send carries out a request of the core, and responds to it. A request, its arrival and its
-// response are three moments; if the process is killed at the first, the response is dropped.
+// send sends a request of the core. The request arrives 10 ms later, and its response another 10 ms
+// later. If the process is killed in between, the response is dropped.
 func (w *World) send(a evictionrequest.Action) {
 	if w.core == nil { // killed by an earlier action
 		return
@@ -37,7 +37,8 @@ func (w *World) send(a evictionrequest.Action) {
 	}
 
 	w.after(10*time.Millisecond, func() {
-		// Decided when the request arrives: an outage may have begun since it was sent.
+		// Losses are decided when the request arrives, because an outage may have begun since it
+		// was sent.
 		lost := w.Faults.Down || w.random.Float64() < w.Faults.Lost
 		answer := evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: "connection refused"}
 		if !lost {
@@ -80,7 +81,7 @@ func ticketOf(a evictionrequest.Action) evictionrequest.Ticket {
 	panic(fmt.Sprintf("%T", a))
 }
 
-// carryOut is the API server's side of a request.
+// carryOut handles a request like the API server.
 func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 	// Only requests that arrive are counted, so that a test can detect repeated requests.
 	w.Requests[fmt.Sprintf("%T", a)]++
@@ -97,7 +98,7 @@ func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 	case evictionrequest.Create:
 		return w.create(a.Eviction)
 
-	// A write replaces only the part it covers, like the API server's.
+	// A write changes only the labels or only the status, as in the API server.
 	case evictionrequest.Label:
 		return w.update(a.Eviction, func(current metav1.Object) metav1.Object {
 			next := current.(*lifecyclev1alpha1.Eviction).DeepCopy()
@@ -129,15 +130,15 @@ func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 	panic(fmt.Sprintf("%T", a))
 }
 
-// evict is the eviction subresource: it refuses a pod with a budget, and otherwise begins its
-// termination.
+// evict implements the eviction subresource: it refuses the pods in Refuses, and terminates all
+// others.
 func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.Answered {
 	p := w.Pod(name.Name)
 	w.say("evict %s", name.Name)
 	switch {
 	case p == nil:
 		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
-	// The real API server checks the precondition of the delete, and also responds with a conflict.
+	// The real API server also responds with a conflict if the precondition fails.
 	case p.UID != uid:
 		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "the UID in the precondition is another one"}
 	case w.Refuses[p.Name] != "":
@@ -149,10 +150,10 @@ func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.
 	return evictionrequest.Answered{}
 }
 
-// create makes an Eviction without status, like the API server, which drops the status of a new
+// create creates an Eviction without status, like the API server, which drops the status of a new
 // object.
 func (w *World) create(e *lifecyclev1alpha1.Eviction) evictionrequest.Answered {
-	// Like live.requests, it reads the existing one.
+	// Like package requestcontroller, it returns an existing Eviction.
 	if there := w.objects[keyOf(e)]; there != nil {
 		return evictionrequest.Answered{Written: there}
 	}
@@ -172,7 +173,7 @@ func (w *World) update(o metav1.Object, change func(current metav1.Object) metav
 	switch {
 	case current == nil || current.GetUID() != o.GetUID():
 		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
-	// All the core's writes name a version.
+	// All writes of the core are conditional on a version.
 	case current.GetResourceVersion() != o.GetResourceVersion():
 		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "another version"}
 	}
@@ -218,7 +219,8 @@ func (w *World) sayWritten(o metav1.Object) {
 	}
 }
 
-// sayConditions names the condition that is true, or the awaited one.
+// sayConditions describes the true condition, or otherwise a condition with the reason
+// AwaitingEviction.
 func sayConditions(conditions []metav1.Condition) (text string) {
 	for _, c := range conditions {
 		if c.Status == metav1.ConditionTrue || text == "" && c.Reason == string(lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction) {

@@ -31,7 +31,7 @@ var Begin = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 type Faults struct {
 	Lost, Unanswered float64       // probabilities of losing a request before, and a response after it is carried out
 	Late             time.Duration // maximum delay until a change is shown
-	Down             bool          // nothing is answered
+	Down             bool          // all requests are lost
 }
 
 // World is the API server, the kubelets, and the process running the core.
@@ -39,35 +39,36 @@ type World struct {
 	Now    time.Time
 	Faults Faults
 	Trace  func(at time.Time, what string)
-	// RespondTo, if set, returns the response to each request, and carries it out or not.
+	// RespondTo, if set, returns the response to each request, and decides whether to carry it out.
 	RespondTo func(a evictionrequest.Action, do func() evictionrequest.Answered) evictionrequest.Answered
 	// Blind stops the watches from delivering changes.
 	Blind bool
 	// Validate, if set, refuses a write like the API server.
 	Validate func(next, before metav1.Object) error
-	// Refuses is the reason the Eviction API refuses a pod: a disruption budget; "" if it does not.
+	// Refuses holds the messages with which the Eviction API refuses pods, by pod name, as if a
+	// disruption budget did not allow their evictions.
 	Refuses map[string]string
 	// Evicted counts the evictions that were carried out, by UID.
 	Evicted map[types.UID]int
 	// Requests counts the requests to the server, by type.
 	Requests map[string]int
-	// KillAt ends the process when it makes its nth request from now, before the request is carried
-	// out or after it; 0: never.
+	// KillAt kills the process at its nth request from now; 0 means never. With KillAfter, that
+	// request is still carried out.
 	KillAt    int
 	KillAfter bool
 
-	Grace time.Duration // of pods
+	Grace time.Duration // grace period of pods
 	Wrong []string      // wrong evictions
 
 	random   *rand.Rand               // seeded source of all random choices
 	objects  map[string]metav1.Object // by keyOf; stored objects are replaced, never changed
 	versions int                      // the last resource version
 	agenda   agenda.Agenda            // what will happen, by time
-	core     *evictionrequest.Core    // nil: the process was killed
+	core     *evictionrequest.Core    // nil if no process runs
 	life     int                      // number of the process; responses for earlier processes are lost
 	options  evictionrequest.Options
-	shownTo  map[string]time.Time // time at which the last change of a kind is shown; keeps changes in order
-	cut      time.Time            // end of the period without shown changes
+	shownTo  map[string]time.Time // delivery time of the last change, by kind; keeps changes in order
+	cut      time.Time            // end of the period in which changes are not delivered
 	// withdrawn is the time a request for a pod was last withdrawn or deleted.
 	withdrawn map[types.UID]time.Time
 }
@@ -202,7 +203,7 @@ func (w *World) advanceTo(at time.Time) {
 	}
 }
 
-// write stores an object; the process sees it a moment later.
+// write stores an object; the process observes it a moment later.
 func (w *World) write(o metav1.Object) {
 	w.versions++
 	o.SetResourceVersion(strconv.Itoa(w.versions))

@@ -13,8 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 )
 
-// TestRead reads policies, given without their first two lines, and prints the goals and notes, or
-// the error. The priority class high is 1000.
+// TestRead verifies the goals and notes, or the error, of the policies in testdata/read.txt. Except
+// for the command whole, the policies omit their first two lines. The priority class high has the
+// value 1000.
 func TestRead(t *testing.T) {
 	priorities := func(name string) (int32, bool) { return 1000, name == "high" }
 	datadriven.RunTest(t, "testdata/read.txt", func(t *testing.T, d *datadriven.TestData) string {

@@ -15,7 +15,7 @@ import (
 )
 
 // containerStatuses returns the statuses of a pod's containers. initial adds init containers, and
-// ephemeral adds ephemeral ones. The list is new, and may be changed.
+// ephemeral adds ephemeral containers. The caller may modify the list.
 func containerStatuses(o *v1.Pod, initial, ephemeral bool) []v1.ContainerStatus {
 	list := slices.Clone(o.Status.ContainerStatuses)
 	if initial {
@@ -37,7 +37,7 @@ func restartsOf(o *v1.Pod, initial bool) (sum int32) {
 
 // The states that the arguments of a plugin may name.
 var (
-	// They match the descheduler's validation, which refuses a policy with any other state.
+	// Both lists match the descheduler's validation, which refuses a policy with any other state.
 	restartStates = []string{string(v1.PodRunning), "CrashLoopBackOff"}
 	// Phases, then reasons of a pod, then waiting reasons of containers, then termination reasons
 	// of containers.
@@ -61,8 +61,8 @@ func (r *reader) checkStates(at *yaml.Node, plugin string, states, of []string) 
 }
 
 // inState reports whether the pod's phase, its reason, or the waiting or termination reason of a
-// container is one of these; an empty list means any. initial and ephemeral include further
-// containers.
+// container is one of these; an empty list means any. initial and ephemeral include init and
+// ephemeral containers.
 func inState(o *v1.Pod, states []string, initial, ephemeral bool) bool {
 	if len(states) == 0 || slices.Contains(states, string(o.Status.Phase)) {
 		return true
@@ -115,15 +115,16 @@ func isOlder(age time.Duration, seconds uint) bool {
 }
 
 // hasExited reports whether a container has terminated with one of these codes; an empty list means
-// any. Only the current state of a container counts, not the one before its last restart.
+// any. Only the current state of a container counts, not the state before its last restart.
 func hasExited(o *v1.Pod, codes []int32, initial bool) bool {
 	return len(codes) == 0 || slices.ContainsFunc(containerStatuses(o, initial, false), func(s v1.ContainerStatus) bool {
 		return s.State.Terminated != nil && slices.Contains(codes, s.State.Terminated.ExitCode)
 	})
 }
 
-// ofKind reports whether the kinds of the pod's owners are included, and none is excluded. All
-// owners count, not only the controller, as in the descheduler. An empty include means any kind.
+// ofKind reports whether an owner of the pod has an included kind, and no owner has an excluded
+// kind. All owners count, not only the controller, as in the descheduler. An empty include means
+// any kind.
 func ofKind(o *v1.Pod, include, exclude []string) bool {
 	is := func(kinds []string) bool {
 		return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return slices.Contains(kinds, r.Kind) })
@@ -131,5 +132,5 @@ func ofKind(o *v1.Pod, include, exclude []string) bool {
 	return (len(include) == 0 || is(include)) && !is(exclude)
 }
 
-// emptyOrEqual reports whether a field of a condition is omitted or equals the pod's.
+// emptyOrEqual reports whether a field of a condition is omitted or has the given value.
 func emptyOrEqual(want, have string) bool { return want == "" || want == have }

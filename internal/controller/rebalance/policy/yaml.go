@@ -18,15 +18,15 @@ import (
 
 // reader reads one file. It keeps the first error.
 //
-// A file is read in two passes: as YAML nodes, which know their lines, and then part by part into
-// typed arguments. A fault does not stop the reading, but only the first one is returned.
+// A file is read in two passes: first as YAML nodes, which have line numbers, and then part by part
+// into typed arguments. A fault does not stop the reading, but only the first one is returned.
 type reader struct {
 	// file is the prefix of messages.
 	file   string
 	policy *rebalance.Policy
 	// priorities may be nil: then names of priority classes are unknown.
 	priorities Priorities
-	second     *rebalance.Goal // of the plugin that is being read; see another
+	second     *rebalance.Goal // second goal of the plugin being read; see anotherGoal
 	err        error
 }
 
@@ -132,7 +132,7 @@ type field struct {
 	value *yaml.Node
 }
 
-// listItems returns the items of a list; null is an empty one. Other kinds are refused. what names
+// listItems returns the items of a list; null is an empty list. Other kinds are refused. what names
 // the list in the error.
 func (r *reader) listItems(n *yaml.Node, what string) []*yaml.Node {
 	if n.Kind != yaml.SequenceNode && n.Tag != "!!null" {
@@ -157,8 +157,8 @@ func (r *reader) listFields(n *yaml.Node, what string) (list []field) {
 	return list
 }
 
-// decodeStrictly reads a value strictly: unknown fields are refused, and so is another case of a
-// known one. into is a pointer. Several faults of one value are one error.
+// decodeStrictly reads a value strictly: unknown fields are refused, and so are known fields in a
+// different case. into is a pointer. Several faults of one value are one error.
 func (r *reader) decodeStrictly(n *yaml.Node, what string, into any) {
 	// YAML nodes lack a strict decoder that supports JSON tags, so the value goes through JSON.
 	text, err := yaml.Marshal(n)
