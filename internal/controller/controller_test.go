@@ -47,7 +47,7 @@ func TestControllersAreSelectedAsInKubeControllerManager(t *testing.T) {
 		{"-taint-eviction-controller,*", false, true, false, ""},
 		{"*,-nodelifecycle", true, false, false, ""}, // its former name
 		{"nodelifecycle", false, true, false, ""},
-		{"*,-taint-eviction-controller,taint-eviction-controller", false, true, false, ""}, // the first counts
+		{"*,-taint-eviction-controller,taint-eviction-controller", false, true, false, ""}, // the first mention counts
 		{"nodelifecycle,-node-lifecycle-controller", false, true, false, ""},
 		{"rebalance", false, false, true, ""},
 		{"*,rebalance", true, true, true, ""},
@@ -125,8 +125,8 @@ func TestEndpointsTellTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestMovesCountComparingTolerations verifies, with and without a file, that like in berth
-// rebalance a successor is placed on a node with a taint tolerated by Gt.
+// TestMovesCountComparingTolerations verifies that tolerations with the operator Gt are supported,
+// as in berth rebalance, whether the scheduler's configuration is a file or the default.
 func TestMovesCountComparingTolerations(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "scheduler.yaml")
 	if err := os.WriteFile(file, []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"), 0o600); err != nil {
@@ -152,8 +152,8 @@ func TestMovesCountComparingTolerations(t *testing.T) {
 	}
 }
 
-// TestAShadowReportThatCannotBeWrittenLeavesNothing verifies that a failed write leaves no file and
-// is retried each minute.
+// TestAShadowReportThatCannotBeWrittenLeavesNothing verifies that a failed write leaves no
+// temporary file.
 func TestAShadowReportThatCannotBeWrittenLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "report.json")

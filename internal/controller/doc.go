@@ -7,9 +7,10 @@
 // endpoints, and the shadow, which runs in parallel to kube-controller-manager without deciding or
 // writing anything.
 //
-// Packages eviction and nodehealth make the decisions: cores without client, goroutine or clock.
-// Packages evictioncontroller and nodecontroller run them in the loop shared with the scheduler
-// (internal/kube/loop). Package controllerjournal replays their events, and package
-// controllershadow compares. Package rebalance chooses running pods to move, for the rebalance
-// controller, which is off by default, and for berth rebalance.
+// Packages eviction and nodehealth make the decisions: their cores have no client, goroutine or
+// clock. Packages evictioncontroller and nodecontroller run them in the loop shared with the
+// scheduler (internal/kube/loop). Package controllerjournal records and replays their events, and
+// package controllershadow compares their decisions with kube-controller-manager's. Package
+// rebalance chooses running pods to move, for the rebalance controller, which is off by default,
+// and for berth rebalance.
 package controller

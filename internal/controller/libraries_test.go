@@ -16,8 +16,9 @@ import (
 
 // TestLibrariesMetricsAreRegistered verifies that metrics served by the libraries Berth shares with
 // Kubernetes' components, according to docs/reference/metrics-parity.md, are registered in the
-// process; kubernetes_healthcheck*, at /metrics/slis, have a separate registry. A registry rejects
-// a second metric of the same name with another description.
+// process; kubernetes_healthcheck*, at /metrics/slis, have a separate registry. The test tries to
+// register a metric of the same name with another description, which a registry rejects if the name
+// is taken.
 func TestLibrariesMetricsAreRegistered(t *testing.T) {
 	registered := func(name string) (is bool) {
 		defer func() { is = recover() != nil }()
@@ -43,8 +44,8 @@ func TestLibrariesMetricsAreRegistered(t *testing.T) {
 	}
 }
 
-// electALeader prepares an election, as at the start of a process: only then are its metrics
-// registered.
+// electALeader creates a LeaderElector, as a process does at its start, because only this registers
+// the metrics of leader election.
 func electALeader(t *testing.T) {
 	t.Helper()
 	_, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

@@ -22,8 +22,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// names are the controllers accepted by --controllers, in the order used in messages. A name also
-// known to kube-controller-manager denotes the same work.
+// names are the controllers accepted by --controllers, in the order used in messages. Names shared
+// with kube-controller-manager denote controllers with the same purpose.
 var names = []string{evictioncontroller.Name, evictioncontroller.DeviceName, nodecontroller.Name, movecontroller.Name, requestcontroller.Name}
 
 // offByDefault are the controllers not included in '*': one moves healthy running pods, the other
@@ -38,24 +38,24 @@ var former = map[string]string{"nodelifecycle": nodecontroller.Name}
 type Options struct {
 	Controllers []string           // in the order given; the first mention of a name counts
 	Health      string             // address of the health and metrics endpoints; "" for none
-	Profiling   bool               // also serve profiles there
-	Lead        lead.Options       // of all controllers together
-	Lock        string             // kind of Lead's object
-	Eviction    eviction.Options   // for the taints of nodes and of devices
+	Profiling   bool               // also serve profiles at Health
+	Lead        lead.Options       // leader election of all controllers together
+	Lock        string             // kind of the leader-election object
+	Eviction    eviction.Options   // evictions for taints of nodes and of devices
 	NodeHealth  nodehealth.Options // kube-controller-manager's flags
-	Rebalance   RebalanceOptions   // of a controller that is off by default
-	Shadow      ShadowOptions      // compares, and writes nothing
-	Journal     records.Flags      // "" as Dir: no journal
+	Rebalance   RebalanceOptions   // flags of the controller rebalance, which is off by default
+	Shadow      ShadowOptions      // flags of the shadow, which only compares
+	Journal     records.Flags      // no journal is written if Dir is ""
 
 	flags *pflag.FlagSet // flags as given, for /flagz
 }
 
-// DefaultOptions returns the defaults of the flags: kube-controller-manager's if it has the flag.
-// The endpoints listen on loopback only, since they do not authenticate clients.
+// DefaultOptions returns the defaults of the flags. Flags shared with kube-controller-manager have
+// its defaults. The endpoints listen on loopback only, since they do not authenticate clients.
 func DefaultOptions() Options {
 	health := nodehealth.Defaults()
-	// Not part of nodehealth.Defaults, which is also used by journals and by simulations without an
-	// API server.
+	// nodehealth.Defaults does not set ReadsLeases, because journals and simulations without an API
+	// server use it as well.
 	health.ReadsLeases = true
 	return Options{
 		Controllers: []string{"*"},
@@ -134,7 +134,7 @@ func (o *Options) Validate() error {
 	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
 		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
 	}
-	// The shadow cannot compare it: kube-controller-manager v1.37 lacks this controller.
+	// The shadow has nothing to compare: kube-controller-manager v1.37 lacks this controller.
 	if o.Shadow.On && o.isEnabled(requestcontroller.Name) {
 		return fmt.Errorf("--controllers: %s goes without --shadow", requestcontroller.Name)
 	}
@@ -188,8 +188,9 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// isEnabled follows kube-controller-manager: a controller's own name takes precedence over "*",
-// which means the controllers on by default. Of several mentions the first counts.
+// isEnabled reports whether a controller is enabled, by the rules of kube-controller-manager: the
+// name of the controller takes precedence over "*", which enables the controllers on by default. If
+// a name is listed more than once, its first mention counts.
 //
 // For example, --controllers=*,-node-lifecycle-controller enables the defaults without
 // node-lifecycle-controller, *,rebalance also enables rebalance, and rebalance enables only
@@ -204,7 +205,7 @@ func (o *Options) isEnabled(name string) bool {
 	return slices.Contains(o.Controllers, "*") && !slices.Contains(offByDefault, name)
 }
 
-// evictsPods reports whether taints evict pods: those of nodes, of devices, or both.
+// evictsPods reports whether pods are evicted for taints of nodes, of devices, or both.
 func (o *Options) evictsPods() bool {
 	return o.isEnabled(evictioncontroller.Name) || o.isEnabled(evictioncontroller.DeviceName)
 }

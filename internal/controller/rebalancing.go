@@ -34,14 +34,14 @@ const rebalanceAgain = 30 * time.Second
 // RebalanceOptions are the flags of the controller that moves pods. The flags are here, with those
 // of the other controllers; their effects are in package rebalance.
 type RebalanceOptions struct {
-	Policy string        // a DeschedulerPolicy file, or else
-	Goals  []string      // Berth's own
+	Policy string        // path of a DeschedulerPolicy file; excludes Goals
+	Goals  []string      // names of Berth's own goals; excludes Policy
 	Every  time.Duration // interval between starts of runs; see shortestEvery
-	Config string        // a KubeSchedulerConfiguration file
+	Config string        // path of a KubeSchedulerConfiguration file
 	// SchedulerLeases are trusted to announce the scheduler's configuration; see lead.Trusted.
 	SchedulerLeases []string
 	Sampled         bool // successors may land on any node that passes the filters
-	Surge           bool // a successor is ready before the pod leaves, where possible
+	Surge           bool // successors become ready before their pods leave, where possible
 }
 
 // addFlags adds the flags, each marked as specific to the rebalance controller.
@@ -89,7 +89,7 @@ func (o *RebalanceOptions) validateOptions(all *Options) error {
 }
 
 // readPolicy returns the policy; priorities are the cluster's. Without a file, the policy consists
-// of the goals, or of the default goal without any.
+// of the goals, or of the default goal if there are none.
 func (o *RebalanceOptions) readPolicy(priorities policy.Priorities) (*rebalance.Policy, error) {
 	if o.Policy != "" {
 		read, err := policy.Load(o.Policy, priorities)
@@ -105,8 +105,9 @@ func (o *RebalanceOptions) readPolicy(priorities policy.Priorities) (*rebalance.
 	return read, nil
 }
 
-// readConfig returns the configuration of the scheduler that places successors. Tolerations with Gt
-// and Lt count, as in plans involving taints: an API server with the feature gate off stores none.
+// readConfig returns the configuration of the scheduler that places successors. Tolerations with
+// the operators Gt and Lt are always supported: an API server with the feature gate disabled stores
+// no such tolerations.
 func (o *RebalanceOptions) readConfig() (*config.Config, error) {
 	options := config.Options{CompareTolerations: true}
 	if o.Config == "" {
@@ -123,8 +124,8 @@ func (o *RebalanceOptions) readConfig() (*config.Config, error) {
 	return read, nil
 }
 
-// runningConfig is the configuration used to prove moves: the file, or the one announced by the
-// cluster's schedulers in their Leases. It falls back to the default profile for anything not
+// runningConfig returns the configuration used to prove moves: from the file, or as announced by
+// the cluster's schedulers in their Leases. It falls back to the default profile for anything not
 // announced.
 func (o *RebalanceOptions) runningConfig(ctx context.Context, client kubernetes.Interface) (*config.Running, error) {
 	if o.Config != "" {
@@ -158,7 +159,8 @@ func (c *Controller) runRebalance(ctx context.Context, client kubernetes.Interfa
 		placing = rebalance.Sampled
 	}
 
-	// The configuration is reread each time: schedulers may announce a different one by then.
+	// The configuration is read again at each restart, because schedulers may announce a different
+	// one by then.
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		read, err := o.runningConfig(ctx, client)
 		if err == nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// lostRecords covers both journals. This file starts and ends them; package controllerjournal
-// defines their contents.
+// lostRecords counts the records lost by both journals. This file starts and ends them; package
+// controllerjournal defines their contents.
 var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
 	Name: "berth_journal_lost_records_total",
 	Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +
@@ -28,7 +28,7 @@ var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// recordEviction starts the journal of taint eviction, if one is wanted. end writes the queued
+// recordEviction starts the journal of taint eviction if --journal is set. end writes the queued
 // records.
 func (c *Controller) recordEviction(e *evictioncontroller.Evictor) (end func(), err error) {
 	if c.options.Journal.Dir == "" {
@@ -44,7 +44,7 @@ func (c *Controller) recordEviction(e *evictioncontroller.Evictor) (end func(), 
 	return func() { c.endRecord(j.Close) }, nil
 }
 
-// recordHealth is recordEviction for node health.
+// recordHealth starts the journal of node health in the same way.
 func (c *Controller) recordHealth(h *nodecontroller.Controller) (end func(), err error) {
 	if c.options.Journal.Dir == "" {
 		return func() {}, nil
@@ -59,8 +59,8 @@ func (c *Controller) recordHealth(h *nodecontroller.Controller) (end func(), err
 	return func() { c.endRecord(j.Close) }, nil
 }
 
-// journalOf returns a controller's folder. Each has a separate core, and therefore a separate
-// journal.
+// journalOf returns the journal folder of a controller. Each controller has a separate core, and
+// therefore a separate journal.
 func (c *Controller) journalOf(name string) string { return filepath.Join(c.options.Journal.Dir, name) }
 
 // journalLimits divides the size of the journals between the enabled controllers, so that

@@ -29,8 +29,8 @@ import (
 )
 
 // Controller holds the controllers and their endpoints. The controllers are created when this
-// replica begins to lead, so the pointers are nil before, and endpoints, which are served from the
-// start, load them.
+// replica begins to lead; until then, the pointers are nil. The pointers are atomic because the
+// endpoints, which are served from the start, read them.
 type Controller struct {
 	options Options
 	config  *rest.Config // copied for each client
@@ -42,7 +42,7 @@ type Controller struct {
 	mover   atomic.Pointer[movecontroller.Mover]         // nil also between an error and the next start
 	asked   atomic.Pointer[requestcontroller.Controller] // responds to EvictionRequests
 
-	follower *controllershadow.Follower // set with --shadow; of the above, only server is then
+	follower *controllershadow.Follower // set with --shadow; then elector and the controllers are nil
 }
 
 // New returns a controller for the cluster of config. Its endpoints listen already, so that Address
@@ -71,10 +71,10 @@ func New(config *rest.Config, options Options) (*Controller, error) {
 // Address returns the address of the endpoints, or "" without any.
 func (c *Controller) Address() string { return c.server.PlainAddress() }
 
-// Run leads, or waits as a standby, until the context ends. A Controller runs once. The endpoints
-// outlive the context: they are served until all controllers have stopped.
+// Run leads, or waits as a standby, until the context ends. Run must be called only once. The
+// endpoints outlive the context: they are served until all controllers have stopped.
 func (c *Controller) Run(ctx context.Context) error {
-	// Longer than ctx: probes find the port open until the controllers have stopped.
+	// serving outlives ctx, so that probes find the port open until the controllers have stopped.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan struct{})
 	go func() {
@@ -89,8 +89,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.elector.Run(ctx, c.runControllers)
 }
 
-// newHandler serves the endpoints and, for a shadow, its reports. It is plain HTTP without
-// authentication, and must serve only content fit for that.
+// newHandler serves the endpoints and, for a shadow, its reports. They are served over plain HTTP
+// without authentication, so they must not contain secrets.
 func (c *Controller) newHandler() http.Handler {
 	if c.follower == nil {
 		return c.newEndpoints().Handler()
@@ -116,7 +116,7 @@ func (c *Controller) runControllers(ctx context.Context) error {
 			return err
 		}
 		defer end()
-		// From here the readiness check sees it.
+		// From now on, the readiness check includes the evictor.
 		c.evictor.Store(evictor)
 		parts = append(append(parts, logs...), evictor.Run)
 	}
@@ -164,8 +164,8 @@ func (c *Controller) runControllers(ctx context.Context) error {
 }
 
 // newEvictor returns the evictor for the taints of nodes, of devices, or both, and its event logs.
-// One Evictor does both, since a pod must be evicted once, for the first due taint; upstream has
-// two controllers unaware of each other.
+// One Evictor handles both kinds of taints, since a pod must be evicted only once, for the first
+// due taint; upstream has two controllers unaware of each other.
 func (c *Controller) newEvictor() (e *evictioncontroller.Evictor, logs []func(context.Context), err error) {
 	var client kubernetes.Interface
 	var to evictioncontroller.Events
@@ -223,11 +223,11 @@ func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
 
 // newEndpoints returns the health checks, metrics, configuration and flags of the controllers.
 func (c *Controller) newEndpoints() *serve.Endpoints {
-	// A separate registry, as in package serve: a process may have several, as in tests.
+	// The registry is separate, because a process may have several Controllers, as in tests.
 	own := metrics.NewKubeRegistry()
 	own.MustRegister(Metrics()...)
 	var live []serve.Check
-	// A shadow leads nothing.
+	// A shadow has no leader election.
 	if c.elector != nil {
 		live = []serve.Check{{Name: "leaderElection", Failed: c.elector.Alive}}
 	}
@@ -249,7 +249,7 @@ func Metrics() []metrics.Registerable {
 }
 
 // notReady returns the missing condition, or nil. A standby replica is ready: otherwise a rollout
-// would wait for it to lead, while the leader is meant to stay.
+// would wait until the standby leads, although the leader is meant to stay.
 func (c *Controller) notReady() error {
 	if c.follower != nil {
 		if !c.follower.Synced() {
@@ -258,7 +258,7 @@ func (c *Controller) notReady() error {
 		return nil
 	}
 	if !c.elector.Leading() {
-		// Without an election there are no standbys: it has just not begun.
+		// Without an election there are no standby replicas, so this replica has not started yet.
 		if c.options.Lead.Elect {
 			return nil
 		}

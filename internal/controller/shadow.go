@@ -30,8 +30,8 @@ type ShadowOptions struct {
 	On bool
 	// Report is the file for the comparison, "" for none.
 	Report string
-	// Scheduler is the report file of the scheduler's shadow, "" for none. It is served together
-	// with the controllers', and counted in metrics.
+	// Scheduler is the report file of the scheduler's shadow, "" for none. The report is served
+	// together with the controllers' report, and published as metrics.
 	Scheduler string
 }
 
@@ -42,7 +42,7 @@ func (c *Controller) newShadow() error {
 		return fmt.Errorf("client for the shadow: %w", err)
 	}
 	health := c.options.NodeHealth
-	health.ReadsLeases = false // the core of a shadow has no responder
+	health.ReadsLeases = false // a shadow does not carry out the core's requests to read Leases
 	c.follower = controllershadow.NewFollower(client, c.options.isEnabled(evictioncontroller.Name), c.options.isEnabled(nodecontroller.Name), health)
 	return nil
 }
@@ -92,8 +92,8 @@ func writeReport(path string, report *controllershadow.Report) error {
 	return durable.Swap(path, append(text, '\n'), 0o644)
 }
 
-// shadowReports returns the current reports of both components. The scheduler's is nil as long as
-// its file is missing or invalid.
+// shadowReports returns the current reports of both components. The scheduler's report is nil as
+// long as its file is missing or invalid.
 func (c *Controller) shadowReports() controllershadow.Reports {
 	reports := controllershadow.Reports{Controller: c.follower.Ledger.Report(time.Now())}
 	if path := c.options.Shadow.Scheduler; path != "" {

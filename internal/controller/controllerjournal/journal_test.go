@@ -26,7 +26,7 @@ import (
 type life struct {
 	core   *eviction.Core
 	writer *OfEviction
-	ahead  time.Duration // the clock on the wall
+	ahead  time.Duration // lead of the wall clock
 }
 
 func begin(t *testing.T, dir string, l records.Limits) *life {
@@ -57,7 +57,7 @@ func (v *life) seconds(n int) {
 			node.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoExecute}}
 		}
 		v.tell(eviction.NodeSeen{Node: node})
-		time.Sleep(time.Second) // in the bubble's time
+		time.Sleep(time.Second) // virtual time
 		v.tell(eviction.Tick{})
 	}
 }
@@ -87,8 +87,8 @@ func playAll(t *testing.T, dir string) (results []records.Result) {
 }
 
 // TestAJournalOfAnyLengthIsReplayedFileByFile verifies that a journal continues in new files by
-// size and by age, the oldest are deleted, and its core is not disturbed. Adjustments of the wall
-// clock in the meantime do not matter either.
+// size and by age, that the oldest files are deleted, and that each file can be replayed, even
+// after an adjustment of the wall clock.
 func TestAJournalOfAnyLengthIsReplayedFileByFile(t *testing.T) {
 	for _, l := range []records.Limits{{Size: 1_000_000}, {Size: 1 << 30, Age: 10 * time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestAKillLosesASecondAtMost(t *testing.T) {
 		dir := t.TempDir()
 		v := begin(t, dir, records.Limits{Size: 1 << 20})
 		v.seconds(10)
-		time.Sleep(time.Second) // in the bubble's time
+		time.Sleep(time.Second) // virtual time
 		synctest.Wait()
 		if results := playAll(t, dir); len(results) != 1 || results[0].Events != 30 {
 			t.Errorf("without an end %+v", results)
@@ -128,8 +128,8 @@ func TestAKillLosesASecondAtMost(t *testing.T) {
 	})
 }
 
-// TestAJournalThatIsCutOffIsPlayedUpToThere covers cuts at every position, including the middle of
-// the core's state.
+// TestAJournalThatIsCutOffIsPlayedUpToThere verifies that a file truncated at any position, such as
+// within the core's state, is replayed up to that position without an error.
 func TestAJournalThatIsCutOffIsPlayedUpToThere(t *testing.T) {
 	data := twoFiles(t)
 	for n := len(Magic) + 400; n < len(data); n += 7 {
@@ -168,7 +168,7 @@ func twoFiles(t testing.TB) (data []byte) {
 	if err != nil || len(files) != 2 {
 		t.Fatalf("%q, %v", files, err)
 	}
-	if data, err = os.ReadFile(files[0]); err != nil { // the first file by its start time, which is virtual
+	if data, err = os.ReadFile(files[0]); err != nil { // the second file sorts first, because its start time is virtual
 		t.Fatal(err)
 	}
 	return data

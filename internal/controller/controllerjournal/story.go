@@ -22,17 +22,17 @@ import (
 // for each change of its deadline, and for each request about it with its response. A story
 // continues across the files of one journal. A nil Story prints nothing.
 type Story struct {
-	Out  io.Writer            // a line per fact
-	Pod  types.NamespacedName // or
+	Out  io.Writer            // destination; one line per fact
+	Pod  types.NamespacedName // pod of the story, if Node is ""
 	Node string
 
 	node   string            // the pod's node
 	uid    types.UID         // UID of the pod that currently has the name
-	due    string            // its deadline, as last recorded
+	due    string            // deadline of the pod, as last recorded
 	leaves bool              // the pod terminates
-	taints string            // of the node, as last recorded
-	state  string            // of the node's conditions, as last recorded
-	asked  map[uint64]string // requests without an answer yet, by ticket
+	taints string            // taints of the node, as last printed
+	state  string            // conditions of the node, as last printed
+	asked  map[uint64]string // requests without a response yet, by ticket
 }
 
 // beginFile starts a file. The previous state is kept only if the file continues the same core;
@@ -42,7 +42,7 @@ func (s *Story) beginFile(h Header, knows *eviction.Knowledge) {
 	if s == nil {
 		return
 	}
-	// The first file of a process. Its core has no prior state.
+	// This is the first file of a process, so its core has no prior state.
 	if h.Knowledge == 0 {
 		*s = Story{Out: s.Out, Pod: s.Pod, Node: s.Node}
 	}
@@ -59,8 +59,8 @@ func (s *Story) writeLine(at time.Time, format string, args ...any) {
 	records.WriteLine(s.Out, at, fmt.Sprintf(format, args...))
 }
 
-// nodeOfInterest returns the requested node, or the pod's. It is "", which is not a valid node
-// name, for a pod that is not known yet.
+// nodeOfInterest returns the requested node, or the node of the requested pod. It returns "", which
+// is not a valid node name, as long as the pod's node is unknown.
 func (s *Story) nodeOfInterest() string {
 	if s.Node != "" {
 		return s.Node
@@ -68,7 +68,8 @@ func (s *Story) nodeOfInterest() string {
 	return s.node
 }
 
-// noteTaints prints the taints of the node of interest if they differ from those last printed.
+// noteTaints prints the taints of the node of interest if they have changed since they were last
+// printed.
 func (s *Story) noteTaints(at time.Time, taints []v1.Taint) {
 	words := make([]string, len(taints))
 	for i := range taints {
@@ -100,8 +101,8 @@ func (s *Story) printAnswer(at time.Time, ticket uint64, outcome fmt.Stringer) {
 	}
 }
 
-// ofEviction prints taint eviction. The returned func is called after each step, when core has the
-// deadline resulting from the event.
+// ofEviction returns a function that prints a step of taint eviction. It must be called after the
+// step, when core has the resulting deadline.
 func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, []eviction.Action) {
 	return func(at time.Time, event eviction.Event, actions []eviction.Action) {
 		switch e := event.(type) {
@@ -127,8 +128,8 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 			s.printAnswer(at, uint64(e.Ticket), e.Outcome)
 		}
 
-		// The core's own result, after the event: a deadline may change by an event about a node or
-		// a device.
+		// The deadline is read from the core, because events about a node or a device may change it
+		// as well.
 		if due, ok := core.Due(s.uid); ok && s.due != due.String() {
 			if !due.Stays() || s.due != "" && !s.leaves {
 				s.writeLine(at, "%s", due)
@@ -145,8 +146,8 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 	}
 }
 
-// podSeen prints that the pod was observed. For another pod, or another node, it prints the taints
-// again.
+// podSeen prints that the pod was observed. If the pod or its node is a different one, the taints
+// will be printed again.
 func (s *Story) podSeen(at time.Time, pod *eviction.Pod) {
 	if pod.UID != s.uid || pod.Node != s.node {
 		s.taints = ""
@@ -187,7 +188,8 @@ func (s *Story) isConcerned(action eviction.Action) (ticket uint64, mine bool) {
 	return 0, false
 }
 
-// ofNodeHealth prints node health. Blindness concerns all nodes, and is part of each node's story.
+// ofNodeHealth prints a step of node health. A loss of all heartbeats concerns all nodes, and is
+// part of the story of each node.
 func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nodehealth.Action) {
 	switch e := event.(type) {
 	case nodehealth.NodeSeen:
@@ -234,8 +236,8 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 	}
 }
 
-// nodeSeen prints the node's conditions if their statuses differ from those last printed, and its
-// taints.
+// nodeSeen prints the node's conditions if their statuses have changed since they were last
+// printed, and its taints likewise.
 func (s *Story) nodeSeen(at time.Time, n *nodehealth.Node) {
 	words := make([]string, len(n.Conditions))
 	for i, c := range n.Conditions {

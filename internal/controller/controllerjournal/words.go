@@ -13,14 +13,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// words are the types of a core's events. Their indexes are part of the format: new ones are
+// words holds the types of a core's events. Their indexes are part of the format, so new types are
 // appended.
 type words[E any] struct {
 	types  []reflect.Type
 	places map[reflect.Type]int
 }
 
-// wordsOf returns the types of these examples, in their order. There is room for 256.
+// wordsOf returns the types of these examples, in their order. There can be at most 256, because an
+// index is one byte.
 func wordsOf[E any](examples ...E) words[E] {
 	w := words[E]{places: map[reflect.Type]int{}}
 	for i, example := range examples {

@@ -16,8 +16,8 @@ import (
 )
 
 // Writer writes the journal of a core: a sequence of files that can be replayed independently. E
-// are the core's events, A its actions. Add belongs to the goroutine that steps the core, and never
-// waits for the disk.
+// and A are the types of the core's events and actions. Add is called on the goroutine that steps
+// the core, and never waits for the disk.
 type Writer[E, A any] struct {
 	// Save returns the core's state, for the next file.
 	Save func() any
@@ -32,7 +32,7 @@ type (
 	OfNodeHealth = Writer[nodehealth.Event, nodehealth.Action]
 )
 
-// record is an event with its actions, or, with knowledge, the request for a new file.
+// record is an event with its actions or, if knowledge is set, a request for a new file.
 type record[E any] struct {
 	at, wall  time.Time
 	event     E
@@ -40,16 +40,16 @@ type record[E any] struct {
 	knowledge any
 }
 
-// file encodes records for the file being written. It belongs to the encoding goroutine: the
-// goroutine stepping the core only queues, and a third one writes to disk.
+// file encodes records for the file being written. It is used only by the encoding goroutine. The
+// goroutine that steps the core only queues records, and a third goroutine writes to disk.
 type file[E any] struct {
 	*records.Spool
 	header Header
 	create creator
 	words  words[E]
 
-	at     time.Time     // of the last record
-	skew   time.Duration // of the last record
+	at     time.Time     // time of the last record
+	skew   time.Duration // lead of the wall clock at the last record
 	buffer []byte
 }
 
@@ -92,8 +92,8 @@ func start[E, A any](h Header, options any, w words[E], tell func(error), create
 // may change them; the event must not change any more.
 func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
 	w.records.Add(record[E]{at: at, wall: wall, event: e, actions: formatActions(actions)})
-	// The file is full, or is missing records. It is continued here, between two steps, because
-	// only now the state matches the last record.
+	// The file is full, or is missing records, so the journal continues in a new file. This must
+	// happen between two steps, when the core's state matches the last record.
 	if w.spool.TakeDue() {
 		w.Turn(at)
 	}
@@ -106,8 +106,8 @@ func (w *Writer[E, A]) OnLost(count func()) {
 	w.records.OnLost(count)
 }
 
-// Turn continues in a new file, which begins with the core's current state. It is called between
-// two steps of the core, and copies its state, which takes time with many pods.
+// Turn continues the journal in a new file, which begins with the core's current state. It must be
+// called between two steps of the core. Copying the state takes time with many pods.
 func (w *Writer[E, A]) Turn(at time.Time) {
 	w.records.Add(record[E]{at: at, knowledge: w.Save()})
 }
@@ -140,7 +140,7 @@ func (j *file[E]) turnFile(r record[E]) error {
 		return err
 	}
 	j.header.Continues, j.header.Began, j.header.Knowledge = j.header.Began, r.at, len(knowledge)
-	// The new file's records begin from its header.
+	// The first record of the new file is relative to its header.
 	j.at, j.skew = r.at, 0
 	h := j.header
 	j.Turn(0, func(lost int) (*records.File, error) {
@@ -150,7 +150,7 @@ func (j *file[E]) turnFile(r record[E]) error {
 	return nil
 }
 
-// openFile starts a file for a core with this state. It belongs to the writing goroutine.
+// openFile starts a file for a core with this state. It runs on the writing goroutine.
 func (j *file[E]) openFile(h Header, knowledge []byte) (*records.File, error) {
 	f, err := j.create(h)
 	if err != nil {

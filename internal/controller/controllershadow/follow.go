@@ -30,8 +30,8 @@ type Follower struct {
 	Ledger *Ledger
 
 	client    kubernetes.Interface     // lists and watches only
-	evictions *Evictions               // nil: not compared
-	nodes     *Nodes                   // nil: not compared
+	evictions *Evictions               // nil if not compared
+	nodes     *Nodes                   // nil if not compared
 	steps     chan func(now time.Time) // queue for the goroutine of Run, in the order of arrival
 	listed    [3]atomic.Bool           // pods, nodes, leases
 	sight     map[string]bool          // broken watches; owned by the goroutine of Run

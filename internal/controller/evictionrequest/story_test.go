@@ -18,7 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
 )
 
-// TestStories runs testdata/*.txt against an API in virtual time. A story consists of these commands:
+// TestStories runs testdata/*.txt against an API in virtual time. A story consists of these
+// commands:
 //
 //	story [grace=DURATION]         begins a cluster, and starts its controller
 //	pod NAME [grouped]             creates a pod with the given responders, a line "NAME PRIORITY" each
