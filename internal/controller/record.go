@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// lostRecords counts the records lost by both journals. This file starts and ends them; package
-// controllerjournal defines their contents.
+// lostRecords counts the records lost by both journals. This file starts and ends the journals;
+// package controllerjournal defines their contents.
 var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
 	Name: "berth_journal_lost_records_total",
 	Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +

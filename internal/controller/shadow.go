@@ -62,7 +62,8 @@ func (c *Controller) runShadow(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-each.C:
 		}
-		// Even after the context has ended, because the last report matters most.
+		// The report is also published after the context has ended, because the last report matters
+		// most.
 		c.publishShadow(ctx)
 	}
 	<-followed

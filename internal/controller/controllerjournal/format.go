@@ -45,9 +45,9 @@ const piece = 1 << 20
 // Reader reads a journal: NewReader reads the header, readKnowledge reads the state, and nextRecord
 // reads one event after the other.
 //
-// A record is: the time since the previous record and the change of the wall clock's lead, both as
-// varints in nanoseconds; the index of the event's type, in one byte; the event in JSON; and the
-// actions as text, one per line.
+// A record consists of the time since the previous record and the change of the wall clock's lead,
+// both as varints in nanoseconds; the index of the event's type, in one byte; the event, in JSON;
+// and the actions as text, one per line.
 type Reader struct {
 	*records.Reader
 	Header Header

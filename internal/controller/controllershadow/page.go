@@ -200,7 +200,7 @@ func (r *Report) buildSections() []section {
 	}
 
 	for _, d := range r.Differences {
-		// A one-sided decision lacks a distance, and has only the time waited.
+		// A one-sided decision has no lag, only the time waited.
 		lag := ""
 		if d.Outcome == Later || d.Outcome == Earlier {
 			lag = fmt.Sprintf("%.1f s", d.LagSeconds)

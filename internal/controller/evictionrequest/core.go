@@ -65,7 +65,7 @@ type Core struct {
 	refused int
 }
 
-// New returns a Core without knowledge of the cluster.
+// New returns a Core without any objects.
 func New(options Options) *Core {
 	if options.InFlight == 0 {
 		options.InFlight = DefaultInFlight

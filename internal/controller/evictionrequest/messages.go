@@ -77,7 +77,7 @@ type (
 		Outcome    Outcome
 		Message    string        // the reason of a failure
 		RetryAfter time.Duration // from the header Retry-After, with Busy
-		Pod        *Pod          // of ReadPod; nil if no pod has that UID
+		Pod        *Pod          // the pod read by ReadPod; nil if no pod has that UID
 		Written    any           // the request or Eviction returned by a write
 	}
 )

@@ -23,7 +23,7 @@ type budget struct {
 }
 
 // readBudgets copies the budgets of the state, so that moves can be counted in them. A budget with
-// an invalid selector covers nothing: the disruption controller cannot read it either.
+// an invalid selector covers nothing: the disruption controller cannot use it either.
 func readBudgets(w *world) (list []*budget) {
 	for _, object := range w.c.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(object.Spec.Selector)

@@ -46,7 +46,7 @@ func (l *leaving) undo() {
 // move. It does not check whether the successor fits, because the scheduler has already decided
 // that.
 func (l *leaving) judgeNode(n *cluster.Node, is requirements) ([]int64, proof) {
-	// A pod to be renewed may return to its node: only a fresh pod is wanted.
+	// A pod to be renewed may return to its node: only a new pod is wanted.
 	if !is.renews {
 		if n == l.from || slices.Contains(l.p.been, n.Name) {
 			return nil, refuseMove(ReturnsToSameNode, "the scheduler may put it on %s again", n.Name)

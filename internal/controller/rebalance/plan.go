@@ -71,8 +71,8 @@ type Move struct {
 	To string   `json:"to"`
 	Or []string `json:"or,omitempty"`
 
-	// Cause is the goal or the plugin, Profile is the policy file's profile, and Detail describes
-	// the current defect.
+	// Cause is the goal or the plugin, Profile is the policy file's profile, and Detail is the
+	// reason to move the pod.
 	Cause   string `json:"cause"`
 	Profile string `json:"profile,omitempty"`
 	Detail  string `json:"detail"`
@@ -108,7 +108,7 @@ type Arrival struct {
 	After int `json:"after"`
 }
 
-// Measure is a number reduced by a plan.
+// Measure is the value of a gauge before and after a plan or a move.
 type Measure struct {
 	Name string `json:"name"`
 	// Before and After are in the unit named by the gauge: a count, or thousandths or millionths of
@@ -118,7 +118,7 @@ type Measure struct {
 }
 
 // String formats the measure in human-readable form: a gauge in millionths of a node is printed as
-// a share of it, any other gauge as its plain count.
+// a share of a node, any other gauge as its plain count.
 func (m Measure) String() string {
 	if m.Name == aboveTarget {
 		return fmt.Sprintf("use above target %.4g %% -> %.4g %% of a node", float64(m.Before)*100/whole, float64(m.After)*100/whole)

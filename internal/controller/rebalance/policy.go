@@ -147,7 +147,7 @@ type Duplicates struct{ ExcludeOwners []string }
 
 // Renew replaces pods, wherever their successors land, and removes terminal pods.
 type Renew struct {
-	// Title names the counted pods; "" means pods to renew.
+	// Title names the counted pods; "" means "pods to renew".
 	Title string
 	// Wants returns the reason to replace a pod, or "".
 	Wants func(object *v1.Pod, now time.Time) string

@@ -24,7 +24,7 @@ import (
 const (
 	evictAnnotation    = "descheduler.alpha.kubernetes.io/evict"
 	preferNoAnnotation = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-	berthAnnotation    = "berth.dev/rebalance" // "never"
+	berthAnnotation    = "berth.dev/rebalance" // the only value is "never"
 	karpenterNo        = "karpenter.sh/do-not-disrupt"
 	autoscalerSafe     = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
@@ -43,8 +43,8 @@ const systemCritical = 2000000000
 // Its zero value applies only the unconditional protections; NewEvictor has the defaults.
 //
 // The fields keep the descheduler's meaning, so that a policy file protects the same pods here as
-// there. Two things differ, since every move is proved: an annotation evict with the value false
-// keeps a pod, and a running pod without a controller is never moved, even if its annotation
+// there. Two things differ, since every move is proved: the annotation evict with the value false
+// protects a pod, and a running pod without a controller is never moved, even if its annotation
 // requests it.
 type Evictor struct {
 	// Targets limits the nodes for successors, if NodeFit is set.
@@ -257,7 +257,7 @@ func (e *Evictor) protectionOf(w *world, p *pod, owner *metav1.OwnerReference) s
 	return ""
 }
 
-// protectedClaim returns why the pod's PersistentVolumeClaims keep it, or "". Only named claims
+// protectedClaim returns why the pod's PersistentVolumeClaims protect it, or "". Only named claims
 // count, not those of ephemeral volumes.
 func (e *Evictor) protectedClaim(w *world, p *pod) string {
 	for i := range p.object.Spec.Volumes {

@@ -42,8 +42,8 @@ type Roll struct {
 	Again       []Moved
 }
 
-// Turn plans the nodes rolled together. Nodes with the same turn are of one zone, so that a
-// zone-spread workload loses pods in one zone at a time.
+// Turn plans the nodes rolled together. All nodes of a turn are in one zone, so that a zone-spread
+// workload loses pods in one zone at a time.
 type Turn struct {
 	// Zone is "" if the nodes lack the label topology.kubernetes.io/zone.
 	Zone  string

@@ -18,7 +18,7 @@ func (s *search) makeMove(st *strategy, p *pod, is requirements, attempt string,
 	if found.code != "" {
 		return found
 	}
-	// The pod's defect and the cost must be read before the world changes.
+	// The reason for the move and its cost must be read before the world changes.
 	m := s.describeMove(st, p, found)
 	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
 	before, from := s.w.gaugeValues(), p.NodeName

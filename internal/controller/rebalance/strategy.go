@@ -34,7 +34,7 @@ type strategy struct {
 	// order sorts the nominated pods; nil means by gain, the greatest first, then by depth and
 	// cost.
 	order func(a, b *pod) int
-	// says describes the pod's defect for the user; it is called before the move.
+	// says returns the reason to move the pod, for the user; it is called before the move.
 	says func(p *pod) string
 	// settled is the minimum time for which a node must have been ready before successors land on
 	// it; with 0 the node need only be ready. renews accepts any node for the successors.

@@ -366,7 +366,8 @@ func keyOf(word string) string {
 	return word
 }
 
-// spreadOf parses KEY:SKEW[:soft][:honor][:by=LABEL]; the selector matches the pod's label app.
+// spreadOf parses KEY:SKEW[:soft][:honor][:LABEL]. LABEL is a matchLabelKey, and the selector
+// matches the pod's label app.
 func spreadOf(t testing.TB, p *v1.Pod, text string) v1.TopologySpreadConstraint {
 	parts := strings.Split(text, ":")
 	skew, err := strconv.Atoi(parts[1])

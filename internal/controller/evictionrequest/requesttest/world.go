@@ -29,7 +29,7 @@ var Begin = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 // Faults are the server's failures. The zero Faults is a server that always responds, and delivers
 // changes after 20 ms.
 type Faults struct {
-	Lost, Unanswered float64       // probabilities of losing a request before, and a response after it is carried out
+	Lost, Unanswered float64       // probabilities of losing a request, and of losing the response to a request that was carried out
 	Late             time.Duration // maximum delay until a change is shown
 	Down             bool          // all requests are lost
 }
@@ -172,8 +172,8 @@ func (w *World) Run(d time.Duration) {
 	until := w.Now.Add(d)
 	for steps := 0; ; steps++ {
 		if steps > 1_000_000 {
-			// Each step passes time or makes a request; so many in one call are a loop between the
-			// core and its own responses.
+			// Each step passes time or makes a request. This number of steps in one call means that
+			// the core endlessly reacts to its own requests.
 			panic("the core does not come to rest")
 		}
 		first, some := w.agenda.Next()

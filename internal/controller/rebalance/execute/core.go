@@ -277,8 +277,7 @@ func (c *Core) resume() {
 	c.follow()
 }
 
-// finish ends a run early with a reason: it reopens nodes and writes the journal. A completed run
-// ends through end.
+// finish ends a run early with a reason: it reopens nodes and writes the journal.
 func (c *Core) finish(why string) {
 	c.run.stopped = why
 	c.close(nil)

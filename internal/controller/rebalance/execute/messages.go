@@ -249,7 +249,7 @@ type Outcome int
 const (
 	OK       Outcome = iota
 	NotFound         // no object of that name
-	Conflict         // the object has another version; not used for pods
+	Conflict         // the object has another version
 	Busy             // 429: a budget, or the server itself, refuses for now
 	Refused          // any other refusal, unlikely to change soon
 	Failed           // 5xx, a timeout, no connection: the request may have been carried out

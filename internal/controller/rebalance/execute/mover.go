@@ -126,7 +126,7 @@ func (m *mover) nextFor(uid types.UID) time.Time {
 // evictionAnswered handles the response to an eviction.
 //
 //	OK                    the pod is leaving
-//	NotFound              the pod is deleted; evicted, if an earlier request may have succeeded
+//	NotFound              the pod no longer exists; evicted, if an earlier request may have succeeded
 //	Asked, Busy           not evicted yet: a responder, a budget or a webhook may allow it later
 //	Refused               refused permanently
 //	Failed, Conflict      unknown; the request is repeated, which is safe, because it has the UID

@@ -321,9 +321,9 @@ func (r *Roller) lacks(name string) string {
 
 // newcomer returns the replacement of a deleted node, or "".
 //
-// Each new node replaces a single deleted node. It is selected by the selector, ready, without a
-// note, and younger than the roll. The choice is permanent, so that two simultaneously deleted
-// nodes require two new ones.
+// Each new node replaces a single deleted node. The new node is selected by the selector, ready,
+// without a note, and younger than the roll. The choice is permanent, so that two simultaneously
+// deleted nodes require two new ones.
 func (r *Roller) newcomer(gone string) string {
 	if r.came[gone] != "" {
 		return r.came[gone]

@@ -36,7 +36,7 @@ const (
 //
 // The note fits a label value, which is limited to 63 characters; a UID has 36.
 type surgeNote struct {
-	replicas int32 // before
+	replicas int32 // replicas before the surge
 	pod      types.UID
 	begun    int64 // Unix time
 }

@@ -284,8 +284,8 @@ func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.N
 			switch {
 			case !both:
 				r.setError(at, "%s: thresholds and targetThresholds must name the same resources: %s", goal.Name, name)
-			// Nodes between the threshold and the target are left alone, so the threshold must not
-			// be above the target.
+			// The plugin ignores nodes between the threshold and the target, so the threshold must
+			// not be above the target.
 			case low > target && !u.Deviation:
 				r.setError(at, "%s: thresholds: %s: %g must not be above its target %g", goal.Name, name, low, target)
 			}
