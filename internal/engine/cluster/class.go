@@ -32,8 +32,8 @@ type PodClass struct {
 	*Demand
 	*Terms
 
-	// Look is a digest of namespace, labels and Affinities: pods of classes with equal digests are
-	// equivalent to the constraints of other pods.
+	// Look is a digest of namespace, labels and Affinities: the constraints of other pods do not
+	// distinguish between the pods of classes with equal digests.
 	Look [2]uint64
 
 	// Needs is a digest of the pods' requirements on nodes, except for labels, volumes and device
@@ -43,8 +43,8 @@ type PodClass struct {
 	// Target is the name of the only eligible node, if the required node affinity consists only of
 	// this name. The DaemonSet controller creates such pods.
 	Target string
-	// Simple reports that the only node state needed by the pods and changed by placements is CPU,
-	// memory and pod slots, as requested by the pods' containers.
+	// Simple reports whether the pods use up only CPU, memory and a pod slot of their node, as
+	// requested by their containers, and no ports, volumes, devices or other resources.
 	Simple bool
 
 	pods int32 // placed pods of the class; at 0 the cluster may drop the class
@@ -71,8 +71,8 @@ type Demand struct {
 	Ports *Ports
 }
 
-// MostBulk bounds the total bulk of classes kept by a data structure although their pods may be
-// deleted. Classes of usual size have a bulk of 0.
+// MostBulk bounds the total bulk of the classes retained by a data structure, because their pods
+// may have been deleted. Classes of usual size have a bulk of 0.
 const MostBulk = 8 << 20
 
 // newPodClass creates the class of a pod with the given key. It retains parts of the pod object,
@@ -127,8 +127,9 @@ var yes = true // shared: objects referenced by a class never change
 // lookOf computes PodClass.Look.
 func lookOf(c *PodClass) [2]uint64 { return c.lookBy(c.Labels.All()) }
 
-// LookBy is Look restricted to the labels with these keys: pods of classes with equal digests are
-// equivalent to constraints that name no other keys. The keys are sorted, without duplicates.
+// LookBy is Look restricted to the labels with these keys: constraints that name no other keys do
+// not distinguish between the pods of classes with equal digests. The keys are sorted, without
+// duplicates.
 func (c *PodClass) LookBy(keys []string) [2]uint64 { return c.lookBy(c.LabelsWith(keys)) }
 
 // LabelsWith yields the labels with these keys, in their order.
@@ -190,8 +191,8 @@ func targetOf(spec *Spec) string {
 	return ""
 }
 
-// WithoutTarget returns a copy of the class without its target. The copy is in no table, and has
-// the digests of the class.
+// WithoutTarget returns a copy of the class without its target, or the class itself if it has none.
+// The copy is in no table, and has the same digests as the class.
 func (c *PodClass) WithoutTarget() *PodClass {
 	if c.Target == "" {
 		return c

@@ -23,16 +23,17 @@ import (
 type Cluster struct {
 	// Nodes by index; nil where a node was removed and its index is free.
 	Nodes []*Node
-	// Rooms holds each node's free room, by the same index.
+	// Rooms holds the Room of each node, by the same index.
 	Rooms []Room
 	Objects
 	Log Log
-	// Looks counts the looks at disruption budgets, and at the pod classes matched against budgets.
-	// Bounds of attempts include these looks, because users may create any number of budgets.
+	// Looks counts the disruption budgets examined, and the pod classes matched against budgets.
+	// The limits on the work of a scheduling attempt include both, because users may create any
+	// number of budgets.
 	Looks int
 
-	// These caches are derived from the tables of Objects, costly to compute, and updated when they
-	// are queried.
+	// These caches are derived from the tables of Objects, because recomputing them is costly. A
+	// query updates them first.
 	budgets        budgetIndex
 	claimSelectors objectSelectors
 
@@ -69,9 +70,9 @@ func New() *Cluster {
 	}
 }
 
-// logChange is called after the change, since readers look up the details in the node itself. The
-// log may contain the index of a removed node: Nodes then holds nil at the index, or the node that
-// now uses it.
+// logChange logs a change. Callers make the change first, since readers look up the details in the
+// node itself. The log may contain the index of a removed node: Nodes then holds nil at the index,
+// or the node that now uses it.
 func (c *Cluster) logChange(change Change) { c.Log.add(change, len(c.Nodes)) }
 
 // Node returns the node with that name, or nil.
@@ -143,8 +144,8 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	return n
 }
 
-// addNode assigns an index to a node, a free index if possible. RemoveNode has logged the removal
-// of the previous node, so an up-to-date reader never confuses the two.
+// addNode adds a node, at a free index if there is one. RemoveNode has logged the removal of the
+// previous node with that index, so a reader that follows the log never confuses the two nodes.
 func (c *Cluster) addNode(name string) *Node {
 	n := &Node{Name: name}
 	n.here = &Whereabouts{Node: n, NodeName: name}

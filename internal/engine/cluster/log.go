@@ -8,7 +8,7 @@ package cluster
 type Change struct {
 	Node        int32 // index of the node
 	Kind        Kind
-	Terminating bool      // state of the added or removed pod
+	Terminating bool      // whether the added or removed pod is terminating
 	Class       *PodClass // class of the added or removed pod; nil for other kinds
 }
 
@@ -29,9 +29,9 @@ const (
 	Nomination
 )
 
-// Log is the sequence of all changes. A reader remembers the Len up to which it has read, and gets
-// the following changes from Since. Positions only grow, except by Rewind; the oldest changes are
-// dropped.
+// Log is the sequence of changes, except for the oldest, which are dropped. A reader remembers the
+// Len up to which it has read, and gets the following changes from Since. Positions only grow,
+// except by Rewind.
 type Log struct {
 	first   int // position of entries[0]
 	entries []Change
@@ -39,9 +39,9 @@ type Log struct {
 	old     int // dropOld keeps all changes from this position on
 }
 
-// The minimum number of changes kept: a few per node, because for a reader further behind,
-// rescanning the whole cluster is cheaper. The number of entries and their total bulk (MostBulk)
-// have upper bounds as well, since an entry retains the class of a possibly deleted pod. The oldest
+// The log keeps keptPerNode changes per node, but at least leastKept and at most mostKept: a reader
+// further behind rescans the whole cluster at lower cost. The total bulk of the entries is also
+// bounded (MostBulk), since an entry retains the class of a possibly deleted pod. The oldest
 // entries are dropped frequently, so that memory use varies little over time.
 const (
 	keptPerNode         = 2

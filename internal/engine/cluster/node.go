@@ -27,8 +27,8 @@ type Node struct {
 	Pods []*Pod
 	// Requested is the sum of the requests of Pods. The node's Room repeats CPU and memory.
 	Requested Resources
-	// Held sums up the Devices of Pods, by device. It may be shorter than the number of the node's
-	// devices; all further devices are free.
+	// Held is the amount of each device held by Pods, indexed by device. Devices beyond its length
+	// are free.
 	Held []int64
 	// Affine and AntiAffine count pods with pod affinity of any kind, and with required
 	// anti-affinity.
@@ -68,8 +68,8 @@ type Room struct {
 	RequestedMemory           int64
 	NonZeroCPU, NonZeroMemory int64 // requested, with defaults for containers without requests
 	Pods, MaxPods             int32
-	// PerCPU and PerMemory are one unit as a share of the whole, rounded: multiplying by them costs
-	// a fraction of a division. They are not finite if the node lacks the resource.
+	// PerCPU and PerMemory are 1/CPU and 1/Memory, rounded, because multiplication is much cheaper
+	// than division. They are infinite if the node lacks the resource.
 	PerCPU, PerMemory float32
 }
 
@@ -126,7 +126,7 @@ func (n *Node) AllLabels() map[string]string {
 }
 
 // Object reconstructs the parts of the node relevant to decisions as an API object, for libraries
-// that expect one. It shares its contents with the cluster: do not modify them.
+// that expect one. The result shares its contents with the cluster and must not be modified.
 func (n *Node) Object() *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.AllLabels()},
@@ -168,7 +168,7 @@ func (n *Node) holdDevices(p *Pod, sign int64) {
 	}
 }
 
-// Take removes a pod from a copy. It ignores an absent pod.
+// Take removes a pod from a copy. It does nothing if the pod is not on the copy.
 func (n *Node) Take(p *Pod) {
 	if i := slices.Index(n.Pods, p); i >= 0 {
 		last := len(n.Pods) - 1

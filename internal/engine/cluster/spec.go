@@ -12,10 +12,10 @@ import (
 )
 
 // Spec is the part of a spec shared by the pods of a class: the fields that may affect decisions,
-// and the names of containers. Everything else, such as environments and mounts, is individual. It
-// is much smaller than a v1.PodSpec, since there may be as many classes as pods: the part shared by
-// most workloads is in a Shape, rare fields are in Extras and Spread. Shape, Extras and Spread are
-// immutable and never nil.
+// and the names of containers. Everything else, such as environments and mounts, is individual.
+// There may be as many classes as pods, so a Spec is kept much smaller than a v1.PodSpec: the part
+// shared by many workloads is in a Shape, and rare fields are in Extras and Spread. Shape, Extras
+// and Spread are immutable and never nil.
 type Spec struct {
 	*Shape
 	*Extras
@@ -40,8 +40,8 @@ type Shape struct {
 
 // Spread holds the spread constraints.
 type Spread struct {
-	// TopologySpreadConstraints have no selectors, unless SpreadSelectors cannot restore them.
-	// SpreadSelectors are nil for invalid selectors.
+	// The LabelSelector of a constraint is nil if it can be restored from SpreadSelectors. The
+	// entry of SpreadSelectors is nil for an invalid selector.
 	TopologySpreadConstraints []v1.TopologySpreadConstraint
 	SpreadSelectors           []*rules.Selector
 }
@@ -57,8 +57,8 @@ type Extras struct {
 	ResourceClaims  []v1.PodResourceClaim
 	SchedulingGates []v1.PodSchedulingGate
 	SchedulingGroup *v1.PodSchedulingGroup
-	// Status is kept only if it affects decisions: for pods with device claims, each with a
-	// separate class.
+	// Status is kept only if it affects decisions: for pods with device claims. Each such pod has a
+	// class of its own.
 	Status *v1.PodStatus
 }
 
@@ -84,8 +84,9 @@ var noContainerExtras = &ContainerExtras{}
 // Affinity returns the affinity in API form.
 func (s *Spec) Affinity() *v1.Affinity { return s.terms.affinity(s.NodeAffinity) }
 
-// Object returns the spec in API form, for libraries that expect it. It shares its contents: do not
-// modify them. Each call allocates new containers; frequent callers should keep the result.
+// Object returns the spec in API form, for libraries that expect it. The result shares its contents
+// with s and must not be modified. Each call allocates new containers; frequent callers should keep
+// the result.
 func (s *Spec) Object() v1.PodSpec {
 	return v1.PodSpec{
 		SchedulerName: s.SchedulerName, Priority: s.Priority, PreemptionPolicy: s.PreemptionPolicy, NodeSelector: s.NodeSelector,

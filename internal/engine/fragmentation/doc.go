@@ -8,19 +8,20 @@
 // [one]:
 //
 //   - near: the device capacity usable by the next task, on average. A free device counts for a
-//     task only if the node has the CPU and memory for that task, the share is free on this device,
-//     and enough devices are whole. This is the measure of "Beware of Fragmentation" (Weng et al.,
-//     USENIX ATC 2023), without its rounding.
+//     task only if the node has the CPU and memory for that task, and the device has the requested
+//     share free. For a request of whole devices, the device and enough other devices must be free
+//     as a whole. This is the measure of "Beware of Fragmentation" (Weng et al., USENIX ATC 2023),
+//     without its rounding.
 //   - balance: a node that runs out of CPU before devices, or the reverse, strands the rest of the
-//     other resource. The difference of the two free shares counts squared, and for more if the
-//     tasks want more CPU than there is.
+//     other resource. The difference between the free shares of CPU and devices counts squared,
+//     with a higher weight if the tasks want more CPU than there is.
 //   - far: the remainder of a device in the end, when no task fits any more. The near term looks
-//     one task ahead and cannot distinguish remainders that a common share fills exactly from
-//     badly filled ones. [Remainders] finds the expected remainder by simulation: it fills
-//     devices with tasks drawn from the distribution, by its current values, corrects these, and
-//     keeps the values that placed the most. That is more than a mean of remainders: if some tasks
-//     waste much capacity wherever they run, the values reserve room for other tasks next to each
-//     other.
+//     one task ahead and cannot distinguish remainders that a common share fills exactly from badly
+//     filled ones. [Remainders] finds the expected remainder by simulation: it fills devices with
+//     tasks drawn from the distribution, according to its current values. Then it corrects the
+//     values by the outcome, and it keeps the values that placed the most. The result is better
+//     than a mean of remainders: if some tasks waste much capacity wherever they run, the values
+//     reserve devices for other tasks that fill them well together.
 //
 // The cost of a placement is the reduction of its node's worth. It depends only on the node, so a
 // cache of costs must revisit only nodes with changed pods.

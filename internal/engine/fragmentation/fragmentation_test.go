@@ -26,8 +26,8 @@ func drawTasks(t *rapid.T) []Task {
 	return tasks
 }
 
-// TestCostIsTheDifferenceOfWorth: the result of Cost for a share on its best device is the minimum
-// reduction of the node's worth over all devices.
+// TestCostIsTheDifferenceOfWorth verifies that the result of Cost for a share on its best device is
+// the minimum reduction of the node's worth over all devices.
 func TestCostIsTheDifferenceOfWorth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tasks := drawTasks(t)
@@ -80,8 +80,8 @@ func placements(r *Room, t *Task) (all []*Room) {
 	return all
 }
 
-// TestRemaindersTellGoodFromBad: with shares of 650 and 350, a device with 350 free will be filled,
-// and one with 300 free never.
+// TestRemaindersTellGoodFromBad verifies that, with shares of 650 and 350, a device with 350 free
+// will be filled, and one with 300 free never.
 func TestRemaindersTellGoodFromBad(t *testing.T) {
 	tasks := []Task{{Amount: 650, Weight: 1}, {Amount: 350, Weight: 1}}
 	r := NewRemainders(tasks, gpus, plenty)
@@ -93,8 +93,8 @@ func TestRemaindersTellGoodFromBad(t *testing.T) {
 	}
 }
 
-// TestPlayCountsCPU: if there is CPU for one share of 500 per device, half of the capacity is
-// placed.
+// TestPlayCountsCPU verifies that, if there is CPU for one share of 500 per device, half of the
+// capacity is placed.
 func TestPlayCountsCPU(t *testing.T) {
 	tasks := []Task{{Amount: 500, CPU: 4000, Weight: one}}
 	short := plenty
@@ -110,9 +110,9 @@ func TestPlayCountsCPU(t *testing.T) {
 	}
 }
 
-// TestPlayKeepsRoomForShares: a share of 810 wastes 190, and a pair of 470 only 60. More is placed
-// in the end if some shares of 470 get separate devices early, leaving fewer devices for shares of
-// 810.
+// TestPlayKeepsRoomForShares verifies that the values found by the search place more than the first
+// guess. A share of 810 wastes 190, and a pair of 470 only 60. More is placed in the end if some
+// shares of 470 get separate devices early, leaving fewer devices for shares of 810.
 func TestPlayKeepsRoomForShares(t *testing.T) {
 	tasks := Weigh([]Task{
 		{Amount: 810, Weight: 215}, {Amount: 470, Weight: 152}, {Amount: 1000, Weight: 77},
@@ -127,10 +127,10 @@ func TestPlayKeepsRoomForShares(t *testing.T) {
 	}
 }
 
-// TestBalanceCountsMoreWhereCPUIsScarce: if tasks want more CPU per device than the nodes have,
-// stranded CPU and devices cost up to five times as much.
+// TestBalanceCountsMoreWhereCPUIsScarce verifies that, if tasks want more CPU per device than the
+// nodes have, stranded CPU and devices cost up to five times as much.
 func TestBalanceCountsMoreWhereCPUIsScarce(t *testing.T) {
-	tasks := Weigh([]Task{{Amount: 500, CPU: 4000, Weight: 1}, {CPU: 2000, Weight: 1}}) // 12000 for a device
+	tasks := Weigh([]Task{{Amount: 500, CPU: 4000, Weight: 1}, {CPU: 2000, Weight: 1}}) // together they want 12000 of CPU per device
 	for _, test := range []struct{ cpu, want int64 }{{13000, 16}, {12000, 16}, {11600, 16 + 4*8}, {11000, 80}, {3000, 80}} {
 		conditions := Conditions{CPU: test.cpu, NearPercent: 100, Rounds: QuickRounds}
 		o := NewOutlook(tasks, gpus, NewRemainders(tasks, gpus, conditions))

@@ -9,13 +9,13 @@ import (
 )
 
 // The weights of the terms: see doc.go. They were chosen on nine mixes of a GPU cluster's trace.
-// The result hardly depends on them: with half or double the weight of balance, or a third of far,
-// it changes by at most a tenth of a percent.
+// The result hardly depends on them: half or double the weight of balance, or a third of the weight
+// of far, changes it by at most a tenth of a percent.
 const (
 	// farWeight: capacity lost in the end counts for more than capacity usable by the next task.
 	farWeight = 16
-	// balancePart is a fifth: one device of five is lost if all CPU is used. The greater the
-	// overall lack of CPU, the more is lost, up to all devices; see Remainders.scarcity.
+	// balancePart stands for a fifth: a node with all CPU used counts a fifth of its devices as
+	// lost. The part grows with the scarcity of CPU, up to all devices; see Remainders.scarcity.
 	balancePart = 5
 )
 
@@ -39,24 +39,25 @@ type Outlook struct {
 	whole int64 // a device, in steps
 	far   *Remainders
 
-	tasks []Task // that want devices
+	tasks []Task // the tasks that request devices
 	// The CPU and memory requests of the tasks, ascending.
 	cpus, memories []int64
-	// One row per number of satisfied cpus and memories, created on first use. A row holds the
-	// weights of the tasks satisfied by these: of shares up to a size, and then of requests for up
-	// to so many whole devices; scaled by the weight of the near term.
+	// rows has one row for each pair of a number of satisfied cpus and a number of satisfied
+	// memories, created on first use. A row holds sums of the weights of the tasks satisfied by
+	// both: first of the shares up to each size, then of the requests for up to each number of
+	// whole devices. The sums are scaled by the weight of the near term.
 	rows   []atomic.Pointer[[]int64]
 	width  int
-	sizes  int     // of shares
-	rankOf []uint8 // by steps: how many sizes of shares fit in; see maxSizes
-	counts int     // of whole devices, at most
+	sizes  int     // number of distinguished share sizes
+	rankOf []uint8 // number of share sizes that fit, by free steps; see maxSizes
+	counts int     // the most whole devices requested by a task
 }
 
 // maxSizes bounds the number of distinguished share sizes; further ones count as the next larger.
 const maxSizes = 200
 
-// NewOutlook prepares the tasks that may run on a kind of node. The weights may include further
-// tasks: the node is useless to tasks that cannot run there.
+// NewOutlook prepares the tasks that may run on a kind of node. The weights may add up to less than
+// one: the node is worth nothing to the remaining tasks, which cannot run there.
 func NewOutlook(tasks []Task, devices Devices, far *Remainders) *Outlook {
 	o := &Outlook{whole: devices.Whole(), far: far}
 	var shares []int64
@@ -167,8 +168,8 @@ func (v view) wholeWorth(whole int64) int64 {
 }
 
 // imbalanceOf returns the capacity stranded by unequal free shares of CPU and devices: with half of
-// the CPU and all devices free, the shares differ by one half, which counts squared. 0 without
-// devices.
+// the CPU and all devices free, the shares differ by one half, which counts squared. It returns 0
+// for a node without devices.
 func (o *Outlook) imbalanceOf(r *Room, cpu, free int64) int64 {
 	capacity := int64(len(r.Devices)) * o.whole
 	if capacity == 0 || r.WholeCPU <= 0 {
@@ -177,7 +178,7 @@ func (o *Outlook) imbalanceOf(r *Room, cpu, free int64) int64 {
 	const bits = 16
 	d := (max(cpu, 0)<<bits)/r.WholeCPU - free<<bits/capacity
 	weight := scarce + (balancePart-1)*o.far.scarcity
-	return capacity * ((d * d) >> bits) * weight / (balancePart * scarce) << 4 // 2*16 bits of fraction become 20
+	return capacity * ((d * d) >> bits) * weight / (balancePart * scarce) << 4 // 16 bits of fraction become 20, as in one
 }
 
 // Terms are the components of a node's worth.
@@ -191,7 +192,7 @@ func (o *Outlook) Worth(r *Room) int64 {
 	return t.Near - farWeight*t.Far - t.Imbalance
 }
 
-// Terms returns the terms of a node's worth, each with full weight.
+// Terms returns the terms of a node's worth, the near term as if NearPercent were 100.
 func (o *Outlook) Terms(r *Room) Terms {
 	t := o.weighTerms(r)
 	t.Near = t.Near * 100 / o.far.nearPercent

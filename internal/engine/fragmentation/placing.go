@@ -5,12 +5,12 @@ package fragmentation
 
 import "slices"
 
-// NoDevice is the device of a task that wants none, or several.
+// NoDevice is the device of a task that requests no share of a device, but whole devices or none.
 const NoDevice = -1
 
-// Fits reports whether the devices can take a task: one has the share free, or enough are whole.
-// amount and the free amounts are in steps; whole is a device. A task without a device request fits
-// everywhere.
+// Fits reports whether the devices can take a task: one has the share free, or enough of them are
+// free as a whole. amount and the free amounts are in steps; whole is a device. A task without a
+// device request fits everywhere.
 func Fits(devices []int64, amount, whole int64) bool {
 	if amount >= whole {
 		for _, free := range devices {
@@ -65,7 +65,7 @@ func (o *Outlook) CostOn(r *Room, t *Task, device int) int64 {
 	return o.Worth(r) - o.Worth(&after)
 }
 
-// After returns the room after placing the task, a share on this device.
+// After returns the room after placing the task. A share is placed on the given device.
 func (r *Room) After(t *Task, device int, whole int64) *Room {
 	after := &Room{r.CPU - t.CPU, r.Memory - t.Memory, r.WholeCPU, slices.Clone(r.Devices)}
 	if device != NoDevice {
@@ -82,8 +82,8 @@ func (r *Room) After(t *Task, device int, whole int64) *Room {
 }
 
 // bestDevice returns the best device for a share, the first among equals, and the resulting change
-// in worth of this device and of the whole devices together. Breaking into a whole device removes
-// it from those available for tasks that want whole ones, which counts against it.
+// in worth of this device and of the whole devices together. A share on an entirely free device
+// costs the worth of this device to tasks that want whole devices.
 func (v view) bestDevice(devices []int64, amount, whole int64) (change int64, device int) {
 	device = NoDevice
 	for i, free := range devices {

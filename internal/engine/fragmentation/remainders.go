@@ -12,8 +12,8 @@ import (
 // more, in steps times one.
 type Remainders struct {
 	left        []int64
-	nearPercent int64 // how much the near term counts
-	scarcity    int64 // of CPU: 0, where it can last for all devices, to scarce
+	nearPercent int64 // weight of the near term, in per cent
+	scarcity    int64 // scarcity of CPU, from 0, if it suffices for all devices, to scarce
 }
 
 // scarce is the scarcity if the tasks want a sixteenth more CPU per device than the nodes have:
@@ -22,8 +22,8 @@ const scarce = 16
 
 // Conditions are the conditions of the simulation.
 type Conditions struct {
-	CPU         int64 // of the nodes, for each device
-	NearPercent int64 // how much the near term counts
+	CPU         int64 // CPU of the nodes per device
+	NearPercent int64 // weight of the near term, in per cent
 	Rounds      int   // see QuickRounds
 }
 
@@ -37,7 +37,7 @@ const (
 	// demand is the total demand of all tasks, in per cent of the devices: more than available, so
 	// that in the end every kind of task that fits anywhere has arrived.
 	demand = 130
-	// priorDevices is the number of devices that the first guess counts for.
+	// priorDevices is the weight of the first guess, as a number of devices.
 	priorDevices = 3
 	// usableCPU is the part of the CPU usable before nodes have too little for arriving tasks, in
 	// sixteenths.
@@ -62,11 +62,11 @@ func (g *game) scarcity() int64 {
 	for _, k := range g.kinds {
 		wanted += k.weight * k.cpu
 	}
-	all := g.wanted / g.whole * g.cpu // for the devices that they want
+	all := g.wanted / g.whole * g.cpu // CPU of the devices that the tasks want
 	if all <= 0 {
 		return 0
 	}
-	const parts = 16 * scarce // of all
+	const parts = 16 * scarce // number of parts in all
 	return max(0, min(scarce, wanted*parts/all-parts))
 }
 
@@ -90,20 +90,20 @@ func (r *Remainders) Left(free int64) int64 {
 	return r.left[free] * 1000 / (int64(len(r.left)-1) * one)
 }
 
-// game repeatedly fills devices with shares and whole tasks. Their CPU is pooled, and memory is
-// ignored: the other terms cover the division among nodes.
+// game repeatedly fills devices with tasks that request a share or whole devices. Their CPU is
+// pooled, and memory is ignored: the other terms cover the division among nodes.
 type game struct {
 	whole, cpu int64
 	kinds      []arrival
-	total      int64 // of the kinds' weights
-	wanted     int64 // of devices, by all kinds in proportion to their weights
+	total      int64 // sum of the kinds' weights
+	wanted     int64 // sum of the amounts of all kinds, multiplied by their weights
 	random     *rand.Rand
 
-	near         []int64 // by steps that are free, what the next task can use of a device
-	value, prior []int64 // by steps that are free
-	sum, count   []int64 // of the rest of devices with so much free, in steps
+	near         []int64 // amount of a device usable by the next task, by free steps
+	value, prior []int64 // expected remainder of a device, now and at first, by free steps
+	sum, count   []int64 // sum and number of the remainders of devices, by free steps they once had
 	free         [][]int32
-	passed       [][]int16 // by device: what was free of it, from first to last
+	passed       [][]int16 // free amounts of each device, from first to last
 }
 
 // arrival is a kind of task; a request for several devices is counted once for each.
@@ -126,7 +126,7 @@ func newGame(tasks []Task, whole int64, conditions *Conditions) *game {
 	return g
 }
 
-// guessValues starts with the capacity unusable by the next task.
+// guessValues makes the first guess of the values: the capacity unusable by the next task.
 func (g *game) guessValues(nearPercent int64) {
 	g.near = make([]int64, g.whole+1)
 	var want int64
@@ -184,7 +184,7 @@ func (g *game) playRound(arrivals []arrival, devices int64) (placed int64) {
 		worth[free] = g.near[free] - farWeight*g.value[free]
 	}
 
-	rests := []int64{g.whole} // how much has been free of devices, ascending
+	rests := []int64{g.whole} // free amounts that devices have or had, ascending
 	cpu := devices * g.cpu / 16 * usableCPU
 	for _, a := range arrivals {
 		if a.cpu > cpu {

@@ -14,7 +14,7 @@ type Task struct {
 	// Amount is the request for devices, in steps: less than a device is a share of one device;
 	// otherwise it is whole devices. See [Devices.Steps].
 	Amount int64
-	Weight int64 // how often it comes, compared with the others
+	Weight int64 // frequency relative to the other tasks
 }
 
 // Devices describes the division of a resource into devices.

@@ -150,9 +150,9 @@ func (a *Affinities) OwnVotes(class *cluster.PodClass) (votes []Vote) {
 	return votes
 }
 
-// VotesOf returns the votes for the preferences of the class. If hardWeight is above 0, its
-// required affinity votes as well: a placed pod that requires such pods nearby prefers more of
-// them.
+// VotesOf returns the votes for the preferences of the class. If hardWeight is above 0, the
+// required affinity of the class votes as well: a placed pod that requires such pods nearby prefers
+// more of them.
 func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
 	if hardWeight > 0 {
 		for i := range class.RequiredAffinity {

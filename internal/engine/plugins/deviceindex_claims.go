@@ -28,7 +28,7 @@ func (x *deviceIndex) followClaims() {
 	if known {
 		return
 	}
-	// Deleted claims are found only in held.
+	// Deleted claims are found only in held and owners.
 	for name := range x.held {
 		x.readClaim(name)
 	}

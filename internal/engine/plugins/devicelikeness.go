@@ -155,8 +155,8 @@ func (x *deviceIndex) loseContent(devices *nodeDevices) {
 }
 
 // exampleAllocations holds the offer of one of several nodes with equal likeness. pools lists the
-// pools of that node in the order of nodeContent.pools; equal indices correspond between such
-// nodes.
+// pools of that node in the order of nodeContent.pools; pools with the same index correspond to
+// each other.
 type exampleAllocations struct {
 	*claimAllocations
 	pools []poolID

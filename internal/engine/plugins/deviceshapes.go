@@ -42,7 +42,7 @@ type nodeAllocations struct {
 	at   uint64 // the index's counter at the time of the computation
 }
 
-// claimAllocations is the allocations for claims, in the order of the claims, or the reason for
+// claimAllocations holds the allocations for claims, in the order of the claims, or the reason for
 // their absence. It is shared and must not be modified.
 type claimAllocations struct {
 	results   []resourcev1.AllocationResult
@@ -57,8 +57,8 @@ func (g *claimAllocations) ofAttempt() bool {
 }
 
 // mostAllocations bounds the entries cached over all shapes: about 40 MB. mostAsked, in bytes,
-// bounds the total of cached claim contents, because the cached claims may no longer exist. Entries
-// repeat some of the content.
+// bounds the total of cached claim contents, because the cached claims may no longer exist. It is
+// half of MostBulk, because entries repeat some of the content.
 const mostAllocations, mostAsked = 1 << 16, cluster.MostBulk / 2
 
 // shapeOf returns the shape of claims, or nil if their content cannot be encoded. A shape of very

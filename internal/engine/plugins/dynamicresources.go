@@ -97,8 +97,8 @@ func (d *DynamicResources) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
 	return needsDevices(c, p)
 }
 
-// Filter looks up the pod's claims and tries, node by node, to allocate the open ones. It reserves
-// nothing: every node is judged independently.
+// Filter looks up the pod's claims and tries, node by node, to allocate the claims that are not
+// allocated yet. It reserves nothing: every node is judged independently.
 func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if !needsDevices(c, p) {
 		return Judge{}
@@ -193,8 +193,8 @@ func (*DynamicResources) Interests(setting Setting) []queue.Interest {
 	}
 }
 
-// ofResourceClaim reports whether a claim releases devices, is a changed claim of the pod, or is
-// the deleted remainder of an attempt to place it.
+// ofResourceClaim reports whether a claim has released devices, is a new or changed claim of the
+// pod, or was left for the pod's extended resources by an earlier attempt and is now deleted.
 func ofResourceClaim(item *queue.Item, e *queue.Event) bool {
 	was, _ := e.Old.(*resourcev1.ResourceClaim)
 	is, _ := e.New.(*resourcev1.ResourceClaim)

@@ -56,7 +56,8 @@ type attempt struct {
 	bySize      map[*cluster.Size]*extendedOffer
 	limit       searchLimit
 	before      int64 // cost spent before the filter's call
-	// alternatives reports that a request lists alternatives, which nodes are scored by.
+	// alternatives reports that a request lists alternatives. The nodes are then scored by the
+	// alternatives chosen on them.
 	alternatives bool
 
 	mutex    sync.Mutex

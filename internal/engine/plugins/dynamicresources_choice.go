@@ -19,8 +19,8 @@ import (
 // that partitions are made from. A partitioned GPU is one part; the partitions are its devices.
 type part struct {
 	devices map[structured.DeviceID]bool
-	free    float64 // free part of one device
-	wanted  float64 // part of one device wanted by the claim
+	free    float64 // free share of the part
+	wanted  float64 // share of the part wanted by the claim
 }
 
 // mostParts bounds the parts tried for one claim. Each trial is a search.
@@ -40,8 +40,8 @@ func (a *attempt) chosenOffer(p *cluster.Pod, n *cluster.Node) offer {
 }
 
 // chooseDevices lets the plugin Fragmentation choose among the fitting devices of the node, for a
-// pod with one open claim for devices of one kind. It returns the best sufficient parts, or nil for
-// upstream's first fit.
+// pod with one open claim for devices of one kind. It returns an allocation from the best
+// sufficient parts, or nil for upstream's first fit.
 func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.AllocationResult {
 	x := &a.d.index
 	if a.d.chooser == nil || a.extended != nil || len(a.open) != 1 {
@@ -83,8 +83,8 @@ func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.Al
 	return nil
 }
 
-// localSlices returns the slices that name the node. It includes slices with counters, which count
-// as shared elsewhere.
+// localSlices returns the slices that name the node. It includes slices with counters, which
+// isLocal excludes.
 func (a *attempt) localSlices(n *cluster.Node) (own []*resourcev1.ResourceSlice) {
 	x := &a.d.index
 	if x.sharedPools == 0 {
@@ -267,9 +267,9 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 	return sets
 }
 
-// rankParts orders the sufficient parts by the worth they lose to a placement. Instead of the
-// devices of the extended resource, it considers these parts. The result holds indices into parts;
-// among parts of equal cost the tightest is first.
+// rankParts orders the parts with enough free capacity by the reduction of the node's worth if the
+// pod takes them. It values the parts as the node's devices, instead of the devices of the extended
+// resource. The result holds indices into parts; among parts of equal cost the tightest is first.
 func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, parts []part) (order []int) {
 	whole := float64(f.devices.Whole())
 	room := fragmentation.Room{
@@ -300,8 +300,9 @@ func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster
 	return order
 }
 
-// deviceChoice makes the profile's plugin Fragmentation choose devices (if it is at Reserve), and
-// score nodes by them (if it has a driver). It must be called before the plugins are assembled.
+// deviceChoice lets the profile's plugin Fragmentation choose devices (if it is at Reserve), and
+// score nodes by the devices of its DRA driver (if one is configured). It must be called before the
+// plugins are assembled.
 func (p *Profile) deviceChoice() {
 	f := fragmentationIn(p)
 	d, ok := p.made["DynamicResources"].(*DynamicResources)

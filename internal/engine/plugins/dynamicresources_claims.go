@@ -83,9 +83,9 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	}, nil
 }
 
-// reservedClaims returns the claims changed by Reserve, in their later state. They are copies:
-// reservedClaims modifies nothing in the cluster. Claims that are already allocated and reserved
-// are included unchanged.
+// reservedClaims returns the claims changed by Reserve, in the state after the change. They are
+// copies: reservedClaims modifies nothing in the cluster. Claims that are already allocated and
+// reserved are included unchanged.
 func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
 	var changed []*resourcev1.ResourceClaim
 	next := 0
@@ -245,11 +245,12 @@ type ClaimReleaser interface {
 	)
 }
 
-// PostFilter helps a pod that fits nowhere. It deallocates a claim with devices out of some node's
-// reach, so that it can be allocated again, if only this pod holds the claim. If only its pod group
-// holds the claim, the claim must also be unused: no other pod of the group needs its devices in
-// place. PostFilter returns upstream's message, and the claim to update or delete, which it leaves
-// to the caller.
+// PostFilter helps a pod that fits nowhere. It returns a claim to deallocate, so that the claim can
+// be allocated again elsewhere. Some node must be out of reach of the claim's devices, and only the
+// pod or its pod group may hold the claim. If the pod group holds it, no other pod of the group may
+// use it (unused). If there is no such claim, PostFilter returns the claim for extended resources
+// left by an earlier attempt, for deletion. It returns upstream's message, and leaves the update or
+// deletion of the claim to the caller.
 func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
 	message string, change *resourcev1.ResourceClaim, remove bool,
 ) {
@@ -261,8 +262,8 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 		return "", nil, false
 	}
 
-	// A real name means that an earlier attempt created it, for a node where the pod was not placed
-	// in the end.
+	// A claim with a real name was created by an earlier attempt, for a node where the pod was not
+	// placed in the end.
 	stale := a.extended != nil && a.extended.Name != inMemoryName
 	for i, claim := range a.claims {
 		if !a.unavailable[i].Load() || claim == a.extended {

@@ -60,8 +60,8 @@ func newerOrFirst(a, b *resourcev1.DeviceClass) bool {
 // fewNames is the maximum number of resources that are each looked up by a scan of the classes.
 const fewNames = 8
 
-// classesOf returns [deviceClassOf] prepared for a number of resources: a pod may request
-// thousands.
+// classesOf returns [deviceClassOf] as a func of the resource, prepared for the given number of
+// calls: a pod may request thousands of resources.
 func classesOf(c *cluster.Cluster, names int) func(v1.ResourceName) *resourcev1.DeviceClass {
 	if names <= fewNames || c.DeviceClasses.Len() == 0 {
 		return func(name v1.ResourceName) *resourcev1.DeviceClass { return deviceClassOf(c, name) }
@@ -97,8 +97,8 @@ func mayBeDevice(name v1.ResourceName) bool {
 	return !native && cluster.IsScalar(name)
 }
 
-// extendedRequests returns the requested resources that a class can provide, with the class, or
-// nil.
+// extendedRequests returns the requested resources that a class could provide, each with its class,
+// or with nil if no class provides it.
 func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*resourcev1.DeviceClass {
 	requests := cluster.NewResources(rules.PodRequests(pod, resource.PodResourcesOptions{}))
 	classes, classOf := map[v1.ResourceName]*resourcev1.DeviceClass{}, classesOf(c, len(requests.Scalars))
@@ -203,8 +203,8 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 }
 
 // extendedOn determines the extended resources that need devices on this node, and returns the
-// claim for them, or nil if a device plugin of the node provides them all. It cannot reuse a claim
-// left by an earlier attempt with requests for another node; PostFilter deletes such a claim.
+// claim for them, or nil if a device plugin of the node provides them all. It rejects the node if
+// an earlier attempt left a claim with requests for another node, which PostFilter deletes.
 func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *Rejection) {
 	if a.extended.Spec.Devices.Requests != nil {
 		return nil, nil, rejectUnresolvable(codeClaimStale, "cannot schedule extended resource claim")

@@ -53,7 +53,7 @@ func isReserved(claim *resourcev1.ResourceClaim, holder resourcev1.ResourceClaim
 // ForGroup reports whether the claim is reserved for the pod's group rather than the pod itself.
 func (r *ReservedClaim) ForGroup() bool { return isGroup(r.Holder) }
 
-// IsReserved reports whether a state of the claim has the reservation.
+// IsReserved reports whether the given state of the claim has the reservation.
 func (r *ReservedClaim) IsReserved(claim *resourcev1.ResourceClaim) bool {
 	return isReserved(claim, r.Holder)
 }

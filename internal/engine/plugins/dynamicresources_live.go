@@ -88,9 +88,9 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 	}
 
 	all := ReservedClaims{Mappings: o.mappings, Timeout: d.bindingTimeout}
-	// The state in the API, for comparison when writing the claims. It includes the claim for
-	// extended resources only if an earlier attempt left one: in memory that claim has another
-	// name.
+	// before holds the state of the claims in the API, for comparison when they are written. A
+	// lookup finds the claim for extended resources only if an earlier attempt left one, because a
+	// new one still has its in-memory name in a.claims.
 	before := map[cluster.Name]*resourcev1.ResourceClaim{}
 	for _, claim := range a.claims {
 		before[cluster.Name{Namespace: claim.Namespace, Name: claim.Name}] = claim

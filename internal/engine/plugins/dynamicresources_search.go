@@ -55,9 +55,9 @@ func (a *attempt) findAllocations(n *cluster.Node, open []*resourcev1.ResourceCl
 	return a.searchOnce(n, open, shape)
 }
 
-// searchOnce searches the node, unless a search has failed, and keeps the result. A failure is kept
-// with the attempt rather than the shape: it fails the attempt, and is independent of the node's
-// devices.
+// searchOnce searches the node, unless an earlier search of it failed, and keeps the result. An
+// error, or a rejection that names a pool, is kept with the attempt rather than the shape, because
+// it must not serve other attempts.
 func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *claimAllocations {
 	where := individualOf(n)
 	a.mutex.Lock()
@@ -189,9 +189,9 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 	return cost, false
 }
 
-// searchDevices searches the node for devices for all open claims. The search may need all
-// combinations of devices, so it is cut off, like upstream's. The result of a cut-off search is not
-// final: with a higher limit it could differ.
+// searchDevices searches the node for devices for all open claims. The search may try all
+// combinations of devices, so it is cut off at the limit, like upstream's. The result of a cut-off
+// search is not final: with a higher limit it could differ.
 func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *claimAllocations, final bool) {
 	if err := tooMany(open); err != nil {
 		return &claimAllocations{rejection: &Rejection{Err: err}}, true
@@ -335,9 +335,9 @@ func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
 	return n
 }
 
-// newGrounds prepares an allocator for slices shared by the given number of nodes. devices is then
-// a mean, good enough to estimate the cost of a step. The allocator reads the taken devices from
-// the index, so the index must not change while the allocator is in use.
+// newGrounds prepares an allocator for slices shared by the given number of nodes. The number of
+// devices is then a mean, good enough to estimate the cost of a step. The allocator reads the taken
+// devices from the index, so the index must not change while the allocator is in use.
 func (a *attempt) newGrounds(slices []*resourcev1.ResourceSlice, nodes int) (*grounds, error) {
 	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken,
 		classLister{a.c}, slices, a.expressions.cache)

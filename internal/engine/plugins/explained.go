@@ -12,7 +12,7 @@ import (
 // The interfaces that let package explain describe a plugin's rejections. All are optional, and
 // open to plugins from other packages.
 
-// Waker is a plugin that describes its Interests to people: the changes that a rejected pod waits
+// Waker is a plugin that describes its Interests in words, as the changes that a rejected pod waits
 // for.
 type Waker interface {
 	Wakes() []string
@@ -92,8 +92,8 @@ type Proposal struct {
 	Command  string
 }
 
-// Sharer is a plugin with the causes of its rejections in common with another plugin, so that a
-// node rejected by both counts once.
+// Sharer is a plugin that may reject a node for the same cause as another plugin. A node rejected
+// by both counts once.
 type Sharer interface {
 	// Shares returns the name of the plugin that represents both, and whether this plugin's fixes
 	// are tried as well.

@@ -31,8 +31,8 @@ const CodeNoDeviceFits = "NoDeviceFits"
 //	a pod requesting 50 is rejected (NodeResourcesFit would let it pass)
 //	a pod requesting 40 gets the first device and fills it
 type Fragmentation struct {
-	// resource is the name of the devices in NodeResourcesFit, and devices holds the amount of it
-	// per device.
+	// resource is the extended resource that counts the devices, and devices holds its amount per
+	// device.
 	resource v1.ResourceName
 	devices  fragmentation.Devices
 	driver   string // driver of devices held by claims; empty: such devices do not affect scores
@@ -234,8 +234,9 @@ func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 	return func() { p.SetDevices(nil) }, nil
 }
 
-// chooseDevices returns the best devices for a pod, or nil if it does not fit. A share goes to the
-// device with the lowest cost; whole devices are interchangeable, so the first free ones are taken.
+// chooseDevices returns the best devices for a pod, or nil if the pod does not fit. A share goes to
+// the device with the lowest cost; whole devices are interchangeable, so the first free ones are
+// taken.
 func (f *Fragmentation) chooseDevices(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, amount int64) (shares cluster.DeviceShares) {
 	d, task := &scratch{}, f.taskOf(p)
 	d.readNode(f, n)

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// tasksOf reads tasks=CPU/AMOUNT*WEIGHT,…
+// tasksOf reads the argument tasks=CPU/AMOUNT*WEIGHT;….
 func tasksOf(t *testing.T, d *datadriven.TestData) (tasks []FragmentationTask) {
 	t.Helper()
 	text := ""
@@ -34,8 +34,8 @@ func tasksOf(t *testing.T, d *datadriven.TestData) (tasks []FragmentationTask) {
 	return tasks
 }
 
-// TestFragmentationCases adds the command place, which reserves devices for the given pod and
-// places it on the best node.
+// TestFragmentationCases adds two commands: place reserves devices for the given pod and places it
+// on the best node, and devices prints the free amount of each device.
 func TestFragmentationCases(t *testing.T) {
 	var plugin *Fragmentation
 	moreCommands["place"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, _ any) string {
@@ -131,7 +131,8 @@ func TestFragmentationLearnsWithinBounds(t *testing.T) {
 	}
 }
 
-// TestExplainSaysWhatComes places three pods with a share, and one with two devices.
+// TestExplainSaysWhatComes verifies the description of the expected workload, before and after
+// learning from pods of which three quarters request a share and one quarter two devices.
 func TestExplainSaysWhatComes(t *testing.T) {
 	f, err := NewFragmentation(&FragmentationArgs{Resource: "example.com/gpu", Unit: 1000})
 	if err != nil {

@@ -43,8 +43,8 @@ type FragmentationTask struct {
 	Requests v1.ResourceList `json:"requests"`
 	// Weight is the frequency of the task, relative to the other tasks. Default: 1.
 	Weight int64 `json:"weight,omitempty"`
-	// NodeSelector and NodeAffinity are the fields of the pod's spec, and limit the nodes of the
-	// task.
+	// NodeSelector and NodeAffinity limit the nodes of the task, like the node selector and the
+	// required node affinity in the spec of a pod.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	NodeAffinity *v1.NodeSelector  `json:"nodeAffinity,omitempty"`
 }
@@ -94,8 +94,8 @@ const (
 	maxTaskWeight = 1 << 30
 )
 
-// validateFragmentation checks the arguments after defaulting. HalfLife must be divisible by 8,
-// because weights fade in 8 steps per half-life.
+// validateFragmentation checks the arguments after defaulting. HalfLife must be at least 8, because
+// weights fade in 8 steps per half-life.
 func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.ErrorList) {
 	list = append(list, metavalidation.ValidateLabelName(string(a.Resource), path.Child("resource"))...)
 	if a.Unit < 1 {

@@ -21,7 +21,8 @@ type ObjectScorer interface {
 }
 
 // ScoresByObjects implements [ObjectScorer]. Scores depend on the driver's devices and the claims
-// holding them. This includes pods without claims: the CPU they take strands devices.
+// holding them. The same is true for pods without claims, because the CPU they take strands
+// devices.
 func (f *Fragmentation) ScoresByObjects() bool { return f.claims != nil }
 
 // driverDevices are the devices of one driver, counted in the plugin's terms. They are read through
@@ -54,7 +55,7 @@ type claimScoresKey struct {
 type claimScore struct {
 	node        *cluster.Node
 	own         *nodeDevices
-	at          uint64 // the index's counter
+	at          uint64 // when own or the shared devices last changed, by the index's counter
 	free, size  roomOnly
 	labels      *cluster.LabelSet
 	score, fine int64
@@ -67,8 +68,8 @@ type roomOnly struct{ cpu, memory int64 }
 // always cached, regardless of the number of nodes.
 const mostClaimScores = 1 << 18
 
-// keptFor returns the cached scores for such pods, by the nodes' numbers. Unwritten slots have a
-// nil node.
+// keptFor returns the cached scores for pods with the demands of the key, by the nodes' numbers.
+// Unwritten slots have a nil node.
 func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimScore {
 	// Check for existing entries before the bound applies, because they take no additional memory.
 	if known := s.scores[key]; s.future == u && len(known) >= nodes {
@@ -125,8 +126,8 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 	}}
 }
 
-// costByClaims is the pod's cost to the worth of a node, and its total demand. task serves to
-// compare the cost with the size of the pod: the task's amount covers all of the pod's claims.
+// costByClaims returns the reduction of a node's worth by the pod, and the pod's total demand: the
+// amount of task includes the devices of all claims.
 func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *cluster.Node) (cost int64, task fragmentation.Task) {
 	d := f.scratches.Get().(*scratch)
 	defer f.scratches.Put(d)
@@ -207,7 +208,8 @@ func (f *Fragmentation) claimedAmounts(results []resourcev1.AllocationResult) (a
 	return amounts
 }
 
-// claimedTask is the plugin's record of a placed pod, including the devices held by its claims.
+// claimedTask returns the amounts that the plugin counts for a placed pod, including the devices
+// held by its claims.
 func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod) fragmentation.Task {
 	task := f.taskOf(p)
 	if f.claims == nil || len(p.Spec().ResourceClaims) == 0 {

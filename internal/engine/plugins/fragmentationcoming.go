@@ -20,7 +20,7 @@ import (
 )
 
 // Learner is a scorer with scores that change when it learns, even if the cluster does not change.
-// Version changes with the scores; caches of scores must compare it.
+// Version changes whenever scores may have changed, so caches of scores must compare it.
 type Learner interface {
 	Version(c *cluster.Cluster) uint64
 	// Learn records an actually placed pod, with its claims allocated. It is called once for each
@@ -39,17 +39,17 @@ type coming struct {
 	mutex sync.Mutex
 	// shapes are the kinds of pods, with their weights as task.Weight.
 	shapes map[comingKey]*comingShape
-	seen   int64 // pods
-	next   int64 // number of pods at which lessons take effect
-	fading int64 // number of pods at which all weights fade; see fadeWeights
-	every  int64 // number of pods between two times that lessons take effect
+	seen   int64 // number of learnt pods
+	next   int64 // value of seen at which lessons take effect
+	fading int64 // value of seen at which all weights fade; see fadeWeights
+	every  int64 // number of pods between two fadings
 
 	// begun reports that the earlier workload is known, from running pods or from an earlier plugin
 	// (Profile.Relearn).
 	begun bool
 
-	numbers uint64  // number of versions
-	current *future // nil: to be made
+	numbers uint64  // number of futures made so far
+	current *future // nil if it must be made
 }
 
 // comingKey distinguishes kinds of pods by their demands and their eligible nodes. All other
@@ -65,7 +65,7 @@ type comingShape struct {
 	where *nodeChoice // nil: everywhere
 }
 
-// nodeChoice is a pod's node selector and required node affinity. nil is every node.
+// nodeChoice is a pod's node selector and required node affinity. A nil choice selects every node.
 type nodeChoice struct {
 	selector labels.Selector
 	terms    *requiredTerms // nil: none
@@ -95,8 +95,8 @@ func (c *nodeChoice) match(n *cluster.Node) bool {
 	return c == nil || c.selector.Matches(n) && (c.terms == nil || c.terms.matchesAny(n))
 }
 
-// The number of pods at which lessons first take effect, and the factor by which the interval grows
-// until it reaches mostLearning pods.
+// Lessons first take effect after firstLearning pods. This number then grows by the factor rarer,
+// until the interval is mostLearning pods.
 const (
 	firstLearning = 16
 	rarer         = 4
@@ -207,7 +207,7 @@ func (c *coming) countPod(task fragmentation.Task, p *cluster.Pod) {
 }
 
 // currentFuture returns the latest version of the future. The first one is derived from the running
-// pods. Its construction plays many rounds (see fragmentation.NewRemainders); concurrent callers
+// pods. Making a future plays many rounds (see fragmentation.NewRemainders); concurrent callers
 // wait.
 func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	c.mutex.Lock()
@@ -342,9 +342,9 @@ func (c *coming) cpuPerDevice(f *Fragmentation, in *cluster.Cluster) int64 {
 // sets.
 const mostLabels = 1 << 16
 
-// outlookOf values nodes with the labels of this one. Nodes eligible for the same shapes share an
-// outlook; label sets are found by their pointer. Two goroutines may prepare the same outlook
-// concurrently; the second uses the result of the first.
+// outlookOf returns the outlook for nodes with the labels of n. Nodes eligible for the same shapes
+// share an outlook. Label sets are looked up by pointer. Two goroutines may prepare the same
+// outlook concurrently; the second uses the result of the first.
 func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 	if o, known := u.byLabels.Load(n.Labels); known {
 		return o.(*fragmentation.Outlook)

@@ -15,9 +15,9 @@ import (
 type Learnt struct {
 	Resource v1.ResourceName
 	Unit     int64
-	Seen     int64 // pods
-	Next     int64 // number of pods at which lessons take effect
-	Fading   int64 // number of pods at which all weights fade
+	Seen     int64 // number of learnt pods
+	Next     int64 // value of Seen at which lessons take effect
+	Fading   int64 // value of Seen at which all weights fade
 	Shapes   []LearntShape
 }
 
@@ -30,8 +30,9 @@ type LearntShape struct {
 	NodeAffinity                *v1.NodeSelector  `json:",omitempty"`
 }
 
-// Learnt returns the lessons of the profile's plugins, or nil if there are none or the workload is
-// given. The most frequent shapes are first, so that equal states are written identically.
+// Learnt returns the lessons of the profile's plugin Fragmentation, or nil if there are none or the
+// workload is given. The most frequent shapes are first, so that equal states are written
+// identically.
 func (p *Profile) Learnt() *Learnt {
 	f := fragmentationIn(p)
 	if f == nil {
@@ -56,9 +57,9 @@ func (p *Profile) Learnt() *Learnt {
 	return l
 }
 
-// Relearn restores earlier lessons into the profile's plugins, unless the workload of a plugin is
-// given or the plugin now covers other devices. It replaces their current lessons. The weights fade
-// no later than the current half-life requires.
+// Relearn replaces the lessons of the profile's plugin Fragmentation with earlier ones, unless its
+// workload is given or the plugin now covers other devices. The weights fade no later than the
+// current half-life requires.
 func (p *Profile) Relearn(l *Learnt) {
 	f := fragmentationIn(p)
 	if f == nil || l == nil || l.Resource != f.resource || l.Unit != f.devices.Unit {

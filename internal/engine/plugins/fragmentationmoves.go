@@ -68,8 +68,8 @@ func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, co
 	return o.Worth(&d.room) - cost - before, true
 }
 
-// returnRoom returns the room of a node's pod. If the pod's devices are unknown, returnRoom assumes
-// the fullest possible devices, like packPods.
+// returnRoom adds the amounts taken by a pod of the node to room. If the pod's devices are unknown,
+// returnRoom assumes the fullest possible devices, like packPods.
 func (f *Fragmentation) returnRoom(n *cluster.Node, p *cluster.Pod, room *fragmentation.Room) {
 	task, whole := f.taskOf(p), f.devices.Whole()
 	room.CPU += task.CPU

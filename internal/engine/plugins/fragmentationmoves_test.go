@@ -11,7 +11,7 @@ import (
 )
 
 // TestLossDoesNotDependOnReservations verifies that a node's loss for some pods does not depend on
-// the time or the node of their device assignment, if any.
+// whether devices are reserved for them, or on which node.
 func TestLossDoesNotDependOnReservations(t *testing.T) {
 	c := cluster.New()
 	for _, name := range []string{"node", "other"} {

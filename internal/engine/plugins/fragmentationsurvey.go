@@ -16,7 +16,7 @@ type DeviceRoom struct {
 	Size, Free int64
 	// Usable is the part usable by the next pod with devices, averaged over the expected workload.
 	Usable int64
-	// Left is the part expected to be left over in the end, once no more pods fit.
+	// Left is the part expected to be left over in the end, when no more pods fit.
 	Left int64
 }
 
@@ -61,8 +61,8 @@ func fragmentationIn(p *Profile) *Fragmentation {
 // IsGiven reports whether the arguments define the expected workload. Otherwise it is learnt.
 func (f *Fragmentation) IsGiven() bool { return f.coming.given }
 
-// LearnPod counts a pending pod, before the expected workload is first used. It does nothing if the
-// workload is given. It serves plans that include pending pods.
+// LearnPod counts a pending pod, for plans that include pending pods. It must be called before the
+// expected workload is first used, and does nothing if the workload is given.
 func (f *Fragmentation) LearnPod(p *cluster.Pod) {
 	f.coming.mutex.Lock()
 	defer f.coming.mutex.Unlock()
@@ -157,8 +157,8 @@ func (u *future) wanted() (sum int64) {
 	return sum
 }
 
-// Coming is a kind of expected pods in the form of an argument, and its share (0..1) of all pods
-// with or without devices.
+// Coming is a kind of expected pods in the form of an argument, and its share (0..1) of all
+// expected pods, with or without devices.
 type Coming struct {
 	FragmentationTask
 	Share   float64
@@ -166,7 +166,7 @@ type Coming struct {
 	devices int64
 }
 
-// WhatComes lists the kinds of expected pods, the most frequent first. The first call of the plugin
+// WhatComes lists the kinds of expected pods, the most frequent first. The first use of the plugin
 // learns from the running pods.
 func (f *Fragmentation) WhatComes(c *cluster.Cluster) (list []Coming) {
 	future := f.coming.currentFuture(f, c)

@@ -23,8 +23,8 @@ import (
 //	repels = {"topology.kubernetes.io/zone": {"a": 1}}
 //	every node of zone a is rejected; a node without the label is in no domain, and passes
 type InterPodAffinity struct {
-	// HardWeight is the score added by a placed pod's required affinity that selects the pending
-	// pod.
+	// HardWeight is the score that a placed pod adds for each of its required affinity terms that
+	// selects the pending pod.
 	HardWeight int32
 	// IgnoreOthers skips scoring for pending pods without preferences, regardless of the
 	// preferences of placed pods.
@@ -68,8 +68,8 @@ func NewInterPodAffinity(args *config.InterPodAffinityArgs) (*InterPodAffinity, 
 // placement, and requests the weights instead of the verdicts.
 type TermCounter interface {
 	Name() string
-	// TermWeights returns the weight in scores of a placed pod's required affinity that selects the
-	// waiting pod, and whether pods without preferences are left unscored.
+	// TermWeights returns the score that a placed pod adds for each of its required affinity terms
+	// that selects the pending pod, and whether pods without preferences are not scored.
 	TermWeights() (hard int32, ignoreOthers bool)
 }
 
@@ -85,8 +85,8 @@ func (a *InterPodAffinity) Name() string { return "InterPodAffinity" }
 // taints.
 func (a *InterPodAffinity) Reads() Part { return Labels | Identity | Contents | Others }
 
-// domainCounts are numbers by topology key and value. Missing entries count 0; numbers of votes may
-// be negative.
+// domainCounts holds numbers of pods, or sums of votes, by topology key and value. Missing entries
+// are 0. A sum of votes may be negative.
 type domainCounts map[string]map[string]int64
 
 // addWeight adds weight to the node's domain of the key; a node without the key is in no domain.
@@ -330,8 +330,8 @@ func leavingHelps(a *Affinities, class *cluster.PodClass) bool {
 	return len(a.Repels(class)) > 0 || len(a.RepelledBy(class)) > 0 || a.AttractsItself() && a.Attracts(class)
 }
 
-// affinityKeys returns the topology keys by which pods of the class repel or attract the pending
-// pod.
+// affinityKeys returns the topology keys of the domains that pods of the class close to the pending
+// pod, plus "" if they attract it.
 func affinityKeys(a *Affinities, class *cluster.PodClass) []string {
 	keys := append(a.Repels(class), a.RepelledBy(class)...)
 	if a.Attracts(class) {
@@ -341,7 +341,7 @@ func affinityKeys(a *Affinities, class *cluster.PodClass) []string {
 }
 
 // domainMatters reports whether an added, removed or relabelled node is a new candidate for the
-// pending pod, or moves pods selected by its terms, or repelling it, to another domain.
+// pending pod, or may move pods that attract or repel the pending pod to another domain.
 func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	a := h.affinitiesOf(item.Class)
 	if e.Node == nil {

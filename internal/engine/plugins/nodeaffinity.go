@@ -147,8 +147,8 @@ func (*NodeAffinity) Name() string { return "NodeAffinity" }
 func (*NodeAffinity) Reads() Part { return Labels | Identity }
 
 // ReadsFor implements [ReadsPerPod]: most pods do not select nodes by name, so that nodes with the
-// same labels share a verdict. Pods of DaemonSets and terms on the host name do select nodes by
-// name.
+// same labels share a verdict. Pods of DaemonSets, and pods with requirements on the host name, do
+// select nodes by name.
 func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	parts := Labels
 	required, preferred := podNodeAffinity(p.Spec())

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Codes of NodeResourcesFit. All remaining resources have CodeInsufficientResource.
+// Codes of NodeResourcesFit. A shortage of any other resource has CodeInsufficientResource.
 const (
 	CodeTooManyPods                  = "TooManyPods"
 	CodeInsufficientCPU              = "InsufficientCPU"
@@ -154,19 +154,20 @@ func lacksAmount(request, allocatable, requested int64) bool {
 	return request > 0 && request > allocatable-requested
 }
 
-// isDelegated reports whether DynamicResources provides the resource: the node lacks it, and a
-// DeviceClass provides it.
+// isDelegated reports whether DynamicResources provides the resource: a DeviceClass provides it,
+// and the node has none of it allocatable.
 func isDelegated(name v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
 	return classes[name] && n.Size.Scalars[name] <= 0
 }
 
-// mostShort limits the named shortages per node. A pod may request thousands of resources that no
-// node has, and the message of its condition would repeat each name for every such node. Upstream
-// names all.
+// mostShort is the maximum number of shortages named per node. A pod may request thousands of
+// resources that no node has, and the message of its condition would repeat each name for every
+// such node. Upstream names all shortages.
 const mostShort = 64
 
-// listShortages lists up to mostShort shortages. If a request exceeds the node's whole size,
-// preemption cannot help. lacks are the reasons by scalar.
+// listShortages names up to mostShort shortages, and summarizes the rest in one reason. If a
+// request exceeds the node's whole size, preemption cannot help. lacks holds the reason for each of
+// the scalars.
 func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []string, classes map[v1.ResourceName]bool,
 	n *cluster.Node) *Rejection {
 	rejection := &Rejection{Reasons: make([]string, 0, 1)}
@@ -226,8 +227,8 @@ func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 }
 
 // readerFor prepares the amounts for a pod. CPU and memory count with defaults for containers
-// without requests, so that pods without requests spread as well. The filter counts such requests
-// as zero.
+// without requests, so that pods without requests spread as well. The filter counts a missing
+// request as zero.
 func (f *NodeResourcesFit) readerFor(c *cluster.Cluster, p *cluster.Pod) *resourceReader {
 	reader := &resourceReader{specs: f.specs, wanted: f.specs.requestsOf(p, rules.ScoreRequests), nonZero: true, cluster: c}
 	reader.devices = f.stock.countsFor(c, f.specs, reader.wanted)
@@ -259,8 +260,9 @@ func (f *NodeResourcesFit) roomScore(room *cluster.Room, cpu, memory int64) int6
 }
 
 // Interests implements Requeuer. An event helps by making sufficient room on its node. For a pod
-// that may preempt, room that suffices after the departure of its victims helps as well, unless the
-// pod could have preempted them before.
+// that may preempt, an event also helps if the room suffices once all pods that the pod could
+// preempt have left the node. A deleted pod that the pod could have preempted does not count,
+// because the room could have been made before.
 func (*NodeResourcesFit) Interests(setting Setting) []queue.Interest {
 	interests := []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: setting.byRoom(true),
@@ -286,7 +288,7 @@ func (*NodeResourcesFit) Interests(setting Setting) []queue.Interest {
 	}
 	// With gentle preemption, a pod may wait for the room of another preemptor's victims. The
 	// preemption of these victims then matters to the pod before they depart.
-	if setting.Profile.GentlePreemption { // a pod may wait for the room of another preemptor's victims
+	if setting.Profile.GentlePreemption {
 		interests = append(interests, queue.Interest{Resource: queue.Pod, Action: queue.Update,
 			Hint: func(item *queue.Item, e *queue.Event) bool {
 				return isOthers(e) && e.Node != nil && e.PodBefore != nil && e.Pod != nil && e.Pod.Preempted && !e.PodBefore.Preempted &&
@@ -342,10 +344,10 @@ func nodeGrew(wanted *cluster.Resources, e *queue.Event) bool {
 }
 
 // podShrank reports whether the pod takes less of a requested resource than before. A deleted pod
-// always does: at least its slot is free.
+// always does: it frees at least its slot.
 func podShrank(wanted *cluster.Resources, e *queue.Event) bool {
 	if e.Pod == nil {
-		return true // at least its pod slot
+		return true
 	}
 	return hasMore(wanted, &e.Pod.Class.Requests, &e.PodBefore.Class.Requests)
 }

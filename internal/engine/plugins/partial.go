@@ -15,8 +15,8 @@ func (f preFilterOnly) BeginAttempt() { beginAttempt(f.whole) }
 // BeginAttempt implements [Attempted] if the whole plugin does.
 func (f filterOnly) BeginAttempt() { beginAttempt(f.whole) }
 
-// beginAttempt forwards the call. Both preFilterOnly and filterOnly need the method, because
-// embedding the interface Filter would drop it. They have it even if the whole plugin does not.
+// beginAttempt forwards the call. Both preFilterOnly and filterOnly implement [Attempted] even if
+// the whole plugin does not.
 func beginAttempt(f Filter) {
 	if f, is := f.(Attempted); is {
 		f.BeginAttempt()

@@ -23,13 +23,12 @@ type Filter interface {
 // Selective is implemented by filters and scorers without effect on most pods.
 type Selective interface {
 	// Applies reports whether the plugin may reject or score a node for pods of p's class. The
-	// result may change only with device classes.
+	// result for a class may change only if the device classes of the cluster change.
 	Applies(c *cluster.Cluster, p *cluster.Pod) bool
 }
 
-// Steady is implemented by filters with the same verdict for all simple pods
-// (cluster.PodClass.Simple) with equal demands on single nodes (Static), unless their CPU or memory
-// requests differ.
+// Steady is implemented by filters that return the same verdict for all simple pods
+// (cluster.PodClass.Simple) with equal Static digests and equal CPU and memory requests.
 type Steady interface {
 	Steady()
 }
@@ -46,9 +45,9 @@ const (
 	Features
 	Identity // name and host name
 	Contents // its pods and the remaining room
-	// Objects are API objects other than nodes and pods. The filter runs for every decision, after
-	// the filters that depend only on nodes and only on the nodes they pass. In preemption, its
-	// judge sees nodes with pods removed hypothetically.
+	// Objects are API objects other than nodes and pods. A filter that reads them runs for every
+	// decision, after the filters that depend only on nodes, and judges only the nodes that those
+	// filters passed. In preemption, its judge sees nodes with pods removed hypothetically.
 	Objects
 	// Others are the other nodes and their pods. In preemption the whole cluster is judged again
 	// with the victims removed.
@@ -136,7 +135,8 @@ type Reserver interface {
 	Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error)
 }
 
-// Gate keeps a pod out of the queue (upstream: PreEnqueue) while it returns a message.
+// Gate keeps a pod out of the scheduling queue (upstream: PreEnqueue) while Admit returns a
+// message.
 type Gate interface {
 	Name() string
 	Admit(p *cluster.Pod) (message string)

@@ -177,9 +177,9 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 }
 
 // mostVolumesHeld bounds the existing volumes compared with the claims of a pod in an attempt, each
-// claim with all of its class. mostVolumesSkipped bounds the volumes skipped on all nodes because
-// an earlier claim of the pod takes them. Work up to either bound takes about a tenth of a second
-// and delays all other pods; an attempt reads the claims up to three times.
+// claim with all volumes of its class. mostVolumesSkipped bounds the volumes skipped on all nodes
+// because an earlier claim of the pod takes them. Work up to either bound takes about a tenth of a
+// second and delays all other pods; an attempt reads the claims up to three times.
 const mostVolumesHeld, mostVolumesSkipped = 1 << 18, 1 << 26
 
 // tooManyClaims is specific to Berth: upstream scans any number of volumes.

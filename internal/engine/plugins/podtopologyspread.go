@@ -20,8 +20,8 @@ import (
 // constraint receive default constraints, which select the pods of their Services and of their
 // controller.
 //
-// [SpreadConstraint] implements the arithmetic. This file counts the pods for it, and counts them
-// again for every pod decided. With maxSkew 1 over zones, and a pod selected by its own selector:
+// [SpreadConstraint] implements the arithmetic. This file counts the pods, from scratch for each
+// pending pod. With maxSkew 1 over zones, and a pod selected by its own selector:
 //
 //	zone a counts 2, b 1, c 1: the least is 1
 //	a: 2 + 1 - 1 = 2 > 1  -> rejected
@@ -110,8 +110,8 @@ type Spreader interface {
 	Name() string
 	// Hard returns the constraints that reject nodes, or nil.
 	Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error)
-	// Soft returns the constraints that score nodes. everyKey excludes nodes that lack any of their
-	// keys.
+	// Soft returns the constraints that score nodes. If everyKey is true, nodes that lack one of
+	// the keys are neither counted nor scored.
 	Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error)
 }
 
@@ -128,8 +128,8 @@ func (s *PodTopologySpread) Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadCo
 	return nil, fmt.Errorf("get constraints from pod: setting default hard topology spread constraints: %w", err)
 }
 
-// Soft returns the pod's constraints that score nodes, in their order. everyKey excludes nodes that
-// lack one of the keys from counts and scores.
+// Soft returns the pod's constraints that score nodes, in their order. If everyKey is true, nodes
+// that lack one of the keys are neither counted nor scored.
 func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error) {
 	own := len(p.Spec().TopologySpreadConstraints) > 0
 	constraints, err = s.constraintsOf(c, p, v1.ScheduleAnyway)
@@ -164,7 +164,8 @@ func (s *PodTopologySpread) constraintsOf(c *cluster.Cluster, p *cluster.Pod,
 	return constraints, nil
 }
 
-// readConstraints reads a list for the pod. selectors may be nil, and must be nil for defaults.
+// readConstraints parses a list of constraints for the pod. selectors holds the selectors already
+// parsed, and must be nil for default constraints.
 func (s *PodTopologySpread) readConstraints(
 	list []v1.TopologySpreadConstraint, selectors []*rules.Selector, action v1.UnsatisfiableConstraintAction, p *cluster.Pod,
 ) ([]SpreadConstraint, error) {
@@ -269,8 +270,8 @@ func newSpreadCounter(p *cluster.Pod, constraints []SpreadConstraint) *spreadCou
 	return &spreadCounter{constraints, p.Namespace(), make([]sync.Map, len(constraints))}
 }
 
-// countPods counts for the constraint with the given index. Two goroutines may compute the same
-// entry concurrently; the second overwrites it with an equal value.
+// countPods counts the node's pods selected by the constraint with the given index. Two goroutines
+// may compute the same entry concurrently; the second overwrites it with an equal value.
 func (s *spreadCounter) countPods(constraint int, n *cluster.Node) (count int64) {
 	for _, p := range n.Pods {
 		if p.Terminating {
@@ -288,7 +289,7 @@ func (s *spreadCounter) countPods(constraint int, n *cluster.Node) (count int64)
 	return count
 }
 
-// Score prefers domains with few of the pods. The raw score grows with the number of pods in a
+// Score prefers domains with few selected pods. The raw score grows with the number of pods in a
 // domain; [SpreadNormalized] reverses the order.
 func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring {
 	constraints, everyKey, err := s.Soft(c, p)

@@ -95,8 +95,9 @@ func (s *wantedSpread) listSelectors() (list []*rules.Selector, all bool) {
 }
 
 // podMatters is the hint for events of pods. Changed labels of the pending pod itself matter,
-// because of matchLabelKeys and because a constraint may select the pod. An event of another pod
-// matters if one of the constraints begins or ceases to count that pod.
+// because of matchLabelKeys and because a constraint may select the pod; its changed tolerations
+// matter if a constraint honours taints. An event of another pod matters if one of the constraints
+// begins or ceases to count that pod.
 func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
 	if s.err != nil {
 		return true

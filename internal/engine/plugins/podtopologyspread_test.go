@@ -114,7 +114,8 @@ func TestSpreadInclusionAnswersAnewForEveryHostname(t *testing.T) {
 	}
 }
 
-// The gate makes tolerations that compare numbers count, as in TaintToleration.
+// TestNumericTolerationsIncludeNodesWhereSwitchedOn verifies that a node with a taint tolerated
+// only by a numeric comparison is counted if and only if the feature gate is enabled.
 func TestNumericTolerationsIncludeNodesWhereSwitchedOn(t *testing.T) {
 	c := cluster.New()
 	load(t, c, "node a zone=a")

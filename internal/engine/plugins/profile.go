@@ -20,7 +20,7 @@ type Profile struct {
 	Gates []Gate
 	// Filters run in this order. The first to reject a node gives the reasons.
 	Filters []Filter
-	// Scorers all run; results keep their order.
+	// Scorers all run. Their results are listed in this order.
 	Scorers []Weighted
 	// Reservers run in this order, and are undone in reverse.
 	Reservers []Reserver
@@ -34,9 +34,10 @@ type Profile struct {
 	// KeepBudgets forbids preemption to violate a PodDisruptionBudget, even if the pod then stays
 	// pending, unless the pod is critical. Upstream violates budgets as a last resort.
 	KeepBudgets bool
-	// GentlePreemption spares victims where the room freed by earlier victims suffices, and victims
-	// whose replacements could preempt the pod. PreemptionDelay applies only then: a pod must be
-	// unschedulable for that long before it takes victims.
+	// GentlePreemption chooses no victims if the room freed by the victims of earlier preemptions
+	// suffices, and never chooses victims whose replacements could preempt the pod. PreemptionDelay
+	// applies only with GentlePreemption: a pod must be unschedulable for this long before it
+	// preempts other pods.
 	GentlePreemption bool
 	PreemptionDelay  time.Duration
 	// Reservations bound the room reserved for pod groups. The zero value disables reservations.
@@ -67,7 +68,7 @@ type Weighted struct {
 
 // Reservations bound the room reserved for a pod group. Berth reserves the room once the group has
 // fitted nowhere for the duration After, holds it for at most the duration For, and limits it to
-// the part Share of the cluster's CPU and memory.
+// the fraction Share of the cluster's CPU and memory.
 type Reservations struct {
 	After, For time.Duration
 	Share      float64 // above 0, 1 at most
@@ -103,9 +104,9 @@ func DefaultOf(catalog []Entry) *Profile {
 	return p
 }
 
-// NewProfile makes the plugins named at the extension points. args holds plugin arguments, as
-// pointers to the types of k8s.io/kube-scheduler/config/v1. NewProfile fails if a plugin refuses
-// its arguments.
+// NewProfile returns a profile with the plugins named at the extension points. args holds plugin
+// arguments, as pointers to the types of k8s.io/kube-scheduler/config/v1. NewProfile fails if a
+// plugin refuses its arguments.
 func NewProfile(schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
 	return NewProfileOf(Catalog(), schedulerName, at, weights, args)
 }
@@ -141,7 +142,7 @@ func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, 
 }
 
 // Fresh returns a copy of the profile with new plugins. A plugin holds the clock of one cluster and
-// caches its last results, so alternating clusters need separate plugins.
+// caches its last results, so two clusters must not share plugins.
 func (p *Profile) Fresh() (*Profile, error) {
 	fresh := *p
 	fresh.Gates, fresh.Filters, fresh.Scorers, fresh.Reservers = nil, nil, nil, nil
@@ -159,9 +160,9 @@ func (p *Profile) Fresh() (*Profile, error) {
 	return &fresh, nil
 }
 
-// assemblePlugins sorts the plugins made into the lists, which must be empty. A plugin joins a list
-// only if it implements the list's interface: a name has no effect at a point not extended by its
-// plugin, or if the plugin is implemented elsewhere.
+// assemblePlugins adds the plugins in p.made to the lists (Gates, Filters and so on), which must be
+// empty. A plugin joins a list only if it implements the list's interface: a name has no effect at
+// a point not extended by its plugin, or if the plugin is implemented elsewhere.
 func (p *Profile) assemblePlugins() {
 	p.deviceChoice()
 	for _, name := range p.At[PreEnqueue] {
@@ -176,7 +177,7 @@ func (p *Profile) assemblePlugins() {
 		}
 	}
 
-	// A scorer enabled only at PreScore still fails on unreadable pods, like upstream's.
+	// A scorer enabled only at PreScore still fails for pods with an invalid spec, like upstream's.
 	for _, name := range p.At[PreScore] {
 		if scorer, ok := p.made[name].(Scorer); ok && !p.Has(Score, name) {
 			p.Scorers = append(p.Scorers, Weighted{Scorer: preScoreOnly{scorer}})
@@ -217,13 +218,13 @@ func (p *Profile) Has(point Point, name string) bool {
 	return false
 }
 
-// HasDevices reports whether a pod that fits nowhere may give up allocated claims, which requires
-// DynamicResources at PostFilter.
+// HasDevices reports whether DynamicResources is enabled at PostFilter, where a pod that fits
+// nowhere may give up its allocated claims.
 func (p *Profile) HasDevices() bool { return p.Has(PostFilter, "DynamicResources") }
 
-// StopsBeforeDevices reports whether the pod was rejected as a whole before DynamicResources ran at
-// PreFilter. Such a pod keeps its nomination: upstream's DynamicResources then fails at PostFilter,
-// before preemption can remove it.
+// StopsBeforeDevices reports whether the plugin rejector rejected the pod as a whole before
+// DynamicResources ran at PreFilter. Such a pod keeps its nomination: upstream's DynamicResources
+// then fails at PostFilter, before preemption can clear the nomination.
 func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
 	if r == nil || !r.Unresolvable || !p.HasDevices() {
 		return false

@@ -32,10 +32,10 @@ const searchCost = time.Microsecond
 // continues from there. An attempt may search twice, see attempt.mustRetry.
 const longestSearch = 30 * time.Millisecond
 
-// boundedSearch is the limit on a search for a configured timeout; 0 configures no limit. A
-// configured limit is strict: beyond it the attempt fails, like upstream's. The built-in limit,
-// which no operator has chosen, only rejects nodes with longer searches, so that the pod can run on
-// another node.
+// boundedSearch returns the configured timeout, or the built-in limit longestSearch if the timeout
+// is 0 or exceeds it. A configured limit is strict: beyond it the attempt fails, like upstream's.
+// The built-in limit, which no operator has chosen, only rejects nodes with longer searches, so
+// that the pod can run on another node.
 func boundedSearch(configured time.Duration) (limit time.Duration, strict bool) {
 	if configured <= 0 || configured > longestSearch {
 		return longestSearch, false

@@ -15,10 +15,10 @@ import (
 
 // SpreadConstraint is one parsed constraint of a pod on the spread of similar pods over the values
 // of a node label: defaults are filled in and matchLabelKeys are merged into the selector. Its
-// methods implement all of the arithmetic, so that code with another way of counting pods than
+// methods implement all of the arithmetic, so that code that counts pods in another way than
 // [PodTopologySpread] produces the same verdicts and scores.
 type SpreadConstraint struct {
-	// MaxSkew is at least 1. The next fields are the same as in the API.
+	// MaxSkew is at least 1. The following fields have the same meaning as in the API.
 	MaxSkew     int32
 	TopologyKey string
 	Selector    *rules.Selector
@@ -29,8 +29,8 @@ type SpreadConstraint struct {
 	compare                              bool // whether tolerations with the operators Gt and Lt count
 }
 
-// readSpread reads the constraints of a list with the given action. selectors are the known
-// selectors of the list.
+// readSpread reads the constraints of a list with the given action. selectors holds the selectors
+// already parsed, by index in the list; it may be shorter than the list.
 func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 	action v1.UnsatisfiableConstraintAction, own *rules.Labels) ([]SpreadConstraint, error) {
 	var read []SpreadConstraint
@@ -43,8 +43,8 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 		if i < len(selectors) {
 			selector = selectors[i]
 		}
-		// The selector of a default constraint, or a selector that could not be parsed for the
-		// class. Its error is reported here.
+		// The selector of a default constraint is not parsed yet. A selector that could not be
+		// parsed for the class is parsed again, to report the error.
 		if selector == nil {
 			var err error
 			if selector, err = rules.ReadSelector(list[i].LabelSelector); err != nil {
@@ -103,9 +103,9 @@ func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
 	return 0
 }
 
-// Least is the count that the counts of domains are compared with. lowest is the lowest count of
-// all domains, and domains their number. With fewer domains than minDomains it is 0, the count of a
-// hypothetical empty domain: pods stay pending until an autoscaler adds a domain.
+// Least returns the count with which the count of each domain is compared. lowest is the lowest
+// count of all domains, and domains their number. With fewer domains than minDomains, Least returns
+// 0, the count of a hypothetical empty domain: pods stay pending until an autoscaler adds a domain.
 func (c *SpreadConstraint) Least(lowest int64, domains int) int64 {
 	if int64(domains) < int64(c.MinDomains) {
 		return 0
@@ -152,8 +152,7 @@ func SpreadNormalized(score, lowest, highest int64) int64 {
 	return MaxScore * (highest + lowest - score) / highest
 }
 
-// hasKeys reports whether a node has the topology keys of all constraints. A node that lacks a key
-// is excluded from all counts.
+// hasKeys reports whether a node has the topology keys of all constraints.
 func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 	for i := range constraints {
 		if !n.Has(constraints[i].TopologyKey) {
@@ -167,21 +166,21 @@ func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 // constraints.
 type SpreadInclusion struct {
 	selector    labels.Selector // the pod's node selector
-	required    bool            // whether the pod has required node affinity:
+	required    bool            // whether the pod has required node affinity, which terms holds
 	terms       *termIndex
-	any         bool // the pod has neither, and selects all nodes
+	any         bool // the pod has neither a node selector nor required node affinity
 	tolerations *rules.Tolerance
 	compared    *rules.Tolerance // tolerations including numeric comparisons
 
-	individual  bool       // whether terms may distinguish nodes by name or host name:
-	last        individual // the most recent node, cached for all constraints
+	individual  bool       // whether selector or terms may distinguish nodes by name or host name
+	last        individual // if individual: the most recent node, with its result in selectsLast
 	selectsLast bool
 	byLabels    map[int32]bool // by ID of the labels
 	byTaints    map[int32]bool
 }
 
-// individual distinguishes a node from all others. Equal values yield the same results from terms
-// on labels and names, so it can be a cache key.
+// individual distinguishes a node from all others. Terms on labels and names match either all nodes
+// with equal values or none, so a value can be a cache key.
 type individual struct {
 	name     string
 	hostname cluster.Hostname
@@ -263,7 +262,7 @@ func (i *SpreadInclusion) toleratesTaints(n *cluster.Node, compare bool) bool {
 }
 
 // keepAnswer caches a result. A large cache mostly holds sets no longer on any node, so all entries
-// are dropped once there are more than 16,384.
+// are dropped when there are 16,384.
 func keepAnswer(answers map[int32]bool, id int32, answer bool) {
 	const many = 1 << 14
 	if len(answers) >= many {

@@ -35,7 +35,7 @@ type termIndex struct {
 	terms   nodeTerms
 	weights []int64       // by term; nil without weights
 	bits    [][]uint64    // by bit: the terms with this bit in their weight
-	words   int           // 0: too few to be worth an index
+	words   int           // words in a set of terms; 0 if there are too few requirements for an index
 	sound   []uint64      // the matchable terms
 	keys    []*indexedKey // keys of the labels, by number
 	byKey   map[string]*indexedKey
@@ -82,7 +82,7 @@ type valueIndex struct {
 	notIn   valueTerms
 	absent  termSet // terms with DoesNotExist
 	greater boundTerms
-	less    boundTerms // bounds are complements, in reverse order
+	less    boundTerms // bounds are stored as complements (see excludeTerms)
 }
 
 // addTerm adds a term's requirement on the label. A node without the label meets NotIn and
@@ -154,7 +154,7 @@ func (k *valueIndex) excludeTerms(w *termSearch, value string) {
 
 // indexTerms prepares terms. weights, by term, may be nil. If there are few requirements, the terms
 // are kept unindexed, and words stays 0. Weights are stored by their bits, so that the sum over all
-// matching terms takes a count of bits per word and bit of a weight (see sumWeights).
+// matching terms takes one bit count per word and bit of the weights (see sumWeights).
 func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	x := &termIndex{terms: terms, weights: weights}
 	requirements := 0
@@ -213,14 +213,14 @@ func (x *termIndex) addTerm(term int32, t *nodeTerm) {
 	}
 }
 
-// termSearch is the working state of a search for a node's terms. It is reused: searches do not
-// allocate once each goroutine has one.
+// termSearch is the working state of a search for a node's terms. It is reused, so that most
+// searches do not allocate.
 type termSearch struct {
 	// left are the terms that may still match; scratch and kept belong to excludeFrom.
 	left, scratch []uint64
 	kept          []int32
-	// has are the node's labels with a key used by terms, and numbers the numbers of their keys,
-	// encoded as the key of lacking. Both are sorted by number.
+	// has holds the node's labels with a key used by terms, sorted by the number of the key.
+	// numbers holds these numbers, encoded as a key of the map lacking.
 	has     []labelOf
 	numbers []byte
 }
@@ -272,8 +272,8 @@ func (w *termSearch) findLabels(x *termIndex, n *cluster.Node) {
 	}
 }
 
-// needNoOther returns the terms not excluded by missing labels, for a node with exactly the labels
-// in w.has among the labels used by terms. The result is shared: the caller must copy it.
+// needNoOther returns the terms not excluded by missing labels, for a node that has exactly the
+// labels in w.has, and no other label used by terms. The result is shared: the caller must copy it.
 func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()

@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// valueTerms are the terms that list values, in total and by value. The sets are in a slice rather
-// than in the map, because they are modified in place while the index is built.
+// valueTerms holds the terms that list values: all of them, and the terms of each value. The sets
+// are in a slice rather than in the map, because they are modified in place while the index is
+// built.
 type valueTerms struct {
 	all     termSet
 	byValue map[string]int32 // index of the value's set in sets, counted from 1
@@ -65,9 +66,9 @@ func (s *termSet) pack(words int) {
 	}
 }
 
-// excludeFrom removes the terms from left, except for the terms of but, which may be nil: left &^=
-// s &^ but. It first saves the terms that are in both left and but in w, and restores them
-// afterwards, because s may be much longer than but.
+// excludeFrom removes the terms of s from left, except for the terms of the set but, which may be
+// nil: left &^= s &^ but. It first saves the terms that are in both left and but in w, and restores
+// them afterwards, because s may be much longer than but.
 func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	w.kept = w.kept[:0]
 	// Save the terms of left that are excepted, since s may contain them.

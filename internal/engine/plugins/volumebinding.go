@@ -22,9 +22,9 @@ import (
 // for their pod it chooses the volumes together with the node: existing volumes, or new volumes to
 // provision there. It prefers nodes with much free storage.
 //
-// The filter only checks feasibility. After the choice of a node, the choice of volumes is repeated
-// (PodVolumes), assumed in the cluster (Assume), written by the live scheduler, and awaited
-// (Bound).
+// The filter only checks feasibility. After the choice of a node, the volumes are chosen again
+// (PodVolumes) and the choice is assumed in the cluster (Assume). The live scheduler then writes
+// the choice and waits for the binding (Bound).
 type VolumeBinding struct {
 	// Timeout is the live scheduler's limit on waiting for volumes to be bound.
 	Timeout time.Duration
@@ -92,7 +92,7 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 type PodVolumes struct {
 	// Volumes name their new claim; some may have named it before.
 	Volumes []*v1.PersistentVolume
-	// Claims have the annotation of the node to provision their volume for.
+	// Claims are annotated with the node for which their volume is to be provisioned.
 	Claims []*v1.PersistentVolumeClaim
 	// Timeout is the time volumes may take to be bound.
 	Timeout time.Duration
@@ -208,7 +208,7 @@ func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 		switch {
 		case !ok:
 			return false, fmt.Errorf("failed to check provisioning pvc: %s", claimNotFound(written.Name))
-		case claim.Annotations[annSelectedNode] != n.Name: // the provisioner requested another node
+		case claim.Annotations[annSelectedNode] != n.Name: // removed or changed, for example by a provisioner that rejects the node
 			return false, fmt.Errorf("provisioning failed for PVC %q", claim.Name)
 		}
 		if bound, err := boundOn(c, claim, n); !bound || err != nil {
@@ -245,8 +245,9 @@ func (v *VolumeBinding) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 	return volumes.Assume(c), nil
 }
 
-// Interests implements Requeuer. Of CSINodes only migration matters, of CSIDrivers only the end of
-// capacity tracking, after which every node has room.
+// Interests implements Requeuer. An update of a CSINode matters only if it changes the migrated
+// plugins. A CSIDriver matters only when it ceases to track capacity, after which every node has
+// room.
 func (*VolumeBinding) Interests(setting Setting) []queue.Interest {
 	keys := &volumeKeys{c: setting.Cluster}
 	return []queue.Interest{
@@ -357,8 +358,8 @@ func StalledClasses(c *cluster.Cluster, now time.Time, whole bool) (classes map[
 	return classes
 }
 
-// leavesTrace reports whether a provisioner is installed or has made a volume. Only CSI drivers
-// register, and only their names have no slash.
+// leavesTrace reports whether a provisioner is installed or has made a volume. A provisioner with a
+// slash in its name is no CSI driver and does not register, so it counts as installed.
 func leavesTrace(c *cluster.Cluster, provisioner string) bool {
 	if _, installed := c.CSIDrivers.Get("", provisioner); installed || strings.Contains(provisioner, "/") {
 		return true

@@ -21,8 +21,8 @@ import (
 type reach struct {
 	everywhere bool
 	terms      nodeTerms
-	// places are labels such that every node in reach has one of them; nil: reach implies no
-	// labels.
+	// places are labels such that every node in reach has one of them. It is nil if the terms imply
+	// no such labels.
 	places []place
 }
 
@@ -46,8 +46,8 @@ func reachOf(volume *v1.PersistentVolume) reach {
 func (r *reach) hasNode(n *cluster.Node) bool { return r.everywhere || r.terms.match(n) }
 
 // placesOf lists the labels required by the terms, if every term requires some. For each term it
-// uses the requirement with the fewest values. A local disk belongs to one node, and other volumes
-// belong to a zone, so all other nodes need not examine the volume.
+// uses the requirement with the fewest values, preferably on the host name. A local disk belongs to
+// one node, and other volumes belong to a zone, so other nodes need not examine the volume.
 //
 //	hostname In n1                    ->  hostname=n1
 //	zone In a,b, rack In r1           ->  rack=r1

@@ -105,7 +105,7 @@ func (u *volumeUses) beginAnew(c *cluster.Cluster) {
 	}
 }
 
-// forgetObject makes the nodes counted from an object be recounted.
+// forgetObject drops the counts of the nodes counted from an object.
 func (u *volumeUses) forgetObject(object cluster.Name) {
 	for node := range u.from[object] {
 		u.nodes[node].Store(nil)
@@ -163,7 +163,8 @@ func (u *volumeUses) readAttachment(name string) {
 	u.forgetNode(node)
 }
 
-// forgetNode makes a node be recounted. It is a no-op for a node that does not exist (yet).
+// forgetNode drops the count of a node, if the node exists. It also drops the node's set of
+// attachments if the set is empty.
 func (u *volumeUses) forgetNode(name string) {
 	if n := u.c.Node(name); n != nil {
 		u.nodes[n.Index].Store(nil)
