@@ -39,8 +39,8 @@ const mostCovered = 1 << 12
 // forgetCovering clears covering.
 func (s *budgetSpace) forgetCovering() { s.covering, s.bulk, s.kept = map[*PodClass][]*Budget{}, 0, 0 }
 
-// makeRoom drops classes without placed pods, once there may be many, and all classes if they are
-// still too many or too large.
+// makeRoom drops the classes without placed pods if they may be many or large, and all classes if
+// the rest is still too many or too large.
 func (s *budgetSpace) makeRoom() {
 	if len(s.covering) < min(worthDropping(s.kept), mostCovered) && s.bulk <= MostBulk {
 		return
@@ -71,7 +71,8 @@ func (s *budgetSpace) dropLarge() {
 	}
 }
 
-// bulkOfCovered estimates the memory of the cached budgets of a class, if there are many.
+// bulkOfCovered estimates the memory taken by a class and its cached budgets, beyond the usual
+// size.
 func bulkOfCovered(class *PodClass, budgets []*Budget) int { return class.Bulk + len(budgets)/64*512 }
 
 // BudgetsOf returns the disruption budgets that cover the pods of a class, sorted by name. The list

@@ -71,8 +71,8 @@ func TestBudgetsOfLargeClassesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfGoneClassesAreForgotten verifies that the covering budgets of a class are cached
-// only while it has pods.
+// TestBudgetsOfGoneClassesAreForgotten verifies that the number of classes with cached budgets is
+// bounded by twice the number of classes with pods.
 func TestBudgetsOfGoneClassesAreForgotten(t *testing.T) {
 	c := New()
 	c.Budgets.Set(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"},
@@ -91,8 +91,8 @@ func TestBudgetsOfGoneClassesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestAClassKeepsTheStatusAlone verifies that the class of a pod with claims retains the pod's
-// status but not its annotations.
+// TestAClassKeepsTheStatusAlone verifies that the class of a pod with claims retains a copy of the
+// pod's status, and not the pod itself.
 func TestAClassKeepsTheStatusAlone(t *testing.T) {
 	pod := largePod(0)
 	pod.Spec.ResourceClaims, pod.Status.Phase = []v1.PodResourceClaim{{Name: "c"}}, v1.PodPending

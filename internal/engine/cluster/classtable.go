@@ -11,17 +11,17 @@ import (
 //
 // Identical pods get the class in the table, so data cached for a class is valid for all of them. A
 // class without placed pods is kept for a while, since such pods often recur. Classes are dropped
-// in bulk: once the new classes exceed an eighth of the classes kept by the last cleanup, once the
-// new classes are too large in total, or once many classes have lost their last pod. A dropped
-// class remains valid for its holders, and returns to the table if one of its pods is placed. In
-// between, identical pods may have received a new class, which costs memory and work but changes no
-// decision.
+// in bulk: when the classes added since the last cleanup exceed an eighth of the classes it kept,
+// when the added classes are too large in total, or when many classes have lost their last pod. A
+// dropped class remains valid for its holders, and returns to the table if one of its pods is
+// placed. In between, identical pods may have received a new class, which costs memory and work but
+// changes no decision.
 type classTable struct {
 	byKey  Set[PodClass]
 	next   int32 // the ID of the next class; IDs are never reused
 	kept   int   // the number of classes after the last cleanup
-	bulk   int   // total bulk of the classes added since then
-	left   int   // number of classes that have lost their last pod since then
+	bulk   int   // total bulk of the classes added since the last cleanup
+	left   int   // number of classes that have lost their last pod since the last cleanup
 	shares shares
 }
 

@@ -57,8 +57,8 @@ func selectsPool(rule *resourcev1.DeviceTaintRule, slice *resourcev1.ResourceSli
 // Unpublish drops the published state of a deleted slice.
 func (o *Objects) Unpublish(name string) { delete(o.published, name) }
 
-// Retaint replaces a rule by another with the same name, or deletes it (nil), in the table and in
-// the slices. It returns the previous states of the slices whose taints change, sorted by name.
+// Retaint replaces the named rule, or deletes it if now is nil, in the table and in the slices. It
+// returns the previous states of the slices whose taints change, sorted by name.
 func (o *Objects) Retaint(name string, now *resourcev1.DeviceTaintRule) (changed []*resourcev1.ResourceSlice) {
 	before, had := o.DeviceTaintRules.Get("", name)
 	if now != nil {

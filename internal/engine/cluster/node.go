@@ -30,8 +30,8 @@ type Node struct {
 	// Held is the amount of each device held by Pods, indexed by device. Devices beyond its length
 	// are free.
 	Held []int64
-	// Affine and AntiAffine count pods with pod affinity of any kind, and with required
-	// anti-affinity.
+	// Affine is the number of pods with pod affinity or anti-affinity of any kind, and AntiAffine
+	// the number of pods with required anti-affinity.
 	Affine, AntiAffine int32
 
 	// Nominated are the pending pods nominated to this node. They are neither in Pods nor in

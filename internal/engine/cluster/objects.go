@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects are the API objects other than nodes and pods used by plugins. They are kept as received:
-// do not modify them.
+// Objects are the API objects other than nodes and pods used by plugins. They are kept without a
+// copy, and must not be modified.
 type Objects struct {
 	Namespaces             Table[*v1.Namespace]
 	Services               Table[*v1.Service]
@@ -49,9 +49,9 @@ type Objects struct {
 	PodGroups Table[*schedulingv1beta1.PodGroup]
 }
 
-// Put sets an object in the table of its kind, and Drop removes it there. They return false for a
-// kind without a table. They serve callers with objects of many kinds; the cycle accesses the
-// tables directly.
+// Put sets an object in the table of its kind, and Drop removes it there. They return false for pod
+// groups, and for kinds without a table. They serve callers with objects of many kinds; the cycle
+// accesses the tables directly.
 func (o *Objects) Put(object any) bool  { return o.change(object, false) }
 func (o *Objects) Drop(object any) bool { return o.change(object, true) }
 
@@ -168,7 +168,7 @@ func (t *Table[T]) Set(object T) {
 
 	s.byName[name.Name] = object
 	s.byName = Shrunk(s.byName, &s.most)
-	// The order is maintained only once requested.
+	// The sorted list is maintained only if it has been requested before.
 	if s.sorted != nil {
 		if i, known := s.findName(name.Name); known {
 			s.sorted[i] = object

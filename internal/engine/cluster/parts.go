@@ -48,8 +48,8 @@ func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
 	return value
 }
 
-// dropUnused drops the parts not in use, once there may be many: image lists, for instance, change
-// all the time.
+// dropUnused drops the parts not in use if they may be many: image lists, for instance, change all
+// the time.
 func (t *partTable) dropUnused(nodes map[string]*Node) {
 	dropUnused(nodes, &t.labels, func(n *Node) *LabelSet { return n.Labels })
 	dropUnused(nodes, &t.taints, func(n *Node) *TaintSet { return n.Taints })

@@ -56,8 +56,8 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	return p
 }
 
-// Pending converts a pod without counting it. It creates the class if necessary, and therefore
-// hashes the whole spec.
+// Pending converts a pod without counting it. It hashes the whole spec to find the class, which it
+// creates if necessary.
 func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	p := NewPod(c.classes.classOf(object), object.Name, object.UID)
 	p.SetNominated(object.Status.NominatedNodeName)
@@ -200,7 +200,8 @@ func (r *Room) addNonZero(class *PodClass) {
 	r.NonZeroMemory = rules.Sum(r.NonZeroMemory, class.NonZeroMemory)
 }
 
-// takeNonZero returns false if a sum may have overflowed; see Resources.subtractFrom.
+// takeNonZero reverts addNonZero. It returns false if a sum may have overflowed; see
+// Resources.subtractFrom.
 func (r *Room) takeNonZero(class *PodClass) bool {
 	if r.NonZeroCPU == math.MaxInt64 || r.NonZeroMemory == math.MaxInt64 {
 		return false

@@ -115,7 +115,7 @@ func (p *Pod) Namespace() string { return p.Class.Namespace }
 func (p *Pod) Spec() *Spec { return p.Class.Spec }
 
 // Object reconstructs the parts of the pod relevant to decisions as an API object, for libraries
-// that expect one. It shares its contents with the class: do not modify them.
+// that expect one. The result shares its contents with the class and must not be modified.
 func (p *Pod) Object() *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -115,7 +115,7 @@ func (h *hasher) addShape(pod *v1.Pod) {
 	h.addResized(pod)
 }
 
-// addTolerations omits tolerationSeconds, which do not affect decisions.
+// addTolerations hashes tolerations, except for tolerationSeconds, which do not affect decisions.
 func (h *hasher) addTolerations(list []v1.Toleration) {
 	h.addWord(uint64(len(list)))
 	for i := range list {
@@ -203,7 +203,8 @@ func (h *hasher) weightedPodTerms(list []v1.WeightedPodAffinityTerm) {
 	}
 }
 
-// podTerm omits matchLabelKeys, which the API server has merged into the selector.
+// podTerm hashes one term, except for matchLabelKeys, which the API server has merged into the
+// selector.
 func (h *hasher) podTerm(t *v1.PodAffinityTerm) {
 	h.labelSelector(t.LabelSelector)
 	h.addStrings(t.Namespaces)

@@ -63,7 +63,7 @@ func (s *Set[V]) find(hash uint32, is func(*V) bool) int {
 
 // Add adds a value, which must not be in the set.
 func (s *Set[V]) Add(hash uint32, value *V) {
-	// The arrays grow by half once they are four fifths full, when finding a value takes three
+	// The arrays grow by half when they are four fifths full; finding a value then takes three
 	// probes.
 	if 5*(s.count+1) > 4*len(s.hashes) {
 		s.resize(max(leastSet, len(s.hashes)+len(s.hashes)/2))

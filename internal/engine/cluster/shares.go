@@ -69,7 +69,7 @@ func (s *shares) shareText(t string) string {
 	return *at
 }
 
-// specOf reads the Spec of a pod with the requirements represented by the digest.
+// specOf reads the Spec of a pod. needs is the digest of the pod's needs, and own holds its labels.
 func (s *shares) specOf(pod *v1.Pod, needs digest, own *rules.Labels) *Spec {
 	from := &pod.Spec
 	extras := s.extrasOf(pod)
@@ -196,7 +196,7 @@ func (s *shares) demandOf(demand Demand) *Demand {
 	return s.demands.get(key, &demand, sayAll[*Demand])
 }
 
-// addNames hashes the names of containers, which do not always distinguish classes.
+// addNames hashes the names of containers, most of which addContainers omits.
 func (h *hasher) addNames(list []v1.Container) {
 	h.addWord(uint64(len(list)))
 	for i := range list {

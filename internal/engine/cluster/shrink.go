@@ -5,9 +5,9 @@ package cluster
 
 import "maps"
 
-// The minimum size of a table or an array for replacing it, and the minimum ratio of its size to
-// the size of the contents. Replacing small tables is not worthwhile, and with a factor of four
-// each copied entry is preceded by at least three deletions.
+// worthShrinking is the minimum size of a table or an array worth replacing, and timesTooLarge the
+// minimum ratio of its size to the size of its contents. With a ratio of four, each copied entry is
+// preceded by at least three deletions.
 const worthShrinking, timesTooLarge = 1 << 8, 4
 
 // Shrunk returns the map, or a copy of it if its table is many times larger than its contents:

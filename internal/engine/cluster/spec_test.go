@@ -134,7 +134,8 @@ func TestClassesShareWhatIsEqual(t *testing.T) {
 		t.Errorf("the term is %v", term)
 	}
 
-	// The spelling does not count. The amount counts, even below the precision of a digest.
+	// The spelling of an amount does not count. The exact amount counts, even if decisions round
+	// it.
 	fraction := func(amount string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse(amount)}

@@ -279,7 +279,7 @@ func writtenWeighted(terms []WeightedTerm) (list []v1.WeightedPodAffinityTerm) {
 	return list
 }
 
-// written returns a term in API form, if its parsed form is complete.
+// written returns the API form of a term that is completely represented by its parsed form.
 func (t *Term) written() v1.PodAffinityTerm {
 	return v1.PodAffinityTerm{
 		LabelSelector: t.Selector.OfLabels(), NamespaceSelector: t.NamespaceSelector.OfLabels(), TopologyKey: t.TopologyKey,

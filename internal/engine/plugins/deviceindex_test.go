@@ -240,8 +240,8 @@ func unshared(results []resourcev1.AllocationResult) []resourcev1.AllocationResu
 	return list
 }
 
-// hardSearch returns nodes with a slow search for the claim of the returned pod. Groups of three
-// nodes have equal likeness.
+// hardSearch returns a cluster, and a pod with a claim for which the search is slow on every node.
+// Groups of three nodes have equal likeness.
 func hardSearch(t *testing.T, nodes, devices int, limit time.Duration) (*cluster.Cluster, *DynamicResources, *cluster.Pod) {
 	c, d := cluster.New(), newDynamicResources(t)
 	d.filterTimeout = limit
@@ -374,8 +374,8 @@ func TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers(t *testing.T) {
 	}
 }
 
-// sliceOfUnlike has two kinds of devices in equal numbers: a search for more devices of one kind
-// tries all combinations.
+// sliceOfUnlike returns a slice with two kinds of devices in equal numbers. A search for more
+// devices of one kind than there are tries all combinations.
 func sliceOfUnlike(node string, devices int) *resourcev1.ResourceSlice {
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
 		Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
@@ -476,8 +476,8 @@ func TestContentsGoWithTheirNodes(t *testing.T) {
 	}
 }
 
-// TestExamplesAreForgottenUnderTheirLock drops findings in some goroutines while other goroutines
-// look them up.
+// TestExamplesAreForgottenUnderTheirLock verifies that goroutines can drop findings while other
+// goroutines look them up.
 func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {
 	s, like := &deviceShape{}, likeness{taken: "x"}
 	var wait sync.WaitGroup
@@ -496,8 +496,8 @@ func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {
 	}
 }
 
-// TestSharesOfLikeDevicesHaveOwnIDs returns a device to an earlier consumed capacity while a share
-// allocated at that consumption is still held.
+// TestSharesOfLikeDevicesHaveOwnIDs verifies that no two shares have the same ID, even if a device
+// returns to an earlier consumed capacity while a share allocated at that capacity is still held.
 func TestSharesOfLikeDevicesHaveOwnIDs(t *testing.T) {
 	spec := resourcev1.ResourceSliceSpec{Devices: []resourcev1.Device{{
 		Name: "gpu-0", AllowMultipleAllocations: new(true),

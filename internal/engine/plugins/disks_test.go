@@ -31,7 +31,8 @@ func pairConflicts(a, b *v1.Volume) bool {
 	return false
 }
 
-// TestDisksConflictAsEachPairDoes compares random pods with disks.
+// TestDisksConflictAsEachPairDoes verifies, for the volumes of random pods, that diskSet finds a
+// conflict if and only if upstream's rule finds one for some pair of volumes.
 func TestDisksConflictAsEachPairDoes(t *testing.T) {
 	conflicts := 0
 	for seed := range uint64(30_000) {

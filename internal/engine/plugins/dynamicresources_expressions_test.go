@@ -10,7 +10,7 @@ import (
 )
 
 // TestOneNamespacesExpressionsWaitAmongThemselves verifies that the compiler alternates between
-// namespaces, even if many pods of one namespace wait. Waiters return when the process ends.
+// namespaces, even if many pods of one namespace wait. A waiter returns when its context ends.
 func TestOneNamespacesExpressionsWaitAmongThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sets := expressionSets{}

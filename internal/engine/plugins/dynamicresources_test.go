@@ -116,8 +116,8 @@ func TestDynamicResourcesRefusesTimeoutsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Each of many consecutive pods must see the devices of the earlier pods without a recount of all
-// claims.
+// TestAllocatedDevicesAreFollowed verifies that consecutive pods get different devices, and that a
+// pod is rejected when all devices are allocated.
 func TestAllocatedDevicesAreFollowed(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	load(t, c, "node a\nnode b")

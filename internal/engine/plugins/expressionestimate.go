@@ -21,9 +21,10 @@ import (
 // the API server, or return gigabytes.
 var underestimated = regexp.MustCompile(`matches|find|ndexOf|replace|format`)
 
-// worstCost returns the worst-case cost of an expression, in the units of the API server's estimate
-// but in proportion to time and memory. CEL neither interrupts a call nor limits its result, so
-// that a selector accepted by the API server could occupy a processor for minutes, such as
+// worstCost returns the worst-case cost of an expression, in the units of the API server's
+// estimate. Unlike that estimate, it is proportional to the time and memory needed. CEL neither
+// interrupts a call nor limits its result, so that a selector accepted by the API server could
+// occupy a processor for minutes, such as
 //
 //	[1, ..., 200].exists(i, "aa...a".matches("((a?){30}){30}b"))
 //
@@ -122,7 +123,7 @@ func (w worstEstimator) programSize(pattern checker.AstNode) float64 {
 // precision matches the number of digits in a clause of a format.
 var precision = regexp.MustCompile(`%\.([0-9]*)`)
 
-// isShortFormat reports whether few clauses of a literal format have few digits.
+// isShortFormat reports whether a literal format has few clauses, each with few digits.
 func isShortFormat(format checker.AstNode) bool {
 	text, known := literal(format)
 	if !known || strings.Count(text, "%") > mostClauses {
@@ -153,7 +154,8 @@ func valueOf(node checker.AstNode) any {
 	return nil
 }
 
-// deviceSizes are the maximum sizes permitted by the API for the values read by a selector.
+// deviceSizes estimates the sizes of the values read by a selector as the maximum permitted by the
+// API.
 type deviceSizes struct{}
 
 // EstimateSize implements [checker.CostEstimator].

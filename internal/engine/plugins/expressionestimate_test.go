@@ -18,9 +18,10 @@ import (
 // numbers returns a literal list of n numbers.
 func numbers(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
 
-// TestExpressionsAreNeverEvaluatedForMinutes covers selectors that would each take minutes or
-// gigabytes: the API server accepts some, and refuses others by their estimate, but manifests may
-// contain both. Searches, explanations and scores must not evaluate them.
+// TestExpressionsAreNeverEvaluatedForMinutes verifies that searches, explanations and scores never
+// evaluate selectors that would each take minutes or gigabytes. The API server accepts some of
+// these selectors and refuses the rest because of its estimate, but manifests may contain any of
+// them.
 func TestExpressionsAreNeverEvaluatedForMinutes(t *testing.T) {
 	a := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }
 	for name, c := range map[string]struct {
@@ -64,8 +65,8 @@ func TestExpressionsAreNeverEvaluatedForMinutes(t *testing.T) {
 	}
 }
 
-// TestOrdinarySelectorsKeepTheirCost requires the API server's estimate for selectors used in
-// practice, even if their worst case is some hundred times its estimate.
+// TestOrdinarySelectorsKeepTheirCost verifies that the cost of selectors used in practice is the
+// API server's estimate, even if their worst case is some hundred times the estimate.
 func TestOrdinarySelectorsKeepTheirCost(t *testing.T) {
 	for _, expression := range []string{
 		`device.attributes["gpu.example.com"].model.matches("^NVIDIA-(A100|H100)-[A-Z0-9]{1,10}$")`,
@@ -85,8 +86,9 @@ func TestOrdinarySelectorsKeepTheirCost(t *testing.T) {
 	}
 }
 
-// TestLongExpressionsAreNotCompiled verifies that expressions of ten times the API server's limit,
-// possible in a manifest, are not compiled, which would take seconds.
+// TestLongExpressionsAreNotCompiled verifies that expressions beyond the API server's limit on
+// their length, possible in a manifest, are refused without compiling them. An expression of ten
+// times the limit would take seconds to compile.
 func TestLongExpressionsAreNotCompiled(t *testing.T) {
 	claim, sets := claimOfOne("c"), expressionSets{}
 	for length, want := range map[int]bool{resourcev1.CELSelectorExpressionMaxLength: false, resourcev1.CELSelectorExpressionMaxLength + 1: true} {

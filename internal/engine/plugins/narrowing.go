@@ -16,10 +16,10 @@ import (
 // Narrowings select the classes that an event can help. The hint would return false for every class
 // left out (TestNarrowingsLeaveNobodyOut).
 
-// byRoom selects the classes that may have room on the event's node: on the whole node if the node
-// changed, or next to the pods that they cannot preempt if a pod left the node. It compares only
-// CPU and memory, and leaves the rest to the hint. It returns nil if the filter is only part of
-// NodeResourcesFit.
+// byRoom selects the classes that may have room on the event's node. If the node changed, the size
+// of the whole node counts; if a pod left the node, the room not taken by pods that the class
+// cannot preempt. It compares only CPU and memory, and leaves the rest to the hint. It returns nil
+// if the filter is only part of NodeResourcesFit.
 //
 // A pod of priority 10 leaves a node of 4 CPU with pods of priority 5 (2 CPU) and 20 (1 CPU):
 //

@@ -16,8 +16,9 @@ import (
 )
 
 // byNodeSelection selects the classes with a node selector and required node affinity that may
-// select the event's node: for a new node by one label that the node must have, for a relabelled
-// node by the changed labels. An unchanged label cannot explain that the filter passes now.
+// select the event's node. A new node is looked up by one label that it must have. A relabelled
+// node is looked up by its changed labels, because an unchanged label cannot be the reason why the
+// filter passes now.
 func byNodeSelection() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -62,8 +63,8 @@ func byNodeSelection() *queue.Narrowing {
 	}
 }
 
-// topicsOfLabels returns a node's labels, and the keys of these labels for requirements that depend
-// on more than values.
+// topicsOfLabels returns the topics of a node's labels, and of their keys, for requirements that
+// depend on more than values.
 func topicsOfLabels(n *cluster.Node) (topics []queue.Topic) {
 	for key, value := range n.AllLabels() {
 		topics = append(topics, queue.Topic{Kind: queue.NodeLabel, Key: key, Value: value}, queue.Topic{Kind: queue.NodeKey, Key: key})
@@ -182,8 +183,8 @@ func (w *wanted) hasTopics() (topics []queue.Topic, ok bool) {
 }
 
 // selectivity ranks requirements by the expected number of nodes meeting them, the lowest first:
-// names, then labels of the cluster's owner, then labels of Kubernetes, which many nodes share. A
-// wrong estimate costs calls of the hint, but no missed wake-up.
+// names, then labels defined by the operator of the cluster, then labels of Kubernetes, which many
+// nodes share. A wrong estimate costs further calls of the hint, but no missed wake-up.
 func (w *wanted) selectivity() int {
 	const ofKubernetes = "kubernetes.io/"
 	switch {

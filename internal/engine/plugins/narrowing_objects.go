@@ -42,8 +42,8 @@ func (setting Setting) byClaims() *queue.Narrowing {
 			for _, name := range claimNames(item.Pod) {
 				topics = append(topics, queue.Topic{Kind: queue.OfClaim, Key: item.Pod.Namespace, Value: name})
 			}
-			// Volumes are also indexed under their own name: their claimRef may name another claim
-			// by then.
+			// Volumes are also indexed under their own name: at the time of an event, their
+			// claimRef may name another claim.
 			for _, claim := range setting.claimsOf(item) { // a claim bound later wakes the pod itself
 				if claim.Spec.VolumeName != "" {
 					topics = append(topics, queue.Topic{Kind: queue.OfVolume, Value: claim.Spec.VolumeName})

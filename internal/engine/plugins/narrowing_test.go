@@ -115,7 +115,7 @@ func TestNarrowingsLeaveNobodyOut(t *testing.T) {
 	}
 }
 
-// waitingPod has a random selection of the properties read by hints.
+// waitingPod returns a pod with a random selection of the properties read by hints.
 func waitingPod(rng *rand.Rand, name string) *v1.Pod {
 	app := func() string { return string(rune('a' + rng.IntN(6))) }
 	pod := aPod(name, []string{"0", "500m", "1", "2", "3"}[rng.IntN(5)], priority(rng.Int32N(3)))

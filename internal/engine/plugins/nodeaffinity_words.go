@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Bounds on the parts of invalid terms read for an error message. The library reports every value,
+// mostWorded, mostValuesWorded and mostRequirementsWorded bound the terms, the values and the
+// requirements read for an error message about invalid terms. The library reports every value,
 // compares all reports with each other, and sorts a term's requirements again for each report.
 // Without the bounds one pod with a large invalid term could delay the scheduler at every attempt.
 const mostWorded, mostValuesWorded, mostRequirementsWorded = 16, 100, 500

@@ -60,7 +60,8 @@ type stockKey struct {
 	node  individual
 }
 
-// stocked is the number of devices of a class on a node, and the time of the count.
+// stocked is the number of devices of a class on a node. It is outdated if own has changed after
+// at, the value of the index's counter at the count.
 type stocked struct {
 	amounts
 	own *nodeDevices

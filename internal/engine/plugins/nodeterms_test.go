@@ -137,8 +137,8 @@ func drawNodeTerm(t *rapid.T) (term v1.NodeSelectorTerm) {
 	return term
 }
 
-// TestHundredsOfTermsByNameAreOne covers 400 terms with 100 host names each. Such terms once
-// delayed all pods by seconds on 5,000 nodes.
+// TestHundredsOfTermsByNameAreOne verifies that 400 terms with 100 host names each are merged into
+// one term. Separately, they delayed all pods by seconds on 5,000 nodes.
 func TestHundredsOfTermsByNameAreOne(t *testing.T) {
 	s := &v1.NodeSelector{}
 	for i := range 400 {

@@ -14,8 +14,9 @@ import (
 )
 
 // NodeVolumeLimits rejects nodes with CSI drivers that can attach no more volumes, according to the
-// CSINode, and nodes without a driver required by its CSIDriver on every node of its pods. It
-// counts volumes used by pods on the node, and attached volumes even without a current user.
+// CSINode, and nodes without a driver of the pod's volumes, if its CSIDriver prevents scheduling
+// without the driver. It counts volumes used by pods on the node, and attached volumes even without
+// a current user.
 type NodeVolumeLimits struct {
 	// AllowMissing lets pods run on nodes without a driver, regardless of its CSIDriver (upstream:
 	// without the gate VolumeLimitScaling, which is on by default).

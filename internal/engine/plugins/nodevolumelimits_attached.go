@@ -92,8 +92,8 @@ func (e *claimMissing) Error() string {
 	return fmt.Sprintf("looking up PVC %s/%s: %s", e.namespace, e.name, claimNotFound(e.name))
 }
 
-// addPod adds the volumes of a pod, in the form attached to the CSINode's node. csiNode is nil for
-// a node without a CSINode. A missing claim is an error only for the pending pod.
+// addPod adds the volumes of a pod, in the form in which they are attached to a node. csiNode is
+// the CSINode of this node, or nil. A missing claim is an error only for the pending pod (waits).
 func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *cluster.Pod, waits bool) error {
 	for i := range p.Spec().Volumes {
 		v := &p.Spec().Volumes[i]
@@ -195,8 +195,9 @@ func translateVolume(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v
 	return volume.Spec.CSI
 }
 
-// addUnbound adds a claim with a volume yet to be provisioned. It ignores claims without a storage
-// class, which would have been bound before.
+// addUnbound adds a claim with a volume yet to be provisioned. It ignores a claim without an
+// existing storage class: such a claim does not wait for its pod, and must be bound before the pod
+// is placed.
 func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
 	class, ok := c.StorageClasses.Get("", claimClass(claim))
 	if !ok {

@@ -42,9 +42,9 @@ func usedVolumes(e *queue.Event, such func(v1.Volume) bool) bool {
 }
 
 // countsLess reports whether nodes may use fewer volumes of a driver without the departure of a
-// pod: a claim or volume in use was deleted and no longer counts, or the claim was replaced.
-// Finalizers prevent such deletions unless they are removed by force. kube-scheduler misses such
-// events.
+// pod: a claim or volume in use was deleted and no longer counts, or the claim now has another
+// volume or class. Finalizers prevent such deletions unless they are removed by force.
+// kube-scheduler misses such events.
 func (v *NodeVolumeLimits) countsLess(e *queue.Event) bool {
 	is, changes := e.New.(*v1.PersistentVolumeClaim)
 	was, known := e.Old.(metav1.Object)

@@ -13,8 +13,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 )
 
-// TestQuantitiesOfSelectorsAreBounded evaluates selectors that would each occupy a processor for
-// seconds to minutes if quantities could have any exponent, literal or computed.
+// TestQuantitiesOfSelectorsAreBounded verifies the results, and the total duration, of selectors
+// that would each occupy a processor for seconds to minutes if quantities could have any exponent,
+// literal or computed.
 func TestQuantitiesOfSelectorsAreBounded(t *testing.T) {
 	cache := newSelectorCache(mostExpressions)
 	device := cel.Device{Driver: "gpu.example.com", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"zeros": {StringValue: new("60000000")}},

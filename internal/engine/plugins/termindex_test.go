@@ -213,9 +213,9 @@ func TestThousandsOfInvalidTermsAreToldInShort(t *testing.T) {
 	}
 }
 
-// TestATermOfThousandsOfRequirementsIsToldInShort bounds the library's sorting, which repeats for
-// each requirement of a term and took 0.8 s. The message must name an error in the first
-// requirements.
+// TestATermOfThousandsOfRequirementsIsToldInShort verifies that the error message for a term is
+// built from its first requirements only: sorting all of them for each report took 0.8 s. If one of
+// the first requirements is invalid, the message must name it.
 func TestATermOfThousandsOfRequirementsIsToldInShort(t *testing.T) {
 	plugin, err := NewNodeAffinity(nil)
 	if err != nil {
@@ -252,7 +252,7 @@ func TestATermOfThousandsOfRequirementsIsToldInShort(t *testing.T) {
 	}
 }
 
-// TestTermsThatMatchNothingAreDropped verifies that such terms are dropped when they are read: a
+// TestTermsThatMatchNothingAreDropped verifies that invalid terms are dropped when they are read: a
 // tenant's pod has room for tens of thousands, and iterating over them for each node took 240 ms on
 // a hundred nodes.
 func TestTermsThatMatchNothingAreDropped(t *testing.T) {

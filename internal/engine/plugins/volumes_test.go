@@ -64,8 +64,8 @@ func init() {
 		}
 		return answer
 	}
-	// bound on=NODE: the scheduler's findings while it waits for the pod's volumes. The objects of
-	// the input are added meanwhile.
+	// bound on=NODE: prints the result of PodVolumes.Bound for the pod, after adding the objects
+	// that follow the pod in the input.
 	moreCommands["bound"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)

@@ -122,7 +122,7 @@ func namespaceComes(*cluster.Cluster) *queue.Event {
 	return &queue.Event{Resource: queue.Namespace, Action: queue.Add, New: &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "another"}}}
 }
 
-// waiting makes many pods of the case wait.
+// waiting returns a cluster with the given number of waiting pods of the case.
 func (wc *wakingCase) waiting(many int, narrowed bool) *waitingPods {
 	c := cluster.New()
 	c.SetNode(aNode("n", "1010m", func(n *v1.Node) {
@@ -152,8 +152,8 @@ func TestEventIsHeldAgainstThoseItCanHelp(t *testing.T) {
 	}
 }
 
-// TestNodesHelpPodsWhoseVolumesTheyServe covers nodes; pods rejected as a whole wait for their
-// claims.
+// TestNodesHelpPodsWhoseVolumesTheyServe verifies that a new node wakes a pod only if the pod's
+// bound volume can be used there. Without a claim, the pod waits for the claim instead.
 func TestNodesHelpPodsWhoseVolumesTheyServe(t *testing.T) {
 	wc := wakingCase{rejector: "VolumeBinding", pod: withClaim}
 	w := wc.waiting(1, true)
@@ -182,8 +182,8 @@ func TestNodesHelpPodsWhoseVolumesTheyServe(t *testing.T) {
 	comes(1, "its volume is there")
 }
 
-// TestLabelsOfADriverHelpPodsWithMigratedVolumes covers the labels that a driver sets once it runs
-// on the node.
+// TestLabelsOfADriverHelpPodsWithMigratedVolumes verifies that a pod with a migrated volume is
+// woken when the CSI driver labels the node.
 func TestLabelsOfADriverHelpPodsWithMigratedVolumes(t *testing.T) {
 	wc := wakingCase{rejector: "VolumeBinding", pod: withClaim}
 	w := wc.waiting(1, true)
