@@ -86,8 +86,8 @@ func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 	return covering
 }
 
-// coveringClass returns the budgets that cover the pods of a class, and the number of looks at
-// budgets and classes needed to find them.
+// coveringClass returns the budgets that cover the pods of a class, and the number to add to
+// Cluster.Looks.
 func (x *budgetIndex) coveringClass(table *Table[*policyv1.PodDisruptionBudget], class *PodClass) (covering []*Budget, looks int) {
 	x.follow(table)
 	s := x.spaces[class.Namespace]

@@ -49,8 +49,8 @@ type PodClass struct {
 
 	pods int32 // placed pods of the class; at 0 the cluster may drop the class
 
-	// Bulk is the size of labels and spec beyond the usual size, in bytes of the API encoding. It
-	// bounds the data kept for classes without pods.
+	// Bulk is the size of labels and spec beyond the usual size, in bytes of the API encoding. The
+	// sum of Bulk bounds the data kept for classes without pods.
 	Bulk int
 
 	key digest

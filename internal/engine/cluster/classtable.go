@@ -61,8 +61,8 @@ func (t *classTable) addPod(class *PodClass) {
 	}
 }
 
-// removePod subtracts a pod from the count of its class. After many classes have lost their last
-// pod, it drops them without waiting for new classes.
+// removePod subtracts a pod from the count of its class. If many classes have lost their last pod,
+// removePod drops them without waiting for new classes.
 func (t *classTable) removePod(class *PodClass) {
 	if class.pods--; class.pods > 0 {
 		return

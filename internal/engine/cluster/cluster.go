@@ -32,8 +32,8 @@ type Cluster struct {
 	// number of budgets.
 	Looks int
 
-	// These caches are derived from the tables of Objects, because recomputing them is costly. A
-	// query updates them first.
+	// These caches of costly results are derived from the tables of Objects. Each query updates
+	// them first.
 	budgets        budgetIndex
 	claimSelectors objectSelectors
 

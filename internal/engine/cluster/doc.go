@@ -8,8 +8,9 @@
 //
 //   - Interning. The shared part of many pods (everything but name, place and times) is one
 //     [PodClass]; the shared parts of many nodes (labels except for the host name, taints, images,
-//     size) are one [LabelSet], [TaintSet], [ImageSet], [Size]. Equal contents are one pointer, so
-//     a result that depends only on them is computed once, not per pod and node.
+//     size) are one [LabelSet], [TaintSet], [ImageSet], [Size]. Equal contents share one pointer,
+//     so a result that depends only on the contents is computed once, rather than for each pod and
+//     node.
 //   - Columns. The state changed by every placement is in [Room], one cache line per node, indexed
 //     by [Node.Index].
 //   - A log. Every change to a node is appended to [Cluster.Log]; a reader that was up to date at

@@ -38,7 +38,7 @@ type Node struct {
 	// Requested.
 	Nominated []*Pod
 
-	here, left *Whereabouts // Whereabouts shared by most Pods, and by most pods that left the node; left is nil until a pod leaves
+	here, left *Whereabouts // here is shared by most Pods, left by most pods that left the node; left is nil until a pod leaves
 }
 
 // Parts are shared by equal nodes: nodes of a cluster with the same labels point to the same
@@ -93,8 +93,8 @@ type ImageSet struct{ Images []v1.ContainerImage }
 // FeatureSet is a set of declared features shared by nodes.
 type FeatureSet struct{ Names []string }
 
-// Size is the allocatable resources shared by nodes. If the allocatable resources of a node change,
-// it gets another Size.
+// Size holds allocatable resources, and is shared by the nodes that have them. If the allocatable
+// resources of a node change, the node gets another Size.
 type Size struct {
 	Resources
 	List v1.ResourceList

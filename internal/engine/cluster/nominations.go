@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// This file keeps nominations: pending pods with a node that reserves room for them. They are not
-// in the sums of the node; decisions about a node add the relevant nominated pods.
+// This file keeps the nominated pods: pending pods with a node that reserves room for them. They
+// are not in the sums of the node; decisions about a node add the relevant nominated pods.
 
 // Nominate records that a pending pod is nominated to the node with that name, known or not. An
 // empty name removes the record. A pod is nominated to at most one node: an earlier record is
@@ -30,7 +30,7 @@ func (c *Cluster) Nominate(p *Pod, node string) {
 	}
 }
 
-// Unnominate removes the record. It does not change Pod.Nominated.
+// Unnominate removes the record of a pod's nomination. It does not change Pod.Nominated.
 func (c *Cluster) Unnominate(uid types.UID) {
 	p, ok := c.nominated[uid]
 	if !ok {

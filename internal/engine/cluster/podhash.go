@@ -14,10 +14,10 @@ import (
 
 // classDigest hashes every field of the pod that may affect a decision, except for individual
 // fields (name, UID, times, node, nominated node). It also returns the digest of the pod's needs. A
-// field read by some plugin must be hashed here; TestEveryPodFieldIsDecidedOn lists every field of
-// the API, and whether it is hashed. The UID of the controller is omitted: like upstream's plugins,
-// Berth's plugins find workloads by name, so a workload recreated under its name has the same
-// class. Order matters for lists of the API, but not for maps.
+// field read by some plugin must be hashed here; TestEveryPodFieldIsDecidedOn checks all fields of
+// the API's pod spec. The UID of the controller is omitted: like upstream's plugins, Berth's
+// plugins find workloads by name, so a workload recreated under its name has the same class. Order
+// matters for lists of the API, but not for maps.
 func classDigest(pod *v1.Pod) (key, needs digest) {
 	var h hasher
 	h.stringMap(pod.Labels)
@@ -67,8 +67,8 @@ func staticDigest(pod *v1.Pod, targeted bool) digest {
 	return h.sum()
 }
 
-// addStatic hashes the spec's requirements on single nodes. targeted omits the required node
-// affinity, which is covered by PodClass.Target.
+// addStatic hashes the spec's requirements on single nodes. If targeted is true, addStatic omits
+// the required node affinity, which is covered by PodClass.Target.
 func (h *hasher) addStatic(spec *v1.PodSpec, targeted bool) {
 	h.stringMap(spec.NodeSelector)
 	h.addTolerations(spec.Tolerations)

@@ -225,7 +225,7 @@ func TestPodsOfAClassRequestTheSame(t *testing.T) {
 	})
 }
 
-// FuzzClassDigest verifies that no labels give two different pods the same class, for example
+// FuzzClassDigest verifies that pods with different labels never have the same class, for example
 // because the encodings of labels run together.
 func FuzzClassDigest(f *testing.F) {
 	f.Add("a", "bc", "ab", "c")

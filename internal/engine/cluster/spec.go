@@ -12,10 +12,10 @@ import (
 )
 
 // Spec is the part of a spec shared by the pods of a class: the fields that may affect decisions,
-// and the names of containers. Everything else, such as environments and mounts, is individual.
-// There may be as many classes as pods, so a Spec is kept much smaller than a v1.PodSpec: the part
-// shared by many workloads is in a Shape, and rare fields are in Extras and Spread. Shape, Extras
-// and Spread are immutable and never nil.
+// and the names of containers. Everything else, such as environments and mounts, is omitted. There
+// may be as many classes as pods, so a Spec is kept much smaller than a v1.PodSpec: the part shared
+// by many workloads is in a Shape, and rare fields are in Extras and Spread. Shape, Extras and
+// Spread are immutable and never nil.
 type Spec struct {
 	*Shape
 	*Extras

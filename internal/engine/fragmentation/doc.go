@@ -23,6 +23,6 @@
 //     than a mean of remainders: if some tasks waste much capacity wherever they run, the values
 //     reserve devices for other tasks that fill them well together.
 //
-// The cost of a placement is the reduction of its node's worth. It depends only on the node, so a
-// cache of costs must revisit only nodes with changed pods.
+// The cost of a placement is the reduction of its node's worth. For a given task it depends only on
+// the node, so a cache of costs must revisit only nodes with changed pods.
 package fragmentation

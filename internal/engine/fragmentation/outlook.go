@@ -22,7 +22,7 @@ const (
 // Room is the free capacity of a node. It belongs to the caller, who may reuse it.
 type Room struct {
 	CPU, Memory int64 // thousandths, bytes
-	WholeCPU    int64 // of the node
+	WholeCPU    int64 // allocatable CPU of the node
 	Devices     []int64
 }
 
@@ -36,7 +36,7 @@ type Room struct {
 //	a device with 300 free:   only the share of 200 fits, so 300 * 0.3 can be used on average
 //	a device with 1000 free:  all fit, so 1000 * (0.5 + 0.3 + 0.2)
 type Outlook struct {
-	whole int64 // a device, in steps
+	whole int64 // size of a device, in steps
 	far   *Remainders
 
 	tasks []Task // the tasks that request devices
@@ -114,7 +114,7 @@ func (o *Outlook) fillRow(row []int64, cpu, memory int64) {
 		}
 	}
 
-	// A task satisfied by less can also use more.
+	// A task satisfied by less is also satisfied by more, so the weights become running sums.
 	for i := 1; i <= o.sizes; i++ {
 		row[i] += row[i-1]
 	}

@@ -27,8 +27,8 @@ type Conditions struct {
 	Rounds      int   // see QuickRounds
 }
 
-// With more rounds than ThoroughRounds, or more devices, the result changes by less than chance
-// causes between orders of arrival. QuickRounds suffice for roughly known tasks.
+// More rounds than ThoroughRounds, or more devices, change the result by less than the random order
+// of arrivals does. QuickRounds suffice for roughly known tasks.
 const (
 	ThoroughRounds = 60
 	QuickRounds    = 10
@@ -70,8 +70,8 @@ func (g *game) scarcity() int64 {
 	return max(0, min(scarce, wanted*parts/all-parts))
 }
 
-// search simulates with the current values and corrects them. It returns to the values that placed
-// the most of the same arrivals: corrected values need not be better ones.
+// search simulates with the current values and corrects them. It keeps the values that placed the
+// most of a fixed list of arrivals, because corrected values need not be better.
 func (g *game) search(rounds int) {
 	arrivals, best, most := g.drawArrivals(playedDevices), g.value, int64(0)
 	for range rounds {
@@ -231,11 +231,10 @@ func (g *game) takeFrom(free, amount int64) {
 	g.passed[device] = append(g.passed[device], int16(free-amount))
 }
 
-// learnValues updates the values to the mean remainder over the rounds, each weighted by a fifth
-// less than its successor. With more weight on the latest, values can oscillate from round to
-// round.
+// learnValues updates the values to the mean remainder over the rounds. Each round weighs a fifth
+// less than the next. With more weight on the latest, values can oscillate from round to round.
 func (g *game) learnValues() {
-	const part = 16 // of a device, so that fading loses little
+	const part = 16 // counts are in sixteenths of a device, so that fading loses little to rounding
 	for free := range g.sum {
 		g.sum[free] -= g.sum[free] / 5
 		g.count[free] -= g.count[free] / 5

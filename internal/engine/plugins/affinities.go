@@ -86,9 +86,9 @@ func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	return len(a.own.RequiredAffinity) > 0
 }
 
-// AttractsItself reports whether the waiting pod satisfies its own required affinity. While no pod
-// in the cluster attracts the waiting pod, such a pod is the first of its group and may run on any
-// node with the keys.
+// AttractsItself reports whether the waiting pod satisfies its own required affinity. If it does,
+// and no pod in the cluster attracts it, it is the first of its group and may run on any node with
+// the keys.
 func (a *Affinities) AttractsItself() bool { return a.Attracts(a.own) }
 
 // RequiresAnti reports whether the waiting pod has required anti-affinity.
@@ -130,7 +130,8 @@ type Vote struct {
 }
 
 // Votes returns the votes of pods of a class, for the preferences of both sides. hardWeight is the
-// weight of a required affinity of the class; 0 ignores it. A key may occur more than once.
+// weight of each required affinity term of the class; 0 ignores these terms. A key may occur more
+// than once.
 func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
 	return append(a.OwnVotes(class), a.VotesOf(class, hardWeight)...)
 }

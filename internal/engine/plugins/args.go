@@ -158,7 +158,8 @@ func validateAddedAffinity(path *field.Path, a *v1.NodeAffinity) error {
 }
 
 // validateBalanced refuses weights other than 1: the balance is a standard deviation over plain
-// shares, where weights are meaningless. A resource listed twice would count twice.
+// shares, where weights are meaningless. It also refuses a resource listed twice, which would count
+// twice.
 func validateBalanced(path *field.Path, resources []config.ResourceSpec) (list field.ErrorList) {
 	seen := sets.New[string]()
 	for i, r := range resources {
@@ -189,7 +190,8 @@ func validateFit(path *field.Path, a *config.NodeResourcesFitArgs) (list field.E
 	return append(list, validateStrategy(path.Child("scoringStrategy"), a.ScoringStrategy)...)
 }
 
-// validateStrategy refuses a shape for strategies that would silently ignore it.
+// validateStrategy checks the scoring strategy. It refuses a shape for strategies that would
+// silently ignore it.
 func validateStrategy(path *field.Path, s *config.ScoringStrategy) (list field.ErrorList) {
 	known := []config.ScoringStrategyType{config.LeastAllocated, config.MostAllocated, config.RequestedToCapacityRatio}
 	if !slices.Contains(known, s.Type) {
@@ -242,7 +244,8 @@ func validateShape(path *field.Path, points []config.UtilizationShapePoint) (lis
 	return list
 }
 
-// validateSpread refuses constraints with defaultingType System, which would ignore them.
+// validateSpread checks the default constraints. It refuses constraints with defaultingType System,
+// which would ignore them.
 func validateSpread(path *field.Path, a *config.PodTopologySpreadArgs) (list field.ErrorList) {
 	types := []config.PodTopologySpreadConstraintsDefaulting{config.SystemDefaulting, config.ListDefaulting}
 	switch {

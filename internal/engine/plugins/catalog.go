@@ -103,7 +103,7 @@ func Catalog() []Entry {
 		{Name: "DefaultBinder", Points: Bind, New: Plain(DefaultBinder{})},
 		{Name: "NodeDeclaredFeatures", Points: PreFilter | Filters, New: Plain(NodeDeclaredFeatures{})},
 
-		// Enabled in a profile by a feature gate or by name.
+		// The following plugins are enabled in a profile by a feature gate or by name.
 		{Name: "GangScheduling", Points: PreEnqueue | Permit, Optional: true},
 		{Name: "TopologyPlacementGenerator", Points: PlacementGenerate, Optional: true},
 		{Name: "PodGroupPodsCount", Points: PlacementScore, Weight: 1, Optional: true},

@@ -17,7 +17,7 @@ import (
 // of claims.
 
 // Annotations on claims and volumes. They mark completed binding, a volume chosen by the controller
-// or the scheduler rather than a user, and the node to provision a volume for.
+// or the scheduler rather than a user, and the node for which a volume is provisioned.
 const (
 	annBindCompleted     = "pv.kubernetes.io/bind-completed"
 	annBoundByController = "pv.kubernetes.io/bound-by-controller"

@@ -5,9 +5,9 @@ package plugins
 
 import "github.com/berth-k8s/berth/internal/engine/queue"
 
-// DefaultPreemption stands for preemption at the extension points at which a profile enables it.
-// The scheduler does the work: package decide finds the victims, and the preemptor waits until the
-// API server has responded to their removals. No event helps the preemptor before.
+// DefaultPreemption enables preemption at the extension points that list it. The scheduler does the
+// work: package decide finds the victims, and the preemptor waits until the API server has
+// responded to their removals. No event helps the preemptor before.
 type DefaultPreemption struct{}
 
 // Name returns the plugin's name.

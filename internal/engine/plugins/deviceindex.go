@@ -30,13 +30,12 @@ type deviceIndex struct {
 
 	sliceOf map[string]*resourcev1.ResourceSlice
 	pools   map[poolID]*devicePool
-	// sharedPools counts the pools with slices not tied to a single node. sharedAt is the last
-	// change of such a slice or of its devices.
+	// sharedPools counts the pools with slices not tied to a single node. sharedAt is the value of
+	// now at the last change of such a slice or of its devices.
 	sharedPools int
 	sharedAt    uint64
 
-	// mutex guards nodes and contents, which gain nodes without devices and common contents during
-	// judging.
+	// mutex guards nodes and contents, which may grow during judging.
 	mutex    sync.Mutex
 	nodes    map[string]*nodeDevices
 	contents map[string]*deviceContent
@@ -72,7 +71,7 @@ type nodeDevices struct {
 	pools   map[poolID]*devicePool
 	slices  []*resourcev1.ResourceSlice // slices of all the node's pools, by name; lazily filled
 	content *nodeContent                // content of these slices; lazily filled
-	changed uint64                      // last change of these devices, or of the claims holding them
+	changed uint64                      // value of deviceIndex.now at the last change of these devices, or of the claims holding them
 }
 
 // followCluster brings the index up to date. It rebuilds the index for another cluster, and if most

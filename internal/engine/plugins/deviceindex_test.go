@@ -397,7 +397,7 @@ func TestNodesAlikeGiveTheSame(t *testing.T) {
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 	for _, node := range []string{"a", "b", "c", "d"} {
 		slice := sliceOfUnlike(node, 3)
-		if node == "d" { // each held part of a device has a separate name
+		if node == "d" { // each share of a device has a unique ID
 			for i := range slice.Spec.Devices {
 				slice.Spec.Devices[i].AllowMultipleAllocations = new(true)
 			}
@@ -443,8 +443,8 @@ func TestNodesAlikeGiveTheSame(t *testing.T) {
 			}
 		}
 	}
-	// The expected searches: for a, b and c with none, some or all of their devices taken, and for
-	// d and e.
+	// At most six searches are expected for each shape: for a, b and c with none, some or all of
+	// their devices taken, and for d and e.
 	for _, shape := range d.shapes.byKey {
 		if len(shape.examples) == 0 || len(shape.examples) > 6 {
 			t.Errorf("%d examples of nodes", len(shape.examples))

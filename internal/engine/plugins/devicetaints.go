@@ -17,7 +17,7 @@ import (
 
 // Detail implements Detailer. It lists the devices requested, present and free for the pod's open
 // claims, and the taints that keep free devices of the node from the pod. For the taints it does
-// not evaluate device selectors; the text is a hint for people.
+// not evaluate device selectors, so some of the tainted devices may not match the claims.
 func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	if !needsDevices(c, p) {
 		return func(*cluster.Node) string { return "" }

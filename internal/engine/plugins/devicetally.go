@@ -132,9 +132,9 @@ func talliedRequests(claim *resourcev1.ResourceClaim) (list []talliedRequest) {
 	return list
 }
 
-// countsOf describes the requests with too few free devices among those within a node's reach. If
-// each request has enough free devices, it describes all requests, since only their combination
-// fails.
+// countsOf describes the requests with too few free devices among the given devices, which are
+// within a node's reach. If each request has enough free devices, it describes all requests, since
+// only their combination fails.
 func (t *deviceTally) countsOf(devices []reachedDevice) []string {
 	var short, rest []string
 	for _, claim := range t.a.claims {

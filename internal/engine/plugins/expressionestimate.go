@@ -48,7 +48,8 @@ func worstCost(compiled *cel.CompilationResult) uint64 {
 // worstEstimator corrects the API server's estimates for calls.
 type worstEstimator struct{ *library.CostEstimator }
 
-// The number of steps of a matcher, or of comparisons of characters, per unit of cost (1/6 µs).
+// matcherSteps and comparisons are the numbers of steps of a matcher, and of comparisons of
+// characters, per unit of cost (1/6 µs).
 const (
 	matcherSteps = 12
 	comparisons  = 80

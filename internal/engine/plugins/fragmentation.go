@@ -68,8 +68,8 @@ func (*Fragmentation) Reads() Part { return Contents }
 // Steady implements Steady.
 func (*Fragmentation) Steady() {}
 
-// scratch is scratch space for examining one node. Nodes are scored concurrently, each goroutine
-// with a separate one.
+// scratch is scratch space for examining one node. Nodes are scored concurrently, and each
+// goroutine uses a separate scratch.
 type scratch struct{ room fragmentation.Room }
 
 // readNode reads the free amounts of a node in the units of package fragmentation: devices in
@@ -104,7 +104,8 @@ func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
 	*into = free
 }
 
-// packPods subtracts pods without known devices from the devices. It modifies free.
+// packPods subtracts the requests of the pods without known devices from free, the free amounts of
+// the devices.
 func (f *Fragmentation) packPods(pods []*cluster.Pod, free []int64) {
 	var amounts []int64
 	for _, p := range pods {
@@ -136,8 +137,8 @@ func (f *Fragmentation) packAmounts(amounts, free []int64) {
 // billions.
 const maxDevices = 1 << 10
 
-// tightestDevice returns the presumed device of an amount with an unknown device: the fullest
-// device with enough free capacity, or else the emptiest device; -1 if all are full.
+// tightestDevice returns the device that presumably holds an amount: the fullest device with enough
+// free capacity, or else the emptiest device; -1 if all are full.
 func (f *Fragmentation) tightestDevice(free []int64, amount int64) int {
 	best := -1
 	for i, left := range free {
@@ -191,7 +192,7 @@ func (*Fragmentation) ScoreByRoom(*cluster.Cluster, *cluster.Pod) RoomScore { re
 // Version implements [Learner]. It returns the number of the future in use for scoring.
 func (f *Fragmentation) Version(c *cluster.Cluster) uint64 { return f.coming.futureVersion(f, c) }
 
-// Score implements Scorer. A lower cost is a higher score, and the exact cost breaks ties. Nodes
+// Score implements Scorer. A lower cost gives a higher score, and the exact cost breaks ties. Nodes
 // without a fitting device score lowest, since the plugin may be enabled only at Score.
 func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if f.ScoresByObjects() {

@@ -82,8 +82,8 @@ func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimS
 	return s.scores[key]
 }
 
-// scoreByClaims is Score for nodes with devices held by claims. Each goroutine writes only the
-// slots of its nodes.
+// scoreByClaims is Score if a driver of devices held by claims is configured. Each goroutine writes
+// only the slots of its nodes.
 func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scoring {
 	a := f.claims.attemptFor(c, p) // also updates the index
 	if a.err != nil || a.rejection != nil {

@@ -51,8 +51,8 @@ func (p *Profile) DeviceValuer() DeviceValuer {
 	return nil
 }
 
-// fragmentationIn returns the plugin of a profile, or nil if it is not enabled. A profile has at
-// most one.
+// fragmentationIn returns the plugin Fragmentation of a profile, or nil if the profile does not
+// enable it.
 func fragmentationIn(p *Profile) *Fragmentation {
 	f, _ := p.made["Fragmentation"].(*Fragmentation)
 	return f

@@ -306,8 +306,8 @@ func (h *affinityHints) affinitiesOf(class *cluster.PodClass) *Affinities {
 	return a
 }
 
-// podMatters reports whether an added, removed or relabelled pod satisfies the pending pod's
-// affinity, or kept the pending pod away by the anti-affinity of either pod.
+// podMatters reports whether an added, removed or relabelled pod now satisfies the pending pod's
+// affinity, or no longer keeps the pending pod away.
 func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 	if !isOthers(e) {
 		return Own(item, e)

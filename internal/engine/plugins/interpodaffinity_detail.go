@@ -90,7 +90,7 @@ func (d *affinityDetail) noteRepelled(n *cluster.Node, key string, o *cluster.Po
 	d.theirs[key][value] = firstByName(d.theirs[key][value], o)
 }
 
-// firstByName makes the result deterministic: a node's pods are unordered.
+// firstByName returns the pod with the first name, since a node's pods are unordered.
 func firstByName(known, o *cluster.Pod) *cluster.Pod {
 	if known == nil || nameOf(o) < nameOf(known) {
 		return o

@@ -37,7 +37,7 @@ func (setting Setting) byRoom(ofNode bool) *queue.Narrowing {
 		Offered: func(e *queue.Event) queue.Amounts {
 			switch {
 			case !isOthers(e):
-				// An event of the pending pod concerns only that pod: leave out no classes.
+				// The event concerns only the pending pod itself, so no class must be left out.
 				return queue.Amounts{math.MaxInt64, math.MaxInt64}
 			case e.Node == nil:
 				// These amounts are below every request, so they select no pods.
@@ -53,7 +53,7 @@ func (setting Setting) byRoom(ofNode bool) *queue.Narrowing {
 	}
 }
 
-// allResources holds every resource of the event's node before and after, so that nodeGrew detects
+// allResources requests every resource that the event's node has or had, so that nodeGrew detects
 // growth for any class.
 func allResources(e *queue.Event) *cluster.Resources {
 	all := &cluster.Resources{MilliCPU: 1, Memory: 1, EphemeralStorage: 1, Scalars: map[v1.ResourceName]int64{}}

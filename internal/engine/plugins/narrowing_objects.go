@@ -87,7 +87,7 @@ func byDeviceClaims() *queue.Narrowing {
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
 			for i := range item.Pod.Spec.ResourceClaims {
 				name, _, err := resourceclaim.Name(item.Pod, &item.Pod.Spec.ResourceClaims[i])
-				// An error means that the claim of a template does not exist yet; an empty name,
+				// An error means that the claim of a template does not exist yet. A nil name means
 				// that the pod needs no claim.
 				if err == nil && name != nil {
 					topics = append(topics, queue.Topic{Kind: queue.OfDeviceClaim, Key: item.Pod.Namespace, Value: *name})
@@ -118,7 +118,7 @@ func givesBack(was, is *resourcev1.ResourceClaim) bool {
 
 // namespaceMatters is the hint for events of namespaces. They matter to required terms that select
 // namespaces by label: terms of the pending pod, and terms of other pods that select its namespace.
-// It does not look up terms of other pods: any change of the pod's own namespace wakes the pod.
+// Terms of other pods are not looked up: any change of the pod's own namespace wakes the pod.
 func namespaceMatters(item *queue.Item, e *queue.Event) bool {
 	name, was, is, known := namespaceLabels(e)
 	// The terms of placed pods may select the pending pod's namespace by label.
@@ -233,8 +233,8 @@ func (k *volumeKeys) readVolumes() {
 	}
 }
 
-// byVolumeKeys selects all pods with volumes if the event's node is new, or a label by which
-// volumes select nodes has changed. has is volumeKeys.hasKey or a substitute.
+// byVolumeKeys selects all pods if the event's node is new, or if a label by which volumes select
+// nodes has changed. has is volumeKeys.hasKey or a substitute.
 func byVolumeKeys(has func(key string) bool) *queue.Narrowing {
 	return everyoneUnless(func(e *queue.Event) bool {
 		return e.Node == nil || e.NodeBefore != nil && !slices.ContainsFunc(changedKeys(e), has)

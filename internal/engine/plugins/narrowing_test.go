@@ -46,7 +46,7 @@ func newWaitingPods(c *cluster.Cluster, narrowed bool) *waitingPods {
 	return w
 }
 
-// reject makes a pod wait for events that can help after a rejection by plugins.
+// reject adds a pod that the given plugins have rejected, and that waits for events that can help.
 func (w *waitingPods) reject(pod *v1.Pod, rejectors ...string) {
 	w.q.Add(pod, w.c.Pending(pod).Class, epoch)
 	w.q.Rejected(w.q.Pop(epoch), rejectors, nil, epoch)

@@ -170,8 +170,8 @@ func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	return parts
 }
 
-// Targeter is a filter that confines a pod to the node named in its required node affinity, like
-// the pods of DaemonSets. A decision may then examine only that node.
+// Targeter is a filter that confines a pod, such as the pod of a DaemonSet, to the node named in
+// its required node affinity. A decision may then examine only that node.
 type Targeter interface{ Targets() }
 
 // Targets implements [Targeter].
@@ -335,9 +335,9 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 	return terms, nil
 }
 
-// Interests implements Requeuer. Only nodes matter: the pod's own affinity cannot be changed while
-// it is pending without a scheduling gate. If the profile adds an affinity, a pod's own terms do
-// not cover all requirements on a node, so the hint runs for every class.
+// Interests implements Requeuer. Only nodes matter: the affinity of a pending pod without
+// scheduling gates cannot change. If the profile adds an affinity, a pod's own terms do not cover
+// all requirements on a node, so the hint runs for every class.
 func (pl *NodeAffinity) Interests(setting Setting) []queue.Interest {
 	interest := queue.Interest{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: setting.NodeNowPasses}
 	if pl.addedRequired == nil {

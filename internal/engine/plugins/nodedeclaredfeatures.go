@@ -15,9 +15,9 @@ import (
 // CodeMissingFeature is the code of NodeDeclaredFeatures.
 const CodeMissingFeature = "NodeFeatureMissing"
 
-// NodeDeclaredFeatures rejects nodes without a declaration of a kubelet feature required by the
-// pod's spec. A newer control plane may accept pods that an older kubelet cannot run; such a
-// kubelet does not declare the feature.
+// NodeDeclaredFeatures rejects nodes that do not declare a kubelet feature required by the pod's
+// spec. A newer control plane may accept pods that an older kubelet cannot run; such a kubelet does
+// not declare the feature.
 type NodeDeclaredFeatures struct{}
 
 var missingFeature = &Rejection{Code: CodeMissingFeature,

@@ -23,11 +23,13 @@ type amounts struct{ allocated, allocatable int64 }
 // resourceReader looks up the amounts compared by a scorer. It is made for one pod and is read-only
 // afterwards, so that nodes can be scored in parallel.
 type resourceReader struct {
-	// specs orders wanted and the indices passed to amountsOn.
+	// specs are the scorer's resources. wanted, and the indices passed to amountsOn, have the same
+	// order.
 	specs resourceSpecs
 	// wanted is the pod's request for each resource, by the rules of the scorer.
 	wanted []int64
-	// nonZero counts CPU and memory of placed pods with defaults for containers without requests.
+	// nonZero reports whether the CPU and memory of placed pods count with defaults for containers
+	// without requests.
 	nonZero bool
 	cluster *cluster.Cluster
 	// devices counts the devices backing extended resources on nodes that lack the resource itself;

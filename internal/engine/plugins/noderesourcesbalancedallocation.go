@@ -149,7 +149,7 @@ func EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory
 		BalanceScore(requestedCPU, cpu, requestedMemory, memory))
 }
 
-// BalanceScore is the evenness of the shares of CPU and memory, before any change by a pod.
+// BalanceScore is the balance of the requested shares of CPU and memory, in 50..100.
 func BalanceScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
 	return balanceOfTwo(requestedFraction(requestedCPU, cpu), requestedFraction(requestedMemory, memory))
 }

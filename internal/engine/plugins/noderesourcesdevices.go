@@ -54,14 +54,14 @@ type selectedDevice struct {
 	err     error
 }
 
-// stockKey identifies a count, given the devices and claims.
+// stockKey identifies a count of the devices of a class on a node.
 type stockKey struct {
 	class *resourcev1.DeviceClass
 	node  individual
 }
 
-// stocked is the number of devices of a class on a node. It is outdated if own has changed after
-// at, the value of the index's counter at the count.
+// stocked is the number of devices of a class on a node. It is outdated if own, or a device shared
+// by nodes, has changed after at, the value of the index's counter at the count.
 type stocked struct {
 	amounts
 	own *nodeDevices
@@ -80,8 +80,8 @@ type deviceCounts struct {
 // plugins and profiles share it, because compilation depends only on the expression's text.
 var deviceExpressions = sync.OnceValue(func() *expressionSet { return newExpressionSet(nil) })
 
-// countsFor returns nil, the common case, if no class provides a resource weighed by the scorer and
-// requested by the pod.
+// countsFor prepares the counts for a pod. It returns nil, the common case, if no class provides a
+// resource weighed by the scorer and requested by the pod.
 func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted []int64) *deviceCounts {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -161,7 +161,7 @@ func (s *deviceStock) selectedOf(class *resourcev1.DeviceClass, slice *resourcev
 
 // countOn counts the devices usable by the node: allocatable counts all such devices, allocated the
 // devices held by claims. As in upstream, if a selector cannot be evaluated on a device, the
-// resource does not count in the score of nodes with this device. Nodes are counted one at a time.
+// resource does not count in the score of nodes with this device. The mutex serializes the counts.
 func (d *deviceCounts) countOn(n *cluster.Node, name v1.ResourceName) amounts {
 	class := d.classes[name]
 	if class == nil {

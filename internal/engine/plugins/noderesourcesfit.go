@@ -260,9 +260,9 @@ func (f *NodeResourcesFit) roomScore(room *cluster.Room, cpu, memory int64) int6
 }
 
 // Interests implements Requeuer. An event helps by making sufficient room on its node. For a pod
-// that may preempt, an event also helps if the room suffices once all pods that the pod could
-// preempt have left the node. A deleted pod that the pod could have preempted does not count,
-// because the room could have been made before.
+// that may preempt, an event also helps if the room suffices after the departure of all pods that
+// the pod could preempt. A deleted pod that the pod could have preempted does not count, because
+// the room could have been made before.
 func (*NodeResourcesFit) Interests(setting Setting) []queue.Interest {
 	interests := []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: setting.byRoom(true),

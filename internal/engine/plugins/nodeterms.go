@@ -193,7 +193,7 @@ func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 	return true
 }
 
-// match compares the field's value.
+// match reports whether the field's value meets the requirement.
 func (f fieldRequirement) match(value string) bool { return (value == f.value) != f.negated }
 
 // namesWanted returns the requirements of the fields on the node's name, one per operator. Two

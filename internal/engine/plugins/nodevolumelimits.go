@@ -88,8 +88,9 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: l.rejectionOn, Surely: l.hasRoomForAll}
 }
 
-// volumeLimits holds a pod's volumes to attach, separately for nodes without and with a CSINode;
-// the drivers that must be installed on these nodes; or the reason these could not be determined.
+// volumeLimits holds a pod's volumes to attach and the drivers that must be installed, or the
+// reason these could not be determined. The arrays hold the values for nodes without a CSINode, and
+// for nodes with one.
 type volumeLimits struct {
 	c        *cluster.Cluster
 	uses     *volumeUses

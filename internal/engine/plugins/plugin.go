@@ -79,8 +79,8 @@ type Judge struct {
 	Again func() bool
 }
 
-// Attempted is a filter whose judges share a spending limit per scheduling attempt. Package decide
-// calls BeginAttempt before it requests the first judge of an attempt.
+// Attempted is a filter whose judges share a limit on their work in one scheduling attempt. Package
+// decide calls BeginAttempt before it requests the first judge of an attempt.
 type Attempted interface{ BeginAttempt() }
 
 // Rejection holds the reasons a node cannot take a pod.
@@ -91,8 +91,8 @@ type Rejection struct {
 	Reasons []string
 	// Unresolvable rejections survive the removal of pods; preemption skips such nodes.
 	Unresolvable bool
-	// Pending marks a pod waiting for an effect of its own scheduling. It skips back-off when
-	// woken.
+	// Pending marks a pod waiting for an effect of its own scheduling. Such a pod skips back-off
+	// when woken.
 	Pending bool
 	// Err is the reason the node could not be judged. It fails the whole attempt.
 	Err error

@@ -282,8 +282,9 @@ func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Re
 	return r
 }
 
-// boundOn searches for the first volume out of the node's reach (within), or missing (exist). Like
-// upstream it stops at the first such volume, so at most one of the two results is false.
+// boundOn checks the volumes of the bound claims. within is false if a volume is out of the node's
+// reach, and exist is false if a volume is missing. Like upstream, boundOn stops at the first such
+// volume, so at most one of the two results is false.
 func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error) {
 	for _, b := range claims.bound {
 		if b.volume == nil {

@@ -66,7 +66,7 @@ type Weighted struct {
 	Weight int64
 }
 
-// Reservations bound the room reserved for a pod group. Berth reserves the room once the group has
+// Reservations bound the room reserved for a pod group. Berth reserves the room after the group has
 // fitted nowhere for the duration After, holds it for at most the duration For, and limits it to
 // the fraction Share of the cluster's CPU and memory.
 type Reservations struct {

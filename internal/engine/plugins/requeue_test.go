@@ -129,7 +129,7 @@ func detached(*cluster.Cluster) queue.Event {
 	return queue.Event{Resource: queue.VolumeAttachment, Action: queue.Delete, Old: &storagev1.VolumeAttachment{}}
 }
 
-// volumeChanges adds a label to a volume.
+// volumeChanges returns an event that adds the label to a volume.
 func volumeChanges(label string) func(*cluster.Cluster) queue.Event {
 	return func(*cluster.Cluster) queue.Event {
 		was := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume"}}
@@ -139,7 +139,7 @@ func volumeChanges(label string) func(*cluster.Cluster) queue.Event {
 	}
 }
 
-// classComes adds a device class with its extended resource.
+// classComes returns an event that adds a device class with the extended resource.
 func classComes(name, extended string) func(*cluster.Cluster) queue.Event {
 	return func(*cluster.Cluster) queue.Event {
 		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -115,8 +115,8 @@ func checksOfRequest(of *resourcev1.CapacityRequirements, tolerations []resource
 	return checks
 }
 
-// heavyExpression is the lowest estimate to be checked by measuring. An estimate assumes the
-// largest device accepted by the API server, and real devices may cost a thousandth of it.
+// heavyExpression is the estimated cost above which an expression is measured. An estimate assumes
+// the largest device accepted by the API server, and real devices may cost a thousandth of it.
 const heavyExpression = 100
 
 // expressionCost is the maximum cost of evaluating an expression. For a heavy expression the cost

@@ -86,9 +86,10 @@ func TestCountsThatNoIntHoldsAreRefused(t *testing.T) {
 	}
 }
 
-// TestWhatAnExpressionCostsDependsOnTheDevice covers an expression whose estimate by the API server
-// exceeds the limit of an attempt. The estimate assumes the largest accepted device, and only a
-// device of this size exceeds the limit.
+// TestWhatAnExpressionCostsDependsOnTheDevice verifies that the cost of a heavy expression depends
+// on the device. The API server's estimate for the expression exceeds the limit of an attempt,
+// because the estimate assumes the largest accepted device. Only a device of this size may exceed
+// the limit.
 func TestWhatAnExpressionCostsDependsOnTheDevice(t *testing.T) {
 	const expression = `device.attributes.all(k, device.attributes.all(l, device.attributes.all(m, k + l != m && k != "x")))`
 	compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{})
@@ -149,8 +150,8 @@ func TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated(t *testing.T) {
 	}
 }
 
-// TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn covers an expression that would exceed the
-// limit if it were measured on each of very many devices. Measuring must stop after the first
+// TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn verifies that an expression is not measured
+// on each of very many devices, which would exceed the limit. Measuring must stop after the first
 // device.
 func TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn(t *testing.T) {
 	const expression = `device.attributes.all(k, device.attributes.all(l, true))`

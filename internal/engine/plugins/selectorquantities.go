@@ -27,9 +27,9 @@ func newSelectorCache(size int) *cel.Cache {
 // interrupt the call: quantity("1e60000000").isGreaterThan(quantity("1")) would block the deciding
 // goroutine for half a minute. The argument may be computed, so it is bounded when it is parsed.
 //
-// The allocator compiles selectors in an environment derived from this environment, which shares
-// its functions. An environment binds its functions when it compiles its first expression, so the
-// functions must be replaced earlier.
+// The allocator compiles selectors in an environment derived from the base environment, which
+// shares the functions of the base environment. An environment binds its functions when it compiles
+// its first expression, so the functions must be replaced earlier.
 var boundSelectorQuantities = sync.OnceFunc(func() {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	functions := base.StoredExpressionsEnv().Functions()

@@ -89,8 +89,9 @@ func withLabelKeys(selector *rules.Selector, keys []string, own *rules.Labels) *
 	return selector.With(rules.SelectorOf(same))
 }
 
-// Counts reports whether pods of a class count in a namespace. Terminating pods never count; the
-// caller must check that. An empty selector counts all pods, as in Kubernetes v1.38 and later.
+// Counts reports whether pods of the class count for a pending pod in the namespace. Terminating
+// pods never count; the caller must check that. An empty selector counts all pods, as in Kubernetes
+// v1.38 and later.
 func (c *SpreadConstraint) Counts(class *cluster.PodClass, namespace string) bool {
 	return class.Namespace == namespace && c.Selector.Matches(class.Labels)
 }
@@ -246,8 +247,8 @@ func (i *SpreadInclusion) matchesNode(n *cluster.Node) bool {
 	return i.selector.Matches(n) && (!i.required || i.terms.matchesAny(n))
 }
 
-// toleratesTaints ignores a cordon: only taints count. The cache is keyed by taints without
-// compare, which is the same for all constraints of one profile.
+// toleratesTaints reports whether the pod tolerates the node's taints. It ignores a cordon. The
+// cache is keyed by taints without compare, which is the same for all constraints of one profile.
 func (i *SpreadInclusion) toleratesTaints(n *cluster.Node, compare bool) bool {
 	tolerated, known := i.byTaints[n.Taints.ID]
 	if !known {

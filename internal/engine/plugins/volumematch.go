@@ -150,8 +150,8 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 	return found, nil
 }
 
-// addVolume adds a free volume, in ascending order of size. A volume reachable from several places
-// is listed under each.
+// addVolume adds a free volume. It must be called in ascending order of size. A volume reachable
+// from several places is listed under each.
 func (cs *candidates) addVolume(v candidate) {
 	if v.reach.places == nil {
 		cs.others = append(cs.others, v)
