@@ -110,7 +110,7 @@ func (x *budgetIndex) coveringClass(table *Table[*policyv1.PodDisruptionBudget],
 		s.covering[class] = covering
 		s.bulk += bulkOfCovered(class, covering)
 	}
-	return covering, looks + 2*len(covering) // the caller looks at each budget in the result
+	return covering, looks + 2*len(covering) // the caller examines each budget in the result
 }
 
 // follow catches up with the table, or rescans it. It is called for every query, and costs little

@@ -172,7 +172,7 @@ func (g *game) drawArrivals(devices int64) []arrival {
 }
 
 // playRound fills the devices once, each task where it costs least, and returns the placed amount,
-// in steps. Tasks that fit nowhere, or lack CPU, are turned away.
+// in steps. Tasks that fit nowhere, or lack CPU, are dropped.
 func (g *game) playRound(arrivals []arrival, devices int64) (placed int64) {
 	g.free, g.passed = make([][]int32, g.whole+1), make([][]int16, devices)
 	for i := range g.passed {

@@ -16,12 +16,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Affinities computes the attraction and repulsion between a waiting pod and placed pods. Its
+// Affinities computes the attraction and repulsion between a pending pod and placed pods. Its
 // methods take a class of placed pods, regardless of their nodes, and cover all rules of pod
 // affinity; [InterPodAffinity] only counts the results by domain. A domain is a topology key with a
 // value of that node label: a node without the key is in no domain.
 //
-//	the waiting pod's   required affinity        Required, Attracts
+//	the pending pod's   required affinity        Required, Attracts
 //	                    required anti-affinity   RequiresAnti, Repels
 //	                    preferences              Prefers, OwnVotes
 //	the placed pods'    required anti-affinity   RepelledBy
@@ -29,19 +29,19 @@ import (
 //
 // Results hold until the labels of namespaces change.
 type Affinities struct {
-	// c provides the labels of namespaces. own is the class of the waiting pod.
+	// c provides the labels of namespaces. own is the class of the pending pod.
 	c         *cluster.Cluster
 	own       *cluster.PodClass
-	namespace labels.Set // labels of the waiting pod's namespace
+	namespace labels.Set // labels of the pending pod's namespace
 }
 
-// NewAffinities prepares Affinities for waiting pods of a class. It costs one lookup of the
+// NewAffinities prepares Affinities for pending pods of a class. It costs one lookup of the
 // namespace; the class holds the parsed terms.
 func NewAffinities(c *cluster.Cluster, own *cluster.PodClass) *Affinities {
 	return &Affinities{c, own, c.NamespaceLabels(own.Namespace)}
 }
 
-// termSelects reports whether a term of the waiting pod selects pods of the class.
+// termSelects reports whether a term of the pending pod selects pods of the class.
 //
 // A namespace selector with requirements selects existing namespaces by their labels. An empty one
 // selects pods of all namespaces, known or not.
@@ -58,7 +58,7 @@ func (a *Affinities) termSelects(t *cluster.Term, class *cluster.PodClass) bool 
 	return t.Selector.Matches(class.Labels)
 }
 
-// Required returns the topology keys of the waiting pod's required affinity, without duplicates;
+// Required returns the topology keys of the pending pod's required affinity, without duplicates;
 // nodes must have them all. It returns nil for a pod without required affinity.
 func (a *Affinities) Required() []string { return topologyKeys(a.own.RequiredAffinity) }
 
@@ -74,8 +74,8 @@ func topologyKeys(terms []cluster.Term) (keys []string) {
 	return keys
 }
 
-// Attracts reports whether pods of the class satisfy the waiting pod's required affinity. All terms
-// must select the same pod, which then attracts the waiting pod to its domain of every key. Two
+// Attracts reports whether pods of the class satisfy the pending pod's required affinity. All terms
+// must select the same pod, which then attracts the pending pod to its domain of every key. Two
 // pods that match only one term each do not attract it.
 func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	for i := range a.own.RequiredAffinity {
@@ -86,15 +86,15 @@ func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	return len(a.own.RequiredAffinity) > 0
 }
 
-// AttractsItself reports whether the waiting pod satisfies its own required affinity. If it does,
+// AttractsItself reports whether the pending pod satisfies its own required affinity. If it does,
 // and no pod in the cluster attracts it, it is the first of its group and may run on any node with
 // the keys.
 func (a *Affinities) AttractsItself() bool { return a.Attracts(a.own) }
 
-// RequiresAnti reports whether the waiting pod has required anti-affinity.
+// RequiresAnti reports whether the pending pod has required anti-affinity.
 func (a *Affinities) RequiresAnti() bool { return len(a.own.RequiredAntiAffinity) > 0 }
 
-// Repels returns the topology keys of the domains closed to the waiting pod by its own
+// Repels returns the topology keys of the domains closed to the pending pod by its own
 // anti-affinity to pods of the class.
 func (a *Affinities) Repels(class *cluster.PodClass) (keys []string) {
 	for i := range a.own.RequiredAntiAffinity {
@@ -105,7 +105,7 @@ func (a *Affinities) Repels(class *cluster.PodClass) (keys []string) {
 	return keys
 }
 
-// RepelledBy returns the topology keys of the domains closed to the waiting pod by the
+// RepelledBy returns the topology keys of the domains closed to the pending pod by the
 // anti-affinity of pods of the class.
 func (a *Affinities) RepelledBy(class *cluster.PodClass) (keys []string) {
 	for i := range class.RequiredAntiAffinity {
@@ -116,7 +116,7 @@ func (a *Affinities) RepelledBy(class *cluster.PodClass) (keys []string) {
 	return keys
 }
 
-// Prefers reports whether the waiting pod has preferences. If it has no preferences, only pods with
+// Prefers reports whether the pending pod has preferences. If it has no preferences, only pods with
 // affinity vote.
 func (a *Affinities) Prefers() bool {
 	return len(a.own.PreferredAffinity)+len(a.own.PreferredAntiAffinity) > 0
@@ -136,7 +136,7 @@ func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []V
 	return append(a.OwnVotes(class), a.VotesOf(class, hardWeight)...)
 }
 
-// OwnVotes returns the votes for the preferences of the waiting pod.
+// OwnVotes returns the votes for the preferences of the pending pod.
 func (a *Affinities) OwnVotes(class *cluster.PodClass) (votes []Vote) {
 	for i := range a.own.PreferredAffinity {
 		if t := &a.own.PreferredAffinity[i]; a.termSelects(&t.Term, class) {

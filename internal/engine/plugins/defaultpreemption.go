@@ -13,8 +13,8 @@ type DefaultPreemption struct{}
 // Name returns the plugin's name.
 func (DefaultPreemption) Name() string { return "DefaultPreemption" }
 
-// Preempter is a plugin that makes the scheduler search for victims at PostFilter, and holds the
-// pod at PreEnqueue until the API server has responded to their removals.
+// Preempter is a plugin that makes the scheduler search for victims at PostFilter, and keeps the
+// pod out of the queue at PreEnqueue until the API server has responded to their removals.
 type Preempter interface {
 	Name() string
 	Preempts()

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// diskSet holds the disks of a pod for lookup by name, because a tenant's pods have room for
-// thousands of disks each. The value reports whether the pod writes the disk.
+// diskSet holds the disks of a pod for lookup by name, because each pod of a tenant may have
+// thousands of disks. The value reports whether the pod writes the disk.
 type diskSet map[disk]bool
 
 // disk identifies a disk named in a pod's spec. An RBD image yields one disk per monitor, because

@@ -127,8 +127,8 @@ func (d *DynamicResources) BeginAttempt() {
 	}
 }
 
-// PreEnqueue implements [ObjectGate]. It returns the reason to hold the pod back, a missing or
-// unusable claim, or "" if the pod can be tried.
+// PreEnqueue implements [ObjectGate]. It returns the reason to keep the pod out of the queue, a
+// missing or unusable claim, or "" to admit the pod.
 func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string {
 	if len(p.Spec().ResourceClaims) == 0 {
 		return ""

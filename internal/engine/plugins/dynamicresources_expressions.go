@@ -16,7 +16,7 @@ import (
 )
 
 // mostExpressions and mostExpressionText, in bytes, bound the expressions selecting devices for a
-// pod's open claims, including the expressions of the classes. A claim has room for a hundred
+// pod's open claims, including the expressions of the classes. A claim may have a hundred
 // expressions of 10 KiB, and each takes a quarter of a second to compile. keptExpressionText bounds
 // the compiled expressions cached over all pods.
 const (

@@ -307,7 +307,7 @@ func (h *affinityHints) affinitiesOf(class *cluster.PodClass) *Affinities {
 }
 
 // podMatters reports whether an added, removed or relabelled pod now satisfies the pending pod's
-// affinity, or no longer keeps the pending pod away.
+// affinity, or no longer repels the pending pod or is repelled by it.
 func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 	if !isOthers(e) {
 		return Own(item, e)
@@ -360,8 +360,8 @@ func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	return slices.ContainsFunc(a.Required(), changed) || h.repelledBy(a, changed)
 }
 
-// repelledBy reports whether some placed pod keeps the pending pod away by a topology key for which
-// is returns true.
+// repelledBy reports whether some placed pod repels the pending pod by a topology key for which is
+// returns true.
 func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool {
 	for class := range h.repellingClasses {
 		if slices.ContainsFunc(a.RepelledBy(class), is) {

@@ -31,8 +31,8 @@ type affinityDetail struct {
 	c    *cluster.Cluster
 	a    *Affinities
 	pods map[domainOfTerm]*cluster.Pod
-	// theirs holds the pods that keep the pending pod away; pods holds the pods selected by the
-	// pending pod's own terms.
+	// theirs holds the pods that repel the pending pod by their own terms; pods holds the pods
+	// selected by the pending pod's own terms.
 	theirs map[string]map[string]*cluster.Pod // by topology key and value
 }
 

@@ -138,7 +138,7 @@ func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
 }
 
 // ofPod selects the classes with selectors that may select a pod of this class, and the classes
-// kept away by such a pod. everybody reports that a term of the pod may select any pod.
+// that such a pod may repel. everybody reports that a term of the pod may select any pod.
 func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	for key, value := range class.Labels.All() {
 		topics = append(topics, queue.Topic{Kind: queue.Means, Key: key, Value: value})
@@ -147,7 +147,7 @@ func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	return append(topics, keptAway...), everybody
 }
 
-// keptAwayBy selects the classes that a pod of this class keeps away by a topology key for which by
+// keptAwayBy selects the classes that a pod of this class may repel by a topology key for which by
 // returns true.
 func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []queue.Topic, everybody bool) {
 	for i := range class.RequiredAntiAffinity {

@@ -63,9 +63,8 @@ func ofPodsOn(pods []*cluster.Pod) (topics []queue.Topic, everybody bool) {
 	return topics, false
 }
 
-// keptAway selects the classes that some pod of the cluster may keep away by one of the keys. It
-// visits the pods of all nodes, because the event's node may have left the domain of a pod
-// elsewhere.
+// keptAway selects the classes that some pod of the cluster may repel by one of the keys. It visits
+// the pods of all nodes, because the event's node may have left the domain of a pod elsewhere.
 func (h *affinityHints) keptAway(keys []string) (topics []queue.Topic, everybody bool) {
 	// Most changes of a node do not affect its labels, and end here.
 	if len(keys) == 0 {

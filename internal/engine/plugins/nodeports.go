@@ -48,7 +48,7 @@ func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 }
 
 // Interests implements Requeuer. A pod with one of the ports must leave. The departure of a pod
-// without host ports, the usual case, is dismissed before any waiting class is examined.
+// without host ports, the usual case, is dismissed before any pending pod is examined.
 func (NodePorts) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add},

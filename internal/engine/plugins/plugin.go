@@ -15,8 +15,9 @@ type Filter interface {
 	Name() string
 	// Reads returns the parts of a node read by the filter.
 	Reads() Part
-	// Filter returns a judge of nodes for a pod. It may read the pod's spec but not its labels,
-	// because pods that differ only in labels share the verdict.
+	// Filter returns a judge of nodes for a pod. It may read the pod's spec. Only a [Spreader] or a
+	// [TermCounter] may read the pod's labels, because pods that differ only in labels share the
+	// verdicts of all other filters.
 	Filter(c *cluster.Cluster, p *cluster.Pod) Judge
 }
 

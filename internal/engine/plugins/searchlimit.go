@@ -72,8 +72,8 @@ const (
 )
 
 // costOfSearching is the cost of beginning a search for claims, and of each of its steps, on a node
-// with the given number of reachable devices. A claim has room for 32 requests with 8 alternatives
-// and for 32 constraints.
+// with the given number of reachable devices. A claim may have 32 requests with 8 alternatives
+// each, and 32 constraints.
 //
 //	one claim with one plain request, 8 devices:  20 to begin, 1 + 8*4/16 = 3 for each step
 //	a limit of 30 ms is 30,000, or some 10,000 such steps
@@ -172,8 +172,8 @@ func (e *expressionCosts) costOf(expression string) expressionCost {
 // everywhere.
 func findCost(expression string) (cost expressionCost) {
 	cost.most = costOfExpression
-	// enough limits an evaluation in costOn rather than the estimate: once a single device uses up
-	// a whole search, the exact cost no longer matters.
+	// enough limits an evaluation in costOn rather than the estimate: if a single device uses up
+	// the limit of a whole search, the exact cost does not matter.
 	enough := uint64(longestSearch/searchCost) * expressionCostsEach
 	compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{CostLimit: &enough})
 	if compiled.Error != nil {

@@ -194,7 +194,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	return x
 }
 
-// addTerm indexes one term. An unmatchable term stays out of sound.
+// addTerm indexes one term. An unmatchable term is not added to sound.
 func (x *termIndex) addTerm(term int32, t *nodeTerm) {
 	if t.broken || slices.ContainsFunc(t.fields, func(f fieldRequirement) bool { return !f.name && !f.match("") }) {
 		return

@@ -253,8 +253,8 @@ func TestATermOfThousandsOfRequirementsIsToldInShort(t *testing.T) {
 }
 
 // TestTermsThatMatchNothingAreDropped verifies that invalid terms are dropped when they are read: a
-// tenant's pod has room for tens of thousands, and iterating over them for each node took 240 ms on
-// a hundred nodes.
+// tenant's pod may have tens of thousands of them, and iterating over them for each node took 240
+// ms on a hundred nodes.
 func TestTermsThatMatchNothingAreDropped(t *testing.T) {
 	selector := &v1.NodeSelector{}
 	for k := range 20_000 {
