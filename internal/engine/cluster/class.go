@@ -50,7 +50,7 @@ type PodClass struct {
 	pods int32 // placed pods of the class; at 0 the cluster may drop the class
 
 	// Bulk is the size of labels and spec beyond the usual size, in bytes of the API encoding. The
-	// sum of Bulk bounds the data kept for classes without pods.
+	// total bulk of classes without pods is bounded; see MostBulk.
 	Bulk int
 
 	key digest

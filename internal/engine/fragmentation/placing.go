@@ -82,8 +82,8 @@ func (r *Room) After(t *Task, device int, whole int64) *Room {
 }
 
 // bestDevice returns the best device for a share, the first among equals, and the resulting change
-// in worth of this device and of the whole devices together. A share on an entirely free device
-// costs the worth of this device to tasks that want whole devices.
+// in worth of this device and of the whole devices together. Placing a share on an entirely free
+// device loses the worth that the device has for tasks that want whole devices.
 func (v view) bestDevice(devices []int64, amount, whole int64) (change int64, device int) {
 	device = NoDevice
 	for i, free := range devices {

@@ -240,8 +240,8 @@ func unshared(results []resourcev1.AllocationResult) []resourcev1.AllocationResu
 	return list
 }
 
-// hardSearch returns a cluster, and a pod with a claim for which the search is slow on every node.
-// Groups of three nodes have equal likeness.
+// hardSearch returns a cluster, a plugin, and a pod with a claim for which the search is slow on
+// every node. Groups of three nodes have equal likeness.
 func hardSearch(t *testing.T, nodes, devices int, limit time.Duration) (*cluster.Cluster, *DynamicResources, *cluster.Pod) {
 	c, d := cluster.New(), newDynamicResources(t)
 	d.filterTimeout = limit
@@ -374,8 +374,8 @@ func TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers(t *testing.T) {
 	}
 }
 
-// sliceOfUnlike returns a slice with two kinds of devices in equal numbers. A search for more
-// devices of one kind than there are tries all combinations.
+// sliceOfUnlike returns a slice with two kinds of devices in equal numbers. If a claim requests
+// more devices of one kind than there are, the search tries all combinations.
 func sliceOfUnlike(node string, devices int) *resourcev1.ResourceSlice {
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
 		Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},

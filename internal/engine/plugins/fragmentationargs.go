@@ -23,8 +23,8 @@ type FragmentationArgs struct {
 	// any other request is for whole devices. Default: 1.
 	Unit int64 `json:"unit,omitempty"`
 	// Driver is a DRA driver with devices that count like the devices of the resource: they affect
-	// the scores of nodes. Without Driver, the plugin ignores ResourceClaims in scores, and only
-	// chooses among the devices of a node for them.
+	// the scores of nodes. Without Driver, ResourceClaims do not affect scores: the plugin only
+	// chooses the devices for a claim on the selected node.
 	Driver string `json:"driver,omitempty"`
 	// Tasks are the expected workload. Without them, the plugin learns from scheduled pods.
 	Tasks []FragmentationTask `json:"tasks,omitempty"`

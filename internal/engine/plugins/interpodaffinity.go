@@ -307,7 +307,7 @@ func (h *affinityHints) affinitiesOf(class *cluster.PodClass) *Affinities {
 }
 
 // podMatters reports whether an added, removed or relabelled pod now satisfies the pending pod's
-// affinity, or no longer repels the pending pod or is repelled by it.
+// affinity, or has ceased to conflict with the anti-affinity of either pod.
 func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 	if !isOthers(e) {
 		return Own(item, e)

@@ -17,9 +17,9 @@ import (
 // left out (TestNarrowingsLeaveNobodyOut).
 
 // byRoom selects the classes that may have room on the event's node. If the node changed, the size
-// of the whole node counts; if a pod left the node, the room not taken by pods that the class
-// cannot preempt. It compares only CPU and memory, and leaves the rest to the hint. It returns nil
-// if the filter is only part of NodeResourcesFit.
+// of the whole node counts. If a pod left the node, only the pods that the class cannot preempt
+// take room. It compares only CPU and memory, and leaves the rest to the hint. It returns nil if
+// the filter is only part of NodeResourcesFit.
 //
 // A pod of priority 10 leaves a node of 4 CPU with pods of priority 5 (2 CPU) and 20 (1 CPU):
 //
@@ -37,7 +37,8 @@ func (setting Setting) byRoom(ofNode bool) *queue.Narrowing {
 		Offered: func(e *queue.Event) queue.Amounts {
 			switch {
 			case !isOthers(e):
-				// The event concerns only the pending pod itself, so no class must be left out.
+				// For an event of the pending pod itself, select all classes and let the hint
+				// decide.
 				return queue.Amounts{math.MaxInt64, math.MaxInt64}
 			case e.Node == nil:
 				// These amounts are below every request, so they select no pods.

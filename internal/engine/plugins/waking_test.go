@@ -153,7 +153,7 @@ func TestEventIsHeldAgainstThoseItCanHelp(t *testing.T) {
 }
 
 // TestNodesHelpPodsWhoseVolumesTheyServe verifies that a new node wakes a pod only if the pod's
-// bound volume can be used there. Without a claim, the pod waits for the claim instead.
+// bound volume can be used there. If the claim does not exist, the pod waits for the claim instead.
 func TestNodesHelpPodsWhoseVolumesTheyServe(t *testing.T) {
 	wc := wakingCase{rejector: "VolumeBinding", pod: withClaim}
 	w := wc.waiting(1, true)
