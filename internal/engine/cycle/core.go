@@ -75,11 +75,11 @@ func (c *Core) Wake(now time.Time) time.Time {
 }
 
 // Due returns the end of the next timed wait. A timed wait is a back-off, a wait at Permit, a wait
-// for objects, a wait before a preemption, or a wait for a budget to count a deleted victim. If ok
-// is false, no timed wait is pending, and a Tick only scans for pods stuck in the unschedulable
-// queue.
+// for objects, a reservation, a wait before a preemption, or a wait for a budget to count a deleted
+// victim. If ok is false, no timed wait is pending, and a Tick only scans for pods stuck in the
+// unschedulable queue.
 func (c *Core) Due() (next time.Time, ok bool) {
-	// The deadlines share no common heap: each component keeps its own, and they are few.
+	// The deadlines share no common heap: there are few of them, and each component keeps its own.
 	sooner := func(at time.Time) {
 		if !ok || at.Before(next) {
 			next, ok = at, true
@@ -128,7 +128,7 @@ type View struct {
 	Queue    *queue.Queue
 	Profiles map[string]Profile
 	Groups   *groups.Set  // nil if pod groups are off
-	Reserved *Reservation // the current one, or nil
+	Reserved *Reservation // current reservation, or nil
 }
 
 // View returns the core's state. The maps of the View are copies. Their values, and the pointers,
@@ -268,9 +268,9 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	return d
 }
 
-// Incomplete returns the reason why a group keeps its pending pod out of the queue: a missing
-// PodGroup, too few pods in a gang, or too few groups in a tree of composite groups. It returns ""
-// if the group does not keep the pod out.
+// Incomplete returns the reason why a group gates its pending pod: a missing PodGroup, too few pods
+// in a gang, or too few groups in a tree of composite groups. It returns "" if the group does not
+// gate the pod.
 func (c *Core) Incomplete(uid types.UID) string {
 	item := c.queue.Get(uid)
 	if item == nil {
@@ -300,7 +300,7 @@ func areThere(count int) string {
 // Sizes counts the objects of a core, for metrics; see [Core.Sizes].
 type Sizes struct {
 	Active, Backoff, Unschedulable, Gated int // number of pods by place
-	Nodes, Pods, Assumed                  int // in the cluster model
+	Nodes, Pods, Assumed                  int // number of objects in the cluster model
 	// Entities counts pod groups and ungrouped pods in the queue.
 	Entities queue.EntityCounts
 }

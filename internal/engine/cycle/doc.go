@@ -27,7 +27,7 @@
 // nominated pods; decisions record past decisions; sharedClaims holds the device claims of pods
 // being placed; placements take pods from the decision to the binding; podGroups count the pods
 // missing from each group; reservations hold room for long-waiting groups; preemptions make room;
-// profiles hold the deciders and the gates that keep pods out; attempts decide pods; intake
-// processes pods and nodes from the API; mirrors turn the lists and watches of all kinds into
-// changes. Core dispatches events to the parts.
+// profiles hold the deciders and the gates of pending pods; attempts decide pods; intake processes
+// pods and nodes from the API; mirrors turn the lists and watches of all kinds into changes. Core
+// dispatches events to the parts.
 package cycle

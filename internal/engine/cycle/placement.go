@@ -27,10 +27,10 @@ type placement struct {
 	profile *servedProfile // the profile at the time of the decision; Configured may have replaced it since
 	item    *queue.Item    // in the place Taken, or removed from the queue
 	began   time.Time      // time of the decision, by the clock of the core
-	watch   time.Time      // time of the decision, by the stopwatch
+	watch   time.Time      // time of the decision by Options.Stopwatch, only for measuring durations
 
 	questions int   // asynchronous questions issued in this attempt
-	unasked   error // error of a PostFilter plugin, possibly a query to run asynchronously
+	unasked   error // error of PostFilter; a *plugins.PendingQuery only suspends the attempt until the query is answered
 
 	undo    []func()        // functions that release the reservations of Berth's own plugins, called in reverse order
 	asked   bool            // out-of-tree Reserve plugins were called, so Unreserve must be called
@@ -49,8 +49,8 @@ type placement struct {
 	dropped bool
 	// confirmed: a watch showed the pod on its node before the outcome of the Bind arrived.
 	confirmed bool
-	// sibling: the pod is being decided together with its group, so its removal must not count as
-	// the group losing a member.
+	// sibling: the pod is being decided together with its group, so its removal must not be treated
+	// as the group's loss of a member.
 	sibling bool
 
 	own     []ownWork // reservations of Berth's own plugins, still to be written
@@ -63,9 +63,9 @@ type stage uint8
 
 const (
 	// A placement passes through the stages in this order. The stage determines the way to cancel
-	// it. A reserving placement is undone immediately. For a preparing placement, a Cancel is
-	// issued for each outstanding action. The Cancel of a binding placement succeeds only if the
-	// Bind has not begun. A bound placement cannot be cancelled.
+	// the placement. A reserving placement is undone immediately. For a preparing placement, a
+	// Cancel is issued for each outstanding action. The Cancel of a binding placement succeeds only
+	// if the Bind has not begun. A bound placement cannot be cancelled.
 	reserving stage = iota // decided in this step, reservations in progress
 	preparing              // held at Permit, or PreBind is in progress
 	binding                // a Bind action is in progress
@@ -145,7 +145,7 @@ type wait struct {
 type preparation struct {
 	groups  [][]string        // plugins with work to do, by group
 	running map[Ticket]string // plugins at work, by the ticket of their action
-	waiting int               // plugins whose objects are written but not ready yet
+	waiting int               // number of plugins whose objects are written but not ready yet
 	began   time.Time         // start of the first group
 }
 
@@ -160,7 +160,7 @@ type ownWork struct {
 	failed  func(ps *placements) // if set, counts a failure to write the reservation or to wait for it
 }
 
-// deviceWork holds the writes for a pod's devices required before it is bound.
+// deviceWork holds the writes of resource claims that must succeed before the pod is bound.
 type deviceWork struct {
 	plugins.ReservedClaims
 	uses    []claimUse                  // uses of Claims, in the same order; nil after the uses have ended
@@ -173,8 +173,8 @@ type deviceWork struct {
 // clusterEvents.objects. A list suffices because few waits exist at a time.
 type objectWaits []*objectWait
 
-// objectWait is one wait. It is met when the plugin's objects are in the state required by the
-// placement.
+// objectWait is one wait. The wait is over when the plugin's objects are in the state required by
+// the placement.
 type objectWait struct {
 	*placement
 	waitFor
@@ -182,9 +182,9 @@ type objectWait struct {
 	began, deadline time.Time
 }
 
-// waitFor is a kind of condition.
+// waitFor describes what a placement waits for; an objectWait is one such wait.
 type waitFor struct {
-	late   string                         // the error if it is not met by the deadline
+	late   string                         // message of the error if the wait is not over by the deadline
 	needed func(b *placement) bool        // whether the placement needs the wait; nil: always
 	event  func(b *placement) RecordEvent // event recorded at the start of the wait; nil: none
 	within func(b *placement) time.Duration
@@ -193,7 +193,7 @@ type waitFor struct {
 	over func(ps *placements, b *placement, how string, took time.Duration)
 }
 
-// newPlacements returns placements without an outcome, which assembleCore sets.
+// newPlacements returns an empty placements. assembleCore sets its listener, the field outcome.
 func newPlacements(s *common, news *clusterEvents, n *nominations, l *sharedClaims) *placements {
 	return &placements{
 		common: s, events: news, nominations: n, claims: l, byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{},
@@ -240,7 +240,8 @@ func (r *rejection) Error() string {
 	return f.Message("")
 }
 
-// RefusedBy returns the name of the rejecting plugin. The pod may fit on another node.
+// RefusedBy implements gang.Refusal: only this node is rejected, and the pod may fit on another
+// node.
 func (r *rejection) RefusedBy() (plugin string) { return r.plugin }
 
 // uncountPod takes the pod off the node on which it counts. It does nothing unless b is still the
@@ -250,15 +251,15 @@ func (ps *placements) uncountPod(b *placement) {
 		return
 	}
 	ps.leave(b)
-	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // a copy of the placed pod, if it was marked as leaving
+	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // not necessarily b's own object: markLeaving replaces the pod with a marked copy
 		n := p.Node
 		ps.cluster.RemovePod(b.Pod.UID)
 		ps.events.podRemoved(p, n, nil)
 	}
 }
 
-// cancelBind requests the cancellation of the binding. Its outcome, which always arrives, ends the
-// placement.
+// cancelBind requests the cancellation of the binding. The outcome of the Bind, which always
+// arrives, ends the placement.
 func (ps *placements) cancelBind(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
@@ -292,8 +293,8 @@ func (s *common) startTiming(b *placement, plugin string, point plugins.Point) f
 	return func(ok bool) { s.observer().RanPlugin(plugin, point, ok, s.clock().Sub(began)) }
 }
 
-// nextTimeout returns the deadline of the next plugin's wait, or the zero time once the wait is
-// over.
+// nextTimeout returns the earliest deadline among the waits of the plugins, or the zero time if no
+// plugin waits.
 func (p *permitHold) nextTimeout() (at time.Time) {
 	for _, w := range p.pending {
 		if at.IsZero() || w.until.Before(at) {

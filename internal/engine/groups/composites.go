@@ -20,8 +20,8 @@ import (
 // the leaves of the tree.
 type CompositePodGroup = schedulingv1alpha3.CompositePodGroup
 
-// mostLevels bounds the walk up a tree. The API allows four levels of composites; composites that
-// form a cycle have no root.
+// mostLevels bounds the walk up a tree. The API allows four levels of composites. Only composites
+// that form a cycle, and thus have no root, exceed mostLevels.
 const mostLevels = 16
 
 // Composite is a composite group: the object, the children naming it as their parent, or both.
@@ -37,8 +37,8 @@ type Composite struct {
 	groups     map[*Group]bool
 	composites map[*Composite]bool
 
-	// Shortened counts the attempts that ended at their bound since a part of the composite was
-	// placed. The field belongs to the owner of the set.
+	// Shortened counts the attempts that were cut short by their limit of work since a part of the
+	// composite was last placed. The field belongs to the owner of the set.
 	Shortened int
 }
 
@@ -164,9 +164,9 @@ func (g *Group) Root() *Composite {
 	return nil
 }
 
-// Top returns the topmost known ancestor of this composite, or itself: the root of the tree, or the
-// missing object above which a root may appear. If composites form a cycle, Top returns one of
-// them.
+// Top returns the topmost known ancestor of this composite, or itself: the root of the tree, or a
+// composite without an object, above which a root may still appear. If composites form a cycle, Top
+// returns one of them.
 func (c *Composite) Top() *Composite {
 	for range mostLevels {
 		if c == nil || c.parent == nil {
@@ -208,7 +208,7 @@ func (c *Composite) Children() (list []Child) {
 // Leaves lists the groups of a tree, in upstream's traversal order.
 func (c *Composite) Leaves() (list []*Group) { return c.leaves(nil, map[*Composite]bool{}) }
 
-// leaves appends the groups below to list. seen holds the visited composites.
+// leaves appends the groups below c to list. seen holds the visited composites.
 func (c *Composite) leaves(list []*Group, seen map[*Composite]bool) []*Group {
 	if seen[c] { // a cycle
 		return list

@@ -32,7 +32,8 @@ func (g Gates) Named() map[string]bool {
 	}
 }
 
-// The names of the gates. GangScheduling is also the name of the plugin that gates members.
+// The names of the gates. GangScheduling is no gate of Berth: it is the name of the plugin that
+// gates members.
 const (
 	GenericWorkload                 = "GenericWorkload"
 	TopologyAwareWorkloadScheduling = "TopologyAwareWorkloadScheduling"

@@ -31,7 +31,7 @@ type PodGroup = schedulingv1beta1.PodGroup
 type Set struct {
 	byName   map[cluster.Name]*Group
 	byUID    map[types.UID]*Group // by the UID of the object
-	byMember map[types.UID]*Group // by member
+	byMember map[types.UID]*Group // by the UID of the member
 	whole    int                  // number of groups and composites disrupted as a whole
 
 	// Nested allows groups in composites. Without it, a PodGroup's reference to a parent is
@@ -46,24 +46,25 @@ type Set struct {
 type Group struct {
 	cluster.Name
 	Object  *PodGroup          // nil if there is none
-	members map[types.UID]bool // by UID: the member counts; see Count
+	members map[types.UID]bool // members by UID; true for a member that counts (see Count)
 	counted int                // number of members that count
 	parent  *Composite         // composite named by the object; nil if there is none
 
-	// The following fields belong to the owner.
+	// The following fields belong to the owner of the set.
 
 	Done          bool    // the group was scheduled
 	LastCondition string  // last condition written
 	Last          Attempt // last attempt, if it failed
-	Short         int     // minimum number of pods still to be bound before the group can be scheduled
+	Short         int     // lower bound on the number of pods still to be bound before the group counts as scheduled
 
-	// Full and Woken are used for a group in a tree. Full is set once its pods are bound and the
-	// tree was notified. Woken is set once the tree was notified that the group has been scheduled
-	// and still exists. A lost member or a change of the tree resets both.
+	// Full and Woken are used for a group in a tree. Full is set once enough of its pods are bound
+	// and its tree was updated accordingly. Woken is set once the tree was woken because pods of
+	// the group have been placed. A lost member or a change of the tree resets both.
 	Full, Woken bool
 
-	// Shortened counts the attempts that ended at their bound since the group was placed, and
-	// Reached holds the nodes found by the last attempt, by pod, if it was shortened.
+	// Shortened counts the attempts since the group was last placed that were cut short by their
+	// limit of work. Reached holds the nodes found by the last attempt, by pod, if that attempt was
+	// cut short.
 	Shortened int
 	Reached   map[types.UID]string
 

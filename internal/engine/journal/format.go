@@ -24,18 +24,19 @@ import (
 )
 
 // magic begins every journal. Its number grows when older builds would misread newer files. A new
-// type of record does not change it: an older build reads up to the first one, and reports it.
+// type of record does not change the number: an older build reads up to the first record of that
+// type, and reports an error.
 const magic = "berth-journal 1\n"
 
-// Header holds the core's options. Every input of decisions other than events must be here: it is
-// all that a replay has. The zero value of a new field must mean the behavior of older builds.
+// Header holds the core's options. Every input of decisions other than events must be here, since a
+// replay has no other source. The zero value of a new field must mean the behavior of older builds.
 type Header struct {
 	Build string    `json:"build"` // of Berth
 	Began time.Time `json:"began"`
 	// Continues is the begin time of the previous file, continued by this one; zero for the first
 	// file of a process.
 	Continues time.Time `json:"continues,omitzero"`
-	// Lost is the number of records missing before this file, since the disk did not keep up.
+	// Lost is the number of records lost before this file because the disk did not keep up.
 	Lost int    `json:"lost,omitempty"`
 	Seed uint64 `json:"seed"`
 	// Configuration is the KubeSchedulerConfiguration in effect. The fields below hold the
@@ -85,25 +86,25 @@ const (
 	typeHappened       = 'H'
 )
 
-// happened is the written form of a [cycle.Happened]: the pods it can help. It omits the custom
-// resources themselves: only the hints of out-of-tree plugins look at them, the results of hints
-// are not recorded either, and custom resources may contain anything.
+// happened is the written form of a [cycle.Happened]. It omits the custom resource itself, which
+// may contain anything. Only hints of out-of-tree plugins look at the custom resource, and the
+// results of these hints are not recorded either.
 type happened struct {
 	Resource queue.Resource
 	Action   queue.Action
 	Label    string
 }
 
-// object is the common ability of all API types to marshal themselves as protobuf. The API's JSON
-// would be several times as large and as slow.
+// object is implemented by all recorded API types, which marshal themselves as protobuf. JSON would
+// be several times as large and as slow.
 type object interface {
 	metav1.Object
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
-// made returns an empty object of a kind. A kind that is missing here cannot be recorded. The keys
-// are the kinds followed by cores.
+// made holds a constructor of empty objects for each kind. The keys are the kinds followed by
+// cores; other kinds cannot be recorded.
 var made = map[cycle.Kind]func() object{
 	cycle.Nodes:                  func() object { return &v1.Node{} },
 	cycle.Pods:                   func() object { return &v1.Pod{} },
@@ -150,7 +151,7 @@ func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 		return appendObject(append(b, typeRead), cycle.Pods, e.Pod)
 	case cycle.Answered:
 		b = binary.AppendUvarint(append(b, typeAnswered), uint64(e.Ticket))
-		// Success without a result, the outcome of nearly all bindings.
+		// An empty text stands for success without a result, the outcome of nearly all bindings.
 		if e.Outcome.Fault == nil && !e.Outcome.Withdrawn && e.Outcome.Work == nil && e.Outcome.Claims == nil && e.Outcome.Written == nil {
 			return records.AppendText(b, ""), nil
 		}
@@ -231,8 +232,8 @@ func (d *decoder) readEvent() cycle.Event {
 		return cycle.Gone{Kind: of, Object: o}
 	case typeRead:
 		kind, o := d.readObject()
-		// The kind is written with the object, and could be a different one in a file not written
-		// by a scheduler.
+		// The kind is written with the object. In a file not written by a scheduler, it may not be
+		// pods.
 		pod, ok := o.(*v1.Pod)
 		if !ok && d.Err == nil {
 			d.Err = fmt.Errorf("one of the %s in place of a pod", kind)

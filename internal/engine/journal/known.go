@@ -11,15 +11,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// known is the state of the cluster after all events so far: enough to bring a new core to the same
-// state. The encoding goroutine keeps it in addition to the file: the next file starts with these
-// objects, so that each file can be replayed independently and old ones can be removed.
+// known is the state of the cluster after all events so far: it suffices to bring a new core to the
+// same state. The encoding goroutine keeps it in addition to the file: the next file starts with
+// these objects, so that each file can be replayed independently and old ones can be removed.
 type known struct {
 	kinds   []cycle.Kind
 	led     bool
 	wall    cycle.WallSet
 	objects map[cycle.Kind]map[cluster.Name]string // in their written form
-	shown   map[cycle.Kind]map[cluster.Name]bool   // by the current list
+	shown   map[cycle.Kind]map[cluster.Name]bool   // objects shown by the current list
 }
 
 // newKnown returns an empty state.
@@ -27,12 +27,12 @@ func newKnown() *known {
 	return &known{objects: map[cycle.Kind]map[cluster.Name]string{}, shown: map[cycle.Kind]map[cluster.Name]bool{}}
 }
 
-// noteEvent applies an event. written is the event in its journal form, also used for keeping
-// objects: they are not encoded twice, and objects in memory are not retained.
+// noteEvent applies an event. written is the event in its journal form. Objects are kept in this
+// form as well, so that they are not encoded twice and the objects in memory are not retained.
 func (k *known) noteEvent(e cycle.Event, written []byte) {
 	switch e := e.(type) {
 	case cycle.Follows:
-		for _, kind := range e.Kinds { // in addition to earlier ones, which may be repeated
+		for _, kind := range e.Kinds { // in addition to the kinds of earlier events; a kind may be repeated
 			if !slices.Contains(k.kinds, kind) {
 				k.kinds = append(k.kinds, kind)
 			}
@@ -41,11 +41,12 @@ func (k *known) noteEvent(e cycle.Event, written []byte) {
 		k.led = true
 	case cycle.WallSet:
 		k.wall = e
-	// A list that was begun and not ended is begun again for the next core; see moment.
+	// If the list has not ended when the state is copied, the next core gets its beginning again;
+	// see sendMoment.
 	case cycle.Listing:
 		k.shown[e.Kind] = map[cluster.Name]bool{}
 	case cycle.Listed:
-		// Like the core: objects missing from a full list are deleted.
+		// Like the core, delete the objects missing from a full list.
 		maps.DeleteFunc(k.objects[e.Kind], func(n cluster.Name, _ string) bool { return !k.shown[e.Kind][n] })
 		delete(k.shown, e.Kind)
 	case cycle.Seen:
@@ -54,7 +55,7 @@ func (k *known) noteEvent(e cycle.Event, written []byte) {
 			k.objects[e.Kind] = map[cluster.Name]string{}
 		}
 		k.objects[e.Kind][name] = string(written)
-		// Only during a list.
+		// A list is in progress.
 		if k.shown[e.Kind] != nil {
 			k.shown[e.Kind][name] = true
 		}

@@ -14,11 +14,11 @@ import (
 type Reader struct {
 	*records.Reader
 	Header Header
-	last   time.Time // of the last record: each contains the time since the previous one
+	last   time.Time // time of the last record; each record contains the time since the previous one
 }
 
-// NewReader reads the header. It returns records.ErrOther if the file is not a journal, or of
-// another version.
+// NewReader reads the header. It returns records.ErrOther if the file is not a journal of this
+// version.
 func NewReader(from io.Reader) (*Reader, error) {
 	r := &Reader{}
 	var err error
@@ -29,8 +29,8 @@ func NewReader(from io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// Next returns the next record; io.EOF at the end. The objects of the event are new, and belong to
-// the caller.
+// Next returns the next record, or io.EOF at the end. The objects of the event are new, and belong
+// to the caller.
 func (r *Reader) Next() (Record, error) {
 	payload, err := r.Reader.Next()
 	if err != nil {

@@ -16,8 +16,8 @@ type Result struct {
 	Bound int `json:"bound"`
 }
 
-// Options configures a replay. Profiles must be set. It is called for the header, and again for
-// each Configured event.
+// Options configures a replay. Profiles must be set. Profiles is called for the header, and again
+// for each Configured event.
 type Options struct {
 	// Profiles creates the profiles of a configuration from the journal.
 	Profiles func(h Header, configuration []byte) ([]cycle.Profile, error)
@@ -43,11 +43,11 @@ func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
 }
 
 // Replay feeds a journal to a new core and compares the actions. A panic of the core, for example
-// by a journal not written by a scheduler, is an error.
+// caused by a journal not written by a scheduler, is returned as an error.
 //
-// A journal of another build may part at the first decision that this build makes differently on
-// purpose. The results of out-of-tree plugins and extenders are not recorded: with Header.Outside a
-// difference proves nothing.
+// The replay of another build's journal may differ from the first decision that this build makes
+// differently on purpose. The results of out-of-tree plugins and extenders are not recorded, so a
+// difference proves nothing if Header.Outside is set.
 func Replay(r *Reader, o Options) (result Result, err error) {
 	profiles, err := o.Profiles(r.Header, []byte(r.Header.Configuration))
 	if err != nil {
@@ -64,15 +64,15 @@ func Replay(r *Reader, o Options) (result Result, err error) {
 		if record, err = r.Next(); err != nil {
 			return records.Replayed{}, err
 		}
-		// The journal contains the file, and the profiles are created from the version at that
-		// time.
+		// The journal contains the configuration file as of the event. The profiles are created
+		// from it.
 		if e, ok := record.Event.(cycle.Configured); ok {
 			if e.Profiles, err = o.Profiles(r.Header, e.Source); err != nil {
 				return records.Replayed{}, fmt.Errorf("configuration of event %d: %w", n, err)
 			}
 			record.Event = e
 		}
-		// The time is the recorded one: it is the core's only clock.
+		// The recorded time is the core's only clock.
 		actions := core.Step(record.At, record.Event)
 		for _, action := range actions {
 			if _, ok := action.(cycle.RecordBinding); ok {

@@ -16,13 +16,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// State reads the events that bring another core to the state at one moment, in an order
-// independent of the original one. Another goroutine decodes them, a little ahead of the reader. It
-// is for the goroutine stepping the core, which must not wait: Next returns immediately.
+// State reads the events that bring another core to the state at one moment, in an order that does
+// not depend on when they occurred. Another goroutine decodes them, a little ahead of the reader.
+// State is used by the goroutine stepping the core, which must not wait, so Next returns
+// immediately.
 type State struct {
 	decoded <-chan batch
 	batch   batch
-	next    int // the first unread event of batch
+	next    int // index of the first unread event of batch
 }
 
 // batch holds some events, or the reason for the end.
@@ -39,7 +40,7 @@ const (
 	batchesAhead = 4
 )
 
-// ErrEnded is the error of a state of a journal that has ended.
+// ErrEnded is returned by [State.Next] if the journal ended before it produced the state.
 var ErrEnded = errors.New("the journal has ended")
 
 // Next returns the next event; ready is false while it is not decoded yet. After the last event it
@@ -60,7 +61,7 @@ func (s *State) Next() (e cycle.Event, ready bool, err error) {
 		}
 	}
 	e = s.batch.events[s.next]
-	// Lets read events be freed while the rest of the batch waits.
+	// Drop the reference, so that the event can be freed before the rest of the batch is read.
 	s.batch.events[s.next] = nil
 	s.next++
 	return e, true, nil
@@ -77,7 +78,7 @@ type moment struct {
 // ofKind holds the objects of a kind.
 type ofKind struct {
 	kind     cycle.Kind
-	followed bool // decisions wait for it
+	followed bool // decisions wait for its list
 	listing  bool // a list has begun and not ended
 	objects  []stored
 }
@@ -86,7 +87,7 @@ type ofKind struct {
 type stored struct {
 	name  cluster.Name
 	text  string
-	shown bool // by the current list
+	shown bool // shown by the current list
 }
 
 // copyMoment returns the currently known state. It copies no objects, only references to their
@@ -94,7 +95,7 @@ type stored struct {
 func (k *known) copyMoment() *moment {
 	m := &moment{follows: cycle.Follows{Kinds: slices.Clone(k.kinds)}, wall: k.wall, led: k.led}
 	kinds := m.follows.Kinds
-	for _, kind := range slices.Sorted(maps.Keys(k.objects)) { // decisions do not wait for these
+	for _, kind := range slices.Sorted(maps.Keys(k.objects)) { // kinds without a list that decisions wait for
 		if !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
@@ -112,7 +113,7 @@ func (k *known) copyMoment() *moment {
 }
 
 // decodeState sends the events of a moment, until the context or the journal ends. It always closes
-// out. A context that ends leaves the state incomplete, and unread from then on.
+// out. If the context ends, the state is incomplete and must not be used.
 func decodeState(ctx context.Context, at <-chan *moment, ended <-chan struct{}, out chan<- batch) {
 	defer close(out)
 	s := sender{ctx: ctx, ended: ended, out: out}

@@ -20,18 +20,18 @@ import (
 )
 
 // Story prints the history of one pod: its changes in the API, each attempt and its result, and the
-// requests about it.
+// actions that name it.
 type Story struct {
 	Out io.Writer
 	Pod types.NamespacedName
 
 	was *v1.Pod // the last version seen
-	// Actions name some pods only by their UIDs.
+	// names holds the names of pods by UID, since some actions hold only UIDs.
 	names map[types.UID]string
 }
 
-// Narrate takes the next record of a replay: it is for [Options]. The event is first, followed by
-// the resulting decisions, indented, and then the requests.
+// Narrate prints the next record of a replay; it is meant for [Options].Each. It prints the event
+// and, indented, the resulting decisions and actions.
 func (s *Story) Narrate(_ int, r Record, core *cycle.Core) {
 	if line := s.describeEvent(r.Event); line != "" {
 		records.WriteLine(s.Out, r.At, line)
@@ -50,7 +50,8 @@ func (s *Story) Narrate(_ int, r Record, core *cycle.Core) {
 	}
 }
 
-// replaceUIDs replaces the UIDs of other pods by names. In "name (UID)" the UID stays.
+// replaceUIDs replaces the UIDs of pods by their names. A UID in parentheses, as in "name (UID)",
+// stays.
 func (s *Story) replaceUIDs(action string) string {
 	words := strings.Split(action, " ")
 	for i, word := range words {
@@ -73,7 +74,7 @@ func namesPod(action, pod string) bool {
 }
 
 // describeEvent describes the pod's changes in the API. It is empty for events about other objects.
-// Pods of other names are remembered, since actions may name them by UID.
+// The names of all pods are remembered, since actions may hold only UIDs.
 func (s *Story) describeEvent(e cycle.Event) string {
 	switch e := e.(type) {
 	case cycle.Seen:
@@ -100,7 +101,7 @@ func (s *Story) describeEvent(e cycle.Event) string {
 	return ""
 }
 
-// isAbout compares by name: the story continues if the pod is deleted and recreated.
+// isAbout compares by name, so that the story continues if the pod is deleted and recreated.
 func (s *Story) isAbout(pod *v1.Pod) bool {
 	return pod.Namespace == s.Pod.Namespace && pod.Name == s.Pod.Name
 }
@@ -108,7 +109,7 @@ func (s *Story) isAbout(pod *v1.Pod) bool {
 // podChange describes the changes of a pod that matter to scheduling. was is nil if the pod was not
 // there before.
 func podChange(was, is *v1.Pod) string {
-	// Another pod of the same name.
+	// The pod is new, or replaced another pod of the same name.
 	if was == nil || was.UID != is.UID {
 		text := "appears"
 		if is.Spec.NodeName != "" {
@@ -134,8 +135,8 @@ func podChange(was, is *v1.Pod) string {
 	return cmp.Or(strings.Join(changes, ", "), "changed")
 }
 
-// attemptInWords describes an attempt, given the known state of the pod after it. after may be nil:
-// for a forgotten placed pod, only d is known.
+// attemptInWords describes an attempt, given the known state of the pod after it. after is nil if
+// the core no longer holds a decision about the placed pod.
 func attemptInWords(d, after *decision.Decision) string {
 	attempt := "attempt"
 	if after != nil && after.Queue != nil && after.Queue.Attempts > 0 {

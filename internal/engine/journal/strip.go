@@ -22,15 +22,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// This file holds the parts of objects that journals omit: potential secrets, and large parts
-// without influence on decisions. It must keep every input of decisions, or a replay would decide
-// differently.
+// This file removes the parts of objects that journals omit: potential secrets, and large fields
+// that do not affect decisions. It must keep every input of decisions. Otherwise, a replay would
+// decide differently.
 
 // Stripped returns an object in the form recorded by journals, or the object itself if its kind is
 // not recorded. A core that may be rebuilt from its journal must get stripped objects from the
-// beginning, so that the omitted parts make no difference later. For example, the scheduler hashes
-// a pod's status into its class where the pod has device claims; a core given the whole status
-// would have another class than a core given the stripped one.
+// beginning, so that the omitted parts make no difference later. For example, the class of a pod
+// with device claims depends on a hash of the pod's status. A core given the whole status would
+// compute a different class than a core given the stripped status.
 func Stripped(o metav1.Object) metav1.Object {
 	if full, ok := o.(object); ok {
 		return stripObject(full)
@@ -45,7 +45,7 @@ func stripObject(o object) object {
 	switch o := o.(type) {
 	case *v1.Pod:
 		return strippedPod(o)
-	// Common or large kinds are copied without their contents; strippedOther copies deeply.
+	// Common or large kinds are copied shallowly, since strippedOther makes a deep copy.
 	case *v1.Node:
 		n := *o
 		n.ObjectMeta = strippedMeta(n.ObjectMeta)
@@ -77,17 +77,18 @@ func stripObject(o object) object {
 		return strippedOther(&a)
 	case *appsv1.StatefulSet:
 		s := *o
-		s.Spec.VolumeClaimTemplates = nil // decisions use claims
+		s.Spec.VolumeClaimTemplates = nil // decisions use the claims made from the templates
 		return strippedOther(&s)
 	}
 	return strippedOther(o)
 }
 
-// strippedOther returns an object without the parts common to nearly every kind. Pod templates are
-// most of a workload object, and can hold secrets in environments.
+// strippedOther returns an object without managed fields and pod template, and with hashed
+// annotations. A pod template makes up most of a workload object, and can hold secrets in
+// environment variables.
 func strippedOther(o object) object {
 	_, templated := templateOf(o)
-	// Most objects are unaffected; only the rest is copied.
+	// Most objects have nothing to strip, and are not copied.
 	if !templated && len(o.GetManagedFields()) == 0 && len(o.GetAnnotations()) == 0 {
 		return o
 	}
@@ -101,7 +102,7 @@ func strippedOther(o object) object {
 }
 
 // readAnnotations holds the annotations used by decisions. The annotations read by a plugin must be
-// listed here, or it would see a hash as soon as there is a journal.
+// listed here, or the plugin would see hashes whenever a journal is written.
 var readAnnotations = map[string]bool{
 	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, cycle.MoveReservationAnnotation: true,
 	resourcev1.ExtendedResourceClaimAnnotation: true,
@@ -120,9 +121,9 @@ func strippedAnnotations(m map[string]string) map[string]string {
 	return hashes
 }
 
-// Restored returns the annotations to write for an object with possibly hashed annotations: the
-// changed ones, and the current ones. current is the API's current version. Where the object has a
-// hash, the current value stays.
+// Restored returns the annotations to write for an object with possibly hashed annotations:
+// current, the annotations in the API, overwritten with those of the object. A hash does not
+// overwrite a current value.
 func Restored(annotations, current map[string]string) map[string]string {
 	all := maps.Clone(current)
 	for key, value := range annotations {
@@ -137,8 +138,8 @@ func Restored(annotations, current map[string]string) map[string]string {
 	return all
 }
 
-// strippedSource hashes a volume's parameters for its driver. Keys stay: only values may be secret.
-// References to Secrets also stay: they are names.
+// strippedSource hashes a volume's parameters for its driver. Keys stay, because only values may be
+// secret. References to Secrets also stay, because they are only names.
 func strippedSource(source v1.PersistentVolumeSource) v1.PersistentVolumeSource {
 	if source.CSI != nil {
 		csi := *source.CSI
@@ -203,9 +204,9 @@ func newHasher() *hasher {
 	return h
 }
 
-// hashes is the hasher of the process. It is never written. All journals share it, since an object
-// may be stripped for the core before a journal records it. Replays hash nothing: they read the
-// hashes.
+// hashes is the hasher of the process. Its key is never written. All journals share it, since an
+// object may be stripped for the core before a journal records it. Replays compute no hashes: they
+// read them from the journal.
 var hashes = newHasher()
 
 // hashValue returns the hash of a value.
@@ -237,15 +238,15 @@ func strippedPod(pod *v1.Pod) *v1.Pod {
 	p.Spec.Containers, p.Spec.InitContainers = strippedContainers(p.Spec.Containers), strippedContainers(p.Spec.InitContainers)
 	p.Spec.EphemeralContainers = nil
 	p.Spec.Volumes = strippedVolumes(p.Spec.Volumes)
-	whole := len(p.Spec.ResourceClaims) > 0 // then the whole status is part of the class
+	whole := len(p.Spec.ResourceClaims) > 0 // in this case, the whole status is part of the class
 	p.Status.ContainerStatuses = strippedStatuses(p.Status.ContainerStatuses, whole)
 	p.Status.InitContainerStatuses = strippedStatuses(p.Status.InitContainerStatuses, whole)
 	p.Status.EphemeralContainerStatuses = nil
 	return &p
 }
 
-// strippedVolumes hashes a pod's parameters for the drivers of its inline volumes. Projected
-// volumes and claim templates have separate annotations.
+// strippedVolumes hashes the parameters for the drivers of a pod's inline volumes, and the
+// annotations in projected volumes and claim templates.
 func strippedVolumes(list []v1.Volume) []v1.Volume {
 	// Most pods lack such volumes, and keep their list.
 	opaque := func(v v1.Volume) bool {
@@ -280,7 +281,8 @@ func strippedVolumes(list []v1.Volume) []v1.Volume {
 	return all
 }
 
-// strippedProjection hashes a projected volume's parameters for signers of certificates.
+// strippedProjection hashes the annotations that a projected volume passes to signers of
+// certificates.
 func strippedProjection(p *v1.ProjectedVolumeSource) *v1.ProjectedVolumeSource {
 	one := *p
 	one.Sources = slices.Clone(p.Sources)
@@ -294,9 +296,9 @@ func strippedProjection(p *v1.ProjectedVolumeSource) *v1.ProjectedVolumeSource {
 	return &one
 }
 
-// strippedStatuses keeps the amounts resized in place, which decisions use. whole also keeps a hash
-// of all the rest, as the container's ID: any change of such a status changes the class of the pod,
-// and still must.
+// strippedStatuses keeps the amounts resized in place, which decisions use. If whole is set, the
+// ContainerID is replaced by a hash of the entire status, so that any change of the status still
+// changes the class of the pod.
 func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatus {
 	if len(list) == 0 {
 		return list
@@ -304,7 +306,7 @@ func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatu
 	all := make([]v1.ContainerStatus, len(list))
 	for i, s := range list {
 		all[i] = v1.ContainerStatus{Name: s.Name, Resources: s.Resources, AllocatedResources: s.AllocatedResources}
-		// Stripped before: the hash covers the parts omitted then.
+		// The status was stripped before, and its hash covers the omitted parts.
 		if strings.HasPrefix(s.ContainerID, hashMark) {
 			all[i].ContainerID = s.ContainerID
 		} else if bytes, err := s.Marshal(); whole && err == nil {
@@ -314,7 +316,7 @@ func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatu
 	return all
 }
 
-// strippedContainers drops commands and probes.
+// strippedContainers drops environments, commands, arguments, probes and hooks.
 func strippedContainers(list []v1.Container) []v1.Container {
 	if len(list) == 0 {
 		return list

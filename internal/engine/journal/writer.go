@@ -14,25 +14,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Writer writes a journal: a sequence of files, each replayable independently. Its methods, except
-// for Strips and Close, belong to the goroutine stepping the core, and never wait for the disk.
-// Records are encoded on one goroutine and written on another.
+// Writer writes a journal: a sequence of files, each replayable independently. Except for Strips
+// and Close, its methods belong to the goroutine that steps the core. Except for Close, they never
+// wait for the disk. Records are encoded on one goroutine and written on another.
 type Writer struct {
 	records *records.Writer[record]
 	spool   *records.Spool
 	strips  bool // see Strips
 }
 
-// record is an event with its actions, or, if change is set, an operation on the next file. Both
-// take the same way to the encoder, so that they stay in order.
+// record is an event with its actions, or, if change is set, an operation on the next file. Events
+// and operations use the same channel to the encoder, so that they stay in order.
 type record struct {
 	at      time.Time
 	event   cycle.Event
 	actions string
-	next    bool // for the next file
+	next    bool // the event is for the next file
 
 	change change
-	seed   uint64         // of the core of the next file
+	seed   uint64         // seed of the core of the next file
 	state  chan<- *moment // receives the state for the beginning of the next file
 }
 
@@ -40,30 +40,30 @@ type record struct {
 type change byte
 
 const (
-	prepared  change = iota + 1 // it is begun in memory, in parallel with the current one
-	turned                      // it replaces the current one
-	discarded                   // it is dropped
+	prepared  change = iota + 1 // the next file begins in memory, while the current file is still written
+	turned                      // the next file replaces the current one
+	discarded                   // the next file is dropped
 )
 
-// file encodes records for the current file, and holds the state with which the next one must
+// file encodes records for the current file, and holds the state with which the next file must
 // begin. It belongs to the encoding goroutine. There is always one file being written, and at most
 // one in preparation.
 type file struct {
 	*records.Spool
 	header Header
 	create creator
-	known  *known // of all events, including those of lost records; nil: this is the last file
-	next   *next  // nil: none in preparation
+	known  *known // state after all events, including lost records; nil: no file can follow this one
+	next   *next  // file in preparation, or nil
 
-	last   time.Time // of the last record
+	last   time.Time // time of the last record
 	buffer []byte
 }
 
-// next is the following file, as far as it is encoded.
+// next is the encoded part of the file in preparation.
 type next struct {
-	begin   Header    // as written
-	header  Header    // as of now
-	last    time.Time // of the last record
+	begin   Header    // header to be written, as of Prepare
+	header  Header    // header with later changes
+	last    time.Time // time of the last record
 	records []piece
 	size    int
 }
@@ -78,15 +78,15 @@ type piece struct {
 type creator func(h Header) (*records.File, error)
 
 // Create starts a journal in a directory, which it creates if necessary. It removes the oldest
-// files of the directory if they are too old or too large together. tell, if set, is called on
-// other goroutines with lost records, and with the reason if the journal ends before Close. The
-// file is created, and its header written, before Create returns: an unwritable directory is
-// detected immediately.
+// files of the directory if they are too old, or if all files together are too large. tell, if set,
+// is called on other goroutines when records are lost, and with the reason if the journal ends
+// before Close. Create returns after it has created the file and written the header, so an
+// unwritable directory is detected immediately.
 func Create(dir string, h Header, l records.Limits, tell func(error)) (*Writer, error) {
 	return start(h, tell, func(h Header) (*records.File, error) { return records.Create(dir, magic, h, h.Began, l) })
 }
 
-// start is Create with any kind of file, for tests.
+// start is Create for files made by create, which tests replace.
 func start(h Header, tell func(error), create creator) (*Writer, error) {
 	first, err := create(h)
 	if err != nil {
@@ -113,12 +113,12 @@ func (w *Writer) OnLost(count func()) {
 	w.records.OnLost(count)
 }
 
-// Strips reports whether the core must get stripped objects, because it may be rebuilt from the
-// journal. It is constant for the life of the Writer.
+// Strips reports whether the core must get stripped objects, because a new core may be built from
+// the journal. It is constant for the life of the Writer.
 func (w *Writer) Strips() bool { return w.strips }
 
-// Due reports whether to continue in a new file: this one is large or old enough, or has ended
-// since the disk did not keep up.
+// Due reports whether to continue in a new file: the current file is large or old enough, or ended
+// early because the disk did not keep up.
 func (w *Writer) Due() bool { return w.spool.Due() }
 
 // Prepare begins the next file in memory, for a core made with this seed. It returns a reader of
@@ -127,7 +127,7 @@ func (w *Writer) Due() bool { return w.spool.Due() }
 // Prepare is followed by Turn or Discard.
 //
 // The next file cannot simply continue where this one ends: it must begin with the whole state of
-// the cluster. Bringing a core to that state takes long in a large cluster, so the current one
+// the cluster. Bringing a core to that state takes long in a large cluster, so the current core
 // continues meanwhile:
 //
 //	Prepare        the next core gets the state, in pieces between decisions
@@ -174,7 +174,8 @@ func (j *file) Take(r record) error {
 	switch r.change {
 	case prepared:
 		h := j.header
-		// The configuration in effect now, whatever this file began with.
+		// The header has the configuration in effect now, which may differ from the beginning of
+		// this file.
 		h.Continues, h.Began, h.Seed = h.Began, r.at, r.seed
 		j.next = &next{begin: h, header: h, last: r.at}
 		r.state <- j.known.copyMoment()
@@ -188,7 +189,7 @@ func (j *file) Take(r record) error {
 
 	if r.next {
 		text, err := j.encodeRecord(r, &j.next.header, &j.next.last, nil)
-		// Kept in memory until Turn, and dropped by Discard.
+		// The record is kept in memory until Turn or Discard.
 		j.next.records = append(j.next.records, piece{r.at, text})
 		j.next.size += len(text) + records.PieceCost
 		return err
@@ -200,9 +201,9 @@ func (j *file) Take(r record) error {
 	return j.Add(r.at, text)
 }
 
-// encodeRecord encodes an event and its actions, and applies their changes to the header, and to
-// known, if that is not nil. Times are written as the difference to the previous record, in
-// nanoseconds. The result is a copy, since the spool keeps it.
+// encodeRecord encodes an event and its actions, and applies the event to the header and, unless it
+// is nil, to known. Times are written as the difference to the previous record, in nanoseconds. The
+// result is a copy, since the spool keeps it.
 func (j *file) encodeRecord(r record, h *Header, last *time.Time, known *known) ([]byte, error) {
 	payload := binary.AppendVarint(j.buffer[:0], r.at.Sub(*last).Nanoseconds())
 	begin := len(payload)
@@ -221,10 +222,11 @@ func (j *file) encodeRecord(r record, h *Header, last *time.Time, known *known) 
 	return slices.Clone(j.buffer), nil
 }
 
-// turnFile continues in the next file. known stays: the next core was given the same.
+// turnFile continues in the next file. known is kept, since the next core was given the same state
+// and events.
 func (j *file) turnFile() error {
 	next := j.next
-	// The header is written in its version at Prepare: later changes are among the records.
+	// The header is written as of Prepare, because the records contain the later changes.
 	begin := next.begin
 	j.header, j.last, j.next = next.header, next.last, nil
 	// The state at the beginning of a file may be larger than the limit of bytes waiting for the

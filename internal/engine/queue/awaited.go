@@ -5,7 +5,7 @@ package queue
 
 import "strings"
 
-// Awaited describes a pod's wait because of one plugin.
+// Awaited holds the events that a pod waits for because of one plugin.
 type Awaited struct {
 	Plugin string
 	// Events lists kinds and actions, with upstream's names.

@@ -92,7 +92,7 @@ func (es *entities) regroup(item *Item, nameOf entityNamer) {
 	es.move(is, item.place, 1)
 }
 
-// move changes the number of a group's items in a place by by. It is used for items that enter or
+// move adds by to the number of an entity's items in a place. It is used for items that enter or
 // leave an entity; follow is used for items that change places.
 func (es *entities) move(e *groupEntity, place Place, by int) {
 	es.places[e.place]--

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Resource is a kind of API object, with the scheduling framework's names.
+// Resource is a kind of API object, named as in the scheduling framework.
 type Resource string
 
 // The resources.
@@ -63,7 +63,7 @@ const (
 )
 
 // Event is a change in the cluster, or of a pending pod, that may make a pending pod schedulable.
-// All hints share it and must not change it.
+// All hints share the event and must not change it.
 type Event struct {
 	Resource Resource
 	Action   Action
@@ -152,14 +152,14 @@ func (i *Interest) wantsEvent(e *Event) bool {
 	if !i.coversResource(e) {
 		return false
 	}
-	if e.Action == Update { // a change without its own bit matches interests in all updates
+	if e.Action == Update { // an update without a more specific action matches only interests in all updates
 		return i.Action&Update == Update
 	}
 	return i.Action&e.Action != 0
 }
 
-// coversResource reports whether the event is of the resource. Events of all pods have the resource
-// Pod; Own is set for events of the rejected pod itself.
+// coversResource reports whether the interest covers the event's resource. Events of all pods have
+// the resource Pod; Own is set for events of the rejected pod itself.
 func (i *Interest) coversResource(e *Event) bool {
 	switch {
 	case i.Resource == e.Resource, i.Resource == AnyResource, e.Resource == AnyResource:
@@ -175,8 +175,8 @@ func (i *Interest) coversResource(e *Event) bool {
 type Interests map[string][]Interest
 
 // updateLabel returns the label for an update of a pending pod, as upstream: the name of the
-// change, or of a generic update if the change has no name. If there are several changes, upstream
-// uses the first helpful change.
+// change, or Changed if the change has no name. If there are several changes, updateLabel names the
+// lowest action, while upstream names the first helpful one.
 func updateLabel(actions Action) string {
 	if actions == 0 || actions&Update == Update {
 		return Changed

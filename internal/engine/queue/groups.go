@@ -29,7 +29,7 @@ type groups struct {
 type groupKey struct {
 	class         *cluster.PodClass
 	schedulerName string
-	count         int // number of rejectors; distinguishes none from one without a name
+	count         int // number of rejectors; distinguishes an empty list from one empty name
 	rejectors     string
 	pending       string // the rejectors that made the pod wait
 }
@@ -66,7 +66,7 @@ type help uint8
 const (
 	nothing      help = iota
 	afterBackoff      // the next attempt may end differently
-	atOnce            // the event that a pending plugin waits for has happened
+	atOnce            // a plugin in pending waits for this event: the back-off ends
 )
 
 // Asked is called after a hint, with the verdict and duration of the hint.
@@ -89,7 +89,7 @@ var kinds = [...]Resource{
 	DeviceClass, Namespace, Budget, Owner, PodGroup, CompositePodGroup, AnyResource,
 }
 
-// kindOf returns the number of a resource; an unknown one counts as AnyResource.
+// kindOf returns the number of a resource. An unknown resource counts as AnyResource.
 func kindOf(r Resource) int {
 	if r == AssignedPod || r == UnscheduledPod || r == TargetPod {
 		r = Pod
@@ -120,7 +120,7 @@ func newGroup(key groupKey, rejectors, pending []string, interests Interests) *g
 	g := &group{key: key, rejectors: rejectors, pending: pending, anything: len(rejectors) == 0}
 	for _, name := range rejectors {
 		listed, ok := interests[name]
-		g.anything = g.anything || !ok && name != "" // as upstream, nothing helps without a name
+		g.anything = g.anything || !ok && name != "" // as upstream, no event helps if the rejector has no name
 		for i := range listed {
 			interest := &listed[i]
 			g.interests = append(g.interests, pluginInterest{interest, name, slices.Contains(pending, name)})

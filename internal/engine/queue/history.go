@@ -11,7 +11,8 @@ import "github.com/berth-k8s/berth/internal/engine/cluster"
 const mostRecent = 1024
 
 // history keeps the events that occur while pods are being decided or bound. Each attempt records
-// the number of events at its beginning. If it fails, it retrieves the events since then.
+// the number of events at its beginning. A rejected pod is then matched against the events since
+// that number.
 type history struct {
 	events uint64                 // total number of events
 	last   [len(kinds)][64]uint64 // number of the last event of each kind and action

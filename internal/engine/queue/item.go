@@ -31,10 +31,10 @@ type Item struct {
 	Rejectors []string
 	// Pending are the rejectors that made the pod wait for one of their events.
 	Pending []string
-	// Gate is the plugin that keeps the pod out; empty unless the place is Gated.
+	// Gate is the plugin that gates the pod; empty unless the place is Gated.
 	Gate string
 	// Message is the reason why the pod is not scheduled, and MessageAt is the time of the last
-	// event recorded for the user.
+	// Kubernetes Event recorded for the pod.
 	Message   string
 	MessageAt time.Time
 	// Written is the condition last decided to be written, or nil.
@@ -72,9 +72,9 @@ type Item struct {
 // Came returns the item's arrival number. Later items have higher numbers.
 func (i *Item) Came() uint64 { return i.order }
 
-// WrittenCondition is a condition decided to be written to a pod of this version. While the pod
-// still has this version, the write has not been observed. The record prevents writing the same
-// condition twice while the watch lags behind.
+// WrittenCondition is a condition to be written to a pod, with the resource version of the pod at
+// the time of the decision. While the pod still has this version, the write has not been observed.
+// The record prevents writing the same condition twice while the watch lags behind.
 type WrittenCondition struct {
 	Version   string
 	At        time.Time
@@ -87,7 +87,8 @@ type Nominating struct {
 	At   time.Time
 }
 
-// Place is a location of items. The places are ordered by progress; see groupEntity.findPlace.
+// Place is the state of an item in the queue. The places are ordered by progress; see
+// groupEntity.findPlace.
 type Place uint8
 
 // The places.
@@ -96,7 +97,7 @@ const (
 	Active               // ready to be decided
 	Backoff              // becomes active when the back-off ends
 	Waiting              // waiting for an event that can help
-	Gated                // kept out by a gate
+	Gated                // rejected by a gate
 )
 
 // String returns the name of a place in upstream's metrics.
@@ -138,7 +139,7 @@ func (q *Queue) backoffFor(item *Item, times int) time.Duration {
 	if item.Together > 1 {
 		last = time.Duration(min(float64(last)*math.Sqrt(float64(item.Together)), 1<<62))
 	}
-	if q.FirstBackoff > last>>(times-1) { // the doubled value may overflow a Duration
+	if q.FirstBackoff > last>>(times-1) { // the maximum is halved because the doubled value may overflow a Duration
 		return last
 	}
 	return q.FirstBackoff << (times - 1)

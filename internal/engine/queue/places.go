@@ -17,7 +17,7 @@ import (
 // wakeItem moves a Waiting, Backoff or Gated item to the place it now belongs in.
 func (q *Queue) wakeItem(item *Item, label string, now time.Time) {
 	if item.place == Gated && q.gateFor(item) == item.Gate {
-		return // the same gate still keeps the item out
+		return // the same gate still rejects the item
 	}
 	q.leavePlace(item)
 	q.enterPlace(item, label, now)
@@ -43,7 +43,7 @@ func (q *Queue) gateFor(item *Item) string {
 }
 
 // enterPlace puts a Taken item into the place it belongs in: Gated, Backoff or Active. The gates
-// are run each time, since they may keep out an item that they let in before.
+// are run each time, since a gate may reject an item that it admitted before.
 func (q *Queue) enterPlace(item *Item, label string, now time.Time) {
 	if item.Gate = q.gateFor(item); item.Gate != "" {
 		item.entered = now

@@ -26,7 +26,7 @@ type Queue struct {
 	// WaitOutBackoff: pods are never popped before their back-off is over, even without any active
 	// pod. It is set before the first pod is added.
 	WaitOutBackoff bool
-	// Admit, if set, returns the name of the plugin that keeps the pod out, or "". It is called
+	// Admit, if set, returns the name of the plugin that gates the pod, or "". It is called
 	// whenever a pod is about to become active or to back off.
 	Admit func(*Item) (gate string)
 	// Admitted, if set, is called when a pod passes all gates for the first time.
@@ -109,8 +109,8 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	item := &Item{Pod: pod, Class: class, Since: now, returned: now, order: q.arrived}
 	q.items[pod.UID] = item
 	q.items = cluster.Shrunk(q.items, &q.most)
-	// A new item is Taken until enterPlace has put it somewhere: it is moved in the same way as an
-	// item returning from an attempt.
+	// A new item is Taken until enterPlace has put it into its place, so it is moved in the same
+	// way as an item returning from an attempt.
 	q.counts[Taken]++
 	if q.Grouped {
 		q.entities.join(item, q.EntityOf)
@@ -120,7 +120,7 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 }
 
 // Update replaces a pod's object. actions are the relevant changes. A waiting or gated pod is woken
-// if they can help it.
+// if these changes can help it.
 func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions Action, now time.Time) {
 	old := item.Pod
 	item.Pod = pod
@@ -251,7 +251,7 @@ func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time)
 	item.ready = now.Add(q.backoffFor(item, item.rejected))
 	item.Rejectors, item.Pending, item.entered, item.Overdue = rejectors, pending, now, false
 	q.countWaiting(item, rejectors)
-	// The item enters its group, and leaves it again if an event has occurred, because only the
+	// The item enters its group, and leaves it again if a helpful event has occurred: only the
 	// group holds the interests of the item.
 	q.waitFor(item, rejectors, pending, Waiting)
 	if !q.helpItem(item, item.group.missedHelp(item, &q.happened, item.seen, q.Asked), AttemptFailed, now) {
@@ -272,8 +272,9 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 	q.enterPlace(item, AttemptFailed, now)
 }
 
-// TryAgain puts back a pod left out when its group was placed: it is retried immediately, with the
-// other remaining pods, and keeps its position among pods of the same priority.
+// TryAgain puts back a pod that was left out when its group was placed. The pod is retried
+// immediately, together with the other remaining pods, and keeps its position among pods of the
+// same priority.
 func (q *Queue) TryAgain(item *Item, now time.Time) {
 	if !q.isTaken(item) {
 		return
@@ -310,7 +311,7 @@ func (q *Queue) Happened(event *Event, now time.Time) {
 }
 
 // Activate makes a pod active immediately, regardless of the events it waits for, unless a gate
-// keeps it out. If a Taken pod is rejected later, it backs off instead of waiting for an event.
+// rejects it. If a Taken pod is rejected later, it backs off instead of waiting for an event.
 func (q *Queue) Activate(uid types.UID, now time.Time) {
 	item, ok := q.items[uid]
 	switch {
@@ -354,8 +355,8 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 }
 
 // Flush wakes the pods waiting for at least MaxWait, in case an event was missed, or a plugin's
-// interests are incomplete. The gate of a gated pod is called again; if it keeps the pod out, the
-// next call is after another MaxWait.
+// interests are incomplete. The gate of a gated pod is called again. If the pod stays gated, Flush
+// waits another MaxWait before the next call.
 func (q *Queue) Flush(now time.Time) {
 	var overdue []*Item
 	for _, item := range q.items {

@@ -53,7 +53,7 @@ func (q *Queue) Save() (all []Saved) {
 
 // Restore puts the pods into the places that they had in the saved queue. It wakes no pods, since
 // the saved queue has handled all earlier events. Saved pods missing from this queue are skipped.
-// Pods missing from all are ordered after the restored pods.
+// Pods without a saved state are ordered after the restored pods.
 func (q *Queue) Restore(all []Saved) {
 	before := q.arrived
 	for i := range all {

@@ -5,8 +5,8 @@ package queue
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Take takes a given pod, as Pop does, regardless of the events it waits for. It returns nil if a
-// gate keeps the pod out, or if the pod is already Taken. Pods decided together are taken together.
+// Take takes a given pod, as Pop does, regardless of the events it waits for. It returns nil if the
+// pod is gated or already Taken. Pods decided together are taken together.
 func (q *Queue) Take(uid types.UID) *Item {
 	item := q.items[uid]
 	if item == nil || item.place == Taken || item.place == Gated {

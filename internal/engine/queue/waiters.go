@@ -27,8 +27,8 @@ type Narrowing struct {
 	// selects the group. If EventTopics returns all, the event selects every group.
 	Topics      func(item *Item) (topics []Topic, all bool)
 	EventTopics func(e *Event) (topics []Topic, all bool)
-	// Wanted is the minimum needed by a group, and Offered the maximum offered by an event: the
-	// event selects the groups with Wanted not above Offered.
+	// Wanted returns the minimum needed by a group, and Offered returns the maximum offered by an
+	// event. The event selects the groups whose Wanted does not exceed its Offered.
 	Wanted  func(class *cluster.PodClass) Amounts
 	Offered func(e *Event) Amounts
 }
@@ -72,7 +72,8 @@ const (
 	OfVolume
 	// InNamespace is the namespace of the pending pods.
 	InNamespace
-	// AllPods has no key. Every group has this topic, as does every event that may help any group.
+	// AllPods has no key. A Narrowing that uses it gives it to every group, so an event with this
+	// topic selects all groups.
 	AllPods
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// AppendText appends a text, with its length before it. [Decoder.ReadText] reads it.
+// AppendText appends a text, preceded by its length. [Decoder.ReadText] reads it.
 func AppendText[T string | []byte](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
@@ -22,7 +22,7 @@ func AppendJSON(b []byte, v any) ([]byte, error) {
 }
 
 // JoinActions returns the actions resulting from an event in the form held by journals: one per
-// line. Replays compare that text. Line breaks within an action are up to print.
+// line. Replays compare that text. print must escape line breaks within an action.
 func JoinActions[A any](actions []A, print func(A) string) string {
 	if len(actions) == 0 {
 		return ""
@@ -35,7 +35,7 @@ func JoinActions[A any](actions []A, print func(A) string) string {
 }
 
 // Decoder reads the parts of a record. After the first error it returns zero values, and keeps that
-// error. So a caller reads everything and checks Err once.
+// error. So a caller can read everything and check Err once.
 type Decoder struct {
 	Err  error
 	rest []byte

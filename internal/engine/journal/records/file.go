@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	// shares is the minimum number of files in a directory that has reached its limit of size or
-	// age, since the oldest is removed as a whole.
+	// shares is the number of files into which the limits of a directory are divided: a file ends
+	// at this share of the size or age. The oldest file is removed as a whole, so a removal loses
+	// only one share.
 	shares = 4
-	// suffix of the files.
+	// suffix is the suffix of the file names.
 	suffix = ".journal"
 	// fileBuffer bounds the bytes of a file buffered until the next flush.
 	fileBuffer = 1 << 18
@@ -29,11 +30,11 @@ const (
 // Limits bounds the files of a directory. The limits apply to all files together; see shares.
 type Limits struct {
 	Size int64         // in bytes
-	Age  time.Duration // 0: none
+	Age  time.Duration // 0: no limit
 }
 
-// ErrFull is the error of a file that has reached half of its directory's size without being
-// closed. Half, since the files of an earlier process may take up the other half.
+// ErrFull is the error of a file that has reached half of the size limit of its directory. Older
+// files may take up the other half.
 var ErrFull = errors.New("the journal has reached its size and ends")
 
 // File is a file being written. It is used by one goroutine.
@@ -46,8 +47,8 @@ type File struct {
 }
 
 // Create starts a file in a directory, which it creates if necessary. It removes the oldest files
-// of the directory if they are too old or too large together. A file of the same millisecond is an
-// error: files are never overwritten.
+// of the directory if they are too old, or if all files together are too large. An existing file of
+// the same millisecond is an error, since files are never overwritten.
 func Create(dir, magic string, header any, began time.Time, l Limits) (*File, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func Create(dir, magic string, header any, began time.Time, l Limits) (*File, er
 	if err := makeRoom(dir, l, began); err != nil {
 		return nil, err
 	}
-	// Only the owner and its group may read a cluster's workload.
+	// Journals reveal the workload of the cluster, so only the owner and its group may read them.
 	f, err := os.OpenFile(filepath.Join(dir, Name(began)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func Create(dir, magic string, header any, began time.Time, l Limits) (*File, er
 	return w, nil
 }
 
-// Begin starts a file of a directory, written to out. The header is written immediately.
+// Begin starts a file that is written to out. The header is written immediately.
 func Begin(out io.WriteCloser, magic string, header any, began time.Time, l Limits) (*File, error) {
 	f := &File{began: began, limits: l, f: out, out: bufio.NewWriterSize(out, fileBuffer)}
 	return f, f.begin(magic, header)
@@ -88,8 +89,8 @@ func (f *File) begin(magic string, header any) error {
 	return f.out.Flush()
 }
 
-// makeRoom removes the files that are too old, and the oldest ones until the rest keep to their
-// share of the size. It leaves half of the size to the file about to begin.
+// makeRoom removes the files that are too old, and the oldest files until the remaining ones use at
+// most half of the size limit. The other half is left to the file about to begin.
 func makeRoom(dir string, l Limits, now time.Time) error {
 	names, err := Files(dir)
 	if err != nil {
@@ -97,7 +98,7 @@ func makeRoom(dir string, l Limits, now time.Time) error {
 	}
 
 	var size int64
-	// From the newest on, so that the oldest are removed.
+	// Start with the newest file, so that the oldest files exceed the limit.
 	for _, name := range slices.Backward(names) {
 		info, err := os.Stat(name)
 		if err != nil {
@@ -124,8 +125,8 @@ func Files(dir string) ([]string, error) {
 	return names, err
 }
 
-// Write adds a record. ErrFull is returned after the record exceeding the limit, which is still
-// written.
+// Write adds a record. The record that exceeds the limit is still written, but Write returns
+// ErrFull.
 func (f *File) Write(record []byte) error {
 	if err := f.frame(record); err != nil {
 		return err
@@ -141,8 +142,8 @@ func (f *File) Due(now time.Time) bool {
 	return f.size > f.limits.Size/shares || f.limits.Age > 0 && now.Sub(f.began) > f.limits.Age/shares
 }
 
-// Flush writes the buffer to the operating system; unflushed records are lost in a kill. It does
-// not sync to the disk.
+// Flush writes the buffer to the operating system; unflushed records are lost if the process is
+// killed. It does not sync to the disk.
 func (f *File) Flush() error { return f.out.Flush() }
 
 // Close ends the file.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Flags holds the flags of a command that writes a journal. The zero value is without flags, and
+// Flags holds the flags of a command that writes a journal. The zero value has no flags, and
 // Validate accepts it.
 type Flags struct {
 	Dir    string // empty: no journal
@@ -33,7 +33,7 @@ func (f *Flags) AddFlags(set *pflag.FlagSet, usage string) {
 	set.DurationVar(&f.Limits.Age, "journal-age", 7*24*time.Hour, "maximum age of the journals of --journal; 0: no limit")
 }
 
-// Validate returns the first error, with its flag, and parses the size.
+// Validate parses the size, and returns the first error, which names its flag.
 func (f *Flags) Validate() error {
 	if f.set == nil {
 		return nil

@@ -20,17 +20,18 @@ import (
 // ErrOther is the error of a file that does not begin like a journal.
 var ErrOther = errors.New("not a journal of this version of Berth")
 
-// Reader reads a file. It can read a file still being written: it ends with Cut, or at a record.
+// Reader reads a file. The file may still be being written: then reading ends after the last
+// complete record, and Cut is set if a partial record follows.
 type Reader struct {
 	input *bufio.Reader
-	read  int64 // bytes so far
+	read  int64 // number of bytes of checksums and records read so far
 	// Cut means that the file ends in the middle of a record, for example after a kill.
 	Cut bool
 }
 
-// NewReader reads the first line of a file, and its header. header is decoded from JSON; fields
-// unknown to it are ignored, so that older builds can read newer files as long as magic is the
-// same.
+// NewReader reads the first line of a file, and its header. The header is decoded from JSON into
+// header. Unknown fields are ignored, so that older builds can read newer files as long as magic is
+// the same.
 func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
 	r := &Reader{input: bufio.NewReaderSize(from, 1<<18)}
 	begin := make([]byte, len(magic))
@@ -47,7 +48,7 @@ func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
 	return r, nil
 }
 
-// Next returns the next record; io.EOF at the end. A cut record ends the file.
+// Next returns the next record, or io.EOF at the end. A record that is cut off also ends the file.
 func (r *Reader) Next() ([]byte, error) {
 	size, err := binary.ReadUvarint(r.input)
 	switch {
@@ -56,7 +57,7 @@ func (r *Reader) Next() ([]byte, error) {
 	// The length itself is cut off.
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, r.cut()
-	// 4 is the checksum.
+	// 4 is the size of the checksum.
 	case err == nil && size > math.MaxInt64-4:
 		err = fmt.Errorf("it is said to have %d bytes", size)
 	}
@@ -86,7 +87,7 @@ func (r *Reader) cut() error {
 	return io.EOF
 }
 
-// Wrong adds the position of the last record read to an error.
+// Wrong adds the approximate position of a record to an error about it.
 func (r *Reader) Wrong(err error) error { return fmt.Errorf("record at byte %d: %w", r.read, err) }
 
 // Begins reports whether a file begins with magic.

@@ -17,12 +17,12 @@ type Result struct {
 	Actions int           `json:"actions"`
 	Lasted  time.Duration `json:"lasted"` // in the journal's own time
 	Cut     bool          `json:"cut,omitempty"`
-	// Parting is the first difference; nil without any.
+	// Parting is the first difference, or nil.
 	Parting *Parting `json:"parting,omitempty"`
 }
 
-// Parting is the first event with other actions than recorded. It is the place to look at: later
-// differences may be caused by it.
+// Parting is the first event whose replayed actions differ from the recorded actions. It may be the
+// cause of all later differences.
 type Parting struct {
 	Event    int       `json:"event"` // its number, from 0
 	At       time.Time `json:"at"`
@@ -30,7 +30,7 @@ type Parting struct {
 	Replayed string    `json:"replayed"`
 }
 
-// Replayed is a replayed event, with its recorded actions and its present ones.
+// Replayed is a replayed event, with its recorded and its replayed actions.
 type Replayed struct {
 	At              time.Time
 	Recorded, Again string
@@ -38,11 +38,11 @@ type Replayed struct {
 }
 
 // Replay replays records one after the other until the file ends, or, unless on is set, until the
-// first difference. replay reads and replays the n-th, and returns io.EOF after the last. told, if
-// set, is called after each. A panic of the core, for example by a journal not written by a core,
-// is an error.
+// first difference. replay reads and replays the n-th record, and returns io.EOF after the last
+// record. told, if set, is called after each record. A panic of the core, for example caused by a
+// journal not written by a core, is returned as an error.
 func (r *Reader) Replay(began time.Time, on bool, replay func(n int) (Replayed, error), told func(n int)) (result Result, err error) {
-	// A journal from elsewhere must not end the process replaying it.
+	// A journal of unknown origin must not crash the process that replays it.
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)

@@ -10,37 +10,37 @@ import (
 )
 
 const (
-	// flushEvery bounds the loss in a kill.
+	// flushEvery bounds the time before a kill whose records are lost.
 	flushEvery = 500 * time.Millisecond
-	// mostBytes bounds the bytes waiting for the disk, in addition to the state at the beginning of
-	// a file.
+	// mostBytes bounds the bytes waiting for the disk, not counting the state at the beginning of a
+	// file.
 	mostBytes = 64 << 20
 	// PieceCost is a record's memory in addition to its bytes.
 	PieceCost = 64
 )
 
-// ErrBehind is the error of a journal of one file after its disk did not keep up.
+// ErrBehind ends a journal of a single file if the disk does not keep up.
 var ErrBehind = fmt.Errorf("the disk does not keep up: %d MiB wait for it, and the journal ends", mostBytes>>20)
 
 // Spool writes records into a series of files on a separate goroutine. Adding a record never waits
-// for the disk. A record above the limit is lost, and so are all later ones until the next file
-// begins, since a file with a gap could not be replayed. When the disk stalls for a while, the
-// spool first takes mostBytes. Then records are lost, the file ends early, and Due requests the
-// next one as soon as everything before the gap is written.
+// for the disk. A record that exceeds the limit of queued bytes is lost, and so are all later
+// records until the next file begins, since a file with a gap could not be replayed. When the disk
+// stalls, the spool first queues mostBytes. Then records are lost, the file ends early, and Due
+// requests the next one as soon as everything before the gap is written.
 type Spool struct {
 	single bool        // only one file: a gap ends the journal
-	notify func(error) // is notified of gaps; nil: no notifications
+	notify func(error) // called when records are lost; not nil
 	wake   chan struct{}
 	ended  chan struct{}
 
 	mu      sync.Mutex
 	pieces  []piece // not yet taken by the goroutine
-	size    int     // of pieces, and of taken ones not written yet
-	extra   int     // in addition to mostBytes: the size of the state at the beginning of the file
-	lost    int     // records since the file ended early
-	onLost  func()  // is called for each lost record; nil: not counted
+	size    int     // total size of the pieces that are queued or being written
+	extra   int     // size of the state at the beginning of the file, allowed in addition to mostBytes
+	lost    int     // number of records lost since the file ended early
+	onLost  func()  // called for each lost record; may be nil
 	full    bool    // the file is large or old enough
-	turning bool    // the next file has been requested, and is not open
+	turning bool    // the next file has been requested, but is not open yet
 	closing bool
 	err     error // the reason for the end
 }
@@ -55,13 +55,13 @@ type piece struct {
 // size returns the piece's share of mostBytes.
 func (p piece) size() int {
 	if p.open != nil {
-		return 0 // so that a file's first record fits, whatever its length
+		return 0 // not counted, so that the first record of the file is accepted whatever its length
 	}
 	return len(p.record) + PieceCost
 }
 
 // NewSpool starts the writing goroutine, which begins with f. notify is called on other goroutines.
-// single means a journal of one file.
+// If single is set, the journal consists of this file only.
 func NewSpool(f *File, single bool, notify func(error)) *Spool {
 	if notify == nil {
 		notify = func(error) {}
@@ -77,12 +77,13 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 	first := false
 	p := piece{at: at, record: record}
 	switch {
-	// Ended: the record is lost, and counted as such.
+	// The journal has ended, and the record is lost.
 	case s.err != nil:
-	// An empty queue takes a record of any length, or it could never be written.
+	// An empty queue takes a record of any length. Otherwise, a record above the limit could never
+	// be written.
 	case s.lost == 0 && (s.size == 0 || s.size+p.size() <= mostBytes+s.extra):
 		s.put(p)
-	// No other file can follow, so its records so far remain the only ones.
+	// No other file can follow, so the journal ends.
 	case s.single:
 		s.err = ErrBehind
 	default:
@@ -90,7 +91,7 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 		s.lost++
 	}
 	err, onLost := s.err, s.onLost
-	// The record was queued: nothing to count.
+	// The record was queued and need not be counted.
 	if s.lost == 0 && err == nil {
 		onLost = nil
 	}
@@ -123,8 +124,8 @@ func (s *Spool) put(p piece) {
 	}
 }
 
-// Due reports whether the next file should begin: this one is large or old enough, or it has ended
-// early and is written.
+// Due reports whether the next file should begin: the current file is large or old enough, or it
+// ended early and all of its records are written.
 func (s *Spool) Due() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +137,8 @@ func (s *Spool) isDue() bool {
 	return !s.single && !s.turning && s.err == nil && (s.full || s.lost > 0 && s.size == 0)
 }
 
-// TakeDue is Due, but returns true once for each file. It is for callers that turn immediately,
-// without a state to prepare.
+// TakeDue is like Due, but returns true only once for each file. It is for callers that turn
+// immediately, without a state to prepare.
 func (s *Spool) TakeDue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +155,8 @@ func (s *Spool) Await() {
 	s.turning = true
 }
 
-// Turn directs records added from now on to another file, which begins with a state of that size.
-// open gets the number of records lost before it.
+// Turn directs records added from now on to another file, which begins with a state of the given
+// size. open gets the number of records lost before that file.
 func (s *Spool) Turn(state int, open func(lost int) (*File, error)) {
 	s.mu.Lock()
 	lost := s.lost
@@ -171,7 +172,7 @@ func (s *Spool) Turn(state int, open func(lost int) (*File, error)) {
 // Ended is closed when writing has ended.
 func (s *Spool) Ended() <-chan struct{} { return s.ended }
 
-// Close writes the queue, and ends the file. It waits for the disk. Close is called once.
+// Close writes the queue, and ends the file. It waits for the disk. It must be called only once.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	s.closing = true
@@ -244,8 +245,8 @@ func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
 	}
 }
 
-// take takes the whole queue. closing means that it is the last. The mutex is not held while the
-// pieces are written.
+// take takes the whole queue. closing reports whether no more pieces will follow. The mutex is not
+// held while the pieces are written.
 func (s *Spool) take() (pieces []piece, closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,7 +272,7 @@ func (s *Spool) write(f **File, p *piece) error {
 	if opens {
 		s.full, s.turning = false, false
 	} else {
-		// By the time of the record rather than the clock, so that full depends only on the
+		// Use the time of the record rather than the clock, so that full depends only on the
 		// contents.
 		s.full = (*f).Due(p.at)
 	}
@@ -279,8 +280,8 @@ func (s *Spool) write(f **File, p *piece) error {
 	return nil
 }
 
-// turn closes a file and opens the next one. The error of the first ends the journal: if the end of
-// a file may be missing, no other file may follow it.
+// turn closes a file and opens the next one. A failed Close ends the journal: if the end of a file
+// may be missing, no other file may follow.
 func (*Spool) turn(f *File, open func() (*File, error)) (*File, error) {
 	if err := f.Close(); err != nil {
 		return nil, err

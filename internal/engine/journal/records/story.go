@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// WriteLine writes a line of a journal's story. Times are the journal's, in its time zone, to the
-// millisecond.
+// WriteLine writes a line of a journal's story. The time is printed to the millisecond, in its own
+// time zone.
 func WriteLine(out io.Writer, at time.Time, text string) {
 	fmt.Fprintf(out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), text)
 }

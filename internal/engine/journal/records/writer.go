@@ -10,26 +10,26 @@ import (
 )
 
 // mostWaiting bounds the records that are not encoded yet, each possibly an object of the API
-// server's maximum size. A goroutine adding one more waits for the encoder, which waits for
-// nothing: the slow work is behind the [Spool].
+// server's maximum size. A goroutine that adds another record waits for the encoder, which never
+// waits for the disk: the [Spool] writes on another goroutine.
 const mostWaiting = 64
 
 // Writer encodes records of type R on a separate goroutine. Add belongs to one goroutine, which may
-// be stuck when Close is called, and continue later.
+// be waiting in Add when another goroutine calls Close.
 type Writer[R any] struct {
 	waiting chan R        // holds mostWaiting records
-	closing chan struct{} // closed by Close, unlike waiting
+	closing chan struct{} // closed by Close; waiting is never closed, since Add may still send to it
 	done    chan struct{}
 	notify  func(error)
 
 	mu     sync.Mutex
 	err    error  // the reason for ending before Close
-	onLost func() // is called for each record after the end; nil: not counted
+	onLost func() // called for each record added after the end; may be nil
 }
 
 // Destination is the destination of a Writer: it encodes records for a [Spool]. Its methods are
-// called on the writer's goroutine, and except for Close, do not wait for the disk. The first error
-// ends the journal.
+// called on the writer's goroutine. Except for Close, they do not wait for the disk. The first
+// error ends the journal.
 type Destination[R any] interface {
 	Take(r R) error
 	Ended() <-chan struct{} // closed when writing has ended
@@ -48,7 +48,7 @@ func Start[R any](into Destination[R], notify func(error)) *Writer[R] {
 // records are not encoded, but never for the disk.
 func (w *Writer[R]) Add(r R) {
 	select {
-	case <-w.done: // there may be room as well
+	case <-w.done: // checked first, since the second select may choose waiting even after the end
 		w.countLost()
 		return
 	default:
@@ -110,7 +110,7 @@ func (w *Writer[R]) run(into Destination[R]) {
 	w.mu.Unlock()
 
 	select {
-	case <-w.closing: // Close returns it
+	case <-w.closing: // Close returns the error
 	default:
 		if err != nil && w.notify != nil {
 			w.notify(err)
