@@ -76,9 +76,9 @@ type askHandler struct {
 	questions int
 }
 
-// startPreparing suspends the attempt, which has not begun, while plugins prepare it. It returns
-// false if preparation is unnecessary. An attempt is prepared at most mostPreparations times; after
-// that the plugin computes synchronously.
+// startPreparing suspends the attempt before Begin is called, while a plugin prepares the pod's
+// data. It returns false if preparation is unnecessary. An attempt is prepared at most
+// mostPreparations times; after that the plugin computes synchronously.
 func (s *attempts) startPreparing(b *placement) bool {
 	for _, p := range b.profile.prepare {
 		question := p.Prepare(s.cluster, b.Waiting)

@@ -39,7 +39,7 @@ func resumedBudget(shown *policyv1.PodDisruptionBudget, u Used) *usedBudget {
 	return b
 }
 
-// countedWithin is the maximum time after which the budget in the API accounts for a deleted pod.
+// countedWithin is the assumed maximum time until the budget in the API accounts for a deleted pod.
 // If the pod has been replaced by then, the budget may be unchanged, so that no watch shows it
 // again.
 const countedWithin = 2 * time.Minute

@@ -141,7 +141,8 @@ func takesLess(was, is *cluster.Resources) bool {
 }
 
 // podObject returns the out-of-tree plugins' view of a pod: the API object or, if that is not kept,
-// the cluster model's data. Only these plugins read it, and events are kept for a while.
+// the cluster model's data. Without such plugins it returns nil, so that recorded events do not
+// retain objects.
 func (h *clusterEvents) podObject(p *cluster.Pod, object *v1.Pod) any {
 	switch {
 	case !h.outOfTree:
@@ -219,7 +220,7 @@ func conditionStatuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 }
 
 // groupChanged records the change of a PodGroup to object, or its deletion, for out-of-tree
-// plugins. Pods waiting for a group because of Berth itself are woken by name.
+// plugins. Pods that Berth itself makes wait for the group are woken by wakeMembers.
 func (h *clusterEvents) groupChanged(name cluster.Name, object *groups.PodGroup) {
 	if !h.outOfTree {
 		return

@@ -18,8 +18,8 @@ import (
 // common is the state shared by all components of the core: the model of the cluster, the queue,
 // and the current step with its actions. Each component embeds a pointer to the same instance.
 //
-// handlers holds every action with a handler until its outcome arrives. The shell reports an
-// outcome for every action, including cancelled ones.
+// handlers holds the handlers of the actions whose outcomes have not arrived yet. The shell reports
+// an outcome for every action, including cancelled ones.
 type common struct {
 	options Options    // set by newCommon and never changed
 	rng     *rand.Rand // the only source of randomness; an additional or missing draw changes all later draws
@@ -74,7 +74,7 @@ func (s *common) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
 }
 
 // outcomeHandler handles the outcome of one action. It is called once, in the step of the
-// [Answered]; The reason for the action may no longer exist by then, so each implementation first
+// [Answered]. The reason for the action may no longer exist by then, so each implementation first
 // checks whether the outcome is still relevant.
 type outcomeHandler interface{ handleOutcome(o Outcome) }
 

@@ -38,8 +38,8 @@ func (s *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	b := s.newPlacement(p, item)
 	b.Async, b.Answers, b.questions = true, answers, questions
 	defer s.recoverAttempt(b)
-	// A recorded failure does not apply to a pod allowed into reserved room, since the failed pod
-	// may have been kept out of that room.
+	// A recorded failure does not apply to a pod allowed into reserved room, since the pod that
+	// failed may not have been allowed there.
 	let := s.reserved.lets(item)
 	if !let && s.knownToFail(b) {
 		s.requeueUnschedulable(b, p.failed.why, nil)
@@ -79,9 +79,9 @@ func (s *attempts) decidePod(item *queue.Item, answers any, questions int) {
 
 // An attempt that has used up its limit of work continues immediately, after other pods, if it has
 // examined at least farEnough nodes. So claims with a low cost per node are decided soon, even in a
-// large cluster. The pod backs off if its claim is hard to satisfy. Each node is examined once
-// unless it changes in the meantime, so the second limit only matters in constantly changing
-// clusters.
+// large cluster. If the attempt examined fewer nodes, the claim is hard to satisfy, and the pod
+// backs off. Each node is examined once unless it changes in the meantime, so the second limit only
+// matters in constantly changing clusters.
 const (
 	farEnough     = 200
 	mostContinued = 100
@@ -204,7 +204,7 @@ func (s *attempts) runPostFilter(by *postFilter, b *placement) PostFilterResult 
 type deallocateHandler struct {
 	attempts *attempts
 	pod      types.UID
-	group    releaseHandler // if the claim was reserved for the pod's group
+	group    releaseHandler // handles the release, if the claim was reserved for the pod's group
 }
 
 // handleOutcome retries the pod after its back-off if the devices could not be released: the change

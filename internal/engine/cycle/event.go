@@ -16,9 +16,9 @@ import (
 )
 
 // Event is an input of the core: one of the types below. Object events arrive from lists and
-// watches in the API server's order per kind; Between kinds the order is undefined: for example,
-// every component must handle a pod arriving before its PodGroup, or a claim arriving before its
-// volume.
+// watches in the API server's order per kind. The order between kinds is undefined. For example,
+// every component must handle a pod that arrives before its PodGroup, or a claim that arrives
+// before its volume.
 type Event interface{ isEvent() }
 
 // Follows names the watched kinds. No decision is made before each kind has been listed once.
@@ -67,8 +67,8 @@ type Configured struct {
 // the first pod of the active queue is decided.
 type Tick struct{}
 
-// Activate retries pods immediately, regardless of the events they wait for. Gates can still keep
-// pods out.
+// Activate retries pods immediately, regardless of the events they wait for. Gates can still reject
+// them.
 type Activate struct{ Pods []types.UID }
 
 // Happened reports an event of a resource that only out-of-tree plugins watch.
@@ -161,9 +161,9 @@ const (
 	MoveLeases             Kind = "leases" // a single Lease, which holds a [MoveReservation]
 )
 
-// Used is a disruption budget with the victims that its status does not count yet. It holds their
-// names by UID, and the times of their deletion, if deleted. It carries a usedBudget in a
-// [Resumed].
+// Used is the form of a usedBudget in a [Resumed]: a disruption budget with the victims that its
+// status does not count yet. Victims holds their names by UID, and Gone holds the deletion times of
+// the deleted victims.
 type Used struct {
 	Budget  cluster.Name
 	Victims map[types.UID]string

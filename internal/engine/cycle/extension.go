@@ -78,14 +78,14 @@ type Sorter interface {
 
 // Gate keeps a pod out of the active queue (PreEnqueue). It is called when the pod appears or
 // changes, when one of the gate's own events happens, and whenever the pod is about to leave the
-// unschedulable queue. On the owner. A nil rejection lets the pod in.
+// unschedulable queue. On the owner. A nil rejection admits the pod.
 type Gate interface {
 	Extension
 	Admit(pod *v1.Pod) *plugins.Rejection
 }
 
 // PostFilterer is called when no node can take the pod (PostFilter), in the order of the profile,
-// among DynamicResources and DefaultPreemption. On the owner.
+// which also lists DynamicResources and DefaultPreemption. On the owner.
 type PostFilterer interface {
 	Extension
 	// RunPostFilter may inspect every node's verdict. The first call of evaluate computes the
@@ -129,7 +129,7 @@ type Permitter interface {
 
 // Interested declares the events that may make a pod schedulable after the plugin rejected or gated
 // it (EnqueueExtensions). Out-of-tree filters and gates without declared events are called again on
-// every event. On the owner, including hints.
+// every event. Interests and the hints run on the owner.
 type Interested interface {
 	Extension
 	Interests() ([]queue.Interest, error)
@@ -144,7 +144,7 @@ type Objects interface {
 	NodeGone(name string)
 	Group(object *groups.PodGroup)
 	GroupGone(name cluster.Name)
-	// Shown returns the last shown version of the pod, or nil if it is not kept.
+	// Shown returns the version of the pod last passed to Pod, or nil if none is kept.
 	Shown(uid types.UID) *v1.Pod
 }
 

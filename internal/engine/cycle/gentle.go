@@ -127,8 +127,8 @@ func (pr *preemptions) noteUnschedulable(item *queue.Item) {
 	}
 }
 
-// scheduleRetry schedules a retry of a pod for the time when it may preempt. The retry is skipped
-// if the pod is tried in the meantime, after that time. Duplicate alarms for a pod are harmless.
+// scheduleRetry schedules a retry of a pod for the time when it may preempt. No retry is scheduled
+// if the pod was last tried after that time. Duplicate alarms for a pod are harmless.
 func (pr *preemptions) scheduleRetry(item *queue.Item) {
 	d := delay{pr.delayedUntil(item), item.Pod.UID}
 	if d.until.After(item.Entered()) {

@@ -29,8 +29,8 @@ type groupAttempt struct {
 	members []*member // sorted by priority, then age, as upstream
 	byAsked map[*gang.Member]*member
 
-	// suspended holds the members' nominations that are withdrawn while the group is decided. Room
-	// is reserved for these members.
+	// suspended holds the members' nominations that are withdrawn while the group is decided. These
+	// nominations are part of the reservation for the group.
 	suspended []*cluster.Pod
 	trial     bool          // the attempt is discarded; see preview
 	evaluated time.Time     // start of the current evaluation of a placement
@@ -82,7 +82,7 @@ type confine struct{ key, domain string }
 // groupPostFilterOutcome is a plugin's result for a group that does not fit.
 type groupPostFilterOutcome struct {
 	nodes   map[*member]string // nominated nodes of members; nil: no nominations
-	plan    *gang.RoomPlan     // DefaultPreemption's; nil if it does not help
+	plan    *gang.RoomPlan     // plan of DefaultPreemption; nil if preemption does not help
 	message string
 	// toMembers is the message for fitting members, including DefaultPreemption's message if it
 	// does not help. The group's own condition is more detailed.

@@ -40,9 +40,10 @@ type GroupPlace struct {
 	Node *cluster.Node
 }
 
-// GroupBeginner is notified when the attempt for a group begins, after Begin was called for its
-// members. It is notified when the attempt is over, or when its members are about to be bound. It
-// is also notified when members are decided again, possibly in a domain. On the owner.
+// GroupBeginner is notified of the course of an attempt for a group. BeginGroup is called at its
+// beginning, after Begin was called for the members. BeginPlacement is called before the members
+// are decided, with the domain if they are confined to one, and "" otherwise. EndGroup is called
+// when the attempt is over, or when the members are about to be bound. On the owner.
 type GroupBeginner interface {
 	Extension
 	BeginGroup(a *GroupAttempt)
@@ -51,7 +52,7 @@ type GroupBeginner interface {
 }
 
 // GroupPostFilterer is called when a group does not fit (PodGroupPostFilter), in the order of the
-// profile, among DynamicResources and DefaultPreemption. On the owner.
+// profile, which also lists DynamicResources and DefaultPreemption. On the owner.
 type GroupPostFilterer interface {
 	Extension
 	RunGroupPostFilter(a *GroupAttempt) GroupPostFilterResult

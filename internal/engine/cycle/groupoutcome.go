@@ -182,8 +182,8 @@ func (a *groupAttempt) why(m *member) *unschedulableReason {
 
 // noteRejectors records the rejectors of all members if the members differ. If an event makes one
 // member fit elsewhere, its former place may be free for another member, so an event that helps any
-// member may help all of them. The rejectors include the rejectors of members tried with no other
-// member placed, which the other members would otherwise hide.
+// member may help all of them. It also records the rejectors found when members were tried without
+// any other member placed, because placed members may hide these rejections.
 func (a *groupAttempt) noteRejectors() {
 	if !a.attempt.OrderMatters() {
 		return

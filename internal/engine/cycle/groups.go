@@ -45,16 +45,17 @@ type groupProgress struct {
 	placements *placements
 }
 
-// heldMembers holds, for each group, the members kept out of the queue by a pod-level gate, with
-// the plugin. A single held member keeps the whole group out. changed lists the groups whose first
-// member was gated, or whose last member was released, since regateHeld last ran.
+// heldMembers holds, for each group, the members rejected by a pod-level gate, with the plugin. A
+// single held member gates the whole group. changed lists the groups whose first member was gated,
+// or whose last member was released, since regateHeld last ran.
 type heldMembers struct {
 	held    map[*groups.Group]map[types.UID]string
 	changed []*groups.Group
 }
 
 // unitsChanged wakes waiting pods after a group with pods on nodes has appeared, changed or been
-// deleted: The pods that they may preempt depend on the group's disruption mode and priority.
+// deleted. The pods that the waiting pods may preempt depend on the group's disruption mode and
+// priority.
 func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
 	if len(gs.units.OnNodes(all...)) == 0 {
 		return
@@ -69,8 +70,8 @@ func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
 // leastOf returns the minimum number of pods on nodes for a group to count as placed.
 func leastOf(g *groups.Group) int { return max(1, g.MinCount()) }
 
-// wakeMembers reruns the gates for members in these places of the queue, and for the members of the
-// other groups of its tree.
+// wakeMembers wakes the members in these places of the queue, including the members of the other
+// groups of the tree. Waking a gated member reruns its gate.
 func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.Place) {
 	if g == nil {
 		return

@@ -17,7 +17,7 @@ import (
 
 // groupSeen processes an added or changed PodGroup.
 func (gs *podGroups) groupSeen(object *groups.PodGroup) {
-	if object.ManagedFields != nil { // journals may read the original concurrently
+	if object.ManagedFields != nil { // avoids a write to a stripped object, which a journal may read concurrently
 		object.ManagedFields = nil
 	}
 	if gs.options.Objects != nil {
@@ -56,7 +56,7 @@ func (gs *podGroups) groupSeen(object *groups.PodGroup) {
 }
 
 // groupGone processes the deletion of a PodGroup. Placements of its pods continue; its other pods
-// are kept out of the queue until the PodGroup exists again.
+// are gated until the PodGroup exists again.
 func (gs *podGroups) groupGone(name cluster.Name) {
 	if gs.options.Objects != nil {
 		gs.options.Objects.GroupGone(name)
@@ -119,8 +119,8 @@ func (gs *podGroups) updateAllScheduled() {
 	}
 }
 
-// updateScheduled writes that a group is scheduled, once it meets its requirement and its condition
-// does not show it yet. It is called whenever one of its pods may have been bound.
+// updateScheduled marks a group as scheduled once the group meets its requirement, unless its
+// condition already shows this. It is called whenever one of its pods may have been bound.
 func (gs *podGroups) updateScheduled(g *groups.Group) {
 	switch {
 	case !gs.ready.mayDecide() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
@@ -149,9 +149,9 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 // removePod forgets a deleted or completed member.
 func (gs *podGroups) removePod(uid types.UID) { gs.noteCount(gs.groups.LosePod(uid)) }
 
-// noteCount keeps members out of the queue if a change of the group's count makes it incomplete: by
-// one missing pod, or by the removal of the last bound pod. Thousands of members may be removed in
-// succession.
+// noteCount gates the members after a removal that may have made the group incomplete: the count
+// fell just below the minimum, or the group was scheduled and may have lost its last bound pod.
+// Other removals are skipped, because thousands of members may be removed in succession.
 func (gs *podGroups) noteCount(g *groups.Group, by int) {
 	least := 0
 	if g != nil {
@@ -232,8 +232,8 @@ var errGroupBroken = &Fault{
 }
 
 // wakeStarted reruns the gates for members of a gang found to be already scheduled, since such a
-// gang may have fewer pods than required. A gang is found to be scheduled by its condition and its
-// bound pods, and a list may show the bound pods last.
+// gang may have fewer pods than required. Finding a gang scheduled takes both its condition and a
+// bound pod, and a list may show the bound pods last.
 func (gs *podGroups) wakeStarted(g *groups.Group) {
 	if g.Parent() != nil {
 		gs.wakeStartedTree(g)

@@ -18,7 +18,7 @@ import (
 // intake processes pods and nodes shown by the API.
 //
 // A pod to be scheduled by one of the profiles is an item of the queue until a watch shows it
-// bound, ended or deleted; A pod of another scheduler name is in unserved if a profile may serve
+// bound, ended or deleted. A pod of another scheduler name is in unserved if a profile may serve
 // the name later. A pod removed from the queue has neither a nomination nor a recorded failure.
 type intake struct {
 	*common
@@ -59,7 +59,7 @@ func (i *intake) seePod(pod, old *v1.Pod) {
 	case !served:
 		i.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
 		i.unserved = cluster.Shrunk(i.unserved, &i.mostUnserved)
-	case i.cluster.Pod(pod.UID) != nil: // decided in its former state; the new state counts if it returns to the queue
+	case i.cluster.Pod(pod.UID) != nil: // the pod was placed in its former state; the new state matters if the pod returns to the queue
 		if item := i.queue.Get(pod.UID); item != nil {
 			// A nomination is not adopted here: this scheduler has already chosen a node.
 			i.updateItem(item, pod, i.cluster.Pending(pod), 0)

@@ -25,7 +25,8 @@ type mirrored[T metav1.Object] struct {
 
 	known map[cluster.Name]types.UID
 	most  int // largest length of known; see cluster.Shrunk
-	// kept holds the last state of each object while an out-of-tree plugin needs it for changes.
+	// kept holds the last state of each object while out-of-tree plugins read the objects of
+	// events.
 	kept map[cluster.Name]T
 	// single, if set, copies an object out of its list; otherwise a reference to the object would
 	// keep the whole list in memory.

@@ -42,13 +42,13 @@ type MoveReservation struct {
 
 // Limits of a reservation: maximum waits for the steps of a move.
 const (
-	leavesWithin  = 2 * time.Minute // wait for the pod's deletion to begin; and, in addition to its grace period, for it to terminate
-	arrivesWithin = time.Minute     // wait for the successor after that
+	leavesWithin  = 2 * time.Minute // wait for the pod's deletion to begin and, beyond its grace period, for its termination
+	arrivesWithin = time.Minute     // wait for the successor after the pod is gone
 	longestGrace  = int64(time.Hour / time.Second)
 )
 
-// moveReservations reserves capacity for the successors of pods being moved. The move is shown by a
-// Lease writable only by the component that moves pods.
+// moveReservations reserves capacity for the successors of pods being moved. The move is announced
+// in a Lease that only the component moving pods may write.
 //
 // A guest with the class of the leaving pod is nominated to the node, which reserves the capacity
 // against pods of the same or a lower priority. The successor is the first pod of the same
@@ -165,7 +165,7 @@ func (rs *moveReservations) useReservation(item *queue.Item) {
 	k.over = true
 	if k.guest != nil {
 		if rs.cluster.Nominated(k.guest.UID) == nil {
-			return // a pod of a higher priority has preempted pods on that node
+			return // a preemption by a pod of a higher priority has taken the room
 		}
 		rs.nominations.clearNomination(k.guest.UID)
 	}
@@ -176,7 +176,7 @@ func (rs *moveReservations) useReservation(item *queue.Item) {
 
 // isFor reports whether a pending pod is the successor. victim is the pod being moved, nil after
 // its deletion. The controller is read from the pod: the class holds the controller of one of its
-// pods, which may belong to a workload recreated since.
+// pods, which may belong to a workload that was recreated since.
 func (k *keptReservation) isFor(item *queue.Item, victim *cluster.Pod) bool {
 	leaving := rules.Predecessor{Namespace: k.Namespace, Name: k.Name, UID: k.UID, Owner: k.Owner}
 	return leaving.MayBeSucceededBy(item.Pod) && (k.Ahead || victim == nil || victim.Terminating)

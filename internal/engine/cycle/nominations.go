@@ -19,18 +19,18 @@ import (
 // while the node is unknown.
 //
 // Only an item of the queue has a nomination. An ungrouped pod may have a nomination while it is
-// gated, a member of a pod group only after it has passed its gates. A pod kept out by its group
-// loses its nomination in the next clearGated.
+// gated, a member of a pod group only after it has passed its gates. A pod gated because of its
+// group loses its nomination in the next clearGated.
 type nominations struct {
 	*common
 	ready  *readiness
 	events *clusterEvents
 	// ofGroups is set if group priorities are enabled.
 	ofGroups bool
-	// keepsOut reports whether a group keeps its pods out: the group is incomplete, or a gate keeps
-	// one of its pods out. It returns false while room is being made for the group.
+	// keepsOut reports whether a group gates its pods, because the group is incomplete or a gate
+	// rejects one of its pods. It returns false while room is being made for the group.
 	keepsOut func(*groups.Group) bool
-	doubtful []types.UID // pods kept out by their groups since the last clearGated
+	doubtful []types.UID // pods gated because of their groups since the last clearGated
 	// lent holds the pods nominated only for the current attempt. These nominations are not from a
 	// client, and are not written to a status.
 	lent map[types.UID]bool
@@ -46,8 +46,9 @@ func (ns *nominations) clearNomination(uid types.UID) {
 }
 
 // setNomination records the nominated node of a pod after its attempt. An empty name clears the
-// nomination. nil leaves it unchanged, unless it was only for this attempt. A pod that keeps its
-// node keeps its position among the nominated pods of that node.
+// nomination. nil leaves the nomination unchanged, unless the nomination was made only for this
+// attempt (see lent). A pod that keeps its node keeps its position among the nominated pods of that
+// node.
 func (ns *nominations) setNomination(attempt *Attempt, item *queue.Item, node *string) {
 	if node == nil && ns.lent[attempt.Pod.UID] {
 		node = new(string)
@@ -80,8 +81,8 @@ func (ns *nominations) lendRoom(item *queue.Item, node string) {
 	ns.lent[item.Pod.UID] = true
 }
 
-// podArrived adopts the nomination of a new pod. The nomination reserves room even while a gate
-// keeps the pod out.
+// podArrived adopts the nomination of a new ungrouped pod. The nomination reserves room even while
+// the pod is gated.
 func (ns *nominations) podArrived(item *queue.Item) {
 	if ns.groupOf(item) == nil {
 		ns.podAdmitted(item)
@@ -135,7 +136,7 @@ func (ns *nominations) renewPod(p *cluster.Pod, pod *v1.Pod) {
 	}
 }
 
-// moveOn clears the nomination of a pod with too little room on its nominated node. The pod is
+// moveOn clears the nomination of a pod that loses its room on the nominated node. The pod is
 // retried immediately.
 func (ns *nominations) moveOn(p *cluster.Pod) {
 	ns.clearNomination(p.UID)
@@ -181,9 +182,9 @@ func (ns *nominations) isKeptOut(item *queue.Item) bool {
 	return item.Gate != "" && g != nil && ns.keepsOut(g)
 }
 
-// clearGated clears the nominations of pods kept out by their groups, because the time of their
-// next attempt is unknown and other pods can use the room. This may rerun the gates of further
-// pods.
+// clearGated clears the nominations of pods gated because of their groups, because the time of
+// their next attempt is unknown and other pods can use the room. This may rerun the gates of
+// further pods.
 func (ns *nominations) clearGated() {
 	for len(ns.doubtful) > 0 {
 		uid := ns.doubtful[0]

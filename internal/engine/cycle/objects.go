@@ -115,8 +115,8 @@ func (ps *placements) endWaits(b *placement) {
 	b.prepare.waiting = 0
 }
 
-// reserveVolumes matches the pod's volumes and assumes them in the cluster model. The returned
-// function undoes the assumption. The function is nil if no writes are needed.
+// reserveVolumes matches volumes with the pod's claims, and assumes the matches in the cluster
+// model. The returned function undoes the assumption. The function is nil if no writes are needed.
 func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver, n *cluster.Node) (undo func(), err error) {
 	volumes, err := plugin.PodVolumes(ps.cluster, b.Waiting, n)
 	if err != nil {
@@ -236,9 +236,9 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 	}
 }
 
-// tellGivenBack calls giveBack, and records the volumes and devices of the placement freed by it.
-// Other pods may wait for them. No watch shows the release of volumes and devices that were never
-// written.
+// tellGivenBack calls giveBack, and records events for the volumes and devices of the placement
+// that giveBack frees, since other pods may wait for them. No watch shows the release of volumes
+// and devices that were never written.
 func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 	var were []*resourcev1.ResourceClaim
 	for i := range b.devices.Claims {
@@ -276,7 +276,8 @@ func wasReserved(list []plugins.ReservedClaim, claim *resourcev1.ResourceClaim) 
 	})
 }
 
-// awaitsDevices reports whether an allocated device has conditions for its driver to set first.
+// awaitsDevices reports whether an allocated device has binding conditions, which its driver must
+// set first.
 func awaitsDevices(r plugins.ReservedClaim) bool {
 	return r.Claim.Status.Allocation != nil && slices.ContainsFunc(r.Claim.Status.Allocation.Devices.Results,
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
@@ -313,7 +314,7 @@ func (ps *placements) isUnused(b *placement) func(claim *resourcev1.ResourceClai
 	return func(claim *resourcev1.ResourceClaim) bool {
 		name := nameOf(claim)
 		if shared := ps.claims.byName[name]; shared != nil && (shared.decided || shared.added) {
-			return false // it is not in the API
+			return false // the API does not have its allocation or reservation yet
 		}
 		_, releasing := ps.claims.releasing[name]
 		return !releasing && !ps.groupUses(b)
@@ -363,8 +364,8 @@ func (ps *placements) giveBack(b *placement) {
 	b.undo = nil
 }
 
-// releaseReserved releases all reservations. Reservations made in the same step have kept no other
-// pod out, and need no event.
+// releaseReserved releases all reservations. Reservations made in the same step have blocked no
+// other pod, and need no event.
 func (ps *placements) releaseReserved(b *placement) {
 	if b.stage == reserving {
 		ps.giveBack(b)

@@ -28,9 +28,9 @@ type Observer interface {
 	// EntityQueued: an entity (a pod group or an ungrouped pod) entered one of the queues because
 	// of the event with that label. All pods of a group enter together.
 	EntityQueued(place queue.Place, event string, group bool)
-	// Bound: a pod was scheduled. tries is the number of attempts, and sinceFirst the time since it
-	// was first admitted. afterFlush: its last attempt was triggered by Queue.Flush, after the
-	// maximum wait.
+	// Bound: a pod was scheduled. tries is the number of attempts, and sinceFirst is the time since
+	// the pod was first admitted. afterFlush: its last attempt was triggered by Queue.Flush, after
+	// the maximum wait.
 	Bound(tries int, sinceFirst time.Duration, afterFlush bool)
 	// Rejected: the number of pods waiting because of the plugin changed by delta (1 or -1).
 	Rejected(plugin, profile string, delta int)

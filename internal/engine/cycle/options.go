@@ -14,11 +14,12 @@ import (
 // DefaultSearchLimit is the default of Options.SearchLimit.
 const DefaultSearchLimit = gang.DefaultSearchLimit
 
-// Options configures a core. The zero value is a core without profiles, which New refuses; the zero
-// value of every other field is useful.
+// Options configures a core. New requires at least one profile; the zero value of every other field
+// is useful.
 type Options struct {
 	Profiles []Profile
-	// Seed determines all random choices: ties between best nodes, and the timed attempts.
+	// Seed determines all random choices: the choice between equally good nodes, and the choice of
+	// the attempts whose plugins are timed.
 	Seed uint64
 	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means the queue's default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
@@ -29,7 +30,7 @@ type Options struct {
 	// metrics. Neither influences decisions.
 	Observer  Observer
 	Stopwatch func() time.Time
-	// Objects, if set, receives the API objects of nodes and pods.
+	// Objects, if set, receives the API objects of nodes, pods and pod groups.
 	Objects Objects
 	// Groups enables features of pod groups. SearchLimit is the maximum number of node evaluations
 	// in a search for a placement of a group with differing pods. It also limits the domains of a

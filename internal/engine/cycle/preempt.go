@@ -82,8 +82,8 @@ func preemptionOutcome(found decide.Preemption) PreemptionOutcome {
 
 // victimsFor looks for victims in two searches. The first search excludes groups that would violate
 // a budget if removed as a whole; the second includes them. Like upstream's last resort, the second
-// search may violate budgets. A profile that keeps budgets omits it, except for system-critical
-// pods.
+// search may violate budgets. A profile that keeps budgets omits the second search, except for
+// system-critical pods.
 func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	pr.forgetCounted()
 	priority := b.Waiting.Class.Priority
@@ -110,8 +110,8 @@ func preemptBehind(stand *gang.ProtectedPods, b *placement) decide.Preemption {
 	return b.profile.Preempt(b.Waiting)
 }
 
-// makesRoomFor reports whether removals for a group, or for its tree, are outstanding. Until they
-// complete, the group's gate keeps it out of the queue.
+// makesRoomFor reports whether removals for a group, or for its tree, are outstanding. Until the
+// removals complete, the pods of the group are gated.
 func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
 	if root := g.Root(); root != nil && pr.rounds[root.UID()] != nil {
 		return true
@@ -161,7 +161,7 @@ func (pr *preemptions) evictUnits(units [][]*cluster.Pod, by preemptor) (names [
 // another node.
 func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 	n := found.Node
-	// A copy of the list, since moveOn changes it.
+	// Iterate over a copy, since moveOn changes the list.
 	for _, waiting := range append([]*cluster.Pod(nil), n.Nominated...) {
 		if waiting.Class.Priority < b.Waiting.Class.Priority {
 			pr.nominations.moveOn(waiting)

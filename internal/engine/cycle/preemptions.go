@@ -26,8 +26,8 @@ type preemptions struct {
 	placements  *placements
 	podGroups   *podGroups
 
-	// rounds holds the victims with an outstanding removal, by preemptor. The preemptors are not
-	// retried.
+	// rounds holds the preemptions with outstanding removals, by preemptor. These preemptors are
+	// not retried yet.
 	rounds map[types.UID]*round
 	// leaving holds the victims that count as terminating although no watch has shown a deletion
 	// timestamp yet. They are not chosen again.
@@ -55,8 +55,8 @@ type preemptions struct {
 	settling []settling
 }
 
-// round is one preemption for one pod. It ends with the outcome of the last removal, after which
-// the preemptor is retried.
+// round is one preemption for a pod, a group or a tree. It ends with the outcome of the last
+// removal, after which the preemptor is retried.
 type round struct {
 	left   int // number of unanswered removals
 	failed bool
@@ -84,11 +84,11 @@ type delay struct {
 	pod   types.UID
 }
 
-// usedBudget is a disruption budget reduced by the victims of pending preemptions, like by
-// evictions through the Eviction API. Otherwise two consecutive preemptions could both use the same
-// allowance. A victim stops counting in one of three cases: the API shows the budget again after a
-// watch has shown the victim terminating, the victim has been gone for countedWithin, or the victim
-// is not removed after all.
+// usedBudget is a disruption budget reduced by the victims of pending preemptions, as it would be
+// by evictions through the Eviction API. Otherwise, two consecutive preemptions could both use the
+// same allowance. A victim stops counting in one of three cases: the API shows the budget again
+// after a watch has shown the victim terminating, the victim has been gone for countedWithin, or
+// the victim is not removed after all.
 type usedBudget struct {
 	shown   *policyv1.PodDisruptionBudget // latest version observed from the API
 	victims map[types.UID]usedVictim      // victims not counted by the API yet

@@ -132,7 +132,7 @@ func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Exte
 	case plugins.Preempter:
 		return func(item *queue.Item) bool { return fs.preemptions.rounds[item.Pod.UID] != nil }
 	case plugins.ObjectGate:
-		var asked cluster.Pod // reused to save allocations, since such a gate concerns few pods
+		var asked cluster.Pod // reused to save allocations
 		return func(item *queue.Item) bool {
 			asked = *cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
 			return gate.PreEnqueue(fs.cluster, &asked) != ""
@@ -141,9 +141,9 @@ func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Exte
 	return nil
 }
 
-// firstRejection returns the plugin that keeps a pod out of the active queue, or "". It implements
-// Queue.Admit. A pod of a group must also pass the gate of its group. Since the other members wait
-// for the pod, a rejection by its own gate is first recorded for the group.
+// firstRejection returns the plugin that gates a pod, or "". It implements Queue.Admit. A pod of a
+// group must also pass the gate of its group. Since the other members wait for the pod, a rejection
+// by its own gate is first recorded for the group.
 func (fs *profiles) firstRejection(item *queue.Item) string {
 	p := fs.byName[item.Pod.Spec.SchedulerName]
 	if p == nil {
@@ -248,8 +248,8 @@ func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 }
 
 // groupGate names the obstacle for a member that passed its own gates. The obstacle is a missing
-// PodGroup, too few pods to schedule a gang as a whole, a gate that keeps another member out, or
-// room being made for the group.
+// PodGroup, too few pods to schedule a gang as a whole, a gate that rejects another member, or room
+// being made for the group.
 func (fs *profiles) groupGate(item *queue.Item, g *groups.Group) string {
 	switch by := fs.podGroups.held.heldBy(g); {
 	case fs.podGroups.progress.isIncomplete(g):

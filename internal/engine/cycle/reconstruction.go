@@ -24,8 +24,8 @@ import (
 // s to write the bindings of a burst of 1,000 pods.
 const MaxBindingDelay = 30 * time.Second
 
-// skew is the maximum delay between the shadow and a scheduler observing the same change. They
-// differ because each kind has its own watch.
+// skew is the maximum time between the observations of the same change by the shadow and by the
+// other scheduler. The times differ because each kind has its own watch.
 const skew = time.Second
 
 // mostUnordered is the maximum number of bindings of unknown order for which all possible states
@@ -60,7 +60,7 @@ type reconstruction struct {
 	late        time.Time // time at which a binding was observed more than MaxBindingDelay after its pod arrived
 }
 
-// heldEvent is an event held back until MaxBindingDelay after at.
+// heldEvent is an event that was observed at the time at, and is held back for MaxBindingDelay.
 type heldEvent struct {
 	Event
 	at time.Time
@@ -158,8 +158,9 @@ func (h *reconstruction) takeLate(e heldEvent, take func(Event)) {
 	}
 }
 
-// isSame reports whether changes are irrelevant to placed pods. For example, a starting pod gets a
-// new class if its status contains its resources, but its effect on other pods is unchanged.
+// isSame reports whether the changes are irrelevant to decisions about other pods. For example, a
+// starting pod gets a new class if its status contains its resources, but its effect on other pods
+// is unchanged.
 func isSame(changes []cluster.Change) bool {
 	if len(changes) == 2 && changes[0].Kind == cluster.PodRemoved && changes[1].Kind == cluster.PodAdded &&
 		changes[0].Node == changes[1].Node {
@@ -175,7 +176,7 @@ func isSame(changes []cluster.Change) bool {
 // placement-relevant fields. For a workload, this is the selector, which never changes.
 func (h *reconstruction) sameSpec(object metav1.Object) bool {
 	if object == nil {
-		return false // an object was deleted, or listed again
+		return false // the event is not a Seen
 	}
 	generation := object.GetGeneration()
 	switch object.(type) {
@@ -311,8 +312,8 @@ func (h *reconstruction) isBehind() bool {
 	return !h.late.IsZero() && h.now.Sub(h.late) < 10*MaxBindingDelay
 }
 
-// mayHaveNode reports whether the scheduler may have decided another pod before the judged one
-// although the other pod's binding has not arrived.
+// mayHaveNode reports whether the scheduler may have decided another pod before the judged one even
+// though the binding of the other pod has not arrived.
 func (h *reconstruction) mayHaveNode(pending, item *queue.Item) bool {
 	if pending.Place() == queue.Gated || pending.Pod.Spec.SchedulerName != item.Pod.Spec.SchedulerName {
 		return false

@@ -26,9 +26,10 @@ import (
 // activeDeadlineSeconds that ends it early enough; see Reservation.lastEnd.
 //
 // There is at most one reservation at a time. It ends at its deadline, or earlier if the group is
-// placed, preempts, becomes incomplete, is deleted, or fails with an error. For as long as it
-// lasted, and at least for the maximum back-off, no new reservation begins, so that every pod it
-// kept out is tried. The group itself waits as long as for its first reservation.
+// placed, preempts, becomes incomplete, is deleted, or fails with an error. Afterwards, no new
+// reservation begins for as long as the reservation lasted, and at least for the maximum back-off,
+// so that every pod blocked by it is tried. The group itself waits as long as for its first
+// reservation.
 type reservations struct {
 	*common
 	nominations *nominations

@@ -129,7 +129,7 @@ func (c *Core) resume(r Resumed) {
 		}
 	}
 	c.preemptions.countVictims("")
-	c.events.dropEvents() // the objects are not changes
+	c.events.dropEvents() // the events stem from the initial objects, not from changes
 }
 
 // Succeed replaces another core, whose state was saved, with this core. It adopts the recorded

@@ -35,7 +35,7 @@ func (s *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAtt
 	return t
 }
 
-// beginPart begins a part of the attempt, placing the tree or making room for it, with the full
+// beginPart begins a part of the attempt (placing the tree, or making room for it) with the full
 // limit of work.
 func (t *treeAttempt) beginPart() {
 	t.until = t.leaves[0].profile.Decider.Work() + t.limits.Work<<min(t.root.Shortened, gang.MostDoublings)
@@ -171,8 +171,8 @@ func (t *treeAttempt) anyHopeful(of groups.Child, alone map[*groups.Group]bool) 
 	return slices.ContainsFunc(of.Composite.Children(), func(child groups.Child) bool { return t.anyHopeful(child, alone) })
 }
 
-// renew restarts the attempt: all knowledge about the members is dropped, and they are confined to
-// the tree's domains.
+// renew restarts the attempt: all results about the members are dropped, and the members are
+// confined to the tree's domains.
 func (a *groupAttempt) renew() {
 	confined := map[*cluster.PodClass]*cluster.PodClass{}
 	for _, m := range a.members {

@@ -35,7 +35,7 @@ type placeOptions struct {
 	preemption *gang.TreeRoom
 }
 
-// placeInDomains places the pods below a composite in one domain of its topology key: It chooses
+// placeInDomains places the pods below a composite in one domain of its topology key. It chooses
 // the domain with the least important victims, if any. Among equal domains it chooses the domain
 // with the best score. As upstream, the score depends on the fill level of the domain and on the
 // number of the composite's pods placed there.
@@ -151,7 +151,7 @@ func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, er
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// countBefore counts the pods below a composite with an earlier placement.
+// countBefore counts the pods below a composite that have nodes before the composite is placed.
 func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 	for _, g := range c.Leaves() {
 		placed, _ := t.podGroups.progress.countPlaced(g)

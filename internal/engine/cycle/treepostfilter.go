@@ -118,9 +118,9 @@ func (t *treeAttempt) countNeeded(of groups.Child) int {
 	return max(1, sum)
 }
 
-// planRoom plans the victims for the tree. It returns nil if preemption would not help. It leaves
-// the state of the tree unchanged. It also returns nil if the tree may fit after a longer search,
-// which the next attempt makes first.
+// planRoom plans the victims for the tree. It returns nil if preemption would not help, or if the
+// tree may fit after a longer search, which the next attempt makes first. It leaves the state of
+// the tree unchanged.
 func (t *treeAttempt) planRoom() *gang.RoomPlan {
 	if t.shortened && t.root.Shortened < gang.MostDoublings {
 		return nil

@@ -17,14 +17,14 @@ import (
 // the number of its children to place together. Like the quorum of a gang, it applies only until it
 // is first met.
 //
-// The condition of the groups records that the quorum was met. A group below a composite is marked
+// The conditions of the groups record that the quorum was met. A group below a composite is marked
 // as scheduled once its own pods, and the pods of as many other groups as the whole tree requires,
-// are bound. So a composite has been scheduled if a group below it has been scheduled, and this
-// survives a restart.
+// are bound. So a composite has been scheduled if a group below it has been scheduled, which can
+// still be determined after a restart.
 
 // compositeSeen processes an added or changed CompositePodGroup.
 func (gs *podGroups) compositeSeen(object *groups.CompositePodGroup) {
-	if object.ManagedFields != nil { // journals may read the original concurrently
+	if object.ManagedFields != nil { // avoids a write to a stripped object, which a journal may read concurrently
 		object.ManagedFields = nil
 	}
 	c := gs.groups.Composite(nameOf(object))
@@ -40,7 +40,7 @@ func (gs *podGroups) compositeSeen(object *groups.CompositePodGroup) {
 	gs.updateTree(c.Top())
 }
 
-// compositeGone forgets a CompositePodGroup. The pods below it are kept out until it exists again.
+// compositeGone forgets a CompositePodGroup. The pods below it are gated until it exists again.
 func (gs *podGroups) compositeGone(name cluster.Name) {
 	c := gs.groups.Composite(name)
 	if c == nil {
@@ -178,7 +178,8 @@ func (gs *podGroups) updateTree(root *groups.Composite) {
 	}
 }
 
-// listBoundWhole adds the fully bound groups with everything above them fully bound.
+// listBoundWhole adds the fully bound groups of a subtree to list, except for groups below a
+// composite that is not fully bound.
 func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
 	switch {
 	case !gs.progress.isBoundWhole(of):
@@ -224,7 +225,7 @@ func (gs *podGroups) listBrokenInTree(g *groups.Group) (broken []*groups.Group) 
 	return broken
 }
 
-// describeIncompleteTree describes the reason for which a tree keeps the pods of a group out.
+// describeIncompleteTree describes why a tree gates the pods of a group.
 func (gs *podGroups) describeIncompleteTree(g *groups.Group) string {
 	root := g.Root()
 	if root == nil {
@@ -248,7 +249,7 @@ func (gp *groupProgress) countReady(c *groups.Composite) (ready int) {
 	return ready
 }
 
-// describeLack describes the shortage of the first unready group below a composite; It returns ""
+// describeLack describes the shortage of the first unready group below a composite. It returns ""
 // if the composite itself has too few children.
 func (gp *groupProgress) describeLack(c *groups.Composite) string {
 	for _, child := range c.Children() {

@@ -29,9 +29,9 @@ type unschedulableReason struct {
 	reasons map[string]int
 }
 
-// report reports why a pod is not placed: by an event and, if it has changed, by its condition.
-// kube-scheduler writes an event for every failed attempt. The condition is written only if it
-// differs from the pod's existing or pending one.
+// report reports why a pod is not placed. It records an event, unless the same message was recorded
+// within repeatAfter; kube-scheduler records one for every failed attempt. It writes the condition
+// only if it differs from the pod's existing or pending condition.
 func (s *common) report(item *queue.Item, reason, message string, nominate *string) {
 	pod := item.Pod
 	if item.Message != message || s.now.Sub(item.MessageAt) >= repeatAfter {
