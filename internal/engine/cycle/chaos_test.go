@@ -124,7 +124,7 @@ func (c *chaos) end() error {
 		calm = 4 * time.Minute // the reservation shown last ends within this time
 	}
 	if c.budgets.keep {
-		calm = max(calm, 3*time.Minute) // victims unknown to another core count for two minutes
+		calm = max(calm, 3*time.Minute) // the core counts victims for up to two minutes; another core does not count them
 	}
 	c.settle(calm)
 	c.judge()

@@ -24,7 +24,7 @@ func (s *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 		}
 	}
 	slices.SortFunc(items, compareMembers)
-	if s.podGroups.progress.isIncomplete(g) { // an object was deleted while they were active; their gate keeps them out
+	if s.podGroups.progress.isIncomplete(g) { // an object was deleted while the pods were active; Failed gates them
 		for _, item := range items {
 			s.queue.Failed(item, s.now)
 		}

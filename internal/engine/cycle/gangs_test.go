@@ -30,12 +30,12 @@ var gangRuns = flag.Int("gang-chaos", 500, "runs of TestChaosOfPodGroups")
 
 // TestChaosOfPodGroups is TestChaos with pod groups among the pods: gangs and basic groups of all
 // sizes, some confined to a zone, some preempted only as a whole, with pods that are created before
-// their group, gated, replaced or deleted; PodGroups are deleted and recreated. The test verifies
-// that binding of a gang begins only when all required pods have a node. In every third run room is
-// reserved for groups. No reservation exceeds the maximum duration, and the next reservation begins
-// only after a pause of the same length. Once everything is calm, the plain evaluator, placing one
-// pod after the other, cannot place any waiting group, and no gang is partially bound unless it
-// lost something.
+// their group, gated, replaced or deleted. PodGroups are deleted and recreated. The test verifies
+// that the binding of a gang begins only when all required pods have a node. In every third run,
+// Berth reserves room for groups. No reservation exceeds the maximum duration, and the next
+// reservation begins only after a pause of the same length. Once everything is calm, the plain
+// evaluator, placing one pod after the other, cannot place any waiting group, and no gang is
+// partially bound unless it lost something.
 func TestChaosOfPodGroups(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the test allocates much and retains little
 	var reservations atomic.Int64
@@ -76,12 +76,12 @@ func gangRun(seed uint64, reservations *atomic.Int64) (binds int, err error) {
 	})
 }
 
-// reservedInChaos configures reservations. A group waits longer than the maximum back-off, so that
-// the world becomes calm.
+// reservedInChaos configures reservations. After exceeds the maximum back-off; otherwise the
+// reservations would keep the run from becoming calm.
 var reservedInChaos = plugins.Reservations{After: 11 * time.Second, For: 15 * time.Second, Share: 0.5}
 
-// checkReservation checks that a reservation lasts no longer than its maximum, holds room for
-// members waiting there, and is followed by a pause as long as its duration.
+// checkReservation checks that a reservation has the configured maximum duration, and begins only
+// after a pause as long as the previous reservation.
 func (w *world) checkReservation() {
 	r := w.core.View().Reserved
 	if was := w.gangs.reserved; was != nil && (r == nil || r.Since != was.Since) {
@@ -106,8 +106,8 @@ func (w *world) checkReservation() {
 type gangs struct {
 	gates groups.Gates
 	all   map[string]*groups.PodGroup
-	// composites holds the world's CompositePodGroups; ofTrees are the names of groups in trees,
-	// all of treePriority. beside is the name of a group outside all trees.
+	// composites holds the CompositePodGroups. ofTrees lists the names of the pod groups in trees;
+	// all of them have the priority treePriority. beside is the name of a group outside all trees.
 	composites   map[string]*groups.CompositePodGroup
 	ofTrees      []string
 	treePriority int32
@@ -123,7 +123,7 @@ type gangs struct {
 	reservations int
 }
 
-// forget resets the state for a starting core, which knows only bound pods.
+// forget resets the state for a new core, which starts without the placements of the previous core.
 func (g *gangs) forget() {
 	if g.all == nil {
 		g.all, g.touched, g.composites = map[string]*groups.PodGroup{}, map[string]bool{}, map[string]*groups.CompositePodGroup{}
@@ -163,8 +163,8 @@ func (w *world) members(name string) (all, bound []*v1.Pod) {
 	return all, bound
 }
 
-// checkGangs checks the pods for which a decision starts a binding: a gang without bound or binding
-// pods starts with at least its required number.
+// checkGangs checks that, when a decision begins to bind the first pods of a gang, at least
+// MinCount of its pods have a node.
 func (w *world) checkGangs(because Event, actions []Action) {
 	_, decision := because.(Tick)
 	for _, action := range actions {
@@ -224,7 +224,7 @@ func (c *chaos) somethingOfGroups() {
 		for range 1 + c.rng.IntN(4) {
 			c.addMember(name)
 		}
-	case n < 6: // its pods are created first
+	case n < 6: // a pod may be created before its group
 		c.addMember(name)
 	case n < 8:
 		c.loseMember(name, c.rng.IntN(2) == 0)
@@ -307,8 +307,8 @@ func (g *gangs) priorityOf(group string) int32 {
 	return priorityOf(group)
 }
 
-// areAlike reports whether pods have the priority of their group and a common preemption policy:
-// with group priorities enabled, other groups are never placed.
+// areAlike reports whether all pods have the priority of their group and the same preemption
+// policy. Groups whose pods do not are never placed if group priorities are enabled.
 func areAlike(g *groups.PodGroup, pods ...*v1.Pod) bool {
 	return !slices.ContainsFunc(pods, func(p *v1.Pod) bool {
 		return *p.Spec.Priority != *g.Spec.Priority || (p.Spec.PreemptionPolicy == nil) != (pods[0].Spec.PreemptionPolicy == nil)
@@ -328,7 +328,7 @@ func (c *chaos) loseMember(group string, again bool) {
 	}
 }
 
-// judgeGangs checks the groups in a calm world, and returns the number of pods kept out.
+// judgeGangs checks the groups once everything is calm, and returns the number of gated pods.
 func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 	if !c.gangs.gates.Generic {
 		return 0
@@ -375,7 +375,7 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 			}
 			switch {
 			case p.Spec.NodeName != "":
-			case gatedWhole || object == nil || !started && len(all) < least: // correctly kept out
+			case gatedWhole || object == nil || !started && len(all) < least: // correctly gated
 			case item == nil || item.Place() == queue.Gated:
 				c.breaks("pod %s of group %s is kept out: %+v", p.Name, name, item)
 			default:

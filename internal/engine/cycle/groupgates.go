@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// noteHeld records the pod-level gate keeping a member out of the queue; "" means not gated.
+// noteHeld records the pod-level gate that rejects a member, or "" if no such gate does.
 func (hm *heldMembers) noteHeld(g *groups.Group, uid types.UID, gate string) {
 	before := len(hm.held[g])
 	switch {
@@ -31,8 +31,8 @@ func (hm *heldMembers) noteHeld(g *groups.Group, uid types.UID, gate string) {
 	}
 }
 
-// heldBy returns the gate that keeps a group out because of a member of the group, or of another
-// group of its tree. It returns "" if there is no such gate.
+// heldBy returns a pod-level gate that rejects a member of the group, or of another group of its
+// tree, and thereby gates the whole group. It returns "" if there is no such gate.
 func (hm *heldMembers) heldBy(g *groups.Group) (gate string) {
 	if len(hm.held) == 0 {
 		return ""
@@ -47,7 +47,7 @@ func (hm *heldMembers) heldBy(g *groups.Group) (gate string) {
 	return gate
 }
 
-// keepsOut reports whether the group keeps its pods out of the queue.
+// keepsOut reports whether the group gates its pods.
 func (gs *podGroups) keepsOut(g *groups.Group) bool {
 	return gs.progress.isIncomplete(g) || gs.held.heldBy(g) != ""
 }
@@ -70,17 +70,18 @@ func (gs *podGroups) regateHeld() {
 	gs.held.changed = nil
 }
 
-// keepOut reruns the gates for waiting members, and for members gated while room is being made for
-// them. It is called when the group may have become incomplete.
+// keepOut gates the members of a group that has become incomplete. It reruns the gates for waiting
+// members, and also for gated members, since these may be gated only while room is being made for
+// the group.
 func (gs *podGroups) keepOut(g *groups.Group) {
 	if gs.progress.isIncomplete(g) {
 		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
 	}
 }
 
-// isIncomplete reports whether the group keeps its pods out of the queue because of a missing
-// PodGroup, or too few pods to schedule a gang as a whole. A group in a tree keeps its pods out
-// only if the whole tree is incomplete. Otherwise an incomplete group is decided, and found to be
+// isIncomplete reports whether the group gates its pods because the PodGroup is missing, or because
+// there are too few pods to schedule a gang as a whole. A group in a tree gates its pods only if
+// the whole tree is incomplete. Otherwise an incomplete group is decided, and found to be
 // incomplete, while the other groups of the tree are placed.
 func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
 	if g.Object != nil && g.Parent() != nil {

@@ -42,7 +42,8 @@ func (a *groupAttempt) endGroup() {
 	a.shown = nil
 }
 
-// scheduleForPlugin decides the members in the cluster, including a plugin's changes.
+// scheduleForPlugin decides the members in the current state of the cluster, which includes a
+// plugin's changes.
 func (a *groupAttempt) scheduleForPlugin() (p GroupPlacement) {
 	a.attempt.Look(func() {
 		switch p.Err = a.attempt.Place(); {
@@ -135,8 +136,8 @@ func (h groupHost) BeginPlacement(domain string) {
 	}
 }
 
-// GeneratedPlacements reports the number of possible placements of the group, for groups with
-// topology constraints.
+// GeneratedPlacements reports the number of possible placements of the group, if topology
+// constraints are enabled.
 func (h groupHost) GeneratedPlacements(count int) {
 	if h.podGroups.gates.Topology && !h.trial {
 		h.observer().GeneratedPlacements(h.members[0].Profile, count)

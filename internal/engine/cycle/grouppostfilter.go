@@ -129,7 +129,7 @@ func (a *groupAttempt) releaseUnusableClaims(by plugins.ClaimReleaser) (outcome 
 		if m.Node != "" || !hasClaims(m) || m.asked.Failure == nil || m.asked.Failure.Nodes == 0 {
 			continue
 		}
-		a.profile.Diagnose(m.Waiting) // the plugin uses its latest results for the nodes
+		a.profile.Diagnose(m.Waiting) // the plugin uses the results of the latest evaluation
 		r := a.attempts.giveBackDevices(m.placement, by)
 		if r.Err != nil {
 			return groupPostFilterOutcome{err: r.Err}

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// writeUnscheduled records the reason why a group is not scheduled, and writes it; as upstream, the
-// condition of a group scheduled once is kept.
+// writeUnscheduled records the reason why a group is not scheduled, and writes it to the group's
+// condition. As upstream, the condition of a group that was scheduled once is kept.
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	g := a.group
 	if a.podGroups.progress.isPlaced(g) || a.podGroups.progress.isStarted(g) {

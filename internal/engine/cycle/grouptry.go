@@ -154,8 +154,8 @@ func (a *groupAttempt) noteNodes(nodes map[*member]string, places []gang.Place) 
 	}
 }
 
-// describePlan adds the victims to a trial, or a note that the group fits in the current state in
-// another way.
+// describePlan adds the victims of a plan to a trial. If the plan need not wait for victims, the
+// group fits now, and describePlan replaces the reason for its failure.
 func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan, placed int) {
 	if !plan.Waits {
 		t.Fit, t.Message = placed, ""

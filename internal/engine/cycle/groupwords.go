@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// This file holds the messages for fitting members of an unplaced group: upstream's wording for the
-// group. Package gang writes the group's own condition, which is more detailed: that condition
-// names the obstacle for the next pod.
+// This file holds the messages for fitting members of an unplaced group, in upstream's wording. The
+// text of the group's own condition comes from package gang, and also names the obstacle for the
+// next pod.
 
 const groupUnschedulable = "pod group is unschedulable"
 

@@ -41,8 +41,9 @@ func (t *podTrimmer) trimPod(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 }
 
 // latestSpecs holds the specs of recently used classes, indexed by class modulo the number of
-// entries. It suffices because pods of a class arrive together; they must share the containers of
-// the class. Specs of very large classes are not kept, since their pods may already be deleted.
+// entries. A small cache suffices for the pods of a class to share its containers, because they
+// usually arrive together. Specs of very large classes are not kept, since their pods may already
+// be deleted.
 type latestSpecs [64]struct {
 	class *cluster.PodClass
 	spec  v1.PodSpec

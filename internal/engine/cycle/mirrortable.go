@@ -21,7 +21,7 @@ import (
 func (c *Core) newMirrors() map[Kind]mirror {
 	s, h, i := c.common, c.events, c.intake
 	pods := newMirror(s, h, queue.Pod, func(pod, old *v1.Pod) {
-		if pod.ManagedFields != nil { // journals may read the original concurrently
+		if pod.ManagedFields != nil { // avoids a write to a stripped object, which a journal may read concurrently
 			pod.ManagedFields = nil // half of the object's size, and unused here
 		}
 		i.seePod(pod, old)
@@ -90,8 +90,8 @@ func (c *Core) claimSeen(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeCl
 	return claim
 }
 
-// mirrorTable mirrors a kind with objects stored in a table of the cluster model, converted by as
-// if as is not nil. Their changes may help pending pods.
+// mirrorTable mirrors a kind whose objects are stored in a table of the cluster model. as, if not
+// nil, converts an object before it is stored. Changes of the objects may help pending pods.
 func mirrorTable[T metav1.Object](c *common, news *clusterEvents, table *cluster.Table[T], resource queue.Resource,
 	as func(T) T) *mirrored[T] {
 	return newMirror(c, news, resource,

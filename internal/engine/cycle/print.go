@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Stories and journals compare actions by these strings, so they must contain all decided values.
+// Tests and replays compare actions by these strings, so the strings must contain all decided
+// values.
 
 func (Ready) String() string { return "ready" }
 

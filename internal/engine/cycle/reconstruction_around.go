@@ -59,8 +59,8 @@ func (h *reconstruction) isOrdered(item *queue.Item) bool {
 	return !rejected && !item.Patient && item.Since.After(h.began)
 }
 
-// evaluateWith evaluates the nodes with only those pods of around placed for which before returns
-// true, and restores the state.
+// evaluateWith evaluates the nodes as if, of the pods in around, exactly those accepted by before
+// were placed. It restores the state afterwards.
 func (h *reconstruction) evaluateWith(around []rivalPod, before func(*rivalPod) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
 	var undo []func()
 	for i := range around {

@@ -21,7 +21,7 @@ func (s *attempts) recoverAttempt(b *placement) {
 	if value == nil {
 		return
 	}
-	if s.placements.byPod[b.Pod.UID] != b { // the panic occurred before or during the counting of the pod
+	if s.placements.byPod[b.Pod.UID] != b { // the panic occurred before the pod was registered in byPod
 		s.cluster.RemovePod(b.Pod.UID)
 	}
 	s.reportPanic(b, value)

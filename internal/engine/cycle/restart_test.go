@@ -34,11 +34,11 @@ var (
 )
 
 // TestARestartFindsNothingToDo verifies that no event is missed. After every change, once the
-// maximum back-off is over, a new core started on the same objects neither places nor makes room
-// for a pod waiting for an event. The pods' needs are random: room, ports, labels, taints, other
-// pods, volumes and volume limits, devices of all kinds, groups with priorities, and pods that
-// never preempt. Helpful events occur as nodes, running pods and objects are created, changed and
-// deleted. Pods are never woken by the maximum wait.
+// maximum back-off is over, a new core is started on the same objects. It must not place a pod that
+// waits for an event in the old core, nor preempt for it. The pods' needs are random: room, ports,
+// labels, taints, other pods, volumes and volume limits, devices of all kinds, groups with
+// priorities, and pods that never preempt. Helpful events occur as nodes, running pods and objects
+// are created, changed and deleted. Pods are never woken by the maximum wait.
 func TestARestartFindsNothingToDo(t *testing.T) {
 	decided, waiting := 0, 0
 	for seed := *restartSeed; seed < *restartSeed+uint64(*restartRuns); seed++ {
@@ -154,7 +154,8 @@ func (s *served) podOf(uid types.UID) *v1.Pod {
 	return nil
 }
 
-// put creates or changes an object; objects already shown to the core never change.
+// put creates or replaces an object. Callers pass a new object rather than modify one already shown
+// to the core.
 func (s *served) put(kind Kind, object metav1.Object) { s.feed(Seen{kind, object}) }
 
 // take deletes an object, if one of this name exists.
@@ -243,7 +244,7 @@ func (s *served) breaks(format string, args ...any) {
 	s.broken = cmp.Or(s.broken, fmt.Sprintf(format, args...))
 }
 
-// settle advances the time by most, while the controllers and kubelets do their work.
+// settle advances the time by the given duration, while the controllers and kubelets do their work.
 func (s *served) settle(most time.Duration) {
 	for end, steps := s.now.Add(most), 0; s.broken == ""; steps++ {
 		if steps > 5000 {
@@ -345,9 +346,10 @@ func begins(action Action) (uid types.UID, does bool) {
 	return "", false
 }
 
-// takesBack reports whether a pod reclaims room just taken by a group whose priority is higher than
-// the priority of its pods. By the pods' own priorities, pod and group would take the room from
-// each other forever, so such a loss of room wakes no pod.
+// takesBack reports whether the action preempts a member of a group whose priority is at least that
+// of the preempting pod, which is possible because the victim's own priority is lower than its
+// group's. Otherwise the pod and the group would preempt each other forever; hence a pod that lost
+// its room to such a group is not woken.
 func takesBack(view View, action Action, podOf func(types.UID) *v1.Pod) bool {
 	a, ok := action.(Remove)
 	if !ok || view.Groups == nil {

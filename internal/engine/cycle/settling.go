@@ -12,11 +12,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// settleWithin is the time a group or tree stays out of the queue after all its removals have
-// completed, while some of its victims still exist. Pods without a grace period are deleted
+// settleWithin is the maximum time for which a group or tree stays gated after all its removals
+// have completed, while some of its victims still exist. Pods without a grace period are deleted
 // immediately, and only their watch events are delayed. An attempt before the last watch event
 // would cost as much as the successful attempt. Victims that take longer wake the group by their
-// events, as any other pod does.
+// deletion events, as any other pod does.
 const settleWithin = 250 * time.Millisecond
 
 // settling is a round with all removals completed. It stays in preemptions.rounds until it settles.
@@ -26,8 +26,8 @@ type settling struct {
 	until     time.Time
 }
 
-// settleRound ends the round of a group: immediately if all its victims are deleted or the round
-// was already over, otherwise after the deletion of the victims or after settleWithin.
+// settleRound ends the round of a group: immediately if a removal has failed or all victims are
+// deleted, otherwise after the deletion of the victims or after settleWithin.
 func (pr *preemptions) settleRound(r *removal) {
 	s := settling{r.round, r.pod, pr.now.Add(settleWithin)}
 	if r.failed || !pr.hasVictims(s.round) {

@@ -53,7 +53,7 @@ const (
 // usualUnit is the duration of unit on the reference machine for these bounds, when idle.
 const usualUnit = 36 * time.Millisecond
 
-// unit returns the processor time of a fixed piece of work: The time grows with the load of the
+// unit returns the processor time of a fixed piece of work. The time grows with the load of the
 // machine.
 func unit(t *testing.T) time.Duration {
 	before := processorTime(t)
@@ -79,8 +79,8 @@ var followed = map[string]Kind{
 	"CompositePodGroup": CompositePodGroups,
 }
 
-// neighbourhood returns a crowd with objects for tenants to refer to: a storage class with a
-// thousand volumes, a storage class without volumes, devices, and some nodes with room.
+// neighbourhood returns a crowd with objects for tenants to refer to: storage classes with and
+// without volumes, device classes and devices, and nodes with room.
 func neighbourhood(t *testing.T) *crowd {
 	c := newCrowdThatFollows(t, Options{PrepareAside: true, Groups: groups.Gates{Generic: true, Topology: true, Composite: true}}, allKinds...)
 	later := storagev1.VolumeBindingWaitForFirstConsumer
@@ -115,7 +115,7 @@ func neighbourhood(t *testing.T) *crowd {
 			devices = devicesOfHard
 		}
 		c.tell(Seen{ResourceSlices, devicesOf(fmt.Sprint("node-", i), devices)})
-		if i%20 != 19 { // full nodes: see ordinary
+		if i%20 != 19 { // the other nodes stay full; see ordinary
 			c.tell(Gone{Pods, aPod(fmt.Sprint("low-", i, "-9"), "100m")})
 		}
 	}
@@ -297,7 +297,7 @@ func (c *crowd) storeTogether(of *cost, all []Event) (gone []Event) {
 	return gone
 }
 
-// using returns a pod of the tenant's with these claims; nil for other kinds.
+// using returns a pod of the tenant that uses these claims, or nil for other kinds.
 func using(kind Kind, names []string, seed uint64) *v1.Pod {
 	if kind != Claims && kind != ResourceClaims {
 		return nil

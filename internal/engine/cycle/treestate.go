@@ -16,9 +16,8 @@ import (
 )
 
 // A group of a tree is tried in many placements before one is found that fits the whole tree. A
-// groupState is one of these placements. It holds the nodes of the group's pods and their requests,
-// so that the placement can be restored, and the pods can be moved within the domains that confined
-// them.
+// groupState is one of these placements. It holds the nodes of the group's pods, so that the
+// placement can be restored, and the form of each pod confined to the domains of that placement.
 type groupState struct {
 	target  *groupAttempt
 	attempt *gang.Attempt
