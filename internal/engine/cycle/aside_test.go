@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// wonders is an extender that answers only after an asynchronous question was issued.
+// wonders is an extender that returns a PendingQuery until answered is set.
 type wonders struct{ answered *bool }
 
 func (wonders) Name() string                 { return "Wonders" }

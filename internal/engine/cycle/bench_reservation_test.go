@@ -16,10 +16,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// BenchmarkReservation runs a failed attempt for a gang on 5,000 full nodes that plans a
-// reservation in one step: for pods that will have room after other pods end, for pods of different
-// sizes, and for pods too large for any node. BenchmarkGroupPreemption makes room for the same pods
-// by preemption.
+// BenchmarkReservation measures a step in which a gang does not fit on 5,000 full nodes and a
+// reservation is planned. The gang consists of pods that will have room after other pods end, of
+// pods of different sizes, or of pods too large for any node. BenchmarkGroupPreemption makes room
+// for the same pods by preemption.
 func BenchmarkReservation(b *testing.B)     { benchmarkFull(b, 0) }
 func BenchmarkGroupPreemption(b *testing.B) { benchmarkFull(b, 10) }
 
@@ -45,8 +45,8 @@ func benchmarkFull(b *testing.B, priority int32) {
 	}
 }
 
-// fullWorld returns a core with full nodes and a waiting gang. The oldest pods and their
-// priorities, 0 to 3, are distributed unevenly.
+// fullWorld returns a core with full nodes and a waiting gang. The ages and the priorities (0 to 3)
+// of the running pods differ between the nodes.
 func fullWorld(tb testing.TB, nodes, members int, priority int32, cpu []string, key string) *Core {
 	tb.Helper()
 	profile := plugins.Default()

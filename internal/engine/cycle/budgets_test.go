@@ -25,7 +25,7 @@ type budgets struct {
 	shown    map[string]*policyv1.PodDisruptionBudget // budgets as shown to the core
 	chosen   map[types.UID]bool                       // victims not counted by the shown budgets
 	binds    map[Ticket]types.UID
-	binding  map[types.UID]bool // a Bind is in progress
+	binding  map[types.UID]bool // pods with a Bind in progress
 	removals map[Ticket]types.UID
 	leaving  map[types.UID]bool // chosen victims shown to the core as terminating
 	bound    map[types.UID]bool // victims chosen during their binding, which no budget counts yet

@@ -127,8 +127,8 @@ func TestShapesOfLargeClaimsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestBudgetsThatAreGoneAreForgotten covers deleted budgets, including budgets reduced by a pending
-// victim.
+// TestBudgetsThatAreGoneAreForgotten verifies that deleted budgets are forgotten even if a pending
+// victim has reduced them.
 func TestBudgetsThatAreGoneAreForgotten(t *testing.T) {
 	c := bulkCore(t)
 	pr := c.core.preemptions
@@ -151,8 +151,8 @@ func TestBudgetsThatAreGoneAreForgotten(t *testing.T) {
 	}
 }
 
-// TestTermsThatSelectNamespacesAreSmall verifies the memory used for a pod with thousands of terms,
-// each of which selects thousands of namespaces.
+// TestTermsThatSelectNamespacesAreSmall verifies that a pod with 500 terms, each of which selects
+// thousands of namespaces, takes little memory.
 func TestTermsThatSelectNamespacesAreSmall(t *testing.T) {
 	c := bulkCore(t)
 	for i := range 2000 {

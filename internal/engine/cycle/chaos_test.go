@@ -267,7 +267,7 @@ func (c *chaos) newPod(name string) *v1.Pod {
 	p := aPod(name, fmt.Sprintf("%dm", 200*(1+c.rng.IntN(5))))
 	p.UID = types.UID(fmt.Sprintf("%s-%d", name, c.made))
 	p.Labels = map[string]string{"app": string(rune('x' + c.rng.IntN(3)))}
-	if c.made%2 == 0 { // room is reserved on the node of the other pods, which may end
+	if c.made%2 == 0 { // only owned pods can have successors, for which room is reserved
 		ownedBy(p)
 	}
 	*p.Spec.Priority = int32(c.rng.IntN(3) * 10)

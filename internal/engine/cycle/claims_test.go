@@ -177,8 +177,8 @@ func TestPodWithALeftClaimIsUnlikeItsClass(t *testing.T) {
 	}
 }
 
-// TestPodIsTriedOnceItsLeftClaimIsGone verifies that the pod is retried even if the claim had no
-// devices, so that its deletion frees no devices.
+// TestPodIsTriedOnceItsLeftClaimIsGone verifies that a pod is retried after the deletion of its
+// left claim, even if the claim had no devices that the deletion could free.
 func TestPodIsTriedOnceItsLeftClaimIsGone(t *testing.T) {
 	left := leftFor("a", false)
 	tell, tick := deviceWorld(t, 1, left)

@@ -135,7 +135,8 @@ func (w *world) checkVictim(victim *cluster.Pod, preemptor types.UID) {
 	}
 }
 
-// priorityOf returns the waiting priority of a pod or its replacement.
+// priorityOf returns the priority with which a pod, or its replacement, competes for room while it
+// is pending.
 func (w *world) priorityOf(uid types.UID, own int32) int32 {
 	if all := w.core.View().Groups; all != nil {
 		if g := all.GroupOf(uid); g != nil && g.Object != nil {

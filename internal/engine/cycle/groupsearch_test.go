@@ -128,9 +128,9 @@ func TestTheDomainWhereFewestGPUsAreLostIsFound(t *testing.T) {
 	}
 }
 
-// TestAGangGoesWhereItsVolumeCanBeMadeForAll verifies the placement of a gang that shares a volume,
-// which is provisioned on the node of the first pod. The best node for the first pod has too little
-// room for the other pods.
+// TestAGangGoesWhereItsVolumeCanBeMadeForAll verifies that a gang sharing a volume, which is
+// provisioned on the node of the first pod, is placed on a node with room for all pods. The best
+// node for the first pod has too little room for the others.
 func TestAGangGoesWhereItsVolumeCanBeMadeForAll(t *testing.T) {
 	late, class := storagev1.VolumeBindingWaitForFirstConsumer, "made"
 	claim := &v1.PersistentVolumeClaim{

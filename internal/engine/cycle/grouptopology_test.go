@@ -20,8 +20,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestOfManyDomainsThatWithJustEnoughMemoryIsTried also covers amounts too large for a float64 to
-// distinguish. Another, larger domain is closed by a taint.
+// TestOfManyDomainsThatWithJustEnoughMemoryIsTried verifies that, of many domains, the one with
+// just enough memory is tried, even if a float64 cannot distinguish the amounts. Another, larger
+// domain is closed by a taint.
 func TestOfManyDomainsThatWithJustEnoughMemoryIsTried(t *testing.T) {
 	const memory, taken = 1<<54 + 1, 3
 	core, err := New(Options{Seed: 1, Profiles: []Profile{profileWith()}, Groups: groups.Gates{Generic: true, Topology: true}})

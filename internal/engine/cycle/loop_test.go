@@ -25,7 +25,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// crowd is a core with 5,000 nodes, each full of pods less important than arriving pods.
+// crowd is a core with 5,000 nodes, each full of pods with a lower priority than arriving pods.
 type crowd struct {
 	*testing.T
 	core *Core
@@ -314,7 +314,7 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 }
 
 // devices gives every node devices, half of one kind and half of another, and creates a claim for
-// more than half of one kind: Only trying all combinations shows that the claim cannot be
+// more than half of one kind. Only trying all combinations shows that the claim cannot be
 // satisfied.
 func (c *crowd) devices() {
 	c.tell(Seen{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}})

@@ -50,8 +50,8 @@ func TestManyBudgetsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestManyLabelsHoldNobodyUp covers a tenant's pods with the maximum number of labels for an
-// object, and pods with terms with the same number of requirements.
+// TestManyLabelsHoldNobodyUp verifies that attempts stay short for a pod with the maximum number of
+// labels for an object, among pods whose terms have the same number of requirements.
 func TestManyLabelsHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)
@@ -70,8 +70,8 @@ func TestManyLabelsHoldNobodyUp(t *testing.T) {
 	t.Logf("the longest attempt took %v: %.300s", took, text)
 }
 
-// TestManyTolerationsHoldNobodyUp covers nodes with unique taints, and a tenant's pods with tens of
-// thousands of tolerations, for whole keys and for single values of one key.
+// TestManyTolerationsHoldNobodyUp verifies that attempts stay short if nodes have unique taints and
+// a pod has tens of thousands of tolerations, for whole keys or for single values of one key.
 func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)
@@ -97,8 +97,8 @@ func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestManyDisksHoldNobodyUp covers a tenant's pods, both pending and on nodes, that each name
-// thousands of disks that two pods on a node may not share.
+// TestManyDisksHoldNobodyUp verifies that attempts stay short if a tenant's pods, both pending and
+// on nodes, each name thousands of disks. Two pods on a node may not share such a disk.
 func TestManyDisksHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	const pods, disks = 100, 3000
@@ -132,8 +132,8 @@ func TestManyDisksHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestManyAttachedVolumesHoldNobodyUp covers a tenant's pod with thousands of volumes, on nodes
-// with a limit of attached volumes.
+// TestManyAttachedVolumesHoldNobodyUp verifies that attempts stay short for a pod with thousands of
+// volumes, on nodes with a limit of attached volumes.
 func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)
@@ -172,8 +172,8 @@ func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
 	t.Logf("the longest attempt took %v: %.300s", took, text)
 }
 
-// TestManyVolumesHoldNobodyUp covers thousands of volumes bound to one zone, not to one node, and a
-// tenant's pods with claims for them.
+// TestManyVolumesHoldNobodyUp verifies that attempts stay short for pods with many claims, if
+// thousands of available volumes are confined to a zone rather than to a node.
 func TestManyVolumesHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)

@@ -22,14 +22,14 @@ import (
 // besideRoom counts decisions on nodes with reserved room that the decided pods must not use.
 var besideRoom atomic.Int64
 
-// ownedBy makes a pod one of its app's ReplicaSet.
+// ownedBy makes the ReplicaSet of a pod's app the controller of the pod.
 func ownedBy(p *v1.Pod) {
 	controller, app := true, p.Labels["app"]
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID("uid-" + app), Controller: &controller}}
 }
 
-// showRoom shows the room of a pod's successor on any node, or none. The pod then may or may not
-// terminate, and its successor may be created.
+// showRoom reserves room on a random node for the successor of a random pod, or ends the
+// reservation. In most cases, it then also deletes the pod and creates the successor.
 func (c *chaos) showRoom() {
 	victim := c.anyPod()
 	if victim == nil || victim.Spec.NodeName == "" || len(victim.OwnerReferences) == 0 || c.rng.IntN(4) == 0 {
@@ -54,7 +54,7 @@ func (c *chaos) showRoom() {
 	c.put(next)
 }
 
-// putRoom shows a room in the Lease, or none for nil.
+// putRoom writes the Lease with the reservation, or without one for nil.
 func (w *world) putRoom(room *MoveReservation) {
 	w.version++
 	w.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
@@ -70,7 +70,7 @@ func (w *world) putRoom(room *MoveReservation) {
 	w.watches[MoveLeases] = append(w.watches[MoveLeases], Seen{MoveLeases, w.lease})
 }
 
-// guest returns the pod that keeps room, or nil.
+// guest returns the guest nominated for the reservation, or nil; see moveReservations.
 func (w *world) guest() *cluster.Pod {
 	for _, n := range w.core.View().Cluster.NominatedNodes() {
 		for _, p := range n.Nominated {

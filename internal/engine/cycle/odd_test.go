@@ -33,8 +33,8 @@ var allKinds = []Kind{
 }
 
 // witnessed shows a core the objects, runs it for a while, and then adds an ordinary pod. It
-// returns the violations: a panic, or that pod not decided; it must be bound unless a refusal is
-// allowed.
+// returns the violations: a panic, or an ordinary pod that was not decided. Unless refused is set,
+// the ordinary pod must also be bound.
 func witnessed(odd []Seen, refused bool) (wrong []string) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true}})
 	if err != nil {

@@ -60,7 +60,7 @@ func (r *reserves) Reserve(a *Attempt) *plugins.Rejection {
 // Unreserve releases the reservation.
 func (r *reserves) Unreserve(a *Attempt) { delete(r.open, a) }
 
-// End keeps the reservation with a bound pod.
+// End stops tracking the reservation of a bound pod, which keeps it.
 func (r *reserves) End(a *Attempt, bound bool) {
 	if bound {
 		delete(r.open, a)

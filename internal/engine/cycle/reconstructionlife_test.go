@@ -353,7 +353,7 @@ func TestAShadowOfItselfFindsNoDifferenceInAnyLife(t *testing.T) {
 func TestAWrongSchedulerIsFoundOutInAnyLife(t *testing.T) {
 	for name, row := range map[string]struct {
 		life
-		least float64 // minimum share of all placements
+		least float64 // minimum share of placements judged to be worse
 	}{
 		"bursts":                             {life{nodes: 6, burst: 60, slowest: 2 * time.Second}, 0.95},
 		"bindings that are late, in order":   {life{nodes: 6, burst: 60, slowest: 2 * time.Minute, inOrder: true}, 0.95},

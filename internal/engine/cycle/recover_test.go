@@ -161,8 +161,8 @@ func TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt(t *testing.T) {
 	}
 }
 
-// explodes is a filter called only for the pod "odd": it panics as soon as a node meets the
-// condition.
+// explodes is a filter that judges nodes only for the pod "odd", and panics as soon as a node meets
+// the condition.
 type explodes struct{ when func(n *cluster.Node) bool }
 
 func (explodes) Name() string        { return "Explodes" }

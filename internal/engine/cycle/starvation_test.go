@@ -16,10 +16,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestNoGangStarves simulates an hour in which small pods arrive at a full cluster, somewhat faster
-// than the cluster can run them. A gang of 100 pods arriving after ten minutes starts only if room
-// is reserved for it. With a reservation it starts within the limit, and no small pod waits longer
-// than the backlog and the reservation explain.
+// TestNoGangStarves verifies that a gang with a reservation starts within the limit of its
+// reservation, and that no small pod waits longer than the backlog and the reservation explain. It
+// simulates an hour in which small pods arrive at a full cluster, somewhat faster than the cluster
+// can run them. A gang of 100 pods arrives after ten minutes. Without a reservation, it does not
+// start.
 func TestNoGangStarves(t *testing.T) {
 	without := stream(t, plugins.Reservations{})
 	if without.gang != 0 {

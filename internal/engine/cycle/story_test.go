@@ -28,12 +28,17 @@ import (
 // output. The commands of a story:
 //
 //	core [holds] [works] [keeps] [gentle] [delay=D] [standby] [groups] [trees] [policies] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
-//	                                   a new leading core with an empty listed cluster; with a plugin at Permit that
-//	                                   makes pods with the label hold wait for 30 s; with a plugin that works at PreBind; with
-//	                                   preemption that respects budgets; with gentle preemption, delayed by D; another
-//	                                   does not lead; with pod groups; with trees of them; with preemption policies of groups; with device claims of groups, and
-//	                                   without nominations of pods being placed; with room reserved for groups after
-//	                                   waiting for AFTER, for the duration FOR, up to SHARE of the cluster
+//	                                   a new leading core with an empty listed cluster; holds: with
+//	                                   a plugin at Permit that makes pods with the label hold wait
+//	                                   for 30 s; works: with a plugin that works at PreBind; keeps:
+//	                                   with preemption that respects budgets; gentle: with gentle
+//	                                   preemption, delayed by D; standby: not leading yet; groups:
+//	                                   with pod groups; trees: with trees of pod groups; policies:
+//	                                   with preemption policies of groups; claims: with device
+//	                                   claims of groups, and without nominations of pods being
+//	                                   placed; limit: with this search limit; reserves: with room
+//	                                   reserved for groups after waiting for AFTER, for the duration
+//	                                   FOR, up to SHARE of the cluster
 //	lead                               it leads from now on
 //	node NAME cpu=N [rack=R] [zone=Z]  the watch shows a node; "no-node NAME": its end
 //	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [never] [as-one] [scheduled] [shares]
@@ -73,7 +78,7 @@ type story struct {
 	now      time.Time
 	statuses statuses
 	writes   map[Ticket]WriteClaims
-	version  int // of the last claim that the watch has shown
+	version  int // resource version of the last claim shown by the watch
 }
 
 func (s *story) step(e Event) string {

@@ -88,7 +88,7 @@ func storyComposite(t *testing.T, d *datadriven.TestData, name string) *groups.C
 	return c
 }
 
-// compositeOf returns a CompositePodGroup requiring the given number of groups together; a basic
+// compositeOf returns a CompositePodGroup requiring the given number of groups together, or a basic
 // one for zero.
 func compositeOf(name string, least int) *groups.CompositePodGroup {
 	c := &groups.CompositePodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
@@ -100,12 +100,12 @@ func compositeOf(name string, least int) *groups.CompositePodGroup {
 	return c
 }
 
-// asOne returns the mode of a group with pods preempted only all together.
+// asOne returns the disruption mode of a group whose pods are preempted only all together.
 func asOne() *schedulingv1beta1.DisruptionMode {
 	return &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
 }
 
-// oneOf requires nodes with one value of a label.
+// oneOf returns the constraint that all pods must be on nodes with the same value of a label.
 func oneOf(key string) *schedulingv1beta1.PodGroupSchedulingConstraints {
 	return &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: key}}}
 }

@@ -113,7 +113,7 @@ func TestAnotherCoreFlushesWhenItIsTime(t *testing.T) {
 }
 
 // TestAnotherCoreKeepsTheRoomOfASuccessor verifies that the next core holds the room for exactly as
-// long as the first core would have held it. It replaces the first core even if the Lease cannot be
+// long as the first core would have held it. The cores are exchanged even if the Lease cannot be
 // listed.
 func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {
 	text, err := json.Marshal(MoveReservation{Namespace: "default", Name: "web", UID: "uid-web", Owner: "uid-owner", Node: "b"})

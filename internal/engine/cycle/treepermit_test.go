@@ -26,10 +26,10 @@ func (refuses) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
 	return nil, 0
 }
 
-// TestATreeThatIsRefusedBacksOff: a plugin at Permit refuses one group of a tree, and another group
-// fits nowhere. If some pods of the tree were started, the group without room is retried
-// immediately, together with the refused group. If no pods were started, an immediate retry would
-// repeat forever.
+// TestATreeThatIsRefusedBacksOff verifies that a tree backs off if a plugin at Permit refuses one
+// of its groups, another group fits nowhere, and no pod is started. Otherwise, immediate retries
+// would repeat forever. If some pods of the tree are started, the group without room is retried
+// immediately.
 func TestATreeThatIsRefusedBacksOff(t *testing.T) {
 	for _, third := range []bool{false, true} { // whether a third group is started
 		core, err := New(Options{

@@ -148,7 +148,7 @@ func (c *chaos) putComposite(composite *groups.CompositePodGroup) {
 	c.watches[CompositePodGroups] = append(c.watches[CompositePodGroups], Seen{CompositePodGroups, composite})
 }
 
-// touchTrees records a change of the trees' requirements.
+// touchTrees marks all groups of trees as touched, because the requirements of trees have changed.
 func (c *chaos) touchTrees() {
 	for _, name := range c.gangs.ofTrees {
 		c.gangs.touched[name] = true

@@ -15,8 +15,8 @@ import (
 // treePreemptions counts preemptions by trees.
 var treePreemptions atomic.Int64
 
-// checkTreeVictims checks a step with preemption by a tree. The victims must be less important than
-// the tree. Once the victims and all terminating pods have terminated, the required number of
+// checkTreeVictims checks a step with preemption by a tree. The victims must have a lower priority
+// than the tree. Once the victims and all terminating pods have terminated, the required number of
 // groups must have room on their pods' nominated nodes.
 func (w *world) checkTreeVictims(actions []Action) {
 	view := w.core.View()
@@ -51,7 +51,7 @@ func (w *world) checkTreeVictims(actions []Action) {
 		}
 	}
 	yielding := w.core.Books().Yielding
-	for _, action := range actions { // pods with a binding not begun, which are not removed from their node yet
+	for _, action := range actions { // victims whose binding has not begun, which still count on their node
 		if tell, is := action.(RecordEvent); is && tell.Reason == "Preempted" {
 			yielding = append(yielding, tell.Regarding.UID)
 		}

@@ -26,7 +26,8 @@ func TestAConditionIsWrittenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := begin
-	// node returns a node. Only a node with a taint has room for the pod.
+	// node returns the event of a node. Any node with enough CPU has a taint, so that the pod never
+	// fits.
 	node := func(name, cpu string, taints ...v1.Taint) Event {
 		return Seen{Nodes, &v1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.NodeSpec{Taints: taints},

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestConditionsHaveTheTimeOfClocksOnWalls verifies that conditions use the wall clock when the
-// machine's clock is set, although the core's clock does not change.
+// TestConditionsHaveTheTimeOfClocksOnWalls verifies that the times of conditions follow the wall
+// clock as reported by WallSet, not the core's clock.
 func TestConditionsHaveTheTimeOfClocksOnWalls(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
 	if err != nil {

@@ -38,7 +38,7 @@ type world struct {
 	journal  []told
 	written  written
 	options  Options
-	profiles func() []Profile // each core has plugins of its own
+	profiles func() []Profile // called for each core, so that cores share no plugins
 	reserves *reserves        // the core's plugin; nil if it has none
 
 	version  int
@@ -68,8 +68,8 @@ func newWorld(seed uint64, write bool, profiles func() []Profile) *world {
 	return w
 }
 
-// start replaces the core with a new core, which gets its state only from lists. Requests of an
-// earlier core were lost.
+// start replaces the core with a new core, which gets its state only from lists. Pending requests
+// of the earlier core are lost.
 func (w *world) start() {
 	w.options.Profiles = w.profiles()
 	w.reserves = reservesOf(w.options.Profiles)
@@ -248,7 +248,7 @@ func (w *world) bind(a Bind, refuse bool) (o Outcome) {
 func (w *world) checkRoom(node string) {
 	n := w.nodes[node]
 	if n == nil {
-		return // pod garbage collection deletes it
+		return // the node was deleted, and pod garbage collection will delete its pods
 	}
 	room := n.Status.Allocatable.Cpu().MilliValue()
 	for _, p := range w.pods {
@@ -261,7 +261,7 @@ func (w *world) checkRoom(node string) {
 	}
 }
 
-// change stores a pod's new state in the truth and in its watch.
+// change stores a pod's new state in the API, and queues its watch event.
 func (w *world) change(p *v1.Pod, how func(*v1.Pod)) {
 	next := p.DeepCopy()
 	how(next)

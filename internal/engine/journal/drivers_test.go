@@ -16,12 +16,12 @@ import (
 
 const aSecret = "s3cret"
 
-// decisive holds the fields used by decisions, among maps of texts: labels, and selectors of
-// labels.
+// decisive holds the names of the map[string]string fields used by decisions: labels and label
+// selectors.
 var decisive = map[string]bool{"Labels": true, "NodeSelector": true, "MatchLabels": true, "Selector": true}
 
 // hide puts a secret into every annotation, every opaque parameter, every environment variable and
-// every map of texts of a value that is not decisive.
+// every map[string]string of a value, except for decisive fields.
 func hide(v reflect.Value, field string, depth int) {
 	if depth > 12 {
 		return
@@ -56,8 +56,9 @@ func hide(v reflect.Value, field string, depth int) {
 	}
 }
 
-// TestSecretsOfNoKindAreWritten: the values of annotations, and the parameters of volume drivers,
-// are hashed in a journal, for every kind. An object may be stripped twice, and is not changed.
+// TestSecretsOfNoKindAreWritten verifies that Stripped hashes the values of annotations and the
+// parameters of volume drivers, for every kind. Stripping an object twice has no further effect,
+// and does not change the object.
 func TestSecretsOfNoKindAreWritten(t *testing.T) {
 	for kind, empty := range made {
 		o := empty()
@@ -81,8 +82,9 @@ func TestSecretsOfNoKindAreWritten(t *testing.T) {
 	}
 }
 
-// TestHashesCannotBeGuessed: a reader of a journal can try all short values, and must not learn the
-// hashed one. Within a process, equal values have equal hashes, or changes would not be visible.
+// TestHashesCannotBeGuessed verifies that hashes depend on the key. Otherwise, a reader of a
+// journal could find a short value by trying all of them. Within a process, equal values have equal
+// hashes, so that changes are visible.
 func TestHashesCannotBeGuessed(t *testing.T) {
 	if one, other := newHasher().hashValue("yes"), newHasher().hashValue("yes"); one == other || !isHash(one) {
 		t.Errorf("with two keys, the hashes are %s and %s", one, other)
@@ -95,7 +97,7 @@ func TestHashesCannotBeGuessed(t *testing.T) {
 	}
 }
 
-// BenchmarkHashValue measures the hash of a usual annotation, a cost delaying the core and the
+// BenchmarkHashValue measures the time to hash a typical annotation, which delays the core and the
 // journal.
 func BenchmarkHashValue(b *testing.B) {
 	value := strings.Repeat("x", 100)
@@ -104,8 +106,8 @@ func BenchmarkHashValue(b *testing.B) {
 	}
 }
 
-// TestRestoredAnnotations: the scheduler's additions to a stripped object are written in addition
-// to the object's own annotations.
+// TestRestoredAnnotations verifies that the scheduler's additions to a stripped object are written
+// together with the object's current annotations.
 func TestRestoredAnnotations(t *testing.T) {
 	known := strippedAnnotations(map[string]string{"note": aSecret, "gone": "x"})
 	known["volume.kubernetes.io/selected-node"] = "node-1"

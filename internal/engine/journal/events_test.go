@@ -27,7 +27,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// eventTypes returns the names of the cycle's event types, from its source.
+// eventTypes returns the names of the event types in the source of package cycle.
 func eventTypes(t *testing.T) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("../cycle/*.go")
@@ -53,8 +53,8 @@ func eventTypes(t *testing.T) map[string]bool {
 	return found
 }
 
-// TestEveryTypeOfEventCanBeWritten: an unwritable event ends the journal, so
-// TestEveryEventIsReadAsItWasWritten must write every type.
+// TestEveryTypeOfEventCanBeWritten verifies that everyEvent contains every type of event, so that
+// TestEveryEventIsReadAsItWasWritten writes every type. An unwritable event would end the journal.
 func TestEveryTypeOfEventCanBeWritten(t *testing.T) {
 	missing := eventTypes(t)
 	if len(missing) < 17 {
@@ -68,9 +68,9 @@ func TestEveryTypeOfEventCanBeWritten(t *testing.T) {
 	}
 }
 
-// TestEventsOfCustomResourcesAreReplayed: an out-of-tree plugin watches a resource, and an event of
-// it wakes a pod. The journal continues, a replay also tries the pod again, and no content of the
-// resource itself is written.
+// TestEventsOfCustomResourcesAreReplayed verifies that an event of a resource watched by an
+// out-of-tree plugin wakes a pod, also in a replay, and that no content of the resource is written
+// to the journal.
 func TestEventsOfCustomResourcesAreReplayed(t *testing.T) {
 	dir, now := t.TempDir(), began
 	h := Header{Began: began, Seed: 1, Outside: true}

@@ -38,7 +38,7 @@ import (
 
 var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// everyEvent has at least one of each type; see TestEveryTypeOfEventCanBeWritten.
+// everyEvent holds at least one event of each type; see TestEveryTypeOfEventCanBeWritten.
 var everyEvent = []cycle.Event{
 	cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes, cycle.Pods}}, cycle.Listing{Kind: cycle.Pods}, cycle.Listed{Kind: cycle.Pods},
 	cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}},
@@ -119,11 +119,11 @@ func TestEveryEventIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestAJournalThatWasCutOffIsReadUpToThere: a kill may end it anywhere; the complete records are
-// read, and nothing else.
+// TestAJournalThatWasCutOffIsReadUpToThere verifies that, of a file cut off at any byte, all
+// complete records are read, and nothing else.
 func TestAJournalThatWasCutOffIsReadUpToThere(t *testing.T) {
 	dir := t.TempDir()
-	long := cycle.Configured{Source: bytes.Repeat([]byte("long "), 100)} // its size takes two bytes
+	long := cycle.Configured{Source: bytes.Repeat([]byte("long "), 100)} // its length takes two bytes in the file
 	if err := write(t, dir, Header{}, 1<<20, append([]cycle.Event{long}, everyEvent...)...); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestAJournalThatWasCutOffIsReadUpToThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	complete := 0 // times that the file ends with a record
+	complete := 0 // number of prefixes that end with a complete record
 	defer func() {
 		if complete != len(whole) {
 			t.Errorf("%d times it is not said to be cut, want %d", complete, len(whole))
@@ -152,7 +152,7 @@ func TestAJournalThatWasCutOffIsReadUpToThere(t *testing.T) {
 	}
 }
 
-// TestARecordMayBeLong: the state of 100,000 pending pods is one record.
+// TestARecordMayBeLong verifies that one record may hold the state of 100,000 pending pods.
 func TestARecordMayBeLong(t *testing.T) {
 	dir, resumed := t.TempDir(), cycle.Resumed{}
 	for i := range 100_000 {
@@ -223,11 +223,11 @@ func TestAJournalEndsWhenItIsLargeEnoughAndOldOnesMakeRoom(t *testing.T) {
 	}
 }
 
-// TestAPartingIsFound: a journal with actions other than the core's yields a parting with the
-// event.
+// TestAPartingIsFound verifies that a replay reports an event whose recorded actions differ from
+// the replayed ones.
 func TestAPartingIsFound(t *testing.T) {
 	dir := t.TempDir()
-	if err := write(t, dir, Header{}, 1<<20, cycle.Tick{}); err != nil { // no actions result, not even "ready"
+	if err := write(t, dir, Header{}, 1<<20, cycle.Tick{}); err != nil { // the replayed tick has no actions, not even the recorded "ready"
 		t.Fatal(err)
 	}
 	r, err := NewReader(bytes.NewReader(onlyFile(t, dir)))
@@ -244,7 +244,7 @@ func defaults(Header, []byte) ([]cycle.Profile, error) {
 	return []cycle.Profile{{Profile: plugins.Default()}}, nil
 }
 
-// FuzzRead: any file content yields an error or a record, never a panic, even when it is replayed.
+// FuzzRead verifies that reading and replaying any file content never panics.
 func FuzzRead(f *testing.F) {
 	dir := f.TempDir()
 	w, err := Create(dir, Header{Began: began}, records.Limits{Size: 1 << 20}, nil)
@@ -273,8 +273,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestACraftedJournalIsAnError, and not a panic: each of these events is well formed, but not
-// written by any scheduler.
+// TestACraftedJournalIsAnError verifies that replaying a crafted journal returns an error instead
+// of panicking. Each of its events is well formed, but never written by a scheduler.
 func TestACraftedJournalIsAnError(t *testing.T) {
 	node, err := (&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}).Marshal()
 	if err != nil {
@@ -303,7 +303,8 @@ func TestACraftedJournalIsAnError(t *testing.T) {
 	}
 }
 
-// continued continues in another file, with a core given the state of the journal.
+// continued continues the journal in another file, and returns a new core with the state of the
+// journal.
 func continued(t *testing.T, w *Writer, now time.Time, seed uint64) *cycle.Core {
 	t.Helper()
 	core, err := Core(Header{Seed: seed}, []cycle.Profile{{Profile: plugins.Default()}})
@@ -383,7 +384,7 @@ func drive(t *testing.T, w *Writer, rounds int, each func(round int, step func(c
 			step(cycle.Gone{Kind: cycle.Pods, Object: gone})
 		}
 		if i%10 == 0 {
-			time.Sleep(time.Second) // the bubble's time
+			time.Sleep(time.Second) // advances the fake clock of the synctest bubble
 			synctest.Wait()
 		}
 		if !w.Due() {
@@ -402,8 +403,9 @@ func drive(t *testing.T, w *Writer, rounds int, each func(round int, step func(c
 	}
 }
 
-// TestAJournalGoesOnInAnotherFile when a file is large or old enough. The oldest files are removed,
-// and each of the rest is replayed independently to the same bytes.
+// TestAJournalGoesOnInAnotherFile verifies that the journal continues in another file when the
+// current one is large or old enough. The oldest files are removed, and each remaining file is
+// replayed independently to the same bytes.
 func TestAJournalGoesOnInAnotherFile(t *testing.T) {
 	for _, l := range []records.Limits{{Size: 60_000}, {Size: 1 << 30, Age: 40 * time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -440,7 +442,8 @@ func TestAJournalGoesOnInAnotherFile(t *testing.T) {
 	}
 }
 
-// TestAKillLosesASecondAtMost: added records are in the file soon, without Close.
+// TestAKillLosesASecondAtMost verifies that an added record is in the file within a second, without
+// Close.
 func TestAKillLosesASecondAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -460,8 +463,8 @@ func TestAKillLosesASecondAtMost(t *testing.T) {
 	})
 }
 
-// TestWhatIsStrippedMayBeStrippedAgain: cores get stripped objects, and these are stripped again
-// when they are written.
+// TestWhatIsStrippedMayBeStrippedAgain verifies that stripping a stripped object changes nothing.
+// Objects are stripped for the core, and again when they are written.
 func TestWhatIsStrippedMayBeStrippedAgain(t *testing.T) {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"note": "x"}},
@@ -476,7 +479,7 @@ func TestWhatIsStrippedMayBeStrippedAgain(t *testing.T) {
 
 var writeFormat = flag.Bool("write-format", false, "TestOlderJournalsAreRead writes the journal of this format anew")
 
-// TestOlderJournalsAreRead: this build reads and replays files of earlier builds.
+// TestOlderJournalsAreRead verifies that this build reads and replays files of earlier builds.
 func TestOlderJournalsAreRead(t *testing.T) {
 	const name = "testdata/format-1.journal"
 	if *writeFormat {
@@ -505,8 +508,9 @@ func TestOlderJournalsAreRead(t *testing.T) {
 	}
 }
 
-// TestReplaysHaveTheTimeOfTheWall: devices awaited for too long are given up by the wall clock, the
-// clock of times in claims; also in a replay, and in a file that begins later.
+// TestReplaysHaveTheTimeOfTheWall verifies that devices awaited for too long are given up by the
+// wall clock, which the times in claims refer to. This also holds in a replay, and in a file that
+// begins later.
 func TestReplaysHaveTheTimeOfTheWall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, now := t.TempDir(), began

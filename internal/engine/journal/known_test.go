@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// TestKindsThatFollowLaterAreKnown in addition to the first ones; each once, though the next file
-// begins with all of them.
+// TestKindsThatFollowLaterAreKnown verifies that kinds followed later are added to the earlier
+// kinds, and that a repeated kind is recorded once.
 func TestKindsThatFollowLaterAreKnown(t *testing.T) {
 	k := newKnown()
 	for _, kinds := range [][]cycle.Kind{{cycle.Nodes, cycle.Pods}, {cycle.ResourceClaims}, {cycle.Nodes, cycle.Pods, cycle.ResourceClaims}} {
@@ -27,8 +27,8 @@ func TestKindsThatFollowLaterAreKnown(t *testing.T) {
 	}
 }
 
-// TestRoomsAreTold although decisions do not wait for them: the next file begins with the Lease,
-// after the pods.
+// TestRoomsAreTold verifies that the next file begins with the Lease of a reservation, after the
+// pods, although decisions do not wait for Leases.
 func TestRoomsAreTold(t *testing.T) {
 	k := newKnown()
 	lease := cycle.Seen{Kind: cycle.MoveLeases, Object: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
@@ -47,8 +47,8 @@ func TestRoomsAreTold(t *testing.T) {
 	}
 }
 
-// TestAListUnderWayGoesOnInTheNextFile: objects it has shown so far stay, and objects it does not
-// show are deleted when it ends.
+// TestAListUnderWayGoesOnInTheNextFile verifies that the next file begins with all known objects,
+// followed by the beginning of the list in progress with the objects that it has shown so far.
 func TestAListUnderWayGoesOnInTheNextFile(t *testing.T) {
 	k := newKnown()
 	note := func(e cycle.Event) {

@@ -43,9 +43,9 @@ func (f *diskFile) Write(b []byte) (int, error) {
 
 func (*diskFile) Close() error { return nil }
 
-// TestAStalledDiskHoldsNobodyUp: the core is stepped on while large objects arrive and the disk
-// stalls. Records above the limit are lost and counted, the journal continues in another file when
-// the disk recovers, and both files are replayed to the same bytes.
+// TestAStalledDiskHoldsNobodyUp verifies that a stalled disk does not delay the core while large
+// objects arrive. Records above the limit are lost and counted. When the disk recovers, the journal
+// continues in another file, and both files are replayed to the same bytes.
 func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{place: make(chan struct{}, 1)}
@@ -61,7 +61,7 @@ func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 			switch {
 			case round == 100:
 				d.place <- struct{}{}
-			case round > 100 && round < 200: // labels of 1.3 MB, together more than fits
+			case round > 100 && round < 200: // labels of 1.3 MB, together more than the limit of queued bytes
 				labels := map[string]string{"large": strings.Repeat("x", 1_300_000)}
 				step(cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large", round%3), Labels: labels}}})
 			case round == 200:

@@ -242,8 +242,8 @@ func TestPodRemovedWhileItIsDecidedDoesNotComeBack(t *testing.T) {
 	pop(t, q, epoch.Add(time.Hour), "nothing")
 }
 
-// TestEventDuringADecisionIsNotLost verifies that an event during a pod's wait at Permit counts if
-// the pod is rejected there.
+// TestEventDuringADecisionIsNotLost verifies that a helpful event during a decision counts if the
+// pod is rejected. If the pod was held at Permit, only events after the call of Held count.
 func TestEventDuringADecisionIsNotLost(t *testing.T) {
 	for _, c := range []struct {
 		event *Event
@@ -393,8 +393,8 @@ func TestEveryResourceIsAKindOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestOwnChangeMeanwhile verifies that a pod changed while it is held is used in its new state, and
-// is retried if the change can help.
+// TestOwnChangeMeanwhile verifies that a pod changed during its attempt keeps its new class, and is
+// retried if the change can help.
 func TestOwnChangeMeanwhile(t *testing.T) {
 	for plugin, want := range map[string]Place{"Own": Backoff, "Nodes": Waiting} {
 		q, changed := newQueue(), &cluster.PodClass{}

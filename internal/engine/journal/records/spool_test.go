@@ -15,7 +15,7 @@ import (
 
 // disk is a disk that writes only while it is not stalled.
 type disk struct {
-	mu      sync.Mutex // held: it is stalled
+	mu      sync.Mutex // held while the disk is stalled
 	written bytes.Buffer
 }
 
@@ -54,8 +54,8 @@ func countRecords(t *testing.T, d *disk) (n int) {
 	return n
 }
 
-// TestAStalledDiskIsNotWaitedFor: the waiting records are bounded in bytes, records above the limit
-// are counted, and the next file begins as soon as the kept ones are written.
+// TestAStalledDiskIsNotWaitedFor verifies that the queued records are bounded in bytes, that lost
+// records are counted, and that the next file is due as soon as the queued records are written.
 func TestAStalledDiskIsNotWaitedFor(t *testing.T) {
 	for _, length := range []int{0, 1_300_000, 2 * mostBytes} {
 		total := mostBytes/(length+PieceCost) + 100 + fileBuffer/(length+1) // plus the file's buffer
@@ -100,8 +100,8 @@ func TestAStalledDiskIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAStateMayBeLarge: the state at the beginning of a file does not count against the limit of
-// waiting records.
+// TestAStateMayBeLarge verifies that the state at the beginning of a file does not count against
+// the limit of queued bytes.
 func TestAStateMayBeLarge(t *testing.T) {
 	s, d := stalledSpool(t, false, nil)
 	next := &disk{}
@@ -117,7 +117,8 @@ func TestAStateMayBeLarge(t *testing.T) {
 	}
 }
 
-// TestAJournalOfOneFileEndsWhenTheDiskStalls, and the kept records are written.
+// TestAJournalOfOneFileEndsWhenTheDiskStalls verifies that a journal of a single file ends when the
+// disk does not keep up, and that its queued records are still written.
 func TestAJournalOfOneFileEndsWhenTheDiskStalls(t *testing.T) {
 	s, d := stalledSpool(t, true, nil)
 	record := make([]byte, 1_300_000)
@@ -133,7 +134,8 @@ func TestAJournalOfOneFileEndsWhenTheDiskStalls(t *testing.T) {
 	}
 }
 
-// TestLostRecordsAreToldAtTheEnd if no other file followed.
+// TestLostRecordsAreToldAtTheEnd verifies that Close reports the number of lost records if no other
+// file followed.
 func TestLostRecordsAreToldAtTheEnd(t *testing.T) {
 	s, d := stalledSpool(t, false, nil)
 	for range 3 {

@@ -14,8 +14,9 @@ func (k *kept) Take(r int) error     { *k = append(*k, r); return nil }
 func (*kept) Ended() <-chan struct{} { return nil }
 func (*kept) Close() error           { return nil }
 
-// TestARecordMayComeAfterTheEnd: the owner of a core, stuck in a plugin at the end of the process,
-// may continue before the process exits. All records added before are written.
+// TestARecordMayComeAfterTheEnd verifies that all records added before Close are written, and that
+// Add does not block afterwards. The owner of a core that is stuck in a plugin during Close may
+// continue before the process exits.
 func TestARecordMayComeAfterTheEnd(t *testing.T) {
 	var k kept
 	w := Start(&k, nil)
@@ -36,7 +37,8 @@ func TestARecordMayComeAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestWhatComesAfterTheEndIsCounted: a journal that has ended takes no records, and counts them.
+// TestWhatComesAfterTheEndIsCounted verifies that records added after the end of the journal are
+// counted as lost.
 func TestWhatComesAfterTheEndIsCounted(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)
