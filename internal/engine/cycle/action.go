@@ -19,8 +19,8 @@ import (
 )
 
 // Action is a request by the core: one of the types below. Given the same events, two cores return
-// the same actions, in their printed form. Actions of one Step may be carried out in any order,
-// except that writes to one pod (WriteStatus) must reach the API in the returned order.
+// actions with the same printed form. Actions of one Step may be carried out in any order, except
+// that writes to one pod (WriteStatus) must reach the API in the returned order.
 type Action interface {
 	fmt.Stringer
 	isAction()
@@ -91,7 +91,7 @@ type ClaimUse struct {
 type ReleaseClaim struct {
 	Ticket Ticket
 	Claim  *resourcev1.ResourceClaim
-	Holder types.UID // the pod or the PodGroup
+	Holder types.UID // UID of the pod or the PodGroup
 }
 
 // DeallocateClaim frees the devices of a claim unusable for a pending pod, by writing the given
@@ -108,7 +108,7 @@ type Remove struct {
 	Ticket    Ticket
 	Victim    v1.ObjectReference
 	Preemptor string    // scheduler name of the preemptor
-	For       types.UID // the preemptor
+	For       types.UID // UID of the preempting pod, PodGroup or CompositePodGroup
 	// Generation is the victim's generation, for the observedGeneration of its condition.
 	Generation int64
 }
@@ -131,15 +131,15 @@ type WriteGroup struct {
 	Condition metav1.Condition
 }
 
-// RecordEvent records an event about an object. It has no outcome, and may be dropped.
+// RecordEvent records a Kubernetes Event about an object. It has no outcome, and may be dropped.
 type RecordEvent struct {
 	Profile               string // the reporting component: a scheduler name
 	Regarding             v1.ObjectReference
 	Type, Reason, Message string
 }
 
-// RecordBinding records the event for a bound pod. It follows the outcome of the Bind, even if a
-// watch has already shown the binding.
+// RecordBinding records the Kubernetes Event for a bound pod. It follows the outcome of the Bind,
+// even if a watch has already shown the binding.
 type RecordBinding struct{ Attempt *Attempt }
 
 // ReadPod fetches a pod missing from the core's state. The reply is Read; a deleted pod gets no

@@ -11,8 +11,8 @@ import (
 )
 
 // mostQueries limits the pods waiting for asynchronous questions. Pods beyond the limit back off,
-// because each question keeps its nodes in memory, and such a slow extender should not receive more
-// questions.
+// because each question keeps its nodes in memory, and an extender with this many unanswered
+// questions should not receive more.
 const mostQueries = 32
 
 // mostQuestions limits the questions of one attempt. Each extender receives three questions. If the

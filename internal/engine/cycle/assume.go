@@ -80,8 +80,8 @@ func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
 	return nil
 }
 
-// reserveOutside runs the out-of-tree Reserve plugins. b.asked is set before the first call: if a
-// plugin refuses or panics, Unreserve is called for all plugins.
+// reserveOutside runs the out-of-tree Reserve plugins. b.asked is set before the first call,
+// because Unreserve is called for all plugins if one of them refuses or panics.
 func (ps *placements) reserveOutside(b *placement) error {
 	if len(b.profile.reserve) == 0 {
 		return nil

@@ -71,8 +71,8 @@ func (s *attempts) requeueUnschedulable(b *placement, w *unschedulableReason, no
 }
 
 // requeueFailed requeues a pod after an attempt that ended with an error, and reports the error. As
-// upstream, the pod is retried after its back-off without an event, and loses its nomination.
-// Errors representing a plugin's verdict are reported as Unschedulable, but also back off.
+// upstream, the pod is retried after its back-off without an event, and loses its nomination. An
+// error representing a plugin's verdict is reported as Unschedulable, but the pod also backs off.
 func (s *attempts) requeueFailed(b *placement, err error) {
 	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
 	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {

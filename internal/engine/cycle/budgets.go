@@ -103,8 +103,8 @@ func compareNames(a, b cluster.Name) int {
 
 // reduceBudget returns the budget reduced by the pending victims. If no profile is required to
 // respect budgets, it returns the budget unchanged, as kube-scheduler uses it. It follows the
-// Eviction API: each victim lowers DisruptionsAllowed by one, and is listed in DisruptedPods, so
-// that plugins know that it is counted. The result is a copy; shown is not changed.
+// Eviction API: each victim lowers DisruptionsAllowed by one and, while it exists, is listed in
+// DisruptedPods, so that plugins do not count it again. The result is a copy; shown is not changed.
 //
 //	shown:      DisruptionsAllowed 2, DisruptedPods {}
 //	victims:    a (still running), b (deleted)

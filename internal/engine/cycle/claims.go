@@ -27,8 +27,9 @@ type sharedClaim struct {
 	// written: the allocation is or may be in the API. If the allocation is missing later, it was
 	// revoked, and its devices may belong to another claim.
 	written bool
-	// members counts the users with the claim reserved for their group. added: one of these users
-	// has added that reservation. reserved: the added reservation is or may be in the API.
+	// members counts the users that reserve the claim for their group rather than for themselves.
+	// added: one of these users has added that reservation. reserved: the added reservation is or
+	// may be in the API.
 	members         int
 	added, reserved bool
 }
@@ -44,8 +45,8 @@ type sharedClaims struct {
 	*common
 	byName map[cluster.Name]*sharedClaim
 	last   uint64 // last claim number issued
-	// releasing holds the claims with a pod group's reservation being released, with the UID of the
-	// group. A claim is removed when a watch shows the release. Until then, no pod may rely on the
+	// releasing holds, by claim, the UID of the pod group whose reservation is being released. An
+	// entry is removed when a watch shows the release. Until then, no pod may rely on the
 	// reservation.
 	releasing map[cluster.Name]types.UID
 }

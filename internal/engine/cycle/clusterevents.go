@@ -67,7 +67,7 @@ func (h *clusterEvents) dropEvents() {
 }
 
 // podAdded records that a pod now takes room on its node. This may help a pending pod with an
-// affinity to it. object is nil if only the model is known.
+// affinity to it. object is nil if the API object is not available.
 func (h *clusterEvents) podAdded(p *cluster.Pod, object *v1.Pod) {
 	if h.hasListeners() {
 		h.addEvent(queue.Event{
@@ -76,8 +76,8 @@ func (h *clusterEvents) podAdded(p *cluster.Pod, object *v1.Pod) {
 	}
 }
 
-// podRemoved records that a pod no longer takes, or claims, room on a node. The pod may still exist
-// in the API, if it lost its nomination or its placement failed.
+// podRemoved records that a pod no longer takes room on a node, or is no longer nominated to it.
+// The pod may still exist in the API, if it lost its nomination or its placement failed.
 func (h *clusterEvents) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 	if !h.hasListeners() && (n == nil || len(n.Nominated) == 0) {
 		return
@@ -126,7 +126,7 @@ func (h *clusterEvents) changedPlaced(was *cluster.Pod, at *cluster.Node, p *clu
 	})
 }
 
-// takesLess reports whether a pod requests less than before of any resource. If a pod requests less
+// takesLess reports whether a pod requests less of any resource than before. If a pod requests less
 // of one resource and more of another, both actions are reported.
 func takesLess(was, is *cluster.Resources) bool {
 	if is.MilliCPU < was.MilliCPU || is.Memory < was.Memory || is.EphemeralStorage < was.EphemeralStorage {

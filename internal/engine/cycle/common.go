@@ -29,7 +29,7 @@ type common struct {
 	groups  *groups.Set // empty if pod groups are disabled
 
 	now      time.Time     // time of the current step
-	ahead    time.Duration // see WallSet
+	ahead    time.Duration // how far the wall clock is ahead of now; see WallSet
 	actions  []Action      // actions of the current step
 	tickets  Ticket        // the last ticket issued
 	handlers map[Ticket]outcomeHandler
@@ -73,9 +73,9 @@ func (s *common) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
 	return d
 }
 
-// outcomeHandler handles the outcome of one action. It is called once, in the step of the
-// [Answered]. The reason for the action may no longer exist by then, so each implementation first
-// checks whether the outcome is still relevant.
+// outcomeHandler handles the outcome of one action. handleOutcome is called once, in the step of
+// the [Answered]. The reason for the action may no longer exist by then, so each implementation
+// first checks whether the outcome is still relevant.
 type outcomeHandler interface{ handleOutcome(o Outcome) }
 
 // beginStep begins a step: it drops the actions of the previous step and reuses their slice.

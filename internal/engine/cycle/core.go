@@ -61,8 +61,8 @@ func (c *Core) Check(list []Profile) error {
 const flushEvery = 30 * time.Second
 
 // Wake returns the time at which the core needs a Tick if no event arrives. If work is pending, it
-// returns now. It is never later than the next flush, so a caller sleeping until then needs no
-// additional timer.
+// returns now. The returned time is never later than the next flush, so a caller sleeping until
+// then needs no additional timer.
 func (c *Core) Wake(now time.Time) time.Time {
 	if len(c.events.events) > 0 || c.events.objects || c.ready.mayDecide() && !c.ready.begun {
 		return now

@@ -207,8 +207,8 @@ type deallocateHandler struct {
 	group    releaseHandler // handles the release, if the claim was reserved for the pod's group
 }
 
-// handleOutcome retries the pod after its back-off if the devices could not be released: the change
-// that would wake the pod will not happen.
+// handleOutcome retries the pod after its back-off if the devices could not be released, because
+// the change that would wake the pod will not happen.
 func (e deallocateHandler) handleOutcome(o Outcome) {
 	if e.group.l != nil {
 		e.group.handleOutcome(o)
@@ -248,8 +248,8 @@ func (s *attempts) ungrouped(item *queue.Item) {
 	})
 }
 
-// handleOutcome continues the attempt regardless of the result: decidePod finds errors in the
-// answers.
+// handleOutcome continues the attempt regardless of the outcome, because decidePod finds errors in
+// the answers.
 func (e askHandler) handleOutcome(Outcome) {
 	e.attempts.asking--
 	e.resumeAttempt()

@@ -26,8 +26,8 @@ type Profile struct {
 }
 
 // Extension is an out-of-tree plugin called by the cycle itself. It implements one or more of the
-// interfaces below. Methods marked "on the owner" run on the goroutine that owns the core and must
-// not block; the rest run on a goroutine per pod.
+// interfaces below. Methods documented as running on the owner are called on the goroutine that
+// owns the core, and must not block. The other methods run on a goroutine per pod.
 type Extension interface{ Name() string }
 
 // Attempt is one try to schedule a pod, from the queue to its binding. It needs no lock: while
@@ -50,7 +50,7 @@ type Attempt struct {
 	Answers any
 }
 
-// Beginner is called first in an attempt. On the owner.
+// Beginner is called first in an attempt. It runs on the owner.
 type Beginner interface {
 	Extension
 	Begin(a *Attempt)
@@ -58,19 +58,19 @@ type Beginner interface {
 
 // Assumer is called when the scheduling cycle of an attempt has succeeded: the pod has its node,
 // and all Reserve and Permit plugins were called. The remaining steps run concurrently with the
-// cycles of other pods. A failed cycle calls Ender only. On the owner.
+// cycles of other pods. A failed cycle calls Ender only. It runs on the owner.
 type Assumer interface {
 	Extension
 	Assumed(a *Attempt)
 }
 
-// Ender is called when an attempt is over: the pod was bound or requeued. On the owner.
+// Ender is called when an attempt is over: the pod was bound or requeued. It runs on the owner.
 type Ender interface {
 	Extension
 	End(a *Attempt, isBound bool)
 }
 
-// Sorter orders the active queue (QueueSort). All profiles share one. On the owner.
+// Sorter orders the active queue (QueueSort). All profiles share one. It runs on the owner.
 type Sorter interface {
 	Extension
 	Less(a, b *queue.Item) bool
@@ -78,14 +78,14 @@ type Sorter interface {
 
 // Gate keeps a pod out of the active queue (PreEnqueue). It is called when the pod appears or
 // changes, when one of the gate's own events happens, and whenever the pod is about to leave the
-// unschedulable queue. On the owner. A nil rejection admits the pod.
+// unschedulable queue. It runs on the owner. A nil rejection admits the pod.
 type Gate interface {
 	Extension
 	Admit(pod *v1.Pod) *plugins.Rejection
 }
 
 // PostFilterer is called when no node can take the pod (PostFilter), in the order of the profile,
-// which also lists DynamicResources and DefaultPreemption. On the owner.
+// which also lists DynamicResources and DefaultPreemption. It runs on the owner.
 type PostFilterer interface {
 	Extension
 	// RunPostFilter may inspect every node's verdict. The first call of evaluate computes the
@@ -112,7 +112,7 @@ type PostFilterResult struct {
 
 // Reserver reserves something for a pod after a node was chosen (Reserve). If Reserve or any later
 // step fails, Unreserve is called for all reservers of the profile in reverse order, including
-// reservers not called yet, as in kube-scheduler. On the owner.
+// reservers not called yet, as in kube-scheduler. It runs on the owner.
 type Reserver interface {
 	Extension
 	Reserve(a *Attempt) *plugins.Rejection
@@ -121,7 +121,7 @@ type Reserver interface {
 
 // Permitter may delay the binding of a pod (Permit). A positive hold delays the binding for at most
 // that duration. Every permitter that requested a wait must allow the pod (PermitAllowed); a single
-// permitter can reject it. On the owner. The wait is capped at maxPermitWait.
+// permitter can reject it. It runs on the owner. The wait is capped at maxPermitWait.
 type Permitter interface {
 	Extension
 	Permit(a *Attempt) (refused *plugins.Rejection, hold time.Duration)
@@ -138,9 +138,9 @@ type Interested interface {
 // Objects receives every API change of nodes, pods and pod groups, before the cluster model is
 // updated.
 type Objects interface {
-	Pod(pod *v1.Pod) // seen or changed, pending or placed
+	Pod(pod *v1.Pod) // called for a new or changed pod, pending or placed
 	PodGone(uid types.UID)
-	Node(node *v1.Node) // every update, including updates that do not affect decisions
+	Node(node *v1.Node) // called for every update, even if the update does not affect decisions
 	NodeGone(name string)
 	Group(object *groups.PodGroup)
 	GroupGone(name cluster.Name)

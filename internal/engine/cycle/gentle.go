@@ -84,8 +84,8 @@ func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
 }
 
 // roomOfLeavers finds a node that will have room for the pod, and for all pods nominated to the
-// node, once all preempted pods have terminated. It leaves the cluster unchanged. It costs a
-// decision if there are terminating victims.
+// node, once all preempted pods have terminated. It leaves the cluster unchanged. If there are
+// terminating victims, it costs as much as a decision.
 func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
 	leavers := pr.onTheirWay()
 	if len(leavers) == 0 {

@@ -19,14 +19,14 @@ import (
 )
 
 // groupAttempt turns package gang's decisions about a group into actions: placements, preemptions,
-// reservations, conditions. Pods that gang counts on nodes are not reported, written, or reserved
-// with out-of-tree plugins until startPlacements is called.
+// reservations, conditions. The members that gang counts on nodes have reservations (see
+// groupHost.Reserve), but are not reported or written until startPlacements is called.
 type groupAttempt struct {
 	*attempts
 	attempt *gang.Attempt
 	group   *groups.Group
 	profile *servedProfile
-	members []*member // sorted by priority, then age, as upstream
+	members []*member // in decision order; see compareMembers
 	byAsked map[*gang.Member]*member
 
 	// suspended holds the members' nominations that are withdrawn while the group is decided. These
@@ -45,17 +45,17 @@ type groupAttempt struct {
 type member struct {
 	*placement
 	asked  *gang.Member
-	claims string // outcome of its device claims, for its message
+	claims string // message about the release of its device claims, if any
 }
 
 // groupHost is gang's view of the cycle.
 type groupHost struct{ *groupAttempt }
 
-// treeAttempt decides the groups of a tree of composites in one step: one group after the other, in
-// upstream's traversal order, each by a separate attempt that takes the placements of earlier
-// groups into account. If a composite has too few settled children, all placements below it are
-// given up. If the root has enough settled children, the remaining placements are started in one
-// step; otherwise no placement is started.
+// treeAttempt decides the groups of a tree of composites in one step. It decides one group after
+// the other, in upstream's traversal order, each by a separate attempt that takes the placements of
+// earlier groups into account. If a composite has too few settled children, all placements below it
+// are given up. If the root has enough settled children, the remaining placements are started in
+// one step; otherwise no placement is started.
 //
 // It has more methods than other types because one pass needs all of its state. Separate files hold
 // the order of groups (treeattempt), the domains (treedomains), the room made by other pods

@@ -43,7 +43,7 @@ type GroupPlace struct {
 // GroupBeginner is notified of the course of an attempt for a group. BeginGroup is called at its
 // beginning, after Begin was called for the members. BeginPlacement is called before the members
 // are decided, with the domain if they are confined to one, and "" otherwise. EndGroup is called
-// when the attempt is over, or when the members are about to be bound. On the owner.
+// when the attempt is over, or when the members are about to be bound. It runs on the owner.
 type GroupBeginner interface {
 	Extension
 	BeginGroup(a *GroupAttempt)
@@ -52,7 +52,7 @@ type GroupBeginner interface {
 }
 
 // GroupPostFilterer is called when a group does not fit (PodGroupPostFilter), in the order of the
-// profile, which also lists DynamicResources and DefaultPreemption. On the owner.
+// profile, which also lists DynamicResources and DefaultPreemption. It runs on the owner.
 type GroupPostFilterer interface {
 	Extension
 	RunGroupPostFilter(a *GroupAttempt) GroupPostFilterResult
@@ -73,8 +73,8 @@ type GroupPostFilterResult struct {
 }
 
 // PlacementScorer scores the feasible domains of a group (PlacementScore). The scores are in the
-// order of the candidates and between 0 and 100. They are multiplied by the plugin's weight. On the
-// owner.
+// order of the candidates and between 0 and 100. They are multiplied by the plugin's weight. It
+// runs on the owner.
 type PlacementScorer interface {
 	Extension
 	ScorePlacements(a *GroupAttempt, candidates []GroupPlacement) ([]int64, error)

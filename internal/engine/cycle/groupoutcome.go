@@ -23,9 +23,9 @@ const notReachedMessage = "the attempt for the pod group took too long and ended
 
 var errNotReached = &Fault{Message: notReachedMessage, Verdict: true}
 
-// startPlacements starts the placements of members with a node, and rejects the remaining ones. If
-// out-of-tree plugins refuse so many members that the group lacks its quorum, all members are given
-// up.
+// startPlacements starts the placements of members with a node, and requeues the remaining members
+// to be decided again. If the group lacks its quorum because out-of-tree plugins refuse members,
+// all members are given up.
 func (a *groupAttempt) startPlacements() {
 	placed := a.enterPlacements()
 	left := a.listLeft()

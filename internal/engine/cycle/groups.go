@@ -19,8 +19,9 @@ import (
 
 // podGroups counts the placed and missing pods of groups, and writes their conditions. The pods of
 // a group are items of the queue, like all pending pods. When the first of them is popped, its
-// siblings are taken as well. They are decided, counted on their nodes, passed through Permit, or
-// given up in one step; see scheduleGroup. Afterwards each pod is a separate placement.
+// siblings are taken as well. In one step, all of them are decided, counted on their nodes and
+// passed through Permit, or given up; see scheduleGroup. Afterwards each pod is a separate
+// placement.
 //
 // Until a gang has been scheduled, it has a quorum: minCount of its pods must have nodes together,
 // including pods that already have a node. A gang counts as scheduled once minCount of its pods
@@ -115,14 +116,15 @@ func (gp *groupProgress) isStarted(g *groups.Group) bool {
 	return false
 }
 
-// isBound reports whether a pod has its final node.
+// isBound reports whether a pod is on a node and its binding, if made by this scheduler, has
+// succeeded.
 func (gp *groupProgress) isBound(uid types.UID) bool {
 	b := gp.placements.byPod[uid]
 	return gp.cluster.Pod(uid) != nil && (b == nil || b.stage == bound)
 }
 
 // countPlaced counts the members that have a node or are being placed on a node. bound is the
-// number of members with a final node. It excludes terminating members.
+// number of bound members; see isBound. Terminating members are not counted.
 func (gp *groupProgress) countPlaced(g *groups.Group) (placed, bound int) {
 	for uid := range g.Counted {
 		if gp.cluster.Pod(uid) != nil {

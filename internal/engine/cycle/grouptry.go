@@ -155,7 +155,7 @@ func (a *groupAttempt) noteNodes(nodes map[*member]string, places []gang.Place) 
 }
 
 // describePlan adds the victims of a plan to a trial. If the plan need not wait for victims, the
-// group fits now, and describePlan replaces the reason for its failure.
+// group fits now, and describePlan clears the message.
 func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan, placed int) {
 	if !plan.Waits {
 		t.Fit, t.Message = placed, ""

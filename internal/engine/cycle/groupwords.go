@@ -43,7 +43,7 @@ func (w groupWords) wordsWith(said string) string {
 	return text
 }
 
-// wordsBefore returns the part of that message that does not depend on the number of fitting
+// wordsBefore returns the part of wordsWith's message that does not depend on the number of fitting
 // members.
 func (w groupWords) wordsBefore() string {
 	verdict := w.attempt.Verdict()

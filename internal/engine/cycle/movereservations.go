@@ -74,8 +74,8 @@ type keptReservation struct {
 	over          bool // the reservation has ended
 }
 
-// seen processes the Lease. Every list shows the same Lease again; a reservation that has ended
-// stays ended.
+// seen processes the Lease. Every list shows the same Lease again, so a reservation that has ended
+// must stay ended.
 func (rs *moveReservations) seen(lease *coordinationv1.Lease) {
 	var shown MoveReservation
 	if text := lease.Annotations[MoveReservationAnnotation]; text == "" || json.Unmarshal([]byte(text), &shown) != nil ||

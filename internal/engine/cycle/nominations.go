@@ -19,8 +19,8 @@ import (
 // while the node is unknown.
 //
 // Only an item of the queue has a nomination. An ungrouped pod may have a nomination while it is
-// gated, a member of a pod group only after it has passed its gates. A pod gated because of its
-// group loses its nomination in the next clearGated.
+// gated. A member of a pod group may have one only after it has passed its gates. A pod gated
+// because of its group loses its nomination in the next clearGated.
 type nominations struct {
 	*common
 	ready  *readiness
@@ -75,7 +75,7 @@ func (ns *nominations) nominatePod(item *queue.Item, node string) {
 }
 
 // lendRoom nominates a pod to a node for the next attempt. If the pod fits nowhere, the room is
-// released: otherwise a pod that may not preempt would keep the room for as long as it waits.
+// released. Otherwise, a pod that may not preempt would keep the room for as long as it waits.
 func (ns *nominations) lendRoom(item *queue.Item, node string) {
 	ns.nominatePod(item, node)
 	ns.lent[item.Pod.UID] = true
@@ -199,8 +199,8 @@ func (ns *nominations) clearGated() {
 }
 
 // takesLong reports whether the pod's binding waits for another party: an out-of-tree plugin, or
-// the controller or driver awaited by Berth's own plugin. Writing claims takes no longer than the
-// binding, and writing the nomination would only add another write.
+// the controller or driver awaited by Berth's own plugin. Writing claims does not count: it takes
+// no longer than the binding, and the nomination would only add another write.
 func (b *placement) takesLong() bool {
 	return slices.ContainsFunc(slices.Concat(b.prepare.groups...), func(plugin string) bool {
 		own := b.ownWork(plugin)
@@ -222,7 +222,7 @@ type nominateHandler struct {
 // instead.
 func (e nominateHandler) handleOutcome(o Outcome) {
 	b := e.b
-	// No watch will show the nomination.
+	// The write has failed, so no watch will show the nomination.
 	if n := b.item.Nominating; n != nil && n.Node == b.Node && (o.Fault != nil || o.Withdrawn) {
 		b.item.Nominating = nil
 	}

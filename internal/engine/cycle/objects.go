@@ -22,7 +22,7 @@ import (
 // volumes and device claims are reserved in the cluster model, written before the pod is bound,
 // awaited, and released if the placement fails. Claims shared by several pods are in claims.go.
 
-// volumesBound is met when the PV controller or a provisioner has bound all claims of the pod. If
+// volumesBound is the wait for the PV controller or a provisioner to bind all claims of the pod. If
 // the node is deleted, the pod returns to the queue.
 var volumesBound = waitFor{
 	late:   "binding volumes: timed out waiting for the condition",
@@ -36,7 +36,7 @@ var volumesBound = waitFor{
 	},
 }
 
-// devicesReady is met when the drivers have set all binding conditions of the allocated devices.
+// devicesReady is the wait for the drivers to set all binding conditions of the allocated devices.
 // Most devices have no binding conditions, and need no wait.
 var devicesReady = waitFor{
 	late:   "device binding timeout",

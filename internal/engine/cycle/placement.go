@@ -20,8 +20,9 @@ import (
 
 // placement is a pod on its way from the queue to its node. From assumePod until uncountPod or
 // confirmBound it is in placements.byPod and its pod counts on the node. It ends in exactly one of
-// three ways: takeBack (the pod returns to the queue), dropPlacement (the pod was deleted), or
-// finishBound. Only the core reads and changes it; actions carry only the embedded Attempt.
+// three ways: takeBack (the pod returns to the queue), dropPlacement (the pod was deleted or bound
+// by another client), or finishBound. Only the core reads and changes it; actions carry only the
+// embedded Attempt.
 type placement struct {
 	Attempt
 	profile *servedProfile // the profile at the time of the decision; Configured may have replaced it since
@@ -34,7 +35,7 @@ type placement struct {
 
 	undo    []func()        // functions that release the reservations of Berth's own plugins, called in reverse order
 	asked   bool            // out-of-tree Reserve plugins were called, so Unreserve must be called
-	victims []decision.Name // pods preempted for it
+	victims []decision.Name // pods preempted for this pod
 
 	stage   stage
 	permit  *permitHold // the wait at Permit; nil unless the pod is held

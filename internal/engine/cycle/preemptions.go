@@ -15,8 +15,8 @@ import (
 
 // preemptions makes room for pods that fit nowhere, and tracks the pending removals.
 //
-// Every victim that is not withdrawn in the same step is in either binding or leaving. It stays
-// there until its binding is over, a watch shows it terminating or deleted, or its removal is
+// Every victim is in either binding or leaving, unless its placement is undone in the same step. It
+// stays there until its binding is over, a watch shows it terminating or deleted, or its removal is
 // refused. Every round has an outstanding removal, has a removal to be requested at the end of a
 // binding, or is settling.
 type preemptions struct {
@@ -72,7 +72,7 @@ type removal struct {
 	victim     v1.ObjectReference
 	generation int64     // generation of the victim
 	preemptor  string    // scheduler name of the preemptor
-	pod        types.UID // the preemptor
+	pod        types.UID // UID of the preempting pod, PodGroup or CompositePodGroup
 	message    string
 	also       []*removal // removals of other preemptors that chose the victim during its binding
 	*round

@@ -39,7 +39,7 @@ type servedProfile struct {
 }
 
 // postFilter is a plugin at PostFilter, either Berth's own or out-of-tree, depending on the field
-// that is set. attempts call the plugin, because profiles must not depend on attempts.
+// that is set. The plugin is called by attempts, because profiles must not depend on attempts.
 type postFilter struct {
 	ownPostFilter
 	plugin    string

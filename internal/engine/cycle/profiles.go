@@ -28,9 +28,8 @@ type profiles struct {
 // servesName reports whether pods of a scheduler name are scheduled.
 func (fs *profiles) servesName(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
-// newProfile prepares a profile: it sorts the out-of-tree plugins by the extension points that they
-// implement and that the configuration lists. A plugin not listed at an implemented point is not
-// called there.
+// newProfile prepares a profile: it assigns the out-of-tree plugins to the extension points that
+// they implement and at which the configuration lists them.
 func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	made := &servedProfile{Profile: p, Decider: fs.newDecider(p.Profile, fs.options.Seed)}
 	byName := map[string]Extension{}

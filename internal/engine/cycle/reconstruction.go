@@ -38,16 +38,17 @@ const mostUnordered = 6
 // scheduler writes many bindings concurrently, and decides each pod against a cluster with all
 // previously decided pods on their nodes. Therefore a shadow processes each event with a delay of
 // MaxBindingDelay. When it judges a binding, it already knows the bindings that arrived later. From
-// them it derives the possible states at the pod's decision, since schedulers decide pods of one
-// priority in arrival order. For example, pod A arrives before pod B, but B's binding arrives
-// first. When B is judged, A's binding is among the held events. So B is judged with A on its node.
+// these bindings it derives the possible states at the pod's decision, since schedulers decide pods
+// of one priority in arrival order. For example, pod A arrives before pod B, but B's binding
+// arrives first. When B is judged, A's binding is among the held events. So B is judged with A on
+// its node.
 type reconstruction struct {
 	*common
 	ready *readiness
 
 	held     []heldEvent            // observed events that are not processed yet
-	coming   map[types.UID]struct{} // pending pods of held events
-	foreseen map[types.UID]*v1.Pod  // bound pods of held events
+	coming   map[types.UID]struct{} // pending pods in held events
+	foreseen map[types.UID]*v1.Pod  // bound pods in held events
 	bound    []boundItem            // judged pods, until forgetPod drops them
 	most     int                    // length of bound that triggers forgetPod
 	rejected map[types.UID]struct{} // pending pods found unschedulable at least once
@@ -56,7 +57,7 @@ type reconstruction struct {
 	generations map[types.UID]int64
 	began       time.Time // time at which all kinds were listed; the arrival order of earlier pods is unknown
 	changed     time.Time // time of the last change of the cluster by anything but a binding
-	lost        time.Time // time at which a pending pod disappeared that may have had a node
+	lost        time.Time // time of the last deletion of a pending pod to which a node may have been assigned
 	late        time.Time // time at which a binding was observed more than MaxBindingDelay after its pod arrived
 }
 
@@ -159,8 +160,8 @@ func (h *reconstruction) takeLate(e heldEvent, take func(Event)) {
 }
 
 // isSame reports whether the changes are irrelevant to decisions about other pods. For example, a
-// starting pod gets a new class if its status contains its resources, but its effect on other pods
-// is unchanged.
+// starting pod gets a new class if its status contains its resources, but the effect of the pod on
+// other pods is unchanged.
 func isSame(changes []cluster.Change) bool {
 	if len(changes) == 2 && changes[0].Kind == cluster.PodRemoved && changes[1].Kind == cluster.PodAdded &&
 		changes[0].Node == changes[1].Node {
@@ -212,8 +213,8 @@ func (h *reconstruction) nextDue() (at time.Time, ok bool) {
 	return h.held[0].at.Add(MaxBindingDelay), true
 }
 
-// rememberBound records a judged pod. The list is cleaned up only after it has doubled: each
-// clean-up scans all pending pods.
+// rememberBound records a judged pod. The list is cleaned up only after it has doubled, because
+// each clean-up scans all pending pods.
 func (h *reconstruction) rememberBound(item *queue.Item) {
 	if h.isOrdered(item) && h.now.Sub(item.Since) > MaxBindingDelay {
 		h.late = h.now

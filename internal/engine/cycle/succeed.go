@@ -15,12 +15,12 @@ import (
 )
 
 // Resumed passes the state of a previous core, except for API objects, to a new core. It follows
-// the events with the objects, and precedes the first Tick. The state consists of the waits of
+// the events that show the objects, and precedes the first Tick. The state consists of the waits of
 // pods, their reservations, the beginning of groups' waits, the victims not counted by a budget
 // yet, the plugins' learnt data, and the time of the queue's last flush.
 type Resumed struct {
 	Pods     []queue.Saved
-	Rooms    map[types.UID]string    `json:",omitempty"` // nominated nodes of pods that wait
+	Rooms    map[types.UID]string    `json:",omitempty"` // nominated nodes of pending pods
 	Budgets  []Used                  `json:",omitempty"`
 	Waits    map[types.UID]time.Time `json:",omitempty"` // groups.Group.Since, by PodGroup
 	Reserved *Reservation            `json:",omitempty"`

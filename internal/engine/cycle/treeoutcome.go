@@ -25,8 +25,8 @@ type treePart struct {
 }
 
 // startPlacements starts the placements of all members with a node, and requeues the remaining
-// members to be decided again. If out-of-tree plugins refuse so many members that the tree lacks
-// its quorum, all members are given up. If no pod is started, all pods back off before they are
+// members to be decided again. If the tree lacks its quorum because out-of-tree plugins refuse
+// members, all members are given up. If no pod is started, all pods back off before they are
 // decided again, because the refused pods are among them.
 func (t *treeAttempt) startPlacements() {
 	t.root.Shortened = 0

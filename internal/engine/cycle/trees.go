@@ -82,8 +82,8 @@ func (gs *podGroups) regroup(g *groups.Group) {
 	}
 }
 
-// entityOf returns the name of the entity decided together with a pod's group: if the group is in a
-// tree, the root composite of the tree.
+// entityOf returns the name of the entity with which a group is decided: the topmost composite of
+// its tree, or the group itself if it is in no tree.
 func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite bool) {
 	if g := gs.groups.Get(group); g != nil && g.Parent() != nil {
 		return g.Parent().Top().Name, true
