@@ -43,7 +43,7 @@ type MoveReservation struct {
 // Limits of a reservation: maximum waits for the steps of a move.
 const (
 	leavesWithin  = 2 * time.Minute // wait for the pod's deletion to begin and, beyond its grace period, for its termination
-	arrivesWithin = time.Minute     // wait for the successor after the pod is gone
+	arrivesWithin = time.Minute     // wait for the successor after the pod's deletion
 	longestGrace  = int64(time.Hour / time.Second)
 )
 

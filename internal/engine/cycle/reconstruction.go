@@ -37,11 +37,11 @@ const mostUnordered = 6
 // Bindings arrive in the order of their writes, which differs from the order of decisions: a
 // scheduler writes many bindings concurrently, and decides each pod against a cluster with all
 // previously decided pods on their nodes. Therefore a shadow processes each event with a delay of
-// MaxBindingDelay. When it judges a binding, it already knows the bindings that arrived later. From
-// these bindings it derives the possible states at the pod's decision, since schedulers decide pods
-// of one priority in arrival order. For example, pod A arrives before pod B, but B's binding
-// arrives first. When B is judged, A's binding is among the held events. So B is judged with A on
-// its node.
+// MaxBindingDelay. When it judges a binding, it has already observed the bindings that arrived
+// later. From these bindings it derives the possible states at the pod's decision, since schedulers
+// decide pods of one priority in arrival order. For example, pod A arrives before pod B, but B's
+// binding arrives first. When B is judged, A's binding is among the held events. So B is judged
+// with A on its node.
 type reconstruction struct {
 	*common
 	ready *readiness

@@ -31,7 +31,7 @@ const magic = "berth-journal 1\n"
 // Header holds the core's options. Every input of decisions other than events must be here, since a
 // replay has no other source. The zero value of a new field must mean the behavior of older builds.
 type Header struct {
-	Build string    `json:"build"` // of Berth
+	Build string    `json:"build"` // build of Berth
 	Began time.Time `json:"began"`
 	// Continues is the begin time of the previous file, continued by this one; zero for the first
 	// file of a process.
@@ -43,7 +43,7 @@ type Header struct {
 	// additions by flags.
 	Configuration string `json:"configuration"`
 	config.Added
-	Disabled     cycle.Disabled `json:"disabled,omitzero"` // by feature gates
+	Disabled     cycle.Disabled `json:"disabled,omitzero"` // features disabled by feature gates
 	FirstBackoff time.Duration  `json:"firstBackoff,omitempty"`
 	LastBackoff  time.Duration  `json:"lastBackoff,omitempty"`
 	MaxWait      time.Duration  `json:"maxWait,omitempty"`
@@ -66,7 +66,7 @@ type Record struct {
 
 // Types of records.
 const (
-	// A letter keeps its meaning: files of older builds must stay readable.
+	// A letter must keep its meaning, because files of older builds must stay readable.
 	typeFollows        = 'F'
 	typeListing        = 'L'
 	typeListed         = 'l'
@@ -232,8 +232,8 @@ func (d *decoder) readEvent() cycle.Event {
 		return cycle.Gone{Kind: of, Object: o}
 	case typeRead:
 		kind, o := d.readObject()
-		// The kind is written with the object. In a file not written by a scheduler, it may not be
-		// pods.
+		// The kind is written with the object. In a file not written by a scheduler, the kind may
+		// be different.
 		pod, ok := o.(*v1.Pod)
 		if !ok && d.Err == nil {
 			d.Err = fmt.Errorf("one of the %s in place of a pod", kind)

@@ -45,9 +45,9 @@ func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
 // Replay feeds a journal to a new core and compares the actions. A panic of the core, for example
 // caused by a journal not written by a scheduler, is returned as an error.
 //
-// The replay of another build's journal may differ from the first decision that this build makes
-// differently on purpose. The results of out-of-tree plugins and extenders are not recorded, so a
-// difference proves nothing if Header.Outside is set.
+// The replay of another build's journal may differ, starting with the first decision that this
+// build makes differently on purpose. The results of out-of-tree plugins and extenders are not
+// recorded, so a difference proves nothing if Header.Outside is set.
 func Replay(r *Reader, o Options) (result Result, err error) {
 	profiles, err := o.Profiles(r.Header, []byte(r.Header.Configuration))
 	if err != nil {

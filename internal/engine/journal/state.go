@@ -33,7 +33,7 @@ type batch struct {
 }
 
 const (
-	// batchSize is the approximate number of bytes of objects in a batch, and batchEvents the
+	// batchSize is the approximate number of bytes of objects in a batch, and batchEvents is the
 	// maximum number of events. batchesAhead batches are decoded ahead.
 	batchSize    = 1 << 20
 	batchEvents  = 1000
@@ -95,7 +95,7 @@ type stored struct {
 func (k *known) copyMoment() *moment {
 	m := &moment{follows: cycle.Follows{Kinds: slices.Clone(k.kinds)}, wall: k.wall, led: k.led}
 	kinds := m.follows.Kinds
-	for _, kind := range slices.Sorted(maps.Keys(k.objects)) { // kinds without a list that decisions wait for
+	for _, kind := range slices.Sorted(maps.Keys(k.objects)) { // kinds that are not in Follows
 		if !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
@@ -143,7 +143,7 @@ func (s *sender) sendMoment(m *moment) {
 	s.send(m.follows, 0)
 	s.send(m.wall, 0)
 	for _, of := range m.kinds {
-		// By name, since maps are unordered.
+		// Sort by name, since maps are unordered.
 		slices.SortFunc(of.objects, func(a, b stored) int {
 			return cmp.Or(strings.Compare(a.name.Namespace, b.name.Namespace), strings.Compare(a.name.Name, b.name.Name))
 		})

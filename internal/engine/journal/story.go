@@ -63,7 +63,7 @@ func (s *Story) replaceUIDs(action string) string {
 }
 
 // namesPod reports whether the text of an action names a pod. A name that merely begins or ends
-// with the pod's does not count.
+// with the pod's name does not count.
 func namesPod(action, pod string) bool {
 	for _, after := range []string{" ", ":", ","} {
 		if strings.Contains(action+" ", " "+pod+after) {
@@ -135,8 +135,8 @@ func podChange(was, is *v1.Pod) string {
 	return cmp.Or(strings.Join(changes, ", "), "changed")
 }
 
-// attemptInWords describes an attempt, given the known state of the pod after it. after is nil if
-// the core no longer holds a decision about the placed pod.
+// attemptInWords describes an attempt. after is the core's decision about the pod after the
+// attempt; it is nil if the core no longer holds one, which may happen for a placed pod.
 func attemptInWords(d, after *decision.Decision) string {
 	attempt := "attempt"
 	if after != nil && after.Queue != nil && after.Queue.Attempts > 0 {

@@ -86,7 +86,7 @@ func Create(dir string, h Header, l records.Limits, tell func(error)) (*Writer, 
 	return start(h, tell, func(h Header) (*records.File, error) { return records.Create(dir, magic, h, h.Began, l) })
 }
 
-// start is Create for files made by create, which tests replace.
+// start is like Create, but makes the files with create. Tests call it directly.
 func start(h Header, tell func(error), create creator) (*Writer, error) {
 	first, err := create(h)
 	if err != nil {
@@ -122,9 +122,9 @@ func (w *Writer) Strips() bool { return w.strips }
 func (w *Writer) Due() bool { return w.spool.Due() }
 
 // Prepare begins the next file in memory, for a core made with this seed. It returns a reader of
-// the events that bring that core to the state of all events added so far; the reader ends with the
-// context. The caller gives the core these events and all later ones, and passes each to AddNext.
-// Prepare is followed by Turn or Discard.
+// the events that bring that core to the state of all events added so far; the reader stops when
+// the context ends. The caller gives the core these events and all later ones, and passes each to
+// AddNext. Prepare is followed by Turn or Discard.
 //
 // The next file cannot simply continue where this one ends: it must begin with the whole state of
 // the cluster. Bringing a core to that state takes long in a large cluster, so the current core

@@ -11,8 +11,8 @@ import "github.com/berth-k8s/berth/internal/engine/cluster"
 const mostRecent = 1024
 
 // history keeps the events that occur while pods are being decided or bound. Each attempt records
-// the number of events at its beginning. A rejected pod is then matched against the events since
-// that number.
+// the number of events at its beginning. If the pod is rejected, it is matched against the events
+// after that number.
 type history struct {
 	events uint64                 // total number of events
 	last   [len(kinds)][64]uint64 // number of the last event of each kind and action
@@ -20,8 +20,8 @@ type history struct {
 	bulk   int                    // total bulk of recent
 }
 
-// noteEvent records an event. kept is false if no attempt is running, since then no attempt can
-// have missed the event.
+// noteEvent records an event. kept is false if no attempt is running, because in that case no
+// attempt can miss the event.
 func (h *history) noteEvent(e *Event, kept bool) {
 	h.events++
 	k := kindOf(e.Resource)

@@ -37,10 +37,10 @@ type Item struct {
 	// Kubernetes Event recorded for the pod.
 	Message   string
 	MessageAt time.Time
-	// Written is the condition last decided to be written, or nil.
+	// Written is the last condition for which a write was requested, or nil.
 	Written *WrittenCondition
-	// Nominating is the nomination last decided to be written; nil once a watch shows it on the
-	// pod.
+	// Nominating is the last nomination for which a write was requested; nil once a watch shows it
+	// on the pod.
 	Nominating *Nominating
 	// Overdue reports that the pod was woken after the maximum wait, not by an event.
 	Overdue bool
@@ -65,8 +65,8 @@ type Item struct {
 	returned time.Time // time of the addition, or of the return from the last attempt
 	entered  time.Time // time at which the wait began, or the pod was gated
 	flushed  time.Time // time of the last wake-up after the maximum wait
-	seen     uint64    // newest event taken into account by the current attempt
-	counted  []string  // plugins that Queue.Counted counts the item for
+	seen     uint64    // number of the newest event taken into account by the current attempt
+	counted  []string  // plugins for which Queue.Counted counts the item
 }
 
 // Came returns the item's arrival number. Later items have higher numbers.
@@ -139,7 +139,7 @@ func (q *Queue) backoffFor(item *Item, times int) time.Duration {
 	if item.Together > 1 {
 		last = time.Duration(min(float64(last)*math.Sqrt(float64(item.Together)), 1<<62))
 	}
-	if q.FirstBackoff > last>>(times-1) { // the maximum is halved because the doubled value may overflow a Duration
+	if q.FirstBackoff > last>>(times-1) { // shifting last cannot overflow, unlike shifting FirstBackoff
 		return last
 	}
 	return q.FirstBackoff << (times - 1)

@@ -89,8 +89,7 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 }
 
 // SetInterests sets the helpful events for pods of a scheduler name, including already waiting
-// pods. Waiting pods are regrouped but not woken, because the events that could help them before
-// still can.
+// pods. Waiting pods are regrouped but not woken.
 func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	q.interests[schedulerName] = interests
 	for _, item := range q.Sorted() {
@@ -102,8 +101,8 @@ func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	}
 }
 
-// Add adds a pod missing from the queue. It enters the active queue, or is gated. The queue keeps
-// pod, and never changes it.
+// Add adds a pod missing from the queue. The pod becomes active, or is gated. The queue keeps pod,
+// and never changes it.
 func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.arrived++
 	item := &Item{Pod: pod, Class: class, Since: now, returned: now, order: q.arrived}

@@ -248,7 +248,7 @@ func (w *waiters) removeGroup(of *group, l *listing) {
 	delete(w.all, of)
 }
 
-// findGroups adds the groups that the event may help to found.
+// findGroups adds to found the groups that the event may help.
 func (w *waiters) findGroups(e *Event, found *finds) {
 	for group := range w.all {
 		found.addFound(group)

@@ -20,8 +20,8 @@ import (
 // ErrOther is the error of a file that does not begin like a journal.
 var ErrOther = errors.New("not a journal of this version of Berth")
 
-// Reader reads a file. The file may still be being written: then reading ends after the last
-// complete record, and Cut is set if a partial record follows.
+// Reader reads a file, possibly while the file is still being written. In that case, reading ends
+// after the last complete record, and Cut is set if a partial record follows.
 type Reader struct {
 	input *bufio.Reader
 	read  int64 // number of bytes of checksums and records read so far

@@ -10,12 +10,13 @@ import (
 )
 
 const (
-	// flushEvery bounds the time before a kill whose records are lost.
+	// flushEvery is the interval between flushes. If the process is killed, at most the records of
+	// this time are lost.
 	flushEvery = 500 * time.Millisecond
 	// mostBytes bounds the bytes waiting for the disk, not counting the state at the beginning of a
 	// file.
 	mostBytes = 64 << 20
-	// PieceCost is a record's memory in addition to its bytes.
+	// PieceCost is the memory overhead of a queued record, in bytes.
 	PieceCost = 64
 )
 
@@ -169,7 +170,7 @@ func (s *Spool) Turn(state int, open func(lost int) (*File, error)) {
 	}
 }
 
-// Ended is closed when writing has ended.
+// Ended returns a channel that is closed when writing has ended.
 func (s *Spool) Ended() <-chan struct{} { return s.ended }
 
 // Close writes the queue, and ends the file. It waits for the disk. It must be called only once.

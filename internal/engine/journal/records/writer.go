@@ -77,7 +77,7 @@ func (w *Writer[R]) countLost() {
 	}
 }
 
-// Done is closed when the journal has ended.
+// Done returns a channel that is closed when the journal has ended.
 func (w *Writer[R]) Done() <-chan struct{} { return w.done }
 
 // Err returns the reason why the journal has ended, or nil.
