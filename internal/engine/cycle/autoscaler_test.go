@@ -19,7 +19,8 @@ import (
 // writes.
 type statuses map[types.UID]*v1.Pod
 
-// show processes a pod event from the watch. A story does not repeat written statuses.
+// show processes a pod event from the watch. It keeps the written statuses, because the pod events
+// of a story do not repeat them.
 func (s statuses) show(e Event) {
 	switch e := e.(type) {
 	case Seen:

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gangWorld returns a core with nodes in racks of a hundred and a waiting gang.
+// gangWorld returns a core with a waiting gang and with nodes in racks of a hundred.
 func gangWorld(tb testing.TB, nodes, members int, key string) *Core {
 	tb.Helper()
 	core, err := New(Options{
@@ -46,7 +46,7 @@ func gangWorld(tb testing.TB, nodes, members int, key string) *Core {
 }
 
 // BenchmarkGang decides a gang of 1,000 pods on 5,000 nodes in one step, and then processes the
-// binding of each.
+// binding of each pod.
 func BenchmarkGang(b *testing.B) {
 	for _, key := range []string{"", "rack"} {
 		b.Run("key="+key, func(b *testing.B) {

@@ -16,9 +16,9 @@ import (
 )
 
 // partlyFilled returns a core with 5,000 nodes in 50 racks and the given number of gangs totaling
-// 1,000 pods, with PodGroups not seen yet. Pods of equal priority run on the nodes and leave room
-// for the gangs in 30 of the racks. If lower-priority pods are added, the gangs fit only if 200
-// pods are preempted. running holds all pods on nodes.
+// 1,000 pods. The core has not seen their PodGroups yet. Pods of equal priority run on the nodes
+// and leave room for the gangs in 30 of the racks. If lower-priority pods are added, the gangs fit
+// only if 200 pods are preempted. running holds all pods on nodes.
 func partlyFilled(tb testing.TB, groups int, lower bool) (core *Core, running map[string]*v1.Pod) {
 	core, running = gangWorld(tb, 0, 0, "rack"), map[string]*v1.Pod{}
 	high, low := int32(1000), int32(0)

@@ -83,8 +83,8 @@ func fullWorld(tb testing.TB, nodes, members int, priority int32, cpu []string, 
 	return core
 }
 
-// TestManyDomains verifies that among more domains than an attempt tries, the only domain with room
-// is found, as is the only domain with preemptible pods. No other domain is tried.
+// TestManyDomains verifies that the only domain with room, or with preemptible pods, is found among
+// more domains than an attempt tries. No other domain is tried.
 func TestManyDomains(t *testing.T) {
 	for _, lower := range []bool{false, true} {
 		profile := plugins.Default()

@@ -117,7 +117,7 @@ func (c *chaos) live(something func()) (binds int, err error) {
 
 // end lets the world come to rest, and checks the final state.
 func (c *chaos) end() error {
-	calm := time.Minute // shorter than the maximum wait for an event, as is the value below
+	calm := time.Minute // shorter than the maximum wait for an event, like the values below
 	if c.options.Seed%2 == 0 {
 		c.putRoom(nil)
 	} else {
@@ -210,7 +210,7 @@ func (c *chaos) something() {
 		c.deliver(MoveLeases)
 	case n == 37:
 		c.changeNode()
-	case n == 38: // resized in place, only to less, since a decision cannot account for an unseen increase
+	case n == 38: // resized in place to a smaller request, since a decision cannot account for an unseen increase
 		if p := c.anyPod(); p != nil && p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() > 200 {
 			c.change(p, func(p *v1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("200m")
@@ -241,8 +241,8 @@ func (c *chaos) changeNode() {
 	c.putNode(n)
 }
 
-// nodeOf returns a node at the largest size ever used under its name: a decision cannot account for
-// a node that shrinks unseen.
+// nodeOf returns a node at the largest size ever used under its name, because a decision cannot
+// account for a node that shrinks unseen.
 func (c *chaos) nodeOf(name string) *v1.Node {
 	var i int
 	_, _ = fmt.Sscanf(name, "n%d", &i)

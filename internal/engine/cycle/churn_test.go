@@ -76,7 +76,7 @@ func (c *churn) twin() *churn {
 
 // begin starts a core on the current objects.
 func (c *churn) begin() {
-	waits := Disabled{PopFromBackoff: true} // so that the idle core does not only retry pods that fit nowhere
+	waits := Disabled{PopFromBackoff: true} // otherwise, the idle core would keep retrying pods that fit nowhere
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1, Disabled: waits})
 	if err != nil {
 		panic(err)
@@ -298,8 +298,8 @@ func (c *churn) changeObject() {
 
 func (c *churn) namespace() string { return fmt.Sprintf("ns%d", c.rng.IntN(churnNamespaces)) }
 
-// addPod creates a pod unlike all others in its labels, in the selections of its terms, and in its
-// requests.
+// addPod creates a pod that differs from all other pods in its labels, the selectors of its terms,
+// and its requests.
 func (c *churn) addPod() {
 	name := c.fresh("p")
 	pod := churnPod(name, fmt.Sprintf("%dm", 100+c.made%997))

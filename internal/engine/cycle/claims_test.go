@@ -159,9 +159,9 @@ func wantsGPU(name string) *v1.Pod {
 	return p
 }
 
-// TestPodWithALeftClaimIsUnlikeItsClass verifies that a pod gives up a claim for its extended
-// resources left by an interrupted attempt, for instance after the end of the process. It does so
-// although another pod of its class has just failed. Its own failure does not apply to the class.
+// TestPodWithALeftClaimIsUnlikeItsClass verifies that a pod gives up a claim that an interrupted
+// attempt has left for its extended resources, even if another pod of its class has just failed.
+// Conversely, the failure of a pod with such a claim does not apply to its class.
 func TestPodWithALeftClaimIsUnlikeItsClass(t *testing.T) {
 	tell, tick := deviceWorld(t, 1, leftFor("a", true))
 	tell(Seen{Pods, wantsGPU("b")})

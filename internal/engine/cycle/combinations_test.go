@@ -64,7 +64,7 @@ func hugeQuantities(unique string) (all []Event) {
 		pod.Namespace, pod.Spec.Priority = hostile.Namespace, new(int32(3000))
 		pod.Spec.Containers[0].Resources.Requests[name] = huge
 		if i == 1 {
-			pod.Spec.NodeName = "node-30" // bound by hand
+			pod.Spec.NodeName = "node-30" // created with a node
 		}
 		all = append(all, Seen{Pods, pod})
 	}

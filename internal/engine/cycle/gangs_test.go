@@ -35,7 +35,7 @@ var gangRuns = flag.Int("gang-chaos", 500, "runs of TestChaosOfPodGroups")
 // Berth reserves room for groups. No reservation exceeds the maximum duration, and the next
 // reservation begins only after a pause of the same length. Once everything is calm, the plain
 // evaluator, placing one pod after the other, cannot place any waiting group, and no gang is
-// partially bound unless it lost something.
+// partially bound unless it lost a pod, a node or its PodGroup.
 func TestChaosOfPodGroups(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the test allocates much and retains little
 	var reservations atomic.Int64

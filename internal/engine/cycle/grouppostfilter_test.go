@@ -22,7 +22,7 @@ import (
 
 // groupSaver is an out-of-tree plugin at PodGroupPostFilter.
 type groupSaver struct {
-	asked   []string // members with their nodes in a trial without a pod
+	asked   []string // members, with their nodes in a trial without the removed pod
 	answers GroupPostFilterResult
 	without types.UID // the pod removed in the trial
 }

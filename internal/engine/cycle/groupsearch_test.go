@@ -21,8 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gangIn shows a core the objects and a gang of the pods, and lets it decide once. It returns the
-// nodes of the placed members by name, the victims, and the gang's message.
+// gangIn shows a core the objects and a gang of the pods, and lets the core decide once. It returns
+// the nodes of the placed members by name, the victims, and the gang's message.
 func gangIn(t *testing.T, o Options, g *groups.PodGroup, objects []Seen, members []*v1.Pod) (on map[string]string, victims []string, text string) {
 	t.Helper()
 	if o.Profiles == nil {
@@ -89,8 +89,8 @@ func TestTheLargestInGPUsComeFirst(t *testing.T) {
 }
 
 // TestTheDomainWhereFewestGPUsAreLostIsFound verifies that the right domain is found among more
-// domains than an attempt can try. All nodes have spare CPU and memory, and in one rack less
-// important pods use the GPUs.
+// domains than an attempt can try. All nodes have spare CPU and memory, and in one rack
+// lower-priority pods use the GPUs.
 func TestTheDomainWhereFewestGPUsAreLostIsFound(t *testing.T) {
 	var objects []Seen
 	for i := range 600 {

@@ -130,9 +130,9 @@ func TestTheDomainThatIsFullestByWhatIsScoredWins(t *testing.T) {
 	}
 }
 
-// TestATreeSaysWhatFailsWhereItWouldBe verifies the reason reported for a tree. All pods below a
-// composite except one fit into zone a, so zone b is tried as well, but the group does not fit
-// there. The other group of the tree fits nowhere, and the pods report this reason.
+// TestATreeSaysWhatFailsWhereItWouldBe verifies that the pods of a fitting group report the
+// shortage of its tree. All pods of this group except one fit into zone a, so zone b is tried as
+// well, where the group does not fit. The other group of the tree fits nowhere.
 func TestATreeSaysWhatFailsWhereItWouldBe(t *testing.T) {
 	core, err := New(Options{
 		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true},

@@ -190,7 +190,7 @@ func (w *victimWorld) tellGroups(core *Core) {
 }
 
 // TestVictimsOfATreeAreAllNeeded is like TestVictimsOfAGangAreAllNeeded, for two gangs of a tree
-// that requires both. If the groups differ, not every placement is found, because all pods of one
+// that requires both. If the members differ, not every placement is found, because all pods of one
 // group are placed before the pods of the next group.
 func TestVictimsOfATreeAreAllNeeded(t *testing.T) {
 	for name, unlike := range map[string]bool{"alike": false, "unlike": true} {

@@ -89,7 +89,7 @@ func TestLongSelectorsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// withLongTerm returns a tenant's pod with a term with this selector.
+// withLongTerm returns a tenant's pod with an anti-affinity term that has this selector.
 func withLongTerm(name string, selector *metav1.LabelSelector) *v1.Pod {
 	pod := aPod(name, "100m")
 	pod.Namespace, pod.Labels = "tenant", map[string]string{"app": name}

@@ -87,8 +87,8 @@ func (c *crowd) tell(e Event) []Action {
 	return actions
 }
 
-// attempt shows the core a pod and returns the longest time its first attempts occupy the loop, in
-// processor time. At least one measurement must be within most.
+// attempt shows the core a pod and returns the longest time for which one of its first attempts
+// occupies the loop, in processor time. At least one measurement must be within most.
 func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (took time.Duration, text string) {
 	c.Helper()
 	for again := range measurings {

@@ -128,8 +128,7 @@ func TestOddInputsHoldNobodyUp(t *testing.T) {
 		odd.Name, odd.UID = "odd-"+strings.ReplaceAll(name, " ", "-"), types.UID("odd "+name)
 		objects := []Seen{{Pods, odd}}
 		objects = append(objects, make(odd)...)
-		// The same pod, placed on a node by hand, which only a quota can prevent. That node may be
-		// full.
+		// The same pod, created with a node, which only a quota can prevent. That node may be full.
 		there := odd.DeepCopy()
 		there.Name, there.UID, there.Spec.NodeName = there.Name+"-there", there.UID+" there", "full"
 		tellOdd(t, name, append(objects, Seen{Pods, there}), &all)

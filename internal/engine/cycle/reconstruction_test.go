@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// watched is a shadow with its input and its judgments.
+// watched drives a shadow and counts its judgments.
 type watched struct {
 	t     *testing.T
 	core  *Core

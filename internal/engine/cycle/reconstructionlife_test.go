@@ -147,7 +147,7 @@ func (s *shadowed) pass(d time.Duration) {
 		for i, core := range []*Core{s.own, s.shadow} {
 			s.read(core, s.behind[i])
 		}
-		for range 10 { // decisions
+		for range 10 { // let the scheduler decide
 			s.do(s.own.Step(s.now, Tick{}))
 		}
 		s.compare(s.shadow.Step(s.now, Tick{}))

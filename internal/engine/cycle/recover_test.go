@@ -299,7 +299,7 @@ func (s *strike) Permit(*Attempt) (*plugins.Rejection, time.Duration) {
 	return s.hit(), 0
 }
 
-// strikesReserver is the plugin's reservation for a pod before the pod is assumed on its node, like
+// strikesReserver makes the plugin's reservations before a pod is assumed on its node, as for
 // volumes and devices.
 type strikesReserver struct {
 	*strike

@@ -40,24 +40,28 @@ import (
 //	                                   reserved for groups after waiting for AFTER, for the duration
 //	                                   FOR, up to SHARE of the cluster
 //	lead                               it leads from now on
-//	node NAME cpu=N [rack=R] [zone=Z]  the watch shows a node; "no-node NAME": its end
+//	node NAME cpu=N [rack=R] [zone=Z]  the watch shows a node; "no-node NAME" deletes it
 //	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [never] [as-one] [scheduled] [shares]
-//	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end; with a
-//	                                   device claim shared by its pods
+//	                                   the watch shows a PodGroup, a basic one without min; shares:
+//	                                   its pods share a device claim; "no-group NAME" deletes it
 //	composite NAME [min=N] [in=NAME] [key=LABEL] [priority=N] [as-one] [age=N]
-//	                                   the watch shows a CompositePodGroup, a basic one without min; "no-composite NAME": its
-//	                                   end; group also has "in"
+//	                                   the watch shows a CompositePodGroup, a basic one without min;
+//	                                   "no-composite NAME" deletes it; the command group also has
+//	                                   the argument in
 //	devices NODE N                     the watch shows N devices of a node
 //	device-claim NAME [of=GROUP] [on=NODE] [for=GROUP]
-//	                                   the watch shows the claim of one device created for a group, optionally with a device
-//	                                   of that node, and reserved for a group; "no-device-claim NAME": its end
-//	pods NAME... cpu=N …               pod, for each name
+//	                                   the watch shows a claim for one device; of: created for that
+//	                                   group; on: with a device of that node; for: reserved for that
+//	                                   group; "no-device-claim NAME" deletes it
+//	pods NAME... cpu=N …               like pod, for each name
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
 //	    [gated] [fails] [claim=NAME] [device=CLAIM] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE] [version=V]
-//	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
-//	room POD NODE [grace=SECONDS] [ahead]  the Lease shows room kept on the node for the pod's successor; "no-room": none
+//	                                   the watch shows a pod; "no-pod NAME [uid=U]" deletes it
+//	room POD NODE [grace=SECONDS] [ahead]
+//	                                   the Lease reserves room on the node for the pod's successor;
+//	                                   "no-room" ends the reservation
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
-//	list KIND                          a list begins; "listed KIND": it is complete
+//	list KIND                          a list begins; "listed KIND" completes it
 //	tick [after=DURATION]              repeatedly lets time pass until the core needs a tick, for at most DURATION; without a
 //	                                   duration only while the core has immediate work
 //	answer TICKET [fault=TEXT] [withdrawn] [work]

@@ -138,7 +138,7 @@ func storyReserve(t *testing.T, d *datadriven.TestData) plugins.Reservations {
 	return r
 }
 
-// storyDevices returns the slice of a story's node.
+// storyDevices returns the ResourceSlice of a story's node.
 func storyDevices(t *testing.T, d *datadriven.TestData) *resourcev1.ResourceSlice {
 	t.Helper()
 	node := d.CmdArgs[0].Key

@@ -150,7 +150,8 @@ type cost struct {
 	stored                       int
 }
 
-// tooMuch reports whether a tenant exceeded its allowed cost, on a machine slower by a factor.
+// tooMuch reports whether a tenant exceeded its allowed cost, on a machine slower by the given
+// factor.
 func (of *cost) tooMuch(slower float64) bool {
 	most := func(d time.Duration) time.Duration { return time.Duration(float64(d) * slower) }
 	return max(of.step, of.decision) > most(mostOfStep) || of.event > most(mostOfEvent) || of.aside > most(mostOfAside) || of.memory > mostMemory
@@ -353,8 +354,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestWhateverATenantStoresHoldsNobodyUp stores objects of every kind, each with one field of
-// maximum length. It verifies that no event and no decision occupies the core for long. A failure
+// TestWhateverATenantStoresHoldsNobodyUp verifies that no event and no decision occupies the core
+// for long if tenants store objects of every kind, each with one field of maximum length. A failure
 // names its tenant.
 func TestWhateverATenantStoresHoldsNobodyUp(t *testing.T) {
 	measuresTime(t)

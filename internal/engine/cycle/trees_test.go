@@ -172,7 +172,8 @@ type treeOf struct {
 	children []*treeOf
 }
 
-// trees returns the trees with a root, and the names of the groups in them.
+// trees returns the trees with a root, and the tree of each of their groups, by the name of the
+// group.
 func (w *world) trees() (all []*treeOf, within map[string]*treeOf) {
 	within = map[string]*treeOf{}
 	var grow func(name string, root *treeOf) *treeOf

@@ -91,7 +91,7 @@ func (w *world) wouldHold(of groups.Child, has map[*groups.Group]int) bool {
 	return count >= c.MinGroupCount() || slices.ContainsFunc(c.Leaves(), func(g *groups.Group) bool { return g.Done || g.Scheduled() })
 }
 
-// withoutLower returns the truth without the potential victims of a tree.
+// withoutLower returns the true state of the cluster without the potential victims of a tree.
 func (c *chaos) withoutLower() *cluster.Cluster {
 	truth := cluster.New()
 	for _, name := range sorted(c.nodes) {

@@ -92,7 +92,7 @@ func (w *world) start() {
 	}
 }
 
-// tell passes the core an event, and takes over its actions.
+// tell passes an event to the core, and takes the resulting actions.
 func (w *world) tell(e Event) (text string) {
 	var lines []string
 	w.budgets.told(e)
@@ -364,7 +364,7 @@ func (w *world) settle(most time.Duration) {
 				busy = true
 			}
 		}
-		for _, uid := range sorted(w.pods) { // the kubelets
+		for _, uid := range sorted(w.pods) { // simulate the kubelets
 			if p := w.pods[uid]; p.DeletionTimestamp != nil || p.Spec.NodeName != "" && w.nodes[p.Spec.NodeName] == nil {
 				w.remove(p)
 				busy = true
