@@ -162,7 +162,7 @@ func TestVotesBeyondAnInt32AreNotWrapped(t *testing.T) {
 			again.UID += "-too"
 			c.SetPod(again)
 		}
-		loved("node-1", 1<<30) // the sum for millions of pods: twice that is 2^31
+		loved("node-1", 1<<30) // like the sum for millions of pods; both pods together have 2^31 votes
 		loved("node-2", 1000)
 		for i := range 3 {
 			p := c.Pending(benchPod(i, "plain"))

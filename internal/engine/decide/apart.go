@@ -38,7 +38,8 @@ func (s *survey) setApart() {
 	}
 }
 
-// sortApart sorts s.apart by node. Many entries are already in order.
+// sortApart sorts s.apart by node. If there are many entries, scanning isLone for them is faster
+// than sorting.
 func (s *survey) sortApart() {
 	const many = 16
 	if len(s.apart) < len(s.isLone)/many {

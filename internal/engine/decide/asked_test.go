@@ -168,8 +168,8 @@ func TestPodsThatOthersTellApartAreRankedApart(t *testing.T) {
 	}
 }
 
-// TestSummitKnowsTheHighest checks the highest of many numbers and the count of its occurrences
-// after arbitrary changes.
+// TestSummitKnowsTheHighest verifies that a maxTree returns the highest of many numbers and the
+// count of its occurrences after arbitrary changes.
 func TestSummitKnowsTheHighest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := make([]int16, rapid.SampledFrom([]int{1, 64, 65, 300, 4096, 4200}).Draw(t, "numbers"))
@@ -192,8 +192,9 @@ func TestSummitKnowsTheHighest(t *testing.T) {
 	})
 }
 
-// TestNodesAreScoredTogether runs scorers on several nodes concurrently. Each node holds pods of
-// classes found on no other node, so a scorer's per-class cache is written constantly.
+// TestNodesAreScoredTogether verifies that scorers can run on several nodes concurrently. Each node
+// holds pods of classes found on no other node, so a scorer's per-class cache is written
+// constantly.
 func TestNodesAreScoredTogether(t *testing.T) {
 	c := cluster.New()
 	alike := func(name, extra string) *v1.Pod {

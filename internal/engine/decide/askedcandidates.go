@@ -12,9 +12,9 @@ import (
 )
 
 // askedCandidates are the preemption candidates for a pod with filters that must run on each node,
-// such as volume filters. The candidates cached for its class ignore these filters. A cached cost
-// is valid for a node if these filters pass the node regardless of the pods removed from it. All
-// other costs are computed for this pod only.
+// such as volume filters. The candidates cached for its class ignore these filters. The cached cost
+// of a node is valid for the pod if these filters pass the node regardless of the pods removed from
+// it. The costs of all other nodes are computed for this pod only.
 //
 // A filter that does not read the pods on a node either disqualifies the node or leaves its cost
 // unchanged. Such filters therefore run last, on the cheapest nodes.
@@ -40,9 +40,9 @@ func (t *hypothesis) asks() bool {
 	return false
 }
 
-// askCandidates refreshes the cached costs, and runs the filters that depend on pods on all nodes.
-// It returns nil if it cannot determine the costs, because a filter cannot predict its verdict
-// after the removal of pods, or the effort is exhausted.
+// askCandidates refreshes the cached costs. Filters that read the pods of a node run here, and the
+// other filters run in cheapestNode. It returns nil if it cannot determine the costs, because a
+// filter cannot predict its verdict after the removal of pods, or because the effort is exhausted.
 func askCandidates(known *candidates, t *hypothesis, b *budgets, left *effort.Budget) *askedCandidates {
 	a := &askedCandidates{candidates: known, t: t, costs: map[int32]cost{}}
 	var sure []surely
@@ -67,7 +67,7 @@ func askCandidates(known *candidates, t *hypothesis, b *budgets, left *effort.Bu
 	}
 	a.cheapest, a.out, a.computed = slices.Clone(known.cheapest), make([]uint64, len(known.cheapest)), make([]uint64, len(known.cheapest))
 	c := t.r.ix.c
-	for _, n := range c.NominatedNodes() { // nominated pods add to the current pods on the node
+	for _, n := range c.NominatedNodes() { // surely does not cover nominated pods, which preemption adds to the node
 		a.compute(n.Index, b, left)
 	}
 	for i := range known.byNode {
@@ -148,7 +148,7 @@ func (a *askedCandidates) compareBlock(block int) {
 }
 
 // cheapestNode is the counterpart of candidates.cheapestNode with the filters applied, and makes
-// the same draws. It skips blocks whose cheapest node costs more than the best node so far, since
+// the same draws. It skips a block if its cheapest node costs more than the best node so far, since
 // filters cannot reduce the cost of a block.
 func (a *askedCandidates) cheapestNode(t *tie, preferred int32) int32 {
 	best, ties := none, 0

@@ -12,25 +12,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// base groups the nodes for all classes that have the same requirements on single nodes; their
-// requested room and their pod selectors may differ. The workloads of a cluster often differ only
-// in room and selectors, so a new class is decided without scanning all nodes; see survey.
+// base groups the nodes for all classes that have the same requirements on single nodes; the
+// classes may differ in requested room and in pod selectors. The workloads of a cluster often
+// differ only in these two, so a new class can be decided without scanning all nodes; see survey.
 //
-// Nodes are divided into groups. The nodes of a group have the same properties required by the
-// classes and the same domains of all topologies with few domains. The tree of the group holds them
-// by room.
+// Nodes are divided into groups. The nodes of a group are alike in all properties that matter to
+// the classes, and are in the same domain of every topology with few domains. The tree of the group
+// holds its nodes by room.
 //
-// Invariants: at holds the group of each node eligible for some class of the base; such a node is
-// in the tree of its group unless it is full, or in odd if it lacks one of the resources. plan may
-// belong to any class of the base, since its verdicts on single nodes are valid for all classes.
+// Invariant: at holds the group of each node eligible for the classes of the base. Such a node is
+// in odd if it lacks CPU or memory. Otherwise it is in the tree of its group, unless it is full.
 type base struct {
 	ix      *index
-	name    string // key in Decider.bases
+	name    string // key in cache.bases
 	plan    *plan  // plan of one of the classes; its verdicts on single nodes are valid for all classes
 	axes    []topologyAxis
 	seen    int    // position in the log
 	used    uint64 // decider's clock at the last use
-	dropped bool   // no longer one of Decider.bases
+	dropped bool   // no longer in cache.bases
 
 	groups    []*baseGroup
 	byKey     map[string]int32
@@ -43,11 +42,13 @@ type base struct {
 	statics  []*static
 	byStatic map[baseStatic]int32
 
-	// The sums of foreign terms that match the classes; nil if there are none or they are not
-	// summed. Nodes with a foreign term that repels the classes are in separate groups.
+	// The sums of foreign terms that match the classes; nil if there are no such terms, or if the
+	// base does not sum them. Nodes with a foreign term that repels the classes are in separate
+	// groups.
 	votes, repelling *sums
 	perVote          float64 // width of one vote in a cell of a tree
-	// moved counts the nodes moved because of changed sums, and served counts the decisions made.
+	// moved counts the nodes moved because of changed sums, and served counts the decisions made
+	// from the base.
 	moved, served int
 	effort        *sharedEffort // effort for the summed foreign terms; nil: no terms are summed
 
@@ -230,7 +231,8 @@ func (b *base) followSums(changes []cluster.Change) {
 	b.looked += len(b.changed) - before
 }
 
-// removeFromTree removes a node from its tree, if any. at still holds the node's group.
+// removeFromTree removes a node from its tree or from odd, if it is in one of them. b.at must still
+// hold the node's group.
 func (b *base) removeFromTree(node int32) {
 	if int(node) >= len(b.at) || b.at[node] == none {
 		return
@@ -242,8 +244,8 @@ func (b *base) removeFromTree(node int32) {
 	}
 }
 
-// insertIntoTree inserts a node that is in no tree into the tree of its group, unless the node is
-// full.
+// insertIntoTree inserts a node, which must be in no tree, into the tree of its group or into odd,
+// unless the node is full.
 func (b *base) insertIntoTree(node int32) {
 	if b.at[node] == none {
 		return
@@ -305,7 +307,7 @@ func (b *base) groupWith(static, node int32) int32 {
 	return index
 }
 
-// valueOf returns the value of a node in an empty tally by this topology.
+// valueOf returns the value of a node in a tally of this topology without any pods.
 func (a *topologyAxis) valueOf(node int32) int32 {
 	domain := a.domain[node]
 	if a.byCount && domain != none {

@@ -53,9 +53,9 @@ func pointOf(room *cluster.Room, balance int8, voted int64) point {
 
 // box bounds the points of a cell. It contains all of them; an oversized box only costs time.
 //
-// Its scores are bounded for any request by the arithmetic of the plugins, rounded outwards by
-// slack. The property test checks every box against its points and every bound against the scores
-// (checkBases).
+// The bounds of the scores in a box are computed with the arithmetic of the plugins, for any
+// request, and rounded outwards by slack. The property test checks that every box contains its
+// points, and that every bound holds for the scores (checkBases).
 type box struct {
 	low, high           [axes]float64
 	left                float64    // the highest leftCPU+leftMemory
@@ -76,7 +76,8 @@ var emptyBox = func() box {
 }()
 
 // addPoint extends the box to a point. Every field used in a score bound must be extended here and
-// in joinBox: a missing field makes the bound too low, so that a decision could miss the best node.
+// in joinBox: with a missing field, the upper bound may be too low, so that a decision could miss
+// the best node.
 func (b *box) addPoint(p *point) {
 	for axis, v := range p.at {
 		b.low[axis], b.high[axis] = min(b.low[axis], v), max(b.high[axis], v)

@@ -35,7 +35,7 @@ type budgetChanges struct {
 type budgetState struct {
 	selector *rules.Selector // nil: the budget covers no pod
 	allowed  int32
-	leaving  map[string]metav1.Time // by name: pods that no longer count
+	leaving  map[string]metav1.Time // DisruptedPods: pods that no longer count, by name
 }
 
 func (ix *index) stateOf(budget *policyv1.PodDisruptionBudget) budgetState {
@@ -70,7 +70,7 @@ func (b *budgetChanges) followBudgets(ix *index) {
 	enough := ix.c.Looks + ix.limits.Effort/4
 	for _, name := range names {
 		before := b.known[name]
-		if ix.c.Looks > enough { // a repeated examination of all nodes is also bounded
+		if ix.c.Looks > enough { // stop comparing and start over: recomputing all nodes has a bounded cost
 			b.known = nil
 			b.followBudgets(ix)
 			return
@@ -92,8 +92,8 @@ func (b *budgetChanges) followBudgets(ix *index) {
 // startOver invalidates all positions handed out so far.
 func (b *budgetChanges) startOver() { b.first, b.concerned = b.position()+1, nil }
 
-// dropUnused drops the recorded budgets, some of which may have been deleted, unless a preemption
-// was attempted since the last call.
+// dropUnused drops the recorded budgets if they are outdated and no preemption was attempted since
+// its last call. Some of these budgets may have been deleted.
 func (b *budgetChanges) dropUnused(table *cluster.Table[*policyv1.PodDisruptionBudget]) {
 	if !b.followed && b.version != table.Version {
 		b.startOver()

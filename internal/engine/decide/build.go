@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// newRanking scans the whole cluster for a plan. Every placement then requires an update of the
-// ranking, so a class only gets a ranking after expensive surveys; see earn.go.
+// newRanking scans the whole cluster for a plan. Every later placement requires an update of the
+// ranking, so a class gets a ranking only if it is expected to pay off; see earn.go.
 func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
 	r := &ranking{sheet: sheet{ix: ix, scratch: &space.sheetScratch, plan: p}, space: space}
 	r.rebuild()
@@ -109,8 +109,8 @@ func (r *ranking) updateBucket(node int32) {
 // regroupNode moves a node to its current group and bucket.
 func (r *ranking) regroupNode(node int32) { r.regroupNodeAs(node, false) }
 
-// regroupNodeAs is like regroupNode, but with another set, it also rejudges the static part of the
-// node, whose object has changed.
+// regroupNodeAs is like regroupNode. If another is set, the node's object has changed, and
+// regroupNodeAs also rejudges the static part of the node.
 func (r *ranking) regroupNodeAs(node int32, another bool) {
 	group, static := none, none
 	if before := r.bucket[node]; before != absent {

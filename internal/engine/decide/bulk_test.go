@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// manyValues returns a list of 100 KB.
+// manyValues returns label values of about 100 KB in total.
 func manyValues() (values []string) {
 	for i := range 5000 {
 		values = append(values, fmt.Sprintf("a-word-of-18-%05d", i))
@@ -26,8 +26,9 @@ func manyValues() (values []string) {
 	return values
 }
 
-// TestSkeletonsOfLargeClassesAreDropped verifies that the number and total size of skeletons of
-// deleted pods are bounded.
+// TestSkeletonsOfLargeClassesAreDropped verifies that the total size of the skeletons of large
+// classes and the number of their plans are bounded, and that the skeleton of a small class is
+// kept.
 func TestSkeletonsOfLargeClassesAreDropped(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -89,8 +90,8 @@ func TestASmallClassKeepsNoLargeOne(t *testing.T) {
 	}
 }
 
-// TestTermsOfLargePodsAreDropped verifies that unused terms are kept for a while unless they are
-// large, and that the labels of the first pod with the terms are not retained.
+// TestTermsOfLargePodsAreDropped verifies that the size of unused terms is bounded, and that the
+// labels and spec of the first pod with the terms are not retained.
 func TestTermsOfLargePodsAreDropped(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -162,8 +163,8 @@ func TestRankingsOfLargeClassesAreDropped(t *testing.T) {
 	}
 }
 
-// TestPlansKeepNoDroppedBase verifies that plans do not retain dropped bases. The number of plans
-// exceeds the number of bases.
+// TestPlansKeepNoDroppedBase verifies that plans do not retain dropped bases. More plans than bases
+// are kept.
 func TestPlansKeepNoDroppedBase(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)

@@ -8,9 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// cache holds the data structures that speed up decisions: rankings for classes with enough effort,
-// bases for the other classes, and plans for both. Only the cache creates these structures, and it
-// drops structures that are no longer worth their memory.
+// cache holds the data structures that speed up decisions: rankings for classes that have cost
+// enough effort, bases for the other classes, and plans for both. Only the cache creates these
+// structures, and it drops structures that are no longer worth their memory.
 //
 // All cached data can be rebuilt from the cluster, so dropping it costs time but never changes a
 // result. However, a ranking and a base draw different random numbers, so in a replay each class
@@ -78,8 +78,8 @@ func (m *member) seesFor(class *cluster.PodClass) bool {
 // maxMembers bounds the number of remembered classes; many have a single pod and never recur.
 const maxMembers = 1 << 14
 
-// forgetCandidates forgets the victims cached for a ranking: the ranking was dropped, a rebuild
-// renumbered its groups and reasons, or the victims are valid for one pod only.
+// forgetCandidates drops the victims cached for a ranking. They become invalid when the ranking is
+// dropped, or when a rebuild renumbers its groups and reasons.
 func (ca *cache) forgetCandidates(r *ranking) { delete(ca.candidates, r) }
 
 // bytesOf estimates the memory of a ranking, including the victims cached for its classes.
@@ -118,11 +118,11 @@ type classEffort struct {
 	work          int
 	tallies, last int    // number of tallies and amount of work of the last expensive survey
 	every         int    // decisions between the previous use and the last expensive survey
-	soon          int    // number of cheap surveys soon after the previous use
+	soon          int    // number of cheap surveys made at most a few decisions after the previous use
 	used          uint64 // decider's clock at the last use
 }
 
-// idle is the number of decisions after which unused data is dropped. Spread over so many
+// idle is the number of decisions after which unused data is dropped. Spread over that number of
 // decisions, the cost of rebuilding the data is small. often is the number of decisions between two
 // scans for idle data.
 const idle, often = 1 << 10, 1 << 8

@@ -21,13 +21,13 @@ import (
 // It ignores filters that must run on each node, because their verdicts may differ between pods of
 // one class; see askedCandidates.
 type candidates struct {
-	rebuilds      int // value of ranking.rebuilds: a rebuild renumbers the groups and invalidates the candidates
+	rebuilds      int // value of ranking.rebuilds; a rebuild renumbers the groups and invalidates the candidates
 	seen          int // position in the log
 	budgets       int // position in index.budgets
 	filterVersion int // value of ranking.filterVersion
 
 	byNode   []cost
-	unknown  []int32 // nodes to be computed, possibly with duplicates
+	unknown  []int32 // nodes with costs to be computed, possibly with duplicates
 	cheapest []int32 // by block: cheapest node; none: the block has no candidate
 }
 
@@ -92,8 +92,9 @@ func (c *candidates) countReasons(r *ranking) (reasons map[string]int, names []s
 	return reasons, names
 }
 
-// refreshCosts recomputes the nodes changed since its last call, until the effort is exhausted. The
-// remaining nodes stay in unknown, and are not candidates until computed.
+// refreshCosts recomputes the costs of the nodes changed since its last call, until the effort is
+// exhausted. The remaining nodes stay in unknown, and are not candidates until their costs are
+// computed.
 func (c *candidates) refreshCosts(t *hypothesis, b *budgets, left *effort.Budget) {
 	r := t.r
 	cl, log := r.ix.c, &r.ix.c.Log

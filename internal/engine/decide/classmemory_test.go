@@ -42,8 +42,8 @@ func memoryOf(t testing.TB, nodes, apps, pods int, mode string) int {
 	return took
 }
 
-// memoryPod returns a pod as decoded from the API server: its workload has a selector, an image and
-// a controller not shared with any other workload.
+// memoryPod returns a pod as decoded from a response of the API server. Its workload has a
+// selector, an image and a controller not shared with any other workload.
 func memoryPod(t testing.TB, i, app int, mode string) *v1.Pod {
 	of := benchPod(app, "1000 apps, "+mode)
 	of.Name, of.UID = fmt.Sprintf("app-%d-7f9c8d6b5-%05d", app, i), types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i))
@@ -84,7 +84,8 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// mostBytesOfClass is a fifth more than the memory of a class of six pods, including the pods.
+// mostBytesOfClass is a fifth more than the measured memory of a class of six pods, including the
+// pods.
 const mostBytesOfClass = 2100
 
 // TestMemoryOfClass verifies that the memory of a workload with unique selectors depends on its

@@ -66,8 +66,8 @@ func TestKeysThatNoNodeHasCostNothing(t *testing.T) {
 }
 
 // TestRequiredAffinityIsCountedByKey verifies that thousands of required terms with a few topology
-// keys are counted once per key. Terms with keys absent from all nodes are counted once in total,
-// and correctly after nodes get these keys.
+// keys are counted once per key. Terms with keys absent from all nodes are counted once in total.
+// The test also verifies the decision after a node gets these keys.
 func TestRequiredAffinityIsCountedByKey(t *testing.T) {
 	for want, keys := range map[int][]string{2: {v1.LabelHostname, v1.LabelTopologyZone}, 1: {v1.LabelHostname, "nobody/a", "nobody/b"}} {
 		c := benchCluster(20, false)
@@ -95,9 +95,9 @@ func TestRequiredAffinityIsCountedByKey(t *testing.T) {
 	}
 }
 
-// TestManyKeysAreRanked verifies that another pod's preferences with nine topology keys, whose
-// values differ on each node, neither force the plain path nor create a group per combination of
-// values.
+// TestManyKeysAreRanked verifies that another pod's preferences with nine topology keys neither
+// force the plain path nor create a group per combination of values, although the nodes have many
+// combinations.
 func TestManyKeysAreRanked(t *testing.T) {
 	c := benchCluster(2000, false)
 	withManyKeys(c)
@@ -189,8 +189,8 @@ func TestManySpreadConstraintsAreRanked(t *testing.T) {
 	}
 }
 
-// TestSoftSpreadOverManyDomainsIsRanked verifies that a class gets a ranking even if its soft
-// constraint has more racks than a ranking may have groups.
+// TestSoftSpreadOverManyDomainsIsRanked verifies that a class gets a ranking with few groups even
+// if there are more racks, the domains of its soft constraint, than Limits.SoftDomains.
 func TestSoftSpreadOverManyDomainsIsRanked(t *testing.T) {
 	c := benchCluster(2*defaults.SoftDomains, false)
 	for i, n := range c.SortedNodes() {
@@ -280,8 +280,8 @@ func TestEmptyZoneIsRanked(t *testing.T) {
 	}
 }
 
-// TestChurnLeavesNothingBehind verifies that terms, topologies and domains are dropped when their
-// last user is removed.
+// TestChurnLeavesNothingBehind verifies that terms, topologies, domains and rankings do not
+// accumulate while pods and node labels change.
 func TestChurnLeavesNothingBehind(t *testing.T) {
 	c := benchCluster(10, false)
 	d := New(c, plugins.Default(), 1)
@@ -435,7 +435,7 @@ func TestTermsAreCountedByPod(t *testing.T) {
 }
 
 // TestTermsConcernThoseTheyMayMean verifies that a plan stays valid when terms that cannot select
-// its pods are added or removed, and is replaced when a term that may select them is added.
+// its pods are added, and is replaced when a term that may select them is added.
 func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 	c := benchCluster(3, false)
 	d := New(c, plugins.Default(), 1)
@@ -475,8 +475,9 @@ func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 }
 
 // TestStrangersWithManyKeys verifies that decisions are correct while pods with terms that select
-// every pod, by nine keys present on nodes, are added and removed. Other pods, some of them
-// nominated, are decided from rankings, from bases that sum the terms, and from bases that do not.
+// every pod, by nine keys present on nodes, are added and removed. Other pods are decided from
+// rankings, from bases that sum the terms, and from bases that do not. Some of the pods with terms
+// are only nominated.
 func TestStrangersWithManyKeys(t *testing.T) {
 	for _, worth := range []struct{ ranking, summing int }{{-1, 0}, {1000, -1}, {1000, 1000}} {
 		rng := rand.New(rand.NewPCG(1, uint64(worth.summing)))

@@ -37,7 +37,8 @@ func (r *ranking) countTallies() {
 	r.counted.inDomains = r.domainChanges()
 }
 
-// sumUp merges the tallies of foreign terms into one per purpose.
+// sumUp merges the tallies of foreign terms into one per purpose, if the plan has too many
+// combinations of domains.
 func (r *ranking) sumUp() {
 	kept, sums := r.tallies[:0:0], map[purpose]int{}
 	for i, t := range r.tallies {

@@ -16,8 +16,8 @@ import (
 // the cache keeps rankings and bases. The Decider only selects a data structure for each pod and
 // breaks ties.
 //
-// Call Diagnose and Preempt right after a Decide without a result: they read the state updated by
-// Decide.
+// Call Diagnose and Preempt only right after a Decide that found no node, because they read the
+// state updated by that Decide.
 type Decider struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile

@@ -78,7 +78,7 @@ func benchDevices(b *testing.B, mode string) {
 			b.Fatal(err)
 		}
 		c.Place(p, decision.Node)
-		if claim, ok := c.ResourceClaims.Get("default", claimOfPod(i, mode)); ok { // the updates of its finalizer and status are watched
+		if claim, ok := c.ResourceClaims.Get("default", claimOfPod(i, mode)); ok { // the watch reports its new finalizer and status
 			c.ResourceClaims.Set(claim.DeepCopy())
 			c.ResourceClaims.Set(claim.DeepCopy())
 		}

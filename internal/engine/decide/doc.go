@@ -4,14 +4,16 @@
 // Package decide finds the best node for a pod among all nodes, not among a sample.
 //
 // Two implementations reach the same result. [Plain] runs every plugin on every node, without a
-// cache, and is written to be read. Tests use it as the reference, and `berth explain` prints its
-// results. [Decider] is the fast implementation. It compares groups of nodes that differ only in
-// free room, and delegates pods with other requirements to its own Plain. Both return a [Decision].
+// cache, and is written for readability. Tests use it as the reference, and `berth explain` prints
+// its results. [Decider] is the fast implementation. It compares groups of nodes that differ only
+// in free room, and delegates pods with other requirements to its own Plain. Both return a
+// [Decision].
 //
 // The Decider always chooses one of the plain evaluator's best nodes, each with equal probability,
-// and reports the same total, feasible count and reasons. Groups cannot express volumes, devices
-// and out-of-tree plugins. For a pod with such requirements, either these filters run only on the
-// nodes that pass all others, or Plain decides.
+// and reports the same total, feasible count and reasons. The nodes of a group may differ in the
+// verdicts of filters for volumes and devices, and of out-of-tree filters. If such a filter applies
+// to the pod, the Decider either runs this filter only on the nodes that pass all other filters, or
+// delegates the pod to Plain.
 //
 // # How a decision works
 //
@@ -29,12 +31,12 @@
 //
 // # Layers
 //
-// A layer refers only to those above it in this list; rank and base never refer to each other.
+// A layer refers only to layers above it in this list; rank and base never refer to each other.
 //
 //   - effort (a package): [effort.Limits] holds all constants that trade work against memory,
 //     [effort.Meter] counts work, [effort.Budget] bounds one attempt.
-//   - plain (plain, judges, evaluation, extend, failure, parallel): every plugin, every node. No
-//     state.
+//   - plain (plain, judges, evaluation, extend, failure, parallel): every plugin on every node,
+//     without state.
 //   - index (index, topology, labelkeys, terms, effectcache, placed, namedkeys, versions,
 //     budgetchanges, looks): the view of the cluster shared by all plans. It follows the log and is
 //     current before any layer below reads it.
@@ -52,11 +54,12 @@
 //
 // # What is exact, what is bounded, what it costs
 //
-//   - A ranking costs two bytes per node while it has one group, and a few more with several. It
-//     replays every placement, so a class gets one only after its surveys have cost as much as a
-//     ranking would (earn.go).
-//   - A base costs about 16 bytes per node and log n per change, for any number of classes. The
-//     cost of a new class is proportional to the pods it selects; it never scans all nodes.
+//   - A ranking takes two bytes per node while it has one group, and a few more with several
+//     groups. It replays every placement, so a class usually gets a ranking only after its surveys
+//     have cost as much as a ranking would (earn.go).
+//   - A base takes about 16 bytes per node, and O(log n) time per change, for any number of
+//     classes. The cost of a new class is proportional to the pods it selects; it never scans all
+//     nodes.
 //   - The box of a tree cell may be larger than its contents, never smaller. An oversized box costs
 //     time but does not affect results.
 //   - A tally costs 8 bytes per domain. Up to Limits.FewDomains domains, nodes are grouped by
@@ -67,11 +70,11 @@
 //
 // # What must stay true
 //
-//   - Random draws are part of the output. [Decider] draws from one tie; recordings and stories pin
-//     each draw and their order, so even the moment when a class gets a ranking is part of a
-//     replay.
-//   - Work is behaviour: a pod group's attempt ends when its work exceeds a limit. The amount of
-//     work must not depend on the iteration order of a map.
+//   - Random draws are part of the output. [Decider] draws from a single tie, and recordings and
+//     stories depend on each draw and on the order of the draws. In a replay, a class must
+//     therefore get its ranking at the same decision.
+//   - The counted work affects results: an attempt to place a pod group ends when its work exceeds
+//     a limit. The amount of work must therefore not depend on the iteration order of a map.
 //   - Lists documented as valid until the next call are scratch space of the type that returns
 //     them.
 //   - Hot functions remain inlinable: maxTree.numberChanged, pointOf, ranking.roomOf, box.fits,

@@ -14,10 +14,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// The effects of the terms of pods with Limits.ManyTerms or more are cached. Terms that list more
-// than valuesOfTerm values on average are evaluated each time, since indexing the values would take
-// longer. mostEffects and effectsSize, in bytes, bound the whole cache, because the labels of a
-// class are limited only by the size of an API object.
+// The effects of a termUsers with Limits.ManyTerms terms or more are cached. If its terms list more
+// than valuesOfTerm values on average, they are evaluated each time, since indexing the values
+// would take longer. mostEffects bounds the entries of each map of the cache, and effectsSize
+// bounds the bytes of the whole cache, because the labels of a class are limited only by the size
+// of an API object.
 const valuesOfTerm, mostEffects, effectsSize = 4, 1 << 12, 8 << 20
 
 // effectCache caches the effects of users' terms on classes. The cache is valid while its versions
@@ -27,8 +28,8 @@ const valuesOfTerm, mostEffects, effectsSize = 4, 1 << 12, 8 << 20
 // everything about a class that is visible to the selectors of the terms.
 type effectCache struct {
 	// known holds the effects on classes, by the properties visible to the terms. usual holds the
-	// effects on classes whose label values no term lists; for any other class, only the terms that
-	// list one of its values can have a different effect.
+	// effects on classes with label values that no term lists. For any other class, only the terms
+	// that list one of its values can have a different effect.
 	known map[effectKey]affinityEffects
 	usual map[effectKey]*termSum
 	size  int // total size in bytes
@@ -96,8 +97,8 @@ func (ix *index) termEffects(users *termUsers, own *cluster.PodClass, a *plugins
 	return effects
 }
 
-// makeRoom clears the cache if it has no room for one more entry; have is the current number of
-// entries.
+// makeRoom clears the cache if it has no room for another entry of the given size; have is the
+// current number of entries in the map of the new entry.
 func (s *effectCache) makeRoom(have, size int) {
 	size += sizeOfEntry
 	if s.size += size; have >= mostEffects || s.size > effectsSize {
@@ -105,8 +106,8 @@ func (s *effectCache) makeRoom(have, size int) {
 	}
 }
 
-// askUnusual starts from the effects on usual classes and re-evaluates the terms that list values
-// of the class.
+// askUnusual returns the effects on a class: the effects on a usual class with the same label keys,
+// corrected for the terms that list values of the class.
 func (ix *index) askUnusual(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) affinityEffects {
 	s := &ix.terms.cached
 	ix.scratch = users.labels.describeClass(ix.scratch[:0], own, false)
@@ -141,8 +142,8 @@ func (ix *index) askTerms(users *termUsers, a *plugins.Affinities) affinityEffec
 	return affinityEffects{users.class.Affinities, slices.Clone(slices.Compact(repelled)), slices.Clone(votes)}
 }
 
-// askUsual adds up the effects of the users' terms on a class that has the same labels as the given
-// class, but only values not listed by any term.
+// askUsual adds up the effects of the users' terms on a class that has the same label keys as the
+// given class, but only values that no term lists.
 func (ix *index) askUsual(users *termUsers, own *cluster.PodClass) *termSum {
 	sum, like := &termSum{repelled: map[string]int{}, votes: map[string]int64{}}, ix.unlistedLike(users, own)
 	for term := range users.countTerms() {
@@ -151,8 +152,8 @@ func (ix *index) askUsual(users *termUsers, own *cluster.PodClass) *termSum {
 	return sum
 }
 
-// unlistedLike returns the affinities of a class that has the same labels as the given class, but
-// only values not listed by any term.
+// unlistedLike returns the affinities of a class with the label keys of the given class that are
+// named by the terms, and with values that no term lists.
 func (ix *index) unlistedLike(users *termUsers, own *cluster.PodClass) *plugins.Affinities {
 	set := map[string]string{}
 	for key := range own.Labels.All() {

@@ -92,8 +92,9 @@ func oddLabels(rng *rand.Rand) map[string]string {
 }
 
 // TestManyTermsAreAskedOnce verifies that a pod with very many terms has the same cached effects on
-// a hundred workloads not named by the terms. A single term is evaluated for each workload
-// regardless of the number of its values, since the evaluation costs one look.
+// a hundred workloads not named by the terms. The effects of a pod with a single term are not
+// cached, however many values the term lists, since evaluating the term for a workload costs only
+// one look.
 func TestManyTermsAreAskedOnce(t *testing.T) {
 	var nobody, everybody []string
 	for i := range 2000 {
@@ -208,7 +209,7 @@ func TestALongSelectorHoldsNobodyUp(t *testing.T) {
 	p := c.Pending(benchPod(1, "plain"))
 	before := processorTime()
 	decision := d.Decide(p)
-	// The usual time is about a tenth of this, on a busy machine.
+	// Even on a busy machine, the usual time is about a tenth of this.
 	if took := processorTime() - before; took > time.Second {
 		t.Errorf("it took %v of processor time", took)
 	}

@@ -30,7 +30,7 @@ func full(t *testing.T, nodes int, change func(*v1.Pod)) (*cluster.Cluster, *clu
 			pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("8")
 			if i == nodes-1 {
 				pod.Spec.Priority = new(int32(-5))
-			} else if k > 0 { // can be preempted, but do not free enough room
+			} else if k > 0 { // not preemptible; only the first pod is, but it does not free enough room
 				pod.Spec.Priority = new(int32(100))
 			} else {
 				pod.Spec.Priority = new(int32(-5))

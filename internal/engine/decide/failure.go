@@ -22,8 +22,8 @@ type Failure struct {
 	Rejection *plugins.Rejection
 	// Reasons counts the nodes by reason. A node can have several reasons.
 	Reasons map[string]int
-	// Plugins lists the plugins that reject some node, and Pending the plugins that make the pod
-	// wait; both are sorted.
+	// Plugins lists the plugins that reject some node, and Pending lists the plugins that make the
+	// pod wait. Both lists are sorted.
 	Plugins, Pending []string
 }
 

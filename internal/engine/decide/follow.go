@@ -32,7 +32,7 @@ func (r *ranking) catchUp() {
 	}
 
 	r.seen = log.Len()
-	judged := none // node of the previous change if it was judged, in its current state rather than its state at that change
+	judged := none // last node judged; nodes are judged in their current state, so further changes of the same node need no judgement
 	for i := 0; i < len(changes); i++ {
 		if r.flat != nil && r.plan.onlyRoom() {
 			if i += r.followRooms(changes[i:]); i == len(changes) {
@@ -70,8 +70,8 @@ func (r *ranking) keepsTallies(node int32) bool {
 }
 
 // followRooms applies the leading changes that are pod additions and removals, and returns their
-// number. It replaces follow for rankings without tallies that depend on room only: hundreds of
-// such rankings follow every placement.
+// number. It is a faster replacement of the loop in catchUp, for rankings without tallies that
+// depend on room only: hundreds of such rankings follow every placement.
 func (r *ranking) followRooms(changes []cluster.Change) int {
 	rooms, balance, buckets, flat, room := r.ix.c.Rooms, r.ix.balance, r.bucket, r.flat, r.plan.room
 	for i := range changes {
@@ -102,7 +102,7 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 	return len(changes)
 }
 
-// ahead is the number of changes to prefetch buckets for.
+// ahead is the number of changes in one batch of prefetchBuckets.
 const ahead = 64
 
 // prefetchBuckets reads the buckets of a batch of changed nodes. Updates of other rankings have

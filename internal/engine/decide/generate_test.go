@@ -304,7 +304,7 @@ func (m *machine) affinity(t *draw, pod *v1.Pod) {
 	}
 }
 
-// podTerms draws one or two terms, or rarely the number of terms of a malicious pod.
+// podTerms draws up to three terms or, rarely, terms for many topology keys, like a malicious pod.
 func (m *machine) podTerms(t *draw) (required []v1.PodAffinityTerm, preferred []v1.WeightedPodAffinityTerm) {
 	if t.chance(0.45) {
 		required = append(required, m.podTerm(t))

@@ -103,7 +103,7 @@ func longKey(static int32, values []int64) string {
 	return string(key)
 }
 
-// releaseGroup frees a group without nodes.
+// releaseGroup frees the index of a group if no nodes remain in the group.
 func (r *ranking) releaseGroup(index int32) {
 	g := r.groups[index]
 	if g.ok > 0 {

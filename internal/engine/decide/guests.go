@@ -6,11 +6,11 @@ package decide
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
 // withholdNodes removes from the ranking the nodes that cannot take the pod in addition to the pods
-// nominated to them, and returns these nodes. If all is set, it also rejudges infeasible nodes,
-// since nominated pods may add reasons. It does the same if a question precedes the filter that
-// rejects such nodes, since the question may fail with the nominated pods. If the buckets account
-// for nominated pods, only the pod's own nominated node can change, since the pod does not compete
-// with itself. failed reports that a plugin failed.
+// nominated to them, and returns these nodes. It rejudges infeasible nodes only if all is set,
+// since nominated pods may add reasons, or if a question precedes the filter that rejects such
+// nodes, since the question may fail with the nominated pods. If the buckets account for nominated
+// pods, only the pod's own nominated node can change, since the pod does not compete with itself.
+// failed reports that a plugin failed.
 func (r *ranking) withholdNodes(p *cluster.Pod, q questions, all bool) (held []int32, failed bool) {
 	c := r.ix.c
 	if c.Nominations() == 0 {

@@ -22,9 +22,9 @@ type hypothesis struct {
 	r *ranking
 	p *cluster.Pod
 
-	// questions holds the judges of the asked filters; its judges are nil if there are no such
-	// filters or if they are ignored. plain holds the judges of all filters, prepared on first use
-	// for the unmodified cluster.
+	// questions holds the judges of the asked filters; questions.judges is nil if there are no
+	// asked filters, or if they are ignored. plain holds the judges of all filters, prepared on
+	// first use for the unmodified cluster.
 	questions questions
 	profile   *plugins.Profile // set with questions
 	plain     *judges
@@ -33,11 +33,11 @@ type hypothesis struct {
 	counts domainCounts
 	static *static
 	guests []*cluster.Pod // pods nominated to the node; p must leave room for them
-	judged int            // number of pods removed and put back
+	judged int            // number of potential victims of the last node examined
 }
 
 // beginNode starts a hypothesis with an unmodified node. It copies the counts from the tallies, so
-// a hypothesis does not outlive a change of its ranking.
+// the hypothesis is valid only until the ranking changes.
 func (t *hypothesis) beginNode(n *cluster.Node) {
 	r := t.r
 	t.node = n.Copy(t.node)
@@ -82,7 +82,7 @@ func (t *hypothesis) countPod(o *cluster.Pod, sign int64) {
 }
 
 // findRejection judges the node of the hypothesis twice: with and without the pods nominated to it.
-// It returns the first plugin that rejects the node, and the rejection.
+// It returns the plugin that rejects the node first, and the rejection.
 func (t *hypothesis) findRejection() (plugin string, rejection *plugins.Rejection) {
 	if len(t.guests) > 0 {
 		for _, g := range t.guests {

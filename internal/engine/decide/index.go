@@ -27,8 +27,8 @@ type index struct {
 	synced       int    // position in the log
 	nodesVersion uint64 // grows when a node is added, removed or changed
 
-	// Topologies are created when a plan first needs them. Their numbers are never reused, so a
-	// number in the key of a base always refers to the same topology.
+	// Topologies are created when a plan first needs them. Their IDs are never reused, so an ID in
+	// the key of a base always refers to the same topology.
 	topologies   map[topologyKey]*topology
 	nextTopology int32
 	keys         labelKeys
@@ -39,9 +39,9 @@ type index struct {
 	budgets budgetChanges
 	guests  map[int32][]*cluster.PodClass // by node: classes of the nominated pods counted by terms
 
-	// parts assigns a number to the shared parts of each node, by node. manyParts is the count of
-	// distinct numbers. partsVersion is the value of nodesVersion for which the numbers were
-	// computed.
+	// parts holds, by node, the number assigned to the node's nodeParts. Nodes with equal nodeParts
+	// have the same number, and manyParts is the count of distinct numbers. partsVersion is the
+	// value of nodesVersion for which the numbers were computed.
 	parts        []int32
 	manyParts    int
 	partsVersion uint64
@@ -107,8 +107,8 @@ func (ix *index) followLog() {
 	ix.synced = ix.c.Log.Len()
 }
 
-// readAnew rescans the whole cluster, after the log dropped changes that the index had not applied.
-// Versions continue to grow, so that older data is recognized as outdated.
+// readAnew scans the whole cluster: for a new index, and after the log has dropped changes that the
+// index had not applied. Versions continue to grow, so that older data is recognized as outdated.
 func (ix *index) readAnew() {
 	ix.synced = ix.c.Log.Len()
 	ix.nodesVersion++
@@ -143,7 +143,7 @@ type nodeParts struct {
 	hostname bool
 }
 
-// partsOfNodes numbers the parts of nodes: nodes with the same number share all of them.
+// partsOfNodes returns the fields parts and manyParts, recomputed if nodes have changed.
 func (ix *index) partsOfNodes() (of []int32, many int) {
 	if ix.partsVersion == ix.nodesVersion {
 		return ix.parts, ix.manyParts
@@ -167,8 +167,8 @@ func (ix *index) partsOfNodes() (of []int32, many int) {
 	return ix.parts, ix.manyParts
 }
 
-// followNominations records the pods nominated to a node: their terms count because the pods may be
-// placed there.
+// followNominations records the pods nominated to a node. Their terms count as if the pods were
+// placed, because the pods may be placed there.
 func (ix *index) followNominations(node int32) {
 	before := ix.guests[node]
 	var now []*cluster.PodClass
@@ -205,8 +205,8 @@ func (ix *index) updateBalance(node int32) {
 // hasGuests is set in the balance of nodes with nominated pods.
 const hasGuests = -128
 
-// topologyFor returns the topology of a label, and keeps it up to date from now on. IDs are never
-// reused, so an ID in a key always refers to the same topology.
+// topologyFor returns the topology of a label, creating it if necessary. The index keeps it up to
+// date.
 func (ix *index) topologyFor(label string, perNode bool) *topology {
 	key := topologyKey{label, perNode}
 	t, known := ix.topologies[key]

@@ -14,8 +14,8 @@ import (
 
 // judges holds the judges of all filters of a profile for one pod.
 //
-// They are valid for the state of the cluster at the time of their preparation: after placing or
-// removing pods, prepare new ones.
+// They are valid for the state of the cluster at the time of their preparation. After pods are
+// placed or removed, new judges must be prepared.
 type judges struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -124,8 +124,9 @@ func (j *judges) judgeNode(n *cluster.Node) (string, *plugins.Rejection) {
 	return "", nil
 }
 
-// judgeWithNominated judges a node twice if pods of the same or a higher priority are nominated to
-// it: with these pods placed there, and without them, since they may be placed elsewhere.
+// judgeWithNominated judges a node. If pods of the same or a higher priority are nominated to the
+// node, it judges the node with these pods placed there, and again without them, since they may be
+// placed elsewhere.
 func (j *judges) judgeWithNominated(n *cluster.Node) (string, *plugins.Rejection) {
 	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside

@@ -6,8 +6,8 @@ package decide
 import "github.com/berth-k8s/berth/internal/engine/decide/effort"
 
 // askNodes runs the questions on the nodes with room, in parallel, and returns the nodes that
-// remain feasible. It includes infeasible nodes if a question precedes the filter that rejects
-// them, because an error of that question makes the attempt fail.
+// remain feasible. It also runs the questions on infeasible nodes if a question precedes the filter
+// that rejects them, because an error of that question makes the attempt fail.
 func (r *ranking) askNodes(q questions) (left []int32, failed bool) {
 	nodes := r.space.asked[:0]
 	for i, bucket := range r.bucket {

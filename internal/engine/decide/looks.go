@@ -9,9 +9,9 @@ import "github.com/berth-k8s/berth/internal/engine/cluster"
 // pods' terms in advance.
 const manyLabels = 1000
 
-// selectsTooMuch reports whether matching the pod's terms against the looks that the terms may
-// select, or its labels against other pods' terms, would exceed half of an attempt's effort. An
-// object may hold tens of thousands of terms or labels.
+// selectsTooMuch reports whether it would cost more than half of an attempt's effort to match the
+// pod's terms against the looks that they may select, or to match the pod's labels against the
+// terms of other pods. An object may hold tens of thousands of terms or labels.
 func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 	class := p.Class
 	if class.Labels.Len() >= manyLabels && ix.looksAtLabels(class) > ix.limits.Effort/2 {

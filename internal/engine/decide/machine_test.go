@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// machine is a cluster with random events.
+// machine is a cluster with random events, and a decider for its pods.
 type machine struct {
 	c *cluster.Cluster
 	d *Decider
@@ -99,15 +99,15 @@ var happenings = []happening{
 
 func (m *machine) place(t *draw) { m.decide(t, m.newPod(t)) }
 
-// placeAgain places another pod of the class placed last: rankings are optimized for this case.
+// placeAgain decides another pod of the class decided last. Rankings are optimized for this case.
 func (m *machine) placeAgain(t *draw) {
 	if m.last != nil {
 		m.decide(t, m.another(m.last))
 	}
 }
 
-// placeAlike places a pod with the spec of an earlier one and different labels: the selectors that
-// read its labels determine whether it may share the ranking.
+// placeAlike decides a pod with the spec of an earlier pod and different labels. Whether both pods
+// may share a ranking depends on the selectors that read these labels.
 func (m *machine) placeAlike(t *draw) {
 	model := m.last
 	if len(m.placed) > 0 && t.chance(0.5) {
@@ -121,7 +121,8 @@ func (m *machine) placeAlike(t *draw) {
 	m.decide(t, pod)
 }
 
-// placeSimilar places a pod with the requests of an earlier one and different selectors.
+// placeSimilar decides a pod with the requests of an earlier pod and different labels and
+// selectors.
 func (m *machine) placeSimilar(t *draw) {
 	if m.last == nil {
 		return
@@ -168,7 +169,8 @@ func (m *machine) name(pod *v1.Pod) {
 	pod.UID = types.UID(pod.Name)
 }
 
-// decide decides a pod both ways and compares the results, which is the purpose of the test.
+// decide decides a pod by the fast path and by Plain, and compares the results, which is the
+// purpose of the test.
 func (m *machine) decide(t *draw, pod *v1.Pod) {
 	p := m.c.Pending(pod)
 	if own := m.c.Nominated(p.UID); own != nil && t.chance(0.8) {
@@ -251,8 +253,8 @@ func (m *machine) take(t *draw, pod *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	m.waiting = slices.DeleteFunc(m.waiting, func(o *v1.Pod) bool { return o.UID == pod.UID })
 }
 
-// preempt compares both ways for a pod that fits nowhere: the messages and the costs of the victims
-// must be equal. Afterwards it may carry out the preemption.
+// preempt compares the fast path with Plain for a pod that fits nowhere: the messages and the costs
+// of the victims must be equal. Afterwards it nominates the pod, and may remove the victims.
 func (m *machine) preempt(t *draw, pod *v1.Pod, p *cluster.Pod, e *Evaluation) {
 	if fast, plain := m.d.Diagnose(p).Message(""), e.Message(""); fast != plain {
 		t.Fatalf("%s: the fast way says\n%s\nthe plain way\n%s", p.Name, fast, plain)
@@ -482,7 +484,7 @@ func (m *machine) forgetRankings(t *draw) {
 	}
 }
 
-// sortedKeys lists the rankings by age, so that draws are reproducible.
+// sortedKeys lists the keys of the rankings by last use, so that draws are reproducible.
 func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 	var keys []rankingKey
 	for key := range rankings {
@@ -492,8 +494,8 @@ func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 	return keys
 }
 
-// sizes returns the numbers of looks, labels and terms, and the numbers of looks listed under
-// labels and terms.
+// sizes returns the numbers of looks and of their labels and terms, and the numbers of further
+// looks with the same label or terms.
 func (p *placed) sizes() (n [5]int) {
 	n = [5]int{p.looks.Len(), p.byLabel.first.Len(), p.byTerms.first.Len()}
 	for i, index := range []*lookIndex{&p.byLabel, &p.byTerms} {

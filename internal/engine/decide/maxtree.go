@@ -12,12 +12,12 @@ import (
 // number and the count of its occurrences for every block of 64 numbers and for every 64 blocks. A
 // block is reread only after all its highest numbers have decreased.
 //
-// A ranking with all nodes in one group uses it instead of buckets: it takes two bytes per node and
-// accesses little memory per change, so the rankings of hundreds of classes can follow the same
-// changes.
+// A ranking uses it instead of buckets while at most one group has unsettled nodes. It takes two
+// bytes per node and accesses little memory per change, so the rankings of hundreds of classes can
+// follow the same changes.
 //
 // Invariant: a block's height is exact or too high, never too low, and many counts the numbers
-// equal to it. Blocks whose height may be too high are marked, and highestOf rereads them.
+// equal to the height. Blocks whose height may be too high are marked, and highestOf rereads them.
 type maxTree struct {
 	numbers []int16
 	blocks  []maximum
@@ -53,7 +53,7 @@ func (s *maxTree) startOver(numbers []int16) {
 	}
 }
 
-// numberChanged records the change of a number from before.
+// numberChanged records that number i has changed; before is its previous value.
 func (s *maxTree) numberChanged(i int32, before int16) {
 	b, now := i>>6, s.numbers[i]
 	p := &s.blocks[b]
@@ -90,8 +90,8 @@ func (s *maxTree) highestOf() maximum {
 	return top
 }
 
-// nth returns the index of the nth occurrence of the highest number. highestOf must have been
-// called since the last change.
+// nth returns the index of the nth occurrence of the highest number. top must be the result of
+// highestOf after the last change.
 func (s *maxTree) nth(n int, top maximum) int32 {
 	for a, p := range s.above {
 		if p.height != top.height {

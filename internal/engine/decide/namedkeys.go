@@ -12,12 +12,13 @@ import (
 )
 
 // namedKeys holds the pod label keys used by selectors so far. Before searching for looks, callers
-// must name the keys of the selectors. They must read only the labels with named keys from a look's
-// class.
+// must name the keys of the selectors. From the class of a look, callers must read only the labels
+// with named keys.
 //
 // A new key splits looks and requires a recount of all pods. The recount is necessary even if no
 // current pod has a label with the key, because the class of a look may have such a label although
-// its pods were removed. Therefore, beyond mostNamed keys, all keys count as named.
+// its pods were removed. To bound the number of recounts, all keys count as named once there are
+// more than mostNamed.
 type namedKeys struct {
 	keys []string // sorted
 	all  bool
@@ -34,7 +35,7 @@ func (n *namedKeys) lookOf(class *cluster.PodClass) [2]uint64 {
 	return class.LookBy(n.keys)
 }
 
-// labelsOf yields the labels of a class with named keys.
+// labelsOf yields those labels of a class that have named keys.
 func (n *namedKeys) labelsOf(class *cluster.PodClass) iter.Seq2[string, string] {
 	if n.all {
 		return class.Labels.All()

@@ -16,8 +16,8 @@ import (
 )
 
 // TestLooksBySelectorsKeys verifies that pods with a unique label, like the pods of a StatefulSet,
-// share a look until a selector names the label's key. It also verifies the counts of pods
-// afterwards, and after so many keys are named that all labels count.
+// share a look until a selector names the label's key. It also verifies decisions afterwards,
+// including decisions after more than mostNamed keys are named, so that all labels count.
 func TestLooksBySelectorsKeys(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -25,7 +25,7 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 			return bucket
 		}
 	}
-	if n == nil { // deleted; a later entry of the log reports this
+	if n == nil { // the node was deleted, as a later entry of the log reports
 		return ^0
 	}
 	for _, f := range r.plan.contents {
@@ -48,8 +48,9 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	return int16(sum)
 }
 
-// lacksNominatedRoom judges a node as if the pods nominated to it, except for one, were placed
-// there. It returns ^reason, or 0 if the node has room for all these pods and the pending pod.
+// lacksNominatedRoom judges a node as if all pods of the same or a higher priority nominated to it
+// were placed there, except for the pod with the UID but. It returns ^reason, or 0 if the node has
+// room for these pods and the pending pod.
 func (r *ranking) lacksNominatedRoom(n *cluster.Node, but types.UID) int16 {
 	space, guests := r.space, false
 	for _, g := range n.Nominated {

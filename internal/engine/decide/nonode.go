@@ -10,7 +10,7 @@ import (
 )
 
 // Preempt finds the node with the cheapest victims for a pod that fits nowhere. Call it right after
-// a Decide without a result. It changes nothing.
+// a Decide that found no node. It does not change the cluster.
 func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	r, pl := d.cache.rankingFor(p)
 	left := effort.NewBudget(d.limits, d.c)
@@ -36,8 +36,8 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 
 	known, budgets := d.cache.candidatesFor(r), newBudgets(d.c, d.profile, p)
 	if own := d.c.Nominated(p.UID); own != nil {
-		// For other pods of the class, the nominated pod takes room on its node; for the pod
-		// itself, it does not.
+		// The cost of the nominated node differs between p, which does not take room from itself,
+		// and the other pods of the class. It is recomputed now and after the attempt.
 		if n := d.c.Node(own.Nominated); n != nil {
 			known.forgetNode(n)
 			defer func() { known.forgetNode(n) }()
@@ -49,7 +49,8 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 				return t.preemptionOn(best, budgets)
 			}
 		}
-		// The reasons why preemption does not help differ between the pods of a class.
+		// Use separate candidates, because the reasons why preemption does not help differ between
+		// the pods of a class.
 		return d.preemptFrom(&candidates{rebuilds: r.rebuilds}, t, budgets, effort.NewBudget(d.limits, d.c))
 	}
 	return d.preemptFrom(known, t, budgets, left)
@@ -75,7 +76,7 @@ func (t *hypothesis) preemptionOn(node int32, b *budgets) Preemption {
 	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
 }
 
-// Diagnose explains why no node can take the pod. Call it right after a Decide without a result.
+// Diagnose explains why no node can take the pod. Call it right after a Decide that found no node.
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	if d.c.Len() == 0 { // no nodes to rank
 		return d.plain.evaluateInAttempt(p).Failure()

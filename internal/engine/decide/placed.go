@@ -88,7 +88,7 @@ func (x *lookIndex) remove(hash uint32, pods *lookPods) {
 }
 
 // lookPods holds the pods of a look. class is one of its classes; its other classes may differ in
-// labels whose keys are not named.
+// labels with keys that no selector names.
 type lookPods struct {
 	look  [2]uint64
 	class *cluster.PodClass
@@ -101,7 +101,7 @@ type lookPods struct {
 // map.
 type nodeCounts struct {
 	few         []nodeCount
-	*manyCounts // replaces few once there are more than fewNodes; else nil
+	*manyCounts // replaces few if there are more than fewNodes nodes, or a count does not fit into a nodeCount; otherwise nil
 }
 
 // manyCounts holds the counts for many nodes.
@@ -109,7 +109,7 @@ type manyCounts struct {
 	many  map[int32]podCount
 	every []podCount // by node; replaces many
 	there int32      // number of nodes with pods, if every is used
-	top   int32      // highest node, if many is used
+	top   int32      // highest node added so far, if many is used
 }
 
 // nodeCount stores a node and its podCount with half the number of bits per count.
@@ -212,7 +212,7 @@ func (c *nodeCounts) addToFew(node int32, count podCount) {
 	case fits && known:
 		c.few[i] = short
 	case fits && len(c.few) < fewNodes:
-		if len(c.few) == cap(c.few) { // append would double it
+		if len(c.few) == cap(c.few) { // append would double the capacity
 			c.few = append(make([]nodeCount, 0, len(c.few)+fewMore), c.few...)
 		}
 		c.few = slices.Insert(c.few, i, short)
@@ -310,9 +310,9 @@ func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool,
 	}
 }
 
-// listLook adds a look to all indexes. unlistLook removes exactly the same keys: both must read
-// only the class, which is immutable, and the set of named keys; a change of that set recreates all
-// looks.
+// listLook adds a look to all indexes. unlistLook must remove exactly the same keys. Both functions
+// therefore read only the class, which is immutable, and the set of named keys. A change of that
+// set recreates all looks.
 func (p *placed) listLook(pods *lookPods) {
 	p.looks.Add(cluster.ShortHash(pods.look[0]), pods)
 	for key, value := range p.named.labelsOf(pods.class) {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCountsByNode verifies that counts by node are the same in each representation, and return to
-// a small representation when the number of nodes decreases.
+// TestCountsByNode verifies that counts by node are correct in each representation, and return to a
+// smaller representation when the number of nodes decreases.
 func TestCountsByNode(t *testing.T) {
 	forms := map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {

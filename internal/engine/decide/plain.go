@@ -35,8 +35,8 @@ func (pl *Plain) Evaluate(p *cluster.Pod) *Evaluation {
 	return pl.evaluateInAttempt(p)
 }
 
-// Rejections returns the joined reasons of the plugins' rejections of the pod on each of the given
-// nodes, or "" if the node can take it.
+// Rejections returns, for each of the given nodes, the reasons why it cannot take the pod, joined
+// by commas, or "" if it can take the pod.
 func (pl *Plain) Rejections(p *cluster.Pod, nodes []*cluster.Node) []string {
 	pl.beginAttempt()
 	j := prepareFilters(pl.c, pl.profile, p)
@@ -137,8 +137,8 @@ func (pl *Plain) allNodes() (all []NodeVerdict) {
 	return all
 }
 
-// judgeNodes fills in the rejections. Nodes with nominated pods are judged sequentially, because
-// judging them changes the cluster temporarily.
+// judgeNodes sets the rejections and counts the feasible nodes. Nodes with nominated pods are
+// judged sequentially, because judging them changes the cluster temporarily.
 func (e *Evaluation) judgeNodes(j *judges) {
 	askAll(len(e.Nodes), j.again, func(i int) {
 		if v := &e.Nodes[i]; len(v.Node.Nominated) == 0 {
@@ -167,7 +167,7 @@ func (e *Evaluation) judgeNodes(j *judges) {
 	e.askExtenders(j)
 }
 
-// scoreNodes fills in the scores of the feasible nodes.
+// scoreNodes sets the scores of the feasible nodes.
 func (e *Evaluation) scoreNodes(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) {
 	feasible := make([]*cluster.Node, 0, e.Feasible)
 	verdicts := make([]*NodeVerdict, 0, e.Feasible)

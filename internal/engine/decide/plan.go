@@ -21,11 +21,11 @@ type plan struct {
 	way      way
 	skeleton uint32 // number of the plan's skeleton; 0: none
 
-	// Judges independent of placements. early precedes and late follows the filters that depend on
-	// placed pods.
+	// Judges independent of placements. The filters that depend on placed pods follow early and
+	// precede late.
 	early, late []namedJudge
 	// perNode is set if one of these judges or raw scores depends on the node's name. Each node is
-	// then judged individually, even if it has the same parts as another node.
+	// then judged individually, even if it shares all of its cluster.Parts with another node.
 	perNode         bool
 	taint, affinity rawScore
 	image           rawScore
@@ -51,16 +51,16 @@ type plan struct {
 	attractsItself bool
 	filtersPods    bool // the plugin is a filter of the profile
 	scoresPods     bool // the plugin is a scorer of the profile
-	onlyOwnVotes   bool // the plugin only scores pods with preferences of their own
+	onlyOwnVotes   bool // the plugin scores only pending pods with preferred terms
 	voteWeight     int64
 
 	others termEffects // the effect of other pods' terms on the class
 
 	tallies []tallyPlan
-	// Foreign terms belong to pods with other affinity terms than the pending pod's; pods of one
-	// workload have the same terms. foreignApart is set if foreign terms have separate tallies,
-	// because a joint tally would yield too many combinations of domains. foreignSummed is set if
-	// they have no tallies, because a base sums them.
+	// Foreign terms are the terms of pods whose affinity differs from the pending pod's. Pods of
+	// the same workload have the same affinity. foreignApart is set if foreign terms have separate
+	// tallies, because a joint tally would yield too many combinations of domains. foreignSummed is
+	// set if foreign terms have no tallies, because a base sums them.
 	foreignApart, foreignSummed bool
 	combinations                int // estimated number of node groups created by the tallies
 
@@ -69,9 +69,9 @@ type plan struct {
 	askedScores []plugins.Weighted
 
 	// steps lists all filters in the order of the profile; spreadStep and affinityStep are the
-	// indices of the two that count pods by domain. usualOrder is set if the filters have their
-	// default order: the filters that depend only on the pods on a node precede these two, spread
-	// precedes affinity, and no other filter is between them.
+	// indices of the two filters that count pods by domain. usualOrder is set if the filters have
+	// their default order: the filters that depend only on the pods on a node precede spread,
+	// spread precedes affinity, and no other filter is between spread and affinity.
 	steps                        []step
 	spreadStep, affinityStep     int
 	spreadPlugin, affinityPlugin string // names of these two filters; empty if the profile lacks them
@@ -98,8 +98,9 @@ func (pl *plan) stepOf(name string) int {
 	return slices.IndexFunc(pl.steps, func(s step) bool { return s.name == name })
 }
 
-// planOrder determines whether the filters are in the usual order: the early ones, contents (and
-// the asked filters), spread, affinity, and the late ones.
+// planOrder sets usualOrder, asksEarly, spreadStep and affinityStep. In the usual order, the early
+// filters are followed by contents and the asked filters, then by spread, affinity, and the late
+// filters.
 func (pl *plan) planOrder() {
 	const (
 		contents = iota
@@ -162,7 +163,8 @@ func (s *rawScore) scoreNode(n *cluster.Node) int64 {
 }
 
 // tallyPlan describes the purpose of counting pods, and the label to count by. Two plans count the
-// same pods if their tally plans and their fields others are equal; see planner.signatureOf.
+// same pods if their tally plans are equal and their fields named others are equal; see
+// planner.signatureOf.
 type tallyPlan struct {
 	purpose    purpose
 	key        string
@@ -174,7 +176,8 @@ type tallyPlan struct {
 	lackingCount bool
 }
 
-// maxBuckets bounds the sum of the scores for room. With weights in excess of it, Plain decides.
+// maxBuckets bounds the sum of the scores for room. If the scorers' weights allow a higher sum,
+// Plain decides.
 const maxBuckets = 1 << 14
 
 // fixedScoreAt returns the plan's raw score with the given scale.

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// plannedFromBase returns the plan for a simple class with its base, or nil if no base can be used
-// for the class.
+// plannedFromBase returns the plan of a simple class together with its base, or nil if no base can
+// be used for the class.
 func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
 	class := p.Class
 	if !class.Simple {
@@ -114,7 +114,7 @@ func (ca *cache) findBase(known *recentPlan) {
 
 var effectSeed = maphash.MakeSeed()
 
-// effortOf returns the effort spent on foreign terms, identified by the text of
+// effortOf returns the effort spent on foreign terms; text is their encoding by
 // termEffects.describeTerms.
 func (ca *cache) effortOf(text string) *sharedEffort {
 	key := maphash.String(effectSeed, text) // the text is long if many terms matter
@@ -147,7 +147,7 @@ func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok 
 		byCount := perNode || domains > ca.limits.FewDomains
 		if t.purpose == spreadSoft && !perNode {
 			if byCount = domains > ca.limits.SoftDomains; byCount {
-				return nil, nil, false // the domains of feasible nodes must be counted
+				return nil, nil, false // a base cannot count the domains of the feasible nodes
 			}
 		}
 		at := slices.IndexFunc(list, func(a topologyAxis) bool { return a.topology == topology })

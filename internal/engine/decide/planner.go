@@ -83,8 +83,8 @@ func (pn *planner) planPlugins(pl *plan) bool {
 	return true
 }
 
-// needsScan reports whether the pod requests an extended resource that a DeviceClass may provide,
-// which groups cannot express.
+// needsScan reports whether the pod requests an extended resource that a DeviceClass may provide.
+// The nodes of a group may differ in such devices.
 func (pn *planner) needsScan(pl *plan) bool {
 	return pl.room == nil && plugins.WantsDevices(pn.c, pl.example)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// planTallies lists the tallies to count by topology.
+// planTallies adds the tallies to the plan: one for each spread constraint, and one for each
+// purpose and topology key of the affinity terms.
 func (pn *planner) planTallies(pl *plan) {
 	own := pl.example.Class
 	if i, lacking := pn.findLacking(pl.hard); lacking {
@@ -88,7 +89,7 @@ func (pl *plan) countsVotes() bool {
 	return pl.scoresPods && !(pl.onlyOwnVotes && !pl.affinities.Prefers())
 }
 
-// planTerms lists the tallies for affinity.
+// planTerms adds the tallies of affinity terms to the plan.
 func (pn *planner) planTerms(pl *plan) {
 	own := pl.example.Class
 	if pl.filtersPods {

@@ -105,8 +105,8 @@ func noneAvailable(nodes int, reasons map[string]int) string {
 }
 
 // whyIneligible explains why the pod may not preempt at all: its policy forbids it, or it has
-// preempted and its victims are still terminating. nominated is the current rejection by its
-// nominated node.
+// preempted and its victims are still terminating. nominated is the current rejection of the pod on
+// its nominated node, if any.
 func whyIneligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection) string {
 	if policy := p.Spec().PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."

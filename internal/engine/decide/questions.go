@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// appliesTo reports whether a filter or scorer can have any effect on pods of the class.
+// appliesTo reports whether a filter or scorer can have any effect on the pod.
 func appliesTo(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
 	s, ok := plugin.(plugins.Selective)
 	return !ok || s.Applies(c, p)
@@ -23,8 +23,8 @@ type questions struct {
 
 type surely = func(n *cluster.Node) bool
 
-// questionsFor prepares the judges of the asked filters; ok is false if any filter rejects the pod
-// as a whole, fails, or returns node names.
+// questionsFor prepares the judges of the asked filters. ok is false if any filter fails, rejects
+// the pod on all nodes, or restricts the pod to nodes by name.
 func (pl *plan) questionsFor(c *cluster.Cluster, p *cluster.Pod) (q questions, ok bool) {
 	for _, a := range pl.asked {
 		judge := a.filter.Filter(c, p)

@@ -15,12 +15,12 @@ import (
 // scores for room. The best nodes of a group are in its highest bucket, so a decision only compares
 // the groups, which are few.
 //
-// A ranking follows the cluster's log from the position seen.
+// A ranking follows the cluster's log; seen is its position in the log.
 //
-// Invariants: every existing node is in exactly one group, which counts it in ok or rejected;
-// bucket is the result of roomOf for the node at position seen; a node is in buckets of its group
-// if and only if bucket is not negative. During a decision, withholdNodes may count nodes as
-// rejected; the end of the decision reverts this.
+// Invariants: every existing node is in exactly one group, which counts it in ok or rejected; the
+// bucket of a node is the result of roomOf at that position of the log; a node is in buckets of its
+// group if and only if its bucket is not negative. During a decision, withholdNodes may count nodes
+// as rejected; the end of the decision reverts this.
 type ranking struct {
 	sheet // holds the last plan made for a class of the ranking
 	space *rankScratch
@@ -57,7 +57,7 @@ type ranking struct {
 
 	rebuilds      int   // number of scans of the whole cluster
 	filterVersion int   // number of changes of filtering tallies
-	prefetched    int16 // keeps the compiler from dropping prefetchBuckets
+	prefetched    int16 // result of prefetchBuckets, stored so that the compiler keeps its reads
 }
 
 // rankingKey is the key shared by the classes of one ranking.
@@ -74,7 +74,7 @@ const (
 	absent  = -1 << 15
 )
 
-// position is a node's group and its place in the bucket there.
+// position is a node's group and its index in a bucket of the group.
 type position struct {
 	group int32
 	place int32
@@ -184,14 +184,14 @@ type staticTable struct {
 // countedPods holds a ranking's data about the pods counted by its tallies.
 //
 // The look of a pod's class determines how the pod counts. Spread tallies count only the pods of
-// nodes included by their constraint; tallies holds these nodes, and is valid as long as inDomains
-// equals domainChanges: no node has moved to another domain.
+// nodes included by their constraint; tallies records these nodes. It is valid while inDomains
+// equals domainChanges, that is, until a node moves to another domain.
 type countedPods struct {
 	tallies   marks                  // by node: the spread tallies that count its pods
 	inDomains int                    // value of domainChanges when tallies was filled
 	effects   map[[2]uint64][]effect // by PodClass.Look of placed pods
-	// The latest look is checked first because a moving pod is added and removed several times in a
-	// row.
+	// The latest look is checked first because the same pod is often added and removed several
+	// times in a row.
 	look   [2]uint64
 	latest []effect // effects of look
 	places []effect // by tally of the plan: its index among the ranking's tallies, and its part of a merged tally

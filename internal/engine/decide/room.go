@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// room judges and scores nodes for a pod that only depends on CPU, memory and a pod slot among the
-// changing properties of a node, as nearly all pods do. Its results equal the results of the
-// plugins' own judges, and depend only on the node's Room.
+// room judges and scores nodes for a pod whose verdict and scores depend on the placed pods only
+// through the free CPU, memory and pod slots of a node. This is true for nearly all pods. The
+// results of room depend only on the node's Room.
 //
 // Invariant: for every node, fits and scoreUnlimited equal the results of the plugins' own filter
 // and scorers. The property test compares both.
@@ -28,8 +28,8 @@ type room struct {
 	// computes both scores without calls, since hundreds of rankings may need them for each
 	// placement.
 	usual bool
-	// skips is set if a scorer skips the pod because the pod requests no scored resource. The
-	// scorer may score another pod that differs only in the amounts.
+	// skips is set if a scorer skips the pod because the pod requests no scored resource. The same
+	// scorer may score another pod that differs only in the requested amounts.
 	skips bool
 }
 
@@ -101,7 +101,7 @@ func (r *room) isBounded() bool {
 	return !r.skips && len(r.others) == 0
 }
 
-// scoreUnlimited is the score regardless of whether there is enough room.
+// scoreUnlimited returns the score of a node regardless of whether the node has enough room.
 func (r *room) scoreUnlimited(room *cluster.Room, balance int8) int16 {
 	if r.usual && room.CPU > 0 && room.Memory > 0 {
 		return r.usualScore(room, balance)
@@ -125,8 +125,9 @@ func (r *room) scoreUnlimited(room *cluster.Room, balance int8) int16 {
 // scores up to MaxScore.
 const doubt = 1.0 / (1 << 15)
 
-// usualScore is LeastAllocatedScore plus EvennessScore. It multiplies by reciprocals instead of
-// dividing, and calls these functions if the result is too close to an integer to round reliably.
+// usualScore returns the weighted sum of LeastAllocatedScore and EvennessScore. It multiplies by
+// reciprocals instead of dividing, and calls the exact functions of the plugins if a result is too
+// close to an integer to round reliably.
 func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	perCPU, perMemory := float64(room.PerCPU), float64(room.PerMemory)
 	freeCPU := (float64(room.CPU-room.NonZeroCPU) - r.least.plain.cpu) * perCPU * plugins.MaxScore

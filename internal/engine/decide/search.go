@@ -78,8 +78,7 @@ func (s *survey) takesPod(node int32) bool {
 	return rejection == nil
 }
 
-// findBest searches the trees. Before the call, the nodes set apart were already offered to the
-// pool.
+// findBest searches the trees. The caller must have offered the nodes set apart to the pool.
 func (s *survey) findBest() (node int32, total int64) {
 	slices.SortStableFunc(s.ranked, func(a, b rankedGroup) int { return cmp.Compare(b.fixed+b.high, a.fixed+a.high) })
 	for i := range s.ranked {
@@ -128,7 +127,7 @@ func (s *survey) visitCell(g *rankedGroup, i int32, low, high int64) {
 				continue
 			}
 			s.offerPart(g.fixed+score, part{group: none, count: 1, node: node})
-			if score == high { // no other node can be better
+			if score == high { // no other node of the cell can be better, but others may be equal
 				s.pool = append(s.pool[:len(s.pool)-1], whole)
 				return
 			}
@@ -194,8 +193,8 @@ func (s *survey) boundVotes() {
 }
 
 // fewestVotes returns the minimum of the foreign votes multiplied by sign, over all nodes below a
-// cell of a group's tree that have room and are not set apart. It returns known if no value is
-// lower.
+// cell of a group's tree that have room and are not set apart. If no value is lower than known, it
+// returns known.
 func (s *survey) fewestVotes(group, i int32, sign, known int64) int64 {
 	t := s.b.groups[group].tree
 	c := &t.cells[i]
@@ -290,8 +289,8 @@ func (s *survey) isBest(group, node int32) bool {
 	return s.isLone[node] == 0 && score >= 0 && s.fixed[group]+score == s.best
 }
 
-// divideCell replaces a cell, already removed from the pool by drawNode, by its parts that may
-// contain the best total.
+// divideCell adds to the pool those parts of a cell that may contain the best total. drawNode has
+// already removed the cell itself from the pool.
 func (s *survey) divideCell(p part) {
 	t := s.b.groups[p.group].tree
 	c := &t.cells[p.cell]

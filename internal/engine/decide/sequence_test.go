@@ -29,8 +29,8 @@ type event struct {
 	seed uint64
 }
 
-// newSequence draws a sequence. Draws are uniform: a library that favours the first values of a
-// list never reaches some states.
+// newSequence draws a sequence. Draws are uniform, because a property-testing library that favours
+// the first values of a list never reaches some states.
 func newSequence(seed uint64) sequence {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	total := 0
@@ -134,7 +134,7 @@ func checkSequences(t *testing.T, first uint64, count int) {
 type draw struct {
 	*rand.Rand
 	mu    sync.Mutex
-	story []string // guarded by mu, because it is also read while a sequence does not end
+	story []string // guarded by mu, because run also reads it if the sequence does not end
 }
 
 // found is a fault.

@@ -13,8 +13,8 @@ import (
 // room.
 //
 // It is the common part of rankings and surveys: given groups with their counts, it determines the
-// rejected groups and, for the other groups, the scores except for room. It has no notion of
-// buckets or trees.
+// rejected groups and, for the other groups, the scores except for room. It does not use buckets or
+// trees.
 type sheet struct {
 	ix      *index
 	scratch *sheetScratch
@@ -76,7 +76,7 @@ func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejectio
 type domainCounts struct {
 	count []int64 // count in the node's domain
 	none  []bool  // the node is in no domain
-	shift []int64 // difference between count and the tally, caused by pods assumed to be added or removed
+	shift []int64 // count minus the count in the tally: the effect of pods assumed to be added or removed
 }
 
 // fitTallies grows the counts to the given number of tallies.
@@ -234,8 +234,8 @@ func (r *sheet) weighSpread(weights []float64) {
 	}
 }
 
-// domainsScored counts the domains of the scored feasible nodes, if nodes are grouped by domain.
-// All nodes without the label count as one domain.
+// domainsScored counts the domains of the scored feasible nodes, for a tally that groups nodes by
+// domain or has one domain per node. All nodes without the label count as one domain.
 func (r *sheet) domainsScored(k int, t *tally) (n int) {
 	clear(r.scratch.seen)
 	for _, g := range r.groups {
@@ -285,12 +285,12 @@ type group struct {
 	buckets  [][]int32 // by score
 	inUse    []uint64  // bit set of nonempty buckets
 
-	// The following fields are valid for the current decision only.
+	// The following fields are valid only for the current decision.
 	feasible bool
 	spread   int64
 	votes    int64
 }
 
-// bulkBytes estimates the memory of a byte of a class's bulk: short values in long lists are the
-// most expensive.
+// bulkBytes estimates the memory per byte of a class's bulk, for the most expensive case: long
+// lists of short values.
 const bulkBytes = 8

@@ -15,8 +15,8 @@ import (
 )
 
 // TestAPodThatAScorerSkipsIsNoExample verifies that resource balance is scored for a pod that
-// requests a scored resource, even if the previous pod differs only in requesting none and was not
-// scored.
+// requests a scored resource, even if the skeleton could have been made for a pod without such
+// requests, which the scorer skips.
 func TestAPodThatAScorerSkipsIsNoExample(t *testing.T) {
 	for name, resources := range map[string][]config.ResourceSpec{
 		"CPU":             {{Name: "cpu", Weight: 1}},

@@ -10,8 +10,8 @@ import (
 )
 
 // sums adds up, for every node, the effects of placed pods' terms on the node's domains, over any
-// number of topology keys. Classes with the same effects share the sums, so decisions need not
-// consider every combination of domains.
+// number of topology keys, so that decisions need not consider every combination of domains.
+// Classes with the same effects share the sums.
 //
 // Invariant: byNode[n] is the sum, over all parts, of the effects of the pods in n's domain. A node
 // that moves to another domain triggers a recount of all sums, since the parts keep no counts by
@@ -31,7 +31,7 @@ type sumsPart struct {
 }
 
 // addTerm makes pods with the given affinities count with the given weight in their domain of the
-// key. s may be nil.
+// topology key. If s is nil, addTerm returns new sums.
 func (s *sums) addTerm(ix *index, affinities [2]uint64, key string, weight int64) *sums {
 	if s == nil {
 		s = &sums{ix: ix, says: map[[2]uint64][]effect{}}

@@ -10,8 +10,8 @@ import (
 )
 
 // survey decides a pod from a base. It counts the pods matched by the selectors of the class for
-// this decision only. Nodes set apart from their group by these counts are judged individually, all
-// other nodes are judged by group, and the best node is found by searching the trees. The cost
+// this decision only. Nodes set apart from their group by these counts are judged individually, and
+// all other nodes are judged by group. The best node is found by searching the trees. The cost
 // therefore depends on the number of selected pods, not on the number of nodes, and no counts are
 // kept.
 //
@@ -58,7 +58,7 @@ func (s *survey) beginDecision(b *base, plan *plan, axisOf []int, p *cluster.Pod
 	b.catchUp()
 	b.used = b.ix.meter.Clock
 	if b.effort != nil {
-		b.effort.used = b.ix.meter.Clock // other classes with the same terms must find the base
+		b.effort.used = b.ix.meter.Clock // so that the effort is kept, by which other classes with the same terms find the base
 	}
 	b.served++
 	s.pod, s.tie, s.ix, s.scratch = p, t, b.ix, &s.own
@@ -100,7 +100,7 @@ func (s *survey) startTally(i int) *tally {
 	return t
 }
 
-// endDecision prepares for the next decision.
+// endDecision resets the counts, and drops the references to the base, the plan and the pod.
 func (s *survey) endDecision() {
 	for k, t := range s.tallies {
 		for _, domain := range s.touched[k] {
@@ -174,8 +174,8 @@ func (s *survey) countNode(effects []effect, node int32, n podCount) {
 	}
 }
 
-// repelsAlone reports whether the only effect of pods is to repel the class from their domain, and
-// the node is the only one in its domain.
+// repelsAlone reports whether the only effect of the pods is to repel the class from their domain,
+// and the node is the only node of its domain.
 func (s *survey) repelsAlone(effects []effect, node int32) bool {
 	for _, e := range effects {
 		t := s.tallies[e.tally]

@@ -109,8 +109,8 @@ func TestSurveysFindTheBest(t *testing.T) {
 	}
 }
 
-// TestTiesAreBrokenEvenly verifies that all best nodes are equally likely, whether they are in any
-// position of a tree or set apart from it.
+// TestTiesAreBrokenEvenly verifies that all best nodes are equally likely, regardless of their
+// position in a tree, and also if they are set apart.
 func TestTiesAreBrokenEvenly(t *testing.T) {
 	const nodes, draws = 100, 40_000
 	c := benchCluster(nodes, false)
@@ -148,8 +148,8 @@ func TestTiesAreBrokenEvenly(t *testing.T) {
 	}
 }
 
-// TestNewClassesNeedNoRankings verifies that only the locations of the pods are kept for a thousand
-// workloads. The first few classes have rankings, since they could have been the only classes.
+// TestNewClassesNeedNoRankings verifies that a thousand workloads share one base and need no
+// rankings. Only the first few classes have rankings, since they could have been the only classes.
 func TestNewClassesNeedNoRankings(t *testing.T) {
 	for _, mode := range []string{"spread", "affinity", "anti", "500 shapes"} {
 		c := benchCluster(200, false)
@@ -194,7 +194,7 @@ func TestExpensiveClassGetsRanking(t *testing.T) {
 	}
 }
 
-// checkBases compares the trees with the cluster.
+// checkBases compares the sums and trees of the bases with the cluster.
 func (d *Decider) checkBases(t interface{ Fatalf(string, ...any) }) {
 	d.ix.followLog()
 	for _, b := range d.cache.bases {

@@ -26,8 +26,8 @@ type tally struct {
 	// domains; otherwise they are grouped by the domain itself.
 	byCount bool
 
-	// parts are the topologies of a tally merged from several: its count is indexed by node and
-	// holds the sum over the domains of the node. byCount is set for such a tally.
+	// parts are the topologies of a merged tally. The count of a merged tally is indexed by node,
+	// and holds the sum over the domains of the node; its byCount is set.
 	parts []tallyPart
 
 	// The following fields are only set for hard spread constraints. included is the number of
@@ -143,7 +143,7 @@ func (t *tallyPlan) startTally(ix *index) *tally {
 	if perNode {
 		made.byCount = true
 	} else if t.purpose == spreadSoft {
-		// If not byCount, groups distinguish the domains of the feasible nodes.
+		// If byCount is false, the domains of the feasible nodes can be counted by group.
 		made.byCount = n > ix.limits.SoftDomains
 	}
 	if t.purpose == spreadHard {

@@ -16,31 +16,31 @@ import (
 )
 
 // terms holds the pod affinity and anti-affinity of pods placed on or nominated to a node, since
-// these may repel or attract any pending pod. Of all classes with the same affinity, it keeps a
-// single one.
+// these may repel or attract any pending pod. It keeps one class for each distinct affinity.
 //
 // Nearly all terms require a certain label. They are indexed by that label, so a pending pod is
 // compared only with the few terms that may match it, and adding or removing a term affects only
 // the plans of such pods.
 //
-// Users without pods are kept for a while. A plan that still includes them is correct, since they
-// add zero to its counts. Therefore version must grow when terms are added, but not when they are
-// removed.
+// A termUsers without pods is kept for a while. A plan that still includes its terms is correct,
+// since no pod counts for them. Therefore version must grow when a pod with new terms is added, but
+// not when the last pod with some terms is removed.
 type terms struct {
 	known cluster.Set[termUsers] // by PodClass.Affinities
-	// byLabel holds the first users of each label, by a hash of the label; alsoByLabel holds the
-	// further users. A selector may list hundreds of thousands of values, each with its own entry.
+	// byLabel holds the first termUsers listed under each label, by a hash of the label;
+	// alsoByLabel holds all further ones. A selector may list hundreds of thousands of values, each
+	// with its own entry.
 	byLabel     map[uint64]*termUsers
 	alsoByLabel map[uint64][]*termUsers
 	most        [2]int       // largest sizes of both maps; see cluster.Shrunk
 	others      []*termUsers // terms that may match pods with any labels
 	changed     int          // version at the last addition to or removal from others
-	// unused counts the users of terms without pods. They are kept for a while, since pods with
-	// such terms often recur, and dropping them invalidates plans. bulk is the total size of the
-	// unused terms.
+	// unused counts the termUsers without pods. They are kept for a while, since pods with the same
+	// terms often recur, and dropping terms invalidates plans. bulk is the total size of the unused
+	// terms.
 	unused int
 	bulk   int
-	// selective counts the users of terms that select namespaces by their labels.
+	// selective counts each termUsers with a term that selects namespaces by their labels.
 	selective int
 	version   int    // grows when terms are added or dropped
 	round     uint64 // counts searches; see termUsers.found
@@ -68,8 +68,9 @@ type termUsers struct {
 	values  int32 // number of values listed by the terms
 }
 
-// Up to fewUnused unused terms are kept, unless their size exceeds bulkUnused. bulkUnused is low
-// because a listed value with its cached data takes far more memory than its text.
+// All unused terms are dropped when their number exceeds fewUnused plus an eighth of all terms, or
+// when their size exceeds bulkUnused. bulkUnused is low because a listed value with its cached data
+// takes far more memory than its text.
 const fewUnused, bulkUnused = 64, cluster.MostBulk / 8
 
 func newTerms(version int) terms {
@@ -107,8 +108,9 @@ func (t *terms) at(affinities [2]uint64) *termUsers {
 	return t.known.Find(cluster.ShortHash(affinities[0]), func(users *termUsers) bool { return users.class.Affinities == affinities })
 }
 
-// termsOf returns the class, or a copy of its terms if the class is large: pods of other classes
-// with the same terms may outlive the pods of this class.
+// termsOf returns the class, or only a copy of its terms if the class is large. Pods of other
+// classes with the same terms may outlive the pods of this class, and should not keep all of it in
+// memory.
 func termsOf(class *cluster.PodClass) *cluster.PodClass {
 	if class.Bulk == 0 {
 		return class
@@ -131,8 +133,8 @@ func (t *terms) shrink() {
 
 // listBy lists users under the labels returned by cluster.RequiredLabels, since a matching pod has
 // one of these labels, or in t.others if the selector requires no label. byLabel holds the first
-// users of a label without a list: most labels have only one entry, and a list per label would cost
-// more than all other fields of terms.
+// users of a label directly, not in a slice: most labels have only one entry, and a slice per label
+// would take more memory than all other fields of terms.
 func (t *terms) listBy(users *termUsers, selector *rules.Selector) {
 	labels, everybody := cluster.RequiredLabels(selector)
 	if everybody {
@@ -175,8 +177,9 @@ func (t *terms) removePod(class *cluster.PodClass) {
 	}
 }
 
-// dropUnused drops users without pods, in bulk, because each drop changes version and invalidates
-// everything derived from the terms. Cached effects may refer to such users and are also dropped.
+// dropUnused drops all users without pods together, because each drop changes version and
+// invalidates everything derived from the terms. It also drops the cached effects, which may refer
+// to such users.
 func (t *terms) dropUnused() {
 	t.version++
 	gone := func(users *termUsers) bool { return users.pods == 0 }
@@ -219,9 +222,9 @@ func (t *terms) unlistUsers(hash uint64, gone func(*termUsers) bool) {
 	delete(t.byLabel, hash)
 }
 
-// versionFor changes whenever a term is added that may match pods with these labels. Dropping a
-// term may leave the version unchanged: no pod has the term any longer, so plans that still include
-// it are correct.
+// versionFor returns a version that changes whenever a term is added that may match pods with these
+// labels. Dropping a term may leave the version unchanged: no pod has the term any longer, so plans
+// that still include it are correct.
 func (t *terms) versionFor(own *rules.Labels) int {
 	version := t.changed
 	for _, label := range own.List() {
@@ -300,10 +303,10 @@ func byKey(votes []plugins.Vote) []plugins.Vote {
 	return sums
 }
 
-// describeTerms returns the effects as text, except for those of pods with the given affinities.
-// The text is unchanged if terms are removed and added again.
+// describeTerms encodes the effects, except for the effects of pods with the given affinities. The
+// encoding is the same after terms are removed and added again.
 func (s *termEffects) describeTerms(but [2]uint64) []byte {
-	const usual = 256 // bytes for each
+	const usual = 256 // bytes per entry
 	to := make([]byte, 0, usual*len(s.byAffinity))
 	number := func(n int) { to = binary.NativeEndian.AppendUint64(to, uint64(n)) }
 	text := func(s string) { number(len(s)); to = append(to, s...) }

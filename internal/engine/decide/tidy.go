@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// bytesPerNode is the maximum memory of all rankings together, per node of the cluster. leastBytes
-// is the minimum of the resulting bound; it suffices for the rankings of 500 plain classes on
-// 100,000 nodes.
+// bytesPerNode bounds the memory of all rankings together, in bytes per node of the cluster. In
+// small clusters, the bound is leastBytes instead, which suffices for the rankings of 500 plain
+// classes on 100,000 nodes.
 const (
 	bytesPerNode = 512
 	leastBytes   = 128 << 20
@@ -36,10 +36,8 @@ func (ca *cache) usedNow() **ranking {
 	return &ca.latest[at]
 }
 
-// dropRanking drops the ranking. Members that still refer to it retain none of its contents.
-//
-// The ranking is emptied in place: holders of remaining references see dropped and cannot read
-// stale data.
+// dropRanking drops a ranking. It empties the ranking in place, because members may still refer to
+// it: they see dropped, cannot read stale data, and retain none of the contents.
 func (ca *cache) dropRanking(r *ranking) {
 	delete(ca.rankings, r.key)
 	ca.weight -= r.weight
@@ -47,7 +45,8 @@ func (ca *cache) dropRanking(r *ranking) {
 	*r = ranking{dropped: true}
 }
 
-// dropIdle drops the ranking that has just become idle: rankings take most of the memory.
+// dropIdle drops the ranking that has just become idle. Rankings take most of the memory, so they
+// do not wait for dropAllIdle.
 func (ca *cache) dropIdle() {
 	oldest := ca.usedNow()
 	if r := *oldest; r != nil && !r.dropped && ca.meter.Clock-r.used > ca.idle {
@@ -141,7 +140,7 @@ func (ca *cache) makeRoom(r *ranking) {
 	}
 }
 
-// loseDropped removes the classes' references to dropped rankings, which would otherwise stay in
+// loseDropped deletes the members that refer to dropped rankings, and would otherwise stay in
 // memory. Such a class needs new effort before it gets another ranking.
 func (ca *cache) loseDropped() {
 	maps.DeleteFunc(ca.byClass, func(class int32, m *member) bool {

@@ -15,8 +15,8 @@ import (
 type topology struct {
 	id  int32 // never reused
 	key string
-	// perNode is set if every node with a host name is a separate domain, or every node if key is
-	// empty.
+	// perNode is set if every node is a separate domain. If key is not empty, nodes without a host
+	// name have no domain.
 	perNode bool
 
 	domain []int32 // by node; none if the node lacks the label or does not exist
@@ -101,9 +101,9 @@ func (t *topology) readDomain(n *cluster.Node, node int32) int32 {
 	return domain
 }
 
-// linkNode inserts a node into the list of its domain. Lists are linked through arrays indexed by
-// node, so a change of a domain allocates no memory. A topology with perNode has no lists: the node
-// is its own domain.
+// linkNode inserts a node into the chain of its domain. Chains are linked through arrays indexed by
+// node, so a change of a domain allocates no memory. A topology with perNode has no chains, since
+// each node is its own domain.
 func (t *topology) linkNode(node, domain int32) {
 	t.domain[node] = domain
 	if domain != none && !t.perNode {

@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// tree holds nodes that are not full, by their room: a k-d tree of cells with the number of nodes
-// below them, and the bounds of their room. It serves requests of any size, even a size not seen
-// before, without scanning all nodes.
+// tree is a k-d tree of nodes that are not full, ordered by room. Each cell records the number of
+// nodes below it and the bounds of their room. The tree serves requests of any size, even a size
+// not seen before, without scanning all nodes.
 //
 // Invariants: every node is in exactly one leaf, given by base.spots; the count of a cell includes
 // all nodes below it; its box contains the points of all these nodes. Points are computed from the
@@ -30,7 +30,7 @@ type cell struct {
 	box                 box
 	count               int32
 	parent, left, right int32
-	axis                int8 // axis of split: nodes below split are on the left
+	axis                int8 // axis of split: the nodes below left have lower values than split
 	alike               bool // a leaf whose nodes are alike
 	split               float64
 	nodes               []int32
@@ -250,9 +250,9 @@ func (t *tree) fillLeaf(b *base, i int32, nodes []int32) {
 	}
 }
 
-// removeNode removes a node. It recomputes the exact boxes of a small leaf and of the cells above
-// it, up to the first unchanged cell; boxes that only grow would eventually stop pruning searches.
-// The box of a large leaf does not change, because its nodes are identical.
+// removeNode removes a node. It recomputes the exact box of a small leaf, and the boxes of the
+// cells above it, up to the first unchanged cell. Boxes that only grow would eventually stop
+// pruning searches. The box of a large leaf does not change, because its nodes are identical.
 func (t *tree) removeNode(b *base, node int32) {
 	at := b.spots[node]
 	c := &t.cells[at.cell]

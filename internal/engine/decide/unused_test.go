@@ -19,7 +19,7 @@ import (
 
 // TestWhatLargePodsLeaveIsDropped verifies that the data of deleted large pods and budgets is
 // dropped even without new pods that would trigger a size limit. Decisions are correct regardless
-// of when it is dropped.
+// of when the data is dropped.
 func TestWhatLargePodsLeaveIsDropped(t *testing.T) {
 	r, c := rand.New(rand.NewPCG(1, 2)), benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)

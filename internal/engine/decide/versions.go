@@ -14,8 +14,8 @@ type versions struct {
 	learnt                                     uint64 // see plugins.Learner
 }
 
-// versionsFor returns the current versions. The version of namespaces is included only if a term
-// selects namespaces by labels.
+// versionsFor returns the current versions, except for versions.terms, which the caller must set.
+// The version of namespaces is included only if a term selects namespaces by labels.
 func (ix *index) versionsFor(class *cluster.PodClass) versions {
 	c := ix.c
 	v := versions{

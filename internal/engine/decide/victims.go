@@ -22,10 +22,10 @@ type candidate struct {
 	violations int
 }
 
-// victimsPlainly removes all pods of lower priority from the node and, if p fits then, puts back as
-// many of them as possible: pods protected by a budget precede the others, and both are ordered by
-// importance. It restores the cluster. It refuses a node whose examination would exceed the
-// remaining effort.
+// victimsPlainly finds the pods to evict from a node for p. It removes all pods of lower priority
+// and, if p then fits, puts back as many of them as possible: first the pods that violate a budget
+// if evicted, then the other pods, each in order of importance. Afterwards it restores the cluster.
+// It refuses a node if the examination exceeds the remaining effort.
 func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets,
 	left *effort.Budget) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
@@ -143,14 +143,14 @@ func (a *candidate) cost() cost {
 
 // budgets determines which pods can be evicted without violating a PodDisruptionBudget.
 //
-// It is used for one pending pod. The count of allowed disruptions restarts for every node.
+// Each pending pod needs a new budgets. The counts of allowed disruptions restart for every node.
 type budgets struct {
 	c       *cluster.Cluster
 	allowed map[*cluster.Budget]int32 // reused for every node
 	keep    bool                      // no budget may be violated
 }
 
-// newBudgets prepares for a pod that needs room.
+// newBudgets returns the budgets for a preemption by p.
 func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *budgets {
 	return &budgets{c: c, allowed: map[*cluster.Budget]int32{}, keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
 }
@@ -268,7 +268,7 @@ func startNegated(start int64) int64 {
 type cost struct {
 	known      bool
 	candidate  bool
-	fits       bool // the node can take the pod without evictions, except for asked filters
+	fits       bool // without evictions, the node passes all filters except asked filters, which were not run
 	why        *refusal
 	violations int32
 	highest    int32
@@ -298,8 +298,8 @@ func (a *cost) compare(b *cost) int {
 	return 0
 }
 
-// refusal is the reason why a node that preemption could have helped is not a candidate. plugin is
-// set if that plugin rejects the node even without the victims.
+// refusal is the reason why a node is not a candidate, although its rejection could be resolved by
+// removing pods. plugin is set if that plugin rejects the node even without the victims.
 type refusal struct {
 	plugin    string
 	rejection *plugins.Rejection

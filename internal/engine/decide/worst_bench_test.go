@@ -121,7 +121,7 @@ func hundredTerms() *v1.Pod {
 }
 
 // thousandsOfTerms returns a pod with 2,000 terms. Each term selects all pods except the pods of
-// one app, named by but and the number of the term.
+// one app. The name of the app consists of the parameter but and the number of the term.
 func thousandsOfTerms(but string) *v1.Pod {
 	var change []func(*v1.Pod)
 	for i := range 2000 {

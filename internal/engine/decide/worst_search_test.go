@@ -31,12 +31,13 @@ var (
 // other pods. An ordinary decision makes very few looks, so the objects found by long searches
 // increase looks and allocations by a factor of 30, but time only by a factor of 3. A long search
 // also measures the processor time of objects beyond the factor suspect. The goal for time is a
-// factor of 4; dearest leaves a margin for other load on the machine.
+// factor of 4; the tested bound, dearest, includes a margin for other load on the machine.
 const most, suspect, dearest = 40, 6, 8
 
-// TestNoObjectIsWorse randomly mutates the worst known objects, and keeps the mutations that
-// increase the cost of decisions for other pods most. It counts looks and allocations instead of
-// time, so the result is the same on a busy machine.
+// TestNoObjectIsWorse verifies that no object increases the cost of decisions for other pods by
+// more than the factor most. It randomly mutates the worst known objects, and keeps a mutation if
+// it does not lower the cost. The cost is counted in looks and allocations instead of time, so the
+// result is the same on a busy machine.
 func TestNoObjectIsWorse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*searchSeed, 15))
 	without := map[string]int{}
@@ -166,7 +167,7 @@ func (s strange) String() string {
 	return strings.Join(lines[:min(len(lines), many)], "\n")
 }
 
-// strangers are the initial objects of the search.
+// strangers returns the initial objects of the search.
 func strangers() []strange {
 	nominated := towards("away", avoiding(v1.LabelHostname, everyPod()))
 	nominated.Spec.NodeName = ""

@@ -27,9 +27,9 @@ func CostOfScan(c *cluster.Cluster, p *cluster.Pod) int {
 	return CostOfPreparing(c, p) + CostOfPod(p)*c.Len()
 }
 
-// CostOfBulk returns the additional cost of sorting all nodes for pods of a class that lists
-// thousands of terms.
+// CostOfBulk returns the additional cost of sorting all nodes for pods of an unusually large class;
+// see cluster.PodClass.Bulk.
 func CostOfBulk(c *cluster.Cluster, class *cluster.PodClass) int {
-	const judgement = 2 << 10 // bytes per judgement
+	const judgement = 2 << 10 // bytes of bulk that cost as much as one judgement per node
 	return c.Len() * (class.Bulk / judgement)
 }

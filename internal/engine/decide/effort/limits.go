@@ -7,19 +7,22 @@ package effort
 // affect only the cost of results, never the results. Tests lower them so that small clusters cover
 // every case.
 type Limits struct {
-	// FewDomains is the maximum number of domains for grouping nodes by domain, where a changed
-	// count moves no node. Beyond that, every decision would compare too many groups, and nodes are
-	// grouped by the count.
+	// FewDomains is the maximum number of domains of a topology whose nodes are grouped by domain,
+	// so that a changed count moves no node. With more domains, every decision would compare too
+	// many groups, so nodes are grouped by the count of their domain.
 	FewDomains int
 	// SoftDomains is the same limit for a soft spread constraint, which requires counting the
 	// domains of the feasible nodes. Beyond the limit, every decision counts these domains node by
 	// node, which takes less time than comparing as many groups.
 	SoftDomains int
-	// Groups is the maximum number of combinations of domains for grouping nodes by domain at all.
+	// Groups is the maximum number of combinations of domains. With more combinations, nodes are
+	// grouped by count instead of by domain for some topologies, even for topologies with few
+	// domains.
 	Groups int
-	// BaseGroups is the maximum number of combinations of domains for a base that does not sum the
-	// terms of other workloads over all their topology keys. Beyond that, nodes are grouped by this
-	// sum, which has few distinct values as long as few pods have such terms.
+	// BaseGroups is the maximum number of combinations of domains for a base that groups nodes by
+	// the topology keys in the terms of other workloads. With more combinations, a base may sum
+	// these terms for each node instead; the sum has few distinct values as long as few pods have
+	// such terms.
 	BaseGroups int
 	// RankingGroups is the same limit for a ranking. It is higher than BaseGroups because sums are
 	// costly for a ranking: if a pod with such terms is added or removed, every node of its domains
@@ -38,11 +41,11 @@ type Limits struct {
 	// LeafSize is the maximum number of nodes in a leaf of a tree before it is divided.
 	LeafSize int
 
-	// Effort bounds the cost of one attempt beyond one scan of all nodes: all pods share the
+	// Effort bounds the cost of one attempt, apart from one scan of all nodes. All pods share the
 	// deciding goroutine, and a single pod must not occupy it for longer than a tenth of a second.
 	// The default is enough to preempt on 5,000 nodes with 100 victims each.
 	Effort int
-	// ManyTerms is the minimum number of terms of one pod for caching their effects. Without the
+	// ManyTerms is the number of terms of one pod from which their effects are cached. Without the
 	// cache, every new class is compared with each term.
 	ManyTerms int
 	// Reasons is the maximum number of reasons with distinct texts in a ranking: half the number
@@ -56,8 +59,8 @@ const defaultEffort = 1 << 20
 // MostBudgetLooks bounds the number of disruption budget checks for the pods of one node.
 const MostBudgetLooks = defaultEffort / 4
 
-// DefaultLimits returns the production limits, each measured with `make bench` and the benchmarks
-// of decide.
+// DefaultLimits returns the production limits. Each of them was chosen by measurements with `make
+// bench` and the benchmarks of decide.
 func DefaultLimits() Limits {
 	return Limits{
 		FewDomains: 32, SoftDomains: 512, Groups: 1024, BaseGroups: 32, RankingGroups: 100,

@@ -5,9 +5,9 @@ package effort
 
 // Meter counts the cost of all decisions of a decider. All layers of one decider share it.
 type Meter struct {
-	// Work is the cost in judgements of a node. It is behaviour, not statistics: attempts of groups
-	// end when it reaches a limit, so it must depend only on the decider's calls and the state of
-	// its cluster.
+	// Work is the cost in judgements of a node. Work affects results: an attempt to place a pod
+	// group ends when Work reaches a limit. Work must therefore depend only on the decider's calls
+	// and the state of its cluster.
 	Work int
 	// Looked counts the nodes, groups and cells examined. Only tests read it.
 	Looked int
