@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Attempt decides the pods of a group together. It is the only type called by the cycle. It runs
-// the layers in order, and each call leaves the cluster in the documented state.
+// Attempt decides the pods of a group together. Package cycle uses the lower layers only through
+// it. It runs the layers in order, and each call leaves the cluster in the documented state.
 //
 //	Place            leaves members counted on nodes, until Rewind
 //	PlanRoom         } restore the cluster
@@ -51,12 +51,12 @@ func (a *Attempt) Rewind() { a.tentative.Rewind(0) }
 // Place looks for nodes and leaves every member with a node counted there, even after an error.
 // Fewer members than needed may be counted.
 //
-// Nominated members reserve their room. The last free room for another member may be reserved in
-// this way. Therefore, if members remain without a node, they are retried without nominations; if
-// too few members have a node, all of them are retried.
+// Nominated members reserve their room, which may be the last room for another member. Therefore,
+// if members remain without a node, they are retried without nominations. If too few members have a
+// node, all members are retried in this way.
 func (a *Attempt) Place() error {
 	if len(a.Members) < a.Need {
-		return nil // the gates of the remaining members keep them out
+		return nil // the other members are still gated; see Verdict.Reason
 	}
 
 	err := a.placeAsNominated()
@@ -137,8 +137,8 @@ func (a *Attempt) PlaceAs(plan *RoomPlan) bool {
 	return true
 }
 
-// PlaceAll counts members on their previous nodes; none of them may be placed already. It returns
-// false if a member is refused; the other members still count.
+// PlaceAll counts members on their previous nodes. No member may be placed before the call. If a
+// member is refused, PlaceAll returns false; the other members still count.
 func (a *Attempt) PlaceAll(places []Place) bool {
 	a.tentative.PlaceAll(places)
 	return len(a.Placed()) == len(places)
@@ -203,8 +203,8 @@ func (a *Attempt) IsInClosest(n *cluster.Node) bool {
 	return has && domain == a.domains.closest
 }
 
-// ListRejectorsAlone lists the plugins that reject members on nodes while all members are unplaced.
-// It stops at the bound, and returns nothing for members confined to a domain.
+// ListRejectorsAlone lists the plugins that reject members on nodes while no member is placed. It
+// stops at the bound, and returns nothing for members confined to a domain.
 func (a *Attempt) ListRejectorsAlone() (names []string) {
 	looked := map[*cluster.PodClass]bool{}
 	for _, m := range a.Members {
@@ -219,5 +219,6 @@ func (a *Attempt) ListRejectorsAlone() (names []string) {
 	return names
 }
 
-// OrderMatters reports whether members differ, so that a change helping one member may help all.
+// OrderMatters reports whether the placement of a member can affect the other members, so that a
+// change that helps one member may help all.
 func (a *Attempt) OrderMatters() bool { return a.orderMatters() }

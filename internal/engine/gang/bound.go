@@ -14,7 +14,7 @@ import (
 )
 
 // DefaultSearchLimit is the maximum number of node judgements in the search for a placement, over
-// all domains of a topology key: it takes some tens of milliseconds and suffices to find any
+// all domains of a topology key. This takes some tens of milliseconds, and suffices to find any
 // placement of six pods on six nodes.
 const DefaultSearchLimit = 100_000
 
@@ -29,7 +29,7 @@ const MostDoublings = 3
 
 // Limits bound the cost of an attempt, in judgements of a node.
 type Limits struct {
-	Search int // limit of the search for a placement, and about the same for trying domains
+	Search int // limit of the search for a placement; trying domains has about the same limit
 	Work   int // limit of each part of the attempt; see [Bound.Begin]
 	// Unhurried is set for forecasts, whose attempts do not end early in favor of waiting pods.
 	Unhurried bool
@@ -104,9 +104,9 @@ func (b *Bound) extendPart() (restore func()) {
 	return func() { b.until = until }
 }
 
-// mostEffort bounds the effort spent on trying domains in sequence: a group must not delay other
-// pods for longer than a tenth of a second. It suffices for a few domains in which each member must
-// be placed.
+// mostEffort bounds the effort spent on trying domains in sequence, because a group must not delay
+// other pods for longer than a tenth of a second. The effort suffices to place each member in a few
+// domains.
 func (b *Bound) mostEffort() int { return b.limits.Search + costOfDomain + 4*costOfDecision*b.members }
 
 func (b *Bound) addEffort(cost int) { b.effort += cost }
@@ -118,8 +118,8 @@ func (b *Bound) isSpent() bool { return b.effort >= b.mostEffort() || b.isOver()
 // effort again.
 func (b *Bound) isSpentTwice() bool { return b.effort > 2*b.mostEffort() || b.isOver() }
 
-// isDear reports whether the current part has taken more than some milliseconds: too long for steps
-// that only improve a plan slightly.
+// isDear reports whether the current part has taken more than some milliseconds, which is too long
+// to begin steps that improve a plan only slightly.
 func (b *Bound) isDear() bool {
 	return b.decider.Work()-b.begun > DefaultWorkLimit/16 || b.effort > DefaultSearchLimit/16
 }

@@ -92,7 +92,7 @@ func (v freeCapacity) listPriorities() (list []int64) {
 	return slices.Compact(list)
 }
 
-// without returns the free capacity after all leavers up to a priority have left.
+// without returns the free capacity after all leavers of at most the given priority have left.
 func (v freeCapacity) without(priority int64) freeCapacity {
 	nodes := slices.Clone(v.nodes)
 	for i := range v.leavers {
@@ -141,9 +141,9 @@ func (r leastRequest) countIn(v freeCapacity) (sum int) {
 	return sum
 }
 
-// fewestLeavers returns a lower bound for the number of pods, up to a priority, that must leave so
-// that need members fit. It assumes that the largest pods leave, and that their room can be
-// combined across nodes.
+// fewestLeavers returns a lower bound for the number of pods of at most the given priority that
+// must leave so that need members fit. It assumes that the largest pods leave, and that their room
+// can be combined across nodes.
 func (r leastRequest) fewestLeavers(v freeCapacity, priority int64, need int) int {
 	free := v.sumFree()
 	lacks := amounts{
@@ -159,9 +159,9 @@ func (r leastRequest) fewestLeavers(v freeCapacity, priority int64, need int) in
 	return int(fewest)
 }
 
-// countLargest returns the number of largest leavers, up to a priority, that cover the lacking
-// amount of one resource. If all leavers together do not cover it, countLargest returns their
-// number.
+// countLargest returns how many leavers of at most the given priority, the largest first, are
+// needed to cover the lacking amount of one resource. If all of them together do not cover it,
+// countLargest returns their number.
 func countLargest(leavers []leaver, priority, lacks int64, amountOf func(*leaver) int64) (count int64) {
 	if lacks <= 0 {
 		return 0
@@ -194,8 +194,8 @@ func times(count int, amount int64) int64 {
 }
 
 // domainBound is the minimum cost of making room for a group in a domain, judged only by CPU,
-// memory, one other resource and the number of pods. It is zero if the group may fit without
-// evictions.
+// memory, one other resource and the number of pods. If the group may fit without evictions,
+// highest is leftAlready and count is 0.
 type domainBound struct {
 	domain  string
 	highest int64 // highest priority of a leaving pod

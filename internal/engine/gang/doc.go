@@ -8,9 +8,9 @@
 // The input is a [Request]: the cluster model, the group, its pending pods in order and the minimum
 // number to place, the limits of the attempt, and the memory of earlier attempts. The output is
 // places ([Attempt.Place]), a [RoomPlan], or a [Verdict] with the reason why there is neither. The
-// package writes, reports and binds nothing. The same request on the same cluster with the same
-// random source gives the same result; the random source is the cycle's, and every draw is part of
-// the output.
+// package binds no pods, writes no objects and reports no events. The same request on the same
+// cluster with the same random source gives the same result; the random source is the cycle's, and
+// every draw is part of the output.
 //
 // # Layers
 //
@@ -45,9 +45,9 @@
 //
 // # Trees
 //
-// Package cycle places the groups of a tree, each by an Attempt. To make room, it passes the tree
-// to [Attempt.PlanTree]: the victimSearch removes pods, then makes the tree place its groups. While
-// more pods may be removed ([TreeRoom]), a RoomMaker makes room for each group that does not fit.
+// Package cycle places the groups of a tree, each by an Attempt. To make room for a tree, it calls
+// [Attempt.PlanTree]. The victimSearch then lets the tree place its groups in turn. If a group does
+// not fit, the RoomMaker of that group finds the pods to evict ([TreeRoom]).
 //
 // # What is exact, and what is bounded
 //
@@ -55,12 +55,13 @@
 // more members. If members differ, several orders are tried, followed by a depth-first search for
 // placements; the search is exact unless it reaches its limit, which the verdict reports. Domains
 // are skipped only if a bound shows that too few members fit ([freeCapacity]), or that the score
-// cannot improve. Victims are found greedily and then reprieved unit by unit: every evicted unit is
-// needed, but a smaller set may exist.
+// cannot improve. Victims are found greedily and then reprieved unit by unit, so every evicted unit
+// is needed, but a smaller set may exist.
 //
 // All pods share the deciding goroutine, so an attempt ends at its [Bound]: about a tenth of a
-// second to decide and as much to make room. The bound doubles with the next attempt, and so on.
-// The bound is a count, not a time, and part of the output.
+// second to decide and as much to make room. If an attempt reaches the bound, the bound doubles for
+// the next attempt, up to [MostDoublings] times. The bound is a count of work, not a time, so that
+// a replay ends at the same point.
 //
 // # Where to read on
 //

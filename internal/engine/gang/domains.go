@@ -17,7 +17,8 @@ import (
 )
 
 // Domains places a group within one domain of its topology key: the nodes with the same value of
-// that label. Each confined member is treated like a pod that selects the nodes of the domain.
+// that label. Members confined to a domain are decided like pods that select the nodes of the
+// domain.
 type Domains struct {
 	*Request
 	bound  *Bound
@@ -34,7 +35,7 @@ type Domains struct {
 type domainResult struct {
 	domain   string
 	places   []Place
-	failures []*decide.Failure // by member: the failure to find a node; nil if the member has one
+	failures []*decide.Failure // by member: the failure to find a node; nil if a node was found
 	full     float64           // requested percentage of the domain, including the group; see fills
 	score    float64           // set by chooseBest
 }
@@ -126,9 +127,10 @@ func (d *Domains) tryDomains(list []domainBound) (fitting []domainResult, err er
 	return fitting, nil
 }
 
-// chooseBest returns the best domain. Like upstream, the score is the sum of the utilization of the
-// domain with the group, so that the tightest domain wins, and the share of the group's pods placed
-// there, both in percent, plus the scores of out-of-tree plugins.
+// chooseBest returns the best domain. Like upstream, the score is the sum of three parts: the
+// utilization of the domain including the group, in percent, so that the tightest domain wins; the
+// number of the group's pods placed there, in percent of the maximum over all domains; and the
+// scores of out-of-tree plugins.
 func (d *Domains) chooseBest(fitting []domainResult) (domainResult, error) {
 	most := 0
 	placements := make([]Placement, len(fitting))
@@ -160,8 +162,8 @@ func (d *Domains) scoreOutside(placements []Placement) ([]float64, error) {
 }
 
 // cannotBeBetter reports whether the domain cannot beat a domain where all members found a node.
-// Among equally good domains, the first by name wins. The scores of out-of-tree plugins cannot be
-// predicted.
+// Among equally good domains, the first by name wins. The result is false if there are out-of-tree
+// plugins, because their scores cannot be predicted.
 func (d *Domains) cannotBeBetter(domain string, fitting []domainResult) bool {
 	if d.Host.ScoresPlacements() {
 		return false
@@ -184,8 +186,8 @@ func (d *Domains) describePlacement(domain string) domainResult {
 }
 
 // listDomains lists the values of the key found on nodes. If counted members already have nodes,
-// the list contains only the value of those nodes, or nothing if the rest of their tree confines
-// the group to other nodes.
+// the list contains only the value of these nodes, or nothing if the tree of the group confines it
+// to nodes with other values.
 func (d *Domains) listDomains() ([]string, error) {
 	pinned, bare := map[string]bool{}, []string(nil)
 	for uid := range d.Group.Counted {
@@ -201,7 +203,7 @@ func (d *Domains) listDomains() ([]string, error) {
 	}
 
 	switch {
-	case len(bare) > 0: // always the same domain, although members are unordered
+	case len(bare) > 0: // slices.Min makes the error independent of the order of the map
 		return nil, fmt.Errorf("a pod of the group is on node %s, which has no label %s", slices.Min(bare), d.TopologyKey)
 	case len(pinned) > 1:
 		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v",
@@ -240,7 +242,8 @@ func (d *Domains) listPromising(domains []string, mayLeave leaveRule) (list []do
 	return list
 }
 
-// findRoomiest returns the domain with room for the most members; among equals, the first one.
+// findRoomiest returns the domain with room for the most members; among equally roomy domains, the
+// first.
 func (d *Domains) findRoomiest(domains []string) (roomiest string) {
 	nodes, least := d.nodesByDomain(), d.leastRequest()
 	most := -1
@@ -313,7 +316,8 @@ func (d *Domains) placeConfined() error {
 }
 
 // nameDomains rewrites the confined members' failures on nodes in other domains, since the pods
-// themselves do not exclude these nodes. Members that are alike share a failure.
+// themselves do not exclude these nodes. Members of the same class share a failure, which is
+// rewritten only once.
 func (d *Domains) nameDomains() { d.NameDomains(d.TopologyKey) }
 
 // NameDomains rewrites the failures of members confined to a domain of key; see

@@ -80,7 +80,7 @@ func newAttempt(c *cluster.Cluster, members int, podOf func(i int) *v1.Pod) *Att
 	return New(r)
 }
 
-// idleHost is a cycle without reservations and leaving pods.
+// idleHost is a Host that reserves nothing and has no leaving pods.
 type idleHost struct{}
 
 func (idleHost) Reserve(*Member, *cluster.Node) error             { return nil }

@@ -123,7 +123,8 @@ func (f *fills) withPlan(p *RoomPlan, nodes []*cluster.Node, mayLeave leaveRule)
 }
 
 // percentWith returns the utilization of the domain with additional requests, in percent. A
-// resource does not count if the group does not request it and only some nodes have it.
+// resource does not count if the domain has none of it, or if it is an extended resource that the
+// group does not request.
 func (f *fills) percentWith(domain string, more []float64) float64 {
 	of := f.byDomain[domain]
 	sum, weights := 0.0, 0.0
@@ -138,7 +139,7 @@ func (f *fills) percentWith(domain string, more []float64) float64 {
 }
 
 // sortByFullest sorts the domains by their utilization with all members, the fullest first, then by
-// name. There may be thousands of domains and thousands of members.
+// name. It computes the utilization once per domain, since there may be thousands of domains.
 func (f *fills) sortByFullest(domains []string) {
 	full := make(map[string]float64, len(domains))
 	for _, domain := range domains {

@@ -73,7 +73,8 @@ func fullCluster(rng *rand.Rand) *cluster.Cluster {
 	return c
 }
 
-// checkPlan places the members of a plan after removing its victims.
+// checkPlan verifies that the victims of a plan have a lower priority, and that the members fit on
+// the planned nodes after the victims are removed.
 func checkPlan(t *testing.T, seed uint64, a *Attempt, plan *RoomPlan) {
 	t.Helper()
 	gone := Without(a.Cluster)

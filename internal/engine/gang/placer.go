@@ -95,8 +95,8 @@ func (p *Placer) passFirst() error {
 	return nil
 }
 
-// endFirst records the members not examined before the bound, and the starting point of the next
-// attempt.
+// endFirst records which members were not examined before the bound, and the nodes found so far,
+// with which the next attempt begins.
 func (p *Placer) endFirst(rest []*Member) {
 	p.bound.shortened = true
 	for _, m := range rest {
@@ -240,7 +240,7 @@ func (p *Placer) sumCluster() (cpu, memory float64, others map[v1.ResourceName]f
 	return cpu, memory, others
 }
 
-// orderByFailure puts members without a node in the last pass first.
+// orderByFailure orders members so that those without a node after the last pass come first.
 func (p *Placer) orderByFailure() []*Member {
 	placed := func(m *Member) int {
 		if m.Node == nil {

@@ -18,9 +18,9 @@ type Prospect struct {
 func (p *Prospect) MayCostLess(than [][]*cluster.Pod) bool { return costOf(than).compare(&p.least) > 0 }
 
 // ListProspects lists the domains of the topology key where the needed number of members may fit,
-// judged only by room, the fullest first. If pods may leave, domains with less important leavers
-// precede. If there is no such domain, the result is the domain with the most room, which serves to
-// explain the failure.
+// judged only by room, the fullest first. If leave is set, domains where less important pods must
+// leave come first. If there is no such domain, the result is the domain with the most room, which
+// serves to explain the failure.
 func (a *Attempt) ListProspects(domains []string, leave bool) (list []Prospect) {
 	d, mayLeave := a.domains, leaveRule(nil)
 	if leave {

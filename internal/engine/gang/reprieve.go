@@ -9,11 +9,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// reprieveVictims puts unneeded units back, while the effort lasts, and returns the remaining
+// reprieveVictims puts unneeded units back until the effort is exhausted, and returns the other
 // units.
 func (c *victimSearch) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (leave [][]*cluster.Pod) {
 	c.sortForReprieve(units)
-	defer c.bound.extendPart()() // the reprieve may end early
+	defer c.bound.extendPart()() // gives the reprieve at least half of the bound
 	together := c.pods.leastTogether()
 	for _, unit := range units {
 		if c.bound.isSpentTwice() || !c.reprieve(unit, gone, together) {
@@ -23,8 +23,8 @@ func (c *victimSearch) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods
 	return leave
 }
 
-// sortForReprieve orders units for reprieve: units that violate a budget by leaving come first,
-// then the others; both are ordered by importance.
+// sortForReprieve orders units for reprieve: first the units that violate a budget by leaving, then
+// the other units, each in order of importance.
 func (c *victimSearch) sortForReprieve(units [][]*cluster.Pod) {
 	breaks := map[*cluster.Pod]bool{}
 	for _, unit := range units {
@@ -106,7 +106,7 @@ func (c *victimSearch) takeFrom(nodes []*cluster.Node) (moving []movingMembers) 
 	return moving
 }
 
-// isFree reports whether the CPU and memory of all nodes that are free or used by members suffice
+// isFree reports whether the CPU and memory that are free on all nodes, or used by members, suffice
 // for the wanted amounts.
 func (c *victimSearch) isFree(wanted amounts) bool {
 	if c.roomFilter() == nil {

@@ -18,21 +18,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Request is the input of an attempt for a group. No layer changes it.
+// Request is the input of an attempt for a group. No layer changes its fields, but an attempt
+// records its results in the Members.
 type Request struct {
 	Cluster *cluster.Cluster
 	Units   Units
 	Profile *plugins.Profile
-	Decider *decide.Decider // of the profile
+	Decider *decide.Decider // decider for the profile
 	Host    Host
-	Rand    *rand.Rand // the cycle's source: every draw is part of the output
+	Rand    *rand.Rand // random source of the cycle; every draw is part of the output
 	Limits  Limits
 
 	Group *groups.Group
 	// TopologyKey is the label that must have the same value on all members' nodes; "" for none.
 	TopologyKey string
-	// Eligible, if set, selects the nodes available to the group: the nodes of the domain to which
-	// a group above it is confined. The members' own node selectors also apply.
+	// Eligible, if set, selects the nodes available to the group. It is set if a group above it is
+	// confined to a domain. The members' own node selectors also apply.
 	Eligible func(*cluster.Node) bool
 	// PlacedBefore is the number of members counted on nodes before the attempt.
 	PlacedBefore int
@@ -44,7 +45,7 @@ type Request struct {
 	Earlier Memory
 }
 
-// Host is the interface of the scheduling cycle to an attempt.
+// Host is the interface through which an attempt calls the scheduling cycle.
 type Host interface {
 	// Reserve reserves resources other than room for a member on a node. A [Refusal] means that a
 	// plugin has rejected the node.
@@ -54,8 +55,8 @@ type Host interface {
 	// Contender returns the pod with the priority used in the competition for room: the priority of
 	// its group, if groups have priorities.
 	Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod
-	// BeginPlacement announces another decision of the members in one domain of the topology key
-	// ("" without a key).
+	// BeginPlacement announces that the members will be decided in the given domain of the topology
+	// key ("" without a key).
 	BeginPlacement(domain string)
 	// GeneratedPlacements announces the number of possible placements: the number of domains, or 1.
 	// EvaluatedPlacements announces the number of placements judged since the previous call, and
@@ -89,7 +90,7 @@ type Member struct {
 
 	Node    *cluster.Node   // node on which the member counts now, or nil
 	Found   decide.Decision // last decision by which the member was counted
-	Nominee *cluster.Pod    // the member's nomination, while it counts on a node
+	Nominee *cluster.Pod    // the member's nomination, saved while the member counts on a node
 
 	// Failure explains why the first pass found no node for the member; nil if it found a node. It
 	// is [NotReached] if the pass ended before the member.
@@ -98,7 +99,7 @@ type Member struct {
 	// during Reserve.
 	Err error
 	// Rejectors are the plugins that reject the member even without the victims, or on a cluster
-	// changed for other members.
+	// that is hypothetically changed for other members.
 	Rejectors []string
 }
 
@@ -160,9 +161,9 @@ func dependsOnOthers(m *Member) bool {
 	return len(class.RequiredAffinity)+len(class.Spec.TopologySpreadConstraints) > 0
 }
 
-// orderMatters reports whether the order of placing members, or the node of the first one, can
-// affect the other members: members differ, or depend on other pods, on device claims, or on
-// volumes that are not bound yet for all members.
+// orderMatters reports whether the order of placing members, or the node of the first member, can
+// affect the other members. This is the case if members differ, or if they depend on other pods, on
+// device claims, or on unbound volumes.
 func (r *Request) orderMatters() bool {
 	first := r.Members[0]
 	for _, m := range r.Members {
@@ -182,7 +183,8 @@ func (r *Request) orderMatters() bool {
 	})
 }
 
-// LowestPriority returns the lowest priority of the members: victims must have a lower priority.
+// LowestPriority returns the lowest priority of the members. Victims for all members must have a
+// lower priority.
 func (r *Request) LowestPriority() int32 {
 	lowest := r.Members[0].Asked.Class.Priority
 	for _, m := range r.Members {

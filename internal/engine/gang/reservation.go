@@ -98,8 +98,8 @@ func (r *RoomMaker) placeOnceEnded(nodes []*cluster.Node) (places []Place, ended
 				return nil, 0
 			}
 
-			// Assume that each ended pod makes room for one member: placing the members earlier
-			// would be futile.
+			// Assume that each ended pod makes room for at most one member, so that trying to place
+			// the members earlier is futile.
 			if untried++; untried >= r.Need-len(r.tentative.placed) {
 				untried = 0
 				if fits = r.placer.passFits(); fits {

@@ -54,8 +54,8 @@ func costOf(units [][]*cluster.Pod) *domainBound {
 	return c
 }
 
-// MayPreempt reports whether other pods may be evicted for the group: both the profile and all
-// members allow preemption. Otherwise there is no plan.
+// MayPreempt reports whether other pods may be evicted for the group: the profile and all members
+// must allow preemption, and there must be enough members. Otherwise there is no plan.
 func (r *Request) MayPreempt() bool {
 	return r.Profile.GroupPreemption && len(r.Members) >= r.Need && !slices.ContainsFunc(r.Members, func(m *Member) bool {
 		policy := m.Waiting.Class.Spec.PreemptionPolicy
@@ -117,16 +117,16 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 }
 
 // mayImprove reports whether a domain may have a cheaper plan, or an equally cheap plan worth
-// examining: out-of-tree plugins may score it higher, or the domain may be fuller and little effort
-// was spent.
+// examining. An equally cheap plan is worth examining if out-of-tree plugins score plans, or if
+// little effort was spent so far, since its domain may be fuller.
 func (r *RoomMaker) mayImprove(best *RoomPlan, b *domainBound) bool {
 	by := best.cost().compare(b)
 	return by > 0 || by == 0 && (r.Host.ScoresPlacements() || !r.bound.isDear())
 }
 
-// chooseByScore returns the plan with the highest score; among equals, the first by name. It uses
-// the score of Domains.chooseBest without the share of placed members, which is the same for all
-// plans.
+// chooseByScore returns the plan with the highest score; among equal scores, the plan in the first
+// domain by name. It uses the score of Domains.chooseBest without the share of placed members,
+// which is the same for all plans.
 func (r *RoomMaker) chooseByScore(plans []*RoomPlan) *RoomPlan {
 	if len(plans) < 2 {
 		return append(plans, nil)[0]

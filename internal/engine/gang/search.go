@@ -15,13 +15,13 @@ import (
 // of this order.
 //
 // It is exact up to two symmetries: only one of several identical empty nodes is tried, and
-// identical members are placed in the order of their nodes. The search ends once searched exceeds
+// identical members are placed in the order of their nodes. The search ends when searched exceeds
 // until.
 type search struct {
 	*Placer
 	order     []*Member // members tried in this order
 	dependent []*Member // members that depend on the pods placed before, tried at any point
-	plain     bool      // no member selects nodes or has volumes or devices, so like nodes are interchangeable
+	plain     bool      // no member selects nodes or has volumes or devices, so nodes that are alike are interchangeable
 	until     int       // limit of searched
 	ended     bool      // the search reached until
 }
@@ -73,7 +73,7 @@ func (s *search) placeFrom(i int) bool {
 		tried = append(tried, m.Asked.Class)
 	}
 
-	return !s.ended && i < len(s.order) && s.placeFrom(i+1) // skip that member
+	return !s.ended && i < len(s.order) && s.placeFrom(i+1) // skip order[i]
 }
 
 // canSuffice reports whether placing all remaining members would be enough.
@@ -121,8 +121,8 @@ func (s *search) tryNodes(m *Member, i int) bool {
 	return false
 }
 
-// firstNodeFor returns the index of the first node to try for a member. If the member is like the
-// last placed member, nodes before the node of the latter are skipped. For any other member, the
+// firstNodeFor returns the index of the first node to try for a member. If the member and the last
+// placed member are alike, nodes before the node of that placed member are skipped. Otherwise the
 // result is -1.
 func (s *search) firstNodeFor(m *Member) int32 {
 	last := len(s.tentative.placed) - 1

@@ -13,9 +13,9 @@ import (
 // Tentative counts members on nodes in the cluster model itself, so that each decision sees earlier
 // placements, and takes them off again. It reports and writes nothing.
 //
-// Invariant: exactly the members in placed count on nodes, have reservations and a non-nil Node.
-// placed is not a pure stack: a reprieve removes members from the middle. All changes go through
-// the log of the cluster, so passes can detect them by its length.
+// Invariant: exactly the members in placed count on nodes, have reservations, and have a non-nil
+// Node. placed is not a pure stack, since a reprieve removes members from the middle. All changes
+// are recorded in the log of the cluster, so passes can detect them by its length.
 type Tentative struct {
 	cluster *cluster.Cluster
 	host    Host
@@ -53,8 +53,8 @@ func (t *Tentative) Rewind(keep int) {
 	}
 }
 
-// removeFrom takes the members on the given nodes off them, the last placed first, and returns the
-// members' places.
+// removeFrom takes all members off the given nodes, the last placed first, and returns their
+// places.
 func (t *Tentative) removeFrom(nodes []*cluster.Node) (were []Place) {
 	onThem := func(m *Member) bool { return slices.Contains(nodes, m.Found.Node) }
 	for _, m := range slices.Backward(t.placed) {
@@ -68,8 +68,8 @@ func (t *Tentative) removeFrom(nodes []*cluster.Node) (were []Place) {
 	return were
 }
 
-// takeOff takes a member off its node and restores its nomination. The caller has already deleted
-// the member from placed.
+// takeOff takes a member off its node and restores its nomination. The caller deletes the member
+// from placed.
 func (t *Tentative) takeOff(m *Member) {
 	t.cluster.RemovePod(m.Pod.UID)
 	t.releaseMember(m)

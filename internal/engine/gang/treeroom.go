@@ -14,7 +14,7 @@ type Tree interface {
 	// least the needed number is placed; otherwise no group is placed. If anyhow is set, groups are
 	// placed in any order.
 	Place(anyhow bool) bool
-	// PlaceWith is like Place, but evicts pods through room for groups that do not fit.
+	// PlaceWith is like Place, but calls room.MakeFor to evict pods for groups that do not fit.
 	PlaceWith(room *TreeRoom) bool
 	// Rewind takes all groups off their nodes.
 	Rewind()
@@ -25,8 +25,8 @@ type Tree interface {
 	Remember() (restore func())
 }
 
-// PlanTree is the counterpart of PlanRoom for all groups of a tree. The attempt covers all pods of
-// the tree, but the tree places them.
+// PlanTree is the counterpart of PlanRoom for all groups of a tree. The members of the attempt are
+// all pods of the tree, but the tree places them.
 func (a *Attempt) PlanTree(tree Tree) *RoomPlan {
 	if !a.MayPreempt() {
 		return nil
@@ -116,8 +116,8 @@ func (t *treePodSet) placers() (list []*Placer) {
 	return list
 }
 
-// TreeRoom hypothetically evicts pods for the groups of a tree in turn. A nil TreeRoom evicts no
-// pods.
+// TreeRoom hypothetically evicts pods for one group of a tree after the other. A nil TreeRoom
+// evicts no pods.
 type TreeRoom struct {
 	gone  *RemovedPods
 	units [][]*cluster.Pod // in eviction order

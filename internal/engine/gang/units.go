@@ -118,9 +118,10 @@ type Preemptor struct {
 }
 
 // Protect keeps pods from being chosen as victims for reasons invisible to a search on their nodes:
-// they belong to the preemptor's group, or their group leaves as a whole and is as important as the
-// preemptor. With budgets, it also protects groups that cannot leave without violating a budget.
-// The caller must release the protected pods.
+// they belong to the tree of the preemptor's group, or their group leaves as a whole (or, with
+// Gentle, in any way) and is at least as important as the preemptor. With budgets, it also protects
+// groups that leave as a whole and cannot leave without violating a budget. The caller must release
+// the protected pods.
 func (u Units) Protect(preemptor Preemptor, budgets bool) *ProtectedPods {
 	protected := &ProtectedPods{cluster: u.Cluster}
 	if preemptor.Group != nil {

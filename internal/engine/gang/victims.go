@@ -130,9 +130,9 @@ func (r *RoomMaker) removeVictims(victims []*cluster.Pod, gone *RemovedPods) (un
 	return units, true
 }
 
-// noteRejectors records the plugins that reject a member without victims: the member may need to
-// wait for their events. If the cluster was changed before, the plugins may differ from those of
-// the actual cluster.
+// noteRejectors records the plugins that reject a member even without the victims, since the member
+// may need to wait for their events. If the cluster is hypothetically changed, it also records the
+// plugins that reject the member in the changed cluster.
 func (r *RoomMaker) noteRejectors(m *Member, refused []string, changed bool) {
 	m.Rejectors = WithNames(m.Rejectors, refused)
 	if !changed && len(r.tentative.placed) == 0 {

@@ -111,8 +111,8 @@ func (c *victimSearch) describePlan(victims [][]*cluster.Pod, waits bool) *RoomP
 	return p
 }
 
-// victimRule returns the rule for pods that may be evicted for the group. Evicting terminating pods
-// costs nothing.
+// victimRule returns the rule for pods that may be evicted for the group. Pods that have already
+// been preempted leave at no cost.
 func (c *victimSearch) victimRule() leaveRule {
 	highest := c.highestPriority()
 	return func(p *cluster.Pod) (priority int64, leaves bool) {
@@ -123,10 +123,10 @@ func (c *victimSearch) victimRule() leaveRule {
 	}
 }
 
-// findVictims removes pods until the pod set fits. At first it protects all too important groups
-// and all groups that cannot leave as a whole without violating a budget, then only the too
-// important groups. Finally it evicts low-priority groups even if their pods have a higher
-// priority.
+// findVictims removes pods until the pod set fits. It first protects all groups that are too
+// important, and all groups that cannot leave as a whole without violating a budget. If this fails,
+// it protects only the groups that are too important. If this fails as well, it removes groups of
+// lower priority even if their pods have a higher priority.
 func (c *victimSearch) findVictims(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	protected := c.protect(true)
 	most := protected.Len()
@@ -162,8 +162,9 @@ func (c *victimSearch) findUnprotected(gone *RemovedPods, protected *ProtectedPo
 	return units, ok
 }
 
-// removeAllLower removes all pods less important than every member, searches for a placement, and
-// restores in one step the units without pods on members' nodes, if possible.
+// removeAllLower removes all pods less important than every member, and searches for a placement.
+// If the members still fit afterwards, it restores all units without pods on the members' nodes in
+// one step.
 func (c *victimSearch) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	for n := range c.eachNode {
 		if c.bound.isSpent() {
