@@ -32,8 +32,8 @@ type Request struct {
 	Group *groups.Group
 	// TopologyKey is the label that must have the same value on all members' nodes; "" for none.
 	TopologyKey string
-	// Eligible, if set, selects the nodes available to the group. It is set if a group above it is
-	// confined to a domain. The members' own node selectors also apply.
+	// Eligible, if set, selects the nodes available to the group. It is set if a composite group
+	// above the group is confined to a domain. The members' own node selectors also apply.
 	Eligible func(*cluster.Node) bool
 	// PlacedBefore is the number of members counted on nodes before the attempt.
 	PlacedBefore int

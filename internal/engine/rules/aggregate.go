@@ -21,8 +21,8 @@ const fewInitContainers = 16
 // overhead.
 var OnlyContainers = helper.PodResourcesOptions{SkipPodLevelResources: true, ExcludeOverhead: true}
 
-// PodRequests is the library's function PodRequests in linear time. The result may share memory
-// with the pod, so callers must not modify it.
+// PodRequests returns the result of the library's function PodRequests, in linear time. The result
+// may share memory with the pod, so callers must not modify it.
 func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
 	condensed, options, sum := condensePod(pod, options, false)
 	// The library combines pod-level requests with the requests of containers.
@@ -37,7 +37,7 @@ func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceLis
 	return sum
 }
 
-// PodLimits is the library's function PodLimits in linear time.
+// PodLimits returns the result of the library's function PodLimits, in linear time.
 func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
 	condensed, options, _ := condensePod(pod, options, true)
 	return helper.PodLimits(condensed, options)
@@ -98,7 +98,7 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 	}
 
 	condensed, missing := *pod, options.NonMissingContainerRequests
-	// Pod-wide amounts, overhead and pod-level resources, are left to the library.
+	// The library adds the pod-wide amounts: overhead and pod-level resources.
 	condensed.Spec.InitContainers, condensed.Status.InitContainerStatuses, condensed.Status.ContainerStatuses = nil, nil, nil
 	asked, status := v1.ResourceRequirements{}, v1.ContainerStatus{Name: "all", Resources: &v1.ResourceRequirements{}}
 	// Without statuses the three amounts are equal, and are added up once.
@@ -128,10 +128,10 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 	return &condensed, options, all
 }
 
-// aggregateRequests is the maximum of two amounts: the sum of containers and sidecars, and the peak
-// while init containers run. Each container counts with the amounts returned by of, and with the
-// amounts in missing for resources that it does not name. Init containers run one after the other,
-// each together with the sidecars started before it:
+// aggregateRequests returns the maximum of two amounts: the sum of containers and sidecars, and the
+// peak while init containers run. Each container counts with the amounts returned by of, and with
+// the amounts in missing for resources that it does not name. Init containers run one after the
+// other, each together with the sidecars started before it:
 //
 //	init a: 3, sidecar b: 1, init c: 4, container d: 2
 //	sum of b and d: 3; peak: max(a, b + c) = 5; result: 5
@@ -175,7 +175,7 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		sidecar := IsSidecar(c)
-		// Resources not named by this container are already at its peak.
+		// The peak cannot change for resources that the container does not name.
 		for name, amount := range has(c) {
 			if sidecar {
 				addAmount(sum, name, amount)
@@ -194,8 +194,8 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	return sum
 }
 
-// mostListed is the largest number of resources listed by a container: an estimate of the size of
-// the sum.
+// mostListed returns the largest number of resources listed by a container, as an estimate of the
+// number of resources in the sum.
 func mostListed(containers []v1.Container) (most int) {
 	for i := range containers {
 		most = max(most, len(containers[i].Resources.Requests), len(containers[i].Resources.Limits))
@@ -203,7 +203,7 @@ func mostListed(containers []v1.Container) (most int) {
 	return most
 }
 
-// statusesByName finds the statuses of containers, including init containers: names are unique
+// statusesByName returns the statuses of containers and init containers by name. Names are unique
 // within a pod.
 func statusesByName(pod *v1.Pod) map[string]*v1.ContainerStatus {
 	all := map[string]*v1.ContainerStatus{}
@@ -215,8 +215,8 @@ func statusesByName(pod *v1.Pod) map[string]*v1.ContainerStatus {
 	return all
 }
 
-// addAmount adds an amount to a list. It copies quantities: the list is modified in place, and the
-// originals belong to the pod.
+// addAmount adds an amount to a list. It copies quantities, because the list is modified in place
+// and the originals belong to the pod.
 func addAmount(list v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	sum, has := list[name]
 	if !has {

@@ -15,8 +15,8 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// TestManyInitContainersAreAddedUpAsByTheLibrary requires random pods with many init containers to
-// have the library's requests and limits.
+// TestManyInitContainersAreAddedUpAsByTheLibrary verifies that random pods with many init
+// containers have the requests and limits computed by the library.
 func TestManyInitContainersAreAddedUpAsByTheLibrary(t *testing.T) {
 	list := func(r *rand.Rand) v1.ResourceList {
 		all := v1.ResourceList{}

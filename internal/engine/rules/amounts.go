@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Amount is a quantity in the units of decisions: CPU in thousandths, everything else in ones,
+// Amount returns a quantity in the units of decisions: CPU in thousandths, everything else in ones,
 // rounded up. It saturates at the largest int64, which no node can exceed. (For larger quantities,
 // Quantity.Value and MilliValue return 0 or wrap around, which would turn an excessive request into
 // an empty request.)

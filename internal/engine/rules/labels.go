@@ -12,8 +12,8 @@ import (
 // Label is one label.
 type Label struct{ Key, Value string }
 
-// Labels are the labels of an object, in a fraction of the memory of a map, which has room for
-// eight entries even if it holds only one. nil is empty. Labels are immutable and implement
+// Labels are the labels of an object. They take a fraction of the memory of a map, which has room
+// for eight entries even if it holds only one. nil is empty. Labels are immutable and implement
 // labels.Labels.
 type Labels struct {
 	list []Label // sorted by key, without duplicates
@@ -83,7 +83,7 @@ func (l *Labels) Get(key string) string { value, _ := l.Lookup(key); return valu
 // Has reports whether the label exists.
 func (l *Labels) Has(key string) bool { _, has := l.Lookup(key); return has }
 
-// Equal reports whether both have the same labels.
+// Equal reports whether l and o contain the same labels.
 func (l *Labels) Equal(o *Labels) bool { return l == o || slices.Equal(l.List(), o.List()) }
 
 // Map returns the labels in the API's form; nil if empty.

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// manyAmounts is the least number of listed amounts that makes dropping unused amounts worthwhile.
+// Dropping unused amounts is worthwhile if a pod lists more than manyAmounts amounts.
 const manyAmounts = 64
 
 // RequestsOf adds up a pod's requests for some resources by a rule: Requests, ScoreRequests and
@@ -23,7 +23,7 @@ func RequestsOf(pod *v1.Pod, rule func(*v1.Pod) v1.ResourceList, names ...v1.Res
 	return rule(pod)
 }
 
-// listedAmounts is the number of amounts requested by the containers, over all names.
+// listedAmounts returns the number of amounts requested by the containers, over all names.
 func listedAmounts(pod *v1.Pod) (sum int) {
 	for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -45,8 +45,8 @@ func narrowPod(pod *v1.Pod, names []v1.ResourceName) *v1.Pod {
 	return &less
 }
 
-// narrowContainers keeps the parts of a container read by the rules: its name, which finds its
-// status, and its restart policy, which makes it a sidecar.
+// narrowContainers keeps the other fields of a container read by the rules: its name, by which its
+// status is found, and its restart policy, which makes it a sidecar.
 func narrowContainers(list []v1.Container, names []v1.ResourceName) []v1.Container {
 	all := make([]v1.Container, len(list))
 	for i := range list {
@@ -59,7 +59,8 @@ func narrowContainers(list []v1.Container, names []v1.ResourceName) []v1.Contain
 	return all
 }
 
-// narrowStatuses is narrowContainers for the allocated and actual resources of containers.
+// narrowStatuses is the counterpart of narrowContainers for the allocated and actual resources of
+// containers.
 func narrowStatuses(list []v1.ContainerStatus, names []v1.ResourceName) []v1.ContainerStatus {
 	all := slices.Clone(list)
 	for i := range all {

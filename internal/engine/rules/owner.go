@@ -53,9 +53,9 @@ func ControllerRef(object metav1.Object) string {
 }
 
 // Owner identifies a controller by its UID within its namespace. Controllers find their pods in the
-// same way. A hand-written reference lacks a UID, and is identified by kind and name. The zero
-// value is no controller. Owner is usable as a map key: objects of the same controller have equal
-// Owners, provided that both or neither have its UID.
+// same way. A hand-written reference may lack the UID; the controller is then identified by kind
+// and name. The zero value is no controller. Owner is usable as a map key: objects of the same
+// controller have equal Owners, unless only some of the references contain the UID.
 type Owner struct {
 	Namespace string
 	UID       types.UID

@@ -19,8 +19,8 @@ func ownedPod(namespace, apiVersion, kind, name string, uid types.UID) *v1.Pod {
 	}}
 }
 
-// Controllers find their pods by their own UID, within their namespace; names decide only without
-// UIDs.
+// TestOwnersAreKnownByUID verifies that a controller is identified by its UID within its namespace,
+// and by its kind and name only if there is no UID.
 func TestOwnersAreKnownByUID(t *testing.T) {
 	web := ownedPod("a", "apps/v1", "ReplicaSet", "web", "1")
 	for _, c := range []struct {

@@ -10,19 +10,20 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Priority is the pod's priority, or 0 for a pod stored before a priority class could assign one.
+// Priority returns the pod's priority, or 0 for a pod stored before a priority class could assign a
+// priority.
 func Priority(pod *v1.Pod) int32 { return corev1.PodPriority(pod) }
 
-// QOS is the pod's class of service from its status. While the status lacks the class, it is
-// computed from requests and limits.
+// QOS returns the QoS class in the pod's status or, if the status lacks the class, the result of
+// ComputeQOS.
 func QOS(pod *v1.Pod) v1.PodQOSClass { return qos.GetPodQOS(pod) }
 
-// ComputeQOS is the class of service derived from the pod's requests and limits, regardless of its
+// ComputeQOS returns the QoS class derived from the pod's requests and limits, regardless of its
 // status.
 func ComputeQOS(pod *v1.Pod) v1.PodQOSClass { return qos.ComputePodQOS(pod) }
 
-// IsBestEffort reports whether ComputeQOS is BestEffort: no relevant resource is requested or
-// limited.
+// IsBestEffort reports whether ComputeQOS returns BestEffort, that is, whether the pod has no
+// requests or limits for CPU and memory.
 func IsBestEffort(pod *v1.Pod) bool {
 	asks := func(of *v1.ResourceRequirements) bool {
 		for _, list := range [2]v1.ResourceList{of.Requests, of.Limits} {
@@ -35,7 +36,7 @@ func IsBestEffort(pod *v1.Pod) bool {
 		return false
 	}
 
-	// Pod-level resources replace the containers' resources for the class of service.
+	// Pod-level resources replace the containers' resources in the QoS class.
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		return !asks(pod.Spec.Resources)
 	}
@@ -49,14 +50,14 @@ func IsBestEffort(pod *v1.Pod) bool {
 	return true
 }
 
-// IsTerminal reports whether the pod has run to its end: such a pod holds no resources, does not
-// count for constraints, and is never scheduled or evicted.
+// IsTerminal reports whether the pod has run to its end. A terminal pod holds no resources, does
+// not count for constraints, and is never scheduled or evicted.
 func IsTerminal(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// IsTerminating reports whether the pod's deletion has begun. Until it is complete the pod still
-// holds its resources.
+// IsTerminating reports whether the pod's deletion has begun. Until the deletion is complete, the
+// pod still holds its resources.
 func IsTerminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil }
 
 // IsSidecar reports whether an init container keeps running next to the containers. It applies only
@@ -65,8 +66,9 @@ func IsSidecar(container *v1.Container) bool {
 	return container.RestartPolicy != nil && *container.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// HostPorts are the node ports in use while the pod runs: the ports of its sidecars and containers,
-// in this order, or nil. Like upstream it ignores ports of other init containers.
+// HostPorts returns the ports with a host port that are in use while the pod runs: the ports of its
+// sidecars and containers, in this order, or nil. Like upstream it ignores ports of other init
+// containers.
 func HostPorts(pod *v1.Pod) []v1.ContainerPort {
 	var ports []v1.ContainerPort
 	add := func(container *v1.Container) {

@@ -9,26 +9,26 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// Requests is a pending pod's request, compared by the filter with a node's free room: the larger
-// of the sum of its containers and sidecars and the peak of its init containers, replaced by
-// pod-level resources if given, plus overhead. The pod's status does not count, because a pending
-// pod has not been actuated.
+// Requests returns a pending pod's request, which the filter compares with the free room of a node.
+// It is the sum of the containers and sidecars or the peak of the init containers, whichever is
+// larger, plus overhead. Pod-level resources, if given, replace the resources of containers. The
+// pod's status does not count, because a pending pod has not been actuated.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, helper.PodResourcesOptions{})
 }
 
-// RequestsPlaced is the amount a pod takes from its node. During a resize, it is the largest of the
-// pod's desired, allocated and actuated requests for each resource. Desired requests do not count
-// once the resize has been found infeasible. NodeResourcesBalancedAllocation uses RequestsPlaced
-// for the pending pod as well; for a pending pod it equals Requests.
+// RequestsPlaced returns the amounts that a pod takes from its node. During a resize, it is the
+// largest of the pod's desired, allocated and actuated requests for each resource. Desired requests
+// do not count once the resize has been found infeasible. NodeResourcesBalancedAllocation uses
+// RequestsPlaced for the pending pod as well; for a pending pod it equals Requests.
 func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, placed)
 }
 
-// ScoreRequests is a pending pod's request as seen by the NodeResourcesFit score: each container,
-// init container and sidecar without a request for cpu or memory counts with 100m or 200Mi. An
-// explicit 0 stays 0. Pod-level requests do not count here, although they do for the filter and
-// once the pod is placed: upstream's scorer ignores them, and scores must match.
+// ScoreRequests returns a pending pod's request as seen by the NodeResourcesFit score: each
+// container, init container and sidecar without a request for cpu or memory counts with 100m or
+// 200Mi. An explicit 0 stays 0. Pod-level requests do not count, because upstream's scorer ignores
+// them, and scores must match. They count only for the filter, and for placed pods.
 func ScoreRequests(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, helper.PodResourcesOptions{
 		SkipPodLevelResources:       true,
@@ -36,9 +36,10 @@ func ScoreRequests(pod *v1.Pod) v1.ResourceList {
 	})
 }
 
-// ScoreRequestsPlaced is a placed pod's amount as seen by the NodeResourcesFit score. It differs
-// from RequestsPlaced in cpu and memory only, by the defaults of ScoreRequests. With pod-level
-// requests, a container gets a default only for a resource that the pod does not request anywhere.
+// ScoreRequestsPlaced returns a placed pod's amounts as seen by the NodeResourcesFit score. They
+// differ from RequestsPlaced only in cpu and memory, by the defaults of ScoreRequests. With
+// pod-level requests, a container gets a default only for a resource that the pod does not request
+// anywhere.
 func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	opts := placed
 	opts.NonMissingContainerRequests = v1.ResourceList{v1.ResourceCPU: defaultCPU, v1.ResourceMemory: defaultMemory}
@@ -51,8 +52,8 @@ func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 }
 
 // PlainRequests sums up the requested CPU (in thousandths) and memory of a plain pod without the
-// helper's maps: a plain pod has only containers that request nothing else. scoreCPU and
-// scoreMemory are its ScoreRequests. ok is false for all other pods.
+// helper's maps. A plain pod has only containers, which request nothing except CPU and memory.
+// scoreCPU and scoreMemory are its ScoreRequests. ok is false for all other pods.
 func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bool) {
 	spec := &pod.Spec
 	// Pods with a resize, or with fields that the library combines with the sum, are not plain.
@@ -87,15 +88,15 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 
 // placed holds the options of kube-scheduler v1.37 for pods on a node: the gates
 // InPlacePodVerticalScaling, PodLevelResources and InPlacePodLevelResourcesVerticalScaling are on
-// by default, the gate DRANodeAllocatableResources is off.
+// by default, and the gate DRANodeAllocatableResources is off.
 var placed = helper.PodResourcesOptions{
 	UseStatusResources: true,
 	InPlacePodLevelResourcesVerticalScalingEnabled: true,
 }
 
-// The assumed requests of a container without requests when nodes are scored, so that nodes with
-// many such pods do not seem free. Upstream's numbers (pkg/scheduler/util/pod_resources.go),
-// arbitrary since 2015.
+// When nodes are scored, these requests are assumed for a container without requests, so that nodes
+// with many such pods do not seem free. The values are upstream's
+// (pkg/scheduler/util/pod_resources.go), chosen arbitrarily in 2015.
 var (
 	defaultCPU    = *resource.NewMilliQuantity(100, resource.DecimalSI)
 	defaultMemory = *resource.NewQuantity(200<<20, resource.DecimalSI)

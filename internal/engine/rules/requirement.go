@@ -41,7 +41,7 @@ func newRequirement(key string, operator selection.Operator, values []string) Re
 	if len(values) <= fewValues {
 		return r
 	}
-	// The length is a power of two, so that a mask reduces a hash to it.
+	// The length is a power of two, so that a mask maps a hash to an index.
 	size := 2
 	for size < len(values)*3/2 {
 		size *= 2
@@ -87,8 +87,8 @@ func (r *Requirement) distinctValues() iter.Seq[string] {
 }
 
 // mergeRequirements returns the requirement that is met exactly if all requirements of the list are
-// met. All must have the same key and operator: the result lists the values in all lists for In, or
-// in any list for NotIn.
+// met. All must have the same key and operator. For In, the result lists the values common to all
+// requirements; for NotIn, it lists the values of any requirement.
 func mergeRequirements(list []Requirement) Requirement {
 	first := &list[0]
 	if len(list) == 1 {

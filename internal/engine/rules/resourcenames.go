@@ -42,7 +42,7 @@ func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// quotaOf is the resource in a quota's requests.NAME, or "" if the name does not belong to a quota.
+// quotaOf returns NAME for the quota resource requests.NAME, or "" for any other name.
 func quotaOf(name v1.ResourceName) v1.ResourceName {
 	short, found := strings.CutPrefix(string(name), v1.DefaultResourceRequestsPrefix)
 	if !found {

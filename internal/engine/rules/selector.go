@@ -17,9 +17,10 @@ import (
 )
 
 // Selector is a parsed label selector. It is equivalent to a labels.Selector, but the cost of
-// matching is proportional to the smaller number of labels or requirements, and independent of the
-// number of listed values. An object has room for 150,000 values, and the deciding goroutine
-// matches the selectors of every tenant. It is immutable, and safe for concurrent use.
+// matching is proportional to the number of labels or of requirements, whichever is smaller, and
+// independent of the number of listed values. An API object has room for 150,000 values, and the
+// deciding goroutine matches the selectors of every tenant. A Selector is immutable, and safe for
+// concurrent use.
 type Selector struct {
 	// requirements, if many, are sorted by key, with at most one per key and operator.
 	requirements []Requirement
@@ -41,8 +42,8 @@ const fewRequirements = 8
 // Everything returns the selector without requirements, which matches all labels.
 func Everything() *Selector { return newSelector(nil) }
 
-// Nothing returns the selector that matches no labels, the meaning of a missing selector. An empty
-// selector matches everything.
+// Nothing returns the selector that matches no labels. This is the meaning of a missing selector;
+// an empty selector matches everything.
 func Nothing() *Selector { return nothing }
 
 var nothing = &Selector{nothing: true} // shared, since selectors are immutable
@@ -67,7 +68,8 @@ func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 
 	for i := range s.MatchExpressions {
 		e := &s.MatchExpressions[i]
-		// For one expression the library reports the same error as for the whole selector.
+		// Get the error from the library, which reports the same error for this expression as for
+		// the whole selector.
 		operator, known := operators[e.Operator]
 		if !known {
 			_, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: s.MatchExpressions[i : i+1]})
@@ -161,8 +163,8 @@ func (s *Selector) Requirements() (list []Requirement, selects bool) {
 	return s.requirements, !s.nothing
 }
 
-// ShareTexts interns the strings of a new selector without expressions: keys by text, and values by
-// the values of the given labels.
+// ShareTexts interns the strings of a new selector without expressions. It replaces keys by the
+// results of text, and values by the equal values of the given labels.
 func (s *Selector) ShareTexts(own *Labels, text func(string) string) {
 	for i := range s.requirements {
 		r := &s.requirements[i]
@@ -192,13 +194,15 @@ func (s *Selector) OfLabels() *metav1.LabelSelector {
 // Empty reports whether the selector matches everything.
 func (s *Selector) Empty() bool { return !s.nothing && len(s.requirements) == 0 }
 
-// Matches reports whether the labels meet all requirements. labels.Set matches fastest; a node
-// implements labels.Labels itself, to avoid making a set of its labels.
+// Matches reports whether the labels meet all requirements. Only for *Labels and labels.Set, the
+// cost is also bounded by the number of labels. Other types, such as nodes, need not be converted
+// to a set.
 func (s *Selector) Matches(l labels.Labels) bool {
 	if s.nothing {
 		return false
 	}
-	// Only a set can be iterated. With more labels than requirements, the loop below is shorter.
+	// Only these two types can be iterated. With more labels than requirements, the loop below is
+	// shorter.
 	if s.needed >= 0 {
 		switch set := l.(type) {
 		case *Labels:
@@ -219,8 +223,8 @@ func (s *Selector) Matches(l labels.Labels) bool {
 	return true
 }
 
-// Looks is the approximate number of requirements or labels visited by Matches: there may be
-// thousands of both.
+// Looks returns the approximate number of requirements or labels visited by Matches, which may be
+// thousands.
 func (s *Selector) Looks(set *Labels) int { return 1 + min(len(s.requirements), set.Len()) }
 
 // matchesFew iterates over the labels rather than the requirements. The labels must meet all
@@ -270,8 +274,8 @@ func (s *Selector) Digest() (d [2]uint64) {
 		for seed := range d {
 			values := uint64(0)
 			for value := range r.distinctValues() {
-				// Sums are independent of order, like values and requirements. distinctValues
-				// counts repeated values once.
+				// A sum is independent of the order, since the order of values and requirements has
+				// no meaning. distinctValues yields repeated values only once.
 				values += maphash.String(digestSeeds[seed], value)
 			}
 			d[seed] += maphash.Comparable(digestSeeds[seed], requirementDigest{r.Key, r.Operator, values})

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Selectors of any length must select the same objects as the API machinery's selectors, with the
-// same errors.
+// TestSelectorsAgreeWithTheLibrary verifies that selectors of any length select the same objects as
+// the API machinery's selectors, with the same errors.
 func TestSelectorsAgreeWithTheLibrary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.SampledFrom([]string{"a", "b", "c", "d.e/f", "x--y.z/k", "-", ""})
@@ -80,8 +80,8 @@ func TestNothingIsSelectedByNoSelector(t *testing.T) {
 	}
 }
 
-// The cost of matching must not depend on the number of listed values or of requirements on missing
-// labels.
+// BenchmarkSelector measures reading and matching long selectors. The cost of matching must not
+// depend on the number of listed values, nor on the number of requirements on missing labels.
 func BenchmarkSelector(b *testing.B) {
 	long, wide := &metav1.LabelSelector{}, &metav1.LabelSelector{}
 	long.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: "NotIn"}}
@@ -106,7 +106,7 @@ func BenchmarkSelector(b *testing.B) {
 	}
 }
 
-// TestASelectorIsWrittenAsKubectlDoes covers selectors of any length.
+// TestASelectorIsWrittenAsKubectlDoes verifies the text of short and long selectors.
 func TestASelectorIsWrittenAsKubectlDoes(t *testing.T) {
 	many := []string{"h", "b", "c", "d", "e", "f", "g", "a", "i", "j"}
 	for _, c := range []struct {

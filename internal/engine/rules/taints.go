@@ -28,8 +28,9 @@ var (
 func (e Effects) Has(effect v1.TaintEffect) bool { return slices.Contains(e, effect) }
 
 // Tolerates reports whether the toleration matches the taint: same key and effect, and operator
-// Exists, or Equal (the default) with an equal value, or Gt or Lt with integers in that order. An
-// empty effect matches all effects of the key; an empty key matches all keys, with Exists only.
+// Exists, or Equal (the default) with an equal value, or Gt (or Lt) if the taint's value is a
+// greater (or lesser) integer than the toleration's. An empty effect matches all effects of the
+// key; an empty key matches all keys, with Exists only.
 //
 // The last rule is stricter than the library, where a toleration without key and operator matches
 // every taint without a value. The API server stores no such toleration, so the results never
@@ -56,8 +57,8 @@ func TolerationOf(taint *v1.Taint, tolerations []v1.Toleration) *v1.Toleration {
 	return nil
 }
 
-// Untolerated returns the first taint with one of the effects that no toleration matches, or nil.
-// It points into taints.
+// Untolerated returns the first taint that has one of the effects and is not matched by any
+// toleration, or nil. It points into taints.
 func Untolerated(taints []v1.Taint, tolerations []v1.Toleration, effects Effects) *v1.Taint {
 	one := Tolerance{few: tolerations} // used once: not worth an index
 	return one.Untolerated(taints, effects)

@@ -105,8 +105,8 @@ func mustTolerations(t *testing.T, flow string) []v1.Toleration {
 	return tolerations
 }
 
-// matches is a second implementation of row T2 of the requirements, written from the text rather
-// than from the code. It is the reference for the property test and the fuzz test.
+// matches is a second implementation of Tolerates, written from the specification rather than from
+// the code. It is the reference for the property test and the fuzz test.
 func matches(tol v1.Toleration, taint v1.Taint) bool {
 	sameKey := tol.Key == taint.Key || tol.Key == "" && tol.Operator == "Exists"
 	if tol.Key == "" && tol.Operator != "Exists" {

@@ -10,8 +10,8 @@ import (
 )
 
 // Tolerance matches a list of tolerations. In a long list it checks only tolerations that may match
-// a taint. A tenant's pod has room for tens of thousands, and every node may have different taints.
-// It is safe for concurrent use.
+// a taint. A tenant's pod has room for tens of thousands of tolerations, and every node may have
+// different taints. It is safe for concurrent use.
 type Tolerance struct {
 	few   []v1.Toleration              // all tolerations, unless equal and keyed are set
 	equal map[keyValue][]v1.Toleration // with the operator Equal
@@ -62,8 +62,8 @@ func (t *Tolerance) matches(taint *v1.Taint) bool {
 		TolerationOf(taint, t.keyed[""]) != nil
 }
 
-// Untolerated returns the first taint with one of the effects that no toleration matches, or nil.
-// It points into taints.
+// Untolerated returns the first taint that has one of the effects and is not matched by any
+// toleration, or nil. It points into taints.
 func (t *Tolerance) Untolerated(taints []v1.Taint, effects Effects) *v1.Taint {
 	for i := range taints {
 		if effects.Has(taints[i].Effect) && !t.matches(&taints[i]) {
@@ -73,7 +73,8 @@ func (t *Tolerance) Untolerated(taints []v1.Taint, effects Effects) *v1.Taint {
 	return nil
 }
 
-// CountUntolerated is the number of taints with one of the effects that no toleration matches.
+// CountUntolerated returns the number of taints that have one of the effects and are not matched by
+// any toleration.
 func (t *Tolerance) CountUntolerated(taints []v1.Taint, effects Effects) (n int) {
 	for i := range taints {
 		if effects.Has(taints[i].Effect) && !t.matches(&taints[i]) {

@@ -11,7 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestManyTolerationsMatchWhatEachOfThemDoes uses random lists, too long to be checked one by one.
+// TestManyTolerationsMatchWhatEachOfThemDoes verifies that a Tolerance with an index matches the
+// same taints as its tolerations checked one by one, for random long lists.
 func TestManyTolerationsMatchWhatEachOfThemDoes(t *testing.T) {
 	pick := func(r *rand.Rand, of ...string) string { return of[r.IntN(len(of))] }
 	matched := 0

@@ -37,7 +37,6 @@ func ValidatePod(pod *v1.Pod) field.ErrorList {
 // and prefixes every error. Errors are in the API server's order.
 func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs := validateContainers(spec, path)
-	// The order of the API server's checks is the order of the errors.
 	check := func(there bool, name string, faults func(path *field.Path) field.ErrorList) {
 		if there { // most pods have few of these fields, so make paths only for present fields
 			errs = append(errs, faults(path.Child(name))...)
@@ -79,8 +78,8 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateContainers checks names, ports and resources of all containers. Empty names are reported
-// only by the API server.
+// validateContainers checks names, ports and resources of all containers. It does not report empty
+// names, which the API server refuses.
 func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	claims := claimNames(spec.ResourceClaims)
@@ -121,8 +120,8 @@ func ValidateNode(node *v1.Node) field.ErrorList {
 	return append(errs, ValidateAmounts(node.Status.Allocatable, field.NewPath("status", "allocatable"))...)
 }
 
-// ValidateMeta checks the metadata of an object named by a DNS subdomain, like most objects.
-// namespaced reports whether the object must have a namespace or must not have one.
+// ValidateMeta checks the metadata of an object named by a DNS subdomain, like most objects. If
+// namespaced is true, the object must have a namespace, otherwise it must not have one.
 func ValidateMeta(meta *metav1.ObjectMeta, namespaced bool) field.ErrorList {
 	return apivalidation.ValidateObjectMeta(meta, namespaced, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 }
@@ -171,7 +170,8 @@ func invalidErrors(path *field.Path, value any, faults []string) field.ErrorList
 	return errs
 }
 
-// sortedKeys makes the order of errors deterministic; the API server iterates over a map.
+// sortedKeys returns the sorted keys of a map, to make the order of errors deterministic. The API
+// server reports such errors in random order.
 func sortedKeys[K ~string, V any](m map[K]V) []K {
 	return slices.SortedFunc(maps.Keys(m), func(a, b K) int { return strings.Compare(string(a), string(b)) })
 }

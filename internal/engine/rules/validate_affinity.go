@@ -16,7 +16,7 @@ import (
 
 // validateAffinity checks the three kinds of affinity; nil is valid.
 //
-// The file covers the nodes and pods that a pod prefers or requires: node affinity, pod affinity
+// This file covers the nodes and pods that a pod prefers or requires: node affinity, pod affinity
 // and anti-affinity, and topology spread constraints, which share the rules for keys, selectors and
 // label keys.
 func validateAffinity(affinity *v1.Affinity, path *field.Path) field.ErrorList {
@@ -79,7 +79,7 @@ func ValidateNodeSelector(selector *v1.NodeSelector, path *field.Path) field.Err
 }
 
 // validateNodeTerm checks one term. A preferred term may list values that are invalid for labels
-// (anyValue): such a term matches nothing, and old objects contain such values.
+// (anyValue), since old objects contain such terms. They match nothing.
 func validateNodeTerm(term *v1.NodeSelectorTerm, anyValue bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range term.MatchExpressions {
@@ -92,8 +92,8 @@ func validateNodeTerm(term *v1.NodeSelectorTerm, anyValue bool, path *field.Path
 }
 
 // validateNodeExpression checks a requirement on a label. The number of values depends on the
-// operator. Like upstream it does not require the value of Gt and Lt to be a number: such a term
-// matches nothing.
+// operator. Like upstream it does not require the value of Gt and Lt to be a number. A term with
+// any other value matches nothing.
 func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	values := path.Child("values")
@@ -114,7 +114,7 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
 	}
 
-	// Keys are checked after values, in the API server's order.
+	// The key is checked after the number of values, in the API server's order.
 	errs = append(errs, labelNameErrors(req.Key, path.Child("key"))...)
 	if anyValue {
 		return errs
@@ -126,8 +126,8 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 	return errs
 }
 
-// validateNodeField checks a requirement on a field. It must have one value, for the name, which is
-// the only existing field.
+// validateNodeField checks a requirement on a field. It must have exactly one value, and the field
+// must be metadata.name.
 func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch req.Operator {
@@ -199,8 +199,7 @@ func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector,
 	}
 
 	if selector != nil {
-		// Keys of matchLabels are marked first: they are in the selector once, regardless of their
-		// origin.
+		// A key in matchLabels is a first occurrence.
 		seen := map[string]bool{}
 		for key := range selector.MatchLabels {
 			seen[key] = true
@@ -228,7 +227,7 @@ func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector,
 	return errs
 }
 
-// validateKeyNames checks that keys are label names, and that there is a selector, which the keys
+// validateKeyNames checks that keys are label names, and that there is a selector for them to
 // narrow.
 func validateKeyNames(keys []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	if len(keys) > 0 && selector == nil {

@@ -30,8 +30,8 @@ const (
 	systemPrefix = "system-"
 )
 
-// SystemPriority is the value of a priority class present in every cluster: known is false for all
-// other classes. Node-critical pods precede cluster-critical pods.
+// SystemPriority returns the value of a priority class that exists in every cluster. known is false
+// for all other classes. Node-critical pods precede cluster-critical pods.
 func SystemPriority(class string) (value int32, known bool) {
 	switch class {
 	case SystemClusterCritical:
@@ -144,8 +144,8 @@ func validateIntOrPercent(value *intstr.IntOrString, path *field.Path) field.Err
 	if faults := validation.IsValidPercent(value.StrVal); len(faults) > 0 {
 		return invalidErrors(path, *value, faults)
 	}
-	// The value consists of digits and a percent sign, so only up to three digits can be at most
-	// 100%.
+	// Here, the value consists of digits and a percent sign. Without leading zeros, a number of
+	// more than three digits is greater than 100.
 	number := strings.TrimLeft(strings.TrimSuffix(value.StrVal, "%"), "0")
 	if len(number) > 3 || len(number) == 3 && number != "100" {
 		return field.ErrorList{field.Invalid(path, *value, "must not be greater than 100%")}

@@ -18,8 +18,8 @@ import (
 // validatePorts checks the ports of a container one by one; validateHostPorts finds duplicates. A
 // host port of 0 is unset. The protocol must be set: defaulting precedes validation.
 //
-// This file covers the resources of the node or pod that containers use by name: ports and device
-// claims. Package plugins checks whether a node has the port free.
+// This file covers ports and device claims, the resources of a node or pod that containers use by
+// number or name. Package plugins checks whether a port is free on a node.
 func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, port := range ports {
@@ -34,7 +34,6 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 			errs = append(errs, invalidErrors(path.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
 		}
 		switch port.Protocol {
-		// A port may be used once per protocol.
 		case v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP:
 		case "":
 			errs = append(errs, field.Required(path.Child("protocol"), ""))
@@ -47,7 +46,7 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateHostPorts finds node ports requested twice by the containers of one pod and, with host
+// validateHostPorts finds host ports requested twice by the containers of one pod and, with host
 // networking, host ports that differ from the container port. The same port on two addresses is not
 // a duplicate here, even if one of the addresses is empty.
 func validateHostPorts(containers []v1.Container, hostNetwork bool, path *field.Path) field.ErrorList {
@@ -74,7 +73,7 @@ func validateHostPorts(containers []v1.Container, hostNetwork bool, path *field.
 	return errs
 }
 
-// claimNames are the names by which containers refer to the pod's claims.
+// claimNames returns the names by which containers refer to the pod's claims.
 func claimNames(claims []v1.PodResourceClaim) map[string]bool {
 	names := map[string]bool{}
 	for _, claim := range claims {
@@ -172,7 +171,7 @@ func useClaim(ref v1.ResourceClaim, used map[string]bool, path *field.Path) fiel
 	}
 
 	switch {
-	// The same request or the whole claim is used twice.
+	// The container uses the same request, or the whole claim, twice.
 	case used[key]:
 		errs = append(errs, field.Duplicate(path, key))
 	case ref.Request == "":

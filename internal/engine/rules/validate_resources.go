@@ -20,8 +20,8 @@ import (
 // whole.
 type nameCheck func(name v1.ResourceName, path *field.Path) field.ErrorList
 
-// validateResourceList checks amounts that are neither requests nor limits, such as overhead;
-// upstream checks them as limits and reports errors at overhead.limits.
+// validateResourceList checks amounts that are neither requests nor limits, such as overhead. Like
+// upstream, it checks them as limits and reports errors at overhead.limits.
 func validateResourceList(list v1.ResourceList, path *field.Path) field.ErrorList {
 	return validateRequirements(&v1.ResourceRequirements{Limits: list}, containerResourceName, path)
 }
@@ -132,7 +132,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 // ValidateAmounts checks amounts of resources, such as the capacity of a node. It does not check
-// names: kubelets report any resource of the node.
+// names, because kubelets may report any resource of the node.
 func ValidateAmounts(list v1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range sortedKeys(list) {
@@ -163,7 +163,7 @@ func containerResourceName(name v1.ResourceName, path *field.Path) field.ErrorLi
 		if !containerResources[name] && !isHugePages(name) {
 			errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
 		}
-	// Any native name with a domain, under kubernetes.io, is accepted.
+	// Any name with a domain that contains kubernetes.io/ is accepted.
 	case !isNative(name) && !IsExtendedResource(name):
 		errs = append(errs, field.Invalid(path, name, "doesn't follow extended resource name standard"))
 	}
@@ -184,8 +184,8 @@ func podResourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, name, allowed)}
 }
 
-// resourceName checks the rules common to both contexts: the name must be qualified, and if it
-// lacks a domain, it must be known.
+// resourceName checks the rules common to containers and pods: the name must be a qualified name,
+// and a name without a domain must be known.
 func resourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
 	if errs := invalidErrors(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs

@@ -51,8 +51,8 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 }
 
 // ValidateTolerations checks the tolerations of a pod or of a runtime class. It accepts Gt and Lt,
-// like an API server with the gate TaintTolerationComparisonOperators on: the scheduler's
-// configuration determines whether such tolerations count.
+// like an API server with the gate TaintTolerationComparisonOperators on. Whether such tolerations
+// count depends on the scheduler's configuration.
 func ValidateTolerations(tolerations []v1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
@@ -67,12 +67,12 @@ func validateToleration(toleration *v1.Toleration, path *field.Path) field.Error
 	var errs field.ErrorList
 	if toleration.Key != "" {
 		errs = append(errs, labelNameErrors(toleration.Key, path.Child("key"))...)
-		// Equal without a key would suggest that it matches the value of any key.
+		// Equal without a key would suggest that the toleration matches its value for any key.
 	} else if toleration.Operator != v1.TolerationOpExists {
 		errs = append(errs, field.Invalid(path.Child("operator"), toleration.Operator,
 			"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
 	}
-	// No other effect has a deadline. An empty effect is refused as well, although it includes
+	// Only NoExecute has a deadline. An empty effect is refused as well, although it includes
 	// NoExecute.
 	if toleration.TolerationSeconds != nil && toleration.Effect != v1.TaintEffectNoExecute {
 		errs = append(errs, field.Invalid(path.Child("effect"), toleration.Effect,

@@ -54,7 +54,7 @@ var immutable = map[reflect.Type]string{
 }
 
 // ValidateUpdate checks, like the API server after defaulting, that an update changes no immutable
-// field. Both objects are of the same type.
+// field. Both objects must be of the same type.
 func ValidateUpdate(object, was metav1.Object) (errs field.ErrorList) {
 	now, before := reflect.ValueOf(object).Elem(), reflect.ValueOf(was).Elem()
 	for _, path := range strings.Fields(immutable[now.Type()]) {
@@ -97,8 +97,8 @@ func fieldAt(v reflect.Value, names []string) any {
 	return v.Interface()
 }
 
-// validatePodUpdate permits changes of images and deadlines, further tolerations, fewer scheduling
-// gates and, while there are gates, a narrower choice of nodes.
+// validatePodUpdate permits changes of images, a shorter active deadline, additional tolerations,
+// fewer scheduling gates and, while there are gates, a narrower choice of nodes.
 func validatePodUpdate(pod, was *v1.PodSpec, path *field.Path) (errs field.ErrorList) {
 	spec := pod.DeepCopy()
 	for _, list := range []struct {
@@ -246,8 +246,8 @@ func validateJobUpdate(spec *batchv1.JobSpec, was *batchv1.Job, path *field.Path
 	return append(errs, apivalidation.ValidateImmutableField(now.Spec, before.Spec, path.Child("template.spec"))...)
 }
 
-// validateClaimUpdate permits a larger request and another class of attributes for bound claims,
-// and a volume or a storage class for claims without one.
+// validateClaimUpdate permits a larger request and another VolumeAttributesClass for bound claims.
+// It also permits setting a volume or a storage class that is unset.
 func validateClaimUpdate(claim *v1.PersistentVolumeClaimSpec, was *v1.PersistentVolumeClaim, path *field.Path) (errs field.ErrorList) {
 	spec, before := claim.DeepCopy(), &was.Spec
 	size, least := spec.Resources.Requests[v1.ResourceStorage], before.Resources.Requests[v1.ResourceStorage]

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// TestValidRequirementsAreThoseOfTheLibrary compares the results for unusual keys and values with
-// the library's results.
+// TestValidRequirementsAreThoseOfTheLibrary verifies that the results for unusual keys and values
+// equal the library's results.
 func TestValidRequirementsAreThoseOfTheLibrary(t *testing.T) {
 	pieces := []string{"a", "Z", "0", "-", "--", ".", "..", "_", "/", "é", " ", "a.b", strings.Repeat("x", 62), strings.Repeat("y", 63), strings.Repeat("a.", 120)}
 	operators := []selection.Operator{selection.In, selection.NotIn, selection.Exists, selection.DoesNotExist, selection.GreaterThan, selection.LessThan, "odd"}

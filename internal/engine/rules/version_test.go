@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestVersionIsThatOfTheLibraries requires go.mod to be the single source of the version, equal for
-// every module.
+// TestVersionIsThatOfTheLibraries verifies that the constant Kubernetes equals the version of the
+// libraries in the go.mod of every module.
 func TestVersionIsThatOfTheLibraries(t *testing.T) {
 	modules := []string{"", "controlplane/", "test/", "test/specs/"}
 	required := regexp.MustCompile(`(?m)^\s*k8s\.io/(client-go|kubernetes) v[01](\.\S+)$`)
