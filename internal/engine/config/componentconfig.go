@@ -97,7 +97,7 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 		disablePreemption(profile)
 	}
 
-	// Set arguments after the policy, which takes precedence if both set an argument.
+	// Set arguments after the policy is translated, because the policy takes precedence.
 	if err := old.setArguments(profile); err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 }
 
 // setArguments sets the fields that have since become plugin arguments. The policy overrides the
-// file referencing it.
+// file that refers to it.
 func (c *componentConfig) setArguments(profile *configv1.KubeSchedulerProfile) error {
 	t := newTranslator()
 	if w := c.HardPodAffinitySymmetricWeight; w != nil && !hasArguments(profile, "InterPodAffinity") {

@@ -35,7 +35,8 @@ import (
 type Config struct {
 	// Spec is the whole configuration. Scalars have their defaults, except for the client's QPS and
 	// Burst: these are 0 if the file omits them, because upstream's default of 50 per second would
-	// slow Berth down. Its profiles are unchanged from the file.
+	// slow Berth down. Its profiles list the plugins as in the file, not merged with the default
+	// plugins.
 	Spec configv1.KubeSchedulerConfiguration
 	// Profiles holds the compiled profiles of Spec, in the same order.
 	Profiles []*plugins.Profile
@@ -68,8 +69,8 @@ type Options struct {
 	// AllowMissingDrivers allows pods on nodes missing the CSI driver of a volume (upstream:
 	// without the feature gate VolumeLimitScaling, which is on by default).
 	AllowMissingDrivers bool
-	// PolicyFromConfigMap reads a legacy policy referenced by a file from a ConfigMap; nil without
-	// a cluster.
+	// PolicyFromConfigMap reads a ConfigMap with the legacy policy that a file refers to; nil
+	// without a cluster.
 	PolicyFromConfigMap func(namespace, name string) ([]byte, error)
 }
 
@@ -98,7 +99,7 @@ func Parse(file string, data []byte, options Options) (*Config, error) {
 	return c, nil
 }
 
-// oneLine joins the lines of a YAML error: an error must be one line in a log.
+// oneLine joins the lines of a YAML error, because an error must be one line in a log.
 func oneLine(err error) error {
 	if !strings.Contains(err.Error(), "\n") {
 		return err
@@ -139,7 +140,7 @@ func parseConfig(file string, data []byte, options Options) (*Config, error) {
 	}
 
 	spec, err := decodeConfig(data)
-	// The library's error names a Go type of the scheme.
+	// Replace the library's error, which names a Go type of the scheme.
 	if runtime.IsNotRegisteredError(err) {
 		return nil, fmt.Errorf("no kind %q is registered for version %q: %s", head.Kind, head.APIVersion, wanted)
 	}
@@ -166,8 +167,8 @@ func finishLegacy(t *translation, options Options) (*Config, error) {
 	return c, nil
 }
 
-// finishConfig compiles a configuration: defaults, checks, profiles. written is left unchanged, for
-// YAML.
+// finishConfig sets the defaults of a configuration, validates it and compiles its profiles.
+// written remains unchanged, because YAML prints it.
 func finishConfig(written configv1.KubeSchedulerConfiguration, notes []string, options Options) (*Config, error) {
 	c := &Config{written: written, Notes: notes}
 	written.DeepCopyInto(&c.Spec)
@@ -228,9 +229,9 @@ func (c *Config) YAML() ([]byte, error) {
 	return yaml.Marshal(pruneEmpty(tree))
 }
 
-// pruneEmpty drops meaningless fields, because the types of the API print empty structs and zero
-// durations. Plugin arguments are kept whole. It returns nil for an empty value, and changes maps
-// and slices in place. false is kept, because only an explicit false is printed.
+// pruneEmpty drops fields with empty values, because the types of the API print empty structs and
+// zero durations. Plugin arguments are kept whole. It returns nil for an empty value, and changes
+// maps and slices in place. false is kept, because only an explicit false is printed.
 func pruneEmpty(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -203,8 +203,8 @@ func TestNumericTolerationsCountWhereSwitchedOn(t *testing.T) {
 	}
 }
 
-// TestVolumeFeaturesCanBeSwitchedOff disables the scores for free storage, and the check for CSI
-// drivers.
+// TestVolumeFeaturesCanBeSwitchedOff verifies that the options disable the scores for free storage,
+// and the check for CSI drivers.
 func TestVolumeFeaturesCanBeSwitchedOff(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		c, err := Default(Options{WithoutStorageScores: off, AllowMissingDrivers: off})

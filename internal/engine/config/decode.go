@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// codecs knows the types of kubescheduler.config.k8s.io/v1 and refuses unknown and repeated fields.
-// The arguments of Berth's own plugin are decoded like members of that group.
+// codecs decodes the types of kubescheduler.config.k8s.io/v1, and refuses unknown and repeated
+// fields. The arguments of Berth's own plugin are decoded like members of that group.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	if err := configv1.AddToScheme(scheme); err != nil {
@@ -63,8 +63,8 @@ func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	return spec, nil
 }
 
-// unmarshalStrict reads a legacy file; unknown and duplicate fields are reported with their paths:
-// a misspelt field must not be lost in a translation.
+// unmarshalStrict reads a legacy file. It reports unknown and duplicate fields with their paths, so
+// that a misspelt field is not lost in the translation.
 func unmarshalStrict(data []byte, into any) error {
 	// This step detects duplicate keys in YAML; the next step detects fields unknown to the type.
 	encoded, err := yaml.YAMLToJSONStrict(data)

@@ -11,8 +11,8 @@ import (
 )
 
 // setDefaults fills in omitted fields, apart from the plugins themselves (see mergePlugins). The
-// values are upstream's. percentageOfNodesToScore is 0, which upstream computes from the number of
-// nodes and Berth ignores.
+// values are upstream's. percentageOfNodesToScore is 0: upstream then computes a percentage from
+// the number of nodes, and Berth ignores the field.
 func setDefaults(spec *configv1.KubeSchedulerConfiguration) {
 	setDefault(&spec.Parallelism, 16)
 	setDefault(&spec.PercentageOfNodesToScore, 0)

@@ -7,7 +7,7 @@
 //
 // A file is compiled into profiles of package plugins: the plugins called at each extension point,
 // their order, weights and arguments. Merging with the defaults, the expansion of multiPoint and
-// all validation match kube-scheduler's, and so do the error messages, prefixed with the name of
-// the file and the path of the field. A file with an unknown field or plugin is refused as a whole.
-// Valid fields without an effect in Berth are listed in [Config.Notes].
+// all validation match kube-scheduler. The error messages are also kube-scheduler's, prefixed with
+// the name of the file and the path of the field. A file with an unknown field or plugin is refused
+// as a whole. Valid fields without an effect in Berth are listed in [Config.Notes].
 package config

@@ -34,9 +34,9 @@ const (
 // sent to all its watchers.
 const mostOnLease = 64 << 10
 
-// InUse is the published configuration of a running scheduler: explain and what-if use it to
-// predict its decisions without its flags and files. It contains no credentials: extenders and
-// out-of-tree plugins are included only by name.
+// InUse is the published configuration of a running scheduler. The commands explain and what-if use
+// it to predict the scheduler's decisions without access to its flags and files. It contains no
+// credentials: extenders and out-of-tree plugins are included only by name.
 type InUse struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -167,7 +167,7 @@ func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
 }
 
 // OnLease returns the document in the form for a Lease of this holder, or "" if it is too long. It
-// omits the API server's address, already known to a reader of the Lease.
+// omits the API server's address, which a reader of the Lease already has.
 func (u *InUse) OnLease(holder string) string {
 	told := *u
 	told.Holder, told.Server = holder, ""

@@ -39,9 +39,7 @@ type predicate struct {
 	Argument *predicateArgument `json:"argument"`
 }
 
-// predicateArgument has exactly one of its fields: ServiceAffinity for the affinity of a Service's
-// pods to each other by node labels, or LabelsPresence for labels that nodes must have (Presence)
-// or must not have.
+// predicateArgument has exactly one of its fields.
 type predicateArgument struct {
 	// ServiceAffinity kept the pods of a Service on nodes with equal values of these labels.
 	ServiceAffinity *struct {
@@ -110,8 +108,8 @@ func (p *policy) validatePolicy() error {
 	var list field.ErrorList
 	for i, pr := range p.Predicates {
 		path := field.NewPath("predicates").Index(i)
-		// The argument has both fields or neither. Without an argument, the name must be the name
-		// of a predicate, which translatePredicates checks.
+		// Refuse an argument with both fields or neither. If there is no argument,
+		// translatePredicates checks that the name is the name of a predicate.
 		if a := pr.Argument; a != nil && (a.ServiceAffinity == nil) == (a.LabelsPresence == nil) {
 			list = append(list, field.Invalid(path.Child("argument"), pr.Name, "exactly 1 predicate argument is required"))
 		}

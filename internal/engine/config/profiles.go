@@ -211,15 +211,15 @@ func (c *Config) addNote(path *field.Path, format string, args ...any) {
 	c.Notes = append(c.Notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// noteIneffective notes ineffective fields of a valid profile: upstream does not report them.
+// noteIneffective notes ineffective fields of a valid profile. Upstream does not report such
+// fields.
 func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile,
 	outside map[string]plugins.Point) {
 	// 0 requests Berth's usual behavior.
 	if p := profile.PercentageOfNodesToScore; p != nil && *p > 0 {
 		c.addNote(path.Child("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}
-	// Arguments of a plugin that is not enabled are valid but ineffective, which is easily
-	// overlooked.
+	// Arguments of a plugin that is not enabled are valid, but have no effect.
 	enabled := sets.New[string]()
 	for _, names := range made.At {
 		enabled.Insert(names...)
@@ -255,8 +255,8 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 }
 
 // noteSplit notes plugins enabled at the second of two related extension points, but not at the
-// first. kube-scheduler then fails every pod, because the first point has stored no state, except
-// for a few plugins that need no state.
+// first. kube-scheduler then fails every pod, because the first point has stored no state. The few
+// plugins that need no state are not noted.
 func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 	for _, pair := range []struct {
 		first, second plugins.Point
@@ -276,8 +276,8 @@ func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 	}
 }
 
-// noteUnknownDisabled notes unknown plugins under disabled: a misspelt name leaves the plugin
-// enabled. Upstream does not report it.
+// noteUnknownDisabled notes unknown plugins under disabled, because a misspelt name leaves the
+// intended plugin enabled. Upstream does not report such names.
 func (c *Config) noteUnknownDisabled(path *field.Path, disabled []configv1.Plugin, outside map[string]plugins.Point) {
 	for i, plugin := range disabled {
 		_, inTree := plugins.Lookup(plugin.Name)

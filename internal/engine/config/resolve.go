@@ -123,7 +123,8 @@ func (r *resolver) addError(path *field.Path, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// pluginKind is upstream's name for the plugins of an extension point, for messages: FilterPlugin.
+// pluginKind returns upstream's name in messages for the plugins of an extension point, such as
+// FilterPlugin.
 func pluginKind(point plugins.Point) string {
 	name := point.String()
 	return strings.ToUpper(name[:1]) + name[1:] + "Plugin"
@@ -212,7 +213,8 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 
 // scoreWeights returns the weights of the Score plugins. A plugin under score overrides multiPoint
 // even without a weight: an omitted weight means 1, not the plugin's default. written holds the
-// file's own plugins, or nil: weights are checked there, so that messages can refer to the file.
+// file's own plugins, or nil. Weights are checked in written, so that messages can refer to the
+// file.
 func (r *resolver) scoreWeights(written *configv1.Plugins) map[string]int64 {
 	weights := map[string]int64{}
 	for _, plugin := range slices.Concat(r.plugins.Score.Enabled, r.plugins.MultiPoint.Enabled) {

@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// leadsFor returns the time after a renewal for which the holder of a Lease counts as leader: twice
-// the duration of the Lease (15 s by default), because clocks may differ.
+// leadsFor returns the time after a renewal for which the holder of a Lease counts as leader. It is
+// twice the duration of the Lease (15 s by default), and at least 30 s, because clocks may differ.
 func leadsFor(l *coordinationv1.Lease) time.Duration {
 	return max(30*time.Second, 2*time.Second*time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)))
 }
@@ -35,8 +35,8 @@ func HolderOf(l *coordinationv1.Lease, now time.Time) string {
 	return ptr.Deref(l.Spec.HolderIdentity, "")
 }
 
-// Running is the known configuration of a cluster's schedulers. A command predicting decisions uses
-// it, and shows Assumed with its result.
+// Running is the known configuration of a cluster's schedulers. A command that predicts decisions
+// uses it, and prints Assumed with its result.
 type Running struct {
 	Profiles []*plugins.Profile
 	// Groups holds the enabled features of pod groups; nil if unknown.
@@ -100,9 +100,10 @@ func StoppedOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, n
 
 // RunningOf returns the configuration of a cluster from the documents on schedulers' Leases and
 // from inUse, the response of a scheduler's endpoint, or nil. inUse takes precedence, because the
-// first of several profiles for a name counts. The default profile is assumed for default-scheduler
-// if the name is still unserved and either a kube-scheduler leads, which publishes no document, or
-// inUse is nil, since a kube-scheduler need not elect a leader.
+// first of several profiles for a name counts. If default-scheduler is still unserved, the default
+// profile is assumed for it in two cases: if a kube-scheduler leads, because kube-scheduler
+// publishes no document; and if inUse is nil, because a kube-scheduler may run without leader
+// election.
 //
 // Only Leases in trusted (NAMESPACE or NAMESPACE/NAME) count: anyone with edit permissions in a
 // namespace can create a Lease there, and its profiles would affect pods of other namespaces.
@@ -128,7 +129,7 @@ func RunningOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, n
 		case word.ended && len(r.Profiles) > 0:
 			continue // running schedulers take precedence over ended schedulers
 		}
-		// One unreadable Lease must not suppress the other Leases.
+		// An unreadable document must not suppress the documents on other Leases.
 		if r.addProfiles(word.InUse) != nil {
 			continue // written by a version of Berth with configurations that this version cannot read
 		}

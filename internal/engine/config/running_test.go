@@ -80,8 +80,8 @@ func TestWhatASchedulerTellsIsWhatItDecidesBy(t *testing.T) {
 
 var now = time.Unix(1e9, 0)
 
-// lease is a Lease at namespace/name, last renewed by the holder before the given duration, with or
-// without a document.
+// lease returns the Lease at (namespace/name), which the holder last renewed the given duration
+// ago. text is the document on the Lease, if any.
 func lease(at, holder string, age time.Duration, text string) *coordinationv1.Lease {
 	namespace, name, _ := strings.Cut(at, "/")
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}

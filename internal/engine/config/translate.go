@@ -18,8 +18,8 @@ import (
 )
 
 // predicatePlugins holds the plugins replacing each predicate. If a plugin does more than the
-// predicate, the translated policy does more as well: PodToleratesNodeNoExecuteTaints checked one
-// taint effect, TaintToleration checks two.
+// predicate, the translated policy does more as well. For example, PodToleratesNodeNoExecuteTaints
+// checked one taint effect, whereas TaintToleration checks two.
 var predicatePlugins = map[string][]string{
 	"GeneralPredicates":               {"NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"},
 	"PodFitsResources":                {"NodeResourcesFit"},
@@ -77,8 +77,8 @@ var withoutEquivalent = map[string]string{
 }
 
 // filterOrder is the evaluation order of predicates, regardless of the order in the file; its last
-// plugins are newer than policies. Plugins not named by a policy are disabled, except for mandatory
-// and permanent plugins.
+// plugins are newer than policies. Plugins not named by a policy are disabled, except for the
+// plugins in mandatory and always.
 var (
 	// filterOrder is used for sorting, and contains every plugin that replaces a predicate.
 	filterOrder = []string{
@@ -90,7 +90,7 @@ var (
 	always    = []string{"SchedulingGates", "PrioritySort", "DynamicResources", "DefaultPreemption", "DefaultBinder"}
 )
 
-// translator gathers the contents of a legacy file, until buildProfile writes them to a profile.
+// translator gathers the contents of a legacy file, which buildProfile then writes to a profile.
 type translator struct {
 	filters []string // nil: the defaults
 	scores  []configv1.Plugin
@@ -239,8 +239,8 @@ func (t *translator) scoreResources(s *configv1.ScoringStrategy) {
 	t.setArgs("NodeResourcesFit", &configv1.NodeResourcesFitArgs{ScoringStrategy: s})
 }
 
-// addScore adds the plugin's weight; if two priorities map to one plugin, its weight is the sum of
-// both. A weight beyond 31 bits is reduced, with a note.
+// addScore adds the plugin with its weight. If two priorities map to one plugin, their weights are
+// added up. A weight beyond 31 bits is reduced, with a note.
 func (t *translator) addScore(path *field.Path, plugin string, weight int64) {
 	const most = 1<<31 - 1
 	// The later priority determines the plugin's place in the list, which does not affect the sum.
@@ -301,8 +301,8 @@ func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 	return profile, t.writeArguments(&profile)
 }
 
-// enablePlugin adds the plugin at each of the given points that it extends. The caller adds it once
-// per point.
+// enablePlugin adds the plugin at each of the given points that it extends. Callers must add a
+// plugin only once per point.
 func enablePlugin(written *configv1.Plugins, name string, points plugins.Point) {
 	entry, _ := plugins.Lookup(name)
 	for _, point := range plugins.AllPoints {

@@ -30,7 +30,7 @@ func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	if *spec.Parallelism <= 0 {
 		list = append(list, field.Invalid(field.NewPath("parallelism"), *spec.Parallelism, "should be an integer value greater than zero"))
 	}
-	// Errors are collected in three lists, because profiles are checked in the middle and some of
+	// Errors are collected in three parts, because profiles are checked in the middle and some of
 	// their errors do not concern fields.
 	errs := []error{list.ToAggregate(), validateProfiles(field.NewPath("profiles"), spec.Profiles)}
 
@@ -161,8 +161,8 @@ func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) err
 	return flattenErrors(errs)
 }
 
-// validateQueueSort checks that all profiles have the same queue sort: pods of all profiles wait in
-// the same queue.
+// validateQueueSort checks that all profiles have the same queue sort plugin, because pods of all
+// profiles are in the same queue.
 func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfile) (list field.ErrorList) {
 	first := mergePlugins(profiles[0].Plugins).QueueSort
 	// resolvePlugins checks that there is a queue sort, after the expansion of multiPoint.

@@ -29,13 +29,13 @@ type Decision struct {
 	UID        types.UID `json:"uid"`
 
 	Result Result `json:"result"`
-	// At is the time when the pod was taken from the queue, and Took the duration of the decision
-	// in seconds.
+	// At is the time when the pod was taken from the queue, and Took is the duration of the
+	// decision in seconds.
 	At   *metav1.Time `json:"at,omitempty"`
 	Took float64      `json:"took,omitempty"`
-	// Nodes is the number of nodes, Feasible the number of feasible ones, and Score the score of
-	// Node, which is the highest. Feasible and Score are 0 for a pod that went to its nominated
-	// node.
+	// Nodes is the number of nodes, and Feasible is the number of feasible nodes. Score is the
+	// score of Node, which is the highest score. Feasible and Score are 0 for a pod that went to
+	// its nominated node.
 	Nodes    int    `json:"nodes,omitempty"`
 	Feasible int    `json:"feasible,omitempty"`
 	Node     string `json:"node,omitempty"`
@@ -45,7 +45,7 @@ type Decision struct {
 	Message string         `json:"message,omitempty"`
 	Plugins []string       `json:"plugins,omitempty"`
 	Reasons map[string]int `json:"reasons,omitempty"`
-	// NominatedNode is the node where preemption makes room, or made it. Victims are the pods
+	// NominatedNode is the node where preemption makes or has made room. Victims are the pods
 	// evicted for the last decision.
 	NominatedNode string `json:"nominatedNode,omitempty"`
 	Victims       []Name `json:"victims,omitempty"`
@@ -54,7 +54,8 @@ type Decision struct {
 	Queue *Queue `json:"queue,omitempty"`
 	// Group is set for a pod of a pod group, if the feature gate GenericWorkload is on.
 	Group *Group `json:"group,omitempty"`
-	// Held is room that a pod that waits leaves to a pod group, or that is held for its own group.
+	// Held is room reserved for a pod group. It is set for a pending pod that must leave this room
+	// to the group, or that belongs to the group.
 	Held *Held `json:"held,omitempty"`
 }
 
@@ -71,13 +72,14 @@ type Group struct {
 	// Missing reports that the PodGroup does not exist.
 	Missing bool `json:"missing,omitempty"`
 	// MinCount is the number of pods of a gang that must be placed together; 0 for a basic group.
-	// Of its Members, Placed are bound or being bound, and Bound are bound.
+	// Members is the number of pods in the group. Placed of them are bound or being bound, and
+	// Bound of them are bound.
 	MinCount int `json:"minCount,omitempty"`
 	Members  int `json:"members"`
 	Placed   int `json:"placed"`
 	Bound    int `json:"bound"`
-	// Tried, Fit and Needed describe the last attempt, if it failed: of the pods Tried together,
-	// Fit would have found a node, and Needed is the number required.
+	// Tried, Fit and Needed describe the last attempt, if it failed: Tried is the number of pods
+	// tried together, Fit is the number of them that fit, and Needed is the number that had to fit.
 	Tried  int `json:"tried,omitempty"`
 	Fit    int `json:"fit,omitempty"`
 	Needed int `json:"needed,omitempty"`
@@ -104,7 +106,8 @@ type GroupTrial struct {
 	Pods []GroupPlace `json:"pods,omitempty"`
 }
 
-// GroupPlace is the node for a member with the rest of its group, or the reason for having none.
+// GroupPlace is the node that a member would get with the rest of its group, or the reason why it
+// would get none.
 type GroupPlace struct {
 	Name    string `json:"name"`
 	Node    string `json:"node,omitempty"`
@@ -119,7 +122,7 @@ const (
 	None          Result = "None"          // the pod was never decided
 	Placed        Result = "Placed"        // it is bound to Node, or about to be
 	Unschedulable Result = "Unschedulable" // it fits nowhere, or a plugin rejected it on its node
-	Failed        Result = "Failed"        // something went wrong
+	Failed        Result = "Failed"        // the decision failed with an error
 )
 
 // Name is the name of a pod.
@@ -133,21 +136,22 @@ type Queue struct {
 	// Place is active (it may be decided), backoff, unschedulable (it waits for an event), gated,
 	// or taken (being decided or bound).
 	Place string `json:"place"`
-	// Ahead counts the active pods before it, if it is active.
+	// Ahead counts the active pods ahead of the pod, if the pod is active.
 	Ahead int `json:"ahead"`
-	// Gate is the plugin at PreEnqueue that keeps it out.
+	// Gate is the PreEnqueue plugin that gates the pod.
 	Gate     string      `json:"gate,omitempty"`
 	Attempts int         `json:"attempts"`
 	Since    metav1.Time `json:"since"`
-	// NotBefore is the end of its back-off, and NotAfter when it is tried again without any event.
+	// NotBefore is the end of its back-off, and NotAfter is the time when it is tried again even
+	// without an event.
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 	NotAfter  *metav1.Time `json:"notAfter,omitempty"`
 	// Wakes are the events after which it is tried again.
 	Wakes []Wake `json:"wakes,omitempty"`
 }
 
-// Wake has the events that may change a plugin's verdict, in kube-scheduler's terms: resource and
-// actions.
+// Wake lists the events that may change a plugin's verdict. Each event has a resource and actions,
+// in kube-scheduler's terms.
 type Wake struct {
 	Plugin string   `json:"plugin"`
 	Events []string `json:"events"`

@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Second reports whether a text has a second document, and the line it begins on, or 0 if the
-// second document cannot be read. Empty documents do not count. An unreadable first document is
+// Second reports whether a text has a second document. line is the first line of that document, or
+// 0 if the document cannot be read. Empty documents do not count. An unreadable first document is
 // reported by its reader. A separator with nothing behind it, often added by editors and
 // generators, does not begin a second document.
 func Second(text string) (line int, found bool) {
@@ -24,8 +24,8 @@ func Second(text string) (line int, found bool) {
 	for first := true; ; first = false {
 		var document yaml.Node
 		switch err := documents.Decode(&document); {
-		// The text ends, or the first document is unreadable and will be reported by the caller's
-		// reader.
+		// There is no further document, or the first document is unreadable and will be reported by
+		// the caller's reader.
 		case errors.Is(err, io.EOF), err != nil && first:
 			return 0, false
 		case err != nil:
