@@ -35,7 +35,7 @@ func large() (list []metav1.Object) {
 	return list
 }
 
-// BenchmarkOpen opens a world and builds its cluster.
+// BenchmarkOpen measures opening a world and building its cluster.
 func BenchmarkOpen(b *testing.B) {
 	list := large()
 	for b.Loop() {
@@ -43,7 +43,7 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkFork forks a world after moving 5,000 pods.
+// BenchmarkFork measures forking a world after 5,000 pods were moved.
 func BenchmarkFork(b *testing.B) {
 	w := world.Open(large())
 	moveAll(w, 2)
@@ -52,7 +52,7 @@ func BenchmarkFork(b *testing.B) {
 	}
 }
 
-// BenchmarkUndo moves 100 pods and undoes that.
+// BenchmarkUndo measures moving 100 pods and undoing the moves.
 func BenchmarkUndo(b *testing.B) {
 	w := world.Open(large())
 	w.Cluster()
@@ -63,7 +63,7 @@ func BenchmarkUndo(b *testing.B) {
 	}
 }
 
-// moveAll moves a pod of every n-th node to the next one.
+// moveAll moves one or two pods from every n-th node to the next node.
 func moveAll(w *world.World, every int) {
 	c := w.Cluster()
 	for i := 0; i+1 < len(c.Nodes); i += every {

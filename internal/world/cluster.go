@@ -17,7 +17,7 @@ import (
 
 // Cluster returns the engine's input. It is built from the objects on first use: nodes and pods are
 // added in the order of their names, so that the same objects give the same cluster. The caller may
-// change it only temporarily, like a decision, which restores everything; all other changes go
+// change it only temporarily, like a decision, which restores everything; all other changes must go
 // through the World. A cluster built after undoable changes is discarded when they are undone.
 func (w *World) Cluster() *cluster.Cluster {
 	if w.cluster != nil {
@@ -25,7 +25,7 @@ func (w *World) Cluster() *cluster.Cluster {
 	}
 	w.cluster = cluster.New()
 	noting := w.noting
-	w.noting = false // not a change
+	w.noting = false // building the cluster is not a change to undo
 	for object := range w.Objects() {
 		if !isPod(object) {
 			w.showCluster(object, false)
@@ -119,11 +119,12 @@ func (w *World) Remove(p *cluster.Pod) {
 }
 
 // Reserve lets a plugin reserve the pod's requirements beyond room on the node chosen for it.
-// Plugins write into the cluster's device claims themselves, and the world follows.
+// Plugins write the device claims of the cluster themselves, and Reserve records these writes in
+// the world.
 func (w *World) Reserve(r plugins.Reserver, p *cluster.Pod, n *cluster.Node) error {
 	claims, t := &w.Cluster().ResourceClaims, w.tableOf((*resourcev1.ResourceClaim)(nil))
 	version := claims.Version
-	claims.Since(version) // remembers names from now on
+	claims.Since(version) // from now on, the table records changed names
 	undo, err := r.Reserve(w.cluster, p, n)
 	if err != nil {
 		return err
@@ -142,6 +143,6 @@ func (w *World) Reserve(r plugins.Reserver, p *cluster.Pod, n *cluster.Node) err
 			w.store(t, name, nil)
 		}
 	}
-	w.Note(undo) // before the claims are the very same ones again
+	w.Note(undo) // runs before the notes above, which restore the identical claims
 	return nil
 }

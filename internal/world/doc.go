@@ -4,10 +4,10 @@
 // Package world holds a cluster other than the live one: its API objects, the owners of its pods,
 // and the engine's cluster.
 //
-// Open takes the objects. Put, Delete, Place and Remove change the world, and Undo restores
-// everything changed since a Mark. Fork begins a second course of events, sharing the unchanged
-// parts. The consequences of a change are not decided here, but in the packages below this one
-// (workload, disruption, quota, claimcontrollers) and by their callers.
+// Open returns a world of the given objects. Put, Delete, Place and Remove change the world, and
+// Undo restores everything changed since a Mark. Fork returns an independent copy, which shares the
+// unchanged objects. This package does not simulate the consequences of a change; its subpackages
+// (workload, disruption, quota, claimcontrollers) and their callers do.
 //
 //	w := world.Open(objects)
 //	mark := w.Mark()

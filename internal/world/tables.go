@@ -18,24 +18,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// table has the objects of one kind: the objects of base, unless over has another state under the
+// table holds the objects of one kind: the objects of base, unless over has another state under the
 // same name.
 //
 //	base  a  b  c          in order, and never changed: shared by forks
 //	over     b' .  d       the later changes; c is deleted
 //	      a  b'    d       yielded by All
 //
-// Once over is large, both are merged into one base.
+// When over becomes large, base and over are merged into a new base.
 type table struct {
 	base *base
 	over map[cluster.Name]metav1.Object // replaced objects; nil if deleted
-	// adopted has, for each owner, its present or former pods in over.
+	// adopted holds, for each owner, the names of its present or former pods in over.
 	adopted map[rules.Owner]map[cluster.Name]bool
 	ordered []metav1.Object // all objects in order; nil if not computed
 }
 
 // base is a list of objects of one kind, by namespace and name. It is shared by forks, possibly on
-// several goroutines. The first user of an index creates it.
+// several goroutines. Each index is created on first use.
 type base struct {
 	list    []metav1.Object
 	index   func() map[cluster.Name]metav1.Object
@@ -193,8 +193,8 @@ func (w *World) Same(object metav1.Object) (same metav1.Object, ok bool) {
 	return w.tableOf(object).get(nameOf(object))
 }
 
-// All yields the objects of a kind by namespace and name, in their state when the iteration begins:
-// the world may be changed meanwhile.
+// All yields the objects of a kind by namespace and name, in their state when the iteration begins.
+// The world may be changed during the iteration.
 func All[T metav1.Object](w *World) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		t := w.tables[reflect.TypeFor[T]()]
@@ -248,7 +248,7 @@ func (w *World) PodsOf(owner rules.Owner) (pods []*v1.Pod) {
 	if t == nil || owner == (rules.Owner{}) {
 		return nil
 	}
-	// Both lists may name pods that were deleted or adopted by another owner since.
+	// Both lists may name pods that have since been deleted, or adopted by another owner.
 	add := func(name cluster.Name) {
 		if p, there := t.get(name); there && rules.OwnerOf(p) == owner {
 			pods = append(pods, p.(*v1.Pod))

@@ -19,20 +19,21 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// World is a cluster in the form stored by an API server. It has one owner: its methods must not be
-// called from two goroutines concurrently, but forks are independent of each other.
+// World is a cluster in the form stored by an API server. It is not safe for concurrent use, but
+// different forks may be used concurrently.
 //
 // Objects are never changed in place, neither by the World nor by its readers: a change is another
 // object under the same name.
 type World struct {
-	// tables have the objects by their Go type.
+	// tables holds the objects by their Go type.
 	tables map[reflect.Type]*table
 	// workloads holds the objects that create pods. While lent is set, the table is shared with a
 	// fork or a note, and is copied before a change.
 	workloads *workload.Table
 	lent      bool
 	// cluster is the engine's input; nil until first use. From then on it follows every change. If
-	// it belongs to another owner (see Over), it is changed only by undone trials.
+	// it belongs to another owner (see Over), the World changes it only in trials, which are
+	// undone.
 	cluster *cluster.Cluster
 	// notes undo the changes since the first mark, in order of the changes. Without a mark, noting
 	// is false and notes is empty.
@@ -60,15 +61,15 @@ func Open(objects []metav1.Object) *World {
 	return w
 }
 
-// Over returns a world without objects on a foreign cluster, such as a scheduling core's. The
-// owner's changes are reported through Follow. All other changes are trials, and must be undone
-// before the owner changes anything again.
+// Over returns a world without objects on a foreign cluster, such as a scheduling core's. The owner
+// of the cluster must report its own changes through Follow. All other changes of the world are
+// trials, and must be undone before the owner changes anything again.
 func Over(c *cluster.Cluster) *World {
 	return &World{tables: map[reflect.Type]*table{}, workloads: &workload.Table{}, cluster: c}
 }
 
-// Follow records the current state of an object, or its deletion, if the cluster already has it or
-// does not use its kind.
+// Follow records the current state of an object, or its deletion, without changing the cluster. The
+// cluster must already have this state, or not use objects of this kind.
 func (w *World) Follow(object metav1.Object, gone bool) {
 	w.record(w.tableOf(object), object, gone)
 }
@@ -103,8 +104,8 @@ func makesPods(object metav1.Object) bool {
 }
 
 // Fork returns a world equal to this one. Neither is affected by later changes of the other. The
-// cost is proportional to the changes since the objects were last sorted, and zero for unchanged
-// kinds; the fork's Cluster is built on first use.
+// cost is proportional to the changes since Open, or since many changes were last merged (see
+// table). The fork's Cluster is built on first use.
 func (w *World) Fork() *World {
 	w.lent = true
 	f := &World{tables: make(map[reflect.Type]*table, len(w.tables)), workloads: w.workloads, lent: true}
@@ -118,7 +119,7 @@ func (w *World) Fork() *World {
 // change of the world, and is changed by Put and Delete only.
 func (w *World) Workloads() *workload.Table { return w.workloads }
 
-// Put adds an object, or replaces the one of its kind and name.
+// Put adds an object, or replaces the object with the same kind and name.
 func (w *World) Put(object metav1.Object) { w.change(identified(object), false) }
 
 // Delete removes the object of this kind and name, if it exists. The pods of a node or a workload
@@ -203,8 +204,8 @@ func (w *World) tableOf(object metav1.Object) *table {
 // isPod reports whether an object is a pod.
 func isPod(object metav1.Object) bool { _, is := object.(*v1.Pod); return is }
 
-// kinds returns the types of the objects, sorted: data built from them must not depend on the order
-// of a map.
+// kinds returns the types of the objects. It sorts them, because data built from them must not
+// depend on the order of a map.
 func (w *World) kinds() []reflect.Type {
 	return slices.SortedFunc(maps.Keys(w.tables), func(a, b reflect.Type) int { return strings.Compare(a.String(), b.String()) })
 }

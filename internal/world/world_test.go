@@ -273,7 +273,7 @@ func (c *course) object() metav1.Object {
 	return p
 }
 
-// change makes changes in every possible way.
+// change makes random changes of every kind.
 func (c *course) change(many int) {
 	for range many {
 		object := c.object()
@@ -352,7 +352,7 @@ func describe(w *world.World, same bool) string {
 			workloads = append(workloads, fmt.Sprintf("%s has %s %p\n", l.Ref(), p.Name, p))
 		}
 	}
-	if !same { // a list does not preserve the order of arrival
+	if !same { // the list of expected objects has no order of addition
 		slices.Sort(workloads)
 	}
 	b.WriteString(strings.Join(workloads, ""))

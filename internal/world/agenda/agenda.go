@@ -50,9 +50,9 @@ func (q *Queue[T]) Take() T { return heap.Pop(&q.list).(entry[T]).value }
 // decides until which time to run.
 type Agenda struct{ Queue[func()] }
 
-// RunUntil makes the calls up to and including a time, including calls added meanwhile. passing, if
-// not nil, is called before each of them with its time. RunUntil never returns if a call keeps
-// adding another one for the same time.
+// RunUntil runs the calls with times up to end, including calls added meanwhile. passing, if not
+// nil, is called before each call with its time. RunUntil never returns if each call adds another
+// call for the same time.
 func (a *Agenda) RunUntil(end time.Time, passing func(now time.Time)) {
 	for at, ok := a.Next(); ok && !at.After(end); at, ok = a.Next() {
 		if passing != nil {
@@ -62,7 +62,7 @@ func (a *Agenda) RunUntil(end time.Time, passing func(now time.Time)) {
 	}
 }
 
-// RunFirst makes the first call. The agenda must not be empty.
+// RunFirst runs the first call. The agenda must not be empty.
 func (a *Agenda) RunFirst() { a.Take()() }
 
 // entries are a heap by time and number.
@@ -76,7 +76,7 @@ func (e entries[T]) Less(i, j int) bool {
 
 func (e entries[T]) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
-// Push and Pop are for package heap only.
+// Push appends an entry. It is only for package heap, like Pop.
 func (e *entries[T]) Push(x any) { *e = append(*e, x.(entry[T])) }
 
 // Pop removes and returns the last entry.

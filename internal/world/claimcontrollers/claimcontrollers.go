@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package claimcontrollers simulates the controllers of volumes and device claims for a scheduling
-// core in virtual time. The core's writes to these objects succeed immediately, and the core is
-// shown their effects as in a cluster.
+// core in virtual time. The core's writes to these objects succeed immediately, and the core
+// receives their effects as events, as in a cluster.
 package claimcontrollers
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Controllers react to a core's actions on the basis of the core's own cluster. Their writes are
-// shown to the core before they return. They run on the core's goroutine.
+// Controllers react to the actions of a core, based on the core's own cluster. Their methods pass
+// each write to the core before they return, and run on the core's goroutine.
 type Controllers struct {
 	Cluster *cluster.Cluster
 	// Feed passes an event to the core, and carries out the resulting actions. It may call CarryOut
@@ -32,7 +32,7 @@ type Controllers struct {
 	Named func(pod types.UID, status *v1.PodExtendedResourceClaimStatus)
 	// Stalled holds the storage classes without a working provisioner.
 	Stalled map[string]bool
-	// Now is the time in the world.
+	// Now returns the virtual time.
 	Now func() metav1.Time
 }
 
@@ -100,9 +100,9 @@ func (c *Controllers) bindVolumes(a cycle.WriteVolumes) {
 	c.answer(a.Ticket, cycle.Outcome{})
 }
 
-// Bind simulates the provisioners and the volume binding controller for a pod's volumes: it binds
-// chosen volumes to their claims, and provisions the remaining volumes, unless their class is
-// stalled. node is the pod's future node, or nil.
+// Bind simulates the provisioners and the volume binding controller for a pod's volumes. It binds
+// chosen volumes to their claims, and provisions volumes for the other claims, unless their class
+// is stalled. node is the pod's future node, or nil.
 func (c *Controllers) Bind(volumes plugins.PodVolumes, node *cluster.Node) {
 	for _, volume := range volumes.Volumes {
 		c.show(cycle.Volumes, volume.DeepCopy())
@@ -163,8 +163,8 @@ func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.N
 }
 
 // reach returns the nodes that can use a volume created by a driver for a node: all nodes with the
-// same values of the driver's topology keys. nil means all nodes, since the driver has no topology
-// or is unknown on the node.
+// same values of the driver's topology keys. nil means all nodes: there is no node, or the driver
+// has no topology or is unknown on the node.
 func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAffinity {
 	// Without a node, the volume is not bound to any topology.
 	if node == nil {
@@ -199,7 +199,7 @@ func (c *Controllers) writeClaims(a cycle.WriteClaims) {
 	o := cycle.Outcome{Written: make([]bool, len(a.Claims.Claims))}
 	for i := range a.Claims.Claims {
 		reserved := &a.Claims.Claims[i]
-		// The core has its own copy.
+		// Do not modify the core's object.
 		claim := reserved.Claim.DeepCopy()
 		if reserved.Before == nil { // created for extended resources: the API server sets its name and UID
 			c.makeClaim(a, claim)
@@ -227,8 +227,8 @@ func (c *Controllers) makeClaim(a cycle.WriteClaims, claim *resourcev1.ResourceC
 	}
 }
 
-// prepareDevices makes a claim's devices ready, if required before the pod is bound: all conditions
-// requested by the allocation become true.
+// prepareDevices makes the devices of a claim ready: all binding conditions requested by the
+// allocation become true.
 func (c *Controllers) prepareDevices(claim *resourcev1.ResourceClaim) {
 	if claim.Status.Allocation == nil {
 		return

@@ -24,9 +24,9 @@ type Claims struct {
 	Cluster *cluster.Cluster
 	// StorageClass is the default storage class, or nil.
 	StorageClass *storagev1.StorageClass
-	// Template returns the template of device claims with a name.
+	// Template returns the template with this name for device claims.
 	Template func(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool)
-	// Show is called with each created object, and ShowGone with each deleted one.
+	// Show is called with each created object, and ShowGone is called with each deleted object.
 	Show, ShowGone func(kind cycle.Kind, object metav1.Object)
 }
 
@@ -85,9 +85,10 @@ func (c *Claims) Release(p *v1.Pod) {
 	}
 }
 
-// deviceClaim creates the claim and records its name in the pod's status. Without the template, the
-// pod waits for the template and the claim. Pods of a group with the same claim share it. Upstream
-// generates the name; here it is POD-CLAIM or GROUP-CLAIM, the same in every run.
+// deviceClaim creates the claim and records its name in the pod's status. If the template does not
+// exist, deviceClaim creates no claim, and the pod stays pending. Pods of a group with the same
+// claim share it. Upstream generates the name; here it is POD-CLAIM or GROUP-CLAIM, the same in
+// every run.
 func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 	// The claim exists if the pod was read from an API server.
 	for i := range p.Status.ResourceClaimStatuses {
@@ -143,7 +144,7 @@ func (c *Claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1b
 	return g
 }
 
-// ownedBy makes the pod the owner of its claim, so that both are deleted together.
+// ownedBy returns the owner references of a pod's claim, so that the claim is deleted with the pod.
 func ownedBy(p *v1.Pod) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.SchemeGroupVersion.WithKind("Pod"))}
 }

@@ -10,12 +10,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// longestGrace replaces endless grace periods. Some have more seconds than a Duration holds, and
-// would overflow to a negative one.
+// longestGrace bounds grace periods. Some grace periods have more seconds than a Duration holds,
+// and would become negative by overflow.
 const longestGrace = 10 * 365 * 24 * time.Hour
 
-// GraceOf returns the time a pod takes to terminate: its whole grace period, 30 seconds by default.
-// An earlier end is not predicted.
+// GraceOf returns the time a pod takes to terminate. This is its whole grace period, 30 seconds by
+// default, because an earlier end cannot be predicted.
 func GraceOf(p *v1.Pod) time.Duration {
 	seconds := ptr.Deref(p.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	return time.Duration(min(seconds, int64(longestGrace/time.Second))) * time.Second

@@ -12,8 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Name generates the name of a pod beginning with base, like the API server: with five letters of
-// the API server's alphabet, the same for the same seed. It avoids names already taken.
+// Name generates the name of a pod. Like the API server, it appends five letters of the API
+// server's alphabet to base, but the same seed always gives the same letters. It avoids names
+// already taken.
 func Name(namespace, base string, seed any, taken func(name string) bool) string {
 	const alphabet, suffix = "bcdfghjklmnpqrstvwxz2456789", 5
 	h := fnv.New64a()
@@ -30,8 +31,8 @@ func Name(namespace, base string, seed any, taken func(name string) bool) string
 	}
 }
 
-// BaseOf returns the beginning of the names of a controller's pods: the beginning of an existing
-// pod's name, or the controller's name and a dash.
+// BaseOf returns the beginning of the names of a controller's pods: the generateName of an existing
+// pod, or the controller's name and a dash.
 func BaseOf(p *v1.Pod, owner *metav1.OwnerReference) string {
 	return cmp.Or(p.GenerateName, owner.Name+"-")
 }

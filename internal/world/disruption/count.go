@@ -34,8 +34,8 @@ type owned struct {
 	pods       int
 }
 
-// Add counts pods of a namespace with the same controller, or without one. healthy is the number of
-// ready ones.
+// Add counts pods of a namespace with the same controller, or without a controller. healthy is the
+// number of ready pods among them.
 func (c *Count) Add(namespace string, controller *metav1.OwnerReference, pods, healthy int) {
 	c.pods, c.healthy = c.pods+pods, c.healthy+healthy
 	if controller == nil {
@@ -63,8 +63,8 @@ func (c *Count) AddPod(p *v1.Pod, healthy bool) {
 }
 
 // Status returns the status written by the disruption controller. maxUnavailable and percentages
-// are relative to the scale of the pods' controllers, not to the number of existing pods. The sync
-// fails for pods of a controller without a scale; pods without a controller do not count.
+// are relative to the scale of the pods' controllers, not to the number of existing pods. If a
+// controller has no scale, the sync fails; pods without a controller do not count.
 func (c *Count) Status(b *policyv1.PodDisruptionBudget, workloads *workload.Table) policyv1.PodDisruptionBudgetStatus {
 	counted := &policyv1.PodDisruptionBudget{Spec: b.Spec}
 	s := &counted.Status
@@ -155,8 +155,8 @@ func FailedSync(s *policyv1.PodDisruptionBudgetStatus) bool {
 	return condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == policyv1.SyncFailedReason
 }
 
-// IsReady reports whether a pod counts as healthy: it is ready. A pod of a manifest, without any
-// reported status, is considered ready.
+// IsReady reports whether a pod is ready, and therefore counts as healthy. A pod of a manifest,
+// without any reported status, is considered ready.
 func IsReady(p *v1.Pod) bool {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {

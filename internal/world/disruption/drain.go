@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Presence is whether an object exists, as far as known.
+// Presence indicates whether an object exists, if this is known.
 type Presence int
 
 // The values of Presence. Unknown means that objects of this kind were not read.
@@ -37,14 +37,14 @@ type DrainRules struct {
 	Overdue time.Duration
 }
 
-// Ruling is the drain's decision on a pod. At most one of Leaves, Waited and Fault is set; a pod
-// with none of them stays, without harm to the drain.
+// Ruling is the drain's decision on a pod. At most one of Leaves, Waited and Fault is set. If none
+// of them is set, the pod stays, and the drain can succeed nevertheless.
 type Ruling struct {
 	// Leaves is set if the pod is evicted. Waited is set if the pod is already terminating, so that
 	// the drain waits for its end.
 	Leaves, Waited bool
-	// Orphan is set if the pod is not recreated although it has a controller: its DaemonSet does
-	// not exist.
+	// Orphan is set if the pod is not recreated although it has a controller, because its DaemonSet
+	// does not exist.
 	Orphan bool
 	// Fault is kubectl's reason for refusing to begin, with the flag that overrides it.
 	Fault string

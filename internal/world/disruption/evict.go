@@ -88,8 +88,8 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 	return answer
 }
 
-// why explains why a budget allows no disruption: by its controller's message, or by its numbers.
-// It completes a message for users.
+// why explains why a budget allows no disruption, by the message of the disruption controller or by
+// the budget's numbers.
 func why(b *policyv1.PodDisruptionBudget) string {
 	s := &b.Status
 	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
@@ -116,8 +116,9 @@ func Ungoverned(p *v1.Pod) bool {
 }
 
 // Hopeless reports whether a budget allows no disruption even with all of its pods healthy, as with
-// minAvailable: 100%. A drain waiting for it never ends. bare is the number of its pods without a
-// controller: a budget relative to scales counts them as healthy, but not as expected.
+// minAvailable: 100%. A drain that waits for such a budget never ends. bare is the number of its
+// pods without a controller: a budget relative to scales counts them as healthy, but not as
+// expected.
 func Hopeless(b *policyv1.PodDisruptionBudget, bare int) bool {
 	s, most := &b.Status, int(b.Status.ExpectedPods)
 	if OfScale(&b.Spec) {

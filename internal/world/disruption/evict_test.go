@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// TestABudgetThatWasNeverCounted verifies that MayEvict, like the API server, does not count a
-// budget's pods if the disruption controller has never been able to count them.
+// TestABudgetThatWasNeverCounted verifies that Counted is true for a budget whose first sync
+// failed, and that MayEvict then returns Later with the reason of the failure, like the API server.
 func TestABudgetThatWasNeverCounted(t *testing.T) {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b", Generation: 1}}
 	if disruption.Counted(b) {

@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// TestRulingsAreKubectls generates random pods and flags, and compares the rulings with kubectl's
-// own filters.
+// TestRulingsAreKubectls verifies that the rulings on random pods, with random flags, agree with
+// kubectl's own filters.
 func TestRulingsAreKubectls(t *testing.T) {
 	rulings := map[string]int{}
 	for seed := range uint64(3000) {

@@ -18,15 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// RoomOfObject is the maximum total length of the fields of an object, in bytes: below the limits
-// of the API server and etcd (1.5 MiB).
+// RoomOfObject is the maximum total length of the fields of an object, in bytes. It is below the
+// limits of the API server and etcd (1.5 MiB).
 const RoomOfObject = 1_300_000
 
 // Generator makes objects of one tenant. All fields except Rand are optional. The same Rand gives
 // the same objects. It is not safe for concurrent use.
 type Generator struct {
 	*rand.Rand
-	// Known is the percentage of words in use by other tenants. The remaining words are unique, and
+	// Known is the percentage of words that other tenants also use. All other words are unique, and
 	// each adds an entry to an index.
 	Known int
 	// Prefix begins the unique words.
@@ -79,7 +79,7 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 		}
 		field := v.Field(next.field)
 		used = g.grow(field, rest, room)
-		// Validation would refuse a longer list, which would test nothing.
+		// An object with a longer list would be invalid, so nothing would be tested.
 		if most := mostNames[v.Type()]; most > 0 && field.Type() == namesType && field.Len() > most {
 			field.SetLen(most)
 		}
@@ -125,7 +125,7 @@ func appendItems(v reflect.Value, most, room int, fill func(reflect.Value) int) 
 	return used
 }
 
-// growLast makes a list, a map or a text as long as room or its validation allows.
+// growLast makes a list, a map or a string as long as room or its validation allows.
 func (g *Generator) growLast(v reflect.Value, room int) (used int) {
 	most := room
 	if n := mostItems[v.Type()]; n > 0 {
@@ -164,8 +164,8 @@ func longText(begin string, room int) string {
 	return begin + strings.Repeat(on, max(0, min(room, mostText)-len(begin))/len(on))
 }
 
-// mostText is the maximum length of a single text: expressions for devices are bounded by their
-// validation.
+// mostText is the maximum length of a single string, because the validation limits the length of
+// expressions for devices.
 const mostText = 10 << 10
 
 // many returns a random number of items for a list or map on the path: from one item with all of
@@ -183,7 +183,7 @@ func (g *Generator) many(t reflect.Type, room int) int {
 // recursive.
 const mostDepth = 7
 
-// fill gives a field short content: one or two items per list, and a value for half of the
+// fill gives a field short content: one or two items per list, and a value for about half of the
 // pointers. It returns the approximate number of bytes.
 func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
 	switch v.Kind() {
@@ -259,7 +259,7 @@ func fieldsOf(t reflect.Type) (all []writable) {
 	return all
 }
 
-// isScalar reports whether a type is a text, a number or the like, or points to one.
+// isScalar reports whether a type is a string, a number or a bool, or a pointer to such a type.
 func isScalar(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer:

@@ -25,7 +25,7 @@ type step struct {
 	held  held
 }
 
-// held is the part of a value selected by a step.
+// held is the kind of content that a step selects from a value.
 type held int
 
 const (
@@ -75,8 +75,8 @@ var ofTheServer = []string{
 	"DeletionGracePeriodSeconds", "Namespace",
 }
 
-// byTheServer reports whether a tenant cannot write a field of a type. Status belongs to the server
-// only at the top of an object.
+// byTheServer reports whether a tenant cannot write a field of a type. A field named Status belongs
+// to the API server only at the top level of an object.
 func byTheServer(t reflect.Type, field string) bool {
 	_, top := t.FieldByName("ObjectMeta")
 	return (top || t == reflect.TypeFor[metav1.ObjectMeta]()) && slices.Contains(ofTheServer, field)
@@ -85,9 +85,9 @@ func byTheServer(t reflect.Type, field string) bool {
 // pathsKnown caches the paths by kind, since a pod has thousands.
 var pathsKnown sync.Map
 
-// Paths returns the paths to all fields of a kind with unbounded length: texts without a fixed
-// choice, lists and maps. A recursive type is followed once. The result is shared; it must not be
-// changed.
+// Paths returns the paths to all fields of a kind with unbounded length: strings without a fixed
+// set of values, lists and maps. A recursive type is followed once. The result is shared; it must
+// not be changed.
 func Paths(kind Kind) (all []Path) {
 	if known, is := pathsKnown.Load(kind.Name); is {
 		return known.([]Path)

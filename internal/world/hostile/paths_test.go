@@ -35,8 +35,8 @@ func TestEveryFieldGrows(t *testing.T) {
 	}
 }
 
-// TestLongPodsFit verifies that an API server accepts the pods, but would not accept much larger
-// ones.
+// TestLongPodsFit verifies that the size of the pods is below the limit of the API server, but not
+// far below it.
 func TestLongPodsFit(t *testing.T) {
 	for _, pod := range LongPods("t7-") {
 		if size := pod.Size(); size < 500_000 || size > 1_500_000 {

@@ -36,7 +36,7 @@ var words = map[reflect.Type][]string{
 }
 
 // byField holds the values of fields that refer to the cluster's objects, by the field's Go name.
-// Terms that match nothing would cost nothing.
+// With other values, the terms would match nothing and cost nothing.
 var byField = map[string][]string{
 	"TopologyKey":      {v1.LabelHostname, v1.LabelTopologyZone, "k0", "k1", "k2", "k18"},
 	"StorageClassName": {"made", "local"},
@@ -53,7 +53,7 @@ var byField = map[string][]string{
 // get the name of an object that may exist.
 var referring = map[string]bool{"ClaimName": true, "ResourceClaimName": true, "ResourceClaimTemplateName": true, "PodGroupName": true}
 
-// mostNames is the maximum number of requests named by a part of a claim.
+// mostNames is the maximum number of requests named by a constraint or a configuration of a claim.
 var mostNames = map[reflect.Type]int{
 	reflect.TypeFor[resourcev1.DeviceConstraint]():         32,
 	reflect.TypeFor[resourcev1.DeviceClaimConfiguration](): 32,

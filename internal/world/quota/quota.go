@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// The rules of kube-controller-manager's quota controller and of the API server's admission plugin
-// ResourceQuota. Amounts are kept under the names used by quotas:
+// The rules in this file are the rules of kube-controller-manager's quota controller and of the API
+// server's admission plugin ResourceQuota. Amounts are kept under the names used by quotas:
 //
 //	container request cpu: 1    -> cpu: 1, requests.cpu: 1
 //	container limit   cpu: 2    -> limits.cpu: 2
@@ -31,7 +31,7 @@ func Covers(q *v1.ResourceQuota, p *v1.Pod) bool {
 			return false
 		}
 	}
-	// All scopes of both kinds must match.
+	// All scopes of both fields must match.
 	if q.Spec.ScopeSelector != nil {
 		for _, requirement := range q.Spec.ScopeSelector.MatchExpressions {
 			if !inScope(p, requirement) {
@@ -100,7 +100,7 @@ func namesNamespaces(a *v1.Affinity) bool {
 // is the usage of the quota's pods, and usage is the usage of the new pod. The caller must have
 // checked that the quota covers the pod.
 func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.ResourceList) string {
-	// Like in the API server: an unspecified amount cannot be counted.
+	// As in the API server, an unspecified amount cannot be counted.
 	if missing := missing(q, p); missing != "" {
 		return fmt.Sprintf("failed quota: %s: must specify %s", q.Name, missing)
 	}
@@ -127,8 +127,8 @@ func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.Resour
 		q.Name, strings.Join(requested, ","), strings.Join(used, ","), strings.Join(limited, ","))
 }
 
-// missing lists the containers that must specify CPU or memory because the quota counts it, by
-// amount. Containers need not specify it if the pod as a whole has requests.
+// missing lists, for each amount of CPU or memory counted by the quota, the containers that do not
+// specify it. Containers need not specify any amount if the pod has pod-level resources.
 func missing(q *v1.ResourceQuota, p *v1.Pod) string {
 	if resource.IsPodLevelResourcesSet(p) {
 		return ""
@@ -162,7 +162,8 @@ var mustBeSaid = map[v1.ResourceName]bool{
 	v1.ResourceMemory: true, v1.ResourceRequestsMemory: true, v1.ResourceLimitsMemory: true,
 }
 
-// sorted lists the names of amounts: messages must not depend on the order of a map.
+// sorted returns the sorted names of amounts, because messages must not depend on the order of a
+// map.
 func sorted(list v1.ResourceList) []v1.ResourceName {
 	names := make([]v1.ResourceName, 0, len(list))
 	for name := range list {

@@ -81,7 +81,7 @@ func PinTo(pod *v1.Pod, node string) {
 }
 
 // tolerateNodeTrouble adds the tolerations that keep a DaemonSet's pod on an unhealthy node,
-// because such pods often serve to repair it. The list is upstream's
+// because such pods often serve to repair the node. The list is upstream's
 // AddOrUpdateDaemonPodTolerations.
 func tolerateNodeTrouble(spec *v1.PodSpec) {
 	tolerate := func(key string, effect v1.TaintEffect) {

@@ -18,7 +18,7 @@ import (
 )
 
 // In these annotations of a ReplicaSet, the Deployment's controller records the last observed
-// scale, and the maximum number of pods at that scale, the base of proportions.
+// scale, and the maximum number of pods at that scale, from which it computes proportions.
 const (
 	scaleSeen = "deployment.kubernetes.io/desired-replicas"
 	mostSeen  = "deployment.kubernetes.io/max-replicas"
@@ -42,7 +42,8 @@ func Active(sets []*appsv1.ReplicaSet) (active []*appsv1.ReplicaSet) {
 //	old 8, new 4 (max-replicas 12)    -> 17 in all: old 11, new 6
 func ScaleSets(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	wanted, current, active := ptr.Deref(d.Spec.Replicas, 1), currentSet(d, sets), Active(sets)
-	// Scaled up from zero: scale the ReplicaSet of the current template, or else the newest.
+	// The Deployment is scaled up from zero: use the ReplicaSet of the current template, or else
+	// the newest.
 	if len(active) == 0 && len(sets) > 0 {
 		active = []*appsv1.ReplicaSet{current}
 		if current == nil {
@@ -73,8 +74,8 @@ func ScaleSets(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []*appsv1.Replic
 	return scaled
 }
 
-// currentSet returns the oldest ReplicaSet of the Deployment's template, or nil. Several may have
-// the same template after hash collisions.
+// currentSet returns the oldest ReplicaSet with the Deployment's template, or nil. Several
+// ReplicaSets may have the same template after hash collisions.
 func currentSet(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	same := slices.DeleteFunc(slices.Clone(sets), func(set *appsv1.ReplicaSet) bool {
 		return !equality.Semantic.DeepEqual(withoutHash(&set.Spec.Template), withoutHash(&d.Spec.Template))
@@ -100,7 +101,7 @@ func compareMade(a, b *appsv1.ReplicaSet) int {
 }
 
 // isSaturated reports whether a ReplicaSet has all replicas of its Deployment, all of them are
-// available, and the controller has observed that.
+// available, and the controller has observed this scale.
 func isSaturated(set *appsv1.ReplicaSet, wanted int32) bool {
 	seen, err := strconv.Atoi(set.Annotations[scaleSeen])
 	return err == nil && int32(seen) == wanted && ptr.Deref(set.Spec.Replicas, 1) == wanted && set.Status.AvailableReplicas == wanted

@@ -134,8 +134,8 @@ func Backoff(failures int) time.Duration {
 	return min(10*time.Second<<min(failures-1, 6), 10*time.Minute)
 }
 
-// backoffLimit is the number of failures a Job survives, with the API's default: 6, or unlimited if
-// failures are limited per index.
+// backoffLimit returns the number of failures a Job survives. The API's default is 6, or no limit
+// if failures are limited per index.
 func backoffLimit(job *batchv1.Job) int32 {
 	if job.Spec.BackoffLimitPerIndex != nil {
 		return ptr.Deref(job.Spec.BackoffLimit, math.MaxInt32)

@@ -29,8 +29,8 @@ func Replaces(job *batchv1.Job) bool {
 	return !ptr.Deref(job.Spec.Suspend, false) && !IsFinished(job) && !finishing
 }
 
-// IsFinished reports whether the Job has ended, or will end as soon as its pods have: it then only
-// has the conditions that precede Complete and Failed.
+// IsFinished reports whether the Job has ended, or will end as soon as its pods have ended. In the
+// latter case, the Job only has a condition that precedes Complete or Failed.
 func IsFinished(job *batchv1.Job) bool {
 	ends := []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget}
 	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {

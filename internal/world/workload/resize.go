@@ -13,10 +13,11 @@ import (
 // creation.
 const autoscaled = "vpaUpdates"
 
-// AsMade returns the pod with the requests that its containers had at creation, from a template
-// still in use: the successor of a pod resized in place has the original size. It does not modify
-// the pod, and returns it unchanged if there is no original size to restore, because its controller
-// is unknown or its requests will be set again when the successor is created.
+// AsMade returns the pod with the requests that its containers had at creation, if the template
+// with these requests is still in use. The successor of a pod resized in place has this original
+// size. AsMade does not modify the pod. It returns the pod unchanged if there is no original size
+// to restore: the controller is unknown, or an autoscaler sets the requests again when the
+// successor is created.
 func (t *Table) AsMade(p *v1.Pod) *v1.Pod {
 	// The first change of a spec sets the generation to 2.
 	if p.Generation < 2 || p.Annotations[autoscaled] != "" {
@@ -52,8 +53,8 @@ func putBackAll(containers, of []v1.Container) (changed bool) {
 	return changed
 }
 
-// putBack restores the template's values. A limit replaces a missing request, following the API
-// server; amounts missing from both were filled in when the pod was created.
+// putBack restores the template's values. As in the API server, a limit replaces a missing request.
+// Amounts missing from both lists were set when the pod was created, and remain.
 func putBack(to, of *v1.ResourceRequirements) (changed bool) {
 	requests := maps.Clone(of.Limits)
 	if requests == nil {

@@ -31,8 +31,8 @@ func Rolling(object metav1.Object) string {
 // observed the change.
 const rolledOut = "is being rolled out"
 
-// rollingDeployment implements Rolling. The rollout is complete if all replicas are updated, old
-// ones are removed, and updated ones are available.
+// rollingDeployment implements Rolling. The rollout is complete if all replicas are updated, the
+// old replicas are removed, and the updated replicas are available.
 func rollingDeployment(d *appsv1.Deployment) string {
 	switch s := &d.Status; {
 	case s.ObservedGeneration == 0:

@@ -17,9 +17,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestRolloutsAreDoneWhenKubectlSaysSo generates random workloads and statuses, and compares the
-// results with kubectl rollout status. kubectl does not report on sets with OnDelete, which count
-// as complete.
+// TestRolloutsAreDoneWhenKubectlSaysSo verifies that the results for random workloads and statuses
+// agree with kubectl rollout status. kubectl does not report on sets with OnDelete, which count as
+// complete.
 func TestRolloutsAreDoneWhenKubectlSaysSo(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(6000) {

@@ -24,8 +24,8 @@ type Succession int
 // The values of Succession.
 const (
 	None     Succession = iota // no controller replaces it
-	AtOnce                     // while the pod is terminating
-	WhenGone                   // once the pod has ended
+	AtOnce                     // as soon as the pod is terminating
+	WhenGone                   // after the pod has ended
 )
 
 // SuccessionOf returns when a controller replaces a pod. job is the controller if it is a Job that
@@ -52,15 +52,16 @@ func SuccessionOf(controller *metav1.OwnerReference, job *batchv1.Job) Successio
 	}
 }
 
-// AwaitsFailure reports whether a Job replaces its pods only once they have ended. With a
-// podFailurePolicy, that is the API's default.
+// AwaitsFailure reports whether a Job replaces its pods only after they have ended. This is the
+// API's default for Jobs with a podFailurePolicy.
 func AwaitsFailure(job *batchv1.Job) bool {
 	return job.Spec.PodFailurePolicy != nil || ptr.Deref(job.Spec.PodReplacementPolicy, "") == batchv1.Failed
 }
 
-// Successor returns the replacement of a pod created by its controller, from the pod's own
-// template, without individual claims. A StatefulSet's pod keeps its name; name returns the new
-// name of other pods, given the new pod and its controller. The old pod is not changed.
+// Successor returns the replacement that a pod's controller creates. It is derived from the pod
+// itself, without the pod's status, which includes its generated claims. A StatefulSet's pod keeps
+// its name; name returns the new name of other pods, given the new pod and its controller. The old
+// pod is not changed.
 func Successor(pod *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav1.OwnerReference) string, now metav1.Time) *v1.Pod {
 	next := pod.DeepCopy()
 	next.UID, next.CreationTimestamp = uid, now

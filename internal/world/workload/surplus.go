@@ -34,7 +34,7 @@ type Replica struct {
 	// Phase and Ready are reported by the kubelet.
 	Phase          Phase
 	Ready          bool
-	Since, Created time.Time // Since is the time since which it is ready, if it is
+	Since, Created time.Time // Since is the time when it became ready, if it is ready
 }
 
 // CompareSurplus orders the pods of a workload like the ReplicaSet controller: pods to be removed
@@ -94,9 +94,9 @@ func restartCounts(p *v1.Pod) (containers, sidecars int32) {
 	return containers, sidecars
 }
 
-// compareAge orders the younger pod first. Ages are compared on a logarithmic scale: the ReplicaSet
-// controller considers pods of about the same age equal, so that it does not remove all of the
-// newest. Ages of 40 and 60 minutes may be equal; ages of 1 and 3 days are not.
+// compareAge orders the younger pod first. Ages are compared on a logarithmic scale. The ReplicaSet
+// controller considers pods of about the same age equal, so that it does not remove exactly the
+// newest pods. Ages of 40 and 60 minutes may be equal; ages of 1 and 3 days are not.
 func compareAge(now, x, y time.Time) int {
 	return cmp.Compare(ageMagnitude(now.Sub(x)), ageMagnitude(now.Sub(y)))
 }

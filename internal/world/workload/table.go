@@ -16,16 +16,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Table has the workloads of a cluster, in order of addition. A replacement keeps the place of the
-// replaced workload. The zero value is empty. It is not safe for concurrent use. Workloads in it
-// must not be modified; use Put to replace them.
+// Table holds the workloads of a cluster, in order of addition. A replacement keeps the place of
+// the replaced workload. The zero value is empty. It is not safe for concurrent use. Workloads in
+// it must not be modified; use Put to replace them.
 type Table struct {
 	list []*Workload // dropped entries are nil; see tidy
 	// byOwner and byName hold the workloads' indexes in list. A workload is found by its name, and
 	// by its UID if it has one.
 	byOwner map[rules.Owner]int
 	byName  map[named]int
-	// made has the workloads controlled by another workload, such as the ReplicaSets of
+	// made holds the workloads controlled by another workload, such as the ReplicaSets of
 	// Deployments, by controller, the oldest first. Lists in it are replaced, never changed,
 	// because callers of MadeBy may still be iterating over them.
 	made map[rules.Owner][]*Workload
@@ -79,11 +79,11 @@ func (t *Table) Drop(l *Workload) {
 	}
 }
 
-// mostDropped is the number of empty places that a list of any length may have.
+// mostDropped is the number of nil entries that a list of any length may have.
 const mostDropped = 64
 
-// tidy makes a new list once most places of the old one are empty. A table following a cluster
-// would otherwise grow with each rollout.
+// tidy makes a new list when most entries of the old list are nil. Otherwise a table that follows a
+// cluster would grow with each rollout.
 func (t *Table) tidy() {
 	if len(t.list) <= 2*len(t.byName)+mostDropped {
 		return
@@ -102,8 +102,7 @@ func (t *Table) Clone() *Table {
 	}
 }
 
-// unlink removes a workload from the maps by owner. The caller handles its place in list and its
-// name.
+// unlink removes a workload from the maps by owner. The caller updates list and byName.
 func (t *Table) unlink(l *Workload) {
 	delete(t.byOwner, l.Owner())
 	by := rules.OwnerOf(l.Object)
@@ -144,8 +143,8 @@ func (t *Table) Named(kind schema.GroupKind, namespace, name string) *Workload {
 	return nil
 }
 
-// All lists the workloads, including those of Deployments. The table may be changed meanwhile:
-// dropped workloads are skipped, and added workloads are not listed.
+// All lists the workloads, including the ReplicaSets of Deployments. The table may be changed
+// during the iteration: dropped workloads are skipped, and added workloads are not listed.
 func (t *Table) All() iter.Seq[*Workload] {
 	return func(yield func(*Workload) bool) {
 		for _, l := range t.list {
@@ -181,8 +180,8 @@ func (t *Table) DeploymentOf(l *Workload) *Workload {
 	return nil
 }
 
-// KindNamed returns the kind of workloads for one of kubectl's words, such as deploy. ok is false
-// for pods, and for kinds that are not workloads here, such as CronJobs.
+// KindNamed returns the kind of workloads for one of kubectl's resource names, such as deploy. ok
+// is false for pods, and for kinds that are not workloads here, such as CronJobs.
 func KindNamed(word string) (kind schema.GroupKind, ok bool) {
 	switch strings.ToLower(word) {
 	case "deployment", "deployments", "deploy":

@@ -26,7 +26,7 @@ type Workload struct {
 	Object   metav1.Object
 	Template *v1.PodTemplateSpec
 	// Replicas is the wanted number of pods, with the API's default; nil for kinds without such a
-	// field. It is a copy: setting it does not change the object, see Resized.
+	// field. It is a copy, so setting it does not change the object; see Resized.
 	Replicas *int32
 }
 
@@ -57,7 +57,7 @@ func Of(object metav1.Object) *Workload {
 // orOne returns a copy of the number, or the API's default of one.
 func orOne(n *int32) *int32 { return ptr.To(ptr.Deref(n, 1)) }
 
-// Ref names the workload like references: Kind/name.
+// Ref returns the workload's kind and name in the form Kind/name.
 func (l *Workload) Ref() string { return l.Kind.Kind + "/" + l.Object.GetName() }
 
 // Owner returns the result of [rules.OwnerOf] for the workload's pods.
