@@ -264,8 +264,8 @@ func (t *translator) scoresWith(plugin string) bool {
 }
 
 // buildProfile writes all extension points explicitly, so that defaults of later versions are not
-// added. "*" disables all defaults at multiPoint; the plugins after it are enabled at single
-// points.
+// added. "*" disables all defaults at multiPoint, and the plugins of the legacy file are enabled at
+// single points.
 func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 	written := &configv1.Plugins{MultiPoint: configv1.PluginSet{Disabled: []configv1.Plugin{{Name: "*"}}}}
 	filters := t.filters

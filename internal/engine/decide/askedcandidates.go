@@ -67,7 +67,7 @@ func askCandidates(known *candidates, t *hypothesis, b *budgets, left *effort.Bu
 	}
 	a.cheapest, a.out, a.computed = slices.Clone(known.cheapest), make([]uint64, len(known.cheapest)), make([]uint64, len(known.cheapest))
 	c := t.r.ix.c
-	for _, n := range c.NominatedNodes() { // surely does not cover nominated pods, which preemption adds to the node
+	for _, n := range c.NominatedNodes() { // these nodes are also judged with the nominated pods, which surely ignores
 		a.compute(n.Index, b, left)
 	}
 	for i := range known.byNode {

@@ -46,7 +46,7 @@ type base struct {
 	// base does not sum them. Nodes with a foreign term that repels the classes are in separate
 	// groups.
 	votes, repelling *sums
-	perVote          float64 // width of one vote in a cell of a tree
+	perVote          float64 // width of one vote along the axis of votes; see box.widthAlong
 	// moved counts the nodes moved because of changed sums, and served counts the decisions made
 	// from the base.
 	moved, served int

@@ -90,7 +90,7 @@ func (b *box) addPoint(p *point) {
 	b.balance[0], b.balance[1] = min(b.balance[0], p.balance), max(b.balance[1], p.balance)
 }
 
-// joinBox extends the box to all points of another one.
+// joinBox extends the box to all points of another box.
 func (b *box) joinBox(o *box) {
 	for axis := range axes {
 		b.low[axis], b.high[axis] = min(b.low[axis], o.low[axis]), max(b.high[axis], o.high[axis])

@@ -12,8 +12,8 @@ import (
 )
 
 // candidates caches the cost of making room on each node for the pods of one class. Most nodes are
-// unchanged between two preemptions, so only changed nodes are recomputed. The cheapest node of
-// every block of 64 is kept, so the overall cheapest is found by comparing blocks.
+// unchanged between two preemptions, so only the costs of changed nodes are recomputed. The
+// cheapest node of every block of 64 is kept, so the overall cheapest is found by comparing blocks.
 //
 // It is valid for one position of the log, one position of budgetChanges, and one set of verdicts
 // of the filtering tallies.

@@ -6,8 +6,8 @@
 // Two implementations reach the same result. [Plain] runs every plugin on every node, without a
 // cache, and is written for readability. Tests use it as the reference, and `berth explain` prints
 // its results. [Decider] is the fast implementation. It compares groups of nodes that differ only
-// in free room, and delegates pods with other requirements to its own Plain. Both return a
-// [Decision].
+// in free room, and delegates pods that it cannot decide in this way to its own Plain. Both return
+// a [Decision].
 //
 // The Decider always chooses one of the plain evaluator's best nodes, each with equal probability,
 // and reports the same total, feasible count and reasons. The nodes of a group may differ in the
@@ -65,7 +65,7 @@
 //   - A tally costs 8 bytes per domain. Up to Limits.FewDomains domains, nodes are grouped by
 //     domain, and a changed count moves no node. Beyond that, nodes are grouped by count, and a
 //     changed count moves the nodes of one domain.
-//   - An attempt that exhausts its Budget fails with an error reporting that. Everything else is
+//   - An attempt that exhausts its Budget fails with an [effort.TooLongError]. Everything else is
 //     exact.
 //
 // # What must stay true

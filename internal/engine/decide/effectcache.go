@@ -51,8 +51,8 @@ type termSum struct {
 	votes    map[string]int64 // sum of weights by topology key
 }
 
-// sizeOfEntry estimates the bytes of a cache entry without its key, and sizeOfTopologyKey the bytes
-// of each topology key in the entry.
+// sizeOfEntry estimates the bytes of a cache entry without its key, and sizeOfTopologyKey estimates
+// the bytes of each topology key in the entry.
 const sizeOfEntry, sizeOfTopologyKey = 256, 64
 
 // termLabels indexes the labels named by the selectors of terms. Pod selectors only check whether a

@@ -12,7 +12,8 @@ import (
 )
 
 // index is the view of the cluster shared by all plans, rankings and bases: the domains and labels
-// of nodes, the nodes of pods, and the affinity terms of these pods. It follows the cluster's log.
+// of nodes, the nodes of placed pods, and the affinity terms of placed and nominated pods. It
+// follows the cluster's log.
 //
 // Every entry point of the Decider calls followLog first: the layers that use the index assume that
 // it has applied the whole log.

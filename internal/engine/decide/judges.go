@@ -22,7 +22,7 @@ type judges struct {
 	p       *cluster.Pod
 
 	err      error
-	all      *plugins.Rejection // rejects every node
+	all      *plugins.Rejection // rejection of every node
 	rejector string             // plugin that rejects every node
 
 	left *effort.Budget // budget for judging nodes with nominated pods

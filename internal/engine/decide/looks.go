@@ -5,8 +5,8 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// manyLabels is the minimum number of labels of a pod for estimating the cost of matching other
-// pods' terms in advance.
+// manyLabels is the minimum number of labels that a pod must have for the cost of matching other
+// pods' terms to be estimated in advance.
 const manyLabels = 1000
 
 // selectsTooMuch reports whether it would cost more than half of an attempt's effort to match the

@@ -16,8 +16,8 @@ import (
 
 type judge func(n *cluster.Node) *plugins.Rejection
 
-// scoresOf returns a scorer's normalized scores, or nil if it skips the pod, and its fine scores,
-// or nil if it has none.
+// scoresOf returns a scorer's normalized scores and fine scores. scores is nil if the scorer skips
+// the pod, and fine is nil if the scorer has no fine scores.
 func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) (scores, fine []int64, err error) {
 	scoring := s.Score(c, p, feasible)
 	switch {

@@ -199,7 +199,7 @@ type askedFilter struct {
 	step   int // index in plan.steps
 }
 
-// purpose is the purpose of a tally.
+// purpose determines which pods a tally counts.
 type purpose uint8
 
 const (

@@ -89,8 +89,8 @@ func (pn *planner) needsScan(pl *plan) bool {
 	return pl.room == nil && plugins.WantsDevices(pn.c, pl.example)
 }
 
-// signatureOf returns a text that distinguishes plans of classes with the same requirements. It
-// covers the parts of a plan that depend on API objects and on the pods' own labels.
+// signatureOf returns a string that distinguishes the plans of classes with the same requirements.
+// It covers the parts of a plan that depend on API objects and on the pods' own labels.
 func (pn *planner) signatureOf(pl *plan) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, pn.ix.learntVersion(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.scoreKey)
@@ -291,7 +291,7 @@ type skeleton struct {
 	suits   bool             // a base can be used: the plan only depends on room, static parts and other pods
 	selects bool             // a filter of the profile is a plugins.Targeter
 	used    uint64           // decider's clock at the last use
-	ask     []any            // plugins that affect only some of the classes; see applies
+	ask     []any            // plugins that affect only some of the classes; see appliesTo
 	hard    plugins.Spreader // nil: none
 	soft    plugins.Spreader
 	weight  int64 // weight of soft

@@ -47,7 +47,7 @@ func (p *Preemption) Text() string {
 // with the cheapest victims.
 func (pl *Plain) Preempt(p *cluster.Pod, e *Evaluation) Preemption { return pl.preempt(p, e, nil) }
 
-// preempt is the variant of Preempt with bounded effort. Once the effort is exhausted, it chooses
+// preempt is the variant of Preempt with bounded effort. When the effort is exhausted, it chooses
 // among the candidates found so far.
 func (pl *Plain) preempt(p *cluster.Pod, e *Evaluation, left *effort.Budget) Preemption {
 	c, profile := pl.c, pl.profile

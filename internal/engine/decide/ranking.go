@@ -34,7 +34,7 @@ type ranking struct {
 	weight     int    // last result of cache.bytesOf
 
 	// The location of each node, by index. Buckets are separate from positions because most changes
-	// of a node's pods leave the node in its bucket, and only access the bucket.
+	// of a node's pods leave the node in its bucket, and then do not access its position.
 	bucket []int16
 	at     []position
 	// fine holds the fine scores of nodes in buckets; nil if no scorer has fine scores. See
@@ -165,7 +165,7 @@ type recentGroup struct {
 }
 
 // staticKey is the key shared by nodes with the same static. For a node rejected by an early
-// filter, all fields except the reason are ignored; early and late are -1 if there is no reason.
+// filter, all fields except early are ignored; early and late are -1 if there is no reason.
 type staticKey struct {
 	early, late            int16
 	taint, affinity, image int64

@@ -17,8 +17,8 @@ func (ca *cache) hasRanking(class *cluster.PodClass) bool {
 	return known || ca.deservesRanking(ca.effort[class.ID])
 }
 
-// rankingFor returns the plan for the pod's class, and the up-to-date ranking if the class is
-// decided from one; otherwise nil.
+// rankingFor returns the plan for the pod's class, and the up-to-date ranking of the class. The
+// ranking is nil if the class is not decided from a ranking.
 func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	ca.ix.followLog()
 	ca.weighUsed()

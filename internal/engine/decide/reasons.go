@@ -17,8 +17,9 @@ type reasonTable struct {
 	merged bool
 }
 
-// indexOf returns the index of a reason. Beyond most reasons, all further reasons of a plugin are
-// merged into two: one for rejections that preemption can resolve, and one for the others.
+// indexOf returns the index of a reason. If the table already holds most reasons, all further
+// reasons of a plugin are merged into two: one for rejections that preemption can resolve, and one
+// for all other rejections.
 func (t *reasonTable) indexOf(plugin string, rejection *plugins.Rejection, most int) int16 {
 	text := append(t.text[:0], plugin...)
 	if rejection.Unresolvable {

@@ -29,11 +29,11 @@ type sheet struct {
 
 // sheetScratch is scratch space for comparing groups, valid until the next call that uses it.
 type sheetScratch struct {
-	seen   []bool       // by domain+1, so that none is at 0: the domain was marked by markSeen
-	counts domainCounts // counts with zero shifts
+	seen   []bool       // by domain+1, because none is -1: whether markSeen has marked the domain
+	counts domainCounts // result of countsOf; its shifts are zero
 }
 
-// choice is the node chosen by a ranking for a pod.
+// choice is the node chosen for a pod by a ranking or a survey.
 type choice struct {
 	node     int32 // none: no node is feasible
 	total    int64

@@ -58,7 +58,7 @@ func (s *survey) beginDecision(b *base, plan *plan, axisOf []int, p *cluster.Pod
 	b.catchUp()
 	b.used = b.ix.meter.Clock
 	if b.effort != nil {
-		b.effort.used = b.ix.meter.Clock // so that the effort is kept, by which other classes with the same terms find the base
+		b.effort.used = b.ix.meter.Clock // keeps the effort, by which other classes with the same terms find the base
 	}
 	b.served++
 	s.pod, s.tie, s.ix, s.scratch = p, t, b.ix, &s.own

@@ -15,7 +15,7 @@ import (
 type tally struct {
 	purpose  purpose
 	topology *topology
-	// constraint is the constraint of a spread tally.
+	// constraint is the constraint of a spread tally; nil for other tallies.
 	constraint *plugins.SpreadConstraint
 	self       int64 // see SpreadConstraint.Self
 	lacking    int32 // domain of nodes without the label; none: these nodes have no domain

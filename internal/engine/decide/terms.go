@@ -161,7 +161,7 @@ func withLast(list []*termUsers, users *termUsers) []*termUsers {
 	return append(list, users)
 }
 
-// removePod removes a pod added before. Users without pods are dropped once there are many.
+// removePod removes a pod added before. Users without pods are dropped when there are many.
 func (t *terms) removePod(class *cluster.PodClass) {
 	if !class.HasAffinity() {
 		return

@@ -22,8 +22,8 @@ type topology struct {
 	domain []int32 // by node; none if the node lacks the label or does not exist
 	values map[string]int32
 	names  []string // label values, by domain
-	// vacant lists domains that lost their last node. New values reuse these domains, which is safe
-	// because counts by domain restart when nodes change.
+	// vacant lists domains that lost their last node. New values reuse these domains. This is safe
+	// because counts by domain are recomputed after a node has moved to another domain.
 	vacant []int32
 	// The nodes of a domain form a chain: first by domain, next by node.
 	first, next []int32

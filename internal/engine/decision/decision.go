@@ -79,7 +79,7 @@ type Group struct {
 	Placed   int `json:"placed"`
 	Bound    int `json:"bound"`
 	// Tried, Fit and Needed describe the last attempt, if it failed: Tried is the number of pods
-	// tried together, Fit is the number of them that fit, and Needed is the number that had to fit.
+	// tried together, Fit is the number of them that fit, and Needed is the required number.
 	Tried  int `json:"tried,omitempty"`
 	Fit    int `json:"fit,omitempty"`
 	Needed int `json:"needed,omitempty"`

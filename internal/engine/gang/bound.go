@@ -30,7 +30,7 @@ const MostDoublings = 3
 // Limits bound the cost of an attempt, in judgements of a node.
 type Limits struct {
 	Search int // limit of the search for a placement; trying domains has about the same limit
-	Work   int // limit of each part of the attempt; see [Bound.Begin]
+	Work   int // limit of each part of the attempt; see [Attempt.Begin]
 	// Unhurried is set for forecasts, whose attempts do not end early in favor of waiting pods.
 	Unhurried bool
 }

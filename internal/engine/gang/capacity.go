@@ -220,7 +220,8 @@ func (r *Request) boundOn(nodes []*cluster.Node, least leastRequest, mayLeave le
 		return b, true
 	}
 
-	// The bound is the lowest priority up to which all pods must leave for the members to fit.
+	// The bound is the lowest priority for which the members fit after all pods of at most this
+	// priority have left.
 	priorities := v.listPriorities()
 	i, _ := slices.BinarySearchFunc(priorities, r.Need, func(priority int64, need int) int {
 		return cmp.Compare(least.countIn(v.without(priority)), need)

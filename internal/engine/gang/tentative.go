@@ -11,7 +11,7 @@ import (
 )
 
 // Tentative counts members on nodes in the cluster model itself, so that each decision sees earlier
-// placements, and takes them off again. It reports and writes nothing.
+// placements, and takes them off again. It reports no events and writes no objects.
 //
 // Invariant: exactly the members in placed count on nodes, have reservations, and have a non-nil
 // Node. placed is not a pure stack, since a reprieve removes members from the middle. All changes

@@ -27,8 +27,8 @@ type Verdict struct {
 	// Searched is the number of judgements when the search reached its limit; 0 if it completed.
 	Searched int
 
-	// Cut is set if domains were skipped for now, Shortened if the attempt ended at its bound, and
-	// Further if the next attempt may get further. Conclude sets Further.
+	// Cut is set if domains were skipped for now. Shortened is set if the attempt ended at its
+	// bound, and Further is set if the next attempt may get further. Conclude sets Further.
 	Cut, Shortened, Further bool
 }
 
@@ -66,7 +66,7 @@ func (a *Attempt) Conclude() (*Verdict, Memory) {
 	return a.Verdict(), next
 }
 
-// IsTriedAgain reports whether the group is retried after its back-off in any case.
+// IsTriedAgain reports whether the group is retried after its back-off even without an event.
 func (v *Verdict) IsTriedAgain() bool { return v.Cut || v.Further }
 
 // Reason explains why the group as a whole is not placed: the number of pods that fit, and the

@@ -54,7 +54,7 @@ const (
 // returns the pod itself if the pod has few containers. The library takes the largest of a pod's
 // desired, allocated and actuated resources. If these may differ, condensePod adds up each of the
 // three, and assigns all three sums to the one container. all is the sum over the containers if the
-// three are equal.
+// three are equal, and nil otherwise.
 //
 //	init a: 3 CPU, sidecar b: 1 CPU, containers c: 1 CPU and d: 1 CPU
 //	-> one container "all" of 3 CPU: max(b + c + d, a)

@@ -9,13 +9,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Dropping unused amounts is worthwhile if a pod lists more than manyAmounts amounts.
+// manyAmounts is the number of listed amounts above which dropping unused amounts is worthwhile.
 const manyAmounts = 64
 
 // RequestsOf adds up a pod's requests for some resources by a rule: Requests, ScoreRequests and
 // similar rules, which add up each resource separately. It reads only the named resources of large
-// pods, because a tenant's pod may list tens of thousands. The result may contain further
-// resources.
+// pods, because a tenant's pod may list tens of thousands of amounts. The result may contain
+// further resources.
 func RequestsOf(pod *v1.Pod, rule func(*v1.Pod) v1.ResourceList, names ...v1.ResourceName) v1.ResourceList {
 	if listedAmounts(pod) > manyAmounts {
 		pod = narrowPod(pod, names)

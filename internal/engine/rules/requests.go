@@ -9,18 +9,19 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// Requests returns a pending pod's request, which the filter compares with the free room of a node.
-// It is the sum of the containers and sidecars or the peak of the init containers, whichever is
-// larger, plus overhead. Pod-level resources, if given, replace the resources of containers. The
-// pod's status does not count, because a pending pod has not been actuated.
+// Requests returns a pending pod's request, which the NodeResourcesFit filter compares with the
+// free room of a node. It is the sum of the containers and sidecars or the peak of the init
+// containers, whichever is larger, plus overhead. Pod-level resources, if given, replace the
+// resources of containers. The pod's status does not count, because a pending pod has not been
+// actuated.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, helper.PodResourcesOptions{})
 }
 
-// RequestsPlaced returns the amounts that a pod takes from its node. During a resize, it is the
-// largest of the pod's desired, allocated and actuated requests for each resource. Desired requests
-// do not count once the resize has been found infeasible. NodeResourcesBalancedAllocation uses
-// RequestsPlaced for the pending pod as well; for a pending pod it equals Requests.
+// RequestsPlaced returns the amounts that a pod takes from its node. During a resize, the amount of
+// each resource is the largest of the pod's desired, allocated and actuated requests. Desired
+// requests do not count after the resize has been found infeasible. NodeResourcesBalancedAllocation
+// uses RequestsPlaced for the pending pod as well; for a pending pod it equals Requests.
 func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, placed)
 }

@@ -111,8 +111,8 @@ func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 // ValidateNode checks a node like the API server on creation, with one difference: upstream reports
-// errors in taints at metadata.taints, which does not exist; here it is spec.taints. It checks only
-// the amounts in the status.
+// errors in taints at metadata.taints, which does not exist; here it is spec.taints. In the status,
+// it checks only the amounts.
 func ValidateNode(node *v1.Node) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&node.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, ValidateTaints(node.Spec.Taints, field.NewPath("spec", "taints"))...)

@@ -11,8 +11,8 @@ import (
 )
 
 // Queue holds values in order of their due times, and of addition for equal times. The zero value
-// is empty. It is a heap, so adding and taking cost the logarithm of its length. It is not safe for
-// concurrent use.
+// is empty. It is a heap, so the cost of adding or taking a value is proportional to the logarithm
+// of its length. It is not safe for concurrent use.
 type Queue[T any] struct {
 	list  entries[T]
 	added int // total number of entries added

@@ -46,7 +46,8 @@ type Ruling struct {
 	// Orphan is set if the pod is not recreated although it has a controller, because its DaemonSet
 	// does not exist.
 	Orphan bool
-	// Fault is kubectl's reason for refusing to begin, with the flag that overrides it.
+	// Fault is kubectl's reason for refusing to begin the drain, with the flag that overrides the
+	// refusal.
 	Fault string
 	// Ignored is the reason why a drain ignores a pod.
 	Ignored string
@@ -54,7 +55,7 @@ type Ruling struct {
 
 // Judge decides about one pod of a node. It applies kubectl's filters in kubectl's order: selector,
 // overdue deletion, DaemonSet, static pod, local storage, no controller. The first filter that
-// keeps the pod decides. daemonSet looks up a DaemonSet's existence.
+// keeps the pod decides. daemonSet reports whether a DaemonSet exists.
 func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, name string) Presence) Ruling {
 	if r.Pods != nil && !r.Pods.Matches(labels.Set(p.Labels)) {
 		return Ruling{}

@@ -19,7 +19,7 @@ import (
 
 // Failure is the effect of a lost pod on its Job.
 type Failure struct {
-	// Job is the Job with the failure counted in its status, and Pod the pod with the failure
+	// Job is the Job with the failure counted in its status, and Pod is the pod with the failure
 	// counted in its annotations. Successors are created from Pod, so that later failures of its
 	// index are counted as well.
 	Job *batchv1.Job
@@ -125,8 +125,8 @@ func IndexFailures(p *v1.Pod) int {
 }
 
 // Backoff returns the delay before the Job controller creates a pod after this number of
-// consecutive failures. If the Job limits failures per index, these are failures of the index, and
-// otherwise of the Job.
+// consecutive failures. If the Job limits failures per index, failures counts the failures of the
+// index, and otherwise the failures of the Job.
 func Backoff(failures int) time.Duration {
 	if failures <= 0 {
 		return 0

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package document examines YAML files before they are decoded: whether they contain a second
-// document, for readers of a single one, and their size with expanded aliases.
+// document, for readers that expect a single document, and their size with expanded aliases.
 package document
 
 import (

@@ -3,9 +3,9 @@
 
 package effort
 
-// Limits holds the constants by which the fast path chooses between its data structures. They
-// affect only the cost of results, never the results. Tests lower them so that small clusters cover
-// every case.
+// Limits holds the constants by which the fast path chooses between its data structures. Apart from
+// Effort, they affect the cost of decisions, but not which nodes are best. Tests lower them so that
+// small clusters cover every case.
 type Limits struct {
 	// FewDomains is the maximum number of domains of a topology whose nodes are grouped by domain,
 	// so that a changed count moves no node. With more domains, every decision would compare too
@@ -45,8 +45,8 @@ type Limits struct {
 	// deciding goroutine, and a single pod must not occupy it for longer than a tenth of a second.
 	// The default is enough to preempt on 5,000 nodes with 100 victims each.
 	Effort int
-	// ManyTerms is the number of terms of one pod from which their effects are cached. Without the
-	// cache, every new class is compared with each term.
+	// ManyTerms is the minimum number of terms that a pod must have for their effects to be cached.
+	// Without the cache, every new class is compared with each term.
 	ManyTerms int
 	// Reasons is the maximum number of reasons with distinct texts in a ranking: half the number
 	// that fits into a bucket.
