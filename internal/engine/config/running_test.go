@@ -46,7 +46,7 @@ func inUse(t *testing.T, text string, added Added) *InUse {
 }
 
 // TestWhatASchedulerTellsIsWhatItDecidesBy verifies that a scheduler's published configuration
-// yields the same decisions, and contains no credentials.
+// yields the same profiles, and contains no credentials.
 func TestWhatASchedulerTellsIsWhatItDecidesBy(t *testing.T) {
 	u := inUse(t, packing, Added{KeepBudgets: []string{"*"}, Gentle: []string{"berth-scheduler"}, PreemptionDelay: time.Minute})
 	text := u.OnLease("me")

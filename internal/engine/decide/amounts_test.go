@@ -117,7 +117,8 @@ func TestHugeNode(t *testing.T) {
 	holds(t, c, d, p, d.Decide(p))
 }
 
-// holds compares a decision with the plain evaluator's, and checks the range of every score.
+// holds compares a decision with the result of the plain evaluator, and checks the range of every
+// score.
 func holds(t *testing.T, c *cluster.Cluster, d *Decider, p *cluster.Pod, decision Decision) {
 	t.Helper()
 	e := NewPlain(c, d.profile).Evaluate(p)

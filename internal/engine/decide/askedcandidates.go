@@ -40,9 +40,10 @@ func (t *hypothesis) asks() bool {
 	return false
 }
 
-// askCandidates refreshes the cached costs. Filters that read the pods of a node run here, and the
-// other filters run in cheapestNode. It returns nil if it cannot determine the costs, because a
-// filter cannot predict its verdict after the removal of pods, or because the effort is exhausted.
+// askCandidates refreshes the cached costs. Filters that read the pods of a node run here, on all
+// nodes. Most calls of the other filters are left to cheapestNode. It returns nil if it cannot
+// determine the costs, because a filter cannot predict its verdict after the removal of pods, or
+// because the effort is exhausted.
 func askCandidates(known *candidates, t *hypothesis, b *budgets, left *effort.Budget) *askedCandidates {
 	a := &askedCandidates{candidates: known, t: t, costs: map[int32]cost{}}
 	var sure []surely

@@ -106,7 +106,7 @@ func (w *volumeWorld) change() {
 // TestPreemptingForVolumesIsRemembered verifies that after a pod has preempted, another pod of its
 // class with a volume reuses the cached choices of victims.
 func TestPreemptingForVolumesIsRemembered(t *testing.T) {
-	const nodes, mostAllocations = 1000, 300 // if all nodes were examined again: more than ten per node
+	const nodes, mostAllocations = 1000, 300 // examining all nodes again takes more than ten per node
 	c := benchCluster(nodes, false)
 	claims(c, 2)
 	for i := range 10 * nodes {

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// stranger returns a pod with nine preferred terms, each with a different topology key, that select
-// every pod of every namespace.
+// stranger returns a pod with nine preferred terms. Each term has a different topology key, and
+// selects every pod of every namespace.
 func stranger(prefix string) *v1.Pod {
 	pod := benchPod(0, "plain")
 	pod.Name, pod.UID, pod.Labels = "stranger", "stranger", nil

@@ -17,8 +17,8 @@ import (
 )
 
 // TestClaimsChooseNodes verifies that for pods with claims, the Decider chooses one of the best
-// nodes of Plain with stateless plugins, based on the devices currently held by claims. Pods are
-// added and removed, and some claims outlive their pods.
+// nodes of a Plain with new plugins, which have only read the devices currently held by claims.
+// Pods are added and removed, and some claims outlive their pods.
 func TestClaimsChooseNodes(t *testing.T) {
 	profile, c := choosingProfile(t), cluster.New()
 	for i := range 9 {

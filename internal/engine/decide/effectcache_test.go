@@ -91,10 +91,10 @@ func oddLabels(rng *rand.Rand) map[string]string {
 	return labels
 }
 
-// TestManyTermsAreAskedOnce verifies that a pod with very many terms has the same cached effects on
-// a hundred workloads not named by the terms. The effects of a pod with a single term are not
-// cached, however many values the term lists, since evaluating the term for a workload costs only
-// one look.
+// TestManyTermsAreAskedOnce verifies that the effects of a pod with very many terms on a hundred
+// workloads are cached only once if the terms do not name the workloads. The effects of a pod with
+// a single term are not cached, however many values the term lists, since evaluating the term for a
+// workload costs only one look.
 func TestManyTermsAreAskedOnce(t *testing.T) {
 	var nobody, everybody []string
 	for i := range 2000 {

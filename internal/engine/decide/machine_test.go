@@ -27,7 +27,7 @@ type machine struct {
 	lean map[string]float64
 
 	placed  []*v1.Pod // API objects of the placed pods, with their nodes
-	waiting []*v1.Pod // nominated pods and other pods that fit nowhere
+	waiting []*v1.Pod // nominated pods, and pods that fit nowhere
 	last    *v1.Pod   // pod decided last, a template for further pods
 
 	workloads []*v1.Pod // one pod per workload

@@ -174,7 +174,7 @@ func TestNewClassesNeedNoRankings(t *testing.T) {
 	}
 }
 
-// TestExpensiveClassGetsRanking verifies that a class gets a ranking once its surveys have cost as
+// TestExpensiveClassGetsRanking verifies that a class gets a ranking when its surveys have cost as
 // much as a ranking would.
 func TestExpensiveClassGetsRanking(t *testing.T) {
 	c := benchCluster(300, false)

@@ -40,7 +40,7 @@ type terms struct {
 	// terms.
 	unused int
 	bulk   int
-	// selective counts each termUsers with a term that selects namespaces by their labels.
+	// selective is the number of termUsers with a term that selects namespaces by their labels.
 	selective int
 	version   int    // grows when terms are added or dropped
 	round     uint64 // counts searches; see termUsers.found

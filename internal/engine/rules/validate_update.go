@@ -97,8 +97,8 @@ func fieldAt(v reflect.Value, names []string) any {
 	return v.Interface()
 }
 
-// validatePodUpdate permits changes of images, a shorter active deadline, additional tolerations,
-// fewer scheduling gates and, while there are gates, a narrower choice of nodes.
+// validatePodUpdate permits changes of images, a new or shorter active deadline, additional
+// tolerations, fewer scheduling gates and, while there are gates, a narrower choice of nodes.
 func validatePodUpdate(pod, was *v1.PodSpec, path *field.Path) (errs field.ErrorList) {
 	spec := pod.DeepCopy()
 	for _, list := range []struct {

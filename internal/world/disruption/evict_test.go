@@ -44,7 +44,7 @@ func TestHopelessBudgets(t *testing.T) {
 	}{
 		{policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none}, 0, true},
 		{policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none}, 1, false},
-		{policyv1.PodDisruptionBudgetSpec{MinAvailable: &three}, 1, true}, // one of the three
+		{policyv1.PodDisruptionBudgetSpec{MinAvailable: &three}, 1, true}, // the pod without a controller is one of the three
 	} {
 		if got := disruption.Hopeless(&policyv1.PodDisruptionBudget{Spec: c.spec, Status: status}, c.bare); got != c.want {
 			t.Errorf("case %d: %t, want %t", i+1, got, c.want)
