@@ -141,7 +141,7 @@ func (ca *cache) makeRoom(r *ranking) {
 }
 
 // loseDropped deletes the members that refer to dropped rankings, and would otherwise stay in
-// memory. Such a class needs new effort before it gets another ranking.
+// memory. Their classes need new effort before they get another ranking.
 func (ca *cache) loseDropped() {
 	maps.DeleteFunc(ca.byClass, func(class int32, m *member) bool {
 		if m.dropped {

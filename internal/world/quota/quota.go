@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// The rules in this file are the rules of kube-controller-manager's quota controller and of the API
+// This file implements the rules of kube-controller-manager's quota controller and of the API
 // server's admission plugin ResourceQuota. Amounts are kept under the names used by quotas:
 //
 //	container request cpu: 1    -> cpu: 1, requests.cpu: 1
