@@ -20,11 +20,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// Read access for other packages: a world's pods, nodes, decisions and departures. Only Settle and
-// UntilTurn change the world, by trying pods. Objects are returned without a copy and must not be
-// modified.
+// Read access for other packages: a world's pods, nodes, decisions and departures. Of the methods
+// in this file, only Settle and UntilTurn change the world, by trying pods. Objects are returned
+// without a copy and must not be modified.
 
-// Found is the world's view of a pod.
+// Found is a pod and its state in a world.
 type Found struct {
 	// Object is the pod stored in, or destined for, the API server. It must not be modified.
 	Object *v1.Pod
@@ -153,7 +153,7 @@ func (w *World) MissingTemplate(p *v1.Pod) string {
 }
 
 // Queue lists the pending pods eligible for a try, in queue order. It includes pods in back-off,
-// although later pods may be tried first.
+// although pods behind them may be tried first.
 func (w *World) Queue() []*cluster.Pod { return w.scheduler.pendingInOrder() }
 
 // UntilTurn tries the pods ahead of the named one in the queue and leaves the rest pending. If the

@@ -26,7 +26,7 @@ import (
 func existsAlready(p *v1.Pod) bool { return p.Spec.NodeName != "" || admission.Stored(p) }
 
 // chargeExisting charges existing pods to the quotas before any new pod, because the input may list
-// a controller, and so its new pods, first.
+// new pods before existing ones.
 func (s *pods) chargeExisting(list []*v1.Pod) {
 	for _, p := range list {
 		if existsAlready(p) && len(s.bounds.quotas[p.Namespace]) > 0 {
@@ -38,8 +38,8 @@ func (s *pods) chargeExisting(list []*v1.Pod) {
 }
 
 // admitAll admits the set's pods as an API server would or already did. Pods are admitted
-// independently of each other, so admission runs in parallel and ahead of entry. Entry follows the
-// order of the set on one goroutine, because quotas depend on the order.
+// independently of each other, so admission runs in parallel, one batch ahead. Admitted pods enter
+// the world on one goroutine in the order of the set, because quotas depend on the order.
 //
 //	ready  |--admit--|--enter--|         |--enter--|
 //	next             |--admit--|--wait---|--admit--|
@@ -94,8 +94,8 @@ func (b *batch) begin(s *pods, all []*v1.Pod, first int) {
 }
 
 // enterBatch adds the pods of a batch; first is the index of its first pod in the set. It stops at
-// the first refusal, unless the set is a whole cluster and the pod has a controller: in real
-// clusters as well, controllers may fail to create pods.
+// the first refusal. The exception is a pod with a controller in a whole cluster, which is skipped:
+// in real clusters, controllers may fail to create pods.
 func (s *pods) enterBatch(set *manifest.Set, first int, b *batch, discard bool) error {
 	for i, pod := range b.pods {
 		if b.errs[i] != nil && set.Whole && metav1.GetControllerOf(pod) != nil {
@@ -134,9 +134,10 @@ func refusalError(set *manifest.Set, i int, err error) error {
 // workers negligible.
 const admittedAtATime = 2048
 
-// readmitPod admits a pod stored by an API server. A pod with a resourceVersion has passed that
-// server's admission, whatever its rules. A pod with only a UID goes through admission for any
-// missing fields. Refusals are ignored, because other rules may have applied at creation.
+// readmitPod admits a pod stored by an API server. A pod with a resourceVersion or a node has
+// passed that server's admission, so readmitPod only fills in defaults. A pending pod with only a
+// UID goes through admission to fill in missing fields. Refusals are ignored, because other rules
+// may have applied at creation.
 func (s *pods) readmitPod(p *v1.Pod) *v1.Pod {
 	if p.Spec.NodeName == "" && p.ResourceVersion == "" {
 		if again, err := admission.Create(s.admission, s.catalog, p); err == nil {
@@ -156,7 +157,7 @@ func (s *pods) admitPod(p *v1.Pod) (*v1.Pod, error) {
 	} else {
 		if len(s.bounds.ranges[p.Namespace]) > 0 {
 			p = p.DeepCopy()
-			admission.Default(p) // first, so that a template's limit sets the request instead of the range's default
+			admission.Default(p) // first, so that a container's limit sets its request instead of the range's default
 			s.bounds.fillDefaults(p)
 		}
 		var err error

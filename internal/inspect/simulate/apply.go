@@ -31,7 +31,7 @@ import (
 
 // Simulation of kubectl apply. The order of the steps in applySet matters: the manifests are first
 // compared with existing objects, then expanded to pods, and only then shown to the core, so that
-// existing workloads keep their pods and new ones get theirs.
+// existing workloads keep their pods and only new workloads get new pods.
 
 // applyFiles reads manifests and applies them like kubectl apply -f. It requires a world with Read
 // set in its options.
@@ -119,7 +119,8 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 			known[r.UID] = true
 		}
 	}
-	// Expansion knows only the nodes in the manifests, but DaemonSets cover all nodes of the world.
+	// Expansion considers only the nodes in the manifests, but DaemonSets cover all nodes of the
+	// world.
 	for _, d := range set.DaemonSets {
 		if known[d.UID] = true; there[d] == nil {
 			o.controllers.makeDaemons(d) // for all nodes of the world
@@ -156,7 +157,7 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 	return done, nil
 }
 
-// createPod creates a pod and returns why the API server refuses it, or "".
+// createPod creates a pod and returns the reason the API server refuses it, or "".
 func (o *operations) createPod(p *v1.Pod) string {
 	if made := o.pods.createPod(p, false); made != nil {
 		return made.refused
@@ -198,8 +199,8 @@ func (o *operations) refuseObject(object metav1.Object, set *manifest.Set) error
 	return nil
 }
 
-// mergeObject returns the result of kubectl apply to an existing object, and that object with
-// defaults.
+// mergeObject returns the result of kubectl apply for an existing object, and the existing object
+// with defaults.
 func (o *operations) mergeObject(was, applied metav1.Object) (merged, before metav1.Object, err error) {
 	merged, before, err = manifest.Merge(was, applied)
 	if p, ok := merged.(*v1.Pod); ok && err == nil {
@@ -215,7 +216,8 @@ func (o *operations) mergeObject(was, applied metav1.Object) (merged, before met
 }
 
 // refuseNamespace returns the error of creating an object in a namespace that is missing or being
-// deleted. Only a whole cluster has all namespaces.
+// deleted. Missing namespaces are refused only in a whole cluster, because other sets need not list
+// their namespaces.
 func (o *operations) refuseNamespace(namespace string, resource schema.GroupResource, name string, set *manifest.Set) error {
 	is, there := world.Get[*v1.Namespace](o.scheduler.api, "", namespace)
 	switch {
@@ -228,8 +230,8 @@ func (o *operations) refuseNamespace(namespace string, resource schema.GroupReso
 	return apierrors.NewNotFound(v1.Resource("namespaces"), namespace)
 }
 
-// canResize reports whether the claim's storage request is unchanged, or its class supports
-// expansion. An unknown class is assumed to support it.
+// canResize reports whether the claim's storage request does not grow, or its class supports
+// expansion. Unless the set is a whole cluster, a missing class is assumed to support expansion.
 func (o *operations) canResize(claim, was *v1.PersistentVolumeClaim) bool {
 	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	if size.Cmp(was.Spec.Resources.Requests[v1.ResourceStorage]) <= 0 {

@@ -21,7 +21,7 @@ import (
 // bounds holds the ResourceQuotas and LimitRanges of namespaces, which limit new pods and set their
 // defaults. Package quota implements the rules; this type tracks usage.
 //
-// chargePod charges a pod once and releasePod releases it once; pod.charged records the charge.
+// Callers must charge and release a pod at most once; they record the charge in pod.charged.
 type bounds struct {
 	// now is the time at which the world began. It does not advance; see isOverdue.
 	now time.Time
@@ -130,7 +130,8 @@ func (b *bounds) refusalOf(p *v1.Pod) string {
 	return ""
 }
 
-// releasePod reverses the charge of a pod. Waiting pods of the namespace may then fit.
+// releasePod reverses the charge of a pod. The quota may then admit pods of the namespace that it
+// refused earlier.
 func (b *bounds) releasePod(p *v1.Pod) {
 	for _, q := range b.quotas[p.Namespace] {
 		if quota.Covers(q.ResourceQuota, p) {
@@ -182,13 +183,14 @@ func (b *bounds) usageOf(p *v1.Pod) v1.ResourceList {
 
 // isOverdue reports whether the pod should have ended before the world began. deletionTimestamp is
 // the end of the grace period; like the quota controller, isOverdue requires another full grace
-// period after it. Such pods, on unresponsive nodes, must not block their quota.
+// period after it. Such pods remain on unresponsive nodes, and must not block their quota.
 func (b *bounds) isOverdue(p *v1.Pod) bool {
 	grace := time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second
 	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && b.now.After(p.DeletionTimestamp.Add(grace))
 }
 
-// replaceOrAppend returns the list with the object in place, replacing the one with the same name.
+// replaceOrAppend returns the list with the object replacing the one of the same namespace and
+// name, or appended if there is none. It does not modify the list's elements.
 func replaceOrAppend[T metav1.Object](list []T, object T) []T {
 	for i, o := range list {
 		if o.GetName() == object.GetName() && o.GetNamespace() == object.GetNamespace() {

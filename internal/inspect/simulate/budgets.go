@@ -70,7 +70,7 @@ func (b *budgets) countPods() (expected, healthy map[*cluster.PodClass]int) {
 			continue
 		}
 		for _, p := range n.Pods {
-			if p.Terminating { // counts its controller, but not the pod, which is neither expected nor healthy
+			if p.Terminating { // adds the class, because its controller counts; the pod itself is neither expected nor healthy
 				expected[p.Class] += 0
 				continue
 			}
@@ -111,7 +111,7 @@ func (b *budgets) podGone(namespace string, set labels.Labels, controller *metav
 }
 
 // mayFailSync reports whether a controller may prevent its pods' budgets from being counted,
-// because it lacks a scale or its kind was not read.
+// because the controller has no scale subresource or was not read.
 func (b *budgets) mayFailSync(namespace string, controller *metav1.OwnerReference) bool {
 	return controller != nil && (disruption.NoScale(controller) != "" ||
 		b.workloads.table().OwnedBy(rules.OwnerBy(namespace, controller)) == nil)
@@ -161,8 +161,8 @@ func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected,
 	scheduler.showChanged(cycle.DisruptionBudgets, object)
 }
 
-// podLeft records a departed or departing pod: its budgets allow one disruption less. An unready
-// pod was not counted as healthy, so it is not subtracted here.
+// podLeft records a departed or departing pod: its budgets allow one disruption less. It must not
+// be called for an unready pod, because that was not counted as healthy.
 func (b *budgets) podLeft(p *cluster.Pod) {
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
@@ -170,9 +170,9 @@ func (b *budgets) podLeft(p *cluster.Pod) {
 	})
 }
 
-// expectPods records a change in the number of pods desired by a pod's controller, the base of
-// maxUnavailable and percentages; 0 means that the controller replaced a pod. A refused pod does
-// not count.
+// expectPods records a change in the number of pods desired by a pod's controller, to which
+// maxUnavailable and percentages refer. A change of 0 means that the controller replaced a pod. A
+// refused pod does not count.
 //
 // A budget that covers pods of a controller without a scale, such as a DaemonSet, fails to sync and
 // allows nothing; see [disruption.NoScale].

@@ -57,13 +57,14 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	if count < 1 || count > len(names) {
 		return nil, nil, fmt.Errorf("%w: %d of %d", ErrTooFew, count, len(names))
 	}
-	// Place pods that are already pending first, or they would count as homeless.
+	// Place the pods that are already pending first, because they would take room needed by the
+	// moved pods later.
 	w.scheduler.trySettled()
 	costs := costs{allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, pods: &w.pods, nodes: &w.nodes}
 	candidates := make([]Cost, 0, len(names))
 	for _, name := range names {
 		if w.nodes.named[name].object.Spec.Unschedulable {
-			continue // already terminating
+			continue // a cordoned node is no candidate
 		}
 		candidates = append(candidates, costs.lowerBound(name))
 	}
@@ -78,16 +79,16 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 		chosen = append(chosen, candidates[best])
 		op := *drain
 		op.Nodes = Nodes{Node: candidates[best].Node}
-		// Cost already counts the pods refused for lack of these flags as Lost. The drain must not
-		// stop at them.
+		// Without these flags, the drain would refuse nodes with bare pods, DaemonSet pods or pods
+		// with emptyDir volumes. The cost of a node already counts bare pods as Lost.
 		op.Force, op.IgnoreDaemonSets, op.DeleteEmptyDirData = true, true, true
 		done, err := w.operations.drainNodes(&op)
 		if err != nil {
 			return nil, nil, err
 		}
 		drains = append(drains, done.Drain)
-		// Advance until the pods have moved or the drain has given up: the next node is chosen in
-		// the remaining cluster.
+		// Advance until the pods have moved or the drain has given up, so that the next node is
+		// chosen in the resulting cluster.
 		w.AdvanceUntilQuiet(w.clock.now + drainPatience + drainRetry)
 		candidates = slices.Delete(candidates, best, best+1)
 		for i := range candidates { // the drain moved pods to the remaining candidates
@@ -164,7 +165,8 @@ func (k *costs) lowerBound(name string) Cost {
 	return c
 }
 
-// As in a drain, cordon the node but do not remove it.
+// countHomeless counts the pods of a node that would fit on no other node. It tries the replaceable
+// pods one after the other, and reverts all changes.
 func (k *costs) countHomeless(name string) (count int) {
 	m := k.nodes.named[name]
 	// As in a drain, the node is only cordoned, not removed.
@@ -185,8 +187,8 @@ func (k *costs) countHomeless(name string) (count int) {
 	for _, p := range moving {
 		api.Remove(p)
 	}
-	// Each is tried like a pod recreated by its controller: not nominated, and with a new UID,
-	// because the original is still known.
+	// Each is tried like a pod recreated by its controller: without a nomination, and with a new
+	// UID.
 	for _, p := range moving {
 		object := k.pods.placed[p.UID].object.DeepCopy()
 		object.Spec.NodeName, object.UID, object.Status.NominatedNodeName = "", p.UID+"/moved", ""

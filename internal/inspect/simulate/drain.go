@@ -33,19 +33,19 @@ type Drain struct {
 // none.
 type Drained struct {
 	Nodes []string
-	// Refused holds the pods at which kubectl refuses to begin, each with the flag that would
-	// override the refusal.
+	// Refused holds the pods because of which kubectl refuses to drain their node, each with the
+	// flag that would override the refusal.
 	Refused []Blocked
 	// Ignored holds the pods that the drain ignores; they stay on the node.
 	Ignored []Blocked
 	// Terminating holds the pods already being deleted.
 	Terminating []Blocked
-	// Blocked holds the pods that a disruption budget kept on their node to the end, and Waited
-	// holds the pods delayed by a budget.
+	// Blocked holds the pods that disruption budgets kept on their node to the end, and Waited
+	// holds the pods evicted after a delay by a budget.
 	Blocked, Waited []Blocked
 }
 
-// Blocked is a pod that stays, and the reason.
+// Blocked is a pod that stays on its node, or stayed for some time, and the reason.
 type Blocked struct {
 	Namespace string  `json:"namespace"`
 	Name      string  `json:"name"`
@@ -59,13 +59,13 @@ const (
 	// drainRetry is kubectl's interval between retries of an eviction refused by a budget.
 	drainRetry = 5 * time.Second
 	// drainPatience is the time without progress after which a drain without a timeout is reported
-	// as blocked. Without it, a world would never become quiet.
+	// as blocked. Without this limit, a world might never become quiet.
 	drainPatience = 5 * time.Minute
 )
 
-// draining is a drain in progress: like kubectl, one node after the other. Each try is a call of
-// the agenda, so other events can happen in between: a budget allows the next eviction once a
-// replacement is ready.
+// draining is a drain in progress: like kubectl, one node after the other. Each try is a call on
+// the agenda, so other events happen in between: for example, a replacement becomes ready, and a
+// budget then allows the next eviction.
 //
 //	all nodes: cordon
 //	each node: classify its pods -> refused: leave the node unchanged
@@ -80,12 +80,12 @@ type draining struct {
 
 	done  *Drained
 	nodes []string
-	// left, ended and failed refer to the first of nodes.
-	left     []*pod // pods of the first of nodes still to be evicted
-	ended    []*pod // ended pods of the first of nodes, to be deleted
-	failed   int    // pods of the first of nodes for which the API server has refused the eviction permanently
+	// left, ended, failed and began refer to the current node, which is the first of nodes.
+	left     []*pod // pods still to be evicted
+	ended    []*pod // ended pods, to be deleted
+	failed   int    // number of pods with a permanently refused eviction
 	rules    disruption.DrainRules
-	began    time.Duration          // start time of the first of nodes; the timeout applies to each node separately
+	began    time.Duration          // start of the node's drain; the timeout applies to each node separately
 	progress time.Duration          // time of the latest eviction
 	blocked  map[*pod]Blocked       // pods held by a budget at the latest try
 	asked    map[*pod]time.Duration // time of the first refusal by a budget
@@ -193,7 +193,7 @@ func (d *draining) tryEvictions() {
 			continue
 		}
 		d.progress = d.clock.now
-		// The pod was held by a budget and can now leave: move it from Blocked to Waited.
+		// A pod previously held by a budget can now leave: list it as waited.
 		if since, waited := d.asked[p]; waited {
 			b := d.blocked[p]
 			b.For = Seconds(d.clock.now - since)

@@ -22,9 +22,9 @@ import (
 // because a heap cannot be searched.
 type evictions struct {
 	clock *clock
-	// held maps nodes to their NoExecute taints. Most nodes lack such taints, so their pods cost
-	// nothing here.
-	held    map[string][]eviction.Held // NoExecute taints by node; nodes without such taints are absent
+	// held maps nodes to their NoExecute taints. Nodes without such taints are absent, so their
+	// pods cost nothing here.
+	held    map[string][]eviction.Held
 	leaving departures
 	last    time.Duration // time of the latest evictions; -1 before the first
 }
@@ -50,7 +50,8 @@ func (e *evictions) recordFound(node *v1.Node) {
 	e.hold(node, eviction.NodeOf(node).TaintedSince)
 }
 
-// hold implements recordTaints. begun returns the start of a taint without a time; zero means now.
+// hold implements recordTaints and recordFound. begun returns the start of a taint without a time;
+// zero means now.
 func (e *evictions) hold(node *v1.Node, begun func(taint *v1.Taint) time.Time) bool {
 	had := len(e.held[node.Name]) > 0
 	var held []eviction.Held
@@ -77,8 +78,8 @@ func (e *evictions) hold(node *v1.Node, begun func(taint *v1.Taint) time.Time) b
 }
 
 // watchPod schedules the eviction of a pod, given its arrival time on the node. It is called
-// whenever the node's taints change, and may cancel the eviction. A pod being deleted leaves
-// anyway.
+// whenever the node's taints change, and may cancel the eviction. A terminating pod needs no
+// eviction.
 func (e *evictions) watchPod(p *pod, since time.Time) {
 	held := e.held[p.NodeName]
 	if len(held) == 0 || p.Terminating {
@@ -138,7 +139,7 @@ func (e *evictions) evictDue(evict func(p *pod)) {
 	}
 }
 
-// toCome lists the outstanding evictions, in no order.
+// toCome lists the outstanding evictions, in no particular order.
 func (e *evictions) toCome() (list []Eviction) {
 	for _, l := range e.leaving {
 		if l.isCurrent() {

@@ -36,8 +36,8 @@ type Group struct {
 	Pods   []string `json:"pods"`
 	Fit    int      `json:"fit"`
 	Needed int      `json:"needed,omitempty"`
-	// Victims lists the pods to preempt for the group. nominatedNode in Pods is each member's
-	// future node.
+	// Victims lists the pods to preempt for the group. NominatedNode in a member's entry of
+	// [Simulation].Pods is the member's future node.
 	Victims []Name `json:"victims"`
 	// Message explains why the group waits: how many of its pods fit, and why the next one does
 	// not.
@@ -81,7 +81,7 @@ func hasClaims(g *schedulingv1beta1.PodGroup) bool { return len(g.Spec.ResourceC
 // isOfJob reports whether the Job controller created the Workload.
 func isOfJob(w *schedulingv1beta1.Workload) bool { return rules.ControllerKind(w) == rules.Job }
 
-// showGroups shows pod groups to the core, completed like an API server would: with a UID and the
+// showGroups shows pod groups to the core. Like an API server, it completes them with a UID and the
 // priority of their class. It does not modify the objects of the set.
 func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admission.Catalog) {
 	for _, g := range list {
@@ -143,8 +143,8 @@ func (s *scheduler) groupOf(p *cluster.Pod) *groups.Group {
 }
 
 // hearTogether records the decisions of one step and returns their pods, nil for a pod no longer
-// pending. Decisions about the members of an unplaced group are combined in one Group: the members
-// refer to it, and it lists the victims in their stead.
+// pending. Decisions about the members of an unplaced group are combined in one Group, which lists
+// the victims for all members.
 func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 	placed := false
 	for _, d := range decided {
@@ -165,7 +165,7 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 		}
 		said := s.recordDecision(p, d, true)
 		p.refusal = g.Message
-		if said == nil { // it is already listed
+		if said == nil { // the pod is already listed
 			continue
 		}
 		if _, known := lines[g]; !known {
@@ -183,8 +183,8 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 	return heard
 }
 
-// listHeld lists an incomplete group once for all its pods. The group keeps them out of the queue,
-// so no attempt was made for any of them.
+// listHeld lists an incomplete group once for all its pods. An incomplete group gates its pods, so
+// none of them was tried.
 func (s *scheduler) listHeld(g *groups.Group, message string) {
 	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(s.clock.now), MinCount: g.MinCount(),
 		Victims: []Name{}, Message: message, Pods: []string{}}
@@ -264,7 +264,7 @@ func (w *World) MembersOf(g *groups.Group) (list []Found) {
 }
 
 // TryGroup returns the outcome of an attempt for a group at its turn: manifest pods ahead of it in
-// the queue are placed first. It returns nil if the group has no waiting pods. It places none of
+// the queue are placed first. It returns nil if the group has no pending pods. It places none of
 // the group's pods.
 func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
 	return w.scheduler.tryGroup(namespace, name)
@@ -302,7 +302,7 @@ func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {
 	}
 	sortQueued(members)
 	// Pods of a live cluster have already been tried. Manifest pods are new, and pods ahead of them
-	// in the queue may take their room.
+	// in the queue may be placed first.
 	if len(members) > 0 && !Stored(members[0].object) {
 		s.untilTurn(members[0])
 	}

@@ -21,8 +21,8 @@ import (
 // A node renews its Lease every ten seconds, so a thousand nodes renew more than eight million
 // times a day. The core only needs to find nodes that were silent for the grace period. While no
 // change is imminent, the renewals are therefore delivered in waves, each renewal with its true
-// time. Of consecutive waves without other events in between, only the last is delivered: to the
-// core, it looks as if it had not been running meanwhile.
+// time. Of consecutive waves without other events in between, only the last is delivered. The core
+// treats the skipped time as a time during which it was not running (nodehealth.Away).
 //
 //	heartbeats  ||||||||||||||||||||||||||||||||||||||||||     every 10 s, by each node
 //	waves       |       |       |   (left out)  |       |      grace period - 20 s apart
@@ -47,8 +47,8 @@ type health struct {
 // renewEvery is a kubelet's Lease renewal interval: a quarter of the Lease's 40 seconds.
 const renewEvery = 10 * time.Second
 
-// startHealth starts node health in the order of the live controller: list nodes, list Leases, and
-// only then judge.
+// startHealth starts node health in the order of the live controller: it lists the nodes, then the
+// Leases, and only then judges the nodes.
 func (h *health) startHealth() {
 	// Every write completes immediately, so the limit on writes in flight must not delay any.
 	h.options.InFlight = len(h.nodes.named) + 1024
@@ -135,7 +135,7 @@ func (h *health) removeNode(name string) {
 // extendAlert keeps the core running until it has examined all nodes once more.
 func (h *health) extendAlert() { h.alertTo = h.clock.now + 2*h.options.MonitorPeriod }
 
-// nextCall returns the time of the core's next call; ok is false if it watches no nodes.
+// nextCall returns the time of the next call of the core; ok is false if the core watches no nodes.
 func (h *health) nextCall() (time.Duration, bool) {
 	if len(h.seen) == 0 {
 		return 0, false
@@ -191,7 +191,7 @@ func (m *machine) hasExpectedTaints() bool {
 	}
 	for _, t := range m.object.Spec.Taints {
 		switch {
-		// Set by users; node health does not touch them.
+		// Node health does not touch taints set by users.
 		case !ofState[t.Key] || t.Key == v1.TaintNodeOutOfService:
 		case t.Effect == v1.TaintEffectNoExecute && t.Key == evicts:
 			evicts = ""
@@ -204,9 +204,9 @@ func (m *machine) hasExpectedTaints() bool {
 	return len(wanted) == 0 && evicts == ""
 }
 
-// skipWaves skips the waves before a time, except for the last one, if node health is waiting for
-// nothing. The core shifts each node's last sign of life by as much as the waves would have; the
-// last wave makes it exact.
+// skipWaves skips the waves before a time, except for the last one, if node health has no pending
+// work. The core shifts each node's last sign of life by the skipped time, and the last wave makes
+// it exact.
 func (h *health) skipWaves(to time.Duration) {
 	if len(h.seen) == 0 || h.unsettled || h.clock.now < h.alertTo || to < h.waveAt {
 		return
@@ -220,9 +220,7 @@ func (h *health) skipWaves(to time.Duration) {
 	h.waveAt += skipped
 }
 
-// skipWaves skips the waves before a time, except for the last one, if node health is waiting for
-// nothing. The core extends each node's last sign of life by the skipped time; the last wave makes
-// it exact.
+// runDue delivers the renewals and calls the core, if its next call is due.
 func (h *health) runDue() {
 	if at, ok := h.nextCall(); !ok || at > h.clock.now {
 		return
@@ -276,7 +274,7 @@ func (h *health) deliverRenewals() {
 }
 
 // showLease shows the core a Lease renewed at a time since the start, possibly negative. It also
-// sets the core's clock to that time, the time of delivery by a watch.
+// sets the core's clock to that time, at which a watch would deliver the Lease.
 func (h *health) showLease(name string, at time.Duration) {
 	if h.core == nil {
 		return
@@ -285,8 +283,9 @@ func (h *health) showLease(name string, at time.Duration) {
 	h.runActions(h.core.Step(now, nodehealth.LeaseSeen{Name: name, Renewed: now}))
 }
 
-// lastRenewal returns the node's last Lease renewal. Each node has an offset within the ten
-// seconds, a hash of its name, so nodes failing together are not noticed in the same instant.
+// lastRenewal returns the node's last Lease renewal. Each node renews at an offset within the ten
+// seconds that is derived from its name, so nodes failing together are not noticed in the same
+// instant.
 func lastRenewal(name string, now time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(name))
@@ -332,8 +331,8 @@ func (h *health) runActions(actions []nodehealth.Action) {
 	}
 }
 
-// writeNode carries out a write of node health and returns the updated node to the core, which
-// therefore need not wait for its watch.
+// writeNode carries out a write of node health and returns the updated node to the core, so that
+// the core need not wait for a watch event.
 func (h *health) writeNode(node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
 	m := h.nodes.named[node]
 	h.nodes.alterNode(m, alter)

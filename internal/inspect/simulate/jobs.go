@@ -51,9 +51,8 @@ func (w *workloads) isReplaced(object *v1.Pod) bool {
 	return job == nil || workload.Replaces(job)
 }
 
-// goOn replaces a pod of a failed index with pods of indexes not worked on yet. For a Job that
-// replaces its pods only after they have ended, it waits for that. The new pods are copies of the
-// old one with another index.
+// goOn creates pods for the next indexes of a Job after one of its indexes has failed. The new pods
+// are copies of the failed index's pod with another index.
 func (c *controllers) goOn(d *Departure) {
 	job := c.workloads.table().JobOf(d.object)
 	if job == nil || !c.workloads.isWanted(d.object) {
@@ -61,7 +60,7 @@ func (c *controllers) goOn(d *Departure) {
 	}
 	var pods []*v1.Pod
 	for _, p := range c.pods.named {
-		// A terminating pod still holds its index if the Job waits for its end.
+		// A terminating pod still holds its index if the Job waits for the pod's end.
 		counts := p.object.DeletionTimestamp == nil || workload.AwaitsFailure(job)
 		if counts && rules.OwnerOf(p.object) == rules.OwnerOf(d.object) {
 			pods = append(pods, p.object)
@@ -109,7 +108,7 @@ func (r retries) count(job *batchv1.Job) {
 	}
 }
 
-// retryOf returns the record of a Job, which begins empty.
+// retryOf returns the record of a Job, and creates an empty record if there is none.
 func (r retries) retryOf(owner rules.Owner) *retry {
 	if r[owner] == nil {
 		r[owner] = &retry{}
@@ -117,13 +116,13 @@ func (r retries) retryOf(owner rules.Owner) *retry {
 	return r[owner]
 }
 
-// retryOf returns the record of a Job, and creates an empty one if necessary.
+// end drops the record of a Job. The Job's waiting pods are not recreated.
 func (r retries) end(owner rules.Owner) {
 	its := r.retryOf(owner)
 	for _, d := range its.waiting {
 		d.Fate = Ends
 	}
-	its.waiting = nil // calls already on the agenda then find no pods
+	its.waiting = nil // calls already on the agenda hold a reference to the record, and then find no pods
 	delete(r, owner)
 }
 

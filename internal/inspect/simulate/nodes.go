@@ -23,8 +23,8 @@ import (
 )
 
 // nodes holds the world's nodes as stored in the API server. All changes of nodes go through it and
-// take effect immediately: it shows the node to the core, schedules or cancels evictions, and
-// creates newly eligible DaemonSet pods.
+// take effect immediately: it shows the node to the core, schedules or cancels evictions, and has
+// controllers create newly eligible DaemonSet pods.
 type nodes struct {
 	clock     *clock
 	report    *report
@@ -58,11 +58,11 @@ type machine struct {
 func (m *machine) holdsPods() bool { return m.dead && !disruption.GivenUp(m.object) }
 
 // defaultLease is the kubelet's default Lease duration, four renewal intervals. It applies to
-// Leases without one.
+// Leases without a duration.
 const defaultLease = 40 * time.Second
 
-// addNode adds a node, or replaces the one of the same name. Controllers and node health do not see
-// it; announceNode handles nodes added later.
+// addNode adds a node, or replaces the node of the same name. It does not notify controllers and
+// node health, unlike announceNode, which callers use for nodes added later.
 func (n *nodes) addNode(object *v1.Node) {
 	if object.UID == "" {
 		object = object.DeepCopy()
@@ -102,8 +102,8 @@ func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 	alter(m.object)
 	n.scheduler.showObject(cycle.Nodes, m.object)
 	n.report.touched = true
-	// The deadlines of pods on this node follow from the new taints. A toleration with a time limit
-	// counts from the later of the taint's addition and the pod's arrival.
+	// Recompute the deadlines of the node's pods from the new taints. A toleration with a time
+	// limit counts from the later of the taint's addition and the pod's arrival.
 	if n.evictions.recordTaints(m.object) {
 		for _, p := range n.scheduler.c.Node(m.object.Name).Pods {
 			if known := n.pods.placed[p.UID]; known != nil {
@@ -119,7 +119,7 @@ func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 }
 
 // eachSelected calls do for each of the selected nodes, by name. An empty selection is an error. If
-// an allowance ends in between, it skips the remaining nodes.
+// the allowance is used up meanwhile, it skips the remaining nodes and returns an error.
 func (n *nodes) eachSelected(selected *Nodes, do func(name string)) error {
 	names, err := selected.resolveNames(n)
 	for _, name := range names {
@@ -169,8 +169,8 @@ func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 	return done, nil
 }
 
-// noteUntainted returns a note for each node that lacks a taint to be removed; kubectl would stop
-// there.
+// noteUntainted returns a note for each taint to be removed that some of the nodes lack, because
+// kubectl would then fail.
 func (n *nodes) noteUntainted(names []string, remove []v1.Taint) (notes []string) {
 	for i := range remove {
 		var without []string
@@ -188,8 +188,8 @@ func (n *nodes) noteUntainted(names []string, remove []v1.Taint) (notes []string
 	return notes
 }
 
-// noteRetainted returns a note for each node that already has a taint to be added; kubectl would
-// stop there.
+// noteRetainted returns a note for each taint to be added that some of the nodes already have,
+// because kubectl would then fail.
 func (n *nodes) noteRetainted(names []string, add []v1.Taint) (notes []string) {
 	for i := range add {
 		with := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
@@ -242,8 +242,9 @@ func (n *nodes) setCondition(c *Condition) error {
 	})
 }
 
-// reportCondition makes a node report a condition, with a heartbeat. A hand-written node without
-// any condition also reports ready, because node health ignores nodes without that condition.
+// reportCondition makes a node report a condition, with a heartbeat. A node without the condition
+// Ready, such as a hand-written one, also reports Ready=True, because node health ignores nodes
+// without that condition.
 func (n *nodes) reportCondition(name string, kind v1.NodeConditionType, status v1.ConditionStatus) {
 	n.report.addEvent(Event{Kind: "ConditionChanged", Node: name, Message: fmt.Sprintf("%s=%s", kind, status)})
 	n.changeNode(name, func(node *v1.Node) {
@@ -256,7 +257,7 @@ func (n *nodes) reportCondition(name string, kind v1.NodeConditionType, status v
 }
 
 // mostNodes limits the number of nodes added in one operation: a typo might otherwise exhaust the
-// memory. It is twenty times the 5,000 nodes supported by Kubernetes.
+// memory. The limit is twenty times the 5,000 nodes supported by Kubernetes.
 const mostNodes = 100_000
 
 // addLike creates nodes like an existing one: new and healthy, without the taints and conditions
@@ -300,8 +301,9 @@ func (n *nodes) announceNode(node *v1.Node, message string) {
 }
 
 // applyNode adds a node, or changes an existing one like kubectl apply: it adds or changes labels,
-// and replaces taints if the manifest has any. Fields missing in the manifest stay, as does the
-// capacity, which is part of the status. It returns true if the manifest has a different capacity.
+// and replaces taints if the manifest has any. Fields missing in the manifest keep their values. So
+// does the capacity, because it is part of the status; applyNode returns true if the manifest has a
+// different capacity.
 func (n *nodes) applyNode(node *v1.Node) (otherCapacity bool) {
 	m := n.named[node.Name]
 	if m == nil {

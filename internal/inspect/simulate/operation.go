@@ -11,8 +11,8 @@ import (
 )
 
 // Operation is a change of a cluster, used for a step of a scenario or a request. Exactly one field
-// is set. Each field corresponds to the command of the same name; where kubectl would refuse or
-// only warn, Done has a note.
+// is set. If kubectl has a command of the same name, the operation has the same effect; where
+// kubectl would refuse or only warn, Done has a note.
 type Operation struct {
 	Taint      *Tainting  `json:"taint,omitempty"`   // as in kubectl taint: k=v:Effect adds a taint, a trailing "-" removes one
 	Untaint    *Tainting  `json:"untaint,omitempty"` // the same; the trailing "-" is optional
@@ -101,10 +101,10 @@ func (w *World) Do(op *Operation) (*Done, error) { return w.operations.carryOut(
 // or, if their template changed, rolls them out immediately.
 func (w *World) Apply(set *manifest.Set) (*Done, error) { return w.operations.applySet(set) }
 
-// operations carries out users' operations on a cluster. Each operation happens at one time: either
-// it changes the API server's objects like kubectl's request would, or it is refused and changes
-// none. The controllers react to these objects as time passes. A drain or a rebalance continues for
-// some time and puts its later steps on the agenda.
+// operations carries out users' operations on a cluster. Each operation happens at one virtual
+// time: either it changes the API server's objects like kubectl's request would, or it is refused
+// and changes none. The controllers react to the changed objects as time passes. A drain or a
+// rebalance continues for some time and puts its later steps on the agenda.
 type operations struct {
 	clock       *clock
 	report      *report
@@ -120,13 +120,13 @@ type operations struct {
 	kubelets    *kubelets
 	controllers *controllers
 
-	// options are the world's options; gangs reports whether the manifests' Jobs become gangs.
+	// options are the world's options. gangs means that the Jobs in manifests become gangs.
 	options *Options
-	gangs   bool // Jobs become gangs
+	gangs   bool
 }
 
-// carryOut carries out an operation within the world's allowance. If the allowance runs out, it
-// returns that error, although part of the operation may have taken effect.
+// carryOut carries out an operation within the world's allowance. If the allowance is used up, it
+// returns an error, although part of the operation may have taken effect.
 func (o *operations) carryOut(op *Operation) (*Done, error) {
 	done, err := o.runOperation(op)
 	if err == nil && o.allowed.mustStop() {

@@ -30,9 +30,9 @@ import (
 // life:
 //
 //	enterPod      from a manifest, createPod or addReplacement: pending, or on its node
-//	podLanded     the scheduler has bound it
-//	terminatePod  it is being deleted, and still takes its room
-//	removePod     it is removed, with everything it held
+//	podLanded     the scheduler has bound the pod
+//	terminatePod  the pod is being deleted, and still occupies its room
+//	removePod     the pod is removed, with everything it held
 type pods struct {
 	clock     *clock
 	report    *report
@@ -47,7 +47,8 @@ type pods struct {
 	lasting bool
 	// named holds all pods by name, including ended ones, if the world is lasting.
 	named map[Name]*pod
-	// sorted is the same list ordered by name; nil after a pod was added or removed.
+	// sorted caches the pods of named in order of their names. It is nil after a pod was added or
+	// removed.
 	sorted []*pod
 	// placed holds the pods on nodes: all of them if the world is lasting, otherwise only pods that
 	// a taint will evict.
@@ -59,8 +60,8 @@ type pods struct {
 	// ends is called at the end of the grace period of a pod that was terminating from the start,
 	// even if the pod was removed earlier.
 	ends func(p *pod)
-	// joined is called for a pod newly on a node, and left for the former node of a removed pod.
-	// The kubelets of nodes under pressure use both.
+	// joined is called for a pod newly on a node, and left is called with the former node of a
+	// removed pod. The kubelets of nodes under pressure use both calls.
 	joined func(p *pod)
 	left   func(node string)
 }
@@ -68,8 +69,8 @@ type pods struct {
 // pod is a pod that is pending or may leave its node. A lasting world keeps pods until they are
 // removed; otherwise a pod in its final state is dropped to save memory.
 //
-// The embedded Pod is the core's representation: nil for a pod that has ended or has no scheduler.
-// It is replaced whenever the core sees an update of the pod.
+// The embedded Pod is the core's representation of the pod. It is nil for a pod that has ended or
+// has no scheduler, and is replaced whenever the core sees an update of the pod.
 type pod struct {
 	*cluster.Pod
 	// number is the pod's position in order of addition.
@@ -82,10 +83,10 @@ type pod struct {
 	refused string
 	// charged is set while the pod is charged to the quotas of its namespace.
 	charged bool
-	// due is the pod's eviction by a NoExecute taint. since is its arrival time on the node, from
-	// which tolerationSeconds count.
+	// due is the pod's eviction by a NoExecute taint. since is the pod's arrival time on the node,
+	// from which tolerationSeconds count.
 	due   eviction.Due
-	since time.Time // arrival time on the node
+	since time.Time
 	// refusal is the reason the last attempt failed.
 	refusal string
 	// unready means that the pod counts in budgets.unready, and not as healthy in its budgets.
@@ -94,24 +95,24 @@ type pod struct {
 	starved bool
 	// turnedAway means that the kubelet did not admit the pod; its containers never run.
 	turnedAway bool
-	// marked is the time at which node health marked the ready pod as not ready; zero if it did
-	// not.
+	// marked is the time at which node health marked the ready pod as not ready; zero for other
+	// pods.
 	marked time.Time
-	// again is set if the pod replaces a pod evicted by a taint.
+	// again is set if the pod replaces a pod evicted by a taint or a kubelet.
 	again bool
 	// departure is set while the pod is deleted but stuck on an unresponsive node. Its controller
-	// recreates it only after its end.
+	// recreates the pod only after its end.
 	departure *Departure
 	// leaves is the departure reported when the pod began terminating. It is set while the pod
 	// terminates on its node.
 	leaves *Departure
-	// turn is its 1-based position in scheduler.turn; 0 if absent.
+	// turn is the pod's 1-based position in scheduler.turn; 0 if absent.
 	turn  int
-	tried bool // the scheduler has tried it
-	// listed means that the result lists the pod as pending. quiet pods are never listed; they only
-	// serve to count how many pods fit.
+	tried bool // the scheduler has tried the pod at least once
+	// listed means that the result lists the pod as pending. A quiet pod is never listed: it only
+	// serves to find out whether one more pod fits.
 	listed bool
-	quiet  bool // never listed
+	quiet  bool
 	// reasons counts the nodes by rejection reason in the last attempt. gone is set once the pod
 	// has been deleted, for holders of stale references.
 	reasons map[string]int
@@ -119,19 +120,19 @@ type pod struct {
 }
 
 // sortQueued sorts pods in scheduling order: by priority, then by age, then by order of addition.
-// Age takes the role of kube-scheduler's queueing time: all pods present when a world begins were
-// queued simultaneously.
+// kube-scheduler compares the time of queueing instead of the age. Here, all pods present when a
+// world begins are queued simultaneously.
 func sortQueued(pods []*pod) {
 	slices.SortFunc(pods, compareQueued)
 }
 
-// compareQueued orders pods by scheduling order. It never returns 0 for two different pods.
+// compareQueued implements sortQueued. It never returns 0 for two different pods.
 func compareQueued(a, b *pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), cmp.Compare(a.number, b.number))
 }
 
-// enterPod adds a pod, either as stored in the API server or, with a refusal, as the API server
-// would have stored it. refusal is the reason the API server refuses it, or empty. The world takes
+// enterPod adds a pod with the contents stored by the API server. If the API server refuses the
+// pod, refusal is the reason, and the object is what would have been stored. The world takes
 // ownership of the object.
 func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	s.entered++
@@ -146,7 +147,7 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	}
 	if object.Spec.NodeName == "" {
 		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
-			return p // no profile of this scheduler serves it
+			return p // such a pod is never scheduled
 		}
 		if s.lasting && refusal != "" && metav1.GetControllerOfNoCopy(object) != nil {
 			// The controller retries when the quota has room; a pod created by a user stays
@@ -191,8 +192,7 @@ func (s *pods) startRunning(p *pod) {
 	s.scheduler.keepObject(p, &object)
 }
 
-// podSettled records the time since which a pod has been on its node, and drops state no longer
-// needed.
+// podSettled records the arrival of a pod on its node, and drops state no longer needed.
 func (s *pods) podSettled(p *pod, since time.Time) {
 	p.since = since
 	s.evictions.watchPod(p, since)
@@ -266,8 +266,8 @@ func (s *pods) byName() []*pod {
 func nameOf(p *pod) Name { return Name{p.object.Namespace, p.object.Name} }
 
 // createPod creates a pod through admission: a replacement if replaces is set, otherwise an
-// additional pod, which budgets expect from then on. It reports a pod refused by admission and
-// returns nil. A pod refused by a quota is added with the refusal.
+// additional pod, which budgets expect from then on. If admission refuses the pod, createPod
+// reports the refusal and returns nil. A pod refused by a quota is added with the refusal.
 func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	p.CreationTimestamp = metav1.NewTime(s.clock.time())
 	admitted, err := s.admitPod(p)
@@ -277,7 +277,7 @@ func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 		return nil
 	}
 
-	// The UID in the manifest may belong to an earlier pod of that name that the core still knows.
+	// The manifest's UID may belong to an earlier pod of the same name that is still in the core.
 	if admitted.UID == "" || s.scheduler.c.Pod(admitted.UID) != nil || s.named[Name{p.Namespace, p.Name}] != nil {
 		admitted.UID = types.UID(fmt.Sprintf("%s/%s-%d", p.Namespace, p.Name, s.entered+1))
 	}
@@ -338,9 +338,10 @@ func (s *pods) addReplacement(object *v1.Pod) *pod {
 	return made
 }
 
-// terminatePod marks the pod as being deleted. It keeps its room until removePod, but budgets no
-// longer count it, and taints no longer evict it. A victim gets the condition DisruptionTarget, as
-// from kube-scheduler; the core then makes the preemptor wait for the victim's end.
+// terminatePod marks the pod as being deleted. The pod keeps its room until removePod, but budgets
+// no longer count it, and taints no longer evict it. A victim of preemption gets the condition
+// DisruptionTarget, which kube-scheduler would set. The core then makes the preemptor wait for the
+// victim's end.
 func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 	leaving := *p.object
 	leaving.Spec.NodeName = p.NodeName
@@ -378,7 +379,8 @@ func (s *pods) updatePod(p *pod, applied *v1.Pod) bool {
 	return true
 }
 
-// nameFor generates a name like the API server, but the same in every run.
+// nameFor generates a name for a pod of the owner, in the API server's form but the same in every
+// run.
 func (s *pods) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
 	return s.generateName(p.Namespace, claimcontrollers.BaseOf(p, owner))
 }

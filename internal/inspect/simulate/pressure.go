@@ -40,14 +40,14 @@ type kubelets struct {
 type measured struct {
 	// core holds the kubelet's thresholds, and the times since which they have been met.
 	core *pressure.Core
-	// others is the usage in bytes outside of pods. It is negative if the pods use less than
-	// assumed.
+	// others is the usage in bytes outside of pods, the difference between the measured total and
+	// the pods' usage. It is negative if the pods use less than assumed.
 	others map[v1.ResourceName]int64
 	// conditions lists the pressure conditions last reported as True.
 	conditions []v1.NodeConditionType
-	// While waits is set, a measurement is scheduled for the time next. made counts the scheduled
-	// measurements: a call with an outdated number was superseded by an earlier measurement, and
-	// does nothing.
+	// While waits is set, next is the time of the scheduled measurement. made numbers the scheduled
+	// measurements: a call with an outdated number was superseded by a measurement at an earlier
+	// time, and does nothing.
 	waits bool
 	next  time.Duration
 	made  int
@@ -77,8 +77,8 @@ const (
 const unrequested = 200 << 20
 
 // pressNodes sets the available memory or disk of nodes, and their thresholds. Either may be
-// omitted. A note reports the number of pods with an assumed usage, because it affects the choice
-// of the evicted pod.
+// omitted. A note reports the number of pods with an assumed usage, because the assumption affects
+// the choice of the evicted pod.
 func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 	config, err := p.config()
 	if err != nil {
@@ -256,7 +256,7 @@ func (k *kubelets) countRepeats() (count int) {
 }
 
 // observeNode measures a node and reports the resulting pressure. Like the kubelet, it evicts one
-// pod at a time, and the next one only if that was not enough.
+// pod at a time, and the next pod only if the first one was not enough.
 func (k *kubelets) observeNode(node string) {
 	m, machine := k.measured[node], k.nodes.named[node]
 	if machine == nil || machine.dead {
@@ -267,15 +267,15 @@ func (k *kubelets) observeNode(node string) {
 	k.reportConditions(node, m, verdict.Conditions)
 	if verdict.Starved != nil && !leaving {
 		why := pressure.Victim(verdict.Starved, pressure.Rank(verdict.Starved, candidates))
-		if why == nil { // nothing changes until a pod or a step changes it
+		if why == nil { // measure again only after a pod joins or leaves, or an operation changes the usage
 			k.reportHelpless(node, m, verdict.Starved)
 			return
 		}
 		k.evictPod(m, k.pods.placed[why.Pod.UID], why)
 	}
 	m.helpless = false
-	// Under pressure, measure again to detect its end. Otherwise nothing changes until a pod joins
-	// or leaves, which calls lookAt.
+	// Under pressure, measure again to detect the end of the pressure. Otherwise nothing changes
+	// until a pod joins or leaves, which calls lookAt.
 	if len(verdict.Conditions) > 0 {
 		k.lookAt(node, k.clock.now+measureEvery)
 	}
@@ -351,9 +351,9 @@ func (k *kubelets) reportConditions(node string, m *measured, conditions []v1.No
 	}
 }
 
-// refusePod fails a pod inadmissible on a node under pressure: it got there through a toleration
-// ignored by the kubelet, or by node name. Controllers replace it after observing the failure;
-// DaemonSets wait longer each time.
+// refusePod fails a pod that the kubelet does not admit under pressure. Such a pod was bound by
+// node name, or thanks to a toleration that the kubelet ignores. Its controller replaces it after
+// observing the failure; DaemonSets wait longer each time.
 func (k *kubelets) refusePod(m *measured, p *pod, refusal *admit.Refusal) {
 	pause := refusalSeen
 	if rules.KindOf(metav1.GetControllerOfNoCopy(p.object)) == rules.DaemonSet {
@@ -369,9 +369,8 @@ func (k *kubelets) refusePod(m *measured, p *pod, refusal *admit.Refusal) {
 	})
 }
 
-// refusePod fails a pod that is inadmissible on a node under pressure: it got there by node name,
-// or through a toleration that the kubelet ignores. Controllers replace it after observing the
-// failure; DaemonSets wait longer each time.
+// evictPod begins the kubelet's eviction of a pod. The pod is removed after the grace period of the
+// eviction.
 func (k *kubelets) evictPod(m *measured, p *pod, why *pressure.Eviction) {
 	p.starved = true
 	k.scheduleCall(m, k.clock.now+time.Duration(why.Grace)*time.Second, func() {

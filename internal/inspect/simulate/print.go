@@ -30,8 +30,8 @@ func (s *Simulation) Names() (names []string) {
 	return names
 }
 
-// Write writes the result in one of answer.Formats, as names, or drawn as svg; any other format,
-// including "wide" and "", is for people.
+// Write writes the result in one of answer.Formats, as names, or as a drawing ("svg"). For any
+// other format, including "wide" and "", it writes a table for people.
 func (s *Simulation) Write(out io.Writer, format string) error {
 	if format == "svg" {
 		return s.SVG(out, time.Duration(s.For))
@@ -81,12 +81,11 @@ func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 	s.writeSums(out)
 }
 
-// longText is the minimum length in bytes for a text not to be repeated in consecutive lines of a
-// timeline. Replacing a shorter text would save nothing.
+// asAbove replaces a text equal to the text of the line above.
 const asAbove = "as above"
 
-// longText is the minimum length in bytes for a text not to be repeated in consecutive lines of a
-// timeline. A shorter text is no longer than its replacement.
+// longText is the length in bytes above which a text is not repeated in consecutive lines of a
+// timeline.
 const longText = 60
 
 // writeDecisions writes one line per decision. A reason shared by several pods is written with the
@@ -175,7 +174,8 @@ func (s *Simulation) writeSums(out *answer.Page) {
 }
 
 // writeEvents writes the timeline: one line per event. Of many events of one kind at one time, it
-// lists only the first: when a zone fails, its hundreds of pods are evicted in the same second.
+// lists only the first few, because hundreds of pods of a failed zone may be evicted in the same
+// second.
 func (s *Simulation) writeEvents(out *answer.Page) {
 	const most = 5
 	rows := [][]string{{"AFTER", "EVENT", "WHERE", ""}}
@@ -219,7 +219,7 @@ func (s *Simulation) writeEvents(out *answer.Page) {
 	}
 }
 
-// The line "and 1 more" would take as much room as the event it omits.
+// byKind groups events by kind, in the order of the first event of each kind.
 func byKind(events []Event) (groups [][]*Event) {
 	at := map[string]int{}
 	for i := range events {
@@ -241,7 +241,8 @@ func (p *Pod) why() string {
 	return fmt.Sprintf("preempts on %s: %s", p.NominatedNode, joinNames(p.Victims))
 }
 
-// joinNames lists pods as namespace/name; of many, only some and their number.
+// joinNames lists pods as namespace/name. Of many pods, it names only some, followed by the number
+// of the rest.
 func joinNames(pods []Name) string {
 	return answer.List(len(pods), func(i int) string { return pods[i].Namespace + "/" + pods[i].Name })
 }

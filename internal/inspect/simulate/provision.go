@@ -64,9 +64,9 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	return sum
 }
 
-// Barren reports whether the world lacks nodes and has nothing to do but try pods: every attempt
-// would only report the lack of nodes, so callers skip it. With members of pod groups a world is
-// not barren, because their attempts reveal the complete groups.
+// Barren reports whether the world lacks nodes and has nothing to do but try pods. Callers skip the
+// attempts, because each would only report the lack of nodes. A world with members of pod groups is
+// not barren, because attempts for them show which groups are complete.
 func (w *World) Barren() bool {
 	if _, happens := w.course.nextChange(); happens || len(w.nodes.named) > 0 || w.health.isBusy() {
 		return false
@@ -82,9 +82,9 @@ func (w *World) Barren() bool {
 	return true
 }
 
-// Introduce shows the scheduler its unseen pods, see [Options.Unseen], on another goroutine. Until
-// the returned function has been called, nothing else may access the world; that function waits
-// until the scheduler knows the pods.
+// Introduce shows the scheduler its unseen pods, see [Options.Unseen], on another goroutine.
+// Callers must not access the world before they have called wait, which returns once all of these
+// pods are shown.
 func (w *World) Introduce() (wait func()) {
 	var shown sync.WaitGroup
 	shown.Go(w.scheduler.showCreated)
@@ -107,8 +107,8 @@ type Turn struct {
 // SettleAt tries pending pods until nothing changes. First it tries each pod on its planned node,
 // in the order of the plan, and places it if the filters of its profile pass; then it tries the
 // remaining pods on all nodes. It proves the plan: filters and state are the scheduler's, and only
-// the choice among feasible nodes is replaced. Apart from an exceeded allowance, it fails only if
-// the profiles cannot create fresh plugins.
+// the choice among feasible nodes is replaced. It returns an error only if the allowance is used
+// up, or if a profile cannot create fresh plugins.
 func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	beyond := false
 	usual, plain := make([]cycle.Profile, 0, len(w.scheduler.profiles)), []cycle.Profile(nil)
@@ -138,16 +138,16 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	w.scheduler.tryUntil(func() bool { return beyond })
 	w.scheduler.preferred = nil
 	w.scheduler.feedEvent(cycle.Configured{Profiles: usual})
-	// Now that the usual profiles are active again, try the pods without room at their planned node
-	// on all nodes.
+	// Now that the usual profiles are active again, try the remaining pods on all nodes, including
+	// those without room on their planned node.
 	w.scheduler.feedEvent(cycle.Activate{Pods: slices.Sorted(maps.Keys(w.scheduler.pending))})
 	w.scheduler.trySettled()
 	return w.Err()
 }
 
-// asPlanned restricts pods to their planned nodes, and tries them in the order of the plan: first
-// pods with spread constraints, then pods that only count towards such constraints. It is an
-// extension that sorts the queue and rejects at Reserve, after the choice of the node.
+// asPlanned restricts pods to their planned nodes, and tries them in the order of the plan. It is
+// an extension that sorts the queue, and rejects any other node at Reserve, after the choice of the
+// node.
 type asPlanned struct {
 	turns map[types.UID]Turn
 	// numbers caches the turns by queue item, for frequent comparisons.

@@ -19,8 +19,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// Rebalance moves pods like berth rebalance --execute. The plan is made for the world at the start
-// of the operation, and again whenever a successor lands elsewhere.
+// Rebalance moves pods like berth rebalance --execute. The first plan is made at the start of the
+// operation, and a new plan whenever a successor lands elsewhere or the moves of a plan are used
+// up.
 type Rebalance struct {
 	// Goals are the goals of berth rebalance, the most important first.
 	Goals     []string `json:"goals,omitempty"`
@@ -30,7 +31,7 @@ type Rebalance struct {
 // Moved is the outcome of a rebalance.
 type Moved struct {
 	Moves int `json:"moves"`
-	// Elsewhere counts the successors that did not land as proved by the plan.
+	// Elsewhere counts the successors that did not land on a node proved by the plan.
 	Elsewhere int `json:"elsewhere,omitempty"`
 	// Empties lists the nodes that were emptied and stay closed.
 	Empties []string `json:"empties,omitempty"`
@@ -44,15 +45,16 @@ const (
 	// landsWithin is the time within which a successor must have a node before the rebalance stops,
 	// as in package execute.
 	landsWithin = time.Minute
-	// looksEvery is the interval between checks for the successor. Live, a watch reports it.
+	// looksEvery is the interval between checks for the successor. On a live cluster, a watch
+	// reports the successor.
 	looksEvery = time.Second
-	// mostElsewhere limits consecutive successors landing elsewhere, as in package execute: one may
-	// be chance, two mean that the plan mispredicts this cluster.
+	// mostElsewhere limits the number of consecutive successors landing elsewhere, as in package
+	// execute. One may be chance; two mean that the plan mispredicts this cluster.
 	mostElsewhere = 2
 )
 
-// moving is a rebalance in progress: one move at a time. It is the loop of package execute in
-// virtual time, where each wait is a call of the agenda:
+// moving is a rebalance in progress, which makes one move at a time. It is the loop of package
+// execute in virtual time, where each wait is a call on the agenda:
 //
 //	plan -> close nodes -> evict one pod -> wait for its successor -> as planned: next move
 //	                                                               -> elsewhere: new plan
@@ -68,7 +70,7 @@ type moving struct {
 	state    func() *rebalance.State
 	profiles []*plugins.Profile
 
-	// done is the result, already returned by the operation: it is complete once time has passed.
+	// done is the result. The operation has already returned it; it is completed as time passes.
 	done   *Moved
 	policy *rebalance.Policy
 	// arrived holds the landed successors. New plans do not move them again.
@@ -76,10 +78,10 @@ type moving struct {
 	plan    *rebalance.Plan
 	// next is the index of the plan's next move.
 	next int
-	// closed holds the nodes with the emptying taint set by this rebalance, and missed counts the
-	// consecutive successors landed elsewhere.
+	// closed holds the nodes to which this rebalance has added the emptying taint. missed counts
+	// the consecutive successors that landed elsewhere.
 	closed map[string]bool
-	missed int // number of consecutive successors landed elsewhere
+	missed int
 	// spent is the part of the policy's limits used up by earlier moves, as input for later plans.
 	spent rebalance.Spent
 }
@@ -102,8 +104,8 @@ func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 	return &Done{Moved: m.done}, nil
 }
 
-// makePlan makes a plan for the current world and starts its first move. It opens all nodes first,
-// because the new plan may want to close different ones.
+// makePlan makes a plan for the current world and starts its first move. It first opens the nodes
+// closed for the previous plan, because the new plan may close different nodes.
 func (m *moving) makePlan() {
 	if m.allowed.mustStop() {
 		return
@@ -115,8 +117,8 @@ func (m *moving) makePlan() {
 	m.makeMove()
 }
 
-// makeMove makes the next move of the plan, or ends after the last one. If the move's pod is no
-// longer at its planned origin, the rest of the plan is void.
+// makeMove makes the next move of the plan, or ends after the last one. If the move's pod has left
+// its node, the rest of the plan is void, and makeMove makes a new plan.
 func (m *moving) makeMove() {
 	if m.next == len(m.plan.Moves) {
 		m.endPlan("")
@@ -200,7 +202,7 @@ func (m *moving) endPlan(stopped string) {
 	slices.Sort(m.done.Empties)
 }
 
-// closeNodes adds the taint to the nodes a move needs closed, and removes it from the other nodes
+// closeNodes adds the emptying taint to the wanted nodes, and removes it from the other nodes
 // closed by this rebalance. It does not open empty nodes, because the scheduler would fill them
 // again.
 func (m *moving) closeNodes(wanted []string) {

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Cause is the reason a pod left its node. It determines whether and when its controller recreates
-// it.
+// Cause is the reason a pod left its node. It determines whether and when the pod's controller
+// recreates the pod.
 type Cause string
 
 // Causes of departures.
@@ -33,55 +33,56 @@ const (
 	ByRebalance   Cause = "Rebalance"
 	ByJobFailure  Cause = "JobFailed"
 	ByPressure    Cause = "Pressure"
-	ByTermination Cause = "Terminated" // it was already being deleted at the start
+	ByTermination Cause = "Terminated" // the pod was already being deleted at the start
 )
 
 // Fate is the outcome for a departed pod. A departure's fate may change as time passes: a Stuck pod
-// is recreated, or no longer wanted, once its node responds.
+// may be recreated once it has ended.
 type Fate string
 
 // Fates of departed pods.
 const (
 	Returns Fate = "Returns" // its controller recreates it, under a new name or the same
 	Lost    Fate = "Lost"    // it has no controller to recreate it
-	Stays   Fate = "Stuck"   // its controller waits for its end, which its node cannot confirm
+	Stays   Fate = "Stuck"   // its controller waits for its end: for its grace period, or until its node responds
 	Ends    Fate = "Ends"    // it is no longer wanted, or not on this node
-	Waits   Fate = "Waits"   // its StatefulSet recreates it once all pods before it are ready, its Job after a back-off
+	Waits   Fate = "Waits"   // its StatefulSet recreates it once all earlier pods are ready, or its Job recreates it after a back-off
 	Fails   Fate = "Fails"   // it makes its Job fail, and is not recreated
-	// IndexFails means that the departure fails the pod's index of its Job, which gets no further
-	// pod.
+	// IndexFails means that the departure makes the pod's index in its Job fail. The index gets no
+	// further pods.
 	IndexFails Fate = "IndexFails"
 )
 
 // Departure is a pod that left its node or is about to: a pod with a grace period departs when its
-// deletion begins. Departures are kept for the result, and for pods that wait for another pod's
+// deletion begins. Departures are kept for the result, and for controllers that wait for a pod's
 // end.
 type Departure struct {
 	Namespace, Name, Node string
 	After                 Seconds
 	Cause                 Cause
-	// Detail is the taint, the preempting pod, the kubelet's message, or the node.
+	// Detail depends on the cause: the taint, the preempting pod, the kubelet's message, or the
+	// node, for example.
 	Detail string
 	// Owner is the controller as Kind/name, or empty.
 	Owner string
 	Fate  Fate
-	// Reason is the reason its Job or index fails, if it does.
+	// Reason is the reason the pod's Job or index fails; empty for other fates.
 	Reason string
 	// Broken lists the disruption budgets violated by the departure: they have fewer healthy pods
 	// than desired. The loss of an unhealthy pod violates none. Only the Eviction API enforces
 	// budgets; taints and deletions ignore them.
 	Broken []string
-	// Again is set if the pod itself replaced a pod evicted by a taint.
+	// Again is set if the pod itself replaced a pod evicted by a taint or a kubelet.
 	Again bool
-	// Made is the time at which the successor was created, if it was.
+	// Made is the time at which the successor was created; zero without a successor.
 	Made Seconds
 
 	// object is the pod to recreate, and next the pod created to replace it.
 	object *v1.Pod
 	next   *pod
-	// failed is the time of the pod's failure in the Job controller's view: the time since which it
-	// is not ready, or zero for the time of its departure. due is the time at which its Job
-	// recreates it.
+	// failed is the time at which the pod became not ready, from which the Job controller counts
+	// its back-off. It is zero if the pod was ready; the time of the departure then counts. due is
+	// the time at which the Job recreates the pod.
 	failed time.Time
 	due    time.Duration
 }
@@ -89,8 +90,8 @@ type Departure struct {
 // controllers simulates the workload controllers: it creates pods and replaces departed ones. It
 // takes workload objects from workloads, and all pods and nodes from pods and nodes.
 //
-// Pods blocked on a node stay here until the node responds, changes or is removed: each is in at
-// most one of stuck and ending.
+// Pods blocked on a node stay in stuck or ending until the node responds, changes or is removed. A
+// pod is in at most one of the two.
 type controllers struct {
 	clock     *clock
 	report    *report
@@ -102,18 +103,18 @@ type controllers struct {
 	nodes     *nodes
 	workloads *workloads
 	departed  []*Departure // in order of time
-	// stuck holds pods deleted while their node was dead, with controllers waiting for their end.
-	// ending holds pods with a grace period that expired while their node was dead. Both are keyed
-	// by node.
+	// stuck holds pods deleted while their node was dead, if their controllers wait for their end.
+	// ending holds pods whose grace period expired while their node was dead. Both are keyed by
+	// node.
 	stuck, ending map[string][]*pod
-	// waiting holds the pods to be recreated by ordered StatefulSets, and retries the pods to be
-	// recreated by Jobs. repeats counts the calls on the agenda for retries of pods that had been
-	// evicted before.
+	// waiting holds the pods to be recreated by ordered StatefulSets, and retries holds the pods to
+	// be recreated by Jobs. repeats counts the retries on the agenda for pods that had themselves
+	// replaced evicted pods.
 	waiting map[Name]*Departure
 	retries retries
 	repeats int
 	// gaps holds the DaemonSet pods lost by each node. Each is recreated once its DaemonSet wants a
-	// pod there.
+	// pod on that node.
 	gaps map[string][]*v1.Pod
 }
 
@@ -126,8 +127,8 @@ func (c *controllers) followNode(m *machine, before *v1.Node) {
 }
 
 // completeDeletions completes the deletions of pods blocked on a dead node, once its kubelet
-// responds or the pods are removed without it. It clears both lists before it recreates the first
-// pod, because recreating pods may add to the lists.
+// responds or the pods are removed without the kubelet. It clears both lists before it recreates
+// the first pod, because recreating pods may add to the lists.
 func (c *controllers) completeDeletions(node string) {
 	stuck, ending := c.stuck[node], c.ending[node]
 	delete(c.stuck, node)
@@ -162,17 +163,17 @@ func (c *controllers) loseNode(node string) {
 }
 
 // departPod removes a pod from its node immediately, and makes its controller react. The cases are
-// ordered from indifferent to reacting controllers, and the first match determines the fate:
+// checked in this order, and the first match determines the fate:
 //
 //	removed by its controller, or replaced when its deletion began    Ends
 //	a bare pod, or a pod of a missing DaemonSet                       Lost
 //	no longer wanted                                                  Ends
-//	on an unresponsive node not given up, if its end is awaited       Stuck
+//	on an unresponsive node, and its controller waits for its end     Stuck
 //	its Job or its index fails                                        Fails, IndexFails
-//	its Job is suspended, over, or a queue left to its other pods     Ends
-//	a DaemonSet's that no longer wants the node                       Ends, and a gap
-//	an OrderedReady StatefulSet's, or a Job's                         Waits, or Returns
-//	any other                                                         Returns
+//	its Job is suspended, finished, or a work queue almost finished   Ends
+//	its DaemonSet no longer wants a pod on the node                   Ends, recorded in gaps
+//	a pod of an OrderedReady StatefulSet, or of a Job                 Waits, or Returns
+//	any other pod                                                     Returns
 func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	if p.leaves != nil { // it was already terminating, as recorded in the timeline
 		c.removeEnded(p)
@@ -209,8 +210,8 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	}
 }
 
-// recordDeparture calls leave, which removes the pod from its node, and records the departure. It
-// reads the pod first, because leave may release it.
+// recordDeparture calls leave, which removes the pod or begins its termination, and records the
+// departure. It reads the pod first, because leave may release it.
 func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave func()) *Departure {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now),
 		Cause: cause, Detail: detail, Again: p.again, object: p.object, Owner: rules.ControllerRef(p.object), failed: p.unreadySince()}
@@ -241,15 +242,15 @@ func (c *controllers) preemptPod(uid types.UID, by *pod) {
 		c.dismissPod(victim, ByPreemption, detail)
 	default:
 		if victim == nil || !victim.unready {
-			c.budgets.podLeft(p) // it already counts as terminating
+			c.budgets.podLeft(p) // removePod does not subtract it, because the core already counts a victim as terminating
 		}
 		c.pods.removePod(p)
 	}
 }
 
-// dismissPod deletes a pod, which takes its whole grace period to terminate because the reaction of
-// its containers is unknown. Most controllers replace the pod immediately; if awaitsEnd is true,
-// the controller reacts in removeEnded.
+// dismissPod deletes a pod. The pod is assumed to take its whole grace period to terminate, because
+// the reaction of its containers is unknown. Most controllers replace the pod immediately; if
+// awaitsEnd is true, the controller reacts in removeEnded.
 func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	grace := claimcontrollers.GraceOf(p.object)
 	if grace <= 0 {
@@ -286,8 +287,8 @@ func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	c.clock.callAt(c.clock.now+grace, func() { c.finishTermination(p) })
 }
 
-// removeEnded removes a pod after its deletion, which was reported when it began. A controller that
-// waits for the pod's end replaces it now.
+// removeEnded removes a pod at the end of its termination, which was reported when it began. A
+// controller that waited for the pod's end replaces the pod now.
 func (c *controllers) removeEnded(p *pod) {
 	d := p.leaves
 	c.pods.removePod(p.Pod)
@@ -330,8 +331,8 @@ func (c *controllers) replace(d *Departure) {
 }
 
 // awaitsEnd reports whether the controller of a terminating pod replaces it only after its end, as
-// StatefulSets, DaemonSets and some Jobs do. All other controllers replaced it when the deletion
-// began.
+// StatefulSets, DaemonSets and some Jobs do. All other controllers replaced the pod when its
+// deletion began.
 func (c *controllers) awaitsEnd(m *machine, object *v1.Pod, cause Cause) bool {
 	owner := metav1.GetControllerOfNoCopy(object)
 	switch rules.KindOf(owner) {
@@ -370,7 +371,8 @@ var eventOf = map[Cause]string{
 // comeBack replaces a pod that was stuck on a node and has now ended there.
 func (c *controllers) comeBack(p *pod) { c.endPod(p.departure) }
 
-// endPod replaces a departed pod, unless this fails its Job or its index of the Job.
+// endPod replaces a departed pod if it is still wanted, unless the departure makes the pod's Job or
+// index fail.
 func (c *controllers) endPod(d *Departure) {
 	switch {
 	case !c.workloads.isWanted(d.object):
@@ -382,9 +384,9 @@ func (c *controllers) endPod(d *Departure) {
 	}
 }
 
-// makeAgain creates the replacement of a pod on behalf of its controller, or returns nil if it is
-// refused. A controller that awaited the pod's end is slower by the grace period, so its
-// replacement is tried last.
+// makeAgain creates the replacement of a pod on behalf of its controller, or returns nil if the
+// replacement is refused. Controllers that wait for the pod's end react later than others, so their
+// replacements are tried last.
 func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	next := c.replacePod(object)
 	if next != nil && next.Pod != nil && next.NodeName == "" &&
@@ -394,9 +396,9 @@ func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	return next
 }
 
-// replacePod creates a pod from the current template if the template changed, and otherwise copies
-// the old pod; the copy differs from a pod of the template only by resizes in place. It returns nil
-// if the pod of a changed template is refused.
+// replacePod creates a pod from the current template if the template changed. Otherwise it copies
+// the old pod, but without any in-place resize; see [workload.Table.AsMade]. It returns nil if the
+// pod of a changed template is refused.
 func (c *controllers) replacePod(object *v1.Pod) *pod {
 	if next := c.renewedPod(object); next != nil {
 		return c.pods.createPod(next, true)

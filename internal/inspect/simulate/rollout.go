@@ -116,8 +116,9 @@ func defaultedSpec(t *v1.PodTemplateSpec) *v1.PodSpec {
 	return &p.Spec
 }
 
-// updateWorkload applies an existing workload: it rolls the workload out if its template changed,
-// and scales it. was is the previous workload, and l the one merged by takeOver.
+// updateWorkload applies a manifest of an existing workload: it rolls the workload out if its
+// template changed, and scales it. was is the previous version, and l is the version merged by
+// takeOver.
 func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Set) {
 	c.workloads.keepWorkload(l.Object)
 	if !sameTemplate(was.Template, l.Template) {
@@ -200,8 +201,8 @@ func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// replaceReplicaSets leaves a Deployment only the ReplicaSet of its new template. Old ones, kept by
-// a cluster for rollbacks, are empty and create no pods.
+// replaceReplicaSets leaves a Deployment only the ReplicaSet of its new template. It drops the old
+// ones, which a cluster keeps without pods for rollbacks.
 func (w *workloads) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) {
 	for _, maker := range w.table().MakersOf(workload.Of(d)) {
 		w.forgetWorkload(maker)

@@ -25,8 +25,8 @@ type Options struct {
 	// Seed breaks ties between equally good nodes, and generates names. The same seed gives the
 	// same result.
 	Seed uint64
-	// Explain adds every plugin's verdict on every node to each decision: plugins times nodes per
-	// pod, so it suits only a few pods.
+	// Explain adds every plugin's verdict on every node to each decision. It suits only a few pods,
+	// because each pod gets as many verdicts as plugins times nodes.
 	Explain bool
 	// For is the time simulated after all pods have been tried. Evictions become due, controllers
 	// replace the evicted pods, and pending pods are retried whenever something changes. If it is
@@ -35,8 +35,8 @@ type Options struct {
 	// Discard releases the set's pods during admission. This halves memory use, but the set cannot
 	// be used afterwards.
 	Discard bool
-	// Unseen hides waiting pods from the scheduler until they are tried or introduced. Before that,
-	// their place in the queue is undefined.
+	// Unseen hides pending pods from the scheduler until the first attempts or [World.Introduce].
+	// Before that, their position in the queue is undefined.
 	Unseen bool
 	// Now is the time at which the world begins; by default the latest time in the manifests.
 	Now time.Time
@@ -54,8 +54,8 @@ type Options struct {
 	Progress func(decided, pods int)
 }
 
-// Run simulates the set and returns the result. It first expands workloads in the set itself. A pod
-// that the API server would refuse is an error, like other faults in manifests.
+// Run simulates the set and returns the result. It modifies the set by expanding its workloads. A
+// pod that the API server would refuse is an error, like other faults in manifests.
 //
 //	time   0                                          o.For
 //	       try all pods - events, evictions, retries - end; what is due later is still listed
@@ -105,8 +105,8 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 }
 
 // Open creates a lasting world from a set: it supports operations, and time can pass. Nothing is
-// scheduled yet. The world takes ownership of the set; to include pods of workloads, callers expand
-// the workloads first.
+// scheduled yet. The world takes ownership of the set. To include the pods of workloads, callers
+// must expand the set first.
 func Open(set *manifest.Set, o Options) (*World, error) { return openWorld(set, o, true) }
 
 // Twin returns a new world in this world's initial state, without later operations. A forecast
@@ -132,8 +132,9 @@ func (w *World) BeginHealth() {
 	}
 }
 
-// Uneventful reports whether the world is at rest, with no evictions, calls of the agenda or pods
-// waiting for their next attempt. A forecast of "nothing changes" then needs no simulation.
+// Uneventful reports whether the world is at rest, without outstanding evictions, calls on the
+// agenda or pods waiting for their next attempt. A forecast of "nothing changes" then needs no
+// simulation.
 func (w *World) Uneventful() bool {
 	_, upcoming := w.course.nextEvent()
 	return !upcoming
@@ -162,7 +163,7 @@ func openWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if err := w.pods.admitAll(set, o.Discard, &w.allowed); err != nil {
 		return nil, err
 	}
-	// From here on the allowance counts additions.
+	// The allowance limits the pods and nodes added from here on.
 	w.allowed.countExisting()
 	// Budgets count pods, so add the pods first; the scheduler needs the budgets for preemption.
 	w.budgets.countBudgets()

@@ -23,8 +23,8 @@ import (
 // ScenarioKind is the kind of scenario files.
 const ScenarioKind = "Scenario"
 
-// Scenario describes actions of users and failures in a cluster over time, as a file: a list of
-// timed operations. For example:
+// Scenario is a list of timed operations: actions of users and failures in a cluster. It is usually
+// read from a file, for example:
 //
 //	apiVersion: berth.dev/v1alpha1
 //	kind: Scenario
@@ -37,7 +37,8 @@ type Scenario struct {
 	Kind       string `json:"kind"`
 	// For is the simulated time. The flag of the same name takes precedence.
 	For *metav1.Duration `json:"for,omitempty"`
-	// Steps are carried out at their times; steps of the same time in the order listed.
+	// Steps are carried out at their times. Steps with the same time are carried out in the order
+	// listed.
 	Steps []Step `json:"steps"`
 }
 
@@ -78,9 +79,9 @@ func ReadScenario(path string) (*Scenario, error) {
 func ParseScenario(name string, text []byte) (*Scenario, error) {
 	s := &Scenario{}
 	err := manifest.Decode(name, text, s)
-	// A file of another kind fails below, with the expected kind in the error. All of its fields
-	// are unknown as well; an error about the first of them would hide the cause.
-	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" { // its other fields are also unknown
+	// Ignore errors in a file of another kind, because the error returned below names the expected
+	// kind. An error about an unknown field would hide the cause.
+	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" {
 		err = nil
 	}
 	if err != nil {
@@ -120,8 +121,8 @@ func (s *Step) checkOperation() error {
 	}
 }
 
-// setOperations lists the set operations by JSON name. Thanks to reflection, it includes operations
-// added to the struct later. Every field must be a pointer or a slice.
+// setOperations returns the JSON names of the operations that are set. Thanks to reflection, it
+// includes operations added to the struct later. Every field must be a pointer or a slice.
 func (op *Operation) setOperations() (list []string) {
 	value := reflect.ValueOf(op).Elem()
 	for i := range value.NumField() {

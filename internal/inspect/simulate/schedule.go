@@ -22,12 +22,13 @@ import (
 	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
-// scheduler drives the core that schedules the world's pods, and keeps each pod's part of the
+// scheduler drives the core that schedules the world's pods, and records its decisions in the
 // result. The core is the live scheduler's: it takes events and returns actions. Here the world
 // generates the events, and the actions are carried out immediately and succeed.
 //
-// A pod without a node is in created or late until the core sees it, and in pending from then on. A
-// pod that is refused or has no profile is in neither.
+// A pod without a node is in created or late until showCreated shows it to the core, and in pending
+// from then on. A pod that is refused or has no profile is not shown, and is in none of them
+// afterwards.
 type scheduler struct {
 	clock   *clock
 	report  *report
@@ -51,12 +52,12 @@ type scheduler struct {
 	tried   int
 	decided int // number of attempts
 	// turn lists the pods shown since the world last settled, in scheduling order, and passed
-	// counts the pods past their turn. They determine the position of a never tried pod in the
-	// result.
+	// counts the pods past their turn. They determine where the result lists a pod that is never
+	// tried.
 	turn   []*pod
 	passed int
-	// explains is set if verdicts are wanted. verdicts holds the verdicts on every node for the
-	// pods being decided; recordDecision takes them out.
+	// explains is set if the result includes verdicts. verdicts holds the verdicts on every node
+	// for the pods being decided; recordDecision removes them.
 	explains bool
 	verdicts map[types.UID][]Node
 	// preferred maps pods to the node preferred among equally good ones; nil, except in SettleAt.
@@ -67,9 +68,9 @@ type scheduler struct {
 	lasting bool
 	// progress, if set, is called every progressEvery decisions.
 	progress func(decided int)
-	// landed is called when a pod gets a node, preempt to delete a victim, and remove to remove a
-	// pod that was terminating before it became a victim. allow adds pods that were refused before.
-	// They are functions to keep the scheduler independent of the reacting components.
+	// landed is called when a pod gets a node. allow creates pods that were refused before. preempt
+	// deletes a victim, and remove removes a victim that was already terminating. They are
+	// functions to keep the scheduler independent of the reacting components.
 	landed  func(p *pod)
 	allow   func()
 	preempt func(victim types.UID, by *pod)
@@ -113,7 +114,7 @@ func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 }
 
 // decisionObserver records every plugin's verdict on every node before the decision about a pod or
-// the first pod of a group. After the decision, the pod itself takes room on its node.
+// the first pod of a group. After the decision, the pod itself would occupy room on its node.
 type decisionObserver struct{ *scheduler }
 
 // Name implements [cycle.Extension].
@@ -153,8 +154,8 @@ func (s *scheduler) feedEvent(e cycle.Event) {
 	actions := slices.Clone(s.core.Step(s.coreClock(), e)) // the core reuses its slice in the next step
 	s.followEvent(e)
 	decided := s.core.Decided()
-	// List decisions before carrying out the actions: a binding removes the pod from pending, where
-	// hearTogether looks it up.
+	// List the decisions before the actions are carried out: a binding removes the pod from
+	// pending, where hearTogether looks it up.
 	heard := s.hearTogether(decided)
 	for _, action := range actions {
 		s.carryOut(action)
@@ -224,8 +225,8 @@ func (s *scheduler) trySettled() {
 	s.tryUntil(func() bool { return false })
 }
 
-// tryUntil is trySettled, but ends early when over returns true or an allowance is used up. It
-// calls over before each attempt.
+// tryUntil is like trySettled, but also ends when over returns true. It calls over before each
+// attempt.
 func (s *scheduler) tryUntil(over func() bool) {
 	for !s.allowed.mustStop() && !over() {
 		// Deletions may have freed quota, and a pod created as a result may be the next to try.
@@ -271,13 +272,13 @@ func (s *scheduler) postponePod(p *pod) {
 	s.late = append(s.late, p)
 }
 
-// progressEvery is the number of decisions between two calls of Options.Progress. They take some
-// milliseconds, so a progress bar moves smoothly at negligible cost.
+// progressEvery is the number of decisions between two calls of Options.Progress. 1,024 decisions
+// take some milliseconds, so a progress bar moves smoothly at negligible cost.
 const progressEvery = 1024
 
 // recordDecision lists a decision about a pod, and returns the entry for the caller to complete. A
 // pod that stays pending is listed only the first time, unless it preempts; otherwise the result is
-// nil. together means that the pod waits with its group, which gets the event.
+// nil. together means that the pod waits with its group, and that the group gets the event.
 func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) (listed *Pod) {
 	if s.decided++; s.progress != nil && s.decided%progressEvery == 0 {
 		s.progress(s.decided)
@@ -321,7 +322,7 @@ func (s *scheduler) podBound(p *pod) {
 	if p.tried {
 		s.tried--
 	}
-	// If the pod is evicted and pending again, it is listed again.
+	// If the pod is pending again after an eviction, it is listed again.
 	p.listed = false
 	p.Pod = s.c.Pod(p.UID)
 	s.landed(p)

@@ -23,16 +23,16 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Shortfall counts a workload's wanted but nonexistent pods, which no scheduler sees and which are
-// not pending. It explains a missing pod.
+// Shortfall counts the pods that a workload wants but that do not exist, and explains why they are
+// missing. Such pods are not pending, and no scheduler sees them.
 type Shortfall struct {
 	Namespace string
 	Workload  string // TYPE/NAME, such as deployment/web
 	Labels    labels.Set
 	// Wanted is the number of pods the workload wants, and Missing how many of them do not exist.
 	Wanted, Missing int
-	// Refused is the reason the API server refuses their creation. Waits is the event for which the
-	// controller waits. If both are empty, the pods are about to be created.
+	// Refused is the reason the API server refuses their creation. Waits is the event after which
+	// the controller will create them. If both are empty, the pods are about to be created.
 	Refused, Waits string
 	// Idle is the reason a workload wants no pods; empty if it wants any.
 	Idle string
@@ -41,7 +41,8 @@ type Shortfall struct {
 	Since metav1.Time
 }
 
-// Reason explains why the pods are missing. The text follows their number, one or many.
+// Reason explains why the pods are missing. The text is meant to follow the number of pods, and
+// suits singular and plural.
 func (s *Shortfall) Reason() string {
 	switch {
 	case s.Refused != "":
@@ -65,8 +66,8 @@ func (w *World) ShortfallOf(ref, namespace string) (Shortfall, error) {
 	return s, nil
 }
 
-// Shortfalls lists the workloads with missing pods by name. ReplicaSets of Deployments are covered
-// by the Deployments.
+// Shortfalls lists the workloads with missing pods, sorted by name. Pods missing in a Deployment's
+// ReplicaSets are listed for the Deployment.
 func (w *World) Shortfalls() (list []Shortfall) {
 	for l := range w.workloads.table().All() {
 		if w.workloads.table().DeploymentOf(l) != nil {
@@ -125,7 +126,7 @@ func (c *controllers) makeMissing(l *workload.Workload) {
 }
 
 // shortfallOf returns a workload's shortfall. makers are the direct owners of its pods, the newest
-// last, and pods are the counted ones.
+// last, and pods are its existing pods.
 func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Workload, pods []*pod) Shortfall {
 	owner := &Owner{Kind: l.Kind.Kind, Name: l.Object.GetName()}
 	s := Shortfall{
@@ -146,7 +147,7 @@ func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Worklo
 	if s.Refused == "" && len(makers) > 0 {
 		s.Refused = withoutName(f.refusalOf(makers[len(makers)-1]))
 	}
-	// A paused Deployment scales its ReplicaSets, and creates none.
+	// A paused Deployment scales its ReplicaSets, but creates no new ones.
 	if d, ok := l.Object.(*appsv1.Deployment); ok && d.Spec.Paused && len(makers) == 0 {
 		s.Waits = "once its rollout is resumed: it is paused"
 	}
@@ -185,9 +186,9 @@ func replicaFailure(of metav1.Object) (message string, since metav1.Time, failed
 	return "", metav1.Time{}, false
 }
 
-// wantedBy returns the number of pods a workload wants at a time, given the number of existing
-// pods. For a DaemonSet or a Job, it is the number reported by the controller, but at least the
-// existing number.
+// wantedBy returns the number of pods a workload wants now, given the number of existing pods. For
+// a DaemonSet, it is the number reported by the controller. For a Job, it is limited by the
+// parallelism and by the remaining completions. Both are at least the existing number.
 func wantedBy(l *workload.Workload, there int) int {
 	switch o := l.Object.(type) {
 	case *appsv1.DaemonSet:

@@ -72,8 +72,8 @@ type Node struct {
 	Name     string `json:"name"`
 	Feasible bool   `json:"feasible"`
 
-	// Plugin is the first plugin in the profile's order to reject the node, for these Reasons; Code
-	// is the first reason's stable name.
+	// Plugin is the first plugin in the profile's order that rejects the node. Reasons holds its
+	// reasons, and Code is the stable name of the first one.
 	Plugin  string   `json:"plugin,omitempty"`
 	Code    string   `json:"code,omitempty"`
 	Reasons []string `json:"reasons,omitempty"`
@@ -94,15 +94,15 @@ type Eviction struct {
 	After Seconds `json:"after"`
 	// Taint is the first taint to fall due, as key=value:effect.
 	Taint string `json:"taint"`
-	// Message is the kubelet's message; Taint is then empty.
+	// Message is the kubelet's message. If it is set, Taint is empty.
 	Message string `json:"message,omitempty"`
 }
 
 // Seconds is a duration, written as "300s".
 type Seconds time.Duration
 
-// String writes whole seconds without a fraction: "300s", "0.5s". It is also the JSON form, as
-// parsed by time.ParseDuration.
+// String formats the duration in seconds, without trailing zeros: "300s", "0.5s". The result is
+// also the JSON form, and can be parsed by time.ParseDuration.
 func (s Seconds) String() string {
 	return strconv.FormatFloat(time.Duration(s).Seconds(), 'f', -1, 64) + "s"
 }
@@ -122,13 +122,13 @@ func (s *Seconds) UnmarshalText(text []byte) error {
 
 // Totals summarizes a simulation's lists.
 type Totals struct {
-	// Placed and Pending count pods, Victims preempted pods, Evicted pods removed by taints and
-	// kubelets, Drained pods removed by drains.
+	// Placed and Pending count the decided pods by outcome. Victims counts the preempted pods.
+	// Evicted counts evictions by taints and kubelets, and Drained counts evictions by drains.
 	Placed, Pending, Victims, Evicted, Drained int
 }
 
-// Totals counts every pod once, by its last outcome: a pod first pending and placed later is
-// placed. A victim of several waiting pods also counts once.
+// Totals counts every decided pod once, by its last outcome: a pod that was pending first and
+// placed later counts as placed. A victim listed by several preemptors also counts once.
 func (s *Simulation) Totals() Totals {
 	t := Totals{Evicted: len(s.Evictions)}
 	placed, victims := make(map[Name]bool, len(s.Pods)), map[Name]bool{}

@@ -12,8 +12,8 @@ import (
 // clock is virtual time with its agenda of calls. Time never goes back, and no call happens before
 // its time.
 //
-// Two scales are in use. The world counts from its beginning, as a [time.Duration]: results show
-// that scale. Objects and the cores have absolute times: start plus that duration.
+// The world measures time as a [time.Duration] since its start, and so do results. Objects and
+// cores use absolute times: start plus that duration.
 type clock struct {
 	start  time.Time     // start of the world, by the manifests' clock
 	now    time.Duration // time since the start
@@ -24,8 +24,8 @@ type clock struct {
 func (c *clock) time() time.Time { return c.start.Add(c.now) }
 
 // callAt schedules a call at a time since the start, or now if that has passed. Calls of one time
-// run in the order of scheduling. The call must cope with changes until then: its pod or node may
-// no longer exist.
+// run in the order of scheduling. The call must cope with changes made until it runs: its pod or
+// node may no longer exist.
 func (c *clock) callAt(at time.Duration, do func()) { c.agenda.Add(c.start.Add(max(at, c.now)), do) }
 
 // runDue makes the calls that are due, including calls they schedule for the same time.
@@ -49,8 +49,8 @@ type course struct {
 	passing func(elapsed time.Duration) // see [World.Watch]; nil without an observer
 }
 
-// nextEvent returns the time of the next event. Lease renewals do not count as events: they
-// continue forever and change nothing, and a world with healthy nodes would never become quiet.
+// nextEvent returns the time of the next event. Lease renewals of healthy nodes alone do not count
+// as events, because they continue forever and change nothing: a world would never become quiet.
 func (t *course) nextEvent() (at time.Duration, ok bool) {
 	at, ok = t.nextDue()
 	if next, there := t.health.nextCall(); there && (ok && next < at || !ok && t.health.isBusy()) {
@@ -59,15 +59,15 @@ func (t *course) nextEvent() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// skipIdle skips the renewals of Leases until the next event, or until the given time, as long as
-// nothing else happens.
+// skipIdle skips the renewals of Leases before the next event or the given time, whichever is
+// earlier.
 func (t *course) skipIdle(until time.Duration) {
 	if at, ok := t.nextDue(); ok {
 		t.health.skipWaves(min(at, until))
 	}
 }
 
-// nextDue returns the time of the next event other than node health's. An expired wait of the
+// nextDue returns the time of the next event outside of node health. An expired wait of the
 // scheduler counts as due now.
 func (t *course) nextDue() (at time.Duration, ok bool) {
 	at, ok = t.nextChange()
@@ -105,8 +105,8 @@ func (w *World) Advance(until time.Duration) {
 	w.clock.now = max(w.clock.now, until)
 }
 
-// Watch calls passing with the elapsed time before the events of each time happen. A later call
-// replaces the function.
+// Watch sets the function that is called with the elapsed time before the events of each time
+// happen. It replaces any earlier function.
 func (w *World) Watch(passing func(elapsed time.Duration)) { w.course.passing = passing }
 
 // runStep carries out the events of one time, and records a sample if any of them changed
@@ -139,9 +139,9 @@ func (t *course) runStep(at time.Duration) {
 	}
 }
 
-// OnlyTaints reports whether node health is still working, while other activity, such as a drain or
-// the termination of a pod, has ended. Node health taints nodes at a limited rate, so with many
-// failed nodes this phase may take hours of virtual time.
+// OnlyTaints reports whether node health still has work, but all other activity has ended, such as
+// drains and terminations of pods. Node health taints nodes at a limited rate, so with many failed
+// nodes this phase may take hours of virtual time.
 func (w *World) OnlyTaints() bool { return w.clock.agenda.Len() == 0 && w.health.isBusy() }
 
 // AdvanceUntilQuiet lets time pass until no events remain, but at most until the given time. It

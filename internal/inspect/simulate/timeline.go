@@ -48,10 +48,10 @@ type report struct {
 	timed    bool // time may pass, so there is a timeline
 	timeline []Event
 	samples  []Sample
-	// stepping is set while a scenario step runs: events are marked with it.
+	// stepping is set while a scenario step runs; events get its value as Step.
 	stepping bool
 	// touched is set after a change not recorded in the cluster's log, such as the creation of a
-	// pending pod. The next runStep then takes a sample and clears it.
+	// pending pod. The next runStep then takes a sample and clears touched.
 	touched bool
 	failed  error // an operation of the scenario failed, or a decision panicked
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// Attempts for single pods out of order: for the pods ahead of one pod in the queue, so that a
-// request about that pod sees the cluster at its turn, and for a pod missing from the queue.
+// Attempts for selected pods. A request about a pod first tries the pods ahead of it in the queue,
+// so that it sees the cluster at the pod's turn; tryAlone tries a pod that is not in the queue yet.
 
 // pendingInOrder lists the pending pods eligible for a try, in queue order, without gated pods.
 func (s *scheduler) pendingInOrder() []*cluster.Pod {
@@ -30,9 +30,9 @@ func (s *scheduler) pendingInOrder() []*cluster.Pod {
 	return list
 }
 
-// untilTurn tries the pods ahead of this one in the queue, or all if it is nil, and leaves the rest
-// pending. It stops at the pod's group, which is decided as a whole, and when the core has no
-// further pod to try now.
+// untilTurn tries the pods ahead of p in the queue, and leaves the rest pending. If p is nil, it
+// tries none. It also stops at the pod's group, which is decided as a whole, and when the queue has
+// no further pod to try now.
 func (s *scheduler) untilTurn(p *pod) {
 	s.showCreated()
 	for p != nil && !s.allowed.mustStop() {
@@ -50,7 +50,7 @@ func (s *scheduler) untilTurn(p *pod) {
 
 // tryAlone tries a pod without preemption. If the pod does not fit, tryAlone removes it again,
 // returns the reason in the words of the FailedScheduling event as stops, and counts the nodes by
-// reason. stops is empty if the pod has a node. Callers settle the world first, because other
+// reason. stops is empty if the pod has a node. Callers must settle the world first, because other
 // pending pods would be tried as well.
 func (s *scheduler) tryAlone(p *pod) (stops string, reasons map[string]int) {
 	// Do not preempt: the request concerns free room, not room occupied by possible victims.

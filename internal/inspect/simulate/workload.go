@@ -69,8 +69,7 @@ func (w *workloads) keepWorkload(object metav1.Object) {
 	delete(w.deleted, workload.Of(object).Owner())
 }
 
-// forgetWorkload removes a workload. Its pods are not recreated from then on, and a Job recreated
-// under its name begins without failures.
+// forgetWorkload removes a workload. Its pods are not recreated from then on.
 func (w *workloads) forgetWorkload(l *workload.Workload) {
 	owner := l.Owner()
 	w.scheduler.api.Follow(l.Object, true)
@@ -117,8 +116,9 @@ func (w *workloads) daemonSets() []*appsv1.DaemonSet {
 	return w.daemons
 }
 
-// daemonSet reports whether a DaemonSet exists. Only a whole cluster (set.Whole) is conclusive: for
-// manifests without DaemonSets the result is unknown, because they may be part of a cluster.
+// daemonSet reports whether a DaemonSet exists. If it is missing, the result is Gone only for a
+// whole cluster (set.Whole) or manifests with other DaemonSets. Manifests without DaemonSets may be
+// a part of a cluster, so the result is Unknown.
 func (w *workloads) daemonSet(namespace, name string) disruption.Presence {
 	switch {
 	case w.table().Named(rules.DaemonSet, namespace, name) != nil:
@@ -129,8 +129,8 @@ func (w *workloads) daemonSet(namespace, name string) disruption.Presence {
 	return disruption.Unknown
 }
 
-// isOrphaned reports whether the pod's DaemonSet does not exist, so the pod is not recreated. A
-// DaemonSet deleted meanwhile no longer wants its pods.
+// isOrphaned reports whether the pod's DaemonSet does not exist, so the pod is not recreated. The
+// pods of a DaemonSet deleted in this world do not count: they are no longer wanted; see isWanted.
 func (w *workloads) isOrphaned(p *v1.Pod, controller *metav1.OwnerReference) bool {
 	return rules.KindOf(controller) == rules.DaemonSet && w.daemonSet(p.Namespace, controller.Name) == disruption.Gone &&
 		!w.deleted[rules.OwnerOf(p)]
@@ -282,8 +282,8 @@ func (c *controllers) deleteEnded(p *pod) *Done {
 	return done
 }
 
-// deletePod deletes a pod, which its controller recreates. A Job counts it as failed even if it was
-// pending: its finalizer keeps the pod until then.
+// deletePod deletes a pod, which its controller recreates. A Job counts even a pending pod as
+// failed, because the Job's finalizer keeps the pod until it is counted.
 func (c *controllers) deletePod(p *pod) {
 	c.dropPod(p, ByDeletion, "")
 	if p.NodeName != "" || !c.workloads.isWanted(p.object) {

@@ -19,8 +19,8 @@ import (
 
 // World is a cluster in virtual time, with the outcome so far. It joins components. Each component
 // changes only its own state, and reaches the other components through the connections made by
-// newWorld. None of them depends on the World itself, which is the interface for other packages. It
-// is not safe for concurrent use.
+// newWorld. No component depends on the World itself, which is the interface for other packages. A
+// World is not safe for concurrent use.
 //
 // An event propagates as follows. An operation, or the agenda, changes an object in pods, nodes or
 // workloads. That component shows the change to the scheduler's core, which requeues the pods that
@@ -28,17 +28,17 @@ import (
 // and controllers, and the budgets. Their actions take effect at the same virtual time. Pods are
 // tried last, after everything else of that time (see [course]).
 type World struct {
-	// options are the options the world was opened with, for a twin.
+	// options are the options with which the world was opened; see [World.Twin].
 	options Options
-	origin  manifest.Set // initial state, for a twin
+	origin  manifest.Set // initial state; see [World.Twin]
 
 	clock   clock
 	report  report
 	allowed allowed
 
 	// The API server's objects. c is the scheduler core's own cluster: objects enter it as events
-	// of the core, so queries about pods here match the core's decisions. Only trials, reverted
-	// immediately, change it directly.
+	// of the core, so queries about pods here match the core's decisions. Only trials change c
+	// directly, and they revert their changes immediately.
 	c         *cluster.Cluster // the core's view
 	pods      pods
 	nodes     nodes
@@ -47,17 +47,17 @@ type World struct {
 	budgets   budgets
 	bounds    *bounds
 
-	// Components reacting to them.
+	// Components that react to changes of the objects.
 	scheduler   scheduler
 	health      health
 	evictions   evictions
 	kubelets    kubelets
 	controllers controllers
 
-	// Components changing them.
+	// Components that change the objects.
 	course     course
 	operations operations
-	// Shortfalls are read-only.
+	// shortfalls only reads the objects.
 	shortfalls shortfalls
 }
 
@@ -65,14 +65,15 @@ type World struct {
 // which pods.admitAll adds afterwards. lasting means that time may pass, so every pod must be kept.
 //
 // Components refer to each other in cycles, so the fields of w are filled in one after the other. A
-// pointer to a field, or a method value of one, may be handed out before the field is filled in,
-// because both hold its address. Nothing may be called through them until all fields are filled in.
+// pointer to a field, or a method value of a field, may be handed out before the field is filled
+// in, because both hold the field's address. Nothing may be called through them until all fields
+// are filled in.
 func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if o.Profiles == nil {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
 	}
-	// Set the defaults first: the grace period is used below, and distinguishes dead nodes from
-	// nodes with a slow clock.
+	// Set the defaults first: findDead, called below, needs the grace period to distinguish dead
+	// nodes from nodes with a slow clock.
 	if o.Health.MonitorPeriod == 0 {
 		o.Health = nodehealth.Defaults()
 	}
