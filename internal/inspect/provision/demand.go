@@ -21,16 +21,15 @@ import (
 
 // demand is the numeric form of the pending pods and the available offers.
 //
-// The packing handles only items, bins and numbers. This type translates pods into them: offers
-// distinguishable by pods are of different kinds, the engine determines the kinds suitable for a
-// pod, and pods with the same size and kinds become one item.
+// The packing handles only items, bins and numbers. This type translates pods and offers into them:
+// offers distinguishable by pods are of different kinds, the engine determines the kinds suitable
+// for a pod, and pods with the same size and kinds become one item.
 //
 //	200 pods of 3 Deployments, of two sizes, one of them bound to zone a   -> 3 items
 //	40 instance types in 3 zones                                           -> 3 kinds, 120 bins
 type demand struct {
 	world *simulate.World
-	// kinds groups the offers that differ, to pods, only in size; each kind holds the offer with
-	// the most room.
+	// kinds groups the offers: for pods, the offers of a kind differ only in size.
 	kinds  []*kind
 	kindOf []int // by offer
 	offers []Offer
@@ -42,25 +41,23 @@ type demand struct {
 	problem *packing.Problem
 	// helpless lists the pods that fit no offer, with the reason.
 	helpless []Waiting
-	// trials are by kind, and are in the cluster only while read is running.
-	trials   []*cluster.Node // one node of each kind, temporarily in the cluster
+	// trials has one node of each kind. The nodes are in the cluster only while read is running.
+	trials   []*cluster.Node
 	free     map[types.UID]*free
 	spreads  *spreads
-	cautious bool           // the packing also keeps pods spread over nodes apart
+	cautious bool           // pods spread over nodes are limited to one per node
 	order    []*cluster.Pod // the pods in the order of attempts
-	distinct []bool         // by offer: no cheaper offer is equivalent to pods
-	// kept maps pods of groups to existing nodes with room for them. limit sets a problem's limits
-	// to the remaining numbers of bins, after the bins already bought and the given additional
-	// ones.
+	distinct []bool         // by offer: no cheaper offer is equivalent for pods
+	// kept maps pods of groups to existing nodes with room for them. limit is maker.limit.
 	kept  map[types.UID]*v1.Node
 	limit func(p *packing.Problem, also []int)
 	// steady is set to exclude spot.
 	steady bool
 }
 
-// kind is a set of offers that are equivalent to pods, apart from size. largest represents the kind
-// to the engine: apart from size, all offers of the kind suit the same pods. daemons holds the
-// DaemonSets' requests on it.
+// kind is a set of offers that are equivalent for pods, apart from size. largest is the index of
+// its largest offer, which represents the kind in evaluations by the engine. daemons is the sum of
+// the requests of DaemonSet pods on a node of the kind.
 type kind struct {
 	labels  map[string]string // labels distinguishable by pods
 	largest int
@@ -68,20 +65,20 @@ type kind struct {
 	daemons cluster.Resources
 }
 
-// item is a number of pods equivalent to the packing. size is by resource. kinds are indexes in
-// demand.kinds, in any order, but the same order for equivalent pods.
+// item is a set of pods that are equivalent for the packing. size is by resource. kinds holds
+// indexes of demand.kinds, in the same order for equivalent pods.
 //
 // Pods are in the order of their turns, and assign places them in that order.
 type item struct {
 	pods  []*cluster.Pod
 	size  []int64
 	kinds []int
-	apart []string // keys of groups with a maximum number per node
+	apart []string // keys of the pods' groups with at most one pod per node
 }
 
 // free is a pod's input to the bound: its size and all offers it may use. It ignores all choices
 // made in advance by a plan (a zone, a pool's weight), since a bound must hold for all plans. bins
-// are indexes of offers.
+// holds indexes of offers.
 type free struct {
 	size  []int64
 	bins  []int
@@ -196,8 +193,8 @@ func larger(a, b *v1.Node) bool {
 		a.Status.Allocatable.Memory().Cmp(*b.Status.Allocatable.Memory())) > 0
 }
 
-// measure determines the relevant resources and the offers' room. An offer's room is the part left
-// for pods by the DaemonSet pods on each node.
+// measure determines the relevant resources and the offers' room. An offer's room is its
+// allocatable amount, minus the requests of the DaemonSet pods on such a node.
 func (d *demand) measure(pods []*cluster.Pod) {
 	d.names = []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods}
 	more := map[v1.ResourceName]bool{}
@@ -210,8 +207,8 @@ func (d *demand) measure(pods []*cluster.Pod) {
 		}
 	}
 	d.names = append(d.names, slices.Sorted(maps.Keys(more))...)
-	// DaemonSets choose nodes by labels and taints, the same for all offers of a kind, so one offer
-	// suffices.
+	// DaemonSets choose nodes by labels and taints. These are the same for all offers of a kind, so
+	// one offer suffices.
 	for _, k := range d.kinds {
 		k.daemons = d.world.DaemonRequests(d.offers[k.largest].Node)
 	}
@@ -224,8 +221,8 @@ func (d *demand) measure(pods []*cluster.Pod) {
 		}
 		d.rooms = append(d.rooms, list)
 	}
-	// Offers equivalent to pods differ only in price. The bound ignores limits and needs only the
-	// cheapest.
+	// Of several offers that are equivalent for pods, the bound needs only the cheapest, because it
+	// ignores limits.
 	same := map[string]bool{}
 	for i := range d.offers {
 		key := strconv.AppendInt(nil, int64(d.kindOf[i]), 10)
@@ -248,7 +245,7 @@ func (d *demand) sizeOf(p *cluster.Pod) []int64 {
 	return list
 }
 
-// group makes items of the pods.
+// group groups the pods into items.
 //
 // The steps build on each other: first the suitable kinds of each pod, then the domain of each pod
 // group, then the zone of each spreading pod. Each step only narrows a pod's kinds, and the packing
@@ -260,7 +257,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 	})
 	d.order = pods
 	// Evaluate all pods before choosing any zone, since choosing counts unplaced pods.
-	takes, taken := d.takers(), make([][]int, len(pods)) // evaluate first, because the steps below count unplaced pods
+	takes, taken := d.takers(), make([][]int, len(pods))
 	for i, p := range pods {
 		why := ""
 		if taken[i], why = takes(p); why != "" {
@@ -276,7 +273,8 @@ func (d *demand) group(pods []*cluster.Pod) {
 			taken[i] = slices.DeleteFunc(slices.Clone(taken[i]), func(k int) bool { return isSpot(d.kinds[k].labels) })
 		}
 	}
-	// Groups before zones: they must be in one domain, even at the expense of an even spread.
+	// Confine groups before zones are chosen: a group must be in one domain, even at the expense of
+	// an even spread.
 	d.confine(taken)
 	zones := newZones(d)
 	// Choose zones in the order of the pods' turns; each choice counts the earlier ones.
@@ -302,8 +300,8 @@ func (d *demand) group(pods []*cluster.Pod) {
 	d.problem = d.numbers(d.items)
 }
 
-// merged combines pods equivalent to the packing into one item. Fewer items make the packing's
-// program smaller. Items keep the order of their first pod.
+// merged combines the items of pods that are equivalent for the packing. Fewer items make the
+// packing's program smaller. Items keep the order of their first pod.
 func merged(items []*item) (list []*item) {
 	known := map[string]*item{}
 	for _, it := range items {
@@ -335,8 +333,8 @@ func (d *demand) freed(known map[string]*free, size []int64, kinds []int, apart 
 	return f
 }
 
-// heaviest returns the kinds of the pools with the greatest weight. Like in Karpenter, other pools
-// are used only when these are exhausted. A NodePool without a weight has 0.
+// heaviest returns the kinds of the pools with the greatest weight. Karpenter uses these pools
+// first. A NodePool without a weight has the weight 0.
 func (d *demand) heaviest(kinds []int) []int {
 	most := int32(-1)
 	for _, k := range kinds {
@@ -347,8 +345,8 @@ func (d *demand) heaviest(kinds []int) []int {
 
 // numbers builds the packing's problem, without limits.
 //
-// If several offers are equivalent to pods, an item's bins contain only the cheapest of them. An
-// offer limited in number does not represent any other.
+// If several offers are equivalent for pods, an item's bins contain only the cheapest of them. An
+// offer limited in number does not represent any other offer.
 func (d *demand) numbers(items []*item) *packing.Problem {
 	p := &packing.Problem{}
 	offersOfKind := make([][]int, len(d.kinds))

@@ -24,8 +24,8 @@ const (
 	nodePoolLabel     = "karpenter.sh/nodepool"
 )
 
-// instanceType is an entry of the list read by Karpenter's kwok provider. Fields not listed here
-// are faults: a misspelt one would otherwise be ignored.
+// instanceType is an entry of the list read by Karpenter's kwok provider. Other fields are errors,
+// because a misspelt field would otherwise be ignored.
 type instanceType struct {
 	Name             string     `json:"name"`
 	Offerings        []offering `json:"offerings"`
@@ -42,7 +42,7 @@ type instanceType struct {
 // names in upper case.
 type offering struct {
 	Price float64 `json:"Price"`
-	// nil means that it is available.
+	// A nil Available means that the offering is available.
 	Available           *bool `json:"Available,omitempty"`
 	ReservationCapacity int   `json:"ReservationCapacity,omitempty"`
 	// Requirements define the offering's zone and capacity type, as labels.
@@ -50,7 +50,7 @@ type offering struct {
 	Offering     any                          `json:"Offering,omitempty"`
 }
 
-// check returns the first missing field, by path.
+// check returns an error with the path of the first missing or invalid field.
 func (t *instanceType) check() error {
 	switch {
 	case t.Name == "":
@@ -82,8 +82,8 @@ type nodePool struct {
 type nodePoolSpec struct {
 	Template   nodeClaimTemplate `json:"template"`
 	Disruption any               `json:"disruption,omitempty"`
-	// Limits are by resource, with "nodes" for their number. Karpenter applies them to existing
-	// nodes plus those it creates.
+	// Limits are by resource; the resource "nodes" limits the number of nodes. Karpenter applies
+	// them to existing nodes plus those it creates.
 	Limits v1.ResourceList `json:"limits,omitempty"`
 	// A nil weight is 0. Pools with the greatest weight are used first.
 	Weight *int32 `json:"weight,omitempty"`
@@ -188,8 +188,8 @@ func (r *requirement) allows(value string, there bool) bool {
 // combine creates the offers: each offering of each instance type permitted by a NodePool's
 // requirements.
 //
-// A NodePool without offers is not a fault but a note, because another pool may have some. It
-// ignores weights; see heaviest.
+// A NodePool without offers is not an error but a note, because another pool may have offers.
+// Weights are not considered here; see heaviest.
 func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 	for _, p := range pools {
 		pool := Pool{Name: p.Name, Limits: p.Spec.Limits, claim: p.Spec.Template}
@@ -213,7 +213,8 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 			}
 		}
 
-		// Drop the offers of this pool again: Karpenter would launch nothing.
+		// For a pool whose offers have too few values (minValues), Karpenter would launch nothing,
+		// so drop these offers again.
 		if short := shortOfValues(p, c.Offers[before:]); short != "" {
 			c.Offers = c.Offers[:before]
 			c.Notes = append(c.Notes, short)
@@ -224,8 +225,8 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 }
 
 // shortOfValues describes a requirement of a pool that demands more values (minValues) than its
-// offers have, or returns "". Karpenter uses it to demand variety, so that a cloud short of one
-// type can use another.
+// offers have, or returns "". In Karpenter, minValues demands variety, so that a cloud short of one
+// instance type can use another.
 func shortOfValues(p *nodePool, offers []Offer) string {
 	for _, r := range p.Spec.Template.Spec.Requirements {
 		if r.MinValues == nil || len(offers) == 0 {

@@ -27,14 +27,15 @@ type Node struct {
 	CPU    float64 `json:"cpuPercent"`
 	Memory float64 `json:"memoryPercent"`
 
-	// offer is its index in Catalog.Offers.
+	// offer is the index of the node's offer in Catalog.Offers.
 	offer int
 }
 
 // isNew reports whether a node was bought by this plan.
 func (m *maker) isNew(node string) bool { return m.named[node] }
 
-// node creates a node of an offer and records it in the plan, but does not add it to the world.
+// node creates a node of an offer and records it in the plan. It does not add the node to the
+// world.
 func (m *maker) node(offer int) *v1.Node {
 	// Names count per pool: web-new-1, web-new-2 and so on.
 	o := &m.c.Offers[offer]
@@ -57,8 +58,7 @@ func (m *maker) node(offer int) *v1.Node {
 	return node
 }
 
-// named returns a node of the offer, created now: nodes required to have been ready for some time
-// are not.
+// named returns a node of the offer with this name, created at the world's current time.
 func (o *Offer) named(name string, w *simulate.World) *v1.Node {
 	node := o.Node.DeepCopy()
 	node.Name = name

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Options configure planning. The zero value is a plan without a bound on spot capacity, with seed
-// 0. The same seed gives the same plan.
+// Options configure planning. The zero value does not bound spot capacity, and uses the seed 0. The
+// same seed gives the same plan.
 type Options struct {
 	// Seed determines random choices of the packing; see [packing.Options].
 	Seed uint64
@@ -40,13 +40,13 @@ const hoursOfMonth = 730
 // Plan lists the nodes to buy. It is also part of the document printed by berth what-if as JSON and
 // YAML.
 type Plan struct {
-	// Nodes are the new nodes, by pool, type and zone.
+	// Nodes are the new nodes, sorted by pool, type and zone.
 	Nodes []Node `json:"nodes"`
 	// Hour and Month are their cost.
 	Hour  float64 `json:"costPerHour"`
 	Month float64 `json:"costPerMonth"`
-	// Least is a lower bound on the hourly cost of nodes for these pods, and Above the maximum
-	// distance of the plan from it, in percent.
+	// Least is a lower bound on the hourly cost of nodes for these pods. Above is the excess of
+	// Hour over it in percent, and so the maximum distance from the optimum.
 	Least float64 `json:"leastPerHour"`
 	Above float64 `json:"atMostPercentAbove"`
 	// Pods is the number of pods on the new nodes.
@@ -56,7 +56,8 @@ type Plan struct {
 	Notes   []string  `json:"notes,omitempty"`
 	// Spot is the amount of spot capacity, if its share is bounded.
 	Spot *Spot `json:"spot,omitempty"`
-	// Scored is the outcome if the scheduler chooses among the nodes by its scores, if requested.
+	// Scored, if requested, is the outcome for a scheduler that chooses among the nodes by its
+	// scores.
 	Scored *Scored `json:"scored,omitempty"`
 	// Replaced lists the existing nodes that could be removed or exchanged, if requested.
 	Replaced *Replaced `json:"replaced,omitempty"`
@@ -64,16 +65,16 @@ type Plan struct {
 	catalog *Catalog
 }
 
-// mostRounds limits the number of purchases. The first purchase is for all pods, and later
-// purchases are for pods the packing misjudged. A round that helps no pod ends the planning
-// earlier.
+// mostRounds limits the number of rounds of purchases. The first round is for all pods, and later
+// rounds are for pods that the packing misjudged. A later round that helps no pod ends the
+// planning.
 const mostRounds = 20
 
-// Make plans nodes for the pending pods of the world. It adds them to the world, and the pods to
-// the nodes.
+// Make plans nodes for the pending pods of the world. It adds the nodes to the world, and lets the
+// scheduler place the pods there.
 //
-// The world is a simulation: Make neither buys anything nor writes to a cluster. Errors are the
-// world's; a plan that helps no pod is valid.
+// The world is a simulation: Make neither buys anything nor writes to a cluster. A plan that helps
+// no pod is not an error.
 func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
 	if err := c.complete(w.NodePools()); err != nil {
 		return nil, err
@@ -87,8 +88,8 @@ func newMaker(w *simulate.World, c *Catalog, o Options) *maker {
 		plan: &Plan{Nodes: []Node{}, Pending: []Waiting{}, catalog: c, Notes: slices.Clone(c.Notes)}}
 }
 
-// make plans. It first places pods on existing nodes, since a plan buys only for the remaining
-// ones.
+// make makes the plan. It first places pods on existing nodes, because the plan buys nodes only for
+// the remaining pods.
 func (m *maker) make() (*Plan, error) {
 	// A world without nodes places nothing, and trying thousands of pods in vain would cost time.
 	if !m.w.Barren() {
@@ -103,10 +104,9 @@ func (m *maker) make() (*Plan, error) {
 		return nil, err
 	}
 
-	// finish drops nodes without pods, so check the share of spot after it.
 	m.finish()
-	// Check the purchases once more at the end: an exceeded share is a bug in this package, not a
-	// plan.
+	// Check the share of spot only now, because finish has dropped nodes without pods. An exceeded
+	// share is a bug in this package, not a plan.
 	if err := m.proveSpot(); err != nil {
 		return nil, err
 	}
@@ -135,8 +135,8 @@ func (m *maker) buyFor(pods []*cluster.Pod) {
 	}
 }
 
-// among returns the given pods that are still pending while spot is excluded. Later it returns all
-// pending pods.
+// among returns the pending pods. While spot is excluded, it returns only the given ones among
+// them.
 func (m *maker) among(pods []*cluster.Pod) []*cluster.Pod {
 	of := make(map[types.UID]bool, len(pods))
 	for _, p := range pods {
@@ -147,7 +147,7 @@ func (m *maker) among(pods []*cluster.Pod) []*cluster.Pod {
 
 // maker makes a plan.
 //
-// The world is the source of truth: the pending pods, and the places of all other pods. The maker
+// The world is the source of truth for the pending pods and the places of all other pods. The maker
 // holds only additional state: the purchases, and the reasons pods could not be helped.
 type maker struct {
 	// scored is set if the scheduler chooses the node of each pod by its scores.
@@ -166,8 +166,8 @@ type maker struct {
 	// nodes.
 	number map[string]int
 	named  map[string]bool
-	// free is each pod's input to the bound, and rooms the offers' room, both from the first
-	// reading.
+	// free holds each pod's input to the bound, and rooms holds the room of each offer. Both are
+	// from the first reading.
 	free  map[types.UID]*free
 	rooms [][]int64
 	// why explains in the plan's words why a pod could not be helped. For other pods, the engine's
@@ -183,13 +183,13 @@ func (m *maker) say(format string, args ...any) {
 }
 
 // pending returns the pods that new nodes might help: they may be tried, and do not belong to a
-// DaemonSet, which has separate nodes.
+// DaemonSet.
 func (m *maker) pending() (pods []*cluster.Pod) {
 	for _, f := range m.w.Each() {
 		if f.Pod == nil || f.Pod.NodeName != "" || f.Refused != "" || m.w.Gate(f.Pod) != "" {
 			continue
 		}
-		// Each new node gets its pod of the DaemonSet, already counted by read.
+		// A DaemonSet's pod is bound to its node. On a new node, measure reserves room for it.
 		if rules.ControllerKind(f.Object) == rules.DaemonSet {
 			continue
 		}
@@ -198,12 +198,12 @@ func (m *maker) pending() (pods []*cluster.Pod) {
 	return pods
 }
 
-// buy buys nodes for the pods, and lets the scheduler try them. It returns false if there is no
-// node to buy.
+// buy buys nodes for the pods, and lets the scheduler try them. It returns false if nothing can be
+// bought, or after an error.
 //
-// The order matters: offers are classified and measured while a node of each kind is in the
-// cluster; the packing uses only numbers; then the chosen nodes are applied, and the scheduler
-// tries each pod on its planned node.
+// The order matters: pods are evaluated while a trial node of each kind is in the cluster; the
+// packing uses only numbers; then the chosen nodes are applied, and the scheduler tries each pod on
+// its planned node.
 func (m *maker) buy(pods []*cluster.Pod) bool {
 	d := m.read(pods)
 	m.limit(d.problem, nil)
@@ -223,7 +223,7 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 		made, nodes = append(made, node), append(nodes, node)
 	}
 
-	// From here on nodes have names, and pods have nodes.
+	// From here on each pod has a planned node.
 	planned := d.assign(solution, nodes)
 	m.say("round %d: trying %d pods on %d nodes", m.rounds, len(planned), len(made))
 	// The world records its error, and make returns it.
@@ -250,8 +250,8 @@ func (m *maker) effort(pods int) int {
 	return max(packing.Rounds*pods/m.first, least)
 }
 
-// read converts the pods to numbers, while a node of each kind is in the cluster. The first reading
-// covers all pods, and is kept for the bound.
+// read converts the pods to numbers. It evaluates them while a trial node of each kind is in the
+// cluster. The first reading covers all pods, and is kept for the bound.
 func (m *maker) read(pods []*cluster.Pod) *demand {
 	d := &demand{world: m.w, offers: m.c.Offers, cautious: m.rounds > 1, limit: m.limit, steady: m.steady}
 	keys := distinguishingKeys(m.w, pods)
@@ -272,12 +272,12 @@ func (m *maker) read(pods []*cluster.Pod) *demand {
 	return d
 }
 
-// limit sets a problem's limits: the remainder of the limits of pools and of offers in limited
-// number, after all purchases and additionally also[i] nodes of offer i.
+// limit sets a problem's limits: the remaining numbers of limited offers, and the remainders of the
+// limits of pools. It subtracts all purchases and, in addition, also[i] nodes of each offer i.
 //
 // A pool's limit includes its existing nodes: with cpu: 100 and 40 CPUs in use, 60 remain.
 //
-//	Offer.Most 5, 2 there before, 1 bought: Most 2 remains for the problem
+//	Offer.Most 5, 2 existing nodes, 1 bought: Most 2 remains for the problem
 func (m *maker) limit(p *packing.Problem, also []int) {
 	used := make([]int, len(m.c.Offers))
 	copy(used, also)
@@ -343,8 +343,7 @@ func amountOf(name v1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// helpless records why pods cannot be helped. It chooses arbitrarily among the pods of an item,
-// because they are equivalent.
+// helpless records why pods cannot be helped.
 func (m *maker) helpless(d *demand, s *packing.Solution) {
 	if m.why == nil {
 		m.why = map[simulate.Name]string{}
@@ -352,7 +351,7 @@ func (m *maker) helpless(d *demand, s *packing.Solution) {
 	for _, h := range d.helpless {
 		m.why[simulate.Name{Namespace: h.Namespace, Name: h.Name}] = h.Message
 	}
-	// The first pods of an item have the places, so the last ones remain.
+	// The pods of an item are equivalent. The first ones get the places, so the last ones remain.
 	for i, n := range s.Left {
 		for _, p := range d.items[i].pods[len(d.items[i].pods)-n:] {
 			m.why[simulate.Name{Namespace: p.Namespace(), Name: p.Name}] = "the limits of the node pools are reached"

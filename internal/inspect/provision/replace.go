@@ -23,16 +23,15 @@ type Replaced struct {
 	// Hour and Month are the savings.
 	Hour  float64 `json:"savedPerHour"`
 	Month float64 `json:"savedPerMonth"`
-	// Exchange is a step: buy the new nodes first, if any, then drain the old nodes one after the
-	// other. Each exchange is proved under the assumption that the earlier exchanges in the list
-	// were made; it may fail in another order.
+	// Kept lists the nodes that stay, with the reason.
 	Kept []Kept `json:"kept"`
 }
 
-// Exchange is a step: buy the new nodes first, if any, then drain the nodes one after the other. It
-// is proved after the exchanges before it in the list, and need not hold in another order.
+// Exchange is a step: first buy the new nodes, if any, then drain the old nodes one after the
+// other. Each exchange is proved under the assumption that the earlier exchanges in the list were
+// made; it may fail in another order.
 type Exchange struct {
-	// Gone lists the nodes to remove, after the new nodes were added. Without new nodes, the pods
+	// Gone lists the nodes to remove after the new nodes were added. Without new nodes, the pods
 	// have room on the remaining nodes.
 	Gone  []string `json:"gone"`
 	Nodes []Node   `json:"nodes"`
@@ -61,9 +60,10 @@ const mostReplaced = 64
 const drainTime = 10 * time.Minute
 
 // replacer searches for exchanges. Each exchange is tried in the initial world after all earlier
-// exchanges were made. First it plans under the assumption that the nodes are lost. Then it proves
-// the result: the new nodes exist, the nodes are drained like by kubectl drain, with its refusals
-// and the disruption budgets, and the scheduler places the successors by its scores.
+// exchanges were made. First, try makes a plan under the assumption that the nodes are lost. Then
+// it proves the result in another world: the new nodes exist, the old nodes are drained like by
+// kubectl drain, with its refusals and the disruption budgets, and the scheduler places the
+// successors by its scores.
 //
 //	try(node-7): world 1: node-7 emptied by force, its pods need a node for 0.10, node-7 costs 0.36
 //	             world 2: that node is added, node-7 drained by the rules: all of its pods run
@@ -149,8 +149,8 @@ func (r *replacer) world() (*simulate.World, error) {
 	return w, nil
 }
 
-// try tries to remove nodes, and returns why they cannot be removed, or "" if the exchange was
-// made.
+// try tries to remove nodes. It records the exchange and returns "", or returns the reason the
+// nodes cannot be removed.
 //
 // The first world plans: the nodes are drained by force, so all of their pods are pending, and
 // nodes are bought for these pods. The second world proves the plan, under the rules of a real
@@ -180,7 +180,7 @@ func (r *replacer) try(names []string, prices map[string]float64) (why string, e
 	if err != nil {
 		return "", err
 	}
-	// Pods already pending before are not the exchange's fault.
+	// Pods that were already pending before do not prevent the exchange.
 	for _, waiting := range planned.Pending {
 		if name := (simulate.Name{Namespace: waiting.Namespace, Name: waiting.Name}); !before[name] {
 			return fmt.Sprintf("pod %s/%s would stay pending: %s", name.Namespace, name.Name, waiting.Message), nil
@@ -212,11 +212,12 @@ func forced(node string) *simulate.Drain {
 	}
 }
 
-// carryOut adds the new nodes and drains the old ones. It returns the obstacle, or "" after
-// success; e.Moves then lists the pods' new places. After a failure, the world is unusable.
+// carryOut adds the new nodes, and drains and removes the old ones. It returns the reason for a
+// failure, or "" after success; e.Moves then lists the pods' new places. After a failure, the world
+// is unusable.
 func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err error) {
 	before, departed := waitingNames(w), len(w.Departures())
-	// A node group's minimum number applies before any attempt.
+	// Check the minimum sizes of node groups before any attempt.
 	if why := r.p.catalog.keepsGroups(w, e); why != "" {
 		return why, nil
 	}
@@ -231,14 +232,15 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	// Pending pods may take the new nodes first, like in a live cluster.
 	w.Settle()
 
-	for _, name := range e.Gone { // the pods must not be on another leaving node
+	for _, name := range e.Gone { // so that no successor lands on another node to be removed
 		if _, err := w.Do(&simulate.Operation{Cordon: &simulate.Nodes{Node: name}}); err != nil {
 			return "", err
 		}
 	}
 	for _, name := range e.Gone {
 		drain := forced(name)
-		// Here budgets count, and pods without a controller prevent the drain.
+		// Unlike in the first world, budgets apply, and pods without a controller prevent the
+		// drain.
 		drain.Force, drain.DisableEviction = false, false
 		done, err := w.Do(&simulate.Operation{Drain: drain})
 		if err != nil {

@@ -12,7 +12,8 @@ type Allowance struct {
 	// made and the current operation fails with that error. It is usually the Err method of a
 	// context.
 	Stop func() error
-	// Pods and Nodes limit the total number of each added by operations; 0 means unlimited.
+	// Pods and Nodes limit the total numbers of pods and nodes that operations may add; 0 means
+	// unlimited.
 	Pods, Nodes int
 }
 
@@ -25,7 +26,7 @@ type allowed struct {
 	there       func() (pods, nodes int)
 }
 
-// countExisting initializes the counts with the existing pods and nodes.
+// countExisting computes the maximum numbers from the existing pods and nodes and the allowance.
 func (a *allowed) countExisting() {
 	pods, nodes := a.there()
 	if a.Pods > 0 {

@@ -401,8 +401,8 @@ spec: {replicas: N, selector: SELECTOR, template: {metadata: {labels: {app: web}
 }
 
 // TestAnAppliedNodeKeepsWhatIsNotNamed verifies that kubectl apply preserves fields absent from the
-// manifest, such as taints set by other managers or a cordon. It cannot change the status, which
-// the result notes.
+// manifest, such as taints set by other managers or a cordon. The status stays unchanged, and the
+// result has a note about that.
 func TestAnAppliedNodeKeepsWhatIsNotNamed(t *testing.T) {
 	const node = `
 apiVersion: v1
@@ -555,8 +555,8 @@ func TestTerminatingPodsAreLeftToEnd(t *testing.T) {
 	}
 }
 
-// Without its ReplicaSets, for example when listing them is forbidden, a Deployment's pods are
-// unknown.
+// A Deployment cannot be scaled if its ReplicaSets are missing, for example because listing them is
+// forbidden: its pods are unknown.
 func TestADeploymentWithoutReplicaSetsIsNotScaled(t *testing.T) {
 	deployment, _, _ := strings.Cut(storedDeployment, "---")
 	w, err := simulate.Open(read(t, twoNodes+deployment), simulate.Options{})

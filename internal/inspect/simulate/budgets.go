@@ -48,7 +48,7 @@ func (b *budgets) countBudgets() {
 	for _, object := range c.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(object.Spec.Selector)
 		if err != nil {
-			continue // decide.Plain omits it as well
+			continue // preemption ignores such a budget as well
 		}
 		list = append(list, budget{object.Namespace, object.Name, selector})
 	}

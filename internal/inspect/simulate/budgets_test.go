@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// A missing budget status is computed like the disruption controller does.
+// A missing budget status is computed as by the disruption controller.
 func TestBudgetsAreCountedByScale(t *testing.T) {
 	const manifests = twoNodes + `
 ---
@@ -34,11 +34,12 @@ metadata: {name: bare, labels: {app: web}}
 spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 `
 	for _, c := range []struct{ kind, count, limit, want string }{
-		// The bare pod is healthy and counts only under a fixed minAvailable.
+		// The bare pod is healthy, but is expected only under an absolute minAvailable.
 		{"apps/v1\nkind: Deployment", "replicas: 4", "maxUnavailable: 25%", "4 expected, 3 desired, 5 healthy, 2 allowed"},
 		{"apps/v1\nkind: StatefulSet", "replicas: 4", "minAvailable: 50%", "4 expected, 2 desired, 5 healthy, 3 allowed"},
 		{"apps/v1\nkind: Deployment", "replicas: 4", "minAvailable: 4", "5 expected, 4 desired, 5 healthy, 1 allowed"},
-		// Neither has a scale: with maxUnavailable, their pods fail the controller's sync.
+		// DaemonSets and Jobs have no scale subresource: their pods make a budget with
+		// maxUnavailable fail to sync.
 		{"apps/v1\nkind: DaemonSet", "", "maxUnavailable: 1", "0 expected, 0 desired, 3 healthy, 0 allowed"},
 		{"apps/v1\nkind: DaemonSet", "", "minAvailable: 1", "3 expected, 1 desired, 3 healthy, 2 allowed"},
 		{"batch/v1\nkind: Job", "parallelism: 2", "maxUnavailable: 50%", "0 expected, 0 desired, 3 healthy, 0 allowed"},
@@ -137,7 +138,7 @@ status: {phase: Running, conditions: [{type: Ready, status: "READY"}]}
 	const set = "apps/v1, kind: ReplicaSet"
 	for _, c := range []struct{ foreign, others, want string }{
 		{"apps.kruise.io/v1alpha1, kind: CloneSet", "", "3 expected, 2 desired, 2 healthy, 0 allowed, failed false"},
-		// Another such pod remains, or replaces it.
+		// Another pod with such a controller remains, or replaces the deleted one.
 		{"apps.kruise.io/v1alpha1, kind: CloneSet", with("other", "batch/v1, kind: Job", "node-2", "True"),
 			"0 expected, 0 desired, 0 healthy, 0 allowed, failed true"},
 		{"batch/v1, kind: Job", "", "3 expected, 2 desired, 2 healthy, 0 allowed, failed true"},

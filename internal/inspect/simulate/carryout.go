@@ -13,12 +13,11 @@ import (
 )
 
 // Actions of the scheduling core, carried out on behalf of an API server and the volume and claim
-// controllers. Live, these actions are requests that take time and may fail; here each succeeds
-// immediately.
+// controllers. In a live cluster, these actions are requests that take time and may fail; here each
+// succeeds immediately.
 
-// carryOut carries out an action of the core as an API server and the volume and claim controllers
-// would. It takes no time and always succeeds, except that volumes of stalled classes are not
-// provisioned. Every ticket is resolved before carryOut returns.
+// carryOut carries out an action of the core. The action always succeeds, except that volumes of
+// stalled classes are not provisioned. Every ticket is resolved before carryOut returns.
 func (s *scheduler) carryOut(action cycle.Action) {
 	if s.controllers.CarryOut(action) {
 		return
@@ -29,7 +28,8 @@ func (s *scheduler) carryOut(action cycle.Action) {
 		s.bindPod(a)
 	case cycle.Remove:
 		s.answerTicket(a.Ticket, cycle.Outcome{})
-		// Report the outcome first: the core must receive it before the victim's update.
+		// Delete the victim after the outcome was reported: the core must receive the outcome
+		// before the victim's update.
 		s.preempt(a.Victim.UID, s.pending[a.For])
 
 	case cycle.WriteStatus:

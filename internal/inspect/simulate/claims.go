@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
-// claims creates claims of volumes and devices on behalf of the API server, which sets defaults,
-// and the controllers for ephemeral volumes and claim templates. The embedded Claims creates and
-// deletes the claims of a pod; this type handles cluster-wide state.
+// claims creates claims for volumes and devices. It acts for the API server, which sets defaults,
+// and for the controllers of ephemeral volumes and claim templates. The embedded Claims creates and
+// deletes the claims of a pod; the other methods handle all claims of the cluster.
 type claims struct {
 	claimcontrollers.Claims
 	scheduler *scheduler

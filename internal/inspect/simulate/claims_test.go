@@ -78,8 +78,8 @@ status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 	}
 }
 
-// Volumes of a class are not made if one of its claims has waited for too long, or if its driver is
-// not installed.
+// Volumes of a storage class are not provisioned if one of its claims has waited for too long, or
+// if its driver is not installed.
 func TestStalledProvisioners(t *testing.T) {
 	const objects = twoNodes + `
 apiVersion: storage.k8s.io/v1

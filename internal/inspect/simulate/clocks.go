@@ -14,16 +14,17 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// clocks determines the trusted times in manifests. Times are written by the API server's clock,
-// which is trusted, and by kubelets' clocks, some of them possibly wrong. A healthy kubelet renews
-// its Lease every ten seconds and its status every five minutes, so most of these clocks agree.
+// clocks determines the trusted times in manifests. Times come from the API server's clock, which
+// is trusted, and from kubelets' clocks, some of which may be wrong. A healthy kubelet renews its
+// Lease every ten seconds and its status every five minutes, so the latest times of kubelets with
+// correct clocks are close together.
 //
 // The world begins at the latest trusted time. Otherwise a single kubelet with a clock one hour
 // ahead would advance the start by an hour, and all other nodes would look dead.
 type clocks struct {
 	server time.Time // latest time written by the API server
-	// limit is the latest trusted time, based on the median of the kubelets' clocks; zero without
-	// any kubelet time.
+	// limit is the latest time trusted from a kubelet, based on the median of the kubelets' times;
+	// zero without any kubelet time.
 	limit time.Time
 	// ahead lists the nodes with clocks beyond limit, sorted by name.
 	ahead []string
@@ -92,7 +93,7 @@ func (c *clocks) seeServer(t time.Time) {
 	}
 }
 
-// isCredible reports whether a time is within the limit. Without a limit, all times are.
+// isCredible reports whether a time is within the limit. Without a limit, all times are credible.
 func (c *clocks) isCredible(t time.Time) bool { return c.limit.IsZero() || !t.After(c.limit) }
 
 // renewalsOf returns the Lease renewal times by node, for nodes that are ready or missing from the
@@ -161,9 +162,9 @@ func (c *clocks) startOf(set *manifest.Set) time.Time {
 	return latest
 }
 
-// findDead finds silent nodes: their Lease is older than its duration, relative to the newest
-// trusted time. After a long silence a node is no longer ready, so a ready node with such an old
-// Lease has a slow clock. grace is the delay until node health acts.
+// findDead finds silent nodes: their Lease has expired, relative to the newest trusted renewal of
+// any Lease. After a long silence a node is no longer ready, so a node that is still ready although
+// its Lease expired long ago has a slow clock. grace is the delay until node health acts.
 func (n *nodes) findDead(leases []*coordinationv1.Lease, c *clocks, grace time.Duration) {
 	var newest time.Time
 	for _, l := range leases {
@@ -182,7 +183,7 @@ func (n *nodes) findDead(leases []*coordinationv1.Lease, c *clocks, grace time.D
 		if l.Spec.LeaseDurationSeconds != nil {
 			lasts = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 		}
-		// The Lease's age relative to the newest renewal of all Leases, not to the reader's clock.
+		// The age is relative to the newest renewal of all Leases, not to the reader's clock.
 		age := newest.Sub(l.Spec.RenewTime.Time)
 		behind := disruption.ReadinessOf(m.object) == v1.ConditionTrue && age > lasts+grace+leasesDiffer
 		if age > lasts && !behind {

@@ -18,7 +18,7 @@ import (
 )
 
 // leased is a cluster of ready nodes with the given ages of their Leases, and a pod on each. The
-// first node has had an unreachable taint for a minute.
+// first node has had a NoExecute taint for a minute.
 func leased(t *testing.T, ago ...time.Duration) string {
 	t.Helper()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -55,7 +55,7 @@ spec:
 	return text.String()
 }
 
-// A wrong clock, fast or slow, neither kills nodes nor makes evictions due.
+// A node with a fast or slow clock is not considered dead, and makes no eviction due earlier.
 func TestAClockThatIsOffEmptiesNothing(t *testing.T) {
 	for name, ago := range map[string][]time.Duration{
 		"all right": {5 * time.Second, time.Second, 8 * time.Second, 2 * time.Second},
@@ -74,7 +74,8 @@ func TestAClockThatIsOffEmptiesNothing(t *testing.T) {
 	}
 }
 
-// Device claims take their times from the clock of their pods' world.
+// A world and its twin have separate clocks, from which their plugins for device claims take the
+// time.
 func TestATwinHasAClockOfItsOwn(t *testing.T) {
 	w := opened(t, leased(t, time.Second))
 	twin, err := w.Twin()
@@ -93,7 +94,8 @@ func TestATwinHasAClockOfItsOwn(t *testing.T) {
 }
 
 // A ready node with an expired Lease is dead; a ready node with a much older Lease has a slow
-// clock. The boundary is node health's grace period, 40 s + 50 s + 2 min, even without settings.
+// clock. The boundary is the sum of the Lease duration (40 s), node health's grace period (50 s)
+// and leasesDiffer (2 min), also without configured options.
 func TestADeadNodeIsToldFromAClockThatIsBehind(t *testing.T) {
 	for name, health := range map[string]nodehealth.Options{"by default": {}, "given": nodehealth.Defaults()} {
 		for age, dead := range map[time.Duration]bool{30 * time.Second: false, 200 * time.Second: true, 220 * time.Second: false} {

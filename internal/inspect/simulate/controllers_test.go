@@ -47,7 +47,7 @@ spec: {nodeName: %s, containers: [{name: c, image: i}]}
 	}
 }
 
-// A Deployment reverts direct scaling of its ReplicaSet.
+// A Deployment reverts a change of its ReplicaSet's replicas.
 func TestAReplicaSetOfADeploymentIsPutBack(t *testing.T) {
 	for _, replicas := range []int{1, 5} {
 		w := opened(t, twoNodes+storedDeployment)
@@ -59,7 +59,8 @@ func TestAReplicaSetOfADeploymentIsPutBack(t *testing.T) {
 }
 
 // Scaling a Deployment during a rollout scales each of its ReplicaSets proportionally, with the
-// surge permitted by its strategy. Applying it unchanged leaves the rollout to continue.
+// surge permitted by its strategy. Applying the Deployment unchanged does not scale the
+// ReplicaSets.
 func TestADeploymentIsScaledInProportion(t *testing.T) {
 	text := twoNodes + `---
 apiVersion: apps/v1
@@ -145,7 +146,8 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
 	}
 }
 
-// The same applies to pods of a template changed before the simulation began.
+// TestPodsOfAnEarlierTemplateComeBackFromTheNewOne verifies that a deleted pod is recreated from
+// the current template if the template changed before the simulation began.
 func TestPodsOfAnEarlierTemplateComeBackFromTheNewOne(t *testing.T) {
 	const workload = `---
 apiVersion: apps/v1
@@ -384,7 +386,8 @@ spec:
 	}
 }
 
-// A pod recreated under its name gets new ephemeral volumes: its predecessor's are deleted with it.
+// A pod recreated under its name gets new ephemeral volumes, because its predecessor's volumes were
+// deleted with the predecessor.
 func TestEphemeralVolumesGoWithTheirPod(t *testing.T) {
 	const set = `
 apiVersion: storage.k8s.io/v1
@@ -428,7 +431,7 @@ func TestScalingDownRemovesWhatTheControllerRemoves(t *testing.T) {
 		{"crowded-1", "node-1", ready("True", long) + "}", ""},
 		{"young", "node-2", ready("True", short) + "}", ""},
 		{"restarted", "node-3", ready("True", long) + ", containerStatuses: [{name: c, restartCount: 4}]}", ""},
-		{"crowded-2", "node-1", ready("True", long) + "}", ""}, // now the only pod on its node, so its UID decides
+		{"crowded-2", "node-1", ready("True", long) + "}", ""}, // now the only pod on its node, like the last, so the UID decides
 		{"stays", "node-4", ready("True", long) + "}", ""},
 	}
 	var text strings.Builder
@@ -465,8 +468,8 @@ status: %s
 	}
 }
 
-// Recreated pods get the defaults of limit ranges created after the original: missing values are
-// filled in, not refused.
+// Recreated pods get the defaults of limit ranges created after the original pods: missing values
+// are filled in, not refused.
 func TestLimitRangesFillInWhatIsMissingOfPodsThatComeBack(t *testing.T) {
 	w := opened(t, twoNodes+`---
 apiVersion: v1
@@ -499,8 +502,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: 
 	}
 }
 
-// A pod deleted on an unresponsive node ends when the node is taken out of service, like in the pod
-// garbage collector.
+// A pod deleted on an unresponsive node is removed when the node is taken out of service, as by the
+// pod garbage collector.
 func TestPodsOfANodeOutOfServiceAreMadeAgain(t *testing.T) {
 	w := opened(t, twoNodes+`---
 apiVersion: v1

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// story plays steps and returns the fate and time of each pod, in order of decision.
+// story runs a scenario and returns the time and outcome of each decision, in order.
 func story(t *testing.T, cluster, steps string, files map[string]string) []string {
 	t.Helper()
 	s := run(t, cluster, simulate.Options{

@@ -54,8 +54,8 @@ func (c *controllers) updateDaemons(m *machine, before *v1.Node) {
 	}
 }
 
-// hasDaemon reports whether the DaemonSet has a pod on or for the node, or will recreate the pod
-// lost there.
+// hasDaemon reports whether the DaemonSet has a placed or pending pod for the node, or will
+// recreate the pod lost there.
 func (c *controllers) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 	owner := workload.Of(set).Owner()
 	its := func(p *v1.Pod) bool { return rules.OwnerOf(p) == owner && workload.DaemonNode(p) == m.object.Name }

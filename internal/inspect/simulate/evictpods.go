@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// Evict requests the eviction of pods of one namespace from the Eviction API, once each, in the
-// given order: an allowed eviction may use up the budget for the next.
+// Evict requests the eviction of pods of one namespace from the Eviction API. Each pod is tried
+// once, in the given order, because an allowed eviction may use up the budget for the next.
 type Evict struct {
 	Pods      []string `json:"pods"`
 	Namespace string   `json:"namespace,omitempty"`

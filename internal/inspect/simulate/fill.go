@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Fill reports the number of pods of one kind that fit, and the reason one more does not.
+// Fill reports the number of copies of a pod that fit, and the reason one more does not fit.
 type Fill struct {
 	Like   string `json:"like"`
 	Wanted int    `json:"wanted,omitempty"` // 0: as many as fit
@@ -31,8 +31,8 @@ type Fill struct {
 	Reasons map[string]int `json:"reasons,omitempty"`
 }
 
-// MostPods limits the pods added to measure how many fit: more than Kubernetes supports in a
-// cluster (150,000), so it truncates no realistic result.
+// MostPods limits the pods added to measure how many fit. Kubernetes supports fewer pods in a
+// cluster (150,000), so the limit truncates no realistic result.
 const MostPods = 200_000
 
 // addPods places copies of a pod where they fit, without preemption. With Count, pods that do not
@@ -57,7 +57,7 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 	limit := op.Count
 	if op.Max {
 		limit = MostPods
-		// Exceeding the allowance is not an error: addPods stops there, and the result notes it.
+		// Reaching the allowance is not an error here: addPods stops before, and Stops mentions it.
 		if o.allowed.pods > 0 {
 			limit = min(limit, max(0, o.allowed.pods-len(o.pods.named)))
 		}

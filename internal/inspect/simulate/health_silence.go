@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// silenceNode silences a node. The node's last renewal is delivered with its original time, so the
-// silence is not noticed until the grace period is over.
+// silenceNode makes a node's kubelet stop responding. The node's last renewal is delivered with its
+// original time, so the silence is not noticed until the grace period is over.
 func (h *health) silenceNode(name string) {
 	m := h.nodes.named[name]
 	if m.dead {
@@ -22,8 +22,8 @@ func (h *health) silenceNode(name string) {
 	}
 	m.dead = true
 	h.report.addEvent(Event{Kind: "NodeFailed", Node: name})
-	// Node health ignores a node without reported conditions. From now on all nodes report, so that
-	// the failure is noticed and judged relative to the rest of the node's zone.
+	// Node health ignores a node without reported conditions. Make all such nodes report from now
+	// on, so that the failure is noticed and judged relative to the rest of the node's zone.
 	if !m.isWatched() {
 		h.reportReady(name)
 	}
@@ -49,8 +49,8 @@ func (h *health) reportReady(failing string) {
 	}
 }
 
-// reviveNode makes a node report again: ready, and without the conditions set to Unknown during its
-// silence. It ignores a healthy node.
+// reviveNode makes a node report again: it is ready, and its other conditions that are Unknown
+// become False. It ignores a healthy node.
 func (h *health) reviveNode(name string) {
 	m := h.nodes.named[name]
 	if !m.dead && disruption.ReadinessOf(m.object) == v1.ConditionTrue {

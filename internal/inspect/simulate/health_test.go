@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// silentNode is a cluster with a silent node-0 and its pod due to leave in 20 hours.
+// silentNode opens a cluster with a silent node-0, whose pod tolerates the silence for 20 hours.
 func silentNode(t *testing.T) *World {
 	t.Helper()
 	var text strings.Builder

@@ -24,7 +24,8 @@ spec:
     spec: {restartPolicy: Never, containers: [{name: c, image: i, resources: {requests: {cpu: "100"}}}]}
 `
 
-// deletePodsOf deletes pods, and waits for the longest back-off of their Job.
+// deletePodsOf deletes the pods with the name prefix, and advances the time by the maximum back-off
+// of a Job.
 func deletePodsOf(t *testing.T, w *simulate.World, prefix string) {
 	t.Helper()
 	for _, name := range names(w, prefix) {
@@ -116,7 +117,8 @@ spec:
 	}
 }
 
-// A gang requested by a Job preempts with its pods' priority: its PodGroup has their class.
+// A gang created for a Job preempts with the priority of its pods, because its PodGroup has their
+// priority class.
 func TestTheGangOfAJobHasThePriorityOfItsPods(t *testing.T) {
 	const full = `
 apiVersion: scheduling.k8s.io/v1
@@ -154,7 +156,7 @@ spec:
 	}
 }
 
-// The pods of a Job share their gang's claims: two of them take one device.
+// The pods of a Job share the claims of their gang: two pods use one device.
 func TestThePodsOfAJobShareTheClaimsOfItsGang(t *testing.T) {
 	const device = `
 apiVersion: resource.k8s.io/v1
@@ -197,8 +199,8 @@ spec:
 	}
 }
 
-// A finished controller does not replace a departing pod: a suspended or finished Job, a work queue
-// left to its other pods, and any controller being deleted.
+// A departed pod is not replaced by a suspended or finished Job, by a Job that is a work queue with
+// a succeeded pod, or by any controller being deleted.
 func TestAControllerThatIsDoneReplacesNoPod(t *testing.T) {
 	const leaving = `, deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [foregroundDeletion]`
 	for _, c := range []struct {

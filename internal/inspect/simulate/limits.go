@@ -68,11 +68,11 @@ func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 }
 
 // amounts holds the requests and limits of a container or a pod. A resource without an amount
-// violates a minimum or maximum, like a wrong amount.
+// violates a minimum or maximum just like an amount outside of it.
 type amounts struct{ requests, limits v1.ResourceList }
 
-// violationsOf lists the violations of a rule, in no order. The texts match upstream's LimitRanger,
-// including double spaces, because users search for them.
+// violationsOf lists the violations of a rule, in no particular order. The texts match upstream's
+// LimitRanger, including double spaces, because users search for them.
 func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	for name, least := range rule.Min {

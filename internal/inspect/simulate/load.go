@@ -24,7 +24,8 @@ import (
 // showSet shows the core all objects except nodes and pods. Pod groups are last, because they take
 // the priority of their class from the catalog; composite groups precede the groups in them.
 func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
-	// Skip kinds irrelevant to the core. Nodes, pods and workloads are recorded when added.
+	// Record all objects in the API, including kinds irrelevant to the core. Nodes, pods and
+	// workloads are recorded when they are added.
 	for _, object := range set.Objects() {
 		switch object.(type) {
 		case *v1.Node, *v1.Pod:
@@ -58,7 +59,7 @@ func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
 }
 
 // loadApplied shows the core the result of kubectl apply, which preserves fields written by
-// controllers to existing objects. Manifests usually lack the status and a volume's binding; used
+// controllers to existing objects. Manifests usually lack the status and a volume's binding. Shown
 // unchanged, they would unbind the claims in use.
 func (o *operations) loadApplied(set *manifest.Set) {
 	applied := *set

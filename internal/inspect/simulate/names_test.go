@@ -6,7 +6,7 @@ package simulate
 import "testing"
 
 // TestGeneratedNamesDiffer verifies that generated names skip taken names. Without this, two of
-// some ten thousand pods would have the same name.
+// some ten thousand pods would probably have the same name.
 func TestGeneratedNamesDiffer(t *testing.T) {
 	s := &pods{named: map[Name]*pod{}}
 	for range 3 {

@@ -31,8 +31,8 @@ spec:
 status: {nominatedNodeName: node-1, phase: Pending}
 `
 
-// A nomination reserves room for a pod of this scheduler, gated or not: kube-scheduler ignores
-// nominations of other schedulers.
+// A nomination reserves room for a pod of this scheduler, even if the pod is gated. Nominations of
+// pods of other schedulers are ignored, like in kube-scheduler.
 func TestNominationsKeepRoom(t *testing.T) {
 	for name, row := range map[string]struct{ spec, node string }{
 		"another scheduler's": {"schedulerName: other", "node-1"}, "gated": {"schedulingGates: [{name: wait}]", ""},

@@ -17,7 +17,7 @@ import (
 // creates a pod only when all pods before it are running and ready, and removes a pod only when all
 // remaining pods are running and ready.
 //
-//	db-0 pending, db-1 and db-2 evicted    -> neither is made again until db-0 is ready
+//	db-0 pending, db-1 and db-2 evicted    -> neither is recreated until db-0 is ready
 //	db-0 pending, scaled from 3 to 2       -> db-2 stays until db-0 is ready
 
 // orderedSet returns the pod's StatefulSet if it creates its pods in order, or nil.
@@ -88,8 +88,8 @@ func isReplaceable(p *pod) bool {
 	return p.Pod == nil && rules.IsTerminal(p.object) && len(p.object.Finalizers) == 0
 }
 
-// makeOrdinal creates the pod of an ordinal and replaces an ended one. It does nothing while a pod
-// stuck on an unresponsive node holds the name.
+// makeOrdinal creates the pod of an ordinal, and replaces an ended pod of that name. It does
+// nothing while a pod stuck on an unresponsive node holds the name.
 func (c *controllers) makeOrdinal(set *appsv1.StatefulSet, ordinal int) {
 	p, claims := workload.StatefulPod(set, ordinal)
 	name := Name{p.Namespace, p.Name}
@@ -113,7 +113,7 @@ func (c *controllers) makeOrdinal(set *appsv1.StatefulSet, ordinal int) {
 	c.pods.createPod(p, false)
 }
 
-// podLanded starts a pod that got a node, and lets an ordered set proceed.
+// podLanded starts a pod that got a node, and lets its OrderedReady StatefulSet proceed.
 func (c *controllers) podLanded(p *pod) {
 	c.pods.podLanded(p)
 	if !c.pods.lasting { // the object may have been released

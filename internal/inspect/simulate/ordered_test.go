@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// orderedSet fills two nodes: db-0 and db-1 are on node-1, db-2 and an unowned pod on node-2.
+// orderedSet is a StatefulSet whose pods, together with an unowned pod, fill two nodes. inOrder
+// adds its pods: db-0 and db-1 on node-1, and db-2 on node-2.
 const orderedSet = twoNodes + `
 apiVersion: apps/v1
 kind: StatefulSet
@@ -155,7 +156,8 @@ func TestAPodWaitsForThoseBeforeIt(t *testing.T) {
 	}
 }
 
-// A deleted set recreates no pod, even if a pod of its name exists later.
+// A pod waiting for its turn is not recreated once its StatefulSet is deleted, even if a set of the
+// same name is created later.
 func TestAPodNoLongerWaitsOnceItsSetIsDeleted(t *testing.T) {
 	w := inOrder(t, "OrderedReady")
 	do(t, w, simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-1"}}})

@@ -10,8 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// A pod belongs to the controller with the UID in its owner reference: scaling a controller leaves
-// a pod that refers to the same name with another UID, and a pod in another namespace.
+// A pod belongs to the controller with the UID in its owner reference. Scaling a controller to 0
+// does not remove a pod that refers to the same name with another UID, nor a pod in another
+// namespace.
 func TestPodsBelongToControllersByUID(t *testing.T) {
 	const pods = `
 ---

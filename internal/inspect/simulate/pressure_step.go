@@ -32,7 +32,7 @@ type Pressure struct {
 	EvictionMaxPodGracePeriod        *int32            `json:"evictionMaxPodGracePeriod,omitempty"`
 }
 
-// Use sets a pod's usage from now on: a leak, or a job that has begun. Omitted resources stay
+// Use sets a pod's usage from now on, for example to simulate a leak. Omitted resources stay
 // unchanged.
 type Use struct {
 	Pod              string `json:"pod"` // NAME or pod/NAME

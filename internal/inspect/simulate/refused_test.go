@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// applied is a cluster with one object of each kind that has immutable fields.
+// applied is a cluster with objects of each kind that has immutable fields.
 const applied = twoNodes + `
 {apiVersion: v1, kind: Namespace, metadata: {name: default}}
 ---
@@ -159,7 +159,7 @@ func TestApplyIsRefusedAsByTheAPIServer(t *testing.T) {
 		{"Pod", "alone", []string{"tolerations: [", "schedulingGates: [{name: stop}], tolerations: ["},
 			`spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'stop'`},
 		{"Pod", "alone", []string{"tolerations: [", "activeDeadlineSeconds: 9, tolerations: [{key: b, operator: Exists}, ", "image: i", "image: j"}, ""},
-		{"Pod", "alone", []string{"image: i", "image: \"i:2\""}, ""}, // by default, the image is pulled only if absent
+		{"Pod", "alone", []string{"image: i", "image: \"i:2\""}, ""}, // this image has another default pull policy
 		{"Pod", "gated", []string{"disk: ssd", "disk: hdd"}, `only additions to spec.nodeSelector are allowed (no mutations or deletions)`},
 		{"Pod", "gated", []string{"disk: ssd", "disk: ssd, zone: a"}, ""},
 		{"PersistentVolumeClaim", "data", []string{"slow", "fast"}, `PersistentVolumeClaim "data" is invalid: spec: Forbidden: ` +

@@ -156,7 +156,7 @@ spec:
 	return b.String()
 }
 
-// The field names of the result are stable (docs: berth simulate -o json).
+// The field names of the result are stable, because they are documented (berth simulate -o json).
 func TestAnswerInJSON(t *testing.T) {
 	s := run(t, `
 apiVersion: scheduling.k8s.io/v1

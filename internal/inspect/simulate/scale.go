@@ -40,9 +40,8 @@ func phaseOf(p *pod) workload.Phase {
 	return workload.Running
 }
 
-// seemsUnready reports whether the ReplicaSet controller considers a pod not ready: its kubelet
-// reported so, or has not reported anything yet. A pod placed by this world, or one without any
-// status, is ready.
+// seemsUnready reports whether the ReplicaSet controller considers a pod not ready. A pod placed by
+// this world counts as ready.
 func seemsUnready(p *pod) bool {
 	return p.unready || !p.tried && !disruption.IsReady(p.object)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Pods of hand-written manifests on nodes are running and ready despite their missing status:
-// scaling down their ReplicaSet removes the youngest, not the first in the manifest.
+// Pods bound to nodes in hand-written manifests count as running and ready despite their missing
+// status: scaling down their ReplicaSet removes the youngest pod, not the first in the manifest.
 func TestPodsWithoutAStatusAreNotScaledDownFirst(t *testing.T) {
 	text := twoNodes + `
 apiVersion: apps/v1

@@ -242,7 +242,8 @@ func BenchmarkADay(b *testing.B) {
 	}
 }
 
-// Leases in the manifests reveal a silent node: its failure proceeds like in a live cluster.
+// A node with an expired Lease in the manifests is silent, and its failure proceeds like in a live
+// cluster.
 func TestANodeWhoseLeaseIsOldIsLost(t *testing.T) {
 	text := district(6)
 	for i := range 6 {
@@ -263,8 +264,8 @@ func TestANodeWhoseLeaseIsOldIsLost(t *testing.T) {
 	}
 }
 
-// A missing taint is not removed, a step beyond the end is noted, drained pods are counted, and the
-// picture has a mark for every step and legible times.
+// Removing a missing taint adds no event, a step beyond the end adds a note, drained pods are
+// counted, and the picture has a mark for every executed step and readable times.
 func TestWhatATimelineSays(t *testing.T) {
 	scenario, err := simulate.ParseScenario("scenario.yaml", []byte(`
 apiVersion: berth.dev/v1alpha1

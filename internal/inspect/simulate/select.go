@@ -76,9 +76,10 @@ func (n Nodes) String() string {
 	return "an empty choice: give node, nodes, zone, selector or all"
 }
 
-// NodeLike returns a new node of that name with the labels, taints and size of another, except for
-// the state of that node. A node with reported conditions is copied as ready; one without, as in a
-// hand-written manifest, stays silent. It does not modify the model.
+// NodeLike returns a new node of that name with the labels, taints and size of the model, but
+// without labels, taints and conditions that reflect the model's state. If the model has reported
+// conditions, the new node is ready; otherwise, as with hand-written manifests, it has no
+// conditions. NodeLike does not modify the model.
 func NodeLike(model *v1.Node, name string) *v1.Node {
 	n := model.DeepCopy()
 	n.ObjectMeta = metav1.ObjectMeta{Name: name, UID: "", Labels: n.Labels, Annotations: nil}
@@ -96,13 +97,14 @@ func NodeLike(model *v1.Node, name string) *v1.Node {
 }
 
 // ofState holds the keys of taints that reflect a node's state. Node health manages all of them
-// except out-of-service, set by users for a node shut down.
+// except out-of-service, which users set for a node that is shut down.
 var ofState = map[string]bool{
 	v1.TaintNodeNotReady: true, v1.TaintNodeUnreachable: true, v1.TaintNodeUnschedulable: true, v1.TaintNodeMemoryPressure: true,
 	v1.TaintNodeDiskPressure: true, v1.TaintNodePIDPressure: true, v1.TaintNodeNetworkUnavailable: true, v1.TaintNodeOutOfService: true,
 }
 
-// OfState reports whether a taint reflects the node's state, so removing it by hand does not last.
+// OfState reports whether a taint reflects the node's state. Such a taint returns after it was
+// removed by hand.
 func OfState(t *v1.Taint) bool { return ofState[t.Key] }
 
 // notReady reports whether the node's Ready condition marks it as not ready. A node without the

@@ -20,10 +20,10 @@ type Source struct {
 	AsOf metav1.Time `json:"asOf"`
 	// ResourceVersion is the version of the newest list read; empty for files.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Assumed describes the assumed scheduler configuration, if it is neither a running scheduler's
-	// nor one named by the user.
+	// Assumed describes the assumed scheduler configuration. It is empty if the configuration is a
+	// running scheduler's, or was named by the user.
 	Assumed string `json:"assumed,omitempty"`
-	// Stopped lists the schedulers that no longer run: results hold once they run again.
+	// Stopped lists the schedulers that no longer run. The result applies once they run again.
 	Stopped []config.Stopped `json:"stopped,omitempty"`
 }
 

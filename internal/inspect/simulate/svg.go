@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// picture is the geometry of the drawn timeline, in pixels.
+// The geometry of the drawn timeline, in pixels, and its limits and colours.
 const (
 	pictureWidth  = 960
 	panelHeight   = 140
@@ -91,7 +91,7 @@ func timeToX(at, until time.Duration) float64 {
 
 // drawMarks draws the failures and recoveries of zones and nodes, and other operations: one mark
 // per time. A name is written in the first row without overlap, or omitted if every row overlaps.
-// Marks beyond mostMarks are omitted, because the picture would consist of marks.
+// Marks beyond mostMarks are omitted, because they would cover the picture.
 func (s *Simulation) drawMarks(b *bufio.Writer, until time.Duration, height int) {
 	last, drawn := Seconds(-1), 0
 	var ends [markRows]float64 // right end of the text in each row

@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// eachWaiting yields the pods in created, late and pending, the latter in no order.
+// eachWaiting yields the pods in created, late and pending. Those in pending are in no particular
+// order.
 func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
 	for _, p := range slices.Concat(s.created, s.late) {
 		if !yield(p) {
@@ -29,8 +30,8 @@ func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
 	}
 }
 
-// showCreated shows new pods to the core, in queue order. A refused pod, or one without a profile,
-// only gets a turn: the core could not process it.
+// showCreated shows new pods to the core, in queue order. A refused pod, or a pod without a
+// profile, only gets a turn, because the core could not process it.
 func (s *scheduler) showCreated() {
 	created := s.created
 	s.created = nil
@@ -49,8 +50,8 @@ func (s *scheduler) showCreated() {
 }
 
 // listUntried lists the pods that are not tried, up to the given turn: the API server refuses them,
-// no profile serves them, or a gate holds them back. Each is listed once, at the position of its
-// decision. The pods of an incomplete group are listed together.
+// no profile serves them, or a gate holds them back. Each is listed once, at the position that a
+// decision about it would have. The pods of an incomplete group are listed together.
 func (s *scheduler) listUntried(turn int) {
 	for ; s.passed < turn; s.passed++ {
 		p := s.turn[s.passed]
@@ -99,8 +100,8 @@ func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 	return nil
 }
 
-// stubPod returns the part of a pod needed for a deletion, since the full object may have been
-// released.
+// stubPod returns an object with only the fields needed for a deletion, because the full object may
+// have been released.
 func stubPod(p *cluster.Pod) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}
 }

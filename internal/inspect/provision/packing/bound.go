@@ -6,14 +6,14 @@ package packing
 import "math"
 
 // boundSteps limits the fillings examined by bound, over all bins. Fewer steps may lower the bound,
-// but never make it wrong.
+// but cannot make it invalid.
 const boundSteps = 1_000_000
 
 // bound returns a lower bound on the cost of the things in counts, for any packing. Values yield a
 // valid bound if no bin can hold more value than it costs. bound therefore divides the value of
 // each thing by the highest ratio of value to price among the bins that may take the thing.
 //
-//	a bin for 10 could hold things worth 11 by the values: then the values of all things that may go
+//	a bin for 10 could hold things worth 11 by the values; then the values of all things that may go
 //	there are divided by 1.1, and no bin holds more than its price
 //
 // The sum of the divided values bounds any packing, since each of its bins costs at least the value
@@ -24,8 +24,7 @@ func (f *filler) bound(bins []int, values []float64, counts []int) float64 {
 		worst[i] = 1
 	}
 	for _, bin := range bins {
-		// If all things of this bin already have this divisor or a larger one, the bin changes
-		// nothing.
+		// The bin changes nothing if its ratio is at most the smallest divisor of its things.
 		enough := math.Inf(1)
 		for _, i := range f.items[bin] {
 			enough = min(enough, worst[i])

@@ -16,9 +16,9 @@ import (
 // end returns the cheapest of these solutions. It returns nil if none costs less than enough, or if
 // limits prevent packing everything.
 //
-// Each solution of the program covers fewer things and is therefore closer to whole bins: rounding
-// once at the beginning would leave far more for a poor end. pool holds the initial patterns, bins
-// the bins searched for more patterns. dive restores the state of the search when it returns.
+// Rounding only once, at the beginning, would leave far more things to be packed poorly. pool holds
+// the initial patterns, and bins holds the bins searched for more patterns. dive restores the state
+// of the search when it returns.
 func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) []*pattern {
 	left = slices.Clone(left)
 	used, spent := s.used, s.spent
@@ -54,7 +54,7 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 		before := len(taken)
 		for at, w := range bought {
 			whole := int(w.amount + 1e-6)
-			// If the program buys no whole bin, round up: the largest amounts, a few at a time.
+			// If the program buys no whole bin, round up the largest amounts, a few at a time.
 			if whole == 0 && (at > len(bought)/atOnce || at > 0 && w.amount < 0.5) {
 				break
 			}
@@ -81,8 +81,8 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 	return done
 }
 
-// countOff subtracts a bin's contents from left, and the bin from the purchasable ones. left
-// belongs to the caller, not to the search.
+// countOff subtracts a bin's contents from left, and counts the bin as used. left belongs to the
+// caller, not to the search.
 func (s *search) countOff(f *pattern, left []int) {
 	s.used[f.bin]++
 	for i, l := range s.p.Limits {
@@ -112,9 +112,9 @@ func (p *pattern) trimmed(left []int) *pattern {
 }
 
 // rough packs all remaining things by value, repeating each filling half as often as the remaining
-// things allow. The results serve as initial patterns, since together they contain everything.
-// Values are varied by a tenth to make the patterns differ. It is fast, for problems too large for
-// complete solutions.
+// things allow. The results serve as initial patterns, because together they contain things of
+// every item. Values are varied by a tenth to make the patterns differ. It is fast, for problems
+// too large for complete solutions.
 func (s *search) rough(values []float64) (list []*pattern) {
 	left := slices.Clone(s.left)
 	random := rand.New(rand.NewPCG(s.options.Seed, 3))

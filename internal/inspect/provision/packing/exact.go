@@ -9,8 +9,8 @@ import (
 )
 
 // exact finds the optimum for few things: the cheapest bin for each set of them, and from these the
-// cheapest partition into sets. It is skipped if the number of bins is limited, because the sets
-// ignore that.
+// cheapest partition into sets. It does nothing if the number of bins is limited, because the costs
+// of sets ignore that.
 //
 // It enumerates all sets of things as bits: 11 things have 2,048 sets, and 3^11 = 177,147 pairs of
 // a set and a part of it. Parts containing the set's lowest thing suffice, because some bin holds
@@ -35,7 +35,7 @@ func (s *search) exact() {
 	all := 1<<len(things) - 1
 	one := make([]*pattern, all+1) // by set: the cheapest bin
 	cost := make([]float64, all+1) // by set: the cost of the cheapest packing
-	first := make([]int, all+1)    // by set: the part in one bin
+	first := make([]int, all+1)    // by set: the part in the first bin
 	counts := make([]int, len(s.p.Items))
 	for set := 1; set <= all; set++ {
 		clear(counts)

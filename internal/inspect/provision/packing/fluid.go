@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// fluid returns values of things: the cost of each if things may be cut in pieces and bins bought
-// in fractions. Their sum bounds the cost of any packing from below.
+// fluid returns values of things: the cost of each thing if things may be cut in pieces and bins
+// may be bought in fractions. Their sum bounds the cost of any packing from below.
 //
 // A bin spreads its price over its resources and groups. In a bin, a thing costs its share of each,
 // and its value is its cost in the cheapest bin. For any spreading, no bin can hold more value than
@@ -55,19 +55,19 @@ const fluidSteps = 150
 
 // spreading is the distribution of the bins' prices.
 //
-// weights of a bin add up to 1. Bins share the slice of their leader.
+// The weights of a bin add up to 1.
 type spreading struct {
 	f      *filler
 	counts []int
 	bins   []int
-	// leaders are the positions in bins covered by the search. weights are the shares of a bin's
-	// price borne by its resources and groups, taken from its leader, and load is the total fill of
-	// the bins by all things.
+	// leaders holds the positions in bins covered by the search. weights holds the shares of each
+	// bin's price borne by its resources and groups, and load holds the fill of its resources and
+	// groups by all things. Both are shared with the bin's leader.
 	leaders       []int
 	weights, load [][]float64
-	// at and leading are, by item, the positions in bins of all suitable bins, and of the leaders
-	// among them; costs are the costs of one thing in the latter. A family takes the same things,
-	// so an item with a bin has a leader.
+	// at holds, by item, the positions in bins of all suitable bins. leading holds the positions of
+	// the leaders among them, and costs holds the cost of one thing in each of these leaders. All
+	// bins of a family take the same items, so an item with a suitable bin has a leader.
 	at, leading [][]int
 	costs       [][]float64
 }
@@ -129,8 +129,8 @@ func (g *spreading) lead() {
 	}
 }
 
-// familyOf returns a key for bins nearly equal except for price: half a power of two by size, a
-// tenth by proportions, the same items.
+// familyOf returns a key shared by bins with the same items and nearly the same size and
+// proportions: keys have steps of half a power of two by size, and of a fifth by proportions.
 //
 //	int(2 * log2(room)): 32 and 40 are alike, 32 and 64 are not
 func familyOf(b *Bin, items []int) string {
@@ -141,7 +141,8 @@ func familyOf(b *Bin, items []int) string {
 	return key
 }
 
-// even returns the initial weights: the resources share the price, and groups get little.
+// even returns the initial weights: the resources share the price equally, and groups bear little
+// of it.
 func (g *spreading) even() []float64 {
 	w := make([]float64, len(g.f.room)+len(g.f.p.Apart))
 	for k := range w {
@@ -174,7 +175,7 @@ func normalise(w []float64) {
 }
 
 // each calls do for each resource and group with the share of a bin that a thing takes. It does not
-// check for resources missing in the bin, because the thing would not go there.
+// check for resources missing in the bin, because the bin would not permit the item.
 func (g *spreading) each(item, bin int, do func(k int, share float64)) {
 	room := g.f.p.Bins[bin].Room
 	for r, size := range g.f.p.Items[item].Size {

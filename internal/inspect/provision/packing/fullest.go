@@ -24,11 +24,11 @@ import (
 //	each is charged 2      4 + 4 + 2  = 10
 //	each is charged 6      0 + 0 + 6  = 6
 //
-// A filler owns and reuses it.
+// A filler owns one fullest and reuses it for all searches.
 type fullest struct {
 	f   *filler
 	bin int
-	// charges is by group: the charge for each of its things.
+	// charges holds, by group, the charge for each of its things.
 	list    []stuff // by value per share, after charges
 	charges []float64
 	counts  []int // by position in list: the number taken
@@ -79,7 +79,7 @@ func (f *filler) fillBest(bin int, values []float64, left []int, enough float64,
 	return f.made(bin, k.most), min(max(k.open, k.most), ceiling)
 }
 
-// try examines all fillings with the things taken so far and things of list[at:]. spare is the
+// try examines all fillings that add things of list[at:] to the things taken so far. spare is the
 // remaining weighted room. k.f.room and k.f.spare reflect the taken things; try restores them.
 func (k *fullest) try(at int, value, spare float64) {
 	if value > k.most*(1+tiny) {
@@ -120,7 +120,8 @@ func (k *fullest) try(at int, value, spare float64) {
 
 // divisible returns the maximum value of things of list[at:] in the spare room, if they could be
 // cut in pieces. It limits all fillings that extend the current one. It is the sum of the charges
-// for the things a group may still take, and the value of the rest by value per room.
+// for all things that the groups may still take, and of the values after charges of the things that
+// fit, in the order of list.
 func (k *fullest) divisible(at int, spare float64) (value float64) {
 	for g, charge := range k.charges {
 		value += charge * float64(k.f.spare[g])
@@ -232,10 +233,10 @@ func (k *fullest) line(charged, values []float64, left []int) {
 	})
 }
 
-// charge sets the charges of groups and returns the values after charges. A group's charge is a
-// part of the value of its cheapest thing or, with a negative part, that thing's excess value over
-// ungrouped things of the same size. The limit is valid for any charge. A thing of two groups is
-// charged for both, but its value never drops below 0.
+// charge sets the charges of groups and returns the values after charges. A group's charge is the
+// given part of the lowest value among its things. If part is negative, the charge is the lowest
+// excess of a thing's value over the value of ungrouped things of the same size. The limit is valid
+// for any charge. A thing of two groups is charged for both, but its value never drops below 0.
 func (k *fullest) charge(values []float64, left []int, part float64) []float64 {
 	f := k.f
 	k.charges = append(k.charges[:0], make([]float64, len(f.p.Apart))...)

@@ -18,7 +18,7 @@ type pattern struct {
 	value float64 // value of the contents when the pattern was made
 }
 
-// filler fills bins by value. It knows the items permitted in each kind of bin.
+// filler fills bins by value. It holds the items that each kind of bin may take.
 //
 // All fills reuse the same few slices, so a filler is for one goroutine; twin creates another one.
 // work counts the candidates examined, and serves as the clock of the search.
@@ -103,8 +103,8 @@ func holds(room, size []int64) bool {
 	return true
 }
 
-// fill returns the most valuable filling found for a bin, using the remaining things, or nil
-// without any value. It tries two greedy ways, since neither is better for all values. It finds
+// fill returns the most valuable filling found for a bin with the remaining things, or nil if no
+// filling has any value. It tries two greedy ways, since neither is better for all values. It finds
 // good fillings fast; fillBest finds the best one slowly.
 func (f *filler) fill(bin int, values []float64, left []int) *pattern {
 	level, steep := f.level(bin, values, left), f.steep(bin, values, left)
@@ -250,8 +250,8 @@ func (f *filler) share(item int) (sum float64) {
 	return sum
 }
 
-// most returns the number of things of an item that fit into the remaining room, at most of. It is
-// 0 without room, or if a group is full.
+// most returns the number of things of an item that fit into the remaining room, limited by the
+// argument of. It is 0 without room, or if a group is full.
 func (f *filler) most(item, of int) int {
 	n := int64(of)
 	for r, size := range f.p.Items[item].Size {
@@ -275,8 +275,8 @@ func (f *filler) take(item, n int) {
 	}
 }
 
-// alone returns a pattern with a single item, as many things as fit, in the bin with the lowest
-// cost per thing; nil if no bin takes it. Every program begins with these patterns, so it has a
+// alone returns a pattern with as many things of one item as fit, in the bin with the lowest cost
+// per thing; nil if no bin takes the item. Every program begins with these patterns, so it has a
 // solution.
 func (f *filler) alone(item int) *pattern {
 	var best *pattern
@@ -295,8 +295,8 @@ func (f *filler) alone(item int) *pattern {
 	return best
 }
 
-// worth returns the value of a pattern's things. If it exceeds the price by the dual values, the
-// program should buy the pattern.
+// worth returns the total value of a pattern's things. A pattern worth more than its price, by the
+// dual values, makes the program cheaper.
 func (p *pattern) worth(values []float64) (sum float64) {
 	for _, part := range p.parts {
 		sum += values[part.Item] * float64(part.Count)

@@ -11,8 +11,8 @@ import (
 
 // Problem describes the things to pack and the available bins.
 //
-// All sizes, rooms and costs have the same resources in the same order, and are not negative.
-// Solving a problem does not modify it.
+// All Size and Room slices have the same resources in the same order. Sizes, rooms and costs are
+// not negative. Solving a problem does not modify it.
 //
 //	Items: 6 pods of 2 CPU, 4 pods of 3 CPU;  Bins: 4 CPU for 10, 8 CPU for 18
 //	-> 3 bins of 8 CPU for 54: 2+3+3, 2+3+3 and 2+2+2+2. Six bins of 4 CPU would cost 60.
@@ -25,8 +25,7 @@ type Problem struct {
 	Apart []Apart
 }
 
-// Item is a number of identical things. Bins may include bins too small for a single thing; they
-// take none.
+// Item is a number of identical things. Bins may include bins too small for a single thing.
 type Item struct {
 	Size  []int64 // by resource
 	Count int
@@ -43,7 +42,7 @@ type Bin struct {
 }
 
 // Limit bounds the sum of the bins' costs in some resource. Bins missing in Costs use none of it.
-// Most may be 0 or below: then no bin with a cost can be bought.
+// If Most is 0 or negative, no bin with a cost can be bought.
 type Limit struct {
 	Costs map[int]int64 // by bin: the part of the limit used by one bin
 	Most  int64
@@ -71,14 +70,13 @@ type Solution struct {
 	Cost float64
 	// Left is the number of unpacked things of each item: no bin takes them, or limits are reached.
 	Left []int
-	// Bound is the minimum cost of bins for all packed things. Exact means that no cheaper solution
-	// exists.
+	// Bound is a proven lower bound on the cost of any bins that hold the packed things. Exact
+	// means that no cheaper solution exists.
 	Bound float64
 	Exact bool
 }
 
-// Check returns an error if the solution does not solve the problem. Tests call it, and so does a
-// command before it prints.
+// Check returns an error if the solution does not solve the problem.
 //
 // It shares only types with the search, so it does not inherit the search's bugs.
 func (s *Solution) Check(p *Problem) error {

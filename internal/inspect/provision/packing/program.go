@@ -12,9 +12,10 @@ import (
 
 // program is the linear program over patterns for the remaining things, while patterns join it.
 //
-// This is column generation: the program knows few patterns, its values determine the worth of a
+// This is column generation: the program has few patterns, its values determine the worth of a
 // possible pattern, and pricing looks for bins with a filling worth more than the bin. Without such
-// a filling, no other pattern can make it cheaper, and its cost bounds that of all whole packings.
+// a filling, no other pattern can make the program cheaper, and its cost is a lower bound on the
+// cost of any packing with whole bins.
 type program struct {
 	s    *search
 	left []int
@@ -92,13 +93,13 @@ func (p *program) surplus() bool {
 
 // improve adds patterns worth more than they cost, until it finds none or has used up its work, and
 // reports whether none remain. Initially the values for filling bins stay near the centre, because
-// the values of a young program jump; in the end all fillings of a bin are tried. Bins in heavy use
-// by the program are priced each time; a few of the remaining bins are priced in turn.
+// the values of a program with few patterns jump. Bins in heavy use by the program are priced each
+// time; a few of the remaining bins are priced in turn.
 //
 // The centre is the fluid's values. trust in them fades by 5 % in each turn, so after some seventy
-// turns only the program's values count. Fillings are greedy until that finds nothing more; only
-// then does improve search for the best fillings, which is slow and proves that none remain. A nil
-// centre means no trust.
+// turns only the program's values count. Fillings are greedy until they yield no further pattern.
+// Only then does improve search for the best fillings, which is slow, but proves that no pattern
+// remains. A nil centre means no trust.
 func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 	near := make([]float64, len(p.values))
 	random := rand.New(rand.NewPCG(p.s.options.Seed, 2))
@@ -135,7 +136,7 @@ func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 		switch {
 		case p.price(asked, near, hard):
 			idle = 0
-		// The true values may still yield patterns.
+		// The program's own values may still yield patterns.
 		case trust > 0:
 			idle = 0
 		case idle > len(others) && hard:
@@ -159,9 +160,9 @@ func (p *program) hot() (bins []int) {
 	return bins[:min(len(bins), someBins)]
 }
 
-// price adds the patterns of the bins worth more than they cost, and returns false if it added
-// none. Fillings are made by the values in by, but are added only if they are worthwhile by the
-// program's values.
+// price fills the bins, adds the fillings worth more than they cost as patterns, and returns false
+// if it added none. Fillings are made by the values in by, but are added only if they are
+// worthwhile by the program's values.
 func (p *program) price(bins []int, by []float64, hard bool) bool {
 	fillings := p.s.fillEach(bins, func(f *filler, bin int) (made *pattern) {
 		if hard {
@@ -216,7 +217,7 @@ func (s *search) fillEach(bins []int, fill func(f *filler, bin int) *pattern) []
 }
 
 // settle adds patterns of the pool, by descending worth per price, until none is worth more than it
-// costs. It only chooses among known patterns, and fills no bins.
+// costs. It fills no bins.
 func (p *program) settle(pool []*pattern) {
 	for {
 		var best *pattern

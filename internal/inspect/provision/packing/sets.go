@@ -10,8 +10,8 @@ import (
 )
 
 // sets enumerates sets of few bins by price, and packs all things into each, or proves that
-// impossible. The first set that takes them is the cheapest; the cost of the excluded sets is a
-// bound. The linear program cannot provide it, because it buys fractional bins.
+// impossible. The first set that takes them is the cheapest. The price up to which all sets are
+// excluded is a bound, which the linear program cannot provide, because it buys fractional bins.
 //
 //	the solution so far costs 20, its bound is 14.5; there are bins for 10, 6 and 4
 //	sets of more than 14.5 and less than 20, by price: 10+6, 6+6+4, ..., 10+4+4, ...
@@ -34,15 +34,15 @@ type test struct {
 	rate  []float64 // by position: the highest ratio of measure to price of this or a cheaper bin
 }
 
-// set is a set of bins and its price. bins are positions in sets.bins, in order; one may occur more
-// than once.
+// set is a set of bins and its price. bins holds positions in sets.bins, in order; a position may
+// occur more than once.
 type set struct {
-	bins  []int // positions in sets.bins
+	bins  []int
 	price float64
 }
 
-// fewBins is the maximum number of bins of a solution for enumerating its sets: the number of sets
-// grows exponentially with it.
+// fewBins is the maximum number of bins in a solution for which sets are enumerated, because the
+// number of sets grows exponentially with it.
 const fewBins = 9
 
 // inSets improves the solution and the bound by sets. It does not support limits.
@@ -94,9 +94,9 @@ func (s *search) inSets() {
 	s.proof = true
 }
 
-// prepare creates the tests: each resource, and the things' worth by the programs. Each test is
-// necessary: bins with less total CPU, or less total value by any values, than the things need
-// cannot take them. Several tests are better than one.
+// prepare creates the tests: each resource, and the things' worth by the programs. Each test is a
+// necessary condition: bins with less total CPU than the things need cannot take them, and neither
+// can bins that hold less value, by any values.
 func (k *sets) prepare(counts []int) {
 	s := k.s
 	k.bins = slices.Clone(s.useful)
@@ -121,7 +121,7 @@ func (k *sets) prepare(counts []int) {
 
 	for t := range k.tests {
 		test := &k.tests[t]
-		// Sums are rounded, and rounding must not rule out a set.
+		// Rounding errors of sums must not rule out a set.
 		test.need *= 1 - 1e-9
 		test.rate = make([]float64, len(k.bins))
 		rate := 0.0
@@ -132,10 +132,9 @@ func (k *sets) prepare(counts []int) {
 	}
 }
 
-// list lists the sets that pass all tests, consist of these bins and cheaper ones, and cost at most
-// the given money. at is the first position that may be added, money the remaining budget, and
-// needs the tests' unmet needs. It lists only sets with a price above k.from: cheaper sets were
-// listed before.
+// list adds to k.found the sets that extend bins by bins at position at or later, cost at most
+// money more, and pass all tests. needs holds the needs of the tests not yet met by bins. Sets with
+// a price up to k.from are omitted, because they were listed before.
 func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 	if k.steps--; k.steps <= 0 {
 		return
@@ -144,7 +143,7 @@ func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 		k.found = append(k.found, set{slices.Clone(bins), k.to - money})
 	}
 
-	// For the remaining money, any further purchase contributes at most its rate: if that does not
+	// Further purchases contribute at most the rate times the remaining money. If that does not
 	// cover a need, no extension of this set does.
 	for ; at < len(k.bins); at++ {
 		price := k.s.p.Bins[k.bins[at]].Price
@@ -164,8 +163,8 @@ func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 	}
 }
 
-// pack packs the things into the set. If it finds no packing, sure means that no packing exists. It
-// is an exhaustive search of at most packSteps places.
+// pack packs the things into the set. If it finds no packing, sure means that no packing exists.
+// The search is exhaustive, unless it ends after packSteps tried places.
 func (k *sets) pack(of set, counts []int) (packed []*pattern, sure bool) {
 	b := &boxes{s: k.s, steps: packSteps}
 	for _, at := range of.bins {
@@ -284,8 +283,8 @@ func (b *boxes) leaves(at, item int) (left float64, fits bool) {
 	return left, true
 }
 
-// likeOther reports whether an equal earlier bin may take the thing as well. Then it makes no
-// difference which of the two gets it.
+// likeOther reports whether an earlier bin is of the same kind and has the same contents. Then it
+// makes no difference which of the two bins gets the thing.
 func (b *boxes) likeOther(at, first, item int) bool {
 	for other := first; other < at; other++ {
 		if b.bins[other] == b.bins[at] && slices.Equal(b.has[other], b.has[at]) {

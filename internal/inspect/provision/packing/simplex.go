@@ -19,10 +19,10 @@ type master struct {
 	filled  []int32 // scratch space of enter
 }
 
-// column is a pattern, or, without a bin, the surplus of a row.
+// column is a pattern, or the surplus of a row if pattern is nil.
 type column struct {
-	pattern *pattern // nil: surplus
-	row     int      // row of the surplus
+	pattern *pattern
+	row     int // row of the surplus
 }
 
 // cost returns the price of the pattern; surplus costs nothing.
@@ -33,8 +33,9 @@ func (c *column) cost() float64 {
 	return c.pattern.price
 }
 
-// newMaster begins with one pattern for each row, with things of this row only. Buying as many of
-// each pattern as its row needs is feasible, and the inverse of this basis is diagonal.
+// newMaster returns a program with one pattern for each row, which contains only things of this
+// row. Buying as many of each pattern as its row needs is feasible, and the inverse of this basis
+// is diagonal.
 func newMaster(need []float64, alone []*pattern, rowOf []int) *master {
 	m := &master{need: need, amount: make([]float64, len(need))}
 	m.inverse = make([][]float64, len(need))
@@ -73,8 +74,8 @@ func (m *master) values(into []float64) {
 // tiny is the tolerance for rounding errors.
 const tiny = 1e-9
 
-// enter brings a column into the basis. It returns false if the step is unbounded or changes
-// nothing, which does not happen in a sound program.
+// enter brings a column into the basis. It returns false if the step is unbounded, which does not
+// happen in a sound program.
 //
 // It is one step of the simplex method: the direction gives the amount of each basic column
 // replaced by the new column, and the first column to reach 0 leaves. If several reach 0, the

@@ -14,7 +14,7 @@ import (
 // Options control the search effort. The same problem and options give the same solution: effort is
 // counted in steps, not in time.
 type Options struct {
-	// Rounds is the number of times bins are emptied and repacked; 0: the default, [Rounds].
+	// Rounds is the number of times bins are emptied and repacked; 0 means the default, [Rounds].
 	Rounds int
 	// Seed determines the random choices of bins to empty.
 	Seed uint64
@@ -26,7 +26,7 @@ const (
 	pricingSteps  = 200_000    // search steps, over all bins, for fillings that reduce the cost
 	pivotShare    = 8          // matrix entries that cost as much work as visiting one thing
 	pricingWork   = 30_000_000 // visited things to solve the linear program
-	thingWork     = 50_000     // pricingWork per thing, unless the program is small
+	thingWork     = 50_000     // maximum of pricingWork per thing, unless the program is small
 	improvingWork = 15_000_000 // visited things to improve the solution
 	divingWork    = 400_000    // visited things in each step of a dive
 	atOnce        = 6          // a step of a dive buys 1/atOnce of the fractionally bought patterns
@@ -45,9 +45,9 @@ const Rounds = 400
 
 // Solve buys bins.
 //
-// It always returns a solution: things that fit nowhere are in Left. For few things the result is
-// optimal; otherwise it is as good as the effort allows, and Bound limits its distance from the
-// optimum.
+// It always returns a solution: things that fit nowhere are in Left. For few things and without
+// limits, the result is optimal. Otherwise it is as good as the effort allows, and Bound limits its
+// distance from the optimum.
 func Solve(p *Problem, o Options) *Solution {
 	s := newSearch(p, o)
 	if things := s.things(); things > 0 {
@@ -88,8 +88,8 @@ func (s *search) things() (sum int) {
 	return sum
 }
 
-// find finds a good solution. The linear program has few values and a clear optimum but buys
-// fractional bins, rounding makes them whole, and improving repairs the damage of rounding.
+// find finds a good solution: the linear program buys fractional bins at minimum cost, round makes
+// them whole, and improve repairs the damage of rounding.
 func (s *search) find() {
 	s.relax()
 	s.round()
@@ -104,19 +104,19 @@ type search struct {
 	p       *Problem
 	f, twin *filler
 	options Options
-	// values holds the cost of one thing of each item if bins could be bought in fractions, and
-	// bought the amount of each pattern bought by the linear program.
+	// values holds the cost of one thing of each item if bins could be bought in fractions. bought
+	// holds the amount of each pattern bought by the linear program.
 	values []float64
 	bought []weighted
 	// duals holds the linear program's values, which give a bound. values is used to choose
-	// fillings and stays close to the fluid's values, since in its first steps the program may
-	// value a thing at 0.
+	// fillings, and is at least 0.9 of the fluid's values, because the program may value a thing at
+	// 0.
 	duals []float64
 	// useful lists the bins not dominated by any other, by price. some lists the useful bins of
-	// sufficiently different sizes, and tempting the useful bins bought by the program.
+	// sufficiently different sizes, and tempting lists the bins bought by the program.
 	useful, some, tempting []int
 	alone                  []*pattern // by item: the best bin for this item only
-	// bins are the final purchases, and left the things not in them.
+	// bins holds the purchases, and left counts the things of each item that are not in them.
 	bins  []*pattern
 	left  []int
 	used  []int   // by bin: the number bought
@@ -130,10 +130,10 @@ type search struct {
 	solved   bool // the linear program's values give a bound
 }
 
-// relax solves the linear program, and keeps the cost of a thing of each item.
+// relax solves the linear program, and keeps its purchases and its values.
 //
-// The fluid runs first: its values provide an immediate bound, and guide the program. A program
-// with good initial patterns needs fewer steps.
+// The fluid is computed first: its values provide an immediate bound, and guide the program. Good
+// initial patterns save the program steps.
 func (s *search) relax() {
 	centre, spending := s.f.fluid(s.left)
 	slices.SortStableFunc(s.some, func(a, b int) int { return cmp.Compare(spending[b], spending[a]) })
@@ -163,8 +163,8 @@ func (s *search) relax() {
 	slices.Sort(s.tempting)
 	s.tempting = slices.Compact(s.tempting)
 	for i := range s.values {
-		// The program gives no value to a thing with surplus places; packing by value would never
-		// pack it.
+		// The program gives the value 0 to a thing with surplus places, and packing by value would
+		// never pack it.
 		s.values[i] = max(s.values[i], 0.9*centre[i])
 	}
 }
@@ -194,7 +194,7 @@ func (s *search) needed() (bins, takes []int) {
 		takes[bin] = number
 	}
 
-	// By price, so a bin can only be dominated by an earlier one.
+	// Sort by price, so that a bin can only be dominated by an earlier one.
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(s.p.Bins[a].Price, s.p.Bins[b].Price), cmp.Compare(s.p.Bins[b].Room[0], s.p.Bins[a].Room[0]))
 	})
@@ -208,8 +208,8 @@ func (s *search) needed() (bins, takes []int) {
 }
 
 // thinned returns the useful bins, except for bins close in size to another bin with the same
-// items. This reduces only the number of bins filled by the search, not the quality of purchases:
-// each filling is moved to the cheapest bin that holds it afterwards. names holds the takes
+// items. This reduces only the number of bins filled by the search, not the quality of purchases,
+// because each filling is afterwards moved to the cheapest bin that holds it. names holds the takes
 // returned by needed.
 func (s *search) thinned(names []int) (bins []int) {
 	last := map[string]int{}
