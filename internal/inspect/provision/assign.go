@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// mostLooks is the number of places examined for a pod; it takes the first one its constraints
-// allow. All places of an item are equivalent to the packing, so examining more only helps with
-// many full domains.
+// mostLooks is the maximum number of places examined for a pod, which takes the first place that
+// its constraints allow. All places of an item are equivalent for the packing, so examining more
+// places helps only if many domains are full.
 const mostLooks = 256
 
 // place is a node with room for a number of pods of an item. room counts pods of the item, since
@@ -26,15 +26,16 @@ type place struct {
 }
 
 // assign distributes the pods of each item among the nodes bought for them, and determines their
-// order. Pods of an item are equivalent to the packing, but not to the constraints of pods. A pod
+// order. Pods of an item are equivalent for the packing, but not for spread constraints. A pod
 // without an allowed place gets no turn.
 //
-// d.order begins with the pods that spread. Each of them takes the first place its constraints
-// allow, and then counts for later pods. The engine tries a pod without a place on any node, after
-// all pods with a place.
+// d.order begins with the pods with hard spread constraints. Each of them takes the first place its
+// constraints allow, and then counts for later pods. The engine tries a pod without a place on any
+// node, after all pods with a place.
 func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]simulate.Turn {
 	counts := d.spreads
-	// Choosing zones counted tentative choices. From here on only placed and assigned pods count.
+	// The counts include the tentative choices of zones. From here on only placed and assigned pods
+	// count.
 	counts.countAnew(d.world, isTrial)
 	places := make([][]place, len(d.items))
 	// Each new node is a domain without pods.
@@ -55,7 +56,7 @@ func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]sim
 	// Turns are numbered in the order of d.order, the engine's order of attempts.
 	turns := make(map[types.UID]simulate.Turn, len(itemOf))
 	for _, p := range d.order {
-		// Its group has room on an existing node.
+		// The pod belongs to a group and has room on an existing node.
 		if node := d.kept[p.UID]; node != nil {
 			turns[p.UID] = simulate.Turn{Node: node.Name, Number: len(turns)}
 			counts.count(p.Class, node.Labels)

@@ -16,9 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// BenchmarkPlan plans nodes for pods like those of Karpenter's benchmark, run by `make
-// bench-karpenter`: the world has been read, but none of its pods has been decided yet. cost/h is
-// the cost of the nodes.
+// BenchmarkPlan measures planning for pods like those of Karpenter's benchmark; `make
+// bench-karpenter` runs it. The time excludes opening the world. cost/h is the cost of the nodes.
 func BenchmarkPlan(b *testing.B) {
 	catalog := fourHundredTypes()
 	for _, count := range []int{1000, 5000, 20000} {
@@ -64,8 +63,8 @@ func fourHundredTypes() *Catalog {
 	return c
 }
 
-// diversePods returns pods in five equal parts: plain, spread over zones, spread over nodes,
-// together in a zone, and one per node.
+// diversePods returns five kinds of pods in equal numbers: plain, spread over zones, spread over
+// nodes, together in a zone, and one per node.
 func diversePods(count int) (list []metav1.Object) {
 	r := rand.New(rand.NewPCG(42, 0))
 	letter := func() map[string]string { return map[string]string{"my-label": string(rune('a' + r.IntN(7)))} }

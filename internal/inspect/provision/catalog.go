@@ -22,8 +22,8 @@ import (
 
 // Catalog holds the nodes available for purchase.
 //
-// Offers are sorted by price once the catalog is read, and much code relies on the order: the first
-// of several offers equivalent to pods is the cheapest.
+// After the catalog is read, Offers are sorted by price. Much code relies on this order: the first
+// of several offers that are equivalent for pods is the cheapest.
 type Catalog struct {
 	Offers []Offer
 	Pools  []Pool
@@ -36,10 +36,10 @@ type Catalog struct {
 }
 
 // Offer is a kind of node available for purchase: one zone and one capacity type of an instance
-// type in a NodePool, or a template. Three NodePools allowing the same instance types offer each of
-// them three times.
+// type in a NodePool, or a template. If three NodePools allow the same instance type, it is offered
+// three times.
 type Offer struct {
-	Pool         string // NodePool or node group; for neither, the template's name
+	Pool         string // name of the NodePool or the node group; otherwise the template's name
 	Type         string
 	Zone         string
 	CapacityType string
@@ -58,8 +58,8 @@ type Offer struct {
 type Pool struct {
 	Name   string
 	Weight int32
-	// The resource "nodes" limits their number. A pool without limits has a nil map.
-	Limits v1.ResourceList // as nodes and resources
+	// The resource "nodes" limits the number of nodes. A pool without limits has a nil map.
+	Limits v1.ResourceList
 	// claim is the template for NodeClaims of the pool.
 	claim nodeClaimTemplate
 }
@@ -70,9 +70,8 @@ type document struct {
 	from       int // number of preceding lines in the file
 }
 
-// decode decodes the document. On an error, it decodes the document again behind as many empty
-// lines as precede it, so that errors contain line numbers of the file. It does so only on an
-// error, since files have many documents.
+// decode decodes the document. After an error, it decodes the document once more with empty lines
+// in front of it, so that errors contain line numbers of the file.
 func (d document) decode(into any) error {
 	if d.isPlainJSON(into) {
 		return nil
@@ -83,9 +82,9 @@ func (d document) decode(into any) error {
 	return manifest.Decode(d.file, []byte(strings.Repeat("\n", d.from)+d.text), into)
 }
 
-// isPlainJSON decodes well-formed JSON fast, because catalogs of clouds contain a megabyte of it.
-// For YAML and faulty JSON it clears the partial result and returns false; the other reader then
-// reports each fault.
+// isPlainJSON decodes the document if it is well-formed JSON, and reports whether it was. It is a
+// fast path, because catalogs of clouds contain a megabyte of JSON. For YAML and faulty JSON, it
+// clears the partial result and returns false; manifest.Decode then reports each fault.
 func (d document) isPlainJSON(into any) bool {
 	if text := strings.TrimSpace(d.text); !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
 		return false
@@ -98,8 +97,8 @@ func (d document) isPlainJSON(into any) bool {
 	return false
 }
 
-// ReadCatalog reads the files of a catalog: YAML or JSON, several documents per file, folders; "-"
-// is stdin. Every fault is reported with file, line and field. It fails as a whole, because a
+// ReadCatalog reads the files and folders of a catalog, with YAML or JSON documents; "-" is stdin.
+// Faults are reported with file, line and field. Any fault makes the whole catalog fail, because a
 // catalog with a missing offer would silently yield a more expensive plan.
 func ReadCatalog(paths []string, stdin io.Reader) (*Catalog, error) {
 	var documents []document
@@ -113,14 +112,14 @@ func ReadCatalog(paths []string, stdin io.Reader) (*Catalog, error) {
 	return assemble(documents, paths)
 }
 
-// mostFaults limits the number of reported faults of a catalog. Further ones often follow from the
-// first.
+// mostFaults limits the number of reported faults of a catalog. Further faults often follow from
+// the first.
 const mostFaults = 10
 
 // assemble builds a catalog from the documents of some paths. The paths appear in errors.
 //
-// NodePools and instance types may be in different files, in any order: they are combined once all
-// are read.
+// NodePools and instance types may be in different files, in any order, because they are combined
+// after all documents were read.
 func assemble(documents []document, paths []string) (*Catalog, error) {
 	c := &Catalog{}
 	var pools []*nodePool
@@ -139,8 +138,8 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 		return nil, errors.Join(faults...)
 	}
 	switch {
-	// Neither is useful without the other: a NodePool contains no sizes, and an instance type no
-	// limits or labels.
+	// Neither is useful without the other: a NodePool contains no sizes, and an instance type
+	// contains neither limits nor a pool's labels.
 	case len(pools) > 0 && len(types) == 0:
 		return nil, fmt.Errorf("%s: NodePools and no instance types: name the file that has them, too, as Karpenter's "+
 			"kwok provider reads it", strings.Join(paths, ", "))
@@ -151,7 +150,8 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 	return c, c.finish(pools, types, paths)
 }
 
-// complete adds the NodePools of the cluster or its manifests to a catalog without NodePools.
+// complete adds the NodePools of the cluster or its manifests to a catalog of instance types
+// without NodePools.
 func (c *Catalog) complete(found []manifest.Document) error {
 	if len(c.types) == 0 {
 		return nil
@@ -171,7 +171,7 @@ func (c *Catalog) complete(found []manifest.Document) error {
 	return c.finish(pools, types, c.paths)
 }
 
-// finish adds the offers of NodePools, and sorts all.
+// finish adds the offers of NodePools, and sorts all offers by price.
 func (c *Catalog) finish(pools []*nodePool, types []*instanceType, paths []string) error {
 	c.combine(pools, types)
 	if len(c.Offers) == 0 {
@@ -182,8 +182,8 @@ func (c *Catalog) finish(pools []*nodePool, types []*instanceType, paths []strin
 	return nil
 }
 
-// readFile returns the documents of a file, or of the files in a folder. It skips subfolders, and
-// files with other extensions.
+// readFile returns the documents of a file, or of the files in a folder with the extensions .yaml,
+// .yml and .json. It skips subfolders.
 func readFile(path string, stdin io.Reader) ([]document, error) {
 	if path == "-" {
 		text, err := io.ReadAll(io.LimitReader(stdin, mostBytes))

@@ -16,8 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// podsOf lists the pods of a node, except those of DaemonSets, as namespace/name. A node with only
-// DaemonSet pods was not needed.
+// podsOf lists the pods of a node, except those of DaemonSets, as namespace/name.
 func podsOf(n *cluster.Node) []string {
 	list := []string{}
 	for _, pod := range n.Pods {
@@ -40,7 +39,7 @@ func (m *maker) dropEmpty() {
 			continue
 		}
 		m.w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: n.Name}})
-		// Any node of the offer will do: only their number counts towards limits.
+		// Remove any node of the offer from bought, because only their number matters.
 		at := slices.Index(m.bought, n.offer)
 		m.bought = slices.Delete(m.bought, at, at+1)
 	}
@@ -82,11 +81,12 @@ func (m *maker) finish() {
 	m.bound()
 }
 
-// bound computes the minimum cost for the pods on the new nodes. It ignores limits, weights and
-// choices made in advance, which restrict only a plan.
+// bound computes a lower bound on the cost of nodes for the pods on the new nodes. It ignores
+// limits, weights and choices made in advance, which restrict only plans.
 //
-// It covers the pods with a node in the plan: pods that cannot run cost nothing. Factors unknown to
-// the bound make it lower, never wrong: a plan may be closer to the optimum than reported.
+// It covers only pods on nodes of the plan, because pods that cannot run cost nothing. Constraints
+// ignored by the bound make it lower, but not invalid: the plan may be closer to the optimum than
+// reported.
 func (m *maker) bound() {
 	if len(m.plan.Nodes) == 0 {
 		return
@@ -99,10 +99,10 @@ func (m *maker) bound() {
 	}
 
 	for _, n := range m.plan.Nodes {
-		// Count pods on their actual nodes, not their planned ones.
+		// Count the pods that are actually on the node, not the planned ones.
 		for _, pod := range m.w.Cluster().Node(n.Name).Pods {
 			f := m.free[pod.UID]
-			// This is a DaemonSet pod, or a pod that was not pending when the plan began.
+			// Skip DaemonSet pods, and pods that were not pending when the plan began.
 			if f == nil {
 				continue
 			}
@@ -132,7 +132,7 @@ func (m *maker) bound() {
 		return
 	}
 
-	// Rounding must not make a plan cheaper than possible.
+	// Rounding errors must not raise the bound above the cost.
 	p.Least = min(packing.Bound(problem), p.Hour)
 	if p.Least > 0 {
 		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100

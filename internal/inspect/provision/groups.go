@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
 )
 
-// band is the set of pending pods of a pod group that must share one domain: one rack, for
-// instance. key is the topology key of the group's constraint.
+// band is the set of pending pods of a pod group that must share one domain, such as one rack. key
+// is the topology key of the group's constraint.
 type band struct {
 	group *groups.Group
 	key   string
@@ -59,10 +59,10 @@ func (d *demand) bands() (list []*band) {
 // confine restricts the pods of each group to the kinds of nodes of one domain: the cheapest domain
 // with room for all of them. It uses room on existing nodes of the domain first.
 //
-// taken holds the suitable kinds of each pod, in order, and is modified. Groups are housed one
-// after the other: an earlier group gets the cheapest domain, even if a later group needs it more.
-// If no domain takes a whole group, its pods are helpless, since a part of the group would not be
-// scheduled.
+// taken holds the suitable kinds of each pod, in order, and is modified. Domains are chosen for one
+// group after the other: an earlier group gets the cheapest domain, even if a later group needs it
+// more. If no domain takes a whole group, its pods are helpless, because a part of the group would
+// not be scheduled.
 func (d *demand) confine(taken [][]int) {
 	spent := make([]int, len(d.offers)) // by offer: nodes of limited offers used by earlier groups
 	for _, b := range d.bands() {
@@ -103,7 +103,7 @@ func (d *demand) confine(taken [][]int) {
 const tiny = 1e-9
 
 // domainsOf lists the possible domains for the pods of a group, sorted. If pods of the group are
-// already running, it returns only theirs.
+// already running, it returns only their domain.
 func (d *demand) domainsOf(b *band, taken [][]int) (list []string) {
 	if b.fixed != "" {
 		return []string{b.fixed}
@@ -121,7 +121,7 @@ func (d *demand) domainsOf(b *band, taken [][]int) (list []string) {
 
 // housing is a possible placement of a group's pods in a domain.
 //
-// It is a trial: it reserves nothing until confine chooses it.
+// It reserves nothing until confine chooses it.
 type housing struct {
 	kinds [][]int         // by pod of the band: the kinds for pods that need a new node
 	nodes []*cluster.Node // by pod of the band: the existing node with room
@@ -129,8 +129,8 @@ type housing struct {
 	cost  float64
 }
 
-// house finds room for all pods of a group in a domain, or returns nil. spent is the number of each
-// offer used by earlier groups.
+// house finds room for all pods of a group in a domain, or returns nil. spent holds, by offer, the
+// number of nodes used by earlier groups.
 func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *housing {
 	// Fill existing nodes first: they cost nothing.
 	h := &housing{kinds: make([][]int, len(b.pods)), nodes: make([]*cluster.Node, len(b.pods))}
@@ -178,8 +178,8 @@ type room struct {
 	free []int64
 }
 
-// roomsIn lists the nodes of a domain, except trial nodes, with their current room. A housing takes
-// room only for itself, so two groups may count on the same room; the engine corrects that.
+// roomsIn lists the nodes of a domain, except trial nodes, with their current room. The room is not
+// shared between groups, so two groups may count on the same room; the engine corrects that.
 func (d *demand) roomsIn(key, domain string) (list []*room) {
 	for _, n := range d.world.Cluster().Nodes {
 		if n == nil || isTrial(n.Name) || n.Get(key) != domain {

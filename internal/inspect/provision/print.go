@@ -61,8 +61,8 @@ func (p *Plan) bound() string {
 	return fmt.Sprintf("at most %.1f %% above what is possible at all", p.Above)
 }
 
-// best reports whether nothing cheaper is possible. Above is rounded to hundredths of a percent, so
-// a value below half of a hundredth means 0.
+// best reports whether nothing cheaper is possible, up to rounding: Above is rounded to hundredths
+// of a percent.
 func (p *Plan) best() bool { return p.Above < 0.005 }
 
 // scored describes the effect of the scheduler's scores on the plan.
@@ -220,8 +220,8 @@ func (p *Plan) pending(text *answer.Page) {
 // WriteNodeClaims writes the plan as Karpenter's NodeClaims, one for each node. It skips nodes of
 // templates, because Karpenter does not manage them.
 //
-// Applied, they make Karpenter launch exactly these nodes. Each specifies the chosen instance type,
-// zone and capacity type, and otherwise the pool's requirements.
+// When applied, they make Karpenter launch exactly these nodes. Each specifies the chosen instance
+// type, zone and capacity type, and otherwise the pool's requirements.
 func (p *Plan) WriteNodeClaims(out io.Writer) error {
 	var all bytes.Buffer
 	for _, n := range p.Nodes {
@@ -243,7 +243,7 @@ func (p *Plan) WriteNodeClaims(out io.Writer) error {
 // claim returns the NodeClaim of a node: the template of its pool, narrowed to the plan's choices.
 func (p *Plan) claim(n Node, offer *Offer) any {
 	pool := &p.catalog.Pools[offer.pool]
-	// This label makes the NodeClaim count towards the pool's limits.
+	// The label nodePoolLabel makes the NodeClaim count towards the pool's limits.
 	labels := map[string]string{nodePoolLabel: pool.Name}
 	for key, value := range pool.claim.Metadata.Labels {
 		labels[key] = value
@@ -288,7 +288,7 @@ func requirementsOf(pool *Pool, offer *Offer) []requirement {
 		}
 	}
 	for _, r := range pool.claim.Spec.Requirements {
-		// A choice is a single value and could not meet minValues.
+		// Omit minValues, because a claim for a single instance type could not meet it.
 		if !chosen[r.Key] {
 			r.MinValues = nil
 			list = append(list, r)

@@ -24,9 +24,10 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what is said now into testdata")
 
-// Each folder of testdata is a story: pending pods (cluster.yaml), the offers (catalog.yaml, and
-// for NodePools the instance types), and the output (want.txt). Stories named replace- also
-// consider existing nodes; spot-share has the share of spot.
+// TestStories verifies the output of the stories in the folders of testdata: pending pods
+// (cluster.yaml), offers (catalog.yaml and, for NodePools, the instance types), and the expected
+// output (want.txt). Stories named replace- also exchange existing nodes. An optional file
+// spot-share has the maximum share of spot.
 func TestStories(t *testing.T) {
 	folders, err := filepath.Glob("testdata/*/cluster.yaml")
 	if err != nil || len(folders) == 0 {
@@ -113,8 +114,8 @@ func planOf(t *testing.T, dir string) *Plan {
 	return plan
 }
 
-// checkPlan checks that the plan matches the world: every pod of a node is on it, and none is both
-// placed and pending.
+// checkPlan checks that the plan matches the world: the pods of each node are on it, no pod is both
+// placed and pending, and the costs add up.
 func checkPlan(t *testing.T, w *simulate.World, p *Plan) {
 	t.Helper()
 	cost := 0.0
@@ -168,8 +169,8 @@ func TestBadCatalogs(t *testing.T) {
 	}
 }
 
-// TestNothingPendingCostsNothing verifies that pods that no node can help are reported as pending
-// and cost nothing.
+// TestNothingPendingCostsNothing verifies that a plan without pending pods has no nodes and costs
+// nothing.
 func TestNothingPendingCostsNothing(t *testing.T) {
 	w, err := simulate.Open(manifest.Assemble("test", nil), simulate.Options{})
 	if err != nil {
@@ -182,8 +183,8 @@ func TestNothingPendingCostsNothing(t *testing.T) {
 	}
 }
 
-// TestAFolderOfOtherObjectsIsRefusedSoon verifies that some of the faults are reported for a folder
-// with a cluster's manifests next to the catalog, an easy mistake.
+// TestAFolderOfOtherObjectsIsRefusedSoon verifies that reading a cluster's manifests as a catalog,
+// an easy mistake, stops after mostFaults faults.
 func TestAFolderOfOtherObjectsIsRefusedSoon(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: c, image: i}\n---\n"
 	var before, after runtime.MemStats

@@ -14,12 +14,13 @@ import (
 // in the order of its queue, instead of following the plan.
 //
 // A plan fits pods tightly and dictates each pod's node. A scheduler that chooses by scores, with
-// defaults that spread pods, may leave large ones without room. Scored quantifies that cost.
+// defaults that spread pods, may leave large pods without room. Scored quantifies the resulting
+// cost.
 type Scored struct {
 	// Pending is the number of pods that new nodes could help but that stay pending.
 	Pending int `json:"pending"`
-	// Nodes lists the nodes to buy in addition to the plan's for these pods, and Hour is their
-	// cost.
+	// Nodes lists the nodes to buy for these pods in addition to the plan's nodes, and Hour is
+	// their cost.
 	Nodes []Node  `json:"nodes"`
 	Hour  float64 `json:"costPerHour"`
 	// Left lists the pods with a node in the plan that stay pending even with these additional
@@ -44,7 +45,7 @@ func (p *Plan) Score(w *simulate.World, o Options) error {
 	}
 	w.Settle()
 
-	// Pods pending in the plan as well are not attributed to the scores.
+	// Pods that are also pending in the plan are not attributed to the scores.
 	before := p.pendingNames()
 	scored := &Scored{Nodes: []Node{}, Left: []Waiting{}}
 	for _, pod := range m.pending() {

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Spot is the share of spot capacity in the CPU of all nodes, if it is bounded. A provider may
-// reclaim spot capacity at any time. Both numbers are in percent.
+// Spot is the share of spot capacity in the CPU of all nodes, which a provider may reclaim at any
+// time. Both numbers are in percent.
 type Spot struct {
 	// Percent is the share of spot after all purchases, and Most is the maximum share.
 	Percent float64 `json:"percent"`
@@ -41,12 +41,12 @@ func isSpot(labels map[string]string) bool {
 	return false
 }
 
-// buyInShares first buys non-spot nodes, for enough of the pods that spot can take the rest within
-// its share. The limit on spot then works like a pool's limit: it follows from nodes with pods, and
-// no later step makes it smaller.
+// buyInShares buys non-spot nodes first, for enough pods that spot nodes can take the remaining
+// pods within the share. The limit on spot then works like a pool's limit: it follows from nodes
+// with pods, and no later step makes it smaller.
 //
 //	8 CPUs of other capacity, none of spot, at most 50 % of spot, pods for 12 CPUs
-//	other nodes for 2 CPUs are bought first; then 10 CPUs may be spot, besides 10 of other capacity
+//	other nodes for 2 CPUs are bought first; then 10 CPUs may be spot, in addition to 10 CPUs of other capacity
 func (m *maker) buyInShares(pods []*cluster.Pod) {
 	m.read(pods) // the bound covers all pods
 	m.steady = true
@@ -61,9 +61,9 @@ func (m *maker) buyInShares(pods []*cluster.Pod) {
 // steadyOf chooses the pods for non-spot nodes, evenly among all pods. Pods of a group stay
 // together.
 //
-// Each pod adds its part of CPU to the amount due, and is chosen when at least half of its CPU is
-// due. Any sequence of consecutive pods therefore has about the share, and small and large pods are
-// treated alike.
+// Each pod adds the required part of its CPU to the amount due, and is chosen if at least half of
+// its CPU is due. Of any sequence of consecutive pods, about the required part is therefore chosen,
+// and small and large pods are treated alike.
 func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 	total := 0.0
 	for _, p := range pods {
@@ -115,7 +115,7 @@ func (m *maker) standing() (steady, spot int64) {
 // limitSpot limits the spot capacity in a problem to the remaining amount. It applies to the nodes
 // at the time the problem is built: x / (steady + x) <= share, solved for x.
 func (m *maker) limitSpot(p *packing.Problem, also []int) {
-	// A share of 1 would divide by zero, and limits nothing.
+	// A share of 1 limits nothing, and would divide by zero below.
 	if m.o.Spot == nil || *m.o.Spot >= 1 {
 		return
 	}

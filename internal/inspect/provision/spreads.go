@@ -15,18 +15,19 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// spreads counts the pods in each domain selected by the hard spread constraints of pending pods,
-// to make plans that the engine rarely corrects. The engine's decision is final; it also handles
-// node inclusion policies of constraints, which are ignored here.
+// spreads counts, by domain, the pods that the hard spread constraints of pending pods select. With
+// these counts, the engine rarely rejects a planned node. The engine's decision is final; it also
+// handles node inclusion policies of constraints, which are ignored here.
 //
 //	zone a has 3 web pods, b has 2, c has 2; maxSkew 1
 //	a may have one more if 3 + 1 - 2 <= 1: no. b may: 2 + 1 - 2 <= 1.
 //
 // It is used twice: to choose zones before the packing (zones.go), and to choose nodes after it
-// (assign.go). In between it recounts, since the first choice is only tentative.
+// (assign.go). In between, countAnew resets the counts, because the choice of zones is only
+// tentative.
 type spreads struct {
-	// known is keyed by topology key, namespace and selector: constraints of several classes share
-	// a count. byClass is filled on demand.
+	// known is keyed by topology key, namespace and selector, so constraints of several classes may
+	// share a count. byClass is filled on demand.
 	known   map[string]*spread
 	byClass map[*cluster.PodClass]*spreading
 }
@@ -54,8 +55,8 @@ type ownSpread struct {
 	self, skew int
 }
 
-// newSpreads counts placed pods, except on trial nodes. It covers the constraints of pods, the
-// pending pods; constraints of placed pods no longer matter.
+// newSpreads counts placed pods, except on trial nodes, for the constraints of the given pending
+// pods. Constraints of placed pods no longer matter.
 func newSpreads(w *simulate.World, pods []*cluster.Pod, trial func(node string) bool) *spreads {
 	s := &spreads{known: map[string]*spread{}, byClass: map[*cluster.PodClass]*spreading{}}
 	for _, p := range pods {
@@ -186,7 +187,7 @@ func (s *spreads) allow(class *cluster.PodClass, labels map[string]string) bool 
 
 // apartOf returns keys of groups limited to one pod per node, for pods that have a constraint by
 // node or are counted by one. The groups are stricter than the constraints, which is always
-// permissible. It is used for the few pods that remained because the packing ignored their
+// permissible. They are used only for the few pods that remained because the packing ignored their
 // constraints.
 func (s *spreads) apartOf(class *cluster.PodClass) (keys []string) {
 	it := s.spreadingOf(class)
@@ -229,8 +230,8 @@ func (k *spread) count(domain string) {
 	k.domains[before+1]++
 }
 
-// least returns the lowest count of any domain, or 0 without domains. Domains have few distinct
-// counts.
+// least returns the lowest count of any domain, or 0 without domains. It scans the distinct counts,
+// of which there are few.
 func (k *spread) least() int {
 	// If no domain exists, the first pod creates one.
 	if k.domains[0] > 0 || len(k.domains) == 0 {
@@ -244,10 +245,10 @@ func (k *spread) least() int {
 }
 
 // turnOf returns the position of a class in the order of attempts: first pods spread over zones and
-// other large domains, then pods spread over nodes, then pods that are only counted. The pods with
-// the least choice go first, while all domains are open.
+// other large domains, then pods spread over nodes, then all other pods. The pods with the least
+// choice go first, while all domains are open.
 func turnOf(class *cluster.PodClass) int {
-	// Pods that are only counted go last: they fit anywhere and fill the remaining room.
+	// Pods without a hard spread constraint go last, because they fill the remaining room.
 	turn := 2
 	for _, s := range class.Spec.TopologySpreadConstraints {
 		switch {

@@ -44,7 +44,7 @@ func spreadingPods(r *rand.Rand, count int) (pods []metav1.Object) {
 	return pods
 }
 
-// zonesCatalog has three sizes in three zones.
+// zonesCatalog returns a catalog of nodes of three sizes in three zones.
 func zonesCatalog(t *testing.T) *Catalog {
 	t.Helper()
 	var b strings.Builder
@@ -58,8 +58,7 @@ func zonesCatalog(t *testing.T) *Catalog {
 	return catalogOf(t, b.String())
 }
 
-// TestSpreadingIsPlanned verifies that spreading pods get suitable nodes in a few rounds, without
-// pods left over.
+// TestSpreadingIsPlanned verifies that all spreading pods get suitable nodes in a few rounds.
 func TestSpreadingIsPlanned(t *testing.T) {
 	for seed := range uint64(6) {
 		w := openWorld(t, spreadingPods(rand.New(rand.NewPCG(seed, 3)), 900))
@@ -85,7 +84,7 @@ func TestSpreadingIsPlanned(t *testing.T) {
 
 // TestScoresStrandPods verifies that the result lists pods that stay pending because the
 // scheduler's scores put small pods on room planned for large ones, and the additional nodes for
-// them. If the nodes are full in either case, the result lists none.
+// them. If the pods fill the nodes in any order, the result lists none.
 func TestScoresStrandPods(t *testing.T) {
 	for large, stranded := range map[string]int{"4": 2, "3": 0} {
 		var pods []metav1.Object
@@ -136,8 +135,8 @@ func catalogOf(t *testing.T, text string) *Catalog {
 	return c
 }
 
-// TestScoredPlacementIsRepaired verifies that everything runs under the scheduler's scores with the
-// additional nodes, by placing all pods of a world on these nodes once more.
+// TestScoredPlacementIsRepaired verifies that with the additional nodes all pods run, although the
+// scheduler chooses the nodes by its scores.
 func TestScoredPlacementIsRepaired(t *testing.T) {
 	stranded := 0
 	for seed := range uint64(4) {

@@ -15,8 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// The geometry of the picture, in pixels. Everything is laid out in these numbers: SVG places
-// nothing by itself.
+// The geometry of the picture, in pixels, and its colours.
 const (
 	pictureWidth = 960
 	margin       = 24
@@ -86,7 +85,7 @@ func (p *Plan) WriteSVG(out io.Writer) error {
 	return b.Flush()
 }
 
-// headline summarizes the plan in a line. It is also the text for readers without the picture.
+// headline summarizes the plan in a line. It is also the picture's alternative text.
 func (p *Plan) headline() string {
 	switch {
 	case len(p.Nodes) > 0:
@@ -167,8 +166,8 @@ func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 	}
 }
 
-// shortened truncates a text that would reach into the nodes. It counts letters, not bytes, and
-// does not measure fonts: 44 letters fit in front of the nodes.
+// shortened truncates a text that would overlap the nodes. It assumes that 44 characters fit in
+// front of the nodes, in any font.
 func shortened(text string) string {
 	const most = 44
 	if letters := []rune(text); len(letters) > most {

@@ -51,7 +51,8 @@ func (a tile) contains(b tile) bool {
 	return b.X >= a.X-rounding && b.Y >= a.Y-rounding && b.X+b.Width <= a.X+a.Width+rounding && b.Y+b.Height <= a.Y+a.Height+rounding
 }
 
-// tilesIn reads the nodes of a picture, by their place.
+// tilesIn returns the positions of the nodes in a picture. It fails the test if nodes share a
+// position, or if a node or a bar exceeds its bounds.
 func tilesIn(t *testing.T, svg []byte) map[string]bool {
 	t.Helper()
 	tiles := map[string]bool{}

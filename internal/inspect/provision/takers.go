@@ -18,8 +18,8 @@ import (
 )
 
 // takers returns a function that determines the kinds of nodes suitable for a pod, according to the
-// engine: plugins evaluate an empty node of each kind, temporarily in the cluster. Pods of a class
-// share the result; apart from room, so do pods that differ only in size.
+// engine: plugins evaluate an empty node of each kind, temporarily in the cluster. The result is
+// shared by the pods of a class and, apart from room, by pods that differ only in size.
 //
 // Needs other than room are evaluated once for all equivalent classes, with a pod without requests,
 // and room is computed numerically. If no kind fits, or if a class is not simple, the engine
@@ -49,7 +49,7 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 				byNeeds[needs] = asked
 			}
 
-			// For a small pod, keep only the kinds that also have room for this pod.
+			// These kinds suit the pod apart from room: keep only the kinds that also have room.
 			fit := d.fitting(p, byNeeds[needs].kinds)
 			if counted {
 				fit = d.allowed(c, fit)
@@ -67,8 +67,9 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 	}
 }
 
-// allowed returns the kinds of which a new node can take a pod of the class, by the counts of its
-// spread constraints. A zone without nodes counts as a domain, because nodes can be bought there.
+// allowed returns the kinds with new nodes that can take a pod of the class, according to the
+// counts of its spread constraints. A zone without nodes counts as a domain, because nodes can be
+// bought there.
 func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 	own := d.spreads.spreadingOf(class).own
 	if len(own) == 0 {
@@ -90,9 +91,9 @@ func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 	})
 }
 
-// small returns the pod without requests, which needs the same nodes apart from room. softened
-// turns its hard spread constraints into soft ones: without any constraint, the profile's defaults
-// would apply. The copy is in no queue and on no node.
+// small returns a copy of the pod without requests, which suits the same nodes apart from room.
+// softened turns its hard spread constraints into soft ones; they are not removed, because the
+// profile's default constraints would then apply. The copy is in no queue and on no node.
 func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
 	// A pod missing from the world is evaluated unchanged.
 	f, ok := d.world.Find(p.Namespace(), p.Name)
@@ -144,8 +145,8 @@ const trialNode = "berth-offer-"
 // isTrial reports whether a node exists only for a trial.
 func isTrial(node string) bool { return strings.HasPrefix(node, trialNode) }
 
-// ask evaluates the nodes of the kinds with the plugins of the pod's profile. The reasons are the
-// plugins' reasons, the most frequent first; they represent all nodes of the catalog.
+// ask evaluates the nodes of the kinds with the plugins of the pod's profile. If no kind is
+// suitable, why lists the plugins' reasons, the most frequent first.
 func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
 	// Berth does not place pods of other schedulers, whatever is bought.
 	profile := d.world.Profile(p.Class.Spec.SchedulerName)

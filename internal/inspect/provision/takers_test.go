@@ -18,8 +18,8 @@ import (
 )
 
 // TestTakersAnswerAsTheEngineDoes verifies that takers and the engine agree on the kinds of nodes
-// for a pod, regardless of existing pods and other constraints, although takers evaluates pods that
-// differ only in size or spread constraints once.
+// for a pod, although takers evaluates pods that differ only in size or spread constraints
+// together.
 func TestTakersAnswerAsTheEngineDoes(t *testing.T) {
 	narrowed := 0
 	for seed := range uint64(60) {
@@ -78,8 +78,8 @@ func TestTakersAnswerAsTheEngineDoes(t *testing.T) {
 	}
 }
 
-// spreadPod returns a pod with spread constraints, in one of all possible forms. It fits on no
-// node.
+// spreadPod returns a pod with up to two random spread constraints, and sometimes a node selector.
+// It is so large that it fits only on an empty node.
 func spreadPod(r *rand.Rand, name string, letter func() map[string]string) *v1.Pod {
 	pod := podOf(name, int64(7000+100*r.IntN(10)))
 	pod.Labels = letter()

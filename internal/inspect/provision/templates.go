@@ -34,8 +34,8 @@ const (
 // NodeAnnotations are the annotations read from nodes of a live cluster.
 var NodeAnnotations = []string{PriceAnnotation, groupAnnotation}
 
-// offerOf reads a template. An error includes the field. It does not modify the node, except to use
-// capacity for missing allocatable: the node is a template of the catalog, not a real node.
+// offerOf returns the offer of a template. Errors name the field. It modifies the node only to fill
+// in missing allocatable amounts from the capacity.
 func offerOf(node *v1.Node) (*Offer, error) {
 	price, ok := node.Annotations[PriceAnnotation]
 	if !ok {
@@ -52,7 +52,7 @@ func offerOf(node *v1.Node) (*Offer, error) {
 		return nil, fmt.Errorf("metadata.annotations[%s]: %q: must be a number, 0 or more", PriceAnnotation, price)
 	}
 
-	// The autoscaler's annotations win if both are present.
+	// The autoscaler's annotations take precedence over Berth's.
 	for _, key := range []string{MostAnnotation, maxCountAnnotation} {
 		if text, ok := node.Annotations[key]; ok {
 			if o.Most, err = strconv.Atoi(text); err != nil || o.Most < 1 {
@@ -97,8 +97,8 @@ func (o *Offer) has(n *v1.Node) bool {
 			(o.Zone == "" || n.Labels[v1.LabelTopologyZone] == o.Zone)
 	}
 
-	// Nodes of every kind may have these labels, so a template without further labels recognizes no
-	// node.
+	// Nodes of every kind may have the common labels, so a template without further labels
+	// recognizes no node.
 	known := false
 	for key, value := range o.Node.Labels {
 		if key == v1.LabelHostname {
@@ -131,8 +131,8 @@ func (m *maker) there(offer int) (count int) {
 	return count
 }
 
-// fillGroups buys the nodes missing from the minimum number of each group with purchases. Such a
-// group cannot be smaller, so the price of the plan includes these nodes.
+// fillGroups raises each node group with purchased nodes to its minimum size. The group cannot be
+// smaller, so the price of the plan includes the additional nodes.
 func (m *maker) fillGroups() {
 	bought := map[int]int{}
 	for _, offer := range m.bought {

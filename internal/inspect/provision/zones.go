@@ -14,18 +14,18 @@ import (
 )
 
 // zones chooses zones in advance for pods with constraints by zone. Spreading pods go to the zone
-// with the fewest similar pods, and pods to be kept together follow the first of them.
+// with the fewest similar pods, and pods with affinity to each other follow the first of them.
 //
 // The packing counts nothing across bins, so it cannot keep zones even; the zones are therefore
 // chosen before the packing.
 type zones struct {
 	d     *demand
 	alike map[likeness]int  // number of pods by look and domain
-	given map[string]string // chosen zone by group
+	given map[string]string // chosen zone by affinity term
 }
 
-// likeness identifies similar pods in a domain. look is the Look of the pod's class: pods with the
-// same look are equivalent to the constraints of other pods.
+// likeness identifies similar pods in a domain. look is the Look of the pods' class: pods with the
+// same look are equivalent for the constraints of other pods.
 type likeness struct {
 	look        [2]uint64
 	key, domain string
@@ -36,8 +36,8 @@ func newZones(d *demand) *zones {
 	return &zones{d: d, alike: map[likeness]int{}, given: map[string]string{}}
 }
 
-// choose narrows the kinds of a pod to one zone if its constraints are by zone, and otherwise
-// returns all of them. A choice counts for later pods, so callers must pass pods in the order of
+// choose narrows the kinds of a pod to one zone if it has constraints by zone, and otherwise
+// returns all kinds. A choice counts for later pods, so callers must pass pods in the order of
 // attempts.
 func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 	class := p.Class
@@ -51,8 +51,8 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 		if term.TopologyKey == v1.LabelTopologyZone && term.Matches(class, nil) {
 			key := fmt.Sprint(term.Namespaces, term.Selector.String())
 			zone, known := z.given[key]
-			// The first pod of a group to be kept together takes its first possible zone; the pods
-			// after it follow if they can.
+			// The first pod with this term takes its first possible zone; the pods after it follow
+			// if they can.
 			if !known || len(z.kindsIn(kinds, v1.LabelTopologyZone, zone)) == 0 {
 				zone = z.zonesOf(kinds, v1.LabelTopologyZone)[0]
 				z.given[key] = zone
@@ -64,9 +64,9 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 	return kinds
 }
 
-// spread narrows the kinds to one domain for a pod of the class: among the domains allowed by the
-// constraint, the one with the fewest similar pods, which also keeps the counts of other
-// constraints even.
+// spread narrows the kinds to one domain for a pod of the class. Among the domains allowed by the
+// constraint, it chooses the domain with the fewest similar pods, which also keeps the counts of
+// other constraints even.
 func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []int {
 	best, fewest := "", math.MaxInt
 	// Add all available domains before computing the lowest count.
@@ -76,8 +76,8 @@ func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []i
 	for _, domain := range z.zonesOf(kinds, own.key) {
 		like := z.alike[likeness{class.Look, own.key, domain}]
 		if !own.allows(domain) {
-			// A disallowed domain is the last choice: the engine may know better, and some domain
-			// must be chosen.
+			// A disallowed domain is the last choice, but a possible one, because some domain must
+			// be chosen.
 			like += math.MaxInt32 + own.counts[domain]
 		}
 		if like < fewest {

@@ -130,7 +130,8 @@ func (g *spreading) lead() {
 }
 
 // familyOf returns a key shared by bins with the same items and nearly the same size and
-// proportions: keys have steps of half a power of two by size, and of a fifth by proportions.
+// proportions: keys have steps of half a power of two by size, and of a fifth of a power of two by
+// proportions.
 //
 //	int(2 * log2(room)): 32 and 40 are alike, 32 and 64 are not
 func familyOf(b *Bin, items []int) string {

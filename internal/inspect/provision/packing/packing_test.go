@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// random creates a problem typical of clusters: pods of usual sizes, and a provider's machine
-// families in doubling sizes, at prices that are nearly, but not quite, proportional.
+// random returns a problem typical of clusters: pods of usual sizes, and a provider's machine
+// families in doubling sizes, at nearly proportional prices.
 func random(r *rand.Rand, things int) *Problem {
 	p := &Problem{}
 	zones := 1 + r.IntN(3)
@@ -125,8 +125,8 @@ func TestFewThingsCostLeast(t *testing.T) {
 	}
 }
 
-// TestLimitsAreKept verifies that limits and numbers of bins are respected, and that the things
-// they exclude are in Left.
+// TestLimitsAreKept verifies that limits and numbers of bins are respected, and that unpacked
+// things are in Left.
 func TestLimitsAreKept(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 13))

@@ -60,8 +60,8 @@ func (p *program) read() {
 	}
 }
 
-// enter adds a pattern. It returns false if that changes nothing. Work is counted by the entries of
-// the inverse visited by a pivot.
+// enter adds a pattern, and returns false if the pattern cannot enter. A pivot counts as work in
+// proportion to the entries of the inverse.
 func (p *program) enter(f *pattern) bool {
 	p.s.f.work += len(p.m.need) * len(p.m.need) / pivotShare
 	if !p.m.enter(column{pattern: f}, p.rowOf) {
