@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Assemble makes a set from objects of an API server, without checks or defaults: the server has
-// done both. It counts objects of kinds unused by Berth. from names the source in messages. The set
-// takes ownership of the objects, and keeps the input's order.
+// Assemble makes a set from objects of an API server. It neither checks objects nor sets defaults,
+// because the server has done both. It counts objects of kinds unused by Berth. from names the
+// source in messages. The set takes ownership of the objects, and keeps the input's order.
 func Assemble(from string, objects []metav1.Object) *Set {
 	s := &Set{Ignored: map[string]int{}, places: map[string][]place{}, files: []string{from}}
 	for i, object := range objects {
@@ -22,7 +22,6 @@ func Assemble(from string, objects []metav1.Object) *Set {
 			s.Ignored[t.Name()]++
 			continue
 		}
-		// Do not check these: the server has validated them.
 		k.add(s, object)
 		s.places[k.name] = append(s.places[k.name], place{order: int32(i)})
 	}

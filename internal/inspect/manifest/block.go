@@ -9,11 +9,11 @@ import (
 
 // parseBlock reads the YAML written by programs and most people: block mappings and sequences,
 // scalars and flow collections that end on their line, literal blocks. It is ten times as fast as
-// the library, and accepts only input that both read in the same way. For all other input it
-// returns false, and parseLibrary reads it.
+// the YAML library, and accepts only input that it reads in the same way as the library. For all
+// other input it returns false, and parseLibrary reads it.
 //
 // Support for further cases therefore need not be complete: leave doubtful input to the library. A
-// fuzz test compares the two.
+// fuzz test compares the two parsers.
 func parseBlock(t *tree, text string, line int32) bool {
 	t.reset()
 	p := blockParser{t: t}
@@ -41,7 +41,7 @@ type blockLine struct {
 type blockParser struct {
 	t     *tree
 	lines []blockLine
-	// pos is the current line: the next one to be read.
+	// pos is the index of the current line, which is the next line to be read.
 	pos int
 }
 
@@ -49,8 +49,9 @@ type blockParser struct {
 // shallower.
 const maxDepth = 100
 
-// splitLines finds the indentation of each line. It leaves text with anything but printable ASCII
-// to the library, which handles Unicode's other line breaks and spaces.
+// splitLines splits the text into lines, and finds the indentation of each line. It returns false
+// for text with anything but printable ASCII and tabs, because the library handles Unicode's other
+// line breaks and spaces.
 func (p *blockParser) splitLines(text string, number int32) bool {
 	// Lines of manifests average about thirty bytes.
 	p.lines = make([]blockLine, 0, len(text)/24+1)
@@ -142,8 +143,8 @@ func (p *blockParser) parseMapping(indent int, key string, depth int) bool {
 		}
 		line := &p.lines[p.pos]
 		if line.indent > indent || isDash(line.text) || isMarker(line) {
-			// A dash here can only begin the next item of an enclosing sequence, which is then less
-			// indented.
+			// A dash with the same indentation as the keys is an error, because the items of an
+			// enclosing sequence are less indented.
 			return false
 		}
 		name, rest, isKey, ok := splitKey(line.text)
@@ -194,7 +195,7 @@ func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 			return false
 		}
 		if !isDash(line.text) {
-			return true // next key of the enclosing mapping, or a fault found there
+			return true // the next key of the enclosing mapping, or a fault that the caller finds
 		}
 		child := int32(len(p.t.nodes))
 		if !p.parseItem(line, indent, depth) {
@@ -204,12 +205,12 @@ func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 	}
 }
 
-// parseItem reads one item: a value after the dash, a value on the lines below, or nothing, which
-// is null.
+// parseItem reads one item: a value after the dash, a value on the lines below, or null if there is
+// neither.
 func (p *blockParser) parseItem(line *blockLine, indent, depth int) bool {
 	rest := strings.TrimLeft(line.text[1:], " ")
-	// Only a comment follows the dash. The item is the more indented block below, or null without
-	// one.
+	// At most a comment follows the dash. The item is the more indented block below, or null
+	// without such a block.
 	if rest == "" || rest[0] == '#' {
 		number := line.number
 		p.pos++
@@ -245,8 +246,7 @@ func (p *blockParser) parseScalar(text, key string, number int32, outer, depth i
 	switch text[0] {
 	case '#':
 		return p.parseNested(key, number, outer, depth)
-	// Literal blocks and flow collections continue below; quoted and plain scalars must end on this
-	// line.
+	// A literal block consists of the following lines. All other values must end on this line.
 	case '|':
 		return p.parseLiteral(text, key, number, outer)
 	case '{', '[':

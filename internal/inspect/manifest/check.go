@@ -19,8 +19,8 @@ import (
 )
 
 // checkObjects finds faults that involve several objects: duplicate names and, unless the options
-// are lenient, missing classes; in strict mode also pods on missing nodes. The errors are in the
-// order of the input.
+// are lenient, references to missing objects and too many pods to be created. Pods on missing nodes
+// are faults only in strict mode. The errors are in the order of the input.
 func (s *Set) checkObjects(options Options) Errors {
 	c := checker{set: s, strict: options.Strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
 	checkDuplicates(&c, "Node", s.Nodes)
@@ -63,7 +63,7 @@ func (s *Set) checkObjects(options Options) Errors {
 		c.withinLimit()
 	}
 
-	// Faults are found kind by kind; users read them file by file.
+	// Faults were found kind by kind, but are listed file by file.
 	slices.SortStableFunc(c.errs, func(a, b *located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.err.Line, b.err.Line))
 	})
@@ -103,9 +103,9 @@ type subject struct {
 // spot is a line of a file.
 type spot struct{ file, line int32 }
 
-// addFault adds a fault of the object at a place. line and path are the field's line and name.
+// addFault adds a fault of the object at a place. path is the path of the field, and line is the
+// line of the field or, if it is missing, of its parent.
 func (c *checker) addFault(at place, line int32, path, format string, args ...any) {
-	// Use the place of the field, or of the object if the field is missing.
 	fault := &Error{File: c.set.fileName(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}
 	if !c.onItsOwn(at) {
 		o := c.subject.object
@@ -128,8 +128,8 @@ func (c *checker) onItsOwn(at place) bool {
 	return c.shared[spot{at.file, at.line}] == 1
 }
 
-// checkDuplicates adds a fault for each object with the name of an earlier object of its kind.
-// kubectl apply would let the later one win; here the user may mean either.
+// checkDuplicates adds a fault for each object with the name of an earlier object of its kind. With
+// kubectl apply, the later object would replace the earlier one; here the user may mean either.
 func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 	type name struct{ namespace, name string }
 	first := make(map[name]place, len(list))
@@ -147,9 +147,9 @@ func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 	}
 }
 
-// checkReferences checks the references of new objects, to the set or to the one it is applied to.
-// References of stored objects were checked by the API server on creation, and their targets may
-// have been deleted since.
+// checkReferences checks the references of new objects, whose targets must be in the set, or in the
+// set to which it is applied. References of stored objects were checked by the API server on
+// creation, and their targets may have been deleted since.
 func (c *checker) checkReferences(over *Set) {
 	s := c.set
 	for _, known := range []*Set{s, cmp.Or(over, &Set{})} {
@@ -172,7 +172,7 @@ func (c *checker) checkReferences(over *Set) {
 		if name := pod.Spec.NodeName; name != "" && !c.nodes[name] && !rules.IsTerminal(pod) {
 			c.noteElsewhere(at, name)
 		}
-		// A stored pod has its priority and overhead already.
+		// A stored pod already has its priority and overhead.
 		if !admission.Stored(pod) {
 			c.checkClasses(at, &pod.Spec, "spec.")
 		}
@@ -204,13 +204,13 @@ func (c *checker) checkReferences(over *Set) {
 }
 
 // checkGroup checks the references of a pod group: its priority class and its template. A group
-// without a Workload is complete.
+// need not refer to a Workload.
 func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	if name := g.Spec.PriorityClassName; name != "" && !c.priorities[name] {
 		c.addFault(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
 	}
 	ref := g.Spec.WorkloadRef
-	// Only groups created by a controller from a Workload reference one.
+	// Only groups created from a Workload refer to one.
 	if ref == nil {
 		return
 	}
@@ -228,7 +228,8 @@ func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	c.addFault(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
-// hasTemplate reports whether a template of that name is in list, or at any depth in the groups in.
+// hasTemplate reports whether a template of that name is in list, or nested in the composite
+// templates in.
 func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1beta1.CompositePodGroupTemplate, name string) bool {
 	return slices.ContainsFunc(list, func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == name }) ||
 		slices.ContainsFunc(in, func(t schedulingv1beta1.CompositePodGroupTemplate) bool {
@@ -271,8 +272,8 @@ type template struct {
 	spec *v1.PodSpec
 }
 
-// podTemplates returns the templates of all workloads by kind. Each list has the order of the
-// set's, so that its indices are valid for places.
+// podTemplates returns the templates of all workloads by kind. Each list has the order of the set's
+// list, so that its indexes are valid for places.
 func (s *Set) podTemplates() map[string][]template {
 	all := map[string][]template{}
 	add := func(kind string, meta *metav1.ObjectMeta, spec *v1.PodSpec) {

@@ -13,7 +13,7 @@ import (
 // for its end.
 func (e *expansion) daemonSets() {
 	for i, set := range e.set.DaemonSets {
-		// It creates no further pods; existing ones are in the input.
+		// A DaemonSet being deleted creates no pods.
 		if set.DeletionTimestamp != nil {
 			continue
 		}

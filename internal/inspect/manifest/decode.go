@@ -26,16 +26,16 @@ import (
 // most of the time and memory for a file with a whole cluster. A decoder is not safe for concurrent
 // use.
 type decoder struct {
-	// t is the current object's document, path the field being read, and faults the problems found
-	// so far.
+	// t is the document of the current object. path is the path of the field being read, and faults
+	// holds the problems found so far.
 	t      *tree
 	path   []step
 	faults []problem
-	// unknown holds unknown fields separately: in an object printed by an API server they are newer
-	// than Berth, not wrong.
+	// unknown holds unknown fields separately, because in an object stored by an API server they
+	// are newer than Berth, not wrong.
 	unknown []problem
-	// words interns short texts: the thousands of pods of a workload share their labels, images and
-	// volume names.
+	// words interns short texts, because the thousands of pods of a workload share their labels,
+	// images and volume names.
 	words map[string]string
 }
 
@@ -111,7 +111,7 @@ func (d *decoder) internText(text string) string {
 // decodeFunc decodes node n into v, which is settable. A faulty scalar leaves v unchanged.
 type decodeFunc func(d *decoder, n int32, v reflect.Value)
 
-// plans caches the decode function of each type, shared by all decoders: reflection is needed once
+// plans caches the decode function of each type. All decoders share it, so types are inspected once
 // per process instead of once per object.
 var plans sync.Map // keyed by reflect.Type, holds decodeFuncs
 
@@ -120,10 +120,10 @@ func planOf(typ reflect.Type) decodeFunc {
 	if plan, found := plans.Load(typ); found {
 		return plan.(decodeFunc)
 	}
-	// Types are recursive, so the plan is stored before it is complete.
+	// Types may be recursive, so a lazy function is stored before the plan is complete.
+	// CompositePodGroupTemplate, for example, contains a list of itself.
 	var once sync.Once
 	var plan decodeFunc
-	// CompositePodGroupTemplate, for example, contains a list of itself.
 	lazy := decodeFunc(func(d *decoder, n int32, v reflect.Value) {
 		once.Do(func() { plan = newPlan(typ) })
 		plan(d, n, v)
@@ -193,7 +193,7 @@ func (d *decoder) isNull(n int32) bool {
 	return node.kind == scalarNode && !node.quoted && resolveType(node.text) == nullScalar
 }
 
-// pointerPlan decodes into a new value, unless it is null.
+// pointerPlan decodes into a new value, and leaves the pointer nil for null.
 func pointerPlan(typ reflect.Type) decodeFunc {
 	elem := planOf(typ.Elem())
 	return func(d *decoder, n int32, v reflect.Value) {
@@ -260,7 +260,7 @@ func collectFields(typ reflect.Type, index []int, fields map[string]*fieldPlan) 
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		at := append(slices.Clone(index), i)
 		switch {
-		// As in encoding/json.
+		// Skip these fields, as in encoding/json.
 		case !field.IsExported() || name == "-":
 		case name == "" && (field.Anonymous || strings.Contains(options, "inline")):
 			collectFields(field.Type, at, fields)
@@ -270,7 +270,8 @@ func collectFields(typ reflect.Type, index []int, fields map[string]*fieldPlan) 
 	}
 }
 
-// fieldDecoder skips managed fields, which are large and irrelevant to a scheduler.
+// fieldDecoder returns the decode function of a field. It skips managed fields, which are large and
+// irrelevant to a scheduler.
 func fieldDecoder(field reflect.StructField) decodeFunc {
 	if field.Name == "ManagedFields" {
 		return func(*decoder, int32, reflect.Value) {}
@@ -278,8 +279,9 @@ func fieldDecoder(field reflect.StructField) decodeFunc {
 	return planOf(field.Type)
 }
 
-// suggestField returns the field probably meant: a name that differs only in case, or by one typing
-// error. The alphabetically first match wins; without a match it returns "".
+// suggestField returns a hint with the field probably meant: a name that differs only in case, or
+// by one typing error. Of several such names, it suggests the alphabetically first; without any, it
+// returns "".
 func suggestField(key string, fields map[string]*fieldPlan) string {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if strings.EqualFold(name, key) || len(key) > 2 && oneSlip(strings.ToLower(name), strings.ToLower(key)) {
@@ -309,8 +311,8 @@ func oneSlip(a, b string) bool {
 		i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
 }
 
-// countChildren counts the parts of a mapping or a sequence. They are linked, and counting them is
-// cheaper than growing a map or a slice. ok is false for null and for a node of another kind.
+// countChildren counts the children of a mapping or a sequence. Counting them first is cheaper than
+// growing a map or a slice. ok is false for null and for a node of another kind.
 func (d *decoder) countChildren(n int32, kind nodeKind, must string) (size int, ok bool) {
 	if d.isNull(n) {
 		return 0, false

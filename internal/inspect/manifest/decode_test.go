@@ -66,7 +66,8 @@ func TestEveryFieldOfEveryKindIsDecodedAsJSONIs(t *testing.T) {
 	}
 }
 
-// plainTexts fills fields with restricted values, and clears fields dropped by the decoder.
+// plainTexts fills some types with restricted values, and clears fields that the decoder skips or
+// that are recursive.
 func plainTexts(serializer.CodecFactory) []any {
 	return []any{
 		func(entries *[]metav1.ManagedFieldsEntry, c randfill.Continue) { *entries = nil },

@@ -21,7 +21,8 @@ import (
 // is a string, and a field accepts the same types as in JSON. Messages suggest the correct form.
 
 // decodeScalar returns the text and type of a scalar. ok is false for a mapping or sequence, which
-// is a fault, and for null; the field then stays unchanged. wanted is for the message.
+// is a fault, and for null; the field then stays unchanged. wanted describes the expected value in
+// the fault.
 func (d *decoder) decodeScalar(n int32, wanted string) (text string, typ scalarType, ok bool) {
 	node := &d.t.nodes[n]
 	if node.kind != scalarNode {
@@ -126,7 +127,7 @@ func decodeQuantity(d *decoder, n int32, v reflect.Value) {
 	if !ok {
 		return
 	}
-	// As sent by kubectl: 1_000 becomes 1000, and 1e3 becomes 1000.
+	// Use the number sent by kubectl: 1_000 becomes 1000, and 1e3 becomes 1000.
 	if typ == intScalar || typ == floatScalar {
 		text = formatNumber(text)
 	}
@@ -192,7 +193,7 @@ func decodeIntOrString(d *decoder, n int32, v reflect.Value) {
 
 	target := v.Addr().Interface().(*intstr.IntOrString)
 	switch typ {
-	// A percentage, a name of a port, or a number in quotes.
+	// This is a percentage, the name of a port, or a number in quotes.
 	case stringScalar:
 		*target = intstr.FromString(d.internText(text))
 	case intScalar:
@@ -208,12 +209,12 @@ func decodeIntOrString(d *decoder, n int32, v reflect.Value) {
 }
 
 // decodeJSON decodes the few types readable only from JSON because of a custom UnmarshalJSON. Their
-// faults lack a line within the value.
+// faults have the line of the whole value.
 func decodeJSON(d *decoder, n int32, v reflect.Value) {
 	if d.isNull(n) {
 		return
 	}
-	// Convert the value to JSON for the type's own UnmarshalJSON.
+	// Convert the value to JSON for the type's UnmarshalJSON.
 	if err := json.Unmarshal(d.t.appendJSON(nil, n), v.Addr().Interface()); err != nil {
 		d.addFault(n, "%s: %v", d.describeValue(n), err)
 	}

@@ -44,8 +44,8 @@ func TestPodsOfNodesThatAreNotThereAreKept(t *testing.T) {
 	}
 }
 
-// TestUTF16 covers PowerShell's >, which writes UTF-16: every document is read, with or without a
-// byte order mark, in both byte orders.
+// TestUTF16 verifies that all documents in UTF-16, as written by PowerShell's >, are read, with or
+// without a byte order mark and in both byte orders.
 func TestUTF16(t *testing.T) {
 	text := "# Größe: 𝄞\r\napiVersion: v1\r\nkind: Node\r\nmetadata: {name: a}\r\n---\r\napiVersion: v1\r\nkind: Node\r\nmetadata: {name: b}\r\n"
 	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {

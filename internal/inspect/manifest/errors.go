@@ -20,18 +20,18 @@ import (
 //	nodes.yaml:14: spec.taints[0].effect: "NoRun": must be NoSchedule, PreferNoSchedule or NoExecute
 type Error struct {
 	File string
-	// Line in File, from 1.
+	// Line is the line in File, from 1.
 	Line int
 	// Object identifies the faulty object if the line is ambiguous: a single line of JSON can have
 	// many.
 	Object string
 	// Field is the path of the field, "" if the fault does not concern a field.
 	Field string
-	// Text is the value and the allowed values.
+	// Text describes the fault, usually with the value and the allowed values.
 	Text string
 }
 
-// Error formats the error as one line. It omits the place without a File.
+// Error formats the error as one line. If File is empty, it omits file and line.
 func (e *Error) Error() string {
 	text := e.Text
 	for _, where := range []string{e.Field, e.Object} {
@@ -46,7 +46,7 @@ func (e *Error) Error() string {
 }
 
 // Errors holds the faults of the input, in its order, and prints one per line. If there are more
-// than maxErrors, the last entry has the number of further faults.
+// than maxErrors faults, the last entry has the number of further faults.
 type Errors []*Error
 
 // Error formats all errors, one per line.
@@ -78,7 +78,7 @@ func fromValidation(t *tree, root int32, err *field.Error) problem {
 		text = joinWithColon(formatValue(err.BadValue), err.Detail)
 	}
 	if err.Detail == "not a valid selector operator" {
-		// Here upstream's message omits the allowed values.
+		// Upstream's message omits the allowed values in this case.
 		text = joinWithColon(formatValue(err.BadValue), "must be "+oneOf(operatorsAt(err.Field)))
 	}
 	return problem{line: t.nodes[t.findPath(root, err.Field)].line, path: err.Field, text: text}
@@ -156,8 +156,8 @@ func oneOf(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// warnings reports each kind of warning once, with its first place and its count: a newer API
-// server adds its field to all objects. order has the keys by first occurrence.
+// warnings reports each kind of warning once, with its first place and its count, because a newer
+// API server may add a field to all objects. order has the keys by first occurrence.
 type warnings struct {
 	order []string
 	first map[string]string

@@ -18,11 +18,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Expand creates the workloads' missing pods like their controllers: for Deployments (through
-// ReplicaSets, which it also adds), ReplicaSets, ReplicationControllers, StatefulSets (with the
-// claims of their volumes), DaemonSets and Jobs. A StatefulSet's terminated pod is replaced. A
-// workload's pods take the workload's place in the order of Pods. Names are generated from the
-// seed: the same input and seed give the same pods.
+// Expand creates the missing pods of workloads like their controllers would. It covers Deployments
+// (by adding ReplicaSets), ReplicaSets, ReplicationControllers, StatefulSets (with the claims of
+// their volumes), DaemonSets and Jobs. A StatefulSet's terminated pod is replaced. In the order of
+// Pods, new pods take the position of their workload. Names are generated from the seed: the same
+// input and seed give the same pods.
 //
 // Some controllers would create pods only after other pods run: an ordered StatefulSet creates its
 // pods one by one, and a Job only as many as its parallelism allows. A StatefulSet is expanded
@@ -81,28 +81,26 @@ func (s *Set) defaultReplicas() {
 	}
 }
 
-// defaultReplicas sets unset numbers of replicas to one. The numbers stay unset until then, because
-// a workload reapplied without a number keeps its current number: kubectl apply changes only fields
-// in the manifest.
+// expansion is the state of Expand: the pods of the input, and the pods to add and to remove.
 type expansion struct {
 	set     *Set
 	rng     *rand.Rand
 	names   map[types.NamespacedName]bool // names of all pods, old and new
-	byOwner map[rules.Owner][]*v1.Pod     // input's pods by controller
+	byOwner map[rules.Owner][]*v1.Pod     // pods of the input by controller
 	// byName indexes the same pods by kind and name of the controller, for workloads from
 	// hand-written files without a UID.
 	byName map[ownerName][]*v1.Pod
 	made   []madePod        // new pods
-	gone   map[*v1.Pod]bool // input's pods deleted by their controllers
+	gone   map[*v1.Pod]bool // pods of the input deleted by their controllers
 }
 
-// ownerName is a controller by kind, namespace and name.
+// ownerName identifies a controller by kind, namespace and name.
 type ownerName struct {
 	schema.GroupKind
 	types.NamespacedName
 }
 
-// madePod is a pod with its place in the order of Pods.
+// madePod is a pod with the place that determines its position in Pods.
 type madePod struct {
 	pod *v1.Pod
 	at  place
@@ -149,8 +147,8 @@ func uidOf(kind string, object metav1.Object) types.UID {
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 
-// activePods returns the pods still counted by a controller, neither terminated nor terminating. It
-// does not modify the list.
+// activePods returns the pods counted by a controller, which are neither terminated nor
+// terminating. It does not modify the list.
 func activePods(pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
 		return rules.IsTerminal(pod) || rules.IsTerminating(pod)

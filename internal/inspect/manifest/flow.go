@@ -10,11 +10,11 @@ import (
 )
 
 // parseFlow reads JSON and similar YAML over any number of lines. It returns false for input that
-// it does not understand; the library then reads it, or finds the syntax error.
+// it does not support; the library then reads it, or finds the syntax error.
 func parseFlow(t *tree, text string, line int32) bool {
 	t.reset()
 	f := flowParser{t: t, text: text, line: line, json: true}
-	// White space only is an empty document.
+	// A document with only white space is empty.
 	if f.skipSpace(); f.pos == len(f.text) {
 		return true
 	}
@@ -25,8 +25,9 @@ func parseFlow(t *tree, text string, line int32) bool {
 	return f.pos == len(f.text)
 }
 
-// flowParser reads {a: b, "c": [d, 'e']}. Within a block it must end on its line; as JSON it may
-// span many. As in blockParser, false means that the library must read the document.
+// flowParser reads {a: b, "c": [d, 'e']}. Within a block, the value must end on its line; as JSON,
+// it may span several lines. As in blockParser, false means that the library must read the
+// document.
 type flowParser struct {
 	t    *tree
 	text string
@@ -35,7 +36,8 @@ type flowParser struct {
 	json bool
 }
 
-// skipSpace skips white space; within a block, spaces only: the library judges tabs there.
+// skipSpace skips white space. Within a block, it skips only spaces, and leaves tabs to the
+// library.
 func (f *flowParser) skipSpace() {
 	for f.pos < len(f.text) {
 		switch c := f.text[f.pos]; {
@@ -127,7 +129,8 @@ func (f *flowParser) parseKey() (string, bool) {
 		return "", false
 	}
 	f.pos++
-	// In JSON, the colon need not be followed by a space. In YAML it must, after a plain word.
+	// After a plain word, the colon must be followed by a space. After a quoted key, as in JSON, it
+	// need not be.
 	if next := f.peek(); !isQuoted && next != ' ' && !(f.json && next == '\n') {
 		return "", false // a:b is one word
 	}
@@ -161,7 +164,7 @@ func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 		end++
 	}
 
-	// A quote within a word, or a word at the very end, is too unusual to handle here.
+	// Leave a quote within a word, and a word at the end of the text, to the library.
 	if end == len(f.text) || f.text[end] == '"' || f.text[end] == '\'' {
 		return "", false, false
 	}
@@ -177,7 +180,7 @@ func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 }
 
 // jsonString reads a string by JSON's rules, including the escapes \/ and \u. A string without
-// escapes is a part of the text, and is not copied.
+// escapes is returned as a substring of the text, without a copy.
 func (f *flowParser) jsonString() (string, bool) {
 	// Most strings are plain ASCII without escapes, and need a single pass.
 	end, escapes, ascii := f.pos+1, false, true
@@ -233,7 +236,7 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 			return "", "", false, false
 		}
 		return value, strings.TrimLeft(after[1:], " "), true, true
-	// Indicators of YAML. The first three begin values handled by parseScalar.
+	// These are indicators of YAML. {, [ and | begin values that parseScalar handles.
 	case '{', '[', '|', '>', '&', '*', '!', '%', '@', '`', ',', ']', '}', '?', '#', ':':
 		return "", "", false, text[0] == '{' || text[0] == '[' || text[0] == '|'
 	}
@@ -242,19 +245,19 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 		switch text[i] {
 		case '\t':
 			return "", "", false, false
-		// A # begins a comment only after a space. What stands before it is no key.
+		// A # begins a comment only after a space. The text before a comment is not a key.
 		case '#':
 			if text[i-1] == ' ' {
 				return "", "", false, true
 			}
 		case ':':
-			// As in image: nginx:1.27, or a URL.
+			// This colon is within a value, as in image: nginx:1.27, or in a URL.
 			if i+1 < len(text) && text[i+1] != ' ' {
 				continue
 			}
 			key = strings.TrimRight(text[:i], " ")
-			// A merge key, an empty key, a key too long for YAML's simple keys, or
-			// a dash that belongs to a sequence.
+			// Leave these to the library: a merge key, an empty key, a key longer than YAML's
+			// limit, and a dash of a sequence.
 			if key == "<<" || key == "" || len(key) > 512 || isDash(key) {
 				return "", "", false, false
 			}
@@ -265,17 +268,17 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 	return "", "", false, true
 }
 
-// parsePlain reads a scalar without quotes, up to a comment. ok is false for an empty text,
-// and for a key that may be more than a scalar.
+// parsePlain reads a scalar without quotes, up to a comment. It returns false for an empty text,
+// and for text that may be more than a plain scalar, such as a key.
 func parsePlain(text string) (string, bool) {
 	if text == "" || strings.IndexByte(",[]{}#&*!|>'\"%@`", text[0]) >= 0 {
 		return "", false
 	}
-	// These begin something else only if a space follows: -1 is a scalar, and "- 1" an item.
+	// These begin another construct only if a space follows: -1 is a scalar, and "- 1" is an item.
 	if strings.IndexByte("-?:", text[0]) >= 0 && (len(text) == 1 || text[1] == ' ') {
 		return "", false
 	}
-	// A comment follows.
+	// Drop a comment.
 	if i := strings.Index(text, " #"); i >= 0 {
 		text = strings.TrimRight(text[:i], " ")
 	}
@@ -286,12 +289,12 @@ func parsePlain(text string) (string, bool) {
 }
 
 // parseQuoted reads a quoted scalar that ends on its line, and returns the rest of the line. In
-// single quotes the only escape is ”; in double quotes, unescapeText defines the escapes.
+// single quotes, the only escape is a doubled quote; in double quotes, unescapeText defines the
+// escapes.
 func parseQuoted(text string) (value, rest string, ok bool) {
 	if text[0] == '\'' {
 		for i := 1; i < len(text); i++ {
-			// In single quotes, the only special character is the quote: it ends the scalar, unless
-			// doubled.
+			// A quote ends the scalar, unless it is doubled.
 			if text[i] != '\'' {
 				continue
 			}
@@ -317,7 +320,6 @@ func parseQuoted(text string) (value, rest string, ok bool) {
 			if !escapes {
 				return value, rest, true
 			}
-			// Copy only if there is something to replace.
 			value, ok = unescapeText(value)
 			return value, rest, ok
 		case '\\':
@@ -331,8 +333,8 @@ func parseQuoted(text string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// unescapeText handles the escapes shared by YAML and JSON. It leaves others, such as \x41 and
-// \u0041, to the library.
+// unescapeText handles the escapes of one letter shared by YAML and JSON. It returns false for
+// others, such as \x41 and \u0041, which the library handles.
 func unescapeText(text string) (string, bool) {
 	var value strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -342,7 +344,7 @@ func unescapeText(text string) (string, bool) {
 			if i == len(text) {
 				return "", false
 			}
-			// Other escapes differ between YAML and JSON, or take several letters.
+			// Other escapes differ between YAML and JSON, or have several letters.
 			switch text[i] {
 			case '"', '\\', '/':
 				c = text[i]

@@ -51,7 +51,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// large excludes inputs with a million pods.
+// large reports whether Expand might create more than a thousand pods.
 func large(s *Set) bool {
 	total := int32(0)
 	count := func(n *int32) int32 {

@@ -18,9 +18,9 @@ import (
 )
 
 // Emulation of the Job controller with the feature gate WorkloadWithJob. For a Job requesting a
-// gang, it creates a Workload, and from the Workload a PodGroup, which the Job's pods name. Objects
-// of the input are used if the Job controls them. Objects created by users for the Job are ignored,
-// and if the Job controls several, none is used.
+// gang, the controller creates a Workload, and from the Workload a PodGroup, to which the Job's
+// pods refer. Objects of the input are used if the Job controls them, but not if it controls
+// several of a kind. Objects created by users for the Job are ignored.
 //
 //	Job train (parallelism 4, gang) -> Workload train-<hash> -> PodGroup ...-<hash>, minCount 4 -> 4 pods
 
@@ -122,10 +122,9 @@ func gangOf(job *batchv1.Job) *schedulingv1alpha3.WorkloadPodGroupGangScheduling
 }
 
 // templateOf returns the pod group template of a job with a gang. The default size is the job's
-// parallelism. gangOf must not be nil.
+// parallelism.
 func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 	count := max(1, *job.Spec.Parallelism)
-	// The default is the parallelism.
 	if asked := gangOf(job).MinCount; asked != nil {
 		count = *asked
 	}
@@ -144,24 +143,24 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 		}
 	}
 
-	// The pods share these claims if they name them as well.
+	// The pods share these claims if they refer to the same claims.
 	for _, c := range job.Spec.Scheduling.ResourceClaims {
 		t.ResourceClaims = append(t.ResourceClaims, schedulingv1beta1.PodGroupResourceClaim{
 			Name: c.Name, ResourceClaimName: c.ResourceClaimName, ResourceClaimTemplateName: c.ResourceClaimTemplateName,
 		})
 	}
 
-	// Preemption then removes all of the gang or nothing.
+	// Preemption then removes the whole gang or none of its pods.
 	if mode := job.Spec.Scheduling.DisruptionMode; mode != nil && mode.All != nil {
 		t.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
 	}
 	return t
 }
 
-// hasBegun reports whether the controller has created pods for the job before, or the job is
-// suspended.
+// hasBegun reports whether the controller may have created pods for the job before, or has
+// suspended it.
 func hasBegun(job *batchv1.Job) bool {
-	// Its pods were then created without a group.
+	// Pods may have been created without a group.
 	if job.Status.StartTime != nil || job.Status.Succeeded != 0 || job.Status.Failed != 0 {
 		return true
 	}

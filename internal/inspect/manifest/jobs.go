@@ -17,12 +17,12 @@ func (e *expansion) expandJobs() {
 	for i, job := range e.set.Jobs {
 		w := expanded{workload.Of(job), e.set.places["Job"][i]}
 		pods := e.ownedPods(w)
-		// Its pods are adopted nevertheless, so that they have an owner.
+		// ownedPods has adopted the pods nevertheless, so that they have an owner.
 		if !workload.MakesPods(job) {
 			continue
 		}
 
-		// Create the group before the pods of either completion mode, which name it.
+		// Create the group before the pods, which refer to it.
 		var member *v1.PodSchedulingGroup
 		if group := e.groupOf(job, pods); group != "" {
 			member = &v1.PodSchedulingGroup{PodGroupName: &group}
@@ -45,7 +45,7 @@ func (e *expansion) expandJobs() {
 }
 
 // jobPod returns a pod created by the Job controller as a member of the job's group. If member is
-// nil, the controller creates no group, and the pod keeps its template's value.
+// nil, the job has no group, and the pod keeps its template's value.
 func jobPod(job *batchv1.Job, member *v1.PodSchedulingGroup) *v1.Pod {
 	pod := workload.JobPod(job)
 	if member != nil {

@@ -41,8 +41,9 @@ type kind struct {
 	list func(set *Set) []metav1.Object
 }
 
-// kinds indexes all kinds by name, byType by Go type; ordered lists them in order. They exclude
-// kinds with the same name in another group, such as Knative's Service.
+// kinds indexes all kinds by name, and byType indexes them by Go type. ordered lists them in the
+// order of registration. They exclude kinds with the same name in another group, such as Knative's
+// Service.
 var (
 	kinds   = map[string]*kind{}
 	byType  = map[reflect.Type]*kind{}
@@ -50,7 +51,7 @@ var (
 )
 
 // Kinds returns all kinds used by Berth, in a fixed order. It excludes Secrets and anything that
-// contains them: a recording of a cluster can be handed on.
+// contains them, so that a recording of a cluster can be shared.
 func Kinds() (list []schema.GroupVersionKind) {
 	for _, k := range ordered {
 		list = append(list, schema.FromAPIVersionAndKind(k.apiVersion, k.name))
@@ -66,14 +67,14 @@ type object[T any] interface {
 }
 
 // registerKind adds a kind. list returns the set's list of its objects. If prepare is nil, only the
-// metadata is checked. Only init may call it: many goroutines read kinds afterwards.
+// metadata is checked. Only init may call it, because many goroutines read the kinds afterwards.
 func registerKind[T any, P object[T]](name, apiVersion string, namespaced bool, list func(*Set) *[]*T, prepare func(*T) field.ErrorList) {
-	// Kinds without specific rules only have their names and labels checked.
+	// Without specific rules, check only the metadata.
 	if prepare == nil {
 		prepare = func(o *T) field.ErrorList { return validateMeta(P(o), namespaced) }
 	}
-	// The functions of a kind hide its type, so that the rest of the package needs no reflection to
-	// handle objects.
+	// The functions of a kind hide its Go type, so that callers need no reflection to handle
+	// objects.
 	k := &kind{
 		name: name, apiVersion: apiVersion, namespaced: namespaced, typ: reflect.TypeFor[T](),
 		prepare: func(o metav1.Object) field.ErrorList { return prepare((*T)(o.(P))) },
@@ -91,7 +92,8 @@ func registerKind[T any, P object[T]](name, apiVersion string, namespaced bool, 
 	kinds[name], byType[k.typ], ordered = k, k, append(ordered, k)
 }
 
-// validateMeta checks only the metadata, for kinds validated otherwise by the API server.
+// validateMeta checks only the metadata. It is for kinds whose other fields only the API server
+// validates.
 func validateMeta(o metav1.Object, namespaced bool) field.ErrorList {
 	return rules.ValidateMeta(&metav1.ObjectMeta{
 		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), Labels: o.GetLabels(),
@@ -99,7 +101,7 @@ func validateMeta(o metav1.Object, namespaced bool) field.ErrorList {
 	}, namespaced)
 }
 
-// Objects returns the objects in this order.
+// init registers all kinds. Their order is that of Kinds and Objects.
 func init() {
 	// Each kind has one version read by Berth; findKind suggests that version for other versions.
 	const apps, batch, storage, devices, groups, composites = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1",

@@ -17,13 +17,13 @@ import (
 // keys that are not words, text beyond ASCII. The library builds its own tree; this file copies it,
 // and bounds the expansion of a small document.
 
-// maxNodes bounds a document's size after expanding aliases, whatever its length: a million values
+// maxNodes bounds the number of values in a document after aliases are expanded. A million values
 // take some fifty megabytes.
 const maxNodes = 1 << 20
 
 // mostRepeated bounds the values, and the keys of merged mappings, repeated by aliases: a constant,
 // plus a number per byte of the document. A template shared by a hundred containers is far below
-// the bound. A crafted document that costs more than its length ("billion laughs") exceeds it.
+// the bound. A crafted document that expands far beyond its length ("billion laughs") exceeds it.
 func mostRepeated(text string) int { return 4096 + 16*len(text) }
 
 // fault is an error at one line of the input's file.
@@ -33,7 +33,7 @@ type fault struct {
 }
 
 // parseLibrary reads any YAML with the library. line is the text's line in its file. It returns nil
-// if the tree is complete, or empty for an empty document.
+// on success; for an empty document, the tree is empty.
 func parseLibrary(t *tree, text string, line int32) *fault {
 	t.reset()
 	var document yaml.Node
@@ -58,8 +58,8 @@ func parseLibrary(t *tree, text string, line int32) *fault {
 // yamlLine matches the beginning of the library's errors.
 var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\n  )?(?:line (\d+): )?`)
 
-// syntaxFault translates the library's line number from the parsed chunk to the file, and adds a
-// remedy for the most frequent error.
+// syntaxFault translates the library's line number from the chunk to the file, and adds advice to
+// the most frequent error.
 func syntaxFault(err error, line int32) *fault {
 	text := err.Error()
 	// The line is relative to the chunk, which begins somewhere in the file.
@@ -75,8 +75,8 @@ func syntaxFault(err error, line int32) *fault {
 	return &fault{line, "not YAML or JSON: " + text}
 }
 
-// converter copies the library's tree into ours: aliases and merged keys are written out, and
-// tags are refused.
+// converter copies the library's nodes into a tree. It expands aliases and merged keys, and refuses
+// tags other than !!str.
 type converter struct {
 	t *tree
 	// base is added to the library's lines, which are counted from 1.
@@ -90,8 +90,7 @@ type converter struct {
 
 var errRepeats = errors.New("aliases (*name, <<) repeat too much: write the values out, or split the document")
 
-// countRepeat counts a repeated value or merged key. It returns an error once there are too
-// many.
+// countRepeat counts a repeated value or merged key, and returns an error if there are too many.
 func (c *converter) countRepeat() error {
 	if c.repeats--; c.repeats < 0 {
 		return errRepeats
@@ -99,11 +98,11 @@ func (c *converter) countRepeat() error {
 	return nil
 }
 
-// lineOf is the line of a value in its file.
+// lineOf returns the line of a value in its file.
 func (c *converter) lineOf(y *yaml.Node) int32 { return min(c.base+int32(y.Line), c.last) }
 
-// convertNode copies one value, under a key. It continues into aliases, so a cycle of these
-// ends at maxDepth.
+// convertNode copies one value, under a key. It also copies the targets of aliases, so a cycle of
+// aliases ends at maxDepth.
 func (c *converter) convertNode(y *yaml.Node, key string, depth int) error {
 	c.at = c.lineOf(y)
 	if depth > maxDepth || len(c.t.nodes) > maxNodes {
@@ -118,14 +117,14 @@ func (c *converter) convertNode(y *yaml.Node, key string, depth int) error {
 
 	switch y.Kind {
 	case yaml.AliasNode:
-		// Everything below is written out once more for each alias, and counted as such.
+		// All values below are copied for each alias, and count as repeated.
 		c.inAlias++
 		defer func() { c.inAlias-- }()
 		return c.convertNode(y.Alias, key, depth+1)
 	case yaml.ScalarNode:
 		isString := y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
-		// A tag may change the type of a value, which the decoder would not see. Only
-		// !!str is accepted.
+		// A tag may change the type of a value, but nodes of a tree have no tags. Only !!str is
+		// accepted.
 		if y.Style&yaml.TaggedStyle != 0 {
 			if isString = y.Tag == "!!str"; !isString {
 				return fmt.Errorf("tag %s: has no meaning here", y.Tag)
@@ -181,7 +180,7 @@ func (c *converter) convertMapping(y *yaml.Node, key string, depth int) error {
 	return c.mergeKeys(self, &children, merged, depth)
 }
 
-// mergedMappings returns what "<<:" refers to: one mapping, or several in a list.
+// mergedMappings returns the mappings to which a "<<:" refers: one mapping, or several in a list.
 func mergedMappings(y *yaml.Node) []*yaml.Node {
 	for y.Kind == yaml.AliasNode {
 		y = y.Alias
@@ -199,8 +198,8 @@ func mergedMappings(y *yaml.Node) []*yaml.Node {
 	return list
 }
 
-// mergeKeys adds the keys that the mapping does not have itself, each from the first mapping
-// that has it. Merges within merged mappings are not followed.
+// mergeKeys adds the keys missing from the mapping itself, each from the first merged mapping with
+// that key. Merges within merged mappings are not followed.
 func (c *converter) mergeKeys(self int32, children *appender, merged []*yaml.Node, depth int) error {
 	if len(merged) == 0 {
 		return nil
@@ -210,7 +209,7 @@ func (c *converter) mergeKeys(self int32, children *appender, merged []*yaml.Nod
 		has[c.t.nodes[n].key] = true
 	}
 
-	// The same holds for the keys of merged mappings.
+	// Merged keys and their values count as repeated.
 	c.inAlias++
 	defer func() { c.inAlias-- }()
 	for _, from := range merged {
@@ -226,8 +225,7 @@ func (c *converter) mergeKeys(self int32, children *appender, merged []*yaml.Nod
 				return err
 			}
 			name := from.Content[i]
-			// Keys of the mapping itself, and of mappings that were merged before,
-			// take precedence.
+			// Keys of the mapping itself, and of mappings merged before, take precedence.
 			if name.Kind != yaml.ScalarNode || name.Tag == "!!merge" || has[name.Value] {
 				continue
 			}

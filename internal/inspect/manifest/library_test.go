@@ -10,7 +10,8 @@ import (
 )
 
 // TestAliasesCostNoMoreThanTheDocumentIsLong verifies that a document's length bounds its expansion
-// by aliases and merge keys: each of these would cost the product of its parts.
+// by aliases and merge keys. Without the bound, the cost of each of these documents would be a
+// product of the lengths of its parts.
 func TestAliasesCostNoMoreThanTheDocumentIsLong(t *testing.T) {
 	keys := func(n int, prefix string) string {
 		var b strings.Builder

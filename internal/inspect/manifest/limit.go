@@ -15,10 +15,10 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Limits for workloads too large to expand. A number of replicas takes ten letters in a file, but
-// gigabytes as pods, so it is checked before any pod is created.
+// Limits for workloads too large to expand. A huge number of replicas takes ten characters in a
+// file, but gigabytes as pods, so it is checked before any pod is created.
 
-// demand is the number of pods missing from a workload, to be created by Expand.
+// demand is a workload with the number of missing pods, which Expand would create.
 type demand struct {
 	// kind, meta and at identify the workload and its place.
 	kind  string
@@ -29,12 +29,12 @@ type demand struct {
 	settle func()
 }
 
-// tooMany returns the workloads exceeding the limit workload.Most on created pods, shared by all
-// workloads. It admits small ones first, so that one absurd number does not exclude the ordinary
-// workloads. It sorts the list.
+// tooMany returns the workloads beyond the limit on created pods, workload.Most, which all
+// workloads share. It admits small workloads first, so that one absurd number does not exclude the
+// ordinary ones. It sorts the list.
 func tooMany(list []demand) (refused []demand) {
 	slices.SortStableFunc(list, func(a, b demand) int { return cmp.Compare(a.lacks, b.lacks) })
-	// All workloads share the room. Each is admitted or refused as a whole.
+	// Each workload is admitted or refused as a whole.
 	room := workload.Most
 	for i := range list {
 		if list[i].lacks > room {
@@ -45,8 +45,8 @@ func tooMany(list []demand) (refused []demand) {
 	return nil
 }
 
-// limitWorkloads leaves workloads beyond the limit unexpanded, with a warning each. Recordings of
-// clusters contain such workloads if a quota refuses their pods.
+// limitWorkloads prevents the expansion of workloads beyond the limit, and adds a warning for each.
+// Recordings of clusters contain such workloads if a quota refuses their pods.
 func (s *Set) limitWorkloads() {
 	for _, d := range tooMany(s.listDemands()) {
 		d.settle()
@@ -65,9 +65,9 @@ func (c *checker) withinLimit() {
 	}
 }
 
-// listDemands lists the demands of all workloads. A Deployment's demand excludes its ReplicaSets',
-// which have demands themselves and must not be counted twice. The numbers are estimates:
-// terminated pods count as present, and a DaemonSet is assumed to need all nodes.
+// listDemands lists the demands of all workloads. A Deployment's demand excludes the replicas of
+// its ReplicaSets, which have separate demands. The numbers are estimates: terminated pods count as
+// present, and a DaemonSet is assumed to need all nodes.
 func (s *Set) listDemands() (list []demand) {
 	pods := map[types.UID]int{}
 	for _, pod := range s.Pods {
@@ -77,7 +77,7 @@ func (s *Set) listDemands() (list []demand) {
 	}
 	add := func(kind string, i int, meta *metav1.ObjectMeta, wants *int32) {
 		if wants == nil {
-			return // the default is one
+			return // unset means one replica
 		}
 		// A workload without a UID is from a hand-written file; all its pods count as missing.
 		has := 0
@@ -99,13 +99,13 @@ func (s *Set) listDemands() (list []demand) {
 			continue
 		}
 		of := deployments[ref.UID]
-		// From here on the ReplicaSet's replicas count as pods of the Deployment.
+		// Count the ReplicaSet's replicas as pods of the Deployment.
 		pods[of.UID] += int(*rs.Spec.Replicas)
 		last := &list[len(list)-1]
 		// A ReplicaSet of a Deployment cannot be settled separately: the Deployment's number must
 		// decrease with it.
 		alone := last.settle
-		last.settle = func() { // otherwise the Deployment would demand the difference
+		last.settle = func() { // otherwise the Deployment would lack the difference
 			before := *rs.Spec.Replicas
 			alone()
 			*of.Spec.Replicas -= min(*of.Spec.Replicas, before-*rs.Spec.Replicas)

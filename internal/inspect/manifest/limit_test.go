@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// absurd returns a tenant's stored workloads under a quota of no pods, and an ordinary one.
+// absurd returns stored workloads with the given number of replicas and no pods, as under a quota
+// of 0, and an ordinary Deployment.
 func absurd(replicas int) string {
 	const pod = `{metadata: {labels: {app: a}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}`
 	always := strings.Replace(pod, "restartPolicy: Never, ", "", 1)
@@ -28,8 +29,8 @@ func absurd(replicas int) string {
 	return text.String()
 }
 
-// TestSumsOfReplicasAreBounded verifies that a recording is read without the impossible pods, with
-// a warning for each workload, and that manifests requesting as many pods are rejected.
+// TestSumsOfReplicasAreBounded verifies that workloads of a recording with impossible numbers of
+// replicas are not expanded and cause a warning each, and that such manifests are rejected.
 func TestSumsOfReplicasAreBounded(t *testing.T) {
 	for _, replicas := range []int{workload.Most/2 + 1, workload.Most, 2_000_000_000} {
 		began := time.Now()
@@ -39,7 +40,7 @@ func TestSumsOfReplicasAreBounded(t *testing.T) {
 		}
 		warned := 5
 		if replicas < workload.Most {
-			warned = 4 // one of the five workloads is expanded
+			warned = 4 // one of the five absurd workloads fits
 		}
 		if len(set.Warnings) != warned || replicas > workload.Most && !strings.Contains(strings.Join(set.Warnings, "\n"), "Deployment t/huge is left with the pods that it has") {
 			t.Errorf("%d replicas: %d warnings, want %d: %q", replicas, len(set.Warnings), warned, set.Warnings)
@@ -61,7 +62,8 @@ func TestSumsOfReplicasAreBounded(t *testing.T) {
 	}
 }
 
-// TestDaemonSetsTimesNodesAreBounded covers the product of many DaemonSets and many nodes.
+// TestDaemonSetsTimesNodesAreBounded verifies that DaemonSets are dropped if their pods on all
+// nodes exceed the limit.
 func TestDaemonSetsTimesNodesAreBounded(t *testing.T) {
 	var text strings.Builder
 	const nodes = 1000

@@ -30,8 +30,9 @@ func (s *Set) Controllers() (all []metav1.Object) {
 	return all
 }
 
-// Newest returns the latest time in nodes and pods, which is about when the set was written, or
-// zero without any. It trusts all clocks; package simulate detects those running ahead.
+// Newest returns the latest time in nodes and pods, or zero without any. It is close to the time at
+// which the set was written. Newest trusts all clocks; package simulate detects clocks running
+// ahead.
 func (s *Set) Newest() (newest time.Time) {
 	later := func(t metav1.Time) {
 		if t.After(newest) {

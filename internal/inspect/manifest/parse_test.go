@@ -70,7 +70,7 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-// FuzzFlow verifies that encoding/json agrees on input read as JSON.
+// FuzzFlow verifies that parseFlow and encoding/json agree on JSON.
 func FuzzFlow(f *testing.F) {
 	f.Add("{\"a\": [1, true, null, \"\\u00e4\"]}\n")
 	f.Add("[{\"a\":{}},[],\"x\"]")

@@ -61,16 +61,16 @@ func prepareNamespace(namespace *v1.Namespace) field.ErrorList {
 	return rules.ValidateNamespace(namespace)
 }
 
-// prepareVolume also sets the phase of a volume without a status to available or bound, like its
-// controller.
+// prepareVolume sets the defaults of a volume. Without a status, it sets the phase to Available or
+// Bound, like the volume's controller.
 func prepareVolume(volume *v1.PersistentVolume) field.ErrorList {
 	setDefault(&volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
 	if volume.Spec.PersistentVolumeReclaimPolicy == "" {
 		volume.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
 	}
 	if volume.Status.Phase == "" {
-		// A bound claim would appear in the volume; otherwise a controller would have found the
-		// volume available.
+		// A volume bound to a claim has the claim's UID; otherwise its controller would have set it
+		// to available.
 		volume.Status.Phase = v1.VolumeAvailable
 		if volume.Spec.ClaimRef != nil && volume.Spec.ClaimRef.UID != "" {
 			volume.Status.Phase = v1.VolumeBound
@@ -84,7 +84,8 @@ func prepareVolume(volume *v1.PersistentVolume) field.ErrorList {
 	return append(errs, rules.ValidateAmounts(volume.Spec.Capacity, field.NewPath("spec", "capacity"))...)
 }
 
-// prepareClaim omits the default storage class: Read sets it when all classes are known.
+// prepareClaim sets the defaults of a claim except for the storage class, which Read sets when all
+// classes are known.
 func prepareClaim(claim *v1.PersistentVolumeClaim) field.ErrorList {
 	workload.CompleteClaim(claim)
 	errs := rules.ValidateMeta(&claim.ObjectMeta, true)
@@ -124,7 +125,7 @@ func prepareResourceClaim(claim *resourcev1.ResourceClaim) field.ErrorList {
 	return rules.ValidateMeta(&claim.ObjectMeta, true)
 }
 
-// prepareResourceClaimTemplate does the same for a template's claims.
+// prepareResourceClaimTemplate sets the defaults of a template's device claims.
 func prepareResourceClaimTemplate(template *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	defaultRequests(&template.Spec.Spec)
 	return rules.ValidateMeta(&template.ObjectMeta, true)
@@ -134,7 +135,7 @@ func prepareResourceClaimTemplate(template *resourcev1.ResourceClaimTemplate) fi
 // request without a count is for one device.
 func defaultRequests(spec *resourcev1.ResourceClaimSpec) {
 	count := func(mode *resourcev1.DeviceAllocationMode, count *int64) {
-		// As in the API server.
+		// Use the API server's defaults.
 		if *mode == "" {
 			*mode = resourcev1.DeviceAllocationModeExactCount
 		}
@@ -177,7 +178,7 @@ func prepareStatefulSet(set *appsv1.StatefulSet) field.ErrorList {
 	set.Spec.PodManagementPolicy = cmp.Or(set.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	for i := range set.Spec.VolumeClaimTemplates {
 		claim := &set.Spec.VolumeClaimTemplates[i]
-		claim.TypeMeta = metav1.TypeMeta{} // the API server ignores it
+		claim.TypeMeta = metav1.TypeMeta{} // the API server ignores this field
 		workload.CompleteClaim(claim)
 	}
 	return checkWorkload(&set.ObjectMeta, set.Spec.Replicas, set.Spec.Selector, &set.Spec.Template)
@@ -189,7 +190,7 @@ func prepareDaemonSet(set *appsv1.DaemonSet) field.ErrorList {
 
 // prepareReplicationController defaults the selector to the template's labels, like the API server.
 func prepareReplicationController(rc *v1.ReplicationController) field.ErrorList {
-	// It would create no pods. The API server also requires a template.
+	// Like the API server, require a template.
 	if rc.Spec.Template == nil {
 		return field.ErrorList{field.Required(field.NewPath("spec", "template"), "")}
 	}
@@ -199,7 +200,7 @@ func prepareReplicationController(rc *v1.ReplicationController) field.ErrorList 
 	return checkWorkload(&rc.ObjectMeta, rc.Spec.Replicas, &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}, rc.Spec.Template)
 }
 
-// prepareJob sets the defaults of a Job. Without any number, it has one completion. With only a
+// prepareJob sets the defaults of a Job. Without either number, it has one completion. With only a
 // parallelism, it is a work queue that ends with any success.
 func prepareJob(job *batchv1.Job) field.ErrorList {
 	// Set the defaults only if both are missing: with only a parallelism, completions stay unset.
@@ -223,8 +224,8 @@ func prepareJob(job *batchv1.Job) field.ErrorList {
 	return append(errs, checkTemplate(&job.Spec.Template, spec.Child("template"))...)
 }
 
-// checkWorkload checks the parts common to all workloads: their number of pods (nil: not a field),
-// a selector that matches the template's labels, and the template.
+// checkWorkload checks the parts common to all workloads: their number of replicas (nil for kinds
+// without that field), a selector that matches the template's labels, and the template.
 func checkWorkload(meta *metav1.ObjectMeta, replicas *int32, selector *metav1.LabelSelector, template *v1.PodTemplateSpec) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := rules.ValidateMeta(meta, true)
@@ -244,7 +245,7 @@ func checkWorkload(meta *metav1.ObjectMeta, replicas *int32, selector *metav1.La
 }
 
 // checkTemplate validates the template's future pods with their defaults. It does not modify the
-// template: kubectl apply compares it with another one later.
+// template, because a later kubectl apply compares it with the existing template.
 func checkTemplate(template *v1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	pod := &v1.Pod{Spec: *template.Spec.DeepCopy()}
 	admission.Default(pod)

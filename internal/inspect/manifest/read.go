@@ -27,7 +27,7 @@ type Options struct {
 	// Recursive reads nested folders as well.
 	Recursive bool
 	// Lenient accepts objects that the API server would reject, and references to missing objects.
-	// It is for input printed by a cluster, since other rules may have applied when an object was
+	// It is for objects read from a cluster, because other rules may have applied when they were
 	// created. The set is considered a whole cluster (Set.Whole), unless the caller corrects that.
 	// Duplicate names are still rejected.
 	Lenient bool
@@ -36,14 +36,15 @@ type Options struct {
 	Strict bool
 	// Namespace is the namespace of objects without one; by default, "default".
 	Namespace string
-	// Over is the set that the input is applied to, or nil: objects may refer to it as well.
+	// Over, if not nil, is the set to which the input is applied: objects may refer to its objects
+	// as well.
 	Over *Set
 	// Stdin is the name of standard input in messages; by default <stdin>.
 	Stdin string
 	// Kustomize builds a folder's manifests like kubectl kustomize. Read calls it for each
-	// kustomization, see [Kustomization]. If it is nil, these are errors.
+	// kustomization; see [Kustomization]. If it is nil, a kustomization is an error.
 	Kustomize func(folder string) ([]byte, error)
-	// Workers is the number of concurrent workers; 0 is one per CPU.
+	// Workers is the number of concurrent workers; 0 means one per CPU.
 	Workers int
 }
 
@@ -51,15 +52,15 @@ type Options struct {
 // can cause thousands.
 const maxErrors = 20
 
-// kustomization is the prefix of a kustomization's path, shown in messages because their line
-// numbers refer to this command's output.
+// kustomization is the prefix of a kustomization's path. Messages show it, because their line
+// numbers refer to the output of this command.
 const kustomization = "kubectl kustomize "
 
 // Kustomization returns the path that makes Read build a folder's kustomization.
 func Kustomization(folder string) string { return kustomization + folder }
 
 // Read reads manifests: files, folders (their .yaml, .yml and .json files), kustomizations, and "-"
-// for stdin. If the input is faulty, it returns no set, and an error of type Errors with all faults
+// for stdin. If the input is faulty, it returns no set, but an error of type Errors with the faults
 // in the order of the input. Lists are split into their items. The set is not expanded.
 func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	files, err := expandPaths(paths, options.Recursive)
@@ -76,8 +77,8 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 		return nil, err
 	}
 	r.set.Warnings = r.warnings.listLines()
-	// Check references only if all objects could be read: a faulty object would be reported as
-	// missing as well.
+	// Check references only if all objects could be read, because an object with a fault would also
+	// be reported as missing.
 	if len(r.errs) == 0 {
 		for _, e := range r.set.checkObjects(options) {
 			r.addError(e)
@@ -104,7 +105,7 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 }
 
 // expandPaths lists the files at the paths. Files of a folder are in alphabetical order. A folder
-// without any manifest is an error: the path is probably wrong.
+// without any manifest is an error, because the path is probably wrong.
 func expandPaths(paths []string, recursive bool) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -154,8 +155,9 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 	return files, nil
 }
 
-// onlyRegular rejects files in a folder that might never end: a device or a FIFO, or a link to one.
-// Paths named explicitly may be FIFOs, as from a shell's <(...).
+// onlyRegular returns an error if a file in a folder is a device or a FIFO, or a link to one,
+// because reading it might never end. Only paths named explicitly may be FIFOs, as from a shell's
+// <(...).
 func onlyRegular(file string) error {
 	f, err := owned.Open(file)
 	if err != nil {
@@ -165,8 +167,8 @@ func onlyRegular(file string) error {
 }
 
 // reader runs three stages: one goroutine cuts files into batches of chunks, workers read the
-// batches, and the caller's goroutine collects them in order. Only the last of these changes the
-// reader's fields.
+// batches, and the caller's goroutine collects them in order. Only the caller's goroutine changes
+// the reader's fields.
 //
 //	cutFiles --jobs----> worker, worker, ...     in any order
 //	         --ordered-> collectBatch            waits for each batch in the order of the input
@@ -178,11 +180,12 @@ type reader struct {
 	warnings warnings
 }
 
-// isTemplate is the fault of a template.
+// isTemplate is the text of the fault reported for an unrendered template.
 const isTemplate = "an unrendered Helm template: render it first, with `helm template`"
 
-// nameTemplate replaces the faults of a chunk if it is an unrendered template: a fault of its
-// syntax, or on the line of an action. Annotations may contain templates of other programs.
+// nameTemplate replaces the faults of a chunk that seems to be an unrendered template: it has a
+// fault on a line with an action, or a syntax error and any action. Other chunks keep their faults,
+// because annotations may contain templates of other programs.
 func nameTemplate(c chunk, all []found) []found {
 	for _, f := range all {
 		for _, p := range f.problems {
@@ -209,7 +212,7 @@ func (r *reader) addError(e *Error) {
 }
 
 // batch holds some chunks of one file, and their results. The goroutine that cuts files fills
-// chunks, one worker consumes them and fills found. found is complete once ready is closed.
+// chunks. One worker consumes them, fills found, and closes ready when found is complete.
 type batch struct {
 	file   int32
 	order  int32 // order of the first chunk
@@ -237,16 +240,17 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 		defer close(jobs)
 		defer close(ordered)
 		failed = r.cutFiles(files, stdin, func(b *batch) {
-			// Both channels are bounded, so cutting waits when workers or the collector are behind,
-			// and memory stays bounded. Send to jobs first: the collector must never wait for a
-			// batch that no worker can receive.
+			// Both channels are bounded, so cutting waits while workers or the collector are
+			// behind, and memory stays bounded. Send to jobs first: the collector must never wait
+			// for a batch that no worker can receive.
 			jobs <- b
 			ordered <- b
 		})
 	})
 	for range workers {
 		running.Go(func() {
-			// Each worker has a parser, reusing its tree and its table of words for all objects.
+			// Each worker has a parser, which reuses its tree and its table of words for all
+			// objects.
 			p := &parser{decoder: newDecoder(), lenient: r.options.Lenient, namespace: r.options.Namespace}
 			for b := range jobs {
 				for i, c := range b.chunks {

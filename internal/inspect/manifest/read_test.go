@@ -73,8 +73,8 @@ func summary(s *Set) string {
 	return out.String()
 }
 
-// BenchmarkRead reads clusters as printed by kubectl: the full size, which must take well under 10
-// seconds, and a tenth of it.
+// BenchmarkRead reads clusters as printed by kubectl: one of full size, which must take well under
+// 10 seconds, and one of a tenth of it.
 func BenchmarkRead(b *testing.B) {
 	for _, size := range []struct{ nodes, pods int }{{1000, 10_000}, {10_000, 100_000}} {
 		b.Run(fmt.Sprintf("nodes=%d,pods=%d", size.nodes, size.pods), func(b *testing.B) {
@@ -175,7 +175,8 @@ func TestOfAFileFullOfOneSlipTheFirstAreNamed(t *testing.T) {
 	}
 }
 
-// TestReadsAsTheLibraryDoes verifies that kubectl's output is read like kubectl reads it.
+// TestReadsAsTheLibraryDoes verifies that pods in kubectl's output are read as kubectl's YAML
+// library reads them.
 func TestReadsAsTheLibraryDoes(t *testing.T) {
 	data := cluster(20, 200)
 	set, err := Read([]string{"-"}, bytes.NewReader(data), Options{})
@@ -225,8 +226,8 @@ func TestClaimsGetTheDefaultStorageClass(t *testing.T) {
 	}
 }
 
-// TestTemplatesAndChartsAreRecognised verifies that errors identify an unrendered template as such,
-// unless its fault has another cause.
+// TestTemplatesAndChartsAreRecognised verifies that errors identify unrendered templates and
+// charts, unless a fault has another cause.
 func TestTemplatesAndChartsAreRecognised(t *testing.T) {
 	const template = "Helm template: render it first, with `helm template`"
 	for text, want := range map[string][]string{

@@ -21,10 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// expandDeployments provides each Deployment with ReplicaSets for all its replicas: those in the
-// input, or a new one. If the ReplicaSets have fewer replicas than the Deployment, as while scaling
-// up, the newest gets the missing replicas. If they have more, as during a rollout, they stay
-// unchanged.
+// expandDeployments provides each Deployment with ReplicaSets for all its replicas: the ReplicaSets
+// in the input, or a new one. If the ReplicaSets have fewer replicas than the Deployment, as while
+// scaling up, the newest gets the missing replicas. If they have more, as during a rollout, they
+// stay unchanged.
 func (e *expansion) expandDeployments() {
 	s := e.set
 	byOwner, byName := map[rules.Owner][]*appsv1.ReplicaSet{}, map[types.NamespacedName][]*appsv1.ReplicaSet{}
@@ -54,7 +54,7 @@ func (e *expansion) expandDeployments() {
 			s.places["ReplicaSet"] = append(s.places["ReplicaSet"], s.places["Deployment"][i])
 			continue
 		}
-		// The Deployment was scaled up, and its ReplicaSets have not followed yet.
+		// If the Deployment was scaled up, its ReplicaSets may not have followed yet.
 		missing := *d.Spec.Replicas
 		for _, rs := range own {
 			missing -= *rs.Spec.Replicas
@@ -100,13 +100,13 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	return rs
 }
 
-// templateHash returns the deployment controller's hash of a template. It equals the cluster's hash
-// for a template stored by an API server, and may differ for a hand-written one, which has fewer
-// defaults.
+// templateHash returns the deployment controller's hash of a template. For a template stored by an
+// API server, it equals the cluster's hash. For a hand-written template, which lacks defaults, it
+// may differ.
 func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	hasher := fnv.New32a()
 	fmt.Fprintf(hasher, "%v", dump.ForHash(*template))
-	// Raised by the controller when another template had the same hash.
+	// The controller increases the collision count when another template has the same hash.
 	if collisions != nil {
 		hasher.Write(binary.LittleEndian.AppendUint32(nil, uint32(*collisions)))
 		// Upstream hashes a buffer of eight bytes but fills only four.
@@ -115,7 +115,7 @@ func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	return rand.SafeEncodeString(fmt.Sprint(hasher.Sum32()))
 }
 
-// replicaSets creates the pods of all ReplicaSets, including Deployments'.
+// replicaSets creates the pods of all ReplicaSets, including those of Deployments.
 func (e *expansion) replicaSets() {
 	for i, rs := range e.set.ReplicaSets {
 		e.expandReplicas(expanded{workload.Of(rs), e.set.places["ReplicaSet"][i]})
@@ -129,11 +129,10 @@ func (e *expansion) replicationControllers() {
 	}
 }
 
-// expandReplicas creates the pods missing from a workload. A workload being deleted gets none, but
-// its pods have been adopted.
+// expandReplicas creates the pods missing from a workload. It adopts the existing pods of a
+// workload being deleted, but creates none.
 func (e *expansion) expandReplicas(w expanded) {
 	own := activePods(e.ownedPods(w))
-	// Its pods are adopted above; do not create more.
 	if w.Object.GetDeletionTimestamp() != nil {
 		return
 	}

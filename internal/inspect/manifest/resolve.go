@@ -47,8 +47,8 @@ func resolveType(text string) scalarType {
 			return floatScalar
 		}
 		return stringScalar
-	// Most scalars are neither booleans nor null: words that begin with another letter, or are
-	// longer.
+	// Most scalars are neither booleans nor null, because they begin with another letter or are too
+	// long.
 	case strings.IndexByte("yYnNtTfFoO~", c) < 0 || len(text) > len("false"):
 		return stringScalar
 	}
@@ -72,8 +72,8 @@ func isInfinite(text string) bool {
 	return false
 }
 
-// parseBool returns the value of a boolean by resolveType: true if it begins with y or t, or is
-// "on".
+// parseBool returns the value of a scalar with the type boolScalar: true if it begins with y or t,
+// or is "on".
 func parseBool(text string) bool {
 	switch text[0] {
 	case 'y', 'Y', 't', 'T':
@@ -82,7 +82,7 @@ func parseBool(text string) bool {
 	return len(text) == len("on") && (text[1] == 'n' || text[1] == 'N')
 }
 
-// resolveNumber is resolveType for text beginning with a digit or a sign.
+// resolveNumber implements resolveType for text beginning with a digit or a sign.
 func resolveNumber(text string) scalarType {
 	if isInfinite(text) {
 		return floatScalar
@@ -90,14 +90,14 @@ func resolveNumber(text string) scalarType {
 	if strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEFxXoOpP+-._", r) }) >= 0 {
 		return stringScalar // such as 100m, 1Gi, times
 	}
-	// Test before the numbers: 2006-01-02 has only digits and dashes.
+	// Test for dates before numbers: 2006-01-02 has only digits and dashes.
 	if isDate(text) {
 		return stringScalar
 	}
 	if _, ok := parseInt(text); ok {
 		return intScalar
 	}
-	// Numbers above the largest int64 are also numbers, and are rejected where they do not fit.
+	// Integers beyond int64 are also numbers. They are rejected by fields of a smaller range.
 	plain := strings.ReplaceAll(text, "_", "")
 	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
 		return intScalar
@@ -173,8 +173,8 @@ func isFloat(text string) bool {
 	return i == len(text)
 }
 
-// formatNumber prints a plain number in the JSON form used by kubectl: 0x10 as 16, 2.0 as 2.
-// Anything but a finite number is returned unchanged, and is a fault wherever a number is required.
+// formatNumber prints a plain number in the JSON form used by kubectl: 0x10 as 16, 2.0 as 2. It
+// returns any other text unchanged, which is a fault wherever a number is required.
 func formatNumber(text string) string {
 	if n, ok := parseInt(text); ok {
 		return strconv.FormatInt(n, 10)

@@ -18,7 +18,7 @@ import (
 )
 
 // Set is the content of manifests: the objects of each kind in the order of the input, with the API
-// server's defaults filled in. It is plain data: holders may append to its lists, but objects may
+// server's defaults filled in. It is plain data: callers may append to its lists, but objects may
 // be shared with other sets and must not be changed in place, except by Expand.
 type Set struct {
 	Nodes                  []*v1.Node
@@ -66,7 +66,7 @@ type Set struct {
 	// NodePools holds Karpenter's NodePools, for plans of nodes.
 	NodePools []Document
 	// Ignored counts the objects of kinds unused by Berth, by kind or kind.group. It is shown to
-	// users, since they may have expected a kind missing from the result to matter.
+	// users, who may have expected these objects to matter.
 	Ignored map[string]int
 	// Elsewhere counts the pods bound to nodes missing from the input, by node.
 	Elsewhere map[string]int
@@ -74,9 +74,9 @@ type Set struct {
 	// line each.
 	Warnings []string
 
-	// places[kind][i] is the place in the input of the i-th object of the kind's list above: the
-	// order across kinds, and the lines for errors. Workloads and PodGroups appended to their lists
-	// by Expand lack a place.
+	// places[kind][i] is the place in the input of the i-th object of the kind's list above. Places
+	// give the order across kinds, and the lines for errors. Workloads and PodGroups appended to
+	// their lists by Expand lack a place.
 	places map[string][]place
 	files  []string
 	// stdin is the name for "-" in messages; files holds the paths read, indexed by place.file.

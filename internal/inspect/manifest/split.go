@@ -12,21 +12,21 @@ import (
 	"unicode"
 )
 
-// chunk is the text of one object, a document or one item of a List, with the number of its first
-// line. It is a copy, so the stream's buffer can be reused. The text is freed as soon as the chunk
-// has been decoded.
+// chunk is the text of one object, which is a document or an item of a List, with the number of its
+// first line. It is a copy, so the stream's buffer can be reused. The text is freed as soon as the
+// chunk has been decoded.
 type chunk struct {
 	text string
 	line int32
 	json bool
-	item bool // item of a List; in YAML the text is then a sequence of one
+	item bool // item of a List; in YAML the text is then a sequence of one item
 	// head is the text before the items of the List. Only the head of a PodList declares that its
 	// items are pods.
 	head string
 }
 
 // splitStream cuts a stream into objects without parsing them, and calls emit for each, in order.
-// Lists are split into their items, so that a file of a million pods needs the memory of one, and
+// Lists are split into their items, so that a file of a million pods needs little memory, and
 // several workers can parse it. It stops at an error of emit.
 //
 //	apiVersion: v1          head
@@ -43,7 +43,7 @@ func splitStream(r io.Reader, emit func(chunk) error) error {
 	if err != nil {
 		return err
 	}
-	// The magic number of gzip: recordings are often handed on compressed.
+	// Detect the magic number of gzip, because recordings are often compressed to share them.
 	if ahead, _ := reader.Peek(2); string(ahead) == "\x1f\x8b" {
 		return errors.New("is compressed: unpack it first, as with gunzip")
 	}
@@ -80,7 +80,7 @@ type yamlSplitter struct {
 	input *bufio.Reader
 	emit  func(chunk) error
 
-	// buf is the object being collected, and start the number of its first line.
+	// buf is the object being collected.
 	buf    []byte
 	head   string // text before the items of a List
 	start  int32  // first line of buf
@@ -90,7 +90,7 @@ type yamlSplitter struct {
 	dash   int // indentation of the items' dashes; -1 before the first item
 }
 
-// splitYAML cuts the stream to its end. The last line may lack its line break.
+// splitYAML cuts the stream up to its end. The last line may lack its line break.
 func (s *yamlSplitter) splitYAML() error {
 	s.blank = true
 	for {
@@ -116,7 +116,7 @@ func (s *yamlSplitter) readLine() ([]byte, error) {
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		return text, err
 	}
-	// A line longer than the buffer, such as an annotation with a whole object in it.
+	// The line is longer than the buffer, such as an annotation with a whole object in it.
 	long := bytes.Clone(text)
 	for errors.Is(err, bufio.ErrBufferFull) {
 		text, err = s.input.ReadSlice('\n')
@@ -125,10 +125,11 @@ func (s *yamlSplitter) readLine() ([]byte, error) {
 	return long, err
 }
 
-// takeLine takes the next line, and decides whether it begins or ends something.
+// takeLine processes the next line, which ends a document, begins the items of a List, or belongs
+// to the object being collected.
 func (s *yamlSplitter) takeLine(text []byte) error {
 	if s.line == 1 {
-		// A byte order mark, written by editors on Windows.
+		// Drop the byte order mark written by editors on Windows.
 		text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	}
 	trimmed := bytes.TrimRight(text, " \t\r\n")
@@ -154,7 +155,7 @@ func (s *yamlSplitter) takeLine(text []byte) error {
 // that the object's line is its first line of content.
 func (s *yamlSplitter) addLine(text, content []byte) {
 	if s.blank && (len(content) == 0 || content[0] == '#') {
-		return // empty so far
+		return // no content so far
 	}
 	if s.blank {
 		s.blank, s.start = false, s.line
@@ -162,8 +163,8 @@ func (s *yamlSplitter) addLine(text, content []byte) {
 	s.buf = append(s.buf, text...)
 }
 
-// takeInList takes a line after items:. Depending on its indentation it belongs to the present
-// item, begins another one, or ends the items:
+// takeInList processes a line after "items:". Depending on its indentation, the line belongs to the
+// current item, begins the next item, or ends the items:
 //
 //	items:
 //	- kind: Pod      a dash at s.dash: next item
@@ -178,7 +179,7 @@ func (s *yamlSplitter) takeInList(text, content []byte, indent int) error {
 	case s.dash < 0 && isDash:
 		s.dash = indent
 	case s.dash < 0 || indent < s.dash || indent == s.dash && !isDash:
-		// The List's own fields continue.
+		// Fields of the List follow its items.
 		if err := s.endItem(); err != nil {
 			return err
 		}
@@ -207,8 +208,8 @@ func (s *yamlSplitter) endItem() error {
 	return s.emit(c)
 }
 
-// endDocument emits the collected document, and begins the next one. It drops a List's fields other
-// than its items, and documents with only comments.
+// endDocument emits the collected document, and begins the next one. It drops the fields that
+// follow a List's items, and documents with only comments.
 func (s *yamlSplitter) endDocument() error {
 	isList := s.inList || len(s.head) > 0
 	if s.inList {
@@ -224,8 +225,9 @@ func (s *yamlSplitter) endDocument() error {
 	return s.emit(c)
 }
 
-// jsonSplitter works by brackets outside strings. It cuts out the items of a top-level "items" and
-// ignores the rest of that object. Several objects may follow each other, as from jq.
+// jsonSplitter works by brackets outside strings. It emits each element of a top-level "items" as a
+// chunk, and drops the rest of that object except its head. Several objects may follow each other,
+// as from jq.
 type jsonSplitter struct {
 	input *bufio.Reader
 	emit  func(chunk) error
@@ -241,7 +243,8 @@ type jsonSplitter struct {
 	head           string
 }
 
-// An editor on Windows may have written a byte order mark.
+// splitJSON cuts the stream up to its end. If the text after an object is not JSON, it continues as
+// YAML.
 func (s *jsonSplitter) splitJSON() error {
 	for {
 		c, err := s.input.ReadByte()
@@ -265,8 +268,8 @@ func (s *jsonSplitter) splitJSON() error {
 				return err
 			}
 			continue
-		// The comma after an item, or the bracket after the last one, ends it, and belongs to no
-		// chunk.
+		// An item ends at the comma after it, or at the bracket after the last item. Neither
+		// belongs to a chunk.
 		case s.items && s.depth == 2 && (c == ',' || c == ']'):
 			if err := s.flushChunk(true); err != nil {
 				return err
@@ -288,7 +291,7 @@ func (s *jsonSplitter) splitJSON() error {
 		}
 		s.putByte(c)
 		if c == '}' && s.depth == 0 {
-			// Only closing brackets remain of the List after its items.
+			// Drop the rest of a List, whose items have been emitted.
 			if s.wasList {
 				s.buf, s.wasList = s.buf[:0], false
 			} else if err := s.flushChunk(false); err != nil {
@@ -299,7 +302,8 @@ func (s *jsonSplitter) splitJSON() error {
 	}
 }
 
-// putByte adds a byte to the object being collected, without leading white space, and counts lines.
+// putByte adds a byte to the object being collected, unless it is leading white space, and counts
+// lines.
 func (s *jsonSplitter) putByte(c byte) {
 	if c == '\n' {
 		s.line++
@@ -360,7 +364,7 @@ func (s *jsonSplitter) flushChunk(item bool) error {
 	return s.emit(c)
 }
 
-// flushRest emits the remainder at the end of the file: nothing, or something unclosed, which the
+// flushRest emits the remainder at the end of the file, if any: an unclosed object, which the
 // parser will report.
 func (s *jsonSplitter) flushRest() error {
 	if len(s.buf) == 0 && s.depth > 0 {

@@ -24,9 +24,9 @@ func (e *expansion) statefulSets() {
 			continue
 		}
 		w := expanded{workload.Of(set), e.set.places["StatefulSet"][i]}
-		for _, pod := range e.ownedPods(w) { // pods are identified by name
+		for _, pod := range e.ownedPods(w) { // the loop below looks up the remaining pods by name
 			if rules.IsTerminal(pod) && !rules.IsTerminating(pod) && len(pod.Finalizers) == 0 {
-				e.removePod(pod) // the controller deletes it and recreates it under its name
+				e.removePod(pod) // the controller replaces it under the same name
 			}
 		}
 		// Create the lowest missing ordinals: pods are identified by name, whatever created them.
@@ -39,7 +39,7 @@ func (e *expansion) statefulSets() {
 			e.addPod(pod, w.at)
 			for _, claim := range own {
 				id := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
-				// Two sets share a claim's name only by mistake; create it once.
+				// Two sets share a claim's name only by mistake; create the claim once.
 				if !claims[id] {
 					claims[id] = true
 					admission.Claim(claim, class)

@@ -12,16 +12,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config/document"
 )
 
-// Decode reads one document, YAML or JSON, into into, as strictly as manifests: every fault has its
-// line and field, and an unknown field is a fault. name identifies the document in faults. It is
-// for files without API objects: scenarios, policies, catalogs.
+// Decode reads one YAML or JSON document into the value to which into points. It is as strict as
+// Read: every fault has its line and field, and an unknown field is a fault. name identifies the
+// document in faults. Decode is for files without API objects: scenarios, policies, catalogs.
 //
 // Despite errors it fills in all readable values, so that a caller can distinguish a file of
-// another kind from a faulty one.
+// another kind from a faulty file.
 func Decode(name string, text []byte, into any) error {
 	p := &parser{decoder: newDecoder()}
 	c := chunk{text: string(text), line: 1}
-	// As for a chunk of a manifest.
 	if !p.readTree(c) {
 		if fault := parseLibrary(&p.tree, c.text, c.line); fault != nil {
 			return &Error{File: name, Line: int(fault.line), Text: fault.text}

@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// appendJSON appends a value as JSON, as kubectl sends YAML to the API server: plain scalars by
-// their type in YAML 1.1, and quoted ones as strings. Mappings keep their order, and duplicate
-// keys.
+// appendJSON appends a value as JSON, in the form that kubectl sends to the API server: plain
+// scalars get their type in YAML 1.1, and quoted scalars are strings. Mappings keep their order and
+// duplicate keys.
 func (t *tree) appendJSON(out []byte, n int32) []byte {
 	node := &t.nodes[n]
 	switch node.kind {
@@ -21,7 +21,7 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 		}
 		out = append(out, open)
 		for c := node.first; c != 0; c = t.nodes[c].next {
-			// Before every child but the first.
+			// A comma precedes every child but the first.
 			if c != node.first {
 				out = append(out, ',')
 			}

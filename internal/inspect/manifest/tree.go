@@ -21,8 +21,9 @@ const (
 	sequenceNode
 )
 
-// node is one value of a document. Its children are linked: first is the first, next the next
-// sibling. 0 ends a list, since the root is never a child. For example, {a: [x, "1"]} is
+// node is one value of a document. Its children are linked: first is the index of the first child,
+// and next is the index of the next sibling. 0 ends a list, because the root is never a child. For
+// example, {a: [x, "1"]} is
 //
 //	0: mapping            first 1
 //	1: sequence  key a    first 2
@@ -100,10 +101,10 @@ func (t *tree) textOf(n int32, key string) string {
 	return ""
 }
 
-// findPath follows a field path in validation's format, spec.taints[0].effect or
-// limits[nvidia.com/gpu], to the last existing element: a missing field is reported where it is
-// missing. For example, if a container lacks resources, the path
-// spec.containers[0].resources.limits leads to containers[0].
+// findPath follows a field path in validation's format, such as spec.taints[0].effect or
+// limits[nvidia.com/gpu], to the last existing element, where a missing field is reported. For
+// example, if a container lacks resources, the path spec.containers[0].resources.limits leads to
+// containers[0].
 func (t *tree) findPath(from int32, path string) int32 {
 	at := from
 	for path != "" {

@@ -38,7 +38,7 @@ func Merge(was, manifest metav1.Object) (merged, before metav1.Object, err error
 	merged = reflect.New(reflect.TypeOf(was).Elem()).Interface().(metav1.Object)
 	last := []byte(was.GetAnnotations()[v1.LastAppliedConfigAnnotation])
 	switch was.(type) {
-	case *v1.Pod, *v1.PersistentVolumeClaim, *v1.PersistentVolume, *batchv1.Job: // these were completed meanwhile
+	case *v1.Pod, *v1.PersistentVolumeClaim, *v1.PersistentVolume, *batchv1.Job: // a server or controller has completed these objects
 	default:
 		if len(last) == 0 && was.GetResourceVersion() == "" {
 			last = texts[0]
@@ -57,20 +57,20 @@ func Merge(was, manifest metav1.Object) (merged, before metav1.Object, err error
 		err = json.Unmarshal(text, merged)
 	}
 	if p, ok := merged.(*v1.Pod); ok && len(last) == 0 {
-		p.Spec.SchedulingGates = manifest.(*v1.Pod).Spec.SchedulingGates // a client that removes a gate lists the remaining ones
+		p.Spec.SchedulingGates = manifest.(*v1.Pod).Spec.SchedulingGates // a client that removes a gate lists the remaining gates
 	}
 	if p, ok := merged.(*v1.Pod); ok && err == nil {
 		keepPullPolicies(p.Spec.Containers, was.(*v1.Pod).Spec.Containers)
 		keepPullPolicies(p.Spec.InitContainers, was.(*v1.Pod).Spec.InitContainers)
 	}
 	for _, object := range []metav1.Object{merged, before} {
-		byType[reflect.TypeOf(object).Elem()].prepare(object) // the faults are known, or the server's
+		byType[reflect.TypeOf(object).Elem()].prepare(object) // ignore faults: Read reports those of the manifest
 	}
 	return merged, before, err
 }
 
-// keepPullPolicies undoes the default pull policy in the manifest's containers with another image.
-// The default depends on the image, but the API server sets it only in new pods.
+// keepPullPolicies keeps the existing pull policy in containers with a changed image. The default
+// depends on the image, but the API server sets it only in new pods.
 func keepPullPolicies(now, was []v1.Container) {
 	for i := range now {
 		j := slices.IndexFunc(was, func(c v1.Container) bool { return c.Name == now[i].Name })
@@ -80,7 +80,7 @@ func keepPullPolicies(now, was []v1.Container) {
 	}
 }
 
-// omitEmpty removes null and empty strings, which typed objects have for fields missing from a
+// omitEmpty removes nulls and empty strings, which typed objects have for fields missing from a
 // manifest.
 func omitEmpty(fields map[string]any) {
 	for name, value := range fields {
@@ -103,8 +103,8 @@ func KindOf(object metav1.Object) schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(k.apiVersion, k.name)
 }
 
-// Check calls check for each object of the set, before Expand, and returns its errors with their
-// places, in the order of the input.
+// Check calls check for each object of the set, and returns its errors with their places, in the
+// order of the input. It must be called before Expand.
 func (s *Set) Check(check func(metav1.Object) error) error {
 	var errs Errors
 	for _, k := range ordered {

@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// inUTF8 returns the text of a file in UTF-8. The file may be in UTF-16, with or without a byte
-// order mark, as written by PowerShell for kubectl get -o yaml > file.
+// inUTF8 returns a reader of the file's text in UTF-8. The file may be in UTF-16, with or without a
+// byte order mark, as written by PowerShell for kubectl get -o yaml > file.
 func inUTF8(reader *bufio.Reader) *bufio.Reader {
 	ahead, _ := reader.Peek(2)
-	// Too short to be anything but UTF-8.
+	// The file is too short to be anything but UTF-8.
 	if len(ahead) < 2 {
 		return reader
 	}
@@ -27,7 +27,7 @@ func inUTF8(reader *bufio.Reader) *bufio.Reader {
 		low, high, marked = 1, 0, true
 	case first != 0 && second == 0: // little-endian: a manifest begins with an ASCII character
 		low, high = 0, 1
-	// Big-endian without a mark.
+	// This is big-endian without a mark.
 	case first == 0 && second != 0:
 		low, high = 1, 0
 	default:
@@ -58,7 +58,7 @@ func (r *utf16Reader) Read(into []byte) (n int, err error) {
 		}
 		unit, err := r.readUnit()
 		if err != nil {
-			// Return the bytes first, and the error with the next call.
+			// Return the bytes first; the next call returns the error.
 			if n > 0 {
 				return n, nil
 			}

@@ -16,13 +16,13 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Annotations of a template node. The cluster autoscaler's kwok provider reads the last three; the
-// first of these names the group of a node created by the provider. On a node of a live cluster,
-// --replace takes the node's price from the annotations.
+// Annotations of a template node. The cluster autoscaler's kwok provider reads the last three, and
+// sets groupAnnotation on the nodes that it creates. On a node of a live cluster, PriceAnnotation
+// gives --replace the node's price.
 const (
 	// PriceAnnotation is the hourly cost of such a node.
 	PriceAnnotation = "berth.dev/price"
-	// MostAnnotation is the maximum number of nodes, LeastAnnotation the minimum.
+	// MostAnnotation is the maximum number of nodes, and LeastAnnotation is the minimum number.
 	MostAnnotation  = "berth.dev/most"
 	LeastAnnotation = "berth.dev/least"
 
@@ -154,7 +154,7 @@ func (m *maker) fillGroups() {
 			made = append(made, m.node(i))
 		}
 		if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
-			return // the world reports it as well
+			return // maker.make returns the world's error
 		}
 		m.plan.Notes = append(m.plan.Notes, fmt.Sprintf(
 			"node group %s has at least %d nodes: pods need %d of the new ones", o.Pool, o.Least, bought[i]))

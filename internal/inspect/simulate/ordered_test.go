@@ -96,7 +96,8 @@ func TestAStatefulSetProceedsInOrder(t *testing.T) {
 			{scale(2), []string{"db-0 node-2", "db-1 "}},
 			{scale(4), []string{"db-0 node-2", "db-1 ", "db-2 ", "db-3 "}},
 		}, nil},
-		// The highest pod goes first; an unready pod goes only if no lower pod is unready as well.
+		// The highest pod is removed first; an unready pod is removed only if no lower pod is
+		// unready as well.
 		{"OrderedReady", []step{{scale(1), []string{"db-0 node-1", "db-1 node-1", "db-2 node-2"}}}, []int{1, 2}},
 		{"OrderedReady", []step{{scale(1), []string{"db-0 node-1"}}}, []int{2}},
 		{"OrderedReady", []step{{scale(2), []string{"db-0 node-1", "db-1 node-1", "db-2 node-2"}}}, []int{0}},
