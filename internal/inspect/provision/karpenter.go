@@ -83,7 +83,7 @@ type nodePoolSpec struct {
 	Template   nodeClaimTemplate `json:"template"`
 	Disruption any               `json:"disruption,omitempty"`
 	// Limits are by resource; the resource "nodes" limits the number of nodes. Karpenter applies
-	// them to existing nodes plus those it creates.
+	// them to the sum of existing and new nodes.
 	Limits v1.ResourceList `json:"limits,omitempty"`
 	// A nil weight is 0. Pools with the greatest weight are used first.
 	Weight *int32 `json:"weight,omitempty"`

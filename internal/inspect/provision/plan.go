@@ -42,7 +42,7 @@ const hoursOfMonth = 730
 type Plan struct {
 	// Nodes are the new nodes, sorted by pool, type and zone.
 	Nodes []Node `json:"nodes"`
-	// Hour and Month are their cost.
+	// Hour and Month are the total cost of Nodes.
 	Hour  float64 `json:"costPerHour"`
 	Month float64 `json:"costPerMonth"`
 	// Least is a lower bound on the hourly cost of nodes for these pods. Above is the excess of
@@ -159,7 +159,7 @@ type maker struct {
 	o      Options
 	plan   *Plan
 	rounds int
-	// first is the number of pods in the largest demand so far, the reference for effort.
+	// first is the number of pods in the largest demand so far; see effort.
 	first  int
 	bought []int // index of each bought node's offer, in the order of the nodes
 	// number counts the new nodes by pool, for their names; named holds the names of all bought

@@ -122,7 +122,7 @@ func (m *maker) limitSpot(p *packing.Problem, also []int) {
 
 	steady, spot := m.standing()
 	share := *m.o.Spot
-	// Rounded down, so the share also holds for whole thousandths of a CPU.
+	// Round down, so that the share also holds for whole thousandths of a CPU.
 	limit := packing.Limit{Costs: map[int]int64{}, Most: int64(math.Floor(share*float64(steady)/(1-share))) - spot}
 	for i, o := range m.c.Offers {
 		if isSpot(o.Node.Labels) {

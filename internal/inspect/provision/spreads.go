@@ -48,8 +48,8 @@ type spreading struct {
 	counted []*spread // spreads that count its pods
 }
 
-// ownSpread is a hard constraint of a class. self is 1 if the pod counts itself, and 0 if its
-// selector does not match the pod's labels; skew is maxSkew.
+// ownSpread is a hard constraint of a class. self is 1 if the constraint's selector matches the
+// class's own pods, and 0 otherwise; skew is maxSkew.
 type ownSpread struct {
 	*spread
 	self, skew int

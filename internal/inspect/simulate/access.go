@@ -40,17 +40,17 @@ type Found struct {
 	Group string
 }
 
-// Cluster is the cluster used for decisions. Callers may change it to try something, and must
+// Cluster returns the cluster used for decisions. Callers may change it to try something, and must
 // revert the change before any other call.
 func (w *World) Cluster() *cluster.Cluster { return w.c }
 
 // Trial returns the world for trials. Callers must revert their changes before they return.
 func (w *World) Trial() *world.World { return w.scheduler.api }
 
-// Now is the world's current time.
+// Now returns the world's current time.
 func (w *World) Now() time.Time { return w.clock.time() }
 
-// Elapsed is the time passed since the world began.
+// Elapsed returns the time passed since the world began.
 func (w *World) Elapsed() time.Duration { return w.clock.now }
 
 // Find returns a pod by name.

@@ -31,8 +31,8 @@ type Group struct {
 	After Seconds `json:"after,omitempty"`
 	// MinCount is the number of pods a gang needs simultaneously; 0 for a basic group.
 	MinCount int `json:"minCount,omitempty"`
-	// Pods lists the pending members. If they were tried, Fit is the number that found a node and
-	// Needed the number required.
+	// Pods lists the pending members. If they were tried, Fit is the number that found a node, and
+	// Needed is the required number.
 	Pods   []string `json:"pods"`
 	Fit    int      `json:"fit"`
 	Needed int      `json:"needed,omitempty"`

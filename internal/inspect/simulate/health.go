@@ -122,7 +122,7 @@ func (h *health) showNode(m *machine) {
 	h.extendAlert()
 }
 
-// removeNode reports the deletion of a node to the core: the state of its zone may change.
+// removeNode reports the deletion of a node to the core, because the state of its zone may change.
 func (h *health) removeNode(name string) {
 	if h.core == nil {
 		return
@@ -168,7 +168,7 @@ func (h *health) isBusy() bool {
 //	Ready=False      not-ready:NoExecute and :NoSchedule
 //	Ready=Unknown    unreachable:NoExecute and :NoSchedule
 //	cordoned         unschedulable:NoSchedule
-//	MemoryPressure   memory-pressure:NoSchedule; disk, PID and network alike
+//	MemoryPressure   memory-pressure:NoSchedule; likewise for disk, PID and network
 func (m *machine) hasExpectedTaints() bool {
 	wanted, evicts := map[string]bool{}, "" // evicts: the key of the NoExecute taint
 	if m.object.Spec.Unschedulable {
@@ -220,7 +220,7 @@ func (h *health) skipWaves(to time.Duration) {
 	h.waveAt += skipped
 }
 
-// runDue delivers the renewals and calls the core, if its next call is due.
+// runDue calls the core if its next call is due. If a wave is due, it delivers the renewals first.
 func (h *health) runDue() {
 	if at, ok := h.nextCall(); !ok || at > h.clock.now {
 		return

@@ -85,8 +85,8 @@ type Files []string
 type Done struct {
 	// Notes are for the user.
 	Notes []string
-	// Drain is set for drains, Fill for added pods, Moved for a rebalance. Drain and Moved are
-	// complete once time has passed.
+	// Drain is set for drains, Fill is set for added pods, and Moved is set for rebalances. Drain
+	// and Moved are complete once time has passed.
 	Drain *Drained
 	Fill  *Fill
 	Moved *Moved

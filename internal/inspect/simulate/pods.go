@@ -25,11 +25,10 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// pods holds the world's pods as stored in the API server. It admits new pods and maintains their
-// dependents: budgets, quotas, claims, and evictions by taints. The methods in order of a pod's
-// life:
+// pods holds the world's pods as stored in the API server. It admits new pods, and updates budgets,
+// quotas, claims, and evictions by taints. These are the methods in the order of a pod's life:
 //
-//	enterPod      from a manifest, createPod or addReplacement: pending, or on its node
+//	enterPod      the pod is added, pending or on its node; also by createPod and addReplacement
 //	podLanded     the scheduler has bound the pod
 //	terminatePod  the pod is being deleted, and still occupies its room
 //	removePod     the pod is removed, with everything it held
@@ -77,7 +76,7 @@ type pod struct {
 	number int
 	// object is the pod's API object; nil if no longer needed.
 	object *v1.Pod
-	// fresh is the same object until the core has seen it, and nil afterwards.
+	// fresh equals object until the core has seen the pod, and is nil afterwards.
 	fresh *v1.Pod
 	// refused is the reason the API server refuses to create the pod, or empty.
 	refused string
@@ -185,7 +184,7 @@ func (s *pods) podLanded(p *pod) {
 }
 
 // startRunning marks the containers of a newly placed pod as started: from then on budgets protect
-// it. It copies the object, because there may be references to the old one.
+// the pod. It copies the object, because there may be references to the old one.
 func (s *pods) startRunning(p *pod) {
 	object := *p.object
 	object.Status.Phase = v1.PodRunning

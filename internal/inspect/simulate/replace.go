@@ -45,7 +45,7 @@ const (
 	Returns Fate = "Returns" // its controller recreates it, under a new name or the same
 	Lost    Fate = "Lost"    // it has no controller to recreate it
 	Stays   Fate = "Stuck"   // its controller waits for its end: for its grace period, or until its node responds
-	Ends    Fate = "Ends"    // it is no longer wanted, or not on this node
+	Ends    Fate = "Ends"    // it is no longer wanted, or not wanted on this node
 	Waits   Fate = "Waits"   // its StatefulSet recreates it once all earlier pods are ready, or its Job recreates it after a back-off
 	Fails   Fate = "Fails"   // it makes its Job fail, and is not recreated
 	// IndexFails means that the departure makes the pod's index in its Job fail. The index gets no
@@ -77,7 +77,7 @@ type Departure struct {
 	// Made is the time at which the successor was created; zero without a successor.
 	Made Seconds
 
-	// object is the pod to recreate, and next the pod created to replace it.
+	// object is the pod to recreate, and next is the pod created to replace it.
 	object *v1.Pod
 	next   *pod
 	// failed is the time at which the pod became not ready, from which the Job controller counts
@@ -163,7 +163,7 @@ func (c *controllers) loseNode(node string) {
 }
 
 // departPod removes a pod from its node immediately, and makes its controller react. The cases are
-// checked in this order, and the first match determines the fate:
+// checked in the following order, and the first match determines the fate:
 //
 //	removed by its controller, or replaced when its deletion began    Ends
 //	a bare pod, or a pod of a missing DaemonSet                       Lost
@@ -330,9 +330,9 @@ func (c *controllers) replace(d *Departure) {
 	}
 }
 
-// awaitsEnd reports whether the controller of a terminating pod replaces it only after its end, as
-// StatefulSets, DaemonSets and some Jobs do. All other controllers replaced the pod when its
-// deletion began.
+// awaitsEnd reports whether the controller of a terminating pod replaces the pod only after its
+// end, as StatefulSets, DaemonSets and some Jobs do. All other controllers replaced the pod when
+// its deletion began.
 func (c *controllers) awaitsEnd(m *machine, object *v1.Pod, cause Cause) bool {
 	owner := metav1.GetControllerOfNoCopy(object)
 	switch rules.KindOf(owner) {

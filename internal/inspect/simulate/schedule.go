@@ -287,7 +287,7 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 		p.tried = true
 		s.tried++
 	}
-	// First list the never tried pods that precede this one in the queue.
+	// First list the pods that precede this one in the queue but are never tried.
 	s.listUntried(p.turn - 1)
 	said := Pod{Nodes: s.verdicts[p.UID]}
 	delete(s.verdicts, p.UID)
@@ -301,7 +301,7 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 			return s.report.addDecision(p, said, false)
 		}
 	}
-	if said.Nodes == nil { // the decision was reused from a similar pod that failed, so this pod has no verdicts
+	if said.Nodes == nil { // the failure of a similar pod was reused, so this pod has no verdicts yet
 		said.Nodes = s.explainPod(p.Spec().SchedulerName, p.Pod)
 	}
 	said.Message, said.NominatedNode = cmp.Or(awaited, d.Message), d.NominatedNode

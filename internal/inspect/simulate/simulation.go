@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// The version and kind of results. Fields may be added; none is renamed or removed.
+// APIVersion and Kind identify results. Fields may be added to results, but none is renamed or
+// removed.
 const (
 	APIVersion = "berth.dev/v1alpha1"
 	Kind       = "Simulation"
@@ -27,8 +28,8 @@ type Simulation struct {
 	// Evictions lists the evictions caused by NoExecute taints and pressure, by due time. Evictions
 	// due after the simulated time have not happened yet.
 	Evictions []Eviction `json:"evictions"`
-	// Timeline lists the events as time passed, and Samples the state of the cluster after each
-	// change. Both are set only for a scenario.
+	// Timeline lists the events as time passed, and Samples lists the states of the cluster after
+	// each change. Both are set only for a scenario.
 	Timeline []Event  `json:"timeline,omitempty"`
 	Samples  []Sample `json:"samples,omitempty"`
 
@@ -98,7 +99,7 @@ type Eviction struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Seconds is a duration, written as "300s".
+// Seconds is a duration with the JSON form "300s".
 type Seconds time.Duration
 
 // String formats the duration in seconds, without trailing zeros: "300s", "0.5s". The result is
@@ -107,7 +108,7 @@ func (s Seconds) String() string {
 	return strconv.FormatFloat(time.Duration(s).Seconds(), 'f', -1, 64) + "s"
 }
 
-// Duration converts s for arithmetic.
+// Duration returns s as a time.Duration.
 func (s Seconds) Duration() time.Duration { return time.Duration(s) }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -19,7 +19,7 @@ import (
 // of a group is charged, and as many charges are added back as the bin may hold things of the
 // group.
 //
-//	two things worth 6, of a group limited to one per bin: the truth is 6
+//	two things worth 6 each, of a group limited to one per bin: the maximum is 6
 //	without charges        6 + 6      = 12
 //	each is charged 2      4 + 4 + 2  = 10
 //	each is charged 6      0 + 0 + 6  = 6

@@ -42,7 +42,8 @@ func (s *search) buy(p *pattern) bool {
 	return true
 }
 
-// allows reports whether one more bin of the kind may be bought: by its number, and by the limits.
+// allows reports whether one more bin of the kind may be bought, given its maximum number and the
+// limits.
 func (s *search) allows(bin int) bool {
 	if b := &s.p.Bins[bin]; b.Most > 0 && s.used[bin] >= b.Most {
 		return false
@@ -55,7 +56,7 @@ func (s *search) allows(bin int) bool {
 	return true
 }
 
-// count counts a bought bin, or a returned one with -1. It does not change bins.
+// count counts a bought bin if n is 1, or a returned bin if n is -1. It does not change s.bins.
 func (s *search) count(p *pattern, n int) {
 	s.used[p.bin] += n
 	for i, l := range s.p.Limits {
@@ -85,7 +86,7 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 		}
 		best := s.best(left, bins)
 		if best == nil {
-			// None of the preferred bins takes any of the remaining things or may be bought.
+			// None of the preferred bins that may be bought takes any of the remaining things.
 			if best = s.best(left, nil); best == nil {
 				break
 			}

@@ -3,8 +3,8 @@
 
 package packing
 
-// master is the linear program over patterns: buy at least as many places as there are things at
-// minimum cost, with fractional bins. It is solved by the revised simplex method; columns are added
+// master is the linear program over patterns: buy fractional bins at minimum cost, with at least as
+// many places as there are things. It is solved by the revised simplex method; columns are added
 // when found.
 //
 // inverse is the dense inverse of the basis, with a row for each item. amount holds the amount of

@@ -16,7 +16,7 @@ import (
 type Options struct {
 	// Rounds is the number of times bins are emptied and repacked; 0 means the default, [Rounds].
 	Rounds int
-	// Seed determines the random choices of bins to empty.
+	// Seed determines the random choices of the search.
 	Seed uint64
 }
 
@@ -209,8 +209,8 @@ func (s *search) needed() (bins, takes []int) {
 
 // thinned returns the useful bins, except for bins close in size to another bin with the same
 // items. This reduces only the number of bins filled by the search, not the quality of purchases,
-// because each filling is afterwards moved to the cheapest bin that holds it. names holds the takes
-// returned by needed.
+// because each filling is afterwards moved to the cheapest bin that holds it. names is the second
+// result of needed.
 func (s *search) thinned(names []int) (bins []int) {
 	last := map[string]int{}
 	for _, bin := range s.useful { // by price
