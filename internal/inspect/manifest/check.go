@@ -74,7 +74,7 @@ func (s *Set) checkObjects(options Options) Errors {
 	return errs
 }
 
-// checker collects the faults between the objects of one set.
+// checker collects the faults that involve several objects of a set.
 type checker struct {
 	set *Set
 	// subject is the object being checked. Callers set it before each check.
@@ -237,8 +237,8 @@ func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1bet
 		})
 }
 
-// noteElsewhere counts a pod on a node missing from the input, such as the output of kubectl get
-// all or a dump of one namespace. In strict mode the pod is a fault.
+// noteElsewhere counts a pod on a node missing from the input. The output of kubectl get all, for
+// example, contains no nodes. In strict mode the pod is a fault.
 func (c *checker) noteElsewhere(at place, node string) {
 	if c.strict {
 		c.addFault(at, at.nodeName, "spec.nodeName",
@@ -255,7 +255,7 @@ func (c *checker) noteElsewhere(at place, node string) {
 // exist in every cluster. prefix is the path of the pod's spec, with a trailing dot.
 func (c *checker) checkClasses(at place, spec *v1.PodSpec, prefix string) {
 	if name := spec.PriorityClassName; name != "" && !c.priorities[name] {
-		// These two need no object.
+		// The system classes need no object.
 		if _, known := rules.SystemPriority(name); !known {
 			c.addFault(at, at.priorityClass, prefix+"priorityClassName",
 				"%q: must be a PriorityClass of the input, %s or %s", name, rules.SystemClusterCritical, rules.SystemNodeCritical)

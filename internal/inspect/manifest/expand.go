@@ -63,9 +63,9 @@ func (s *Set) Expand(seed int64) {
 	e.mergePods()
 }
 
-// defaultReplicas sets unset numbers of replicas to one. Until then they stay unset, because a
-// workload reapplied without a number keeps its current one: kubectl apply changes only fields in
-// the manifest.
+// defaultReplicas sets unset numbers of replicas to one. Before Expand they stay unset, because a
+// workload reapplied without a number keeps its current number: kubectl apply changes only fields
+// in the manifest.
 func (s *Set) defaultReplicas() {
 	for _, d := range s.Deployments {
 		setDefault(&d.Spec.Replicas, 1)
@@ -171,7 +171,7 @@ func (e *expansion) removePod(pod *v1.Pod) {
 // it. The letters are from upstream's rand.String and form no words; a taken name is retried.
 func (e *expansion) addNamed(pod *v1.Pod, prefix string, at place) {
 	pod.GenerateName = prefix
-	// A name has at most 63 letters, so the prefix is truncated.
+	// A name has at most 63 characters, so the prefix is truncated.
 	const most, letters = 63, "bcdfghjklmnpqrstvwxz2456789"
 	base := prefix[:min(len(prefix), most-5)]
 	for {

@@ -122,7 +122,7 @@ func (s *Set) listDemands() (list []demand) {
 	}
 	for i, job := range s.Jobs {
 		wants := job.Spec.Parallelism
-		// A Job runs no more pods at a time than its completions.
+		// A Job runs no more pods at a time than it has completions.
 		if all := job.Spec.Completions; all != nil && wants != nil && *all < *wants {
 			wants = all
 		}

@@ -92,7 +92,7 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 		return nil, r.errs
 	}
 
-	// In strict mode, checkObjects has rejected workloads that are too large.
+	// Without Lenient, checkObjects has rejected workloads that are too large.
 	if options.Lenient {
 		r.set.limitWorkloads()
 	}

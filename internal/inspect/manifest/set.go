@@ -93,7 +93,8 @@ type Document struct {
 	Text []byte
 }
 
-// place is the position of an object in the input. It is small, because a set may have a million.
+// place is the position of an object in the input. It is small, because a set may have a million
+// places.
 type place struct {
 	// file is an index of Set.files. line is the first line of the object in it, from 1. order is
 	// its position among all objects of the input, the sort key of mergePods.

@@ -71,11 +71,12 @@ func firstByte(reader *bufio.Reader) (byte, error) {
 	}
 }
 
-// yamlSplitter works by lines. A document ends at ---. Within a document, the key items at the left
-// margin begins the items of a List. Each item begins with a dash at the indentation of the first.
+// yamlSplitter works by lines. A document ends at ---. Within a document, the line "items:" at the
+// left margin begins the items of a List. Each item begins with a dash at the indentation of the
+// first dash.
 //
-// Both --- and items are recognised only at the left margin, so an indented literal block cannot
-// contain them.
+// Both lines are recognised only at the left margin, so an indented literal block cannot contain
+// them.
 type yamlSplitter struct {
 	input *bufio.Reader
 	emit  func(chunk) error

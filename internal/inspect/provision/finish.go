@@ -73,8 +73,8 @@ func (m *maker) finish() {
 	for _, f := range m.w.Each() {
 		if f.Pod != nil && f.Pod.NodeName == "" {
 			name := simulate.Name{Namespace: f.Object.Namespace, Name: f.Object.Name}
-			// Use the first known reason, in this order: the catalog has no node for the pod, the
-			// limits of pools, admission, a gate, or the scheduler's own reason.
+			// Use the first known reason, in this order: the plan's (an unsuitable catalog, or the
+			// limits of pools), admission's, a gate's, and the scheduler's.
 			p.Pending = append(p.Pending, Waiting{name.Namespace, name.Name, cmp.Or(m.why[name], f.Refused, m.w.Gate(f.Pod), f.Message)})
 		}
 	}

@@ -60,9 +60,9 @@ const mostReplaced = 64
 const drainTime = 10 * time.Minute
 
 // replacer searches for exchanges. Each exchange is tried in the initial world after all earlier
-// exchanges were made. First, try makes a plan under the assumption that the nodes are lost. Then
-// it proves the result in another world: the new nodes exist, the old nodes are drained like by
-// kubectl drain, with its refusals and the disruption budgets, and the scheduler places the
+// exchanges were made. First, the method try makes a plan under the assumption that the nodes are
+// lost. Then it proves the result in another world: the new nodes exist, the old nodes are drained
+// like by kubectl drain, with its refusals and the disruption budgets, and the scheduler places the
 // successors by its scores.
 //
 //	try(node-7): world 1: node-7 emptied by force, its pods need a node for 0.10, node-7 costs 0.36
@@ -107,7 +107,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 		r.keep(name, fmt.Sprintf("only the %d dearest nodes are looked at", mostReplaced))
 	}
 
-	// Removing all of them together saves the most in a far too large cluster.
+	// In a far too large cluster, removing all of them together saves the most.
 	names = names[:min(len(names), mostReplaced)]
 	if len(names) > 1 {
 		if why, err := r.try(names, prices); err != nil || why == "" {

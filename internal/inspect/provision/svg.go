@@ -135,7 +135,7 @@ func drawnLots(nodes []Node) (list []*drawnLot) {
 // draw draws the lot's description and each of its nodes.
 //
 // A node is a square with two bars rising from its lower edge: CPU on the left, memory on the
-// right. top is the beginning of the lot; tile is the side of a square, and each the number of
+// right. top is the upper edge of the lot, tile is the side of a square, and each is the number of
 // squares per line.
 func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 	name := fmt.Sprintf("%d × %s", l.count, cmp.Or(l.Type, l.Pool))

@@ -67,7 +67,7 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 	}
 }
 
-// allowed returns the kinds with new nodes that can take a pod of the class, according to the
+// allowed returns the kinds for which a new node can take a pod of the class, according to the
 // counts of its spread constraints. A zone without nodes counts as a domain, because nodes can be
 // bought there.
 func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {

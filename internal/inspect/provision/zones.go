@@ -85,7 +85,7 @@ func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []i
 		}
 	}
 
-	// From here on this pod counts as placed there; assign recounts.
+	// From here on this pod counts as placed there, until assign resets the counts.
 	z.alike[likeness{class.Look, own.key, best}]++
 	for _, k := range z.d.spreads.spreadingOf(class).counted {
 		if k.key == own.key {

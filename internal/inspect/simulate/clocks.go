@@ -30,7 +30,8 @@ type clocks struct {
 	ahead []string
 }
 
-// Maximum difference between the last writes of healthy kubelets.
+// leasesDiffer and heartbeatsDiffer are the maximum differences between the last writes of healthy
+// kubelets.
 const (
 	leasesDiffer     = 2 * time.Minute
 	heartbeatsDiffer = 6 * time.Minute

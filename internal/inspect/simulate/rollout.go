@@ -49,10 +49,10 @@ func workloadsOf(set *manifest.Set) (list []metav1.Object) {
 	return list
 }
 
-// takeOver merges existing workloads into those of manifests, like kubectl apply: their identity,
-// the number of replicas if unset, and the parts of their template not changed by the manifests. It
-// modifies the set's objects and returns their previous versions. It excludes Jobs, because they
-// are immutable.
+// takeOver completes the workloads of manifests from the existing ones, like kubectl apply: it
+// takes over their identity, the number of replicas if unset, and labels and annotations of the
+// template that the manifests do not change. It modifies the set's objects and returns the existing
+// versions. It excludes Jobs, because they are immutable.
 func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Workload {
 	there := map[metav1.Object]*workload.Workload{}
 	for _, object := range workloadsOf(set) {
@@ -138,7 +138,8 @@ func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Se
 
 // rollOut removes the old template's pods, as far as the workload's strategy permits replacing
 // them. From then on, a new ReplicaSet creates a Deployment's pods. For a rollout, dropPod creates
-// no successors: updateWorkload creates them or, for a DaemonSet, makeDaemons below.
+// no successors. updateWorkload creates the new pods; for a DaemonSet, makeDaemons below creates
+// them.
 func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 	stays := func(*pod) bool { return false }
 	switch o := l.Object.(type) {

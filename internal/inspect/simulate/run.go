@@ -16,7 +16,7 @@ import (
 // Options configure a simulation. The zero value uses the default profile and lets no time pass. A
 // world keeps them, and gives copies to its twins.
 type Options struct {
-	// Profiles serve pods by their scheduler name; if empty, the default profile.
+	// Profiles serve pods by their scheduler name. If it is empty, the default profile is used.
 	Profiles []*plugins.Profile
 	// Gates are feature gates by name; see [Gates] for the unset ones.
 	Gates map[string]bool

@@ -90,7 +90,7 @@ func ParseScenario(name string, text []byte) (*Scenario, error) {
 	if s.APIVersion != APIVersion || s.Kind != ScenarioKind {
 		return nil, fmt.Errorf("%s: apiVersion %q, kind %q: must be %s and %s", name, s.APIVersion, s.Kind, APIVersion, ScenarioKind)
 	}
-	// The YAML was decoded by way of JSON, which lacks line numbers, so look them up in the text.
+	// The decoded steps lack line numbers, so look them up in the text.
 	lines := manifest.Lines(text, "steps")
 	for i := range s.Steps {
 		step := &s.Steps[i]

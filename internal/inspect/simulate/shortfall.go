@@ -29,15 +29,15 @@ type Shortfall struct {
 	Namespace string
 	Workload  string // TYPE/NAME, such as deployment/web
 	Labels    labels.Set
-	// Wanted is the number of pods the workload wants, and Missing how many of them do not exist.
+	// Wanted is the number of pods the workload wants, and Missing is the number of missing ones.
 	Wanted, Missing int
 	// Refused is the reason the API server refuses their creation. Waits is the event after which
 	// the controller will create them. If both are empty, the pods are about to be created.
 	Refused, Waits string
 	// Idle is the reason a workload wants no pods; empty if it wants any.
 	Idle string
-	// Since is the time at which creation began to fail, by the controller's condition, or the
-	// workload's creation time.
+	// Since is the time at which creation began to fail according to the controller's condition, or
+	// else the workload's creation time.
 	Since metav1.Time
 }
 

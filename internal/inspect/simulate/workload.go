@@ -78,9 +78,9 @@ func (w *workloads) forgetWorkload(l *workload.Workload) {
 }
 
 // isWanted reports whether the pod's controller would recreate it: the controller is neither
-// deleted nor being deleted, a StatefulSet's replicas include the pod's ordinal, and a Job has not
-// failed. For other kinds, the caller tracks the number of replicas: a departed pod is replaced, so
-// the number stays the same.
+// deleted nor being deleted, a StatefulSet's replicas include the pod's ordinal, and a Job is not
+// finished. For other kinds, the caller tracks the number of replicas: a departed pod is replaced,
+// so the number stays the same.
 func (w *workloads) isWanted(object *v1.Pod) bool {
 	owner := rules.OwnerOf(object)
 	if owner == (rules.Owner{}) || w.deleted[owner] {
