@@ -89,7 +89,7 @@ func TestItemsOfOneLineAreNamed(t *testing.T) {
 }
 
 // TestKindsThatAreAlmostRight verifies that a kind is rejected, as by an API server, if it differs
-// from a known kind only in case, or is in a group that never had it.
+// from a known kind only in case or by a plural s, or if its group never had the kind.
 func TestKindsThatAreAlmostRight(t *testing.T) {
 	for _, c := range []struct{ apiVersion, kind, want string }{
 		{"v1", "pod", `<stdin>:2: kind: "pod": did you mean Pod?`},

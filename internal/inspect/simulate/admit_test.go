@@ -44,7 +44,8 @@ status: {phase: Running}
 	}
 }
 
-// A quota below current usage refuses the replacement of a departed pod until the quota is raised.
+// TestAQuotaRefusesReplacements verifies that a quota below current usage refuses the replacement
+// of a departed pod until the quota is raised.
 func TestAQuotaRefusesReplacements(t *testing.T) {
 	w := opened(t, twoNodes+storedDeployment)
 	apply(t, w, "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: few, namespace: default}\nspec: {hard: {pods: \"2\"}}\n")

@@ -131,7 +131,7 @@ const onNode1 = "nodeSelector: {kubernetes.io/hostname: node-1}"
 
 // TestTheSameManifestAppliedAgainChangesNothing verifies that fields defaulted by the API server,
 // and another spelling of a quantity, do not count as changes. A manifest without a replica count
-// leaves the count to an autoscaler or another manager.
+// leaves the existing count unchanged, because an autoscaler may manage it.
 func TestTheSameManifestAppliedAgainChangesNothing(t *testing.T) {
 	w := opened(t, twoNodes+storedDeployment)
 	before := names(w, "web-")
@@ -141,8 +141,8 @@ func TestTheSameManifestAppliedAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// A changed template is rolled out once. The pods belong to a new ReplicaSet, and later scaling
-// applies to it.
+// TestAChangedTemplateIsRolledOutOnce verifies that a changed template is rolled out once. The pods
+// belong to a new ReplicaSet, and later scaling applies to it.
 func TestAChangedTemplateIsRolledOutOnce(t *testing.T) {
 	w := opened(t, twoNodes+storedDeployment)
 	before := names(w, "web-")
@@ -236,7 +236,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 `, ordinal, ordinal, status)
 }
 
-// A StatefulSet keeps the pods with the wanted ordinals, whichever ordinals exist.
+// TestAStatefulSetIsScaledByOrdinals verifies that a StatefulSet keeps the pods with the wanted
+// ordinals, whichever ordinals exist.
 func TestAStatefulSetIsScaledByOrdinals(t *testing.T) {
 	ordinals := "ordinals: {start: 5}"
 	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", ordinals, 1)+db(7, ""))
@@ -260,7 +261,8 @@ func TestAStatefulSetIsScaledByOrdinals(t *testing.T) {
 	}
 }
 
-// A StatefulSet does not recreate an ended pod removed by scaling down.
+// TestAStatefulSetDoesNotMakeAgainWhatItWasScaledDownBy verifies that a StatefulSet does not
+// recreate an ended pod removed by scaling down.
 func TestAStatefulSetDoesNotMakeAgainWhatItWasScaledDownBy(t *testing.T) {
 	due := `, deletionTimestamp: "2026-01-01T00:00:30Z", deletionGracePeriodSeconds: 30, creationTimestamp: "2026-01-01T00:00:00Z"`
 	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, due)+db(1, "")+db(2, "")+db(3, due))
@@ -271,8 +273,8 @@ func TestAStatefulSetDoesNotMakeAgainWhatItWasScaledDownBy(t *testing.T) {
 }
 
 // TestPodsThatHaveEndedAreMadeAgain verifies that an ended pod keeps neither its ordinal nor its
-// node. Its controller recreates it when it is deleted; a StatefulSet recreates it even without a
-// deletion.
+// node. Its controller recreates the pod when it is deleted; a StatefulSet recreates the pod even
+// without a deletion.
 func TestPodsThatHaveEndedAreMadeAgain(t *testing.T) {
 	const failed = "status: {phase: Failed}\n"
 	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, "")+db(1, "")+failed+db(2, ""))
@@ -309,8 +311,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 	}
 }
 
-// A finalizer keeps an ended pod, and with it the pod's name: its StatefulSet creates no
-// replacement.
+// TestAFinalizerKeepsThePodOfAnOrdinal verifies that a finalizer keeps an ended pod, and with it
+// the pod's name, so its StatefulSet creates no replacement.
 func TestAFinalizerKeepsThePodOfAnOrdinal(t *testing.T) {
 	manifests := twoNodes + strings.Replace(gappy, "ORDINALS", "", 1) + db(0, "") + db(1, ", finalizers: [example.com/logs]") + "status: {phase: Failed}\n" + db(2, "")
 	w := opened(t, manifests)
@@ -327,7 +329,8 @@ func TestAFinalizerKeepsThePodOfAnOrdinal(t *testing.T) {
 	}
 }
 
-// Applying a StatefulSet or a claim again does not unbind the claim from its volume.
+// TestAppliedClaimsStayBound verifies that applying a StatefulSet or a claim again does not unbind
+// the claim from its volume.
 func TestAppliedClaimsStayBound(t *testing.T) {
 	const claim = `---
 apiVersion: v1
@@ -350,8 +353,8 @@ spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], claimRef: {namesp
 	}
 }
 
-// A deleted workload cannot be scaled and creates no pods. A Deployment recreates its ReplicaSet,
-// including the pods.
+// TestDeletedWorkloadsAreGone verifies that a deleted workload cannot be scaled and creates no
+// pods. A Deployment recreates a deleted ReplicaSet and its pods.
 func TestDeletedWorkloadsAreGone(t *testing.T) {
 	const job = `---
 apiVersion: batch/v1
@@ -428,8 +431,8 @@ metadata: {name: node-1, labels: {disk: ssd}}
 	}
 }
 
-// DaemonSet pods tolerate node problems, however they are created, and start on a node once its
-// taints permit.
+// TestDaemonsOfNewAndUntaintedNodes verifies that DaemonSet pods tolerate node problems, however
+// they are created, and start on a node once its taints permit.
 func TestDaemonsOfNewAndUntaintedNodes(t *testing.T) {
 	const daemons = `
 apiVersion: apps/v1
@@ -469,7 +472,8 @@ metadata: {name: three}
 spec: {hard: {pods: "3"}}
 `
 
-// Quota usage drops as pods leave; quotas and claim templates can be applied.
+// TestQuotasFollowPods verifies that quota usage drops as pods leave, and that quotas applied later
+// count the existing pods.
 func TestQuotasFollowPods(t *testing.T) {
 	w := opened(t, twoNodes+storedDeployment+teamQuota)
 	pending := func() (list []string) {
@@ -501,7 +505,8 @@ func TestQuotasFollowPods(t *testing.T) {
 	}
 }
 
-// A quota with the CrossNamespacePodAffinity scope counts only pods with such affinity.
+// TestQuotaOfCrossNamespacePodAffinity verifies that a quota with the CrossNamespacePodAffinity
+// scope counts only pods with such affinity.
 func TestQuotaOfCrossNamespacePodAffinity(t *testing.T) {
 	const quota = `
 apiVersion: v1
@@ -526,8 +531,8 @@ spec: {containers: [{name: c, image: i}], affinity: {podAntiAffinity: {SPEC}}}
 	}
 }
 
-// maxUnavailable refers to the desired number of pods: after scaling, the budget uses the new
-// number.
+// TestBudgetsFollowReplicas verifies that maxUnavailable refers to the desired number of pods:
+// after scaling, the budget uses the new number.
 func TestBudgetsFollowReplicas(t *testing.T) {
 	const budget = `---
 apiVersion: policy/v1
@@ -545,7 +550,8 @@ spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
 	}
 }
 
-// A terminating pod is neither deleted nor drained again; it ends at its scheduled time.
+// TestTerminatingPodsAreLeftToEnd verifies that deleting a terminating pod has no effect, except
+// for a note.
 func TestTerminatingPodsAreLeftToEnd(t *testing.T) {
 	due := `, deletionTimestamp: "2026-01-01T00:00:30Z", deletionGracePeriodSeconds: 30, creationTimestamp: "2026-01-01T00:00:00Z"`
 	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, due))
@@ -555,8 +561,8 @@ func TestTerminatingPodsAreLeftToEnd(t *testing.T) {
 	}
 }
 
-// A Deployment cannot be scaled if its ReplicaSets are missing, for example because listing them is
-// forbidden: its pods are unknown.
+// TestADeploymentWithoutReplicaSetsIsNotScaled verifies that a Deployment cannot be scaled if its
+// ReplicaSets are missing, for example because listing them is forbidden.
 func TestADeploymentWithoutReplicaSetsIsNotScaled(t *testing.T) {
 	deployment, _, _ := strings.Cut(storedDeployment, "---")
 	w, err := simulate.Open(read(t, twoNodes+deployment), simulate.Options{})
@@ -568,7 +574,8 @@ func TestADeploymentWithoutReplicaSetsIsNotScaled(t *testing.T) {
 	}
 }
 
-// A static pod keeps running when its mirror pod is deleted or evicted.
+// TestStaticPodsStay verifies that a static pod keeps running when its mirror pod is deleted or
+// evicted.
 func TestStaticPodsStay(t *testing.T) {
 	w := opened(t, twoNodes+`---
 apiVersion: v1

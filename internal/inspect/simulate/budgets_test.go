@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// A missing budget status is computed as by the disruption controller.
+// TestBudgetsAreCountedByScale verifies that the missing status of a budget is computed like the
+// disruption controller does.
 func TestBudgetsAreCountedByScale(t *testing.T) {
 	const manifests = twoNodes + `
 ---
@@ -63,7 +64,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 	}
 }
 
-// A pod with some reported status but no Ready condition is not ready.
+// TestPodsWithoutAReadyConditionAreNotHealthy verifies that a pod with some reported status but no
+// Ready condition is not ready.
 func TestPodsWithoutAReadyConditionAreNotHealthy(t *testing.T) {
 	w := opened(t, twoNodes+`
 ---
@@ -84,8 +86,9 @@ status: {phase: Running, startTime: "2026-11-20T09:00:00Z", conditions: [{type: 
 	}
 }
 
-// Controllers of ended pods count as well: a finished Job with a Deployment's labels makes the
-// Deployment's budget allow nothing until the Job's pods are deleted.
+// TestPodsThatHaveEndedFailTheSyncOfTheirBudget verifies that controllers of ended pods count for
+// the sync of budgets as well: a finished Job with a Deployment's labels makes the Deployment's
+// budget allow nothing until the Job's pods are deleted.
 func TestPodsThatHaveEndedFailTheSyncOfTheirBudget(t *testing.T) {
 	const manifests = twoNodes + `---
 apiVersion: policy/v1
@@ -121,8 +124,8 @@ status: {phase: Succeeded}
 }
 
 // TestABudgetIsCountedWhenWhatFailedItsSyncHasLeft verifies that a budget's remaining pods are
-// counted once the only pod that failed its sync, because of a controller without a scale, has
-// left. Unready pods stay unready.
+// counted once the only pod has left whose controller made the budget fail to sync. Unready pods
+// stay unready.
 func TestABudgetIsCountedWhenWhatFailedItsSyncHasLeft(t *testing.T) {
 	const pod = `
 ---

@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// A drained pod releases its named claim once it is removed, and its successor gets a device of
-// another node.
+// TestDrainOfAPodWithANamedClaim verifies that a drained pod releases its named claim once it is
+// removed, and its successor gets a device of another node.
 func TestDrainOfAPodWithANamedClaim(t *testing.T) {
 	w := opened(t, twoNodes+`
 apiVersion: resource.k8s.io/v1
@@ -78,8 +78,8 @@ status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 	}
 }
 
-// Volumes of a storage class are not provisioned if one of its claims has waited for too long, or
-// if its driver is not installed.
+// TestStalledProvisioners verifies that volumes of a storage class are not provisioned if one of
+// its claims has waited for too long, or if its driver is not installed.
 func TestStalledProvisioners(t *testing.T) {
 	const objects = twoNodes + `
 apiVersion: storage.k8s.io/v1
@@ -146,8 +146,8 @@ spec:
 	}
 }
 
-// A world's outcome does not depend on the resourceVersions of the cluster's objects; the world's
-// own changes lack them.
+// TestVersionsOfObjectsMakeNoDifference verifies that a world's outcome does not depend on the
+// resourceVersions of the cluster's objects, which objects changed by the world lack.
 func TestVersionsOfObjectsMakeNoDifference(t *testing.T) {
 	for name, text := range map[string]string{"town": busyTown(), "budget": spreadWithBudget("ScheduleAnyway", 2)} {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,8 @@ spec:
 	return text.String()
 }
 
-// A node with a fast or slow clock is not considered dead, and makes no eviction due earlier.
+// TestAClockThatIsOffEmptiesNothing verifies that a node with a fast or slow clock is not
+// considered dead, and makes no eviction due earlier.
 func TestAClockThatIsOffEmptiesNothing(t *testing.T) {
 	for name, ago := range map[string][]time.Duration{
 		"all right": {5 * time.Second, time.Second, 8 * time.Second, 2 * time.Second},
@@ -74,8 +75,8 @@ func TestAClockThatIsOffEmptiesNothing(t *testing.T) {
 	}
 }
 
-// A world and its twin have separate clocks, from which their plugins for device claims take the
-// time.
+// TestATwinHasAClockOfItsOwn verifies that a world and its twin have separate clocks, from which
+// their plugins for device claims take the time.
 func TestATwinHasAClockOfItsOwn(t *testing.T) {
 	w := opened(t, leased(t, time.Second))
 	twin, err := w.Twin()
@@ -93,9 +94,10 @@ func TestATwinHasAClockOfItsOwn(t *testing.T) {
 	}
 }
 
-// A ready node with an expired Lease is dead; a ready node with a much older Lease has a slow
-// clock. The boundary is the sum of the Lease duration (40 s), node health's grace period (50 s)
-// and leasesDiffer (2 min), also without configured options.
+// TestADeadNodeIsToldFromAClockThatIsBehind verifies that a ready node with an expired Lease is
+// considered dead, whereas a ready node with a much older Lease is considered to have a slow clock.
+// The boundary is the sum of the Lease duration (40 s), node health's grace period (50 s) and
+// leasesDiffer (2 min), also without configured options.
 func TestADeadNodeIsToldFromAClockThatIsBehind(t *testing.T) {
 	for name, health := range map[string]nodehealth.Options{"by default": {}, "given": nodehealth.Defaults()} {
 		for age, dead := range map[time.Duration]bool{30 * time.Second: false, 200 * time.Second: true, 220 * time.Second: false} {

@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// The Eviction API fails for a pod covered by more than one budget, whatever the budgets allow.
-// kubectl does not retry: it continues with the other pods, and with the next node.
+// TestAPodUnderTwoBudgetsIsNotEvicted verifies that a drain does not evict a pod covered by two
+// budgets, because the Eviction API fails for such pods, whatever the budgets allow. Like kubectl,
+// the drain does not retry, and continues with the other pods and the next node.
 func TestAPodUnderTwoBudgetsIsNotEvicted(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(twoNodes)
@@ -47,7 +48,8 @@ spec: {nodeName: %s, containers: [{name: c, image: i}]}
 	}
 }
 
-// A Deployment reverts a change of its ReplicaSet's replicas.
+// TestAReplicaSetOfADeploymentIsPutBack verifies that a Deployment reverts a change of its
+// ReplicaSet's replicas.
 func TestAReplicaSetOfADeploymentIsPutBack(t *testing.T) {
 	for _, replicas := range []int{1, 5} {
 		w := opened(t, twoNodes+storedDeployment)
@@ -58,9 +60,9 @@ func TestAReplicaSetOfADeploymentIsPutBack(t *testing.T) {
 	}
 }
 
-// Scaling a Deployment during a rollout scales each of its ReplicaSets proportionally, with the
-// surge permitted by its strategy. Applying the Deployment unchanged does not scale the
-// ReplicaSets.
+// TestADeploymentIsScaledInProportion verifies that scaling a Deployment during a rollout scales
+// each of its ReplicaSets proportionally, with the surge permitted by its strategy. Applying the
+// Deployment unchanged does not scale the ReplicaSets.
 func TestADeploymentIsScaledInProportion(t *testing.T) {
 	text := twoNodes + `---
 apiVersion: apps/v1
@@ -100,8 +102,8 @@ spec:
 	}
 }
 
-// TestDeletedPodsComeBackFromTheNewTemplate verifies that a strategy that keeps pods of the old
-// template keeps them only until they are deleted.
+// TestDeletedPodsComeBackFromTheNewTemplate verifies that pods kept by an update strategy are
+// recreated from the new template once they are deleted, except below the partition.
 func TestDeletedPodsComeBackFromTheNewTemplate(t *testing.T) {
 	const workload = `
 apiVersion: apps/v1
@@ -187,8 +189,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: "i:1", resources: {reques
 	}
 }
 
-// A pod resized in place is recreated from its template, unless a mutation of requests at creation
-// applies again.
+// TestResizedPodsComeBackAsTheyWereMade verifies that a pod resized in place is recreated from its
+// template, unless a mutation of requests at creation applies again.
 func TestResizedPodsComeBackAsTheyWereMade(t *testing.T) {
 	const workload = `---
 apiVersion: apps/v1
@@ -262,8 +264,8 @@ spec:
 	}
 }
 
-// spreadWithBudget is three nodes, a Deployment with one pod for each, and a budget with the given
-// minAvailable.
+// spreadWithBudget returns three nodes, a Deployment with one pod for each node, and a budget with
+// the given minAvailable.
 func spreadWithBudget(whenUnsatisfiable string, available int) string {
 	nodes := strings.Split(district(3), "---\napiVersion: apps/v1")[0]
 	return nodes + fmt.Sprintf(`---
@@ -286,8 +288,9 @@ spec: {minAvailable: %d, selector: {matchLabels: {app: a}}}
 `, whenUnsatisfiable, available)
 }
 
-// Node health marks the pods of a silent node as not ready, so their budget allows no further drain
-// until a replacement is ready. The pods are ready again when their node returns.
+// TestPodsOfASilentNodeAreNotHealthy verifies that node health marks the pods of a silent node as
+// not ready, so their budget allows no further drain until a replacement is ready. The pods are
+// ready again when their node returns.
 func TestPodsOfASilentNodeAreNotHealthy(t *testing.T) {
 	cluster := spreadWithBudget("ScheduleAnyway", 2)
 	for _, c := range []struct {
@@ -329,7 +332,8 @@ func TestABudgetHoldsPodsOfASilentNode(t *testing.T) {
 	}
 }
 
-// Added pods get unique names, and the claims that controllers create for new pods.
+// TestAddedPods verifies that added pods get unique names, and the claims that controllers create
+// for new pods.
 func TestAddedPods(t *testing.T) {
 	const volumes = `
 apiVersion: storage.k8s.io/v1
@@ -386,8 +390,8 @@ spec:
 	}
 }
 
-// A pod recreated under its name gets new ephemeral volumes, because its predecessor's volumes were
-// deleted with the predecessor.
+// TestEphemeralVolumesGoWithTheirPod verifies that a pod recreated under its name gets new
+// ephemeral volumes, because its predecessor's volumes were deleted with the predecessor.
 func TestEphemeralVolumesGoWithTheirPod(t *testing.T) {
 	const set = `
 apiVersion: storage.k8s.io/v1
@@ -468,8 +472,9 @@ status: %s
 	}
 }
 
-// Recreated pods get the defaults of limit ranges created after the original pods: missing values
-// are filled in, not refused.
+// TestLimitRangesFillInWhatIsMissingOfPodsThatComeBack verifies that recreated pods get the
+// defaults of limit ranges created after the original pods: missing values are filled in, not
+// refused.
 func TestLimitRangesFillInWhatIsMissingOfPodsThatComeBack(t *testing.T) {
 	w := opened(t, twoNodes+`---
 apiVersion: v1
@@ -502,8 +507,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: 
 	}
 }
 
-// A pod deleted on an unresponsive node is removed when the node is taken out of service, as by the
-// pod garbage collector.
+// TestPodsOfANodeOutOfServiceAreMadeAgain verifies that a pod deleted on an unresponsive node is
+// removed when the node is taken out of service, as by the pod garbage collector.
 func TestPodsOfANodeOutOfServiceAreMadeAgain(t *testing.T) {
 	w := opened(t, twoNodes+`---
 apiVersion: v1

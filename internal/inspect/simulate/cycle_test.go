@@ -49,8 +49,9 @@ func podYAML(name, more, spec string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s%s}\nspec: {%s, containers: [{name: c, image: i, resources: {requests: {cpu: 1500m}}}]}\n---\n", name, more, spec)
 }
 
-// A pod is woken only by a change that can help it: a pod with affinity to another pod wakes when
-// that pod appears, but not when an already tolerated taint is removed.
+// TestPodsAreWokenByWhatHelpsThem verifies that a pod is woken only by a change that can help it: a
+// pod with affinity to another pod wakes when that pod appears, but not when an already tolerated
+// taint is removed.
 func TestPodsAreWokenByWhatHelpsThem(t *testing.T) {
 	beside := `affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: db}}}]}}`
 	cluster := smallCluster + strings.Replace(podYAML("beside", "", beside), "1500m", "100m", 1)
@@ -61,7 +62,8 @@ func TestPodsAreWokenByWhatHelpsThem(t *testing.T) {
 	}
 }
 
-// Gates hold a pod back until its manifest is applied without gates.
+// TestGatesAreTakenAwayInVirtualTime verifies that gates hold a pod back until its manifest is
+// applied without gates.
 func TestGatesAreTakenAwayInVirtualTime(t *testing.T) {
 	cluster := smallCluster + podYAML("gated", "", "schedulingGates: [{name: example.com/quota}]")
 	got := story(t, cluster, "- {at: 5m, deploy: open.yaml}\n", map[string]string{"open.yaml": podYAML("gated", "", "priority: 0")})

@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// A drain's timeout applies to each node separately, and kubectl continues with the next one.
+// TestADrainsTimeoutIsPerNode verifies that a drain's timeout applies to each node separately, and
+// that the drain continues with the next node, like kubectl.
 func TestADrainsTimeoutIsPerNode(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(twoNodes)
@@ -41,8 +42,8 @@ spec: {nodeName: %s, containers: [{name: c, image: i}]}
 	}
 }
 
-// Pods without started containers and terminating pods are treated like in kubectl and the Eviction
-// API.
+// TestDrainsOfPodsThatDoNotRun verifies that pods without started containers and terminating pods
+// are treated like in kubectl and the Eviction API.
 func TestDrainsOfPodsThatDoNotRun(t *testing.T) {
 	const pod = `---
 apiVersion: v1
@@ -68,8 +69,8 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: p}}}
 	}
 }
 
-// kubectl refuses or ignores only DaemonSet pods of apps/v1; other kinds of that name are ordinary
-// controllers.
+// TestDrainOfAnotherKindOfDaemonSet verifies that a drain, like kubectl, refuses or ignores only
+// pods of apps/v1 DaemonSets. Other kinds of that name are ordinary controllers.
 func TestDrainOfAnotherKindOfDaemonSet(t *testing.T) {
 	for version, evicted := range map[string]bool{"apps/v1": false, "apps.kruise.io/v1alpha1": true} {
 		w := opened(t, twoNodes+fmt.Sprintf(`
@@ -86,8 +87,9 @@ status: {phase: Running}
 	}
 }
 
-// kubectl refuses a pod of a missing DaemonSet; with --force it evicts the pod, and no controller
-// recreates it. Manifests without any DaemonSet do not prove that this one is missing.
+// TestDrainOfAPodWhoseDaemonSetIsGone verifies that a drain, like kubectl, refuses a pod of a
+// missing DaemonSet. With --force it evicts the pod, and no controller recreates the pod. Manifests
+// without any DaemonSet do not prove that this one is missing.
 func TestDrainOfAPodWhoseDaemonSetIsGone(t *testing.T) {
 	const pod = `
 apiVersion: v1
@@ -118,7 +120,8 @@ spec: {selector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: d}
 	}
 }
 
-// A drain deletes ended pods regardless of budgets and flags.
+// TestDrainDeletesPodsThatHaveEnded verifies that a drain deletes ended pods regardless of budgets
+// and flags.
 func TestDrainDeletesPodsThatHaveEnded(t *testing.T) {
 	w := opened(t, twoNodes+`
 apiVersion: v1
@@ -133,7 +136,8 @@ status: {phase: Failed}
 	}
 }
 
-// A pod placed in the world is running: budgets hold it from then on.
+// TestPodsThatHaveLandedAreHeldByBudgets verifies that budgets protect a pod as soon as it is
+// placed, because it is then assumed to be running.
 func TestPodsThatHaveLandedAreHeldByBudgets(t *testing.T) {
 	w := opened(t, twoNodes+`
 apiVersion: v1

@@ -71,8 +71,8 @@ func TestTimeInWhichNothingHappensCostsNothing(t *testing.T) {
 	}
 }
 
-// Skipping waves changes nothing: a world too busy to skip any wave has the same timeline, to the
-// second.
+// TestWavesThatAreLeftOutChangeNothing verifies that skipping waves changes nothing: a world too
+// busy to skip any wave has the same timeline, to the second.
 func TestWavesThatAreLeftOutChangeNothing(t *testing.T) {
 	const day = 24 * time.Hour
 	story := func(busy bool) []Event {

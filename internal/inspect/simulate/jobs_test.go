@@ -34,8 +34,9 @@ func deletePodsOf(t *testing.T, w *simulate.World, prefix string) {
 	w.Advance(w.Elapsed() + 10*time.Minute)
 }
 
-// A deleted pending pod counts as a failure of its Job, like upstream: the Job's finalizer keeps
-// the pod until it is counted, and the pod garbage collector marks it as failed.
+// TestADeletedPendingPodIsAFailureOfItsJob verifies that a deleted pending pod counts as a failure
+// of its Job, like upstream: the Job's finalizer keeps the pod until it is counted, and the pod
+// garbage collector marks it as failed.
 func TestADeletedPendingPodIsAFailureOfItsJob(t *testing.T) {
 	for name, spec := range map[string]string{
 		"replaced at once":     "  podReplacementPolicy: TerminatingOrFailed\n",
@@ -56,7 +57,8 @@ func TestADeletedPendingPodIsAFailureOfItsJob(t *testing.T) {
 	}
 }
 
-// The pod of a failed index is not recreated; a pod of the next index is created.
+// TestADeletedPendingPodIsAFailureOfItsIndex verifies that a Job does not recreate the pod of a
+// failed index, but creates a pod for the next index.
 func TestADeletedPendingPodIsAFailureOfItsIndex(t *testing.T) {
 	w := opened(t, twoNodes+strings.Replace(retrier, "  backoffLimit: 1", "  completionMode: Indexed\n  completions: 2\n  parallelism: 1\n  backoffLimitPerIndex: 0", 1))
 	for _, want := range []string{"job-0", "job-1"} {
@@ -94,7 +96,8 @@ func TestAJobMadeAnewHasNoFailures(t *testing.T) {
 	}
 }
 
-// All pods of a Job's gang are members, with or without indexes: the gang is complete.
+// TestAJobWithoutIndexesIsAGangToo verifies that the pods of a Job without indexes are also members
+// of the Job's gang, which is therefore complete.
 func TestAJobWithoutIndexesIsAGangToo(t *testing.T) {
 	const gang = `
 apiVersion: batch/v1
@@ -117,8 +120,8 @@ spec:
 	}
 }
 
-// A gang created for a Job preempts with the priority of its pods, because its PodGroup has their
-// priority class.
+// TestTheGangOfAJobHasThePriorityOfItsPods verifies that a gang created for a Job preempts with the
+// priority of its pods, because its PodGroup has their priority class.
 func TestTheGangOfAJobHasThePriorityOfItsPods(t *testing.T) {
 	const full = `
 apiVersion: scheduling.k8s.io/v1
@@ -156,7 +159,8 @@ spec:
 	}
 }
 
-// The pods of a Job share the claims of their gang: two pods use one device.
+// TestThePodsOfAJobShareTheClaimsOfItsGang verifies that the pods of a Job share the claims of
+// their gang: two pods use one device.
 func TestThePodsOfAJobShareTheClaimsOfItsGang(t *testing.T) {
 	const device = `
 apiVersion: resource.k8s.io/v1
@@ -199,8 +203,9 @@ spec:
 	}
 }
 
-// A departed pod is not replaced by a suspended or finished Job, by a Job that is a work queue with
-// a succeeded pod, or by any controller being deleted.
+// TestAControllerThatIsDoneReplacesNoPod verifies that a departed pod is not replaced by a
+// suspended or finished Job, by a Job that is a work queue with a succeeded pod, or by any
+// controller being deleted.
 func TestAControllerThatIsDoneReplacesNoPod(t *testing.T) {
 	const leaving = `, deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [foregroundDeletion]`
 	for _, c := range []struct {

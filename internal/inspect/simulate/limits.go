@@ -67,8 +67,8 @@ func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 	return ""
 }
 
-// amounts holds the requests and limits of a container or a pod. A resource without an amount
-// violates a minimum or maximum just like an amount outside of it.
+// amounts holds the requests and limits of a container or a pod. A missing amount of a resource
+// violates a minimum or maximum, just like a wrong amount.
 type amounts struct{ requests, limits v1.ResourceList }
 
 // violationsOf lists the violations of a rule, in no particular order. The texts match upstream's

@@ -31,8 +31,9 @@ spec:
 status: {nominatedNodeName: node-1, phase: Pending}
 `
 
-// A nomination reserves room for a pod of this scheduler, even if the pod is gated. Nominations of
-// pods of other schedulers are ignored, like in kube-scheduler.
+// TestNominationsKeepRoom verifies that a nomination reserves room for a pod of this scheduler,
+// even if the pod is gated. Nominations of pods of other schedulers are ignored, like in
+// kube-scheduler.
 func TestNominationsKeepRoom(t *testing.T) {
 	for name, row := range map[string]struct{ spec, node string }{
 		"another scheduler's": {"schedulerName: other", "node-1"}, "gated": {"schedulingGates: [{name: wait}]", ""},
@@ -148,8 +149,9 @@ metadata: {name: urgent}
 spec: {priorityClassName: high, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
 `
 
-// One of the budget's two pods is terminating, so the other may not be disrupted: the victim is the
-// pod without a budget, despite its higher priority.
+// TestTerminatingPodsAreNotHealthyToBudgets verifies that a terminating pod does not count as
+// healthy for its budget: the victim is not the budget's other pod, but a pod without a budget,
+// despite its higher priority.
 func TestTerminatingPodsAreNotHealthyToBudgets(t *testing.T) {
 	s := run(t, budgeted, simulate.Options{})
 	for _, p := range s.Pods {

@@ -112,7 +112,8 @@ func TestAStatefulSetProceedsInOrder(t *testing.T) {
 	}
 }
 
-// A set being deleted creates no pods, even when one of its remaining pods gets a node.
+// TestAStatefulSetThatIsDeletedMakesNothing verifies that a set being deleted creates no pods, even
+// when one of its remaining pods gets a node.
 func TestAStatefulSetThatIsDeletedMakesNothing(t *testing.T) {
 	text := strings.Replace(orderedSet, "uid: db}", `uid: db, deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [x/y]}`, 1)
 	w := opened(t, strings.Replace(text, "POLICY", "OrderedReady", 1)+`---
@@ -157,8 +158,8 @@ func TestAPodWaitsForThoseBeforeIt(t *testing.T) {
 	}
 }
 
-// A pod waiting for its turn is not recreated once its StatefulSet is deleted, even if a set of the
-// same name is created later.
+// TestAPodNoLongerWaitsOnceItsSetIsDeleted verifies that a pod waiting for its turn is not
+// recreated once its StatefulSet is deleted, even if a set of the same name is created later.
 func TestAPodNoLongerWaitsOnceItsSetIsDeleted(t *testing.T) {
 	w := inOrder(t, "OrderedReady")
 	do(t, w, simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-1"}}})

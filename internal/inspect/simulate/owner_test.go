@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// A pod belongs to the controller with the UID in its owner reference. Scaling a controller to 0
-// does not remove a pod that refers to the same name with another UID, nor a pod in another
-// namespace.
+// TestPodsBelongToControllersByUID verifies that a pod belongs to the controller with the UID in
+// its owner reference. Scaling a controller to 0 does not remove a pod that refers to the same name
+// with another UID, nor a pod in another namespace.
 func TestPodsBelongToControllersByUID(t *testing.T) {
 	const pods = `
 ---
@@ -50,8 +50,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 	}
 }
 
-// A StatefulSet of another API group is an ordinary controller: its replacement pod gets a new
-// name.
+// TestOtherKindsOfStatefulSets verifies that a StatefulSet of another API group is an ordinary
+// controller: its replacement pod gets a new name.
 func TestOtherKindsOfStatefulSets(t *testing.T) {
 	const pod = `
 ---

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// A plan considers applied objects as well as the initial ones.
+// TestPlansSeeWhatWasApplied verifies that the objects on which plans are based include applied
+// objects.
 func TestPlansSeeWhatWasApplied(t *testing.T) {
 	open := func(text string) *manifest.Set {
 		set, err := manifest.Read([]string{"-"}, strings.NewReader(text), manifest.Options{})

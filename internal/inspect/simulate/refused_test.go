@@ -119,7 +119,8 @@ func objectOf(t *testing.T, kind, name string, changes ...string) string {
 	return ""
 }
 
-// A refused manifest is an error in the API server's words, and nothing of its set is applied.
+// TestApplyIsRefusedAsByTheAPIServer verifies that applying a refused manifest returns the API
+// server's error, and that nothing of its set is applied.
 func TestApplyIsRefusedAsByTheAPIServer(t *testing.T) {
 	const immutable = ": field is immutable"
 	for _, c := range []struct {
@@ -243,7 +244,8 @@ func TestFilesWithMistakesAreRefused(t *testing.T) {
 	}
 }
 
-// Pods of users are refused, whereas a workload is stored and its pods are missing.
+// TestPodsThatAdmissionRefuses verifies that it is an error to apply a pod that admission refuses,
+// whereas a workload is stored although its pods are refused.
 func TestPodsThatAdmissionRefuses(t *testing.T) {
 	const cluster = twoNodes + `
 {apiVersion: v1, kind: ResourceQuota, metadata: {name: few}, spec: {hard: {pods: "0"}}}

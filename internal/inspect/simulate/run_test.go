@@ -58,7 +58,8 @@ func TestTheSameInputAndSeedGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// Every pod is placed on a node with the highest total, and full nodes receive no further pods.
+// TestPlacementsAreTheBestExplained verifies that every pod placed without preemption is on a
+// feasible node with the highest total score.
 func TestPlacementsAreTheBestExplained(t *testing.T) {
 	s := run(t, busyTown(), simulate.Options{Seed: 3, Explain: true})
 	placed := 0
@@ -156,7 +157,8 @@ spec:
 	return b.String()
 }
 
-// The field names of the result are stable, because they are documented (berth simulate -o json).
+// TestAnswerInJSON verifies the field names of the result, which are documented (berth simulate -o
+// json) and therefore stable.
 func TestAnswerInJSON(t *testing.T) {
 	s := run(t, `
 apiVersion: scheduling.k8s.io/v1
@@ -274,7 +276,8 @@ EVICTED AFTER   NAMESPACE   NAME    NODE     TAINT
 	}
 }
 
-// A reason is written once, and of many pods sharing it only some are named.
+// TestReasonsAreWrittenOnce verifies that a reason shared by many pods is written once, and only
+// some of the pods are named.
 func TestReasonsAreWrittenOnce(t *testing.T) {
 	const reason = "0/2 nodes are available: 2 Insufficient cpu."
 	s := &simulate.Simulation{}
@@ -296,8 +299,8 @@ func TestReasonsAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// Pods with the same name in two namespaces count twice; a pod that preempts and is then placed
-// counts once.
+// TestNamesOfPods verifies that pods with the same name in two namespaces are listed twice, and
+// that a pod with two decisions is listed once.
 func TestNamesOfPods(t *testing.T) {
 	s := &simulate.Simulation{Pods: []simulate.Pod{{Namespace: "a", Name: "p"}, {Namespace: "b", Name: "p"}, {Namespace: "a", Name: "p", Node: "n"}}}
 	if diff := cmp.Diff([]string{"pod/p", "pod/p"}, s.Names()); diff != "" {
@@ -342,7 +345,8 @@ func BenchmarkLargeCluster(b *testing.B) {
 	b.ReportMetric(float64(m.Sys)/(1<<20), "MiB-from-system")
 }
 
-// BenchmarkOpen opens 5,000 nodes with 50,000 pods on them, like a request about a cluster.
+// BenchmarkOpen opens a world of 5,000 nodes and 50,000 placed pods, like a request about a
+// cluster.
 func BenchmarkOpen(b *testing.B) {
 	set := read(b, largeCluster(5000, 50_000))
 	for i, pod := range set.Pods {

@@ -14,8 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Pods bound to nodes in hand-written manifests count as running and ready despite their missing
-// status: scaling down their ReplicaSet removes the youngest pod, not the first in the manifest.
+// TestPodsWithoutAStatusAreNotScaledDownFirst verifies that pods bound to nodes in hand-written
+// manifests count as running and ready despite their missing status: scaling down their ReplicaSet
+// removes the youngest pod, not the first in the manifest.
 func TestPodsWithoutAStatusAreNotScaledDownFirst(t *testing.T) {
 	text := twoNodes + `
 apiVersion: apps/v1
@@ -51,7 +52,8 @@ spec: {nodeName: %s, containers: [{name: c, image: i, resources: {requests: {cpu
 	}
 }
 
-// Controllers neither create nor remove pods of a workload being deleted, whatever its replicas.
+// TestScalingWhatIsBeingDeleted verifies that controllers neither create nor remove pods of a
+// workload being deleted, whatever its replicas.
 func TestScalingWhatIsBeingDeleted(t *testing.T) {
 	for _, replicas := range []int{1, 3} {
 		set := read(t, twoNodes+`

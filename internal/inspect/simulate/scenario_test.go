@@ -85,8 +85,9 @@ func TestTheSameScenarioAndSeedGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// A zone fails: after the grace period, its nodes become unreachable and are tainted at the limited
-// rate; pods are evicted 300 s later. Pods not evicted before the zone recovers stay.
+// TestAZoneThatFailsIsEmptiedAtTheLimitedRate verifies that after a zone has failed and the grace
+// period is over, its nodes become unreachable and are tainted at the limited rate, and their pods
+// are evicted 300 s later. Pods not evicted before the zone recovers stay.
 func TestAZoneThatFailsIsEmptiedAtTheLimitedRate(t *testing.T) {
 	s := run(t, district(60), simulate.Options{For: time.Hour, Scenario: scenario(t, "- {at: 10m, fail: {zone: z1}}\n- {at: 16m40s, recover: {zone: z1}}\n")})
 	var unknown, evicted []time.Duration
@@ -125,8 +126,9 @@ func TestWhileEveryZoneIsDownNobodyIsEvicted(t *testing.T) {
 	}
 }
 
-// A StatefulSet's pod on an unresponsive node is marked for deletion and stays Terminating: its
-// controller creates no replacement until the node is back or removed.
+// TestAStatefulSetWaitsForItsLostNode verifies that a StatefulSet's pod on an unresponsive node is
+// marked for deletion and stays Terminating: its controller creates no replacement until the node
+// is back or removed.
 func TestAStatefulSetWaitsForItsLostNode(t *testing.T) {
 	town := district(6) + `---
 apiVersion: apps/v1
@@ -242,8 +244,8 @@ func BenchmarkADay(b *testing.B) {
 	}
 }
 
-// A node with an expired Lease in the manifests is silent, and its failure proceeds like in a live
-// cluster.
+// TestANodeWhoseLeaseIsOldIsLost verifies that a node with an expired Lease in the manifests is
+// silent, and its failure proceeds like in a live cluster.
 func TestANodeWhoseLeaseIsOldIsLost(t *testing.T) {
 	text := district(6)
 	for i := range 6 {
@@ -264,8 +266,9 @@ func TestANodeWhoseLeaseIsOldIsLost(t *testing.T) {
 	}
 }
 
-// Removing a missing taint adds no event, a step beyond the end adds a note, drained pods are
-// counted, and the picture has a mark for every executed step and readable times.
+// TestWhatATimelineSays verifies that removing a missing taint adds no event, a step beyond the end
+// adds a note, drained pods are counted, and the picture has a mark for every executed step and
+// readable times.
 func TestWhatATimelineSays(t *testing.T) {
 	scenario, err := simulate.ParseScenario("scenario.yaml", []byte(`
 apiVersion: berth.dev/v1alpha1

@@ -77,7 +77,7 @@ func (n Nodes) String() string {
 }
 
 // NodeLike returns a new node of that name with the labels, taints and size of the model, but
-// without labels, taints and conditions that reflect the model's state. If the model has reported
+// without the taints and conditions that reflect the model's state. If the model has reported
 // conditions, the new node is ready; otherwise, as with hand-written manifests, it has no
 // conditions. NodeLike does not modify the model.
 func NodeLike(model *v1.Node, name string) *v1.Node {
