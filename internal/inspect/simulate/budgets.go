@@ -161,8 +161,9 @@ func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected,
 	scheduler.showChanged(cycle.DisruptionBudgets, object)
 }
 
-// podLeft records a departed or departing pod: its budgets allow one disruption less. It must not
-// be called for an unready pod, because that was not counted as healthy.
+// podLeft records that a healthy pod is leaving, has left or became unready: its budgets allow one
+// disruption less. Callers skip pods that were already unready, because these did not count as
+// healthy.
 func (b *budgets) podLeft(p *cluster.Pod) {
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
@@ -193,7 +194,8 @@ func (b *budgets) expectPods(p *pod, change int32) {
 	})
 }
 
-// podJoined records a new pod, assumed to be ready: its budgets may allow one more disruption.
+// podJoined records a new pod, which is assumed to be ready, or a pod that became ready: its
+// budgets may allow one more disruption.
 func (b *budgets) podJoined(p *cluster.Pod) {
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.CurrentHealthy++

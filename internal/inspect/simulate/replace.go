@@ -170,7 +170,7 @@ func (c *controllers) loseNode(node string) {
 //	no longer wanted                                                  Ends
 //	on an unresponsive node, and its controller waits for its end     Stuck
 //	its Job or its index fails                                        Fails, IndexFails
-//	its Job is suspended, finished, or a work queue almost finished   Ends
+//	its Job is suspended, finished, or a queue with a succeeded pod   Ends
 //	its DaemonSet no longer wants a pod on the node                   Ends, recorded in gaps
 //	a pod of an OrderedReady StatefulSet, or of a Job                 Waits, or Returns
 //	any other pod                                                     Returns
