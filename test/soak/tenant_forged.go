@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -137,7 +138,7 @@ func (t *tenancy) runOperator(ctx context.Context, kubeconfig string) {
 		t.actions.addOne("operator: " + strings.Join(args, " "))
 		t.observer.checks.addOne(commandsEnd)
 		if took := time.Since(began); !ended || strings.Contains(out, "goroutine ") {
-			t.addViolation(commandsEnd, fmt.Sprintf("berth %s: ended: %t, after %v: %.2000s", strings.Join(args, " "), ended, took, out), "operator")
+			t.addViolation(commandsEnd, fmt.Sprintf("berth %s: ended: %t, after %v: %.20000s", strings.Join(args, " "), ended, took, out), "operator")
 		}
 		shop, err := t.client.AppsV1().Deployments(probeNamespace).Get(ctx, "shop", metav1.GetOptions{})
 		if err != nil {
@@ -163,10 +164,14 @@ func shop() *appsv1.Deployment {
 		Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &one}}}}
 }
 
-// runCommand runs one of Berth's commands to its end, or kills it at commandLimit.
+// runCommand runs one of Berth's commands to its end. At commandLimit, SIGQUIT ends it, so that the
+// output shows what it was doing.
 func (t *tenancy) runCommand(args []string) (out string, ended bool) {
 	limited, cancel := context.WithTimeout(context.Background(), commandLimit)
 	defer cancel()
-	text, _ := exec.CommandContext(limited, filepath.Join(t.Bin, "berth"), args...).CombinedOutput() // a refusal is a good end
+	command := exec.CommandContext(limited, filepath.Join(t.Bin, "berth"), args...)
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGQUIT) }
+	command.WaitDelay = 10 * time.Second
+	text, _ := command.CombinedOutput() // a refusal is a good end
 	return string(text), limited.Err() == nil
 }
