@@ -5,8 +5,8 @@ package eviction
 
 import "time"
 
-// takeAnswer advances the attempts waiting for a response: one attempt, or all attempts sharing a
-// node read. A response to an unknown ticket is ignored.
+// takeAnswer advances the attempts waiting for a response: one attempt, or several attempts that
+// share the read of a node. A response to an unknown ticket is ignored.
 func (e *evictor) takeAnswer(now time.Time, answer Answered) {
 	a := e.attempts[answer.Ticket]
 	delete(e.attempts, answer.Ticket)
@@ -22,14 +22,15 @@ func (e *evictor) takeAnswer(now time.Time, answer Answered) {
 	}
 }
 
-// goOn takes an attempt to its next step.
+// goOn handles the response to an attempt's request, and begins the next step.
 //
 // The usual sequence for a node's taint is readingNode, markingUnread, deleting: three requests. If
-// the pod has changed since it was last observed, readingPod and marking replace markingUnread.
-// Each read determines whether the pod must still be evicted; only deletePod sends the delete.
+// the pod has changed since it was last observed, readingPod and marking are inserted before
+// deleting. Each read determines whether the pod must still be evicted; only deletePod sends the
+// delete.
 func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
-	// This precedes the check for a missing pod: a successful delete counts even if the watch
-	// delivered the deletion first.
+	// This precedes the check for a nil pod, because a successful delete counts even if the watch
+	// delivered the deletion before the response.
 	if a.step == deleting && answer.Outcome == OK {
 		e.statuses.countEvicted(now, a.rules)
 	}
@@ -48,7 +49,8 @@ func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 		e.markedUnread(now, a, answer)
 	case readingPod:
 		e.podRead(now, a, answer)
-	// The outcome of the mark does not affect the delete, except that a nonexistent pod needs none.
+	// The outcome of the mark does not affect the delete, except that a nonexistent pod needs no
+	// delete.
 	case marking:
 		if answer.Outcome == OK && answer.Pod != nil {
 			a.live = *answer.Pod
@@ -93,8 +95,8 @@ func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
-// devicesRead decides only by the device objects just read. Missing objects, such as a deleted
-// claim or a withdrawn rule, do not evict a pod.
+// devicesRead decides only by the device objects just read. An object missing from the response,
+// such as a deleted claim or rule, does not evict the pod.
 func (e *evictor) devicesRead(now time.Time, a *attempt, answer Answered) {
 	if answer.Outcome != OK {
 		e.retryRead(now, a, answer)
@@ -118,8 +120,8 @@ func (e *evictor) reasonRead(now time.Time, a *attempt) {
 	e.readPod(a)
 }
 
-// markedUnread continues after a mark conditional on the observed version. If it succeeded, the pod
-// is unchanged, and the response replaces a read.
+// markedUnread continues after a mark conditional on the observed version. If the mark succeeded,
+// the pod was unchanged, and the response is as good as a read.
 func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
 	case OK:
@@ -135,9 +137,9 @@ func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
-// podRead continues with the live pod. Another UID, or a deletionTimestamp, completes the attempt.
-// A pod evicted through the Eviction API is not marked first: the API server does that itself, once
-// budgets allow it.
+// podRead continues with the live pod. If the pod is missing, has another UID or is terminating,
+// the attempt is complete. A pod evicted through the Eviction API is not marked first: the API
+// server marks it when the budgets allow the eviction.
 func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == Gone, answer.Outcome == OK && (answer.Pod.UID != a.pod.UID || answer.Pod.Terminating):
@@ -160,15 +162,15 @@ func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 	e.markPod(a, marking)
 }
 
-// stillDue decides only from the live state, as of the node read: a deadline that has passed since
-// may no longer be set by the node. It may be called again for the same attempt after the pod was
-// read.
+// stillDue reports whether the pod is due according to the live state, evaluated at the time of the
+// read of the node or the devices: a deadline that passed later may no longer apply. stillDue may
+// be called again for the same attempt after the pod was read.
 func (e *evictor) stillDue(a *attempt) bool {
 	return e.liveDue(a).IsDue(a.readAt)
 }
 
-// liveDue returns the deadline resulting from the attempt's reads: from the node's taints or from
-// the devices, never from both, since an attempt reads only its own cause.
+// liveDue returns the deadline that results from the attempt's reads: from the devices if the
+// attempt has read them, and otherwise from the node's taints.
 func (e *evictor) liveDue(a *attempt) Due {
 	if a.seeks {
 		due, _ := a.found.deadlineOf(&a.live)
@@ -177,7 +179,7 @@ func (e *evictor) liveDue(a *attempt) Due {
 	return Deadline(a.live.Tolerations, e.mirror.boundAt(a.readAt, a.pod, &a.live), a.held)
 }
 
-// causeOf returns the deadline behind the attempt.
+// causeOf returns the observed deadline for which the attempt deletes the pod.
 func (a *attempt) causeOf() Due {
 	if a.seeks {
 		return a.pod.byDevice

@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// fresh is the maximum age of a read when the delete is sent. If the API is slow, it doubles
-	// within the attempt, so that slowness cannot stop an eviction.
+	// fresh is the maximum age of a read when the delete is sent. Each repeated read of an attempt
+	// doubles the maximum, so that a slow API cannot prevent an eviction.
 	fresh = time.Second
-	// confirmAfter is the time for the watch to show a pod as terminating after an accepted delete.
-	// After that the pod is read again.
+	// confirmAfter limits the time until the watch must show a pod as terminating after an accepted
+	// delete. After that, a new attempt begins.
 	confirmAfter = 30 * time.Second
 	// A failed deletion is retried after firstRetry, then after twice as long each time, up to
-	// lastRetry, regardless of the pause requested by the server. So an eviction follows within
-	// lastRetry after its obstacle is removed. Thousands of such pods do not cause a storm:
-	// Options.InFlight bounds the attempts, and pacing.Backoff spreads them. A pod refused by a
-	// budget is retried after budgetRetry at the earliest.
+	// lastRetry. A longer pause requested by the server is cut to lastRetry, so an eviction follows
+	// within lastRetry after its obstacle is removed. Thousands of failing pods do not flood the
+	// API server: Options.InFlight bounds the attempts, and pacing.Backoff spreads them. A pod
+	// refused by a budget is retried after budgetRetry at the earliest.
 	firstRetry  = 100 * time.Millisecond
 	lastRetry   = 5 * time.Second
 	budgetRetry = 5 * time.Second
-	// While reads fail, all attempts pause, for firstPause at first, then for twice as long each
-	// time, up to lastPause, so that pods becoming due are soon evicted after an outage. The same
-	// object is read again after firstRetry, with pauses growing to lastRetry.
+	// After a failed read, all attempts pause, for firstPause at first, then for twice as long each
+	// time. The limit lastPause is short, so that due pods are evicted soon after an outage. The
+	// failed read is repeated after firstRetry, then with pauses that grow to lastRetry.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
@@ -45,31 +45,31 @@ const (
 )
 
 // attempt is one attempt to evict one pod: it reads the pod's node or device objects, reads the
-// pod, marks it, and deletes it. If the pod is unchanged since last observed, a mark on that
-// condition replaces the read.
+// pod, marks it, and deletes it. Usually the read of the pod is skipped, because a mark that
+// succeeds only if the pod is unchanged serves as a read.
 type attempt struct {
-	pod     *pod // nil: gone since
+	pod     *pod // nil: deleted since the attempt began
 	step    step
-	also    []*attempt // attempts begun at the same time on the same node; they share the read of the node
-	evicts  bool       // uses the Eviction API
+	also    []*attempt // attempts begun at the same time for the same node; they share its read
+	evicts  bool       // the pod is evicted through the Eviction API
 	readAt  time.Time  // start of the read of the node or of the devices
 	rereads int
 	held    []Held   // the node's taints as read; empty if the node no longer exists
-	found   devices  // as read
-	seeks   bool     // devices have been read, or are being read
+	found   devices  // the device objects as read
+	seeks   bool     // the attempt has read the devices, or is reading them
 	rules   []string // rules that evicted the pod when its delete was sent
-	live    Pod      // the pod as last known
-	unread  bool     // as shown by a watch
+	live    Pod      // the pod as last read, or as last observed
+	unread  bool     // live was observed by a watch, and not read
 	asked   bool     // the mark was requested; the delete follows regardless of the response
 }
 
 // evictor carries out evictions, with one attempt at a time per pod.
 //
-// A pod waits in exactly one place: in deadlines.queue for its deadline or back-off, or in the
-// attempt named by pod.attempt. That attempt waits in attempts for one response, directly or in the
-// also list of another attempt. It ends in one of three ways: acceptDelete, avertDelete, or
-// endAttempt with the time of the next one. None of them drops the pod: its entry ends only when
-// the watch delivers the deletion.
+// A pod with a deadline is in exactly one place: in deadlines.queue, waiting for its deadline or
+// back-off, or in the attempt named by pod.attempt. The attempt is in attempts while it waits for a
+// response, directly or in the also list of another attempt. An attempt ends with acceptDelete,
+// with avertDelete, or with endAttempt and the time of the next attempt. None of these drops the
+// pod, which is forgotten only when the watch delivers its deletion.
 type evictor struct {
 	options   Options
 	broke     *safeguards

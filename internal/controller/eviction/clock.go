@@ -8,10 +8,10 @@ import "time"
 // clock converts between the Core's own clock and the wall clock used for times in objects. The
 // Core's clock is never adjusted, so a correction of a wall clock cannot move a deadline.
 type clock struct {
-	wall func(now time.Time) time.Time // Options.Wall; nil: both are the same
+	wall func(now time.Time) time.Time // Options.Wall; nil: both clocks are the same
 }
 
-// wallTime returns the wall-clock time of a moment.
+// wallTime converts a time of the Core's clock to the wall clock.
 func (c clock) wallTime(now time.Time) time.Time {
 	if c.wall == nil {
 		return now
@@ -19,15 +19,16 @@ func (c clock) wallTime(now time.Time) time.Time {
 	return c.wall(now)
 }
 
-// toClock converts a time written into an object to the Core's clock. The result does not change
-// when wall clocks are adjusted, and is never in the future.
+// toClock converts a time written into an object to the Core's clock. The result is never in the
+// future. Callers keep it, so that later adjustments of wall clocks do not change it.
 func (c clock) toClock(now, written time.Time) time.Time {
 	return earlierOf(now, now.Add(written.Sub(c.wallTime(now))))
 }
 
-// toClockSince is toClock for an event that has just happened, unless it may have been missed.
-// Times in objects have whole seconds: an event within the written second, before it was observed,
-// counts from the end of that second, so that pods are never evicted early.
+// toClockSince is toClock for the time of an observed event. Times in objects are truncated to
+// whole seconds, so the event counts from the end of the written second, or from now if that is
+// earlier: pods are never evicted early. If missed is set, events may have been missed, and the
+// written time counts.
 func (c clock) toClockSince(now, written time.Time, missed bool) time.Time {
 	if missed {
 		return c.toClock(now, written)

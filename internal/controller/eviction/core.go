@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Options are the choices of a cluster's operator.
+// Options are the settings chosen by the operator of the cluster.
 type Options struct {
 	// InFlight bounds the concurrent evictions; each has one request in flight at a time. Zero
 	// means DefaultInFlight.
@@ -19,15 +19,16 @@ type Options struct {
 	// pod overdue by BudgetsFor is deleted regardless (zero: never).
 	Budgets    bool
 	BudgetsFor time.Duration
-	// Watches is set for a Core that keeps deadlines, and requests nothing.
+	// Watches restricts the Core to maintaining deadlines; it sends no requests.
 	Watches bool
 	// Wall converts a moment of the Core's own clock, which is never adjusted, to the wall-clock
-	// time used in objects; nil means both are the same.
+	// time used in objects; nil means that both clocks are the same.
 	Wall func(now time.Time) time.Time `json:"-"`
 }
 
-// DefaultInFlight keeps an API server with a latency of a tenth of a second busy. It is half of the
-// default limit of concurrent writes (--max-mutating-requests-inflight). All share one connection.
+// DefaultInFlight suffices to keep an API server with a latency of a tenth of a second busy. It is
+// half of the API server's default limit of concurrent writes (--max-mutating-requests-inflight).
+// All evictions share one connection.
 const DefaultInFlight = 100
 
 // Core decides which pods are evicted, and when. It belongs to one goroutine; see Step.
@@ -37,11 +38,11 @@ const DefaultInFlight = 100
 // as terminating, and is not held by an attempt.
 //
 // Events of watches update mirror and devices; decidePod computes a deadline from both; evictor
-// carries out the due evictions. notes and statuses publish state for other components. Each owns
-// its fields, and out collects the actions of them all.
+// carries out the due evictions. notes and statuses publish state for other components. Each of
+// these types owns its fields; out collects the actions of all of them.
 //
-// The life of one eviction, from testdata/countdown.story.txt: the pod tolerates the taint for an
-// hour.
+// An example of one eviction, from testdata/countdown.story.txt, in which the pod tolerates the
+// taint for an hour:
 //
 //	   0.0s  NodeSeen with the taint     the pod gets its deadline, 3600 s
 //	3600.0s  Tick                        read node node1
@@ -51,8 +52,8 @@ const DefaultInFlight = 100
 //	         Answered: OK                nothing; the watch will show that it terminates
 //	         PodGone                     the pod is forgotten
 //
-// If the taint is removed before 3600 s, so is the deadline, and an event announces that the
-// deletion is cancelled.
+// If the taint is removed before 3600 s, the deadline is removed as well, and an event on the pod
+// announces that the deletion is cancelled.
 type Core struct {
 	options Options
 	broke   *safeguards
@@ -79,7 +80,7 @@ type Stats struct {
 	Averted   int // attempts stopped by the live state, because the watch lagged
 }
 
-// New returns an empty Core. It learns everything from lists and watches.
+// New returns an empty Core. Its state is built from lists and watches.
 func New(options Options) *Core {
 	if options.InFlight <= 0 {
 		options.InFlight = DefaultInFlight
@@ -103,7 +104,7 @@ func New(options Options) *Core {
 // outbox collects the actions of a Step. Tickets are never reused, not even by a Core that was
 // saved and restored.
 type outbox struct {
-	tickets Ticket // the last one given out
+	tickets Ticket // the last ticket issued
 	actions []Action
 }
 
@@ -116,11 +117,11 @@ func (o *outbox) issueTicket() Ticket {
 // add appends an action to the result of Step.
 func (o *outbox) add(action Action) { o.actions = append(o.actions, action) }
 
-// Step applies an event and returns the actions resulting from it and from the time. They may be
-// executed in any order.
+// Step applies an event and returns the actions resulting from it and from the time. The actions
+// may be executed in any order.
 //
-// now must not go backward between calls, and the returned slice belongs to the caller. Step never
-// blocks; it takes time for events that affect many pods, such as a taint on a node.
+// now must not go backward between calls. The returned slice belongs to the caller. Step never
+// blocks, but takes longer for events that affect many pods, such as a taint on a node.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.out.actions = nil
 	switch e := event.(type) {
@@ -181,7 +182,8 @@ func (c *Core) changeDevices(now time.Time, event Event) {
 	case SliceGone:
 		c.decidePods(now, c.devices.dropSlice(e.Name))
 
-	// A new rule replaces an old one of the same name: first release the old one's pods.
+	// A rule with a new UID replaces the old rule of the same name. Dropping the old rule first
+	// releases its pods.
 	case RuleSeen:
 		if c.devices.replacesRule(e.Rule) {
 			c.decidePods(now, c.devices.dropRule(e.Rule.Name))
@@ -216,7 +218,8 @@ func (c *Core) dropUnlisted(now time.Time, kind Kind) {
 	}
 }
 
-// Wake returns the time of the next Tick, unless an event arrives first.
+// Wake returns the time at which the next Tick is due if no event arrives first. ok is false if the
+// Core needs no Tick.
 func (c *Core) Wake() (at time.Time, ok bool) {
 	at, ok = c.evictor.next()
 	for _, next := range []func() (time.Time, bool){c.notes.next, c.statuses.next} {
@@ -231,7 +234,7 @@ func (c *Core) Wake() (at time.Time, ok bool) {
 // not be changed, and is valid until the next Step.
 func (c *Core) Pending() map[string]int { return c.deadlines.pending }
 
-// Stats returns the counts since New.
+// Stats returns the counters, which Save and Restore preserve.
 func (c *Core) Stats() Stats {
 	return Stats{Retries: c.evictor.retries, Cancelled: c.deadlines.cancelled, Averted: c.evictor.averted}
 }

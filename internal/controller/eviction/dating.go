@@ -9,22 +9,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// dating determines the time since when a node or a device has each of its taints. It is stateless:
-// prior knowledge is passed in with the object.
+// dating determines the start of each taint of a node or a device. It is stateless: prior knowledge
+// is passed in with the object.
 //
-// A taint's own timeAdded counts, unless it is in the future because its writer's clock is ahead. A
-// taint without timeAdded (kubectl sets none) was added when the list of taints was first written
-// with it. Managed fields contain the last write of the list; the node's note has the earlier time
-// if another taint has been written since. A note is valid only for the list it was made for. The
-// Core's memory is valid as long as it has not missed an event. After a missed event, the Core
-// knows no more than a newly started one: if the list was rewritten, a taint may have been removed
-// and added again, so it counts as new. A pod may then be evicted late, but never early.
+// A taint's own timeAdded counts, but no later than now: a time in the future results from a clock
+// that is ahead. A taint without timeAdded (kubectl sets none) was added when the list of taints
+// was first written with it. The managed fields record only the last write of the list. If another
+// taint has been written since, the earlier time is in the node's note. A note is valid only for
+// the list it was made for. The times remembered by the Core are valid as long as it has not missed
+// an event. After a missed event, nothing remembered is certain: if the list was rewritten, a taint
+// may have been removed and added again, so it counts as new. A pod may then be evicted late, but
+// never early.
 type dating struct {
 	clock clock
 	broke *safeguards
 }
 
-// nodeTaints returns the node's current taints; n has the prior knowledge about the node.
+// nodeTaints returns the node's current taints; n is the node as observed before.
 func (d dating) nodeTaints(now time.Time, n *node, seen Node, missed bool) []Held {
 	if len(seen.Taints) == 0 {
 		return nil
@@ -73,14 +74,14 @@ func (d dating) taintSince(taint *v1.Taint, seen Node, noted map[string]time.Tim
 }
 
 // TaintedSince returns the start of one of the node's taints according to the node object: the time
-// in the taint, the note or the managed fields, or zero without any of them.
+// in the taint, the note or the managed fields, or zero if none of them has it.
 func (n Node) TaintedSince(taint *v1.Taint) time.Time {
 	d := dating{broke: &safeguards{}}
 	return d.taintSince(taint, n, d.notedSince(n))
 }
 
-// notedSince returns the content of the node's note, or nil if it was made for another list of
-// taints.
+// notedSince returns the starts recorded in the node's note, or nil if the note was made for
+// another list of taints.
 func (d dating) notedSince(seen Node) map[string]time.Time {
 	n, ok := parseNote(seen.Note)
 	if !ok || d.broke.noNote || !n.Of.Equal(seen.Witness) && !d.broke.noWitness {
@@ -89,8 +90,8 @@ func (d dating) notedSince(seen Node) map[string]time.Time {
 	return n.Since
 }
 
-// newlyHeld returns a taint without valid prior knowledge. It starts at the time in its object, or
-// now without one.
+// newlyHeld returns a taint for which there is no valid prior knowledge. The taint starts at the
+// time recorded in its object, or now if there is none.
 func (d dating) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed bool) Held {
 	h := Held{Taint: taint, Since: now, written: d.clock.wallTime(now), reported: said}
 	if !said.IsZero() {
@@ -100,8 +101,8 @@ func (d dating) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed 
 }
 
 // sliceTaints returns the taints of a slice's devices, by device; before is the slice's previous
-// state. The API server sets a time on every device taint, so notes are unnecessary, and only a
-// taint with a different time is a different taint.
+// state. The API server sets a time on every device taint, so notes are unnecessary, and a known
+// taint keeps its start unless its time changes.
 func (d dating) sliceTaints(now time.Time, s, before *slice, missed bool) map[string][]Held {
 	held := map[string][]Held{}
 	for i := range s.Devices {
@@ -130,7 +131,7 @@ func (d dating) deviceTaint(now time.Time, taint v1.Taint, known []Held, missed 
 	return d.newlyHeld(now, taint, said, missed)
 }
 
-// findTaint returns the matching held taint, regardless of its time.
+// findTaint returns the held taint with the same key, effect and value, regardless of its time.
 func findTaint(held []Held, taint *v1.Taint) (Held, bool) {
 	for _, h := range held {
 		if h.Taint.MatchTaint(taint) && h.Taint.Value == taint.Value {

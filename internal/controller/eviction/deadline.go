@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Held is a NoExecute taint of a node with its start.
+// Held is a NoExecute taint of a node or a device, with its start.
 type Held struct {
 	Taint v1.Taint
 	Since time.Time
@@ -20,15 +20,15 @@ type Held struct {
 	// did. Since is then the start of the earlier taint.
 	Turned time.Time
 
-	written        time.Time // Since by the clock of clients that write times into objects
-	reported       time.Time // as recorded in an object, zero if absent
-	reportedTurned time.Time // Turned as recorded in an object
+	written        time.Time // Since by the wall clock
+	reported       time.Time // start recorded in the object; zero if absent
+	reportedTurned time.Time // Turned as recorded in the object; zero if absent
 }
 
 // ID identifies the taint on its node: key=value:NoExecute.
 func (h Held) ID() string { return h.Taint.ToString() }
 
-// Due is a pod's deadline. The zero Due is a pod that may stay.
+// Due is a pod's deadline. The zero Due means that the pod may stay.
 type Due struct {
 	At    time.Time
 	Taint v1.Taint // the taint with the earliest deadline
@@ -38,7 +38,7 @@ type Due struct {
 	Rule   string `json:",omitempty"`
 }
 
-// OfDevice reports whether the taint is a device's.
+// OfDevice reports whether the taint belongs to a device.
 func (d Due) OfDevice() bool { return d.Device != Device{} }
 
 // Stays reports whether no taint evicts the pod.
@@ -79,18 +79,19 @@ func (d Due) soonerOf(o Due) Due {
 // Deadline returns the time at which a pod with these tolerations, bound to its node at the given
 // time, must leave because of these taints.
 //
-// Like upstream, it uses the first matching toleration for each taint, not the longest: no
-// toleration means immediate eviction, a toleration without seconds means none, and otherwise the
-// seconds count from the addition of the taint or the binding of the pod, whichever was later. The
-// earliest deadline over all taints wins.
+// Like upstream, it uses the first matching toleration for each taint, not the longest: without a
+// toleration the pod is evicted immediately, with a toleration without seconds it is not evicted,
+// and otherwise the seconds count from the addition of the taint or the binding of the pod,
+// whichever was later. The result is the earliest deadline over all taints.
 //
 // For example, a pod that tolerates not-ready for 300 s was bound at 10:00. Its node becomes
 // not-ready at 10:10, so it is due at 10:15. If the node has a second taint since 10:12 that the
 // pod does not tolerate at all, it is due at 10:12.
 //
-// A node that turns from not-ready to unreachable is in the same outage (see Held.Turned). The
-// seconds for the second taint count from that taint's start. If both tolerations are limited, the
-// pod also stays no longer than the larger limit, counted from the beginning of the outage.
+// If a node turns from not-ready to unreachable, or back, the outage is still the same (see
+// Held.Turned). The seconds for the second taint count from the start of the second taint. If both
+// tolerations are limited, the pod also stays no longer than the larger limit, counted from the
+// beginning of the outage.
 func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	var least Due
 	for _, held := range taints {
@@ -113,7 +114,8 @@ func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	return least
 }
 
-// toleratedFor returns the time a pod stays despite the taint. ends is false if it stays forever.
+// toleratedFor returns the duration for which a pod tolerates the taint. ends is false if it does
+// so forever.
 func toleratedFor(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Duration, ends bool) {
 	toleration := rules.TolerationOf(taint, tolerations)
 	switch {

@@ -16,7 +16,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// devices is the known state of devices: the Core's from watches, or an attempt's from its reads.
+// devices is the known state of devices. The Core builds one from watches, and each attempt builds
+// another one from its reads.
 type devices struct {
 	claims map[types.NamespacedName]*claim
 	pools  map[Pool]*pool
@@ -25,17 +26,17 @@ type devices struct {
 	sorted []*rule // the rules, by name
 }
 
-// claim is a claim and the last list that contained it.
+// claim is a claim and the number of the last list that contained it.
 type claim struct {
 	Claim
 	list uint32
 }
 
-// pool is a pool of devices. Slices of an older generation than the newest do not count.
+// pool is a pool of devices. Only slices of the newest generation count.
 type pool struct {
 	slices map[string]*slice
-	claims map[types.NamespacedName]bool // claims with devices of the slice
-	// offers has the slice of each device, by the device's name; nil until it is needed.
+	claims map[types.NamespacedName]bool // claims with devices of the pool
+	// offers maps the names of devices to their slices. It is nil until slicesByDevice computes it.
 	offers map[string]*slice
 }
 
@@ -49,14 +50,14 @@ type slice struct {
 // rule is a rule with the pods it evicts, and the state of its status.
 type rule struct {
 	Rule
-	held    Held // its taint
+	held    Held // the rule's taint with its start
 	list    uint32
 	pods    map[*pod]bool // pods evicted by the rule
-	evicted int           // pods, since the Core began
+	evicted int           // number of pods evicted since the Core started
 
 	statusDue      time.Time // time of the next status check; zero: none before the next event
 	statusInFlight bool      // a status write is in flight
-	tries          int       // failed writes
+	tries          int       // failed writes of the status in a row
 }
 
 // newDevices returns an empty state.
@@ -67,8 +68,9 @@ func newDevices() devices {
 }
 
 // deadlineOf returns the time at which the pod must leave because of its devices, and the names of
-// the rules requiring it, sorted and without duplicates. asked includes rules with tolerations that
-// have not expired yet: their statuses count pods still to be evicted.
+// the rules requiring it, sorted and without duplicates. asked includes rules that the claims
+// tolerate for a limited time, because the statuses of these rules count the pods still to be
+// evicted.
 //
 // A claim tolerates a taint as defined by the API: forever through a toleration without effect, or
 // without seconds, and otherwise for the fewest seconds of all matching tolerations, counted from
@@ -129,10 +131,10 @@ func (d *devices) publishedTaints(device Device) []Held {
 	return nil
 }
 
-// slicesByDevice returns the slice of each device, by the device's name. As defined by the API,
-// only slices of the newest generation count: a driver republishing a pool writes slice after
-// slice, and those of the previous generation are void. If a device is in two slices, the first
-// slice by name counts.
+// slicesByDevice maps the names of the pool's devices to their slices. As defined by the API, only
+// slices of the newest generation count: a driver republishing a pool writes slice after slice, and
+// those of the previous generation are void. If a device is in two slices, the first slice by name
+// counts.
 func (of *pool) slicesByDevice() map[string]*slice {
 	if of.offers != nil {
 		return of.offers
@@ -155,7 +157,8 @@ func (of *pool) slicesByDevice() map[string]*slice {
 	return of.offers
 }
 
-// claimTolerates returns the time a claim stays on a device despite the taint, if that ends.
+// claimTolerates returns the duration for which a claim with these tolerations tolerates the taint.
+// ends is false if it does so forever.
 func claimTolerates(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) (stay time.Duration, ends bool) {
 	tainted := resourcev1.DeviceTaint{Key: taint.Key, Value: taint.Value, Effect: resourcev1.DeviceTaintEffectNoExecute}
 	least, endless := time.Duration(-1), false
@@ -291,7 +294,8 @@ func (d *devices) dropRule(name string) {
 	d.sortRules()
 }
 
-// sortRules sorts the rules by name, so that the same one is always named among rules due together.
+// sortRules sorts the rules by name, so that of several rules with the same deadline, the same rule
+// is always reported.
 func (d *devices) sortRules() {
 	d.sorted = slices.SortedFunc(maps.Values(d.rules), func(a, b *rule) int { return strings.Compare(a.Name, b.Name) })
 }

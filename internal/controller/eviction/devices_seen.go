@@ -29,8 +29,8 @@ const (
 // returns the pods with potentially changed deadlines, in the order of their first observation; the
 // Core re-evaluates them.
 //
-// A pod is listed in users for each of its claims, including claims never observed, so that the two
-// may be observed in either order.
+// A pod is listed in users for each of its claims, including claims not observed yet, so that pods
+// and claims may be observed in either order.
 type deviceMirror struct {
 	dating dating
 
@@ -49,8 +49,8 @@ func (m *deviceMirror) listed() bool {
 	return !slices.ContainsFunc(m.lists[:], func(l listing) bool { return !l.Listed || l.Listing })
 }
 
-// addUser lists a pod under its claims, and dropUser removes it. Both use the pod's state at the
-// time of the call: a changed pod is removed before the change.
+// addUser lists a pod under its claims, and dropUser removes it. Both use the pod's current claims,
+// so dropUser must be called before they change.
 func (m *deviceMirror) addUser(p *pod) {
 	for _, ref := range p.Claims {
 		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
@@ -82,8 +82,8 @@ func (m *deviceMirror) usersOf(names map[types.NamespacedName]bool) (users []*po
 	return slices.SortedFunc(maps.Keys(found), inOrderOfSight)
 }
 
-// setClaim adds or updates a claim. Many writes to a claim do not affect deadlines, so an unchanged
-// claim affects no pods.
+// setClaim adds or updates a claim. Many writes of a claim change nothing that deadlines depend on;
+// setClaim then returns no pods.
 func (m *deviceMirror) setClaim(shown Claim) (users []*pod) {
 	before := m.seen.claims[shown.Name]
 	m.seen.setClaim(&claim{Claim: shown, list: m.lists[Claims].Number})
@@ -100,7 +100,7 @@ func (m *deviceMirror) dropClaim(name types.NamespacedName) (users []*pod) {
 }
 
 // setSlice adds or updates a slice. It affects the pods with devices of its current and previous
-// pools: a newer generation in one slice makes all slices of the older one void.
+// pools: a newer generation in one slice makes the slices of older generations void.
 func (m *deviceMirror) setSlice(now time.Time, shown Slice) (users []*pod) {
 	before := m.seen.slices[shown.Name]
 	s := &slice{Slice: shown, list: m.lists[Slices].Number}
@@ -130,9 +130,9 @@ func (m *deviceMirror) replacesRule(shown Rule) bool {
 	return before != nil && before.UID != shown.UID
 }
 
-// setRule adds or updates a rule. Berth's own status write is also delivered by the watch, so a
-// rule with only a changed condition does not affect pods, and its status is checked only if
-// another client has written it.
+// setRule adds or updates a rule. Berth's own status write is also delivered by the watch, so
+// setRule returns no pods if only the condition has changed. It then schedules a check of the
+// status only if the condition differs in more than its message and time.
 func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 	r := m.seen.rules[shown.Name]
 	var known []Held
@@ -195,8 +195,8 @@ func unlisted[N comparable, T any](all map[N]T, listOf func(T) uint32, current l
 	return gone
 }
 
-// foundOf returns an attempt's reads in the form of observed state. Events may have been missed
-// between the two.
+// foundOf converts the reads of an attempt. It dates taints as if events had been missed, because
+// the watches may lag behind the reads.
 func (m *deviceMirror) foundOf(now time.Time, read *Devices) devices {
 	found := newDevices()
 	for i := range read.Claims {

@@ -46,16 +46,16 @@ type (
 	ClaimSeen struct{ Claim Claim }
 	SliceSeen struct{ Slice Slice }
 	RuleSeen  struct{ Rule Rule }
-	// ClaimGone and its siblings report the deletion of such an object.
+	// ClaimGone, SliceGone and RuleGone report the deletion of such an object.
 	ClaimGone struct{ Name types.NamespacedName }
 	SliceGone struct{ Name string }
 	RuleGone  struct{ Name string }
-	// Listing begins a list of a kind, like PodsListing, and Listed ends it. A kind missing from
-	// the API server is listed as empty.
+	// Listing begins a list of a kind, like PodsListing, and Listed ends it. A kind that the API
+	// server does not serve is listed as empty.
 	Listing struct{ Kind Kind }
 	Listed  struct{ Kind Kind }
 
-	// Answered is the outcome of the request with that ticket.
+	// Answered is the response to the request with the ticket.
 	Answered struct {
 		Ticket     Ticket
 		Outcome    Outcome
@@ -137,7 +137,7 @@ type (
 		Rules  []string
 	}
 	// Mark sets the condition DisruptionTarget on the pod with that UID; with a ResourceVersion,
-	// only if the pod has not changed since.
+	// only if the pod still has that version.
 	Mark struct {
 		Ticket          Ticket
 		Name            types.NamespacedName
@@ -160,7 +160,8 @@ type (
 		UID    types.UID
 		Due    Due
 	}
-	// Annotate sets NoteAnnotation on the node if it still has that version; "" removes it.
+	// Annotate sets NoteAnnotation on the node if the node still has that version. An empty Note
+	// removes the annotation.
 	Annotate struct {
 		Ticket          Ticket
 		Node            string
@@ -174,8 +175,8 @@ type (
 		UID       types.UID
 		Condition metav1.Condition
 	}
-	// Record is an event on the pod, reason TaintManagerEviction, or DeviceTaintManagerEviction for
-	// the taint of a device.
+	// Record emits an event on the pod. Its reason is TaintManagerEviction, or
+	// DeviceTaintManagerEviction for the taint of a device.
 	Record struct {
 		Name    types.NamespacedName
 		UID     types.UID
@@ -184,8 +185,8 @@ type (
 	}
 )
 
-// PoolAt is a pool, restricted to the slices with devices of one node, or with "" to slices not
-// bound to a node.
+// PoolAt is a pool restricted to the slices with devices of one node or, if Node is empty, to the
+// slices not bound to a node.
 type PoolAt struct {
 	Pool Pool
 	Node string
@@ -201,7 +202,7 @@ func (Annotate) isAction()    {}
 func (WriteStatus) isAction() {}
 func (Record) isAction()      {}
 
-// String names the request for logs and traces, like its siblings.
+// String describes the request for logs and traces.
 func (a ReadNode) String() string { return "read node " + a.Node }
 func (a ReadPod) String() string  { return "read pod " + a.Name.String() }
 func (a ReadDevices) String() string {

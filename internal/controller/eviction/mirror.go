@@ -28,13 +28,14 @@ type mirror struct {
 	podList, nodeList listing
 
 	// sights is the last number assigned to a pod. Operations on several pods follow the order of
-	// these numbers, never a map's: the same events lead to the same actions.
+	// these numbers, and never the order of a map, so that the same events lead to the same
+	// actions.
 	sights uint64
 }
 
 // listing is the state of the lists of a kind of object.
 type listing struct {
-	Number  uint32 // of the current list
+	Number  uint32 // number of the current list
 	Listing bool
 	Listed  bool // at least once
 }
@@ -55,7 +56,7 @@ func newMirror(clock clock) mirror {
 	}
 }
 
-// nodeNamed returns the node with the name, known or not.
+// nodeNamed returns the node with the name, creating it if necessary.
 func (m *mirror) nodeNamed(name string) *node {
 	n := m.nodes[name]
 	if n == nil {
@@ -72,8 +73,8 @@ func (m *mirror) dropIfUnused(n *node) {
 	}
 }
 
-// podFor returns the entry of an observed pod; a new one is put on its node. As in the API, the
-// node of a pod never changes.
+// podFor returns the entry of an observed pod. If the pod is new, podFor creates the entry and adds
+// it to its node. As in the API, the node of a pod never changes.
 func (m *mirror) podFor(now time.Time, seen Pod) *pod {
 	p := m.pods[seen.UID]
 	if p == nil {
@@ -89,7 +90,7 @@ func (m *mirror) podFor(now time.Time, seen Pod) *pod {
 	return p
 }
 
-// dropPod removes a pod. Its name may already belong to another pod, which keeps it.
+// dropPod removes a pod. If the name already belongs to another pod, that pod keeps the name.
 func (m *mirror) dropPod(p *pod) {
 	delete(m.pods, p.UID)
 	if m.names[p.Name] == p.UID {
@@ -99,8 +100,8 @@ func (m *mirror) dropPod(p *pod) {
 	m.dropIfUnused(p.node)
 }
 
-// boundAt returns the binding time of a known pod, given its current object: unchanged, or as now
-// reported by its scheduler.
+// boundAt returns the binding time of a known pod, given its current object. The known time is kept
+// unless the time in the object has changed.
 func (m *mirror) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
 	if seen.Bound.Equal(p.Bound) {
 		return p.bound

@@ -15,22 +15,22 @@ import (
 type node struct {
 	name          string
 	pods          []*pod // in arbitrary order; see addPod
-	known         bool   // the node has been observed, and not its deletion
+	known         bool   // the node exists, according to the watch
 	uid           types.UID
-	version       string      // its resource version, as last seen
-	list          uint32      // the last list containing the node
+	version       string      // its resource version, as last observed
+	list          uint32      // number of the last list that contained the node
 	held          []Held      // its NoExecute taints
-	taintsWritten time.Time   // Node.Witness as of held
-	note          string      // its annotation, as last seen or written
-	reads         pacing.Pace // of failed reads since the last successful one
+	taintsWritten time.Time   // Node.Witness of the object from which held was determined
+	note          string      // NoteAnnotation, as last observed
+	reads         pacing.Pace // paces reads after failures; reset by a successful read
 
 	noting    bool // a write of the note is in flight
 	noteTries int
 	noteAt    time.Time // earliest time of the next write (back-off)
 }
 
-// addPod and dropPod keep the node's pods in a list, to be independent of the order of a map. The
-// last pod fills the gap of a removed one.
+// addPod and dropPod maintain the node's pods as a list, because the order of a map would vary.
+// dropPod moves the last pod into the gap.
 func (n *node) addPod(p *pod) {
 	p.among = len(n.pods)
 	n.pods = append(n.pods, p)
@@ -45,9 +45,9 @@ func (n *node) dropPod(p *pod) {
 	n.pods = n.pods[:last]
 }
 
-// nodeSeen applies the current state of a node. Another UID is another node: knowledge of the
-// previous one is discarded. Pods are re-evaluated only if a taint or its time has changed, since
-// kubelets write every node's status every few minutes.
+// nodeSeen applies the current state of a node. A node with another UID is a different node, so the
+// taints of the previous node are forgotten. Pods are re-evaluated only if a taint or its time has
+// changed, since kubelets write every node's status every few minutes.
 func (c *Core) nodeSeen(now time.Time, seen Node) {
 	n := c.mirror.nodeNamed(seen.Name)
 	other := !n.known || n.uid != seen.UID

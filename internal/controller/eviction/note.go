@@ -11,36 +11,36 @@ import (
 	"github.com/berth-k8s/berth/internal/pacing"
 )
 
-// note is the content of NoteAnnotation: the start of the node's taints without a time, if it is
-// not evident from the managed fields.
+// note is the content of NoteAnnotation. It records the starts of taints that have no timeAdded, if
+// the managed fields no longer show them.
 //
 // For example, kubectl taints a node with a:NoExecute at 10:00 and with b:NoExecute at 10:05.
 // Neither taint has a time, and according to the managed fields the list was last written at 10:05.
-// A Core that starts later would let a begin at 10:05, and evict five minutes late. The note
-// {"of":"10:05","since":{"a:NoExecute":"10:00"}} prevents that.
+// A Core that starts later would assume that taint a began at 10:05, and evict five minutes late.
+// The note {"of":"10:05","since":{"a:NoExecute":"10:00"}} prevents that.
 type note struct {
-	// Of is the time of the write of the note's list of taints. The note is void if the list has
-	// been written since. The time has whole seconds: to identify the list uniquely, a note is made
-	// only when the list is older than settled, and conditionally on the last observed version of
-	// the node.
+	// Of is the time at which the list of taints that the note describes was written. The note is
+	// void if the list has been written since. The time has whole seconds: to identify the list
+	// uniquely, a note is made only when the list is older than settled, and conditionally on the
+	// last observed version of the node.
 	Of    time.Time            `json:"of,omitzero"`
 	Since map[string]time.Time `json:"since"`
 }
 
-// settled is the time for which a list of taints must be unchanged before its note is made. By then
-// the second of the list's write is over on any clock.
+// settled is the time for which a list of taints must be unchanged before its note is made. By
+// then, the second in which the list was written is over on any clock.
 const settled = 2 * time.Second
 
 // notesInFlight bounds concurrent writes of notes: they must not delay evictions.
 const notesInFlight = 4
 
-// parseNote parses a note; not ok if text is empty or invalid.
+// parseNote parses a note; ok is false if text is empty or invalid.
 func parseNote(text string) (n note, ok bool) {
 	if text == "" {
 		return note{}, false
 	}
 	if json.Unmarshal([]byte(text), &n) != nil {
-		return note{}, false // not written by Berth: treated as a missing note
+		return note{}, false // not written by Berth; treated like a missing note
 	}
 	return n, true
 }
@@ -82,7 +82,7 @@ func saysTheSame(a, b string) bool {
 	return true
 }
 
-// notes are the nodes with a note that differs from the wanted one.
+// notes holds the nodes with a note that differs from the wanted note.
 //
 // A node is in late at most once, and only while its note must be written. One write of a node's
 // note is in flight at a time: node.noting is set exactly for the nodes in written.
@@ -109,7 +109,7 @@ func (n *notes) check(now time.Time, of *node, rewritten bool) {
 	}
 }
 
-// drop removes a node that has been deleted, or that has the wanted note.
+// drop removes a node from late because it was deleted or has the wanted note.
 func (n *notes) drop(of *node) {
 	if i := slices.Index(n.late, of); i >= 0 {
 		n.late = slices.Delete(n.late, i, i+1)
@@ -129,7 +129,7 @@ func (n *notes) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// write sends the notes that are due. They stay in late until observed.
+// write sends the notes that are due. A node stays in late until the watch delivers its new note.
 func (n *notes) write(now time.Time) {
 	for _, node := range n.late {
 		if len(n.written) >= notesInFlight {
@@ -145,8 +145,9 @@ func (n *notes) write(now time.Time) {
 	}
 }
 
-// takeAnswer handles the response to a write, if it is one. Only the watch confirms the note; until
-// then, and whenever another client removes it, it is rewritten, with growing pauses.
+// takeAnswer handles a response if it belongs to a write of a note. The note counts as written only
+// when the watch delivers it. Until then, and whenever another client removes it, the note is
+// written again, with growing pauses.
 func (n *notes) takeAnswer(now time.Time, answer Answered) bool {
 	node, ok := n.written[answer.Ticket]
 	if !ok {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// Reason and Message of the pod's DisruptionTarget condition, literally upstream's.
+	// Reason and Message of the pod's DisruptionTarget condition are identical to upstream.
 	Reason  = "DeletionByTaintManager"
 	Message = "Taint manager: deleting due to NoExecute taint"
 
@@ -28,16 +28,16 @@ type Pod struct {
 	ResourceVersion string
 	Node            string // "": not bound yet, so not evicted
 	Tolerations     []v1.Toleration
-	Bound           time.Time // time of its binding
+	Bound           time.Time // when the pod was bound
 	Terminating     bool      // has a deletionTimestamp, which is never reset
-	Marked          bool      // carries the DisruptionTarget condition already
-	Observed        int64     // its generation as observed by the writer of the condition
+	Marked          bool      // has the DisruptionTarget condition of a taint eviction
+	Observed        int64     // its generation, to be written as observedGeneration of the condition
 
 	Claims []ClaimRef `json:",omitempty"` // of devices
 	Group  string     `json:",omitempty"` // its PodGroup
 }
 
-// PodOf converts an API pod. The result shares the list of tolerations with it.
+// PodOf converts an API pod. The result shares the list of tolerations with the API pod.
 func PodOf(pod *v1.Pod) Pod {
 	return Pod{
 		Name:            types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
@@ -54,8 +54,8 @@ func PodOf(pod *v1.Pod) Pod {
 	}
 }
 
-// boundAt returns the time the scheduler bound the pod. A pod bound by hand has been on its node
-// since its creation.
+// boundAt returns the time the scheduler bound the pod. A pod created with a node, without a
+// scheduler, was bound at its creation.
 func boundAt(pod *v1.Pod) time.Time {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -66,8 +66,8 @@ func boundAt(pod *v1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// isMarked reports whether the pod has the DisruptionTarget condition of a taint eviction, for a
-// node or a device. Other reasons, such as a preemption, do not count.
+// isMarked reports whether the pod has the DisruptionTarget condition of a taint eviction, because
+// of a node taint or a device taint. Other reasons, such as a preemption, do not count.
 func isMarked(pod *v1.Pod) bool {
 	c := disruptionTarget(pod)
 	return c != nil && c.Status == v1.ConditionTrue &&

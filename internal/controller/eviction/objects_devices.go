@@ -110,7 +110,7 @@ func groupOf(pod *v1.Pod) string {
 type Slice struct {
 	Name       string
 	Pool       Pool
-	Node       string `json:",omitempty"` // whose devices it has, "" if not of one node
+	Node       string `json:",omitempty"` // node that has the devices; "" if the slice is not bound to a node
 	Generation int64  `json:",omitempty"`
 	Devices    []SliceDevice
 }
@@ -144,14 +144,14 @@ func taintOf(taint resourcev1.DeviceTaint) v1.Taint {
 	return v1.Taint{Key: taint.Key, Value: taint.Value, Effect: v1.TaintEffect(taint.Effect), TimeAdded: taint.TimeAdded}
 }
 
-// Rule is the part of a DeviceTaintRule that eviction, and its status, depend on.
+// Rule is the part of a DeviceTaintRule that evictions and the rule's status depend on.
 type Rule struct {
 	Name       string
 	UID        types.UID
 	Generation int64
 	Selector   *resourcev1.DeviceTaintSelector `json:",omitempty"` // nil: no device
 	Taint      v1.Taint
-	Condition  metav1.Condition `json:",omitzero"` // EvictionInProgress
+	Condition  metav1.Condition `json:",omitzero"` // the condition EvictionInProgress
 }
 
 // RuleOf converts an API rule.

@@ -10,30 +10,30 @@ import "time"
 type pod struct {
 	Pod
 	node     *node
-	list     uint32    // the last list containing the pod
+	list     uint32    // number of the last list that contained the pod
 	bound    time.Time // Pod.Bound by the Core's clock: tolerations count from this time
-	due      Due       // deadline by the observed taints and tolerations: the earlier of
-	byNode   Due       // the deadline by its node's taints, and
-	byDevice Due       // the deadline by its devices' taints
+	due      Due       // the earlier of byNode and byDevice
+	byNode   Due       // deadline set by its node's taints
+	byDevice Due       // deadline set by its devices' taints
 	asked    []string  // the rules that evict the pod
-	device   bool      // the last due taint was a device's
+	device   bool      // the taint of the last deadline belongs to a device
 	place    int       // index in deadlines.queue; -1 if absent
-	number   uint64    // in order of first observation; pods with the same deadline are evicted in this order
-	among    int       // index in on.pods
-	attempt  *attempt  // the attempt in progress, nil: none
+	number   uint64    // rank by first observation; pods with the same deadline are evicted in this order
+	among    int       // index in node.pods
+	attempt  *attempt  // the attempt in progress; nil: none
 	tries    int       // failed attempts for this deadline
 	notYet   time.Time // earliest time of the next attempt (back-off)
 	marked   bool      // the event of its eviction has been recorded
-	cancels  bool      // record the cancellation event once the attempt is over
-	accepted bool      // the API took the delete, or reports that the pod does not exist
+	cancels  bool      // the cancellation must be recorded when the attempt ends
+	accepted bool      // the API server accepted the delete, or reported that the pod does not exist
 }
 
 // nextAttempt returns the start of the pod's next attempt.
 func (p *pod) nextAttempt() time.Time { return laterOf(p.due.At, p.notYet) }
 
-// podSeen applies the current state of a pod. Of two pods with the same name the one observed last
-// exists; the other's deletion was missed. A pod without a node is ignored: taints cannot affect it
-// yet.
+// podSeen applies the current state of a pod. Of two pods with the same name, only the pod observed
+// last exists; the deletion of the other pod was missed. A pod without a node is ignored: taints
+// cannot affect it yet.
 func (c *Core) podSeen(now time.Time, seen Pod) {
 	if seen.Node == "" {
 		return
@@ -44,15 +44,15 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 
 	p := c.mirror.podFor(now, seen)
 	p.bound = c.mirror.boundAt(now, p, &seen)
-	// Remove it from its old claims and add it to its new ones; see addUser.
+	// The claims may change, so the pod is listed under them again; see addUser.
 	c.devices.dropUser(p)
 	p.Pod, p.list = seen, c.mirror.podList.Number
 	c.devices.addUser(p)
 	c.decidePod(now, p)
 }
 
-// forgetPod removes a deleted pod. The response to a request in flight for it releases its slot and
-// changes nothing else.
+// forgetPod removes a deleted pod. If a request for the pod is in flight, its response only
+// releases the slot.
 func (c *Core) forgetPod(now time.Time, p *pod) {
 	c.deadlines.leaveQueue(p)
 	c.devices.dropUser(p)
@@ -71,14 +71,15 @@ func (c *Core) decidePods(now time.Time, pods []*pod) {
 	}
 }
 
-// decidePod computes the pod's deadline from the current state. A changed deadline starts over,
-// without back-off.
+// decidePod computes the pod's deadline from the current state. A changed deadline resets the
+// back-off, unless a delete has been accepted.
 func (c *Core) decidePod(now time.Time, p *pod) {
 	asked := c.judgePod(p)
 	c.statuses.recordAsked(now, p, asked)
 	if due := p.byNode.soonerOf(p.byDevice); !due.equalTo(p.due) {
-		// A cancellation deserves an event only if the eviction was announced and the pod is still
-		// there to stay. A pod of a deleted node is removed for another reason.
+		// The cancellation is recorded only if the pod really stays: it is not terminating, no
+		// delete has been accepted, and its node exists. The pods of a deleted node are removed
+		// anyway, so only the end of a device's taint counts as a cancellation for them.
 		p.cancels = due.Stays() && !p.Terminating && !p.accepted && (p.node.known || p.due.OfDevice())
 		c.deadlines.setDue(p, due)
 		p.tries = 0

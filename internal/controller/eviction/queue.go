@@ -5,7 +5,7 @@ package eviction
 
 import "container/heap"
 
-// deadlines are the pods with a deadline.
+// deadlines holds the pods with a deadline.
 //
 // A pod is in queue exactly while it has a deadline, is not observed as terminating, and is not
 // held by an attempt; pending counts it while it has a deadline, even during an attempt. Any code
@@ -19,7 +19,7 @@ type deadlines struct {
 	cancelled int            // Stats.Cancelled
 }
 
-// setDue changes the pod's deadline. The caller must correct its place in the queue.
+// setDue changes the pod's deadline. The caller must then call enqueuePod or leaveQueue.
 func (d *deadlines) setDue(p *pod, due Due) {
 	if !p.due.Stays() {
 		key := taintLabel(p.due)
@@ -34,17 +34,19 @@ func (d *deadlines) setDue(p *pod, due Due) {
 	p.due = due
 }
 
-// taintLabel identifies a taint without its value, which users choose freely and without bound.
+// taintLabel identifies a taint by key and effect. Values are omitted, because users may choose any
+// number of them.
 func taintLabel(d Due) string { return d.Taint.Key + ":" + string(d.Taint.Effect) }
 
-// cancelEviction records that the pod stays after all.
+// cancelEviction counts the cancellation and records an event.
 func (d *deadlines) cancelEviction(p *pod) {
 	p.cancels, p.marked = false, false
 	d.cancelled++
 	d.out.add(Record{Name: p.Name, UID: p.UID, Cancels: true, Device: p.device})
 }
 
-// enqueuePod moves the pod to the place given by its deadline and back-off, or removes it.
+// enqueuePod moves the pod to the place given by its deadline and back-off, or removes it if it has
+// no deadline or is held by an attempt.
 func (d *deadlines) enqueuePod(p *pod) {
 	switch {
 	case p.due.Stays() || p.attempt != nil:

@@ -11,11 +11,12 @@ import (
 
 // pause stops all attempts while the API cannot be read: the outage affects all pods alike.
 type pause struct {
-	failures int       // reads that failed in a row
+	failures int       // consecutive failures, without concurrent reads
 	until    time.Time // earliest time of the next attempt
 }
 
-// extend handles a failed read. Concurrent reads fail together, and count once.
+// extend handles a failed read. Concurrent reads usually fail together, so a failure during the
+// pause does not extend it.
 func (p *pause) extend(now time.Time, retryAfter time.Duration) {
 	if now.Before(p.until) {
 		return
@@ -24,7 +25,7 @@ func (p *pause) extend(now time.Time, retryAfter time.Duration) {
 	p.until = now.Add(max(min(retryAfter, lastRetry), pacing.Backoff{First: firstPause, Last: lastPause}.After(p.failures, "")))
 }
 
-// retryLater ends an attempt that did not succeed.
+// retryLater ends an attempt whose delete failed.
 func (e *evictor) retryLater(now time.Time, a *attempt, after time.Duration) {
 	p := a.pod
 	p.tries++
@@ -36,13 +37,13 @@ func (e *evictor) retryLater(now time.Time, a *attempt, after time.Duration) {
 	e.endAttempt(a, at)
 }
 
-// retryRead ends an attempt that could not read. The outage may affect all pods alike, so all
-// attempts pause for a while.
+// retryRead ends an attempt whose read failed. The failure may be an outage that affects all pods,
+// so all attempts pause.
 func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 	e.pause.extend(now, answer.RetryAfter)
 	p, backoff := a.pod, pacing.Backoff{First: firstRetry, Last: lastRetry}
 	if answer.Unserved {
-		backoff.Last = lastPause // probes of an absent server cost it nothing
+		backoff.Last = lastPause // frequent probes do not load a server that is down
 	}
 	if a.step == readingNode && p.node.reads.Ready(now) {
 		p.node.reads.Sent(now, backoff, p.node.name)
@@ -51,8 +52,8 @@ func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 	e.endAttempt(a, now.Add(backoff.After(p.tries, string(p.UID))))
 }
 
-// endAttempt ends an attempt without a delete. If the pod may stay by now, that is recorded here:
-// during the attempt, the delete might still have been sent first.
+// endAttempt ends an attempt without an accepted delete. A cancellation during the attempt is
+// recorded only here, because until now the pod might still have been deleted.
 func (e *evictor) endAttempt(a *attempt, notYet time.Time) {
 	e.underway--
 	p := a.pod

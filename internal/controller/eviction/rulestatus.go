@@ -20,11 +20,11 @@ import (
 // a changed spec (as upstream).
 const statusPeriod = 10 * time.Second
 
-// ruleStatuses writes the effect of DeviceTaintRules into their statuses: a rule's condition
-// EvictionInProgress has the number of pods it evicts.
+// ruleStatuses writes the effect of DeviceTaintRules into their statuses: the condition
+// EvictionInProgress states the number of pods that the rule evicts.
 //
-// rule.pods has a pod exactly while pod.asked names the rule. One write of a rule's status is in
-// flight at a time: rule.statusInFlight is set exactly for the rules in written.
+// rule.pods contains a pod exactly while pod.asked names the rule. One write of a rule's status is
+// in flight at a time: rule.statusInFlight is set exactly for the rules in written.
 type ruleStatuses struct {
 	clock   clock
 	out     *outbox
@@ -35,7 +35,7 @@ type ruleStatuses struct {
 	written map[Ticket]*rule // status writes in flight
 }
 
-// recordAsked records the rules that evict the pod, nil for none.
+// recordAsked records the rules that evict the pod; rules is nil if there are none.
 func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 	if slices.Equal(p.asked, rules) {
 		return
@@ -56,8 +56,8 @@ func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 	p.asked = rules
 }
 
-// scheduleStatus schedules a check of the status, unless an earlier one is scheduled: many pods
-// leaving in that time result in a single write.
+// scheduleStatus schedules a check of the status, unless an earlier one is scheduled: many changes
+// during the wait result in a single write.
 func (r *rule) scheduleStatus(now time.Time, wait time.Duration) {
 	if r.statusDue.IsZero() {
 		r.statusDue = now.Add(wait)
@@ -74,8 +74,8 @@ func (s *ruleStatuses) countEvicted(now time.Time, rules []string) {
 	}
 }
 
-// next returns the time of the next status check. Statuses would be wrong, and are not written,
-// before everything has been listed.
+// next returns the time of the next status check. Before everything has been listed, the statuses
+// would be wrong, so ok is false.
 func (s *ruleStatuses) next() (at time.Time, ok bool) {
 	if s.silent || !s.devices.listed() || s.mirror.podList.Listing {
 		return time.Time{}, false
@@ -99,8 +99,8 @@ func (s *ruleStatuses) write(now time.Time) {
 		if r.statusDue.IsZero() || r.statusInFlight || now.Before(r.statusDue) {
 			continue
 		}
-		// The time of the condition is its last write by any client; a time in the future is due to
-		// a clock that is ahead, and is ignored.
+		// The time of the condition is its last write by any client. A time in the future results
+		// from a clock that is ahead, and is ignored.
 		since := s.clock.wallTime(now).Sub(r.Condition.LastTransitionTime.Time)
 		if r.Condition.Type != "" && r.Condition.ObservedGeneration == r.Generation && since >= 0 && since < statusPeriod {
 			r.statusDue = now.Add(statusPeriod - since)
@@ -110,7 +110,7 @@ func (s *ruleStatuses) write(now time.Time) {
 		r.statusDue = time.Time{}
 		is := s.conditionOf(r)
 		is.LastTransitionTime = r.Condition.LastTransitionTime
-		// A different time by itself does not count as a change.
+		// If only the time would change, the status is not written.
 		if is == r.Condition {
 			continue
 		}
@@ -122,8 +122,8 @@ func (s *ruleStatuses) write(now time.Time) {
 	}
 }
 
-// takeAnswer handles the response to a write, if it is one. Only the watch shows the current
-// status. A deleted rule needs none.
+// takeAnswer handles a response if it belongs to a write of a status. A failed write is repeated,
+// unless the rule was deleted.
 func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 	r, ok := s.written[answer.Ticket]
 	if !ok {
@@ -141,7 +141,7 @@ func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 	return true
 }
 
-// sayTheSame reports whether two conditions are equal except for the numbers.
+// sayTheSame reports whether two conditions are equal except for their messages and times.
 func sayTheSame(a, b metav1.Condition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
 }
@@ -189,8 +189,8 @@ func (s *ruleStatuses) conditionOf(r *rule) metav1.Condition {
 
 // wouldEvict returns the devices selected by a rule without effect, and the pods it would evict.
 func (s *ruleStatuses) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool) {
-	// This is a copy of the rule with the missing effect, in isolation: other rules and slices must
-	// not add to its evictions.
+	// A copy of the rule with the effect NoExecute is evaluated in isolation, because the taints of
+	// other rules and slices must not count.
 	would := *r
 	would.Taint.Effect = v1.TaintEffectNoExecute
 	alone := devices{claims: s.devices.seen.claims, sorted: []*rule{&would}}

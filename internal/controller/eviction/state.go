@@ -17,22 +17,22 @@ import (
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
 // event exactly like the saved one. It shares nothing with the running Core.
 //
-// Journals store it as JSON, so the names of its fields are part of their format. The meaning of
-// each field is documented at its source in pod, node, rule or attempt.
+// Journals store Knowledge as JSON, so its field names are part of their format. The meaning of a
+// field is documented at the corresponding field of pod, node, rule or attempt.
 type Knowledge struct {
 	Nodes []NodeState // by name
-	Pods  []PodState  // by their first sight
-	Tries []TryState  // that wait for an answer, by ticket
-	Notes []NoteState // that wait for an answer, by ticket
-	// Unnoted are the nodes with a note to be written, in order.
+	Pods  []PodState  // in the order of their first observation
+	Tries []TryState  // attempts waiting for a response, by ticket
+	Notes []NoteState // writes of notes waiting for a response, by ticket
+	// Unnoted lists the nodes with a note to be written, in the order of notes.late.
 	Unnoted []string
 
-	Tickets                         Ticket // the last one given out
+	Tickets                         Ticket // the last ticket issued
 	Sights                          uint64 // the last number assigned to a pod
 	Stats                           Stats
 	PodList, NodeList               uint32 // numbers of the current lists
 	PodsAreListing, NodesAreListing bool
-	Unanswered                      int       // consecutive failed reads; see pause
+	Unanswered                      int       // pause.failures
 	PausedUntil                     time.Time // earliest time of the next attempt
 
 	Devices DevicesState   `json:",omitzero"`
@@ -41,7 +41,7 @@ type Knowledge struct {
 	Telling []StatusWriteState `json:",omitempty"`
 }
 
-// DevicesState is the known state of devices: claims, slices and rules by name.
+// DevicesState is the known state of devices: claims, slices and rules, each sorted by name.
 type DevicesState struct {
 	Claims []ClaimState `json:",omitempty"`
 	Slices []SliceState `json:",omitempty"`
@@ -54,11 +54,11 @@ type ClaimState struct {
 	List uint32
 }
 
-// SliceState is a slice with the taints of its devices, in the order of their devices.
+// SliceState is a slice with the starts of its devices' taints.
 type SliceState struct {
 	Slice
 	List uint32
-	Held [][]HeldState // a list per device
+	Held [][]HeldState // parallel to Slice.Devices
 }
 
 // RuleState is a rule.
@@ -67,17 +67,17 @@ type RuleState struct {
 	List    uint32
 	Held    HeldState
 	Evicted int
-	TellAt  time.Time // when the status is looked at; zero: not before something happens
+	TellAt  time.Time // time of the next status check; zero: none before the next event
 	Tries   int
 }
 
-// StatusWriteState is a status being written.
+// StatusWriteState is a write of a status in flight.
 type StatusWriteState struct {
 	Ticket Ticket
-	Rule   string // "": gone since
+	Rule   string // "": deleted since
 }
 
-// NodeState is a node with the UIDs of its pods, in order.
+// NodeState is a node with the UIDs of its pods.
 type NodeState struct {
 	Name      string
 	Pods      []types.UID // in the order of node.pods
@@ -86,42 +86,42 @@ type NodeState struct {
 	Version   string
 	List      uint32
 	Held      []HeldState
-	Witness   time.Time // as of Held
+	Witness   time.Time // node.taintsWritten
 	Note      string
 	Noting    bool
 	NoteTries int
 	NoteAt    time.Time
-	Reads     pacing.Pace `json:",omitzero"` // failed ones
+	Reads     pacing.Pace `json:",omitzero"` // node.reads
 }
 
-// HeldState is a Held with the basis of its times.
+// HeldState is a Held with its unexported fields.
 type HeldState struct {
 	Held
 	Written, Said, SaidTurned time.Time
 }
 
-// PodState is a pod on a node.
+// PodState is a pod bound to a node.
 type PodState struct {
 	Pod
 	On       string // the node's name
 	List     uint32
-	Begun    time.Time // start of its tolerations
-	Due      Due       // the earlier of both deadlines; the rest of the state determines which
+	Begun    time.Time // pod.bound
+	Due      Due       // the earlier of byNode and byDevice, which Restore recomputes
 	Number   uint64
 	Tries    int
 	NotYet   time.Time
-	Device   bool `json:",omitempty"` // the last due taint was a device's
-	Recorded bool // the event of its eviction has been recorded
-	Cancels  bool // record the cancellation event once the attempt is over
-	Accepted bool // the API took a delete
+	Device   bool `json:",omitempty"` // pod.device
+	Recorded bool // pod.marked
+	Cancels  bool // pod.cancels
+	Accepted bool // pod.accepted
 }
 
-// TryState is an attempt to evict a pod. Attempts waiting for the same read are adjacent.
+// TryState is an attempt to evict a pod.
 type TryState struct {
 	Ticket  Ticket
-	Pod     types.UID  // "": gone since
+	Pod     types.UID  // "": deleted since
 	Step    int        // the awaited response; see step
-	Also    []TryState // attempts without tickets, which await the same response
+	Also    []TryState // attempts that wait for the same response, and have no ticket
 	Evicts  bool
 	ReadAt  time.Time
 	Rereads int
@@ -129,15 +129,15 @@ type TryState struct {
 	Found   DevicesState `json:",omitzero"`
 	Seeks   bool         `json:",omitempty"`
 	Rules   []string     `json:",omitempty"`
-	Live    Pod          // as last known to the attempt
+	Live    Pod          // attempt.live
 	Unread  bool
 	Asked   bool
 }
 
-// NoteState is a note being written.
+// NoteState is a write of a note in flight.
 type NoteState struct {
 	Ticket Ticket
-	Node   string // "": gone since
+	Node   string // "": deleted since
 }
 
 // Save returns the Core's state, in an order that depends only on the state.
@@ -167,7 +167,7 @@ func (c *Core) Save() Knowledge {
 		})
 	}
 
-	// By first observation, which determines the order of the Core's actions.
+	// Pods are sorted by first observation, which determines the order of the Core's actions.
 	slices.SortFunc(s.Pods, func(a, b PodState) int { return cmp.Compare(a.Number, b.Number) })
 	for _, ticket := range slices.Sorted(maps.Keys(c.evictor.attempts)) {
 		s.Tries = append(s.Tries, saveTry(ticket, c.evictor.attempts[ticket]))
@@ -175,7 +175,8 @@ func (c *Core) Save() Knowledge {
 
 	for _, ticket := range slices.Sorted(maps.Keys(c.notes.written)) {
 		saved := NoteState{Ticket: ticket}
-		// The node may have been deleted and replaced since; the response then applies to neither.
+		// If the node has been deleted since, the response applies neither to it nor to a
+		// replacement of the same name.
 		if n := c.notes.written[ticket]; c.mirror.nodes[n.name] == n {
 			saved.Node = n.name
 		}
@@ -212,9 +213,9 @@ func saveHeld(held []Held) (saved []HeldState) {
 	return saved
 }
 
-// Restore returns a Core with a saved state. The options must equal the saved Core's. The order
-// matters: nodes before the pods on them, pods before the attempts that hold them, and the queue
-// last, which excludes pods held by an attempt.
+// Restore returns a Core with a saved state. The options must equal those of the saved Core. The
+// order of the steps matters: nodes before the pods on them, pods before the attempts that hold
+// them, and the queue last, which excludes pods held by an attempt.
 func Restore(options Options, s Knowledge) *Core {
 	c := New(options)
 	c.out.tickets, c.mirror.sights = s.Tickets, s.Sights
@@ -237,7 +238,8 @@ func Restore(options Options, s Knowledge) *Core {
 			marked: p.Recorded, cancels: p.Cancels, accepted: p.Accepted, place: -1,
 		}
 		c.deadlines.setDue(restored, p.Due)
-		// setDue sets device for a due pod. A pod that stays keeps its last value.
+		// setDue sets device for a due pod. For a pod without a deadline, device keeps its last
+		// value.
 		restored.device = p.Device
 		c.mirror.pods[p.UID], c.mirror.names[p.Name] = restored, p.UID
 		c.devices.addUser(restored)
@@ -273,8 +275,8 @@ func Restore(options Options, s Knowledge) *Core {
 	return c
 }
 
-// restoreTry is its counterpart. A pod deleted in the meantime leaves an attempt without pod that
-// still awaits its response.
+// restoreTry is the counterpart of saveTry. If the pod was deleted during the attempt, the attempt
+// has no pod, but still waits for its response.
 func (c *Core) restoreTry(s *TryState) *attempt {
 	c.evictor.underway++
 	a := &attempt{

@@ -14,7 +14,7 @@ import (
 // saveState returns the known state of devices as plain data.
 func (d *devices) saveState() (s DevicesState) {
 	byName := func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
-	// In the order of names: equal states must be equal texts.
+	// Objects are sorted by name, so that equal states have the same encoding.
 	for _, name := range slices.SortedFunc(maps.Keys(d.claims), byName) {
 		s.Claims = append(s.Claims, ClaimState{d.claims[name].Claim, d.claims[name].list})
 	}
@@ -47,7 +47,7 @@ func restoreDevices(s DevicesState) devices {
 	for i := range s.Slices {
 		saved := &s.Slices[i]
 		of := &slice{Slice: saved.Slice, list: saved.List, held: map[string][]Held{}}
-		// Indexed like the devices of the slice.
+		// saved.Held is parallel to Devices.
 		for j, held := range saved.Held {
 			of.held[of.Devices[j].Name] = restoreHeld(held)
 		}
@@ -77,18 +77,18 @@ func (c *Core) saveDevices(s *Knowledge) {
 	}
 }
 
-// restoreDevices is its counterpart. Deadlines are recomputed from the state.
+// restoreDevices is the counterpart of saveDevices. Deadlines are recomputed from the state.
 func (c *Core) restoreDevices(s *Knowledge) {
 	c.devices.seen, c.devices.lists = restoreDevices(s.Devices), s.Lists
 	for _, p := range c.mirror.pods {
-		// This sets also byNode and byDevice, which are not saved.
+		// judgePod also sets byNode and byDevice, which are not saved.
 		p.asked = c.judgePod(p)
 		for _, name := range p.asked {
 			c.devices.seen.rules[name].pods[p] = true
 		}
 	}
-	// A deleted rule is represented by one without a name, to give the response a recipient without
-	// any effect.
+	// A rule deleted since the write is represented by an empty rule, on which the response has no
+	// effect.
 	for _, saved := range s.Telling {
 		r := c.devices.seen.rules[saved.Rule]
 		if r == nil {
