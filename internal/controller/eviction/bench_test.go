@@ -16,7 +16,7 @@ import (
 )
 
 // BenchmarkCore lists 5,000 nodes with 150,000 pods, taints 100 of the nodes, and carries out the
-// evictions of their 3,000 pods. It reports the Core's own time per eviction, and its memory per
+// evictions of their 3,000 pods. It reports the Core's CPU time per eviction and its memory per
 // pod.
 func BenchmarkCore(b *testing.B) {
 	const nodes, perNode, tainted = 5000, 30, 100

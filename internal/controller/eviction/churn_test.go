@@ -20,9 +20,9 @@ var (
 	seed  = flag.Uint64("eviction.seed", 0, "run only this seed, and tell what happens")
 )
 
-// TestEveryLifeEndsRight runs lives of a small cluster with every possible failure. At the end,
-// every pod that must be evicted has been deleted, none was deleted without a reason, and none
-// later than the faults excuse.
+// TestEveryLifeEndsRight runs lives of a small cluster with every possible failure. It verifies
+// that at the end, every pod to be evicted has been deleted, that no pod was deleted without a
+// reason, and that no pod was deleted later than the faults excuse.
 func TestEveryLifeEndsRight(t *testing.T) {
 	if *seed != 0 {
 		w := evictiontest.New(*seed)
@@ -51,11 +51,13 @@ func TestEveryLifeEndsRight(t *testing.T) {
 	}
 }
 
-// TestFlappingTaintEndsRight is W15 at every spacing, with late watches and failing deletes.
+// TestFlappingTaintEndsRight verifies that a pod is evicted exactly if its node's taint requires
+// it, although the taint is removed and added again at random intervals, watches lag, and deletes
+// fail.
 func TestFlappingTaintEndsRight(t *testing.T) { flaps(t, 100_000, evictiontest.Flap) }
 
-// TestFlappingDeviceTaintEndsRight is the same for devices: taints in slices, and rules that are
-// created, deleted, or lose their effect.
+// TestFlappingDeviceTaintEndsRight verifies the same for taints of devices, which are in slices or
+// belong to rules. The rules are created, deleted, or lose their effect.
 func TestFlappingDeviceTaintEndsRight(t *testing.T) { flaps(t, 50_000, evictiontest.FlapDevice) }
 
 func flaps(t *testing.T, times int, flap func(*evictiontest.World) []string) {
@@ -75,8 +77,8 @@ func flaps(t *testing.T, times int, flap func(*evictiontest.World) []string) {
 	}
 }
 
-// TestEachSafeguardIsNeeded removes the safeguards one by one; at least one of the same lives must
-// then end wrong.
+// TestEachSafeguardIsNeeded verifies that each safeguard is needed: without it, at least one of the
+// random lives ends with errors.
 func TestEachSafeguardIsNeeded(t *testing.T) {
 	for _, safeguard := range eviction.Safeguards {
 		t.Run(safeguard, func(t *testing.T) {
@@ -96,7 +98,8 @@ func TestEachSafeguardIsNeeded(t *testing.T) {
 	}
 }
 
-// eachSeed runs the seeds from 1 on on all processors until run returns false.
+// eachSeed calls run with the seeds from 1 to n, in parallel on all processors, until run returns
+// false.
 func eachSeed(n int, run func(seed uint64) (goOn bool)) {
 	var next atomic.Uint64
 	var stop atomic.Bool

@@ -17,10 +17,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// TestDeadlines runs testdata/deadline.txt: taints with the second of their addition, as "0s
-// key=value:NoExecute"; then, after "pod tolerates", the pod's tolerations. The argument is the
-// second of the pod's binding; "turned" is followed by the second at which the taints replaced
-// their opposites.
+// TestDeadlines runs testdata/deadline.txt. The input of a case lists the taints, each with the
+// time of its addition, as "0s key=value:NoExecute", and after "pod tolerates" the pod's
+// tolerations. The argument "bound" is the time at which the pod was bound, and "turned" the time
+// at which the taints replaced their opposites.
 func TestDeadlines(t *testing.T) {
 	datadriven.RunTest(t, "testdata/deadline.txt", func(t *testing.T, d *datadriven.TestData) string {
 		taintLines, tolerations, _ := strings.Cut(d.Input, "pod tolerates")

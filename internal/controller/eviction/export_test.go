@@ -3,7 +3,7 @@
 
 package eviction
 
-// Safeguards names the safeguards removable by a test, to show that the removal is detected.
+// Safeguards names the safeguards that tests can remove, to show that the removal is detected.
 var Safeguards = []string{"UID", "live read", "retry", "timeAdded", "note", "witness", "device read"}
 
 // Break removes one safeguard from a Core.

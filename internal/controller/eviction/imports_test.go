@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCoreHasNoClient keeps the core usable offline: the deciding code must not be able to reach a
-// cluster.
+// TestCoreHasNoClient verifies that the cores do not depend on client-go, so that they cannot reach
+// a cluster, and can be used offline.
 func TestCoreHasNoClient(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".", "./evictiontest", "../nodehealth").Output()
 	if err != nil {

@@ -22,8 +22,8 @@ var (
 	past   = metav1.Time{Time: start.AddDate(-1900, 0, 0)}
 )
 
-// oddNodes change a node with the taint k:NoExecute, and oddPods a pod on it, as a tenant or the
-// node's own credential can.
+// The functions in oddNodes change a node with the taint k:NoExecute as its own credential can, and
+// the functions in oddPods change a pod on such a node as a tenant can.
 var oddNodes = map[string]func(n *v1.Node){
 	"tainted in the future":    func(n *v1.Node) { n.Spec.Taints[0].TimeAdded = &future },
 	"tainted before all times": func(n *v1.Node) { n.Spec.Taints[0].TimeAdded = &past },
@@ -85,8 +85,8 @@ var oddPods = map[string]func(p *v1.Pod){
 }
 
 // TestOddInputsHoldNobodyUp verifies that despite arbitrary contents of a tenant's pods and of a
-// compromised node, and although none of their pods ever terminates, another tenant's pod is
-// evicted on time, and another one stays.
+// compromised node, and although none of their pods ever terminates, another tenant's pod without
+// an unlimited toleration is evicted on time, and a pod with one stays.
 func TestOddInputsHoldNobodyUp(t *testing.T) {
 	tainted := func(name string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "1"}, Spec: v1.NodeSpec{

@@ -34,12 +34,13 @@ func subject(action eviction.Action) string {
 	return fmt.Sprintf("%T", action)
 }
 
-// most bounds the requests of a kind for an object within a minute, whatever the responses.
+// most is the maximum number of requests of a kind for an object per minute, whatever the
+// responses.
 const most = 20
 
 // TestRequestsAreSpacedWhateverTheResponses verifies that taint eviction sends few requests of a
 // kind for an object per minute while all requests, or those of one kind, get the same response,
-// and that the pod is deleted within a minute after that is over.
+// and that the pod is deleted within a minute after the responses become normal.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	type do = func() eviction.Answered
 	answer := func(outcome eviction.Outcome, carriedOut bool, after time.Duration) func(do) eviction.Answered {
@@ -103,8 +104,8 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	}
 }
 
-// TestPodsShareTheFailedReadsOfTheirNode verifies that a node that cannot be read, is not read more
-// often because it has many pods, and that its pods are evicted once it can be read.
+// TestPodsShareTheFailedReadsOfTheirNode verifies that many pods do not increase the number of
+// failed reads of their node, and that the pods are evicted soon after the node can be read.
 func TestPodsShareTheFailedReadsOfTheirNode(t *testing.T) {
 	const pods, within = 20, 6 * time.Second
 	w := evictiontest.New(0)

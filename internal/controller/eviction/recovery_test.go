@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 )
 
-// TestAnEvictionFollowsRecoveryWithinSixSeconds verifies that an eviction follows within six
-// seconds, however long deletes were refused: back-off must not grow with the outage, for one pod
-// or for thousands.
+// TestAnEvictionFollowsRecoveryWithinSixSeconds verifies that pods are evicted within six seconds
+// after the API server stops refusing deletes, whether there is one pod or a thousand: the back-off
+// must not grow with the duration of the outage.
 func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 	const promised = 6 * time.Second
 	for _, pods := range []int{1, 1_000} {
@@ -49,15 +49,15 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 	}
 }
 
-// TestDeletesThatFailInARow verifies that after any number of failed deletes the next one carries
-// the eviction out, and that the pause between two deletes never exceeds five seconds. In the end
-// each pod sends at most one request every four seconds, and at most a third of all pods do so in
-// any second, as guaranteed to the API server in docs/concepts/eviction.md.
+// TestDeletesThatFailInARow verifies that after 10 or 30 failed deletes, the next delete evicts the
+// pod, and that the pause between two deletes never exceeds five seconds. After the first attempts,
+// a pod is deleted at most once every four seconds, and at most a third of all pods in any second,
+// as guaranteed to the API server in docs/concepts/eviction.md.
 func TestDeletesThatFailInARow(t *testing.T) {
 	const (
-		longest  = 5*time.Second + 200*time.Millisecond // limit of a pause plus the requests of an attempt
+		longest  = 5*time.Second + 200*time.Millisecond // limit of a pause, plus the duration of an attempt
 		shortest = 4 * time.Second
-		ramp     = 7 // number of attempts with shorter pauses
+		ramp     = 7 // number of first attempts, with shorter pauses
 	)
 	for _, pods := range []int{1, 1_000, 5_000} {
 		for _, failed := range []int{10, 30} {

@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// TestReplacedNodeHasNoTaintsOfTheFormerOne verifies that pods stay, and that an event reports it,
-// if their tainted node is deleted and recreated under its name and watches deliver only the new
-// node.
+// TestReplacedNodeHasNoTaintsOfTheFormerOne verifies that pods stay if their tainted node is
+// deleted and recreated without the taint, and the watch delivers only the new node. An event must
+// report the cancellation.
 func TestReplacedNodeHasNoTaintsOfTheFormerOne(t *testing.T) {
 	core, now := eviction.New(eviction.Options{}), start
 	node := eviction.Node{Name: "n", UID: "first", ResourceVersion: "1", Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}

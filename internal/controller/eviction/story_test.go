@@ -19,32 +19,32 @@ import (
 
 // TestStories runs testdata/*.story.txt against an API in virtual time. The commands of a story:
 //
-//	story                          a new cluster and its controller; budgets=DURATION
+//	story                          a new cluster and its controller; budgets=DURATION: BudgetsFor
 //	node NAME                      a node is created; "remove-node NAME": it is deleted
 //	pod NAME NODE grace=DURATION   a pod is created, with the tolerations given
 //	edit NAME                      its tolerations change to those given
 //	terminate NAME                 a user deletes it
 //	taint NODE KEY [stamped]       as kubectl does, or as a controller, with timeAdded
 //	untaint NODE KEY
-//	slice NODE DEVICE...           a driver publishes a node's devices; "remove-slice NODE": it is deleted
+//	slice NODE DEVICE...           a driver publishes a node's devices; "remove-slice NODE"
 //	allocate POD DEVICE            a claim gives the pod a device of its node, with the tolerations given;
 //	                               "deallocate POD" takes it back
-//	taint-device NODE DEVICE KEY   in its slice; untaint-device
-//	rule NAME EFFECT [NODE]        a DeviceTaintRule for all devices, of that node; "remove-rule NAME": it is deleted
-//	late-devices for=D             no change of devices is shown for that long
-//	cut-devices for=D [list]       their watches break
-//	refuse NAME times=N            a webhook refuses its deletes
+//	taint-device NODE DEVICE KEY   a device is tainted in its slice; "untaint-device" likewise
+//	rule NAME EFFECT [NODE]        a DeviceTaintRule for all devices, or of a node; "remove-rule NAME"
+//	late-devices for=D             no change of devices is delivered for that long
+//	cut-devices for=D [list]       the watches of devices break, then resume or list again
+//	refuse NAME times=N            a webhook refuses N deletes of the pod
 //	faults [lost=P] [unanswered=P] [slow=D] [down=D] for=D
-//	lose-answers                   the next delete is done, and its answer lost
-//	late-nodes for=D               no change of a node is shown for that long
-//	cut-pods for=D [list]          the watch breaks; then resumes, or lists again
-//	cut-nodes for=D [list]
-//	kill; start                    the controller
+//	lose-answers                   the next delete is carried out, and its response is lost
+//	late-nodes for=D               no change of a node is delivered for that long
+//	cut-pods for=D [list]          the watch of pods breaks, then resumes or lists again
+//	cut-nodes for=D [list]         the watch of nodes breaks, then resumes or lists again
+//	kill, start                    the controller is killed, or started
 //	clock ahead=DURATION           sets the controller's wall clock ahead of the API's by that much;
-//	                               accepted=DURATION: pods may be deleted that much early for it
+//	                               accepted=DURATION: pods may be deleted early by that much
 //	run DURATION                   time passes; the output is the sequence of events
 //
-// With "reads" a run also prints reads and marks.
+// With the argument "reads", run also prints reads and marks.
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if !strings.HasSuffix(path, ".story.txt") {
@@ -74,7 +74,7 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 		}
 	}
 	if options.Budgets {
-		s.world.Requests.Faults.Until = s.world.Now.Add(time.Hour) // a budget excuses being late
+		s.world.Requests.Faults.Until = s.world.Now.Add(time.Hour) // a budget excuses a late eviction
 	}
 	s.world.Controller.Start()
 }
@@ -130,7 +130,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "kill":
 		w.Controller.Crash()
 	case "start":
-		w.Requests.Faults.Until = w.Now // being down excuses being late
+		w.Requests.Faults.Until = w.Now // the time without a controller excuses late evictions
 		w.Controller.Start()
 	case "clock":
 		w.Controller.Ahead = argument(t, d, "ahead")

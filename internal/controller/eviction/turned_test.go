@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// turnedAt returns a node in the state given by the key since a time, of a failure that began at
-// another time.
+// turnedAt returns the event of a node that has failed since one time, and has been in the state
+// given by the taint key since another time.
 func turnedAt(key string, failed, at time.Time) eviction.Event {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", ResourceVersion: at.String()}}
 	node.Spec.Taints = []v1.Taint{
@@ -29,10 +29,10 @@ func tolerating(key string, seconds int64) v1.Toleration {
 	return v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds}
 }
 
-// TestAlternatingNodeKeepsNoPods turns a node from not-ready to unreachable and back every 20 s.
-// The deadline of a pod that tolerates 300 s of either stays; a pod that tolerates not-ready
-// forever has 30 s of each unreachable; and a controller that starts in the middle arrives at the
-// same result.
+// TestAlternatingNodeKeepsNoPods turns a node from not-ready to unreachable and back every 20 s. It
+// verifies that a pod that tolerates either taint for 300 s keeps its first deadline, and that a
+// pod that tolerates not-ready forever is due 30 s after each change to unreachable. A controller
+// that starts in the middle must compute the same deadlines.
 func TestAlternatingNodeKeepsNoPods(t *testing.T) {
 	states := []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable}
 	either := []v1.Toleration{tolerating(states[0], 300), tolerating(states[1], 300)}
@@ -55,7 +55,8 @@ func TestAlternatingNodeKeepsNoPods(t *testing.T) {
 		event := turnedAt(states[i%2], start, now)
 		core.Step(now, event)
 		for _, core := range []*eviction.Core{core, begin(event, now.Add(5*time.Second))} {
-			// Times in objects have whole seconds: one more is right.
+			// Times in objects are truncated to whole seconds, so the deadline may be one second
+			// later.
 			if due, _ := core.Due("either"); due.At.Sub(start)/time.Second < 300 || due.At.Sub(start)/time.Second > 301 {
 				t.Errorf("turn %d, to %s: %v, want 300 s after the failure began", i, states[i%2], due)
 			}

@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// TestJournalsOfAllLivesAreReplayed journals lives with every possible failure, one journal for
-// each life of the controller, continued in another file at any moment. Replaying each file by
-// itself yields the same requests, byte for byte.
+// TestJournalsOfAllLivesAreReplayed records random lives with every possible failure. Each life of
+// the controller has a journal, which is continued in another file every few seconds. The test
+// verifies that the replay of each file by itself yields the same actions, byte for byte.
 func TestJournalsOfAllLivesAreReplayed(t *testing.T) {
 	const lives = 60
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ type written struct {
 	err    error
 }
 
-// core makes the controller, with its journal.
+// core returns a Core for a new life of the controller, and begins its journal.
 func (j *written) core() *eviction.Core {
 	if err := j.end(); err != nil {
 		j.err = err

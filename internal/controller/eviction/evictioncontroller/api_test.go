@@ -22,7 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// api is an API server that observes an Evictor's treatment of its pods.
+// api is an API server that records the requests of an Evictor for its pods.
 type api struct {
 	*fakeapi.Server
 	t *testing.T
@@ -31,9 +31,9 @@ type api struct {
 	hang     bool           // deletes get no response
 	slow     time.Duration  // delay of deletes by a webhook
 	refuse   map[string]int // number of deletes refused by a webhook, by pod
-	busy     int            // requests about single pods in flight
+	busy     int            // number of requests for single pods in flight
 	mostBusy int
-	deleted  map[string]time.Time // by name of the pod
+	deleted  map[string]time.Time // time of deletion, by the name of the pod
 }
 
 func newAPI(t *testing.T) *api {
@@ -44,7 +44,8 @@ func newAPI(t *testing.T) *api {
 
 func (a *api) client() kubernetes.Interface { return fakeapi.ClientOf(a) }
 
-// RoundTrip counts requests in progress for single pods.
+// RoundTrip counts the requests in flight for single pods, and checks that deleted pods were
+// marked.
 func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.Contains(r.URL.Path, "/pods/") {
 		return a.Server.RoundTrip(r)
@@ -61,7 +62,7 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.Server.RoundTrip(r)
 }
 
-// noteDeleted records the time a pod was first found deleted.
+// noteDeleted records the current time as the time of deletion if the pod no longer exists.
 func (a *api) noteDeleted(name string) {
 	if slices.ContainsFunc(a.Pods(), func(p *v1.Pod) bool { return p.Name == name }) {
 		return
@@ -73,13 +74,13 @@ func (a *api) noteDeleted(name string) {
 	})
 }
 
-// deletedAt returns the time a pod was first found deleted.
+// deletedAt returns the time recorded by noteDeleted.
 func (a *api) deletedAt(name string) (at time.Time) {
 	a.locked(func() { at = a.deleted[name] })
 	return at
 }
 
-// checkMarked checks that a pod has its condition before it is deleted.
+// checkMarked checks that a pod to be deleted has the DisruptionTarget condition.
 func (a *api) checkMarked(name string) {
 	for _, p := range a.Pods() {
 		if p.Name == name && !slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
@@ -90,7 +91,8 @@ func (a *api) checkMarked(name string) {
 	}
 }
 
-// fault delays every request, so that requests overlap.
+// fault delays every request, so that requests overlap. It also makes deletes fail, slow or hang as
+// configured.
 func (a *api) fault(r *http.Request) fakeapi.Fault {
 	f := fakeapi.Fault{Late: 5 * time.Millisecond}
 	if r.Method != http.MethodDelete {

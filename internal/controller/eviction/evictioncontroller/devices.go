@@ -23,11 +23,12 @@ import (
 )
 
 const (
-	// devicesAgain is the interval between checks for a kind not listed by the API server.
+	// devicesAgain is the interval between attempts to list a kind that the API server does not
+	// serve, or does not permit to be listed.
 	devicesAgain = time.Minute
 )
 
-// devicesSoon are the intervals between checks after other failures.
+// devicesSoon are the intervals between attempts after other failures.
 var devicesSoon = pacing.Backoff{First: time.Second, Last: 5 * time.Second}
 
 // deviceFeeds supply the core with the state of devices: claims, slices and rules, each in a
@@ -65,16 +66,15 @@ func (e *Evictor) deviceFeeds() []func(context.Context) {
 	}
 }
 
-// followSource runs a feed once the API server lists its kind, now or later: before v1.37 it lacks
-// DeviceTaintRules, and older versions lack devices. Until then it delivers an empty list, so that
-// the component counts as synced. Missing permissions are treated alike. Both cases are logged
-// once.
+// followSource waits until the source can be listed, and then runs its feed. An API server before
+// v1.37 does not serve DeviceTaintRules, and older API servers do not serve any device kinds. If
+// the kind is not served, or permissions are missing, followSource logs this once and delivers an
+// empty list, so that the component counts as synced.
 func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 	said := false
 	for tries := 1; ; tries++ {
 		asking, cancel := context.WithTimeout(ctx, answerWithin)
-		// A list with a limit of one object: discovery would show that the API is served, but not
-		// whether it may be read.
+		// A single object is listed, because discovery would not show missing permissions.
 		_, err := source.List(asking, metav1.ListOptions{Limit: 1})
 		cancel()
 		if err == nil {
@@ -82,8 +82,8 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 			return
 		}
 
-		// A temporarily unavailable API server is retried soon, because the state of devices is
-		// unknown until then.
+		// An unavailable API server is retried soon, because the state of devices is unknown until
+		// the list succeeds.
 		wait := devicesSoon.After(tries, source.Name)
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			wait = devicesAgain
@@ -104,9 +104,9 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 }
 
 // readDevices reads the device objects requiring a pod's eviction. Nonexistent objects are omitted;
-// any other failure fails the whole read, since a partial result could make a pod look free. Pools
-// and rules are read once for all pods that request them at the same time; claims are specific to a
-// pod.
+// any other failure fails the whole read, since the eviction of the pod could look unnecessary in a
+// partial result. Pools and rules are read once for all pods that request them at the same time;
+// claims are specific to a pod.
 func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*eviction.Devices, error) {
 	var read eviction.Devices
 	for _, name := range a.Claims {
@@ -141,7 +141,7 @@ func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*ev
 }
 
 // readPool reads the slices of a pool. An API server before v1.37 selects by driver and node only,
-// so the pool is compared here.
+// so slices of other pools are dropped here.
 func (r *requests) readPool(ctx context.Context, at eviction.PoolAt) (read []eviction.Slice, err error) {
 	selector := fields.Set{resourcev1.ResourceSliceSelectorDriver: at.Pool.Driver, resourcev1.ResourceSliceSelectorNodeName: at.Node}
 	options := metav1.ListOptions{FieldSelector: selector.AsSelector().String()}
@@ -170,10 +170,10 @@ func (r *requests) readRule(ctx context.Context, name string) (*eviction.Rule, e
 }
 
 // writeStatus applies the condition to the rule under the field manager of upstream's controller,
-// and thus takes over that controller's writes. It is forced, because two owners of one condition
-// would otherwise be a conflict.
+// and thus takes over that controller's writes. The apply is forced, because a condition owned by
+// another field manager would otherwise cause a conflict.
 func (r *requests) writeStatus(ctx context.Context, a eviction.WriteStatus) error {
-	// A rule recreated under the name is not written.
+	// The UID makes the apply fail if the rule was deleted and recreated.
 	metadata := preconditions(a.UID, "")
 	metadata["name"] = a.Rule
 	patch, err := json.Marshal(map[string]any{

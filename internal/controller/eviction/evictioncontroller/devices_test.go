@@ -62,8 +62,8 @@ func (a *api) rule() *resourcev1.DeviceTaintRule {
 	return rule
 }
 
-// TestEvictsFromTaintedDevices evicts one pod for a slice's taint, and then all for a rule's; the
-// rule's status counts them.
+// TestEvictsFromTaintedDevices verifies that the taint of a device in a slice evicts one pod, that
+// a rule then evicts all the others, and that the rule's status counts them.
 func TestEvictsFromTaintedDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)
@@ -72,7 +72,7 @@ func TestEvictsFromTaintedDevices(t *testing.T) {
 		within(t, 10*time.Second, "synced", e.Synced)
 		a.taintDevice(slice, 3)
 		within(t, 10*time.Second, "the pod of the device is gone", func() bool { return len(a.Pods()) == 19 })
-		<-time.After(time.Minute) // of virtual time, in which no other pod may go
+		<-time.After(time.Minute) // of virtual time, in which no other pod may be deleted
 		if len(a.Pods()) != 19 {
 			t.Errorf("%d pods, want all but one", len(a.Pods()))
 		}
@@ -86,9 +86,10 @@ func TestEvictsFromTaintedDevices(t *testing.T) {
 	})
 }
 
-// TestServerWithoutTheAPIs uses a server without DeviceTaintRules, as before v1.37, without
-// devices, or with missing permissions. Pods are evicted for the available kinds; the server is
-// checked occasionally, and kinds that appear later count.
+// TestServerWithoutTheAPIs uses an API server without DeviceTaintRules (as before v1.37), without
+// any device kinds, or with missing permissions. It verifies that pods are evicted for the
+// available kinds, that the missing kinds are retried rarely, and that they take effect when they
+// become available.
 func TestServerWithoutTheAPIs(t *testing.T) {
 	for name, lacks := range map[string]struct {
 		path   string
@@ -117,7 +118,7 @@ func TestServerWithoutTheAPIs(t *testing.T) {
 				a.fill("m", 1)
 				a.addNode("m", taint)
 				within(t, 10*time.Second, "the pod of the node is gone", func() bool { return a.podsOn("m") == 0 })
-				<-time.After(3 * devicesAgain) // of virtual time, in which it asks again
+				<-time.After(3 * devicesAgain) // of virtual time, in which the lists are retried
 				if left := a.podsOn("n"); left != map[bool]int{true: 1, false: 2}[name == "no rules"] {
 					t.Errorf("%d pods are left on n", left)
 				}
@@ -131,8 +132,8 @@ func TestServerWithoutTheAPIs(t *testing.T) {
 	}
 }
 
-// TestAnAPIThatFailsIsAskedRarely verifies that a failing API gets at most 20 requests per minute
-// for a kind, before its first list.
+// TestAnAPIThatFailsIsAskedRarely verifies that if the first list of a kind fails, it is repeated
+// at most 20 times per minute.
 func TestAnAPIThatFailsIsAskedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)
@@ -152,11 +153,11 @@ func TestAnAPIThatFailsIsAskedRarely(t *testing.T) {
 	})
 }
 
-// TestDeviceCountdownSurvivesAChangeOfLeader verifies that countdowns continue when one of two
-// evictors loses its lease while pods tolerate the taints of their devices, and the other one
-// begins, immediately or some time later. Every pod is evicted at its deadline, or as soon as an
-// evictor is running again, and none is evicted early. The same holds if the first one was killed:
-// it never receives the responses to its last requests, some of which never arrived.
+// TestDeviceCountdownSurvivesAChangeOfLeader verifies that countdowns continue when an evictor ends
+// while pods tolerate the taints of their devices, and another evictor begins immediately or some
+// time later. Every pod must be evicted at its deadline, or when the second evictor begins, and no
+// pod may be evicted early. The same must hold if the first evictor is killed: some of its last
+// requests are lost, and others are carried out without a response.
 func TestDeviceCountdownSurvivesAChangeOfLeader(t *testing.T) {
 	for _, gap := range []time.Duration{0, 7 * time.Second} {
 		for _, killed := range []bool{false, true} {
@@ -175,8 +176,8 @@ func changeLeader(t *testing.T, gap time.Duration, killed bool) {
 	within(t, 10*time.Second, "synced", first.Synced)
 	tainted := a.taintDevicesOf(slice)
 
-	// In the second before the change, two pods are due: at 14 s, and right at its end. The waits
-	// are in virtual time: the leader's end and the gap after it are under test.
+	// Two pods are due shortly before and shortly after the first evictor ends, at 14 s and at 15
+	// s. The test sleeps in virtual time to control these moments.
 	time.Sleep(time.Until(tainted.Add(15*time.Second - 2*time.Millisecond)))
 	if killed {
 		a.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -206,8 +207,8 @@ func changeLeader(t *testing.T, gap time.Duration, killed bool) {
 	}
 }
 
-// taintDevicesOf taints all devices, the even ones in the slice, and each odd one by a rule. Each
-// pod tolerates its taint for as many seconds as its number.
+// taintDevicesOf taints all devices: devices with even numbers in the slice, and each other device
+// by a rule. Each pod tolerates its taint for as many seconds as its number.
 func (a *api) taintDevicesOf(slice *resourcev1.ResourceSlice) (at time.Time) {
 	at = time.Now()
 	for i := range slice.Spec.Devices {

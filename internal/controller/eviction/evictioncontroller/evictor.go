@@ -27,11 +27,11 @@ const (
 	DeviceName = "device-taint-eviction-controller"
 )
 
-// idle bounds the loop's sleep without a deadline.
+// idle is the time for which the loop sleeps if the Core needs no Tick.
 const idle = time.Hour
 
-// Events are the logs for events of pods evicted for the taints of their nodes, and of their
-// devices. With a nil log, such taints are ignored and do not evict pods.
+// Events holds the logs for events of pods evicted because of taints of their nodes, and of their
+// devices. If a log is nil, the taints of that kind are ignored and evict no pods.
 type Events struct{ Nodes, Devices *eventlog.Log }
 
 // Evictor evicts pods from tainted nodes and devices. It runs the Core in a loop (package loop):
@@ -40,18 +40,18 @@ type Events struct{ Nodes, Devices *eventlog.Log }
 type Evictor struct {
 	*loop.Loop[eviction.Event, eviction.Action]
 	requests *requests                     // carries out the core's actions
-	events   Events                        // also decides which kinds are followed
+	events   Events                        // a nil log disables the feeds of its kind
 	core     *eviction.Core                // belongs to the loop's goroutine
 	journal  *controllerjournal.OfEviction // nil: none
-	wall     time.Time                     // the wall-clock time of this step
+	wall     time.Time                     // wall-clock time of the current step
 
-	podsListed, nodesListed atomic.Bool    // at least once; see Synced
+	podsListed, nodesListed atomic.Bool    // the first list is complete; see Synced
 	devicesListed           [3]atomic.Bool // by kind
-	reported                eviction.Stats // the counts already added to metrics
+	reported                eviction.Stats // counts already added to the metrics
 }
 
-// New returns an evictor. The client should have no rate limit: options bound the requests in
-// flight, and a limiter would let deletes wait behind reads.
+// New returns an evictor. The client should have no rate limit, because the options bound the
+// requests in flight, and deletes would wait behind reads in a rate limiter.
 func New(client kubernetes.Interface, events Events, options eviction.Options) *Evictor {
 	e := &Evictor{
 		Loop:     loop.New[eviction.Event, eviction.Action](Name),
@@ -80,7 +80,8 @@ func (e *Evictor) Record(j *controllerjournal.OfEviction) {
 // stepCore passes an event to the core. The wall clock is read once per step, so that the core and
 // its journal see the same time.
 func (e *Evictor) stepCore(now time.Time, event eviction.Event) []eviction.Action {
-	// Without its monotonic reading, like the journal's: a replay must compute the same times.
+	// Round removes the monotonic reading, which the journal does not record: a replay must compute
+	// the same times.
 	e.wall = time.Now().Round(0).UTC()
 	actions := e.core.Step(now, event)
 	if e.journal != nil {
@@ -102,8 +103,8 @@ func (e *Evictor) Synced() bool {
 	return true
 }
 
-// Run evicts until the context ends, and returns once all requests have completed. It learns
-// everything from the API. An Evictor runs once.
+// Run evicts until the context ends, and returns once all requests have completed. An Evictor can
+// be run only once.
 func (e *Evictor) Run(ctx context.Context) {
 	feeds := []func(context.Context){func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink()) }}
 	if e.events.Nodes != nil {
@@ -115,8 +116,8 @@ func (e *Evictor) Run(ctx context.Context) {
 	e.Loop.Run(ctx, feeds...)
 }
 
-// runAction records an event immediately, and returns a request for everything else. A failed write
-// of an event does not block: the log has a separate queue.
+// runAction adds the event of a Record to its log, which does not block, and returns nil. For any
+// other action, runAction returns a function that carries out the request.
 func (e *Evictor) runAction(ctx context.Context, action eviction.Action) func(context.Context) eviction.Event {
 	if event, ok := action.(eviction.Record); ok {
 		klog.FromContext(ctx).V(2).Info(event.Message(), "pod", klog.KRef(event.Name.Namespace, event.Name.Name), "uid", event.UID)
@@ -132,7 +133,7 @@ func (e *Evictor) runAction(ctx context.Context, action eviction.Action) func(co
 	return func(ctx context.Context) eviction.Event { return e.requests.carryOut(ctx, action) }
 }
 
-// podSource lists and watches all scheduled pods.
+// podSource lists and watches all bound pods.
 func (e *Evictor) podSource() feed.Source {
 	pods := feed.Of(e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
 	pods.Selector = "spec.nodeName!=" // pods that are not bound are not evicted
@@ -163,7 +164,7 @@ func (e *Evictor) podSink() feed.Sink {
 	}
 }
 
-// nodeSink converts nodes likewise.
+// nodeSink converts nodes to the core's representation.
 func (e *Evictor) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { e.See(eviction.NodesListing{}) },

@@ -66,8 +66,9 @@ func TestEvictsBoundedNumberAtOnce(t *testing.T) {
 	})
 }
 
-// TestGoesOnAfterAnOutage breaks every connection in the middle of evictions. When the API is back,
-// all pods are evicted, without a reflector's half minute.
+// TestGoesOnAfterAnOutage breaks every connection in the middle of evictions. It verifies that all
+// pods are evicted soon after the API server is back, and not only after the half minute of a
+// reflector's back-off.
 func TestGoesOnAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)
@@ -83,12 +84,13 @@ func TestGoesOnAfterAnOutage(t *testing.T) {
 			t.Fatal("all were gone before the outage")
 		}
 		a.repair()
-		a.addNode("n2", taint) // what happens meanwhile is seen as well
+		a.addNode("n2", taint) // a change after the outage must be observed as well
 		within(t, 15*time.Second, "all are gone", func() bool { return len(a.Pods()) == 0 })
 	})
 }
 
-// TestRefusedDeleteHoldsUpNobodyElse makes a webhook refuse one pod five times.
+// TestRefusedDeleteHoldsUpNobodyElse verifies that a pod whose delete a webhook refuses five times
+// does not delay the eviction of other pods, and is evicted in the end.
 func TestRefusedDeleteHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)
@@ -102,9 +104,9 @@ func TestRefusedDeleteHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestWebhookThatIsGoneDelaysEvictions configures the longest webhook timeout allowed by the API
-// server; the pods are then deleted. They must not wait for the webhook's recovery, which may
-// depend on their eviction.
+// TestWebhookThatIsGoneDelaysEvictions verifies that pods are deleted although an unreachable
+// webhook delays each delete by 30 s, the longest webhook timeout that the API server allows. The
+// evictions must not wait until the webhook is back, because that may depend on them.
 func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)
@@ -117,7 +119,8 @@ func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 	})
 }
 
-// TestEndsWhileRequestsHang verifies that SIGTERM does not wait for a webhook.
+// TestEndsWhileRequestsHang verifies that Run returns after the end of its context although deletes
+// hang, for example in a webhook.
 func TestEndsWhileRequestsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)

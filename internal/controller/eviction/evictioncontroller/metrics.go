@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// The first four are upstream's, by name and meaning, so that dashboards keep working. The rest are
-// the Core's counters, and indicate an API server in trouble: retries grow when it refuses, averted
-// when its watches lag.
+// The first four metrics have the names and meanings of upstream's metrics, so that dashboards keep
+// working. The others are specific to Berth. Growing retries indicate that the API server refuses
+// requests, and growing averted evictions that its watches lag.
 var (
 	deletions = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem:      "taint_eviction_controller",
@@ -73,7 +73,7 @@ func Metrics() []metrics.Registerable {
 }
 
 // countDelete counts an accepted delete, and records its delay after the pod's deadline. A failed
-// one is counted when a later try succeeds.
+// delete is not counted; a later attempt may be.
 func countDelete(err error, due eviction.Due) {
 	if err != nil {
 		return
@@ -83,20 +83,21 @@ func countDelete(err error, due eviction.Due) {
 		count, duration = deviceDeletions, deviceDeletionDuration
 	}
 	count.Inc()
-	// The deadline is by the Core's clock and this by the wall clock, which may have been adjusted.
+	// The deadline may have been computed from wall-clock times of other machines, so the
+	// difference may be negative.
 	duration.Observe(max(0, time.Since(due.At).Seconds()))
 }
 
-// updateMetrics updates the metrics from the Core. The loop calls it each second on its own
-// goroutine; it may read the Core.
+// updateMetrics updates the metrics from the Core. The loop calls it each second on the goroutine
+// that owns the Core.
 func (e *Evictor) updateMetrics() {
-	// Taints without waiting pods thus have no series.
+	// Reset removes the series of taints without pending evictions.
 	pending.Reset()
 	for taint, n := range e.core.Pending() {
 		pending.WithLabelValues(taint).Set(float64(n))
 	}
 	now := e.core.Stats()
-	// The Core counts from its start, and a counter needs the increment.
+	// The Core's counts are totals, but a counter needs the increments.
 	retries.Add(float64(now.Retries - e.reported.Retries))
 	cancelled.Add(float64(now.Cancelled - e.reported.Cancelled))
 	averted.Add(float64(now.Averted - e.reported.Averted))

@@ -23,19 +23,19 @@ import (
 )
 
 const (
-	// answerWithin bounds a request. After this time another attempt is as likely to succeed, and
+	// answerWithin bounds a request. After this time, a new attempt is as likely to succeed, and
 	// other pods need the slot.
 	answerWithin = 10 * time.Second
 	// deletedWithin bounds a delete or eviction. It exceeds the API server's own limit for any
-	// request (--request-timeout, a minute). An unreachable webhook takes up to 30 s of that, 10 s
-	// by default, before the API server proceeds without it. A request canceled earlier is never
-	// carried out, however often it is retried, and the unreachable webhook may run on the lost
-	// node.
+	// request (--request-timeout, a minute). The API server waits up to 30 s (by default, 10 s) for
+	// an unreachable webhook before it ignores the webhook, if its failurePolicy permits that. If
+	// the request were canceled earlier, every retry would fail alike. The unreachable webhook may
+	// even run on the lost node, and thus depend on the eviction.
 	deletedWithin = 65 * time.Second
 )
 
-// fieldManager owns the note on nodes and nothing else: the managed fields of the taints must
-// remain with the writers of the taints.
+// fieldManager owns only the note on nodes. The taints must remain owned by their writers in the
+// managed fields.
 const fieldManager = "berth-eviction"
 
 // requests carries out a Core's requests. client-go's own retries are disabled: the Core decides
@@ -47,7 +47,7 @@ type requests struct {
 	pools   sharedReads[eviction.PoolAt, []eviction.Slice]
 	rules   sharedReads[string, *eviction.Rule]
 
-	complaint loglimit.Line // about failed requests of all kinds
+	complaint loglimit.Line // limits the log lines about failed requests
 }
 
 // newRequests returns requests that use the two clients.
@@ -58,7 +58,7 @@ func newRequests(client, devices rest.Interface) *requests {
 }
 
 // carryOut sends one request and returns the response for its ticket. It always returns a response,
-// even when ctx ends: the core relies on one per ticket.
+// even when ctx ends, because the core relies on one response per ticket.
 func (r *requests) carryOut(ctx context.Context, action eviction.Action) eviction.Answered {
 	limit := answerWithin
 	switch action.(type) {
@@ -66,7 +66,7 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		limit = deletedWithin
 	}
 
-	// The limit applies to the whole action. A read of devices has several requests.
+	// The limit applies to the whole action: a read of devices sends several requests.
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var answer eviction.Answered
@@ -105,15 +105,16 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		answer.RetryAfter = time.Duration(seconds) * time.Second
 	}
 
-	// Failures caused by the end of the process, or of its time, are not worth logging.
+	// Failures caused by the end of the process, or by the limit, are not logged.
 	if err != nil && ctx.Err() == nil {
 		r.logFailure(ctx, action, answer.Outcome, err)
 	}
 	return answer
 }
 
-// logFailure logs a failure: at level 3 for Gone or Conflict, which are normal responses, or
-// shortly after a previous one. Thousands of pods may fail for the same reason.
+// logFailure logs a failure. It uses level 3 for Gone and Conflict, which are normal responses, and
+// for failures shortly after a logged failure, because thousands of pods may fail for the same
+// reason.
 func (r *requests) logFailure(ctx context.Context, action eviction.Action, outcome eviction.Outcome, err error) {
 	log := klog.FromContext(ctx)
 	if outcome == eviction.Gone || outcome == eviction.Conflict || !r.complaint.Due() {
@@ -141,8 +142,8 @@ func outcomeOf(err error) eviction.Outcome {
 	return eviction.Failed
 }
 
-// readNode reads the node from the API server's storage, and not from a cache: a get without a
-// resourceVersion is consistent.
+// readNode reads the node from etcd, and not from a cache: a get without a resourceVersion is
+// consistent.
 func (r *requests) readNode(ctx context.Context, name string) (*eviction.Node, error) {
 	var node v1.Node
 	if err := r.client.Get().Resource("nodes").Name(name).MaxRetries(0).Do(ctx).Into(&node); err != nil {
@@ -152,7 +153,7 @@ func (r *requests) readNode(ctx context.Context, name string) (*eviction.Node, e
 	return &read, nil
 }
 
-// readPod reads the pod likewise.
+// readPod reads the pod like readNode, consistently.
 func (r *requests) readPod(ctx context.Context, a eviction.ReadPod) (*eviction.Pod, error) {
 	return podOf(r.client.Get().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).MaxRetries(0).Do(ctx))
 }
@@ -194,8 +195,8 @@ func (r *requests) markPod(ctx context.Context, a eviction.Mark) (*eviction.Pod,
 		Name(a.Name.Name).SubResource("status").MaxRetries(0).Body(patch).Do(ctx))
 }
 
-// preconditions returns metadata that a patch cannot change, so that it fails with a conflict if
-// the object's differ.
+// preconditions returns metadata that a patch cannot change, so that the patch fails with a
+// conflict if the object has a different UID or version.
 func preconditions(uid types.UID, resourceVersion string) map[string]any {
 	metadata := map[string]any{}
 	if uid != "" {
@@ -214,7 +215,7 @@ func (r *requests) deletePod(ctx context.Context, a eviction.Delete) error {
 		MaxRetries(0).Body(&options).Do(ctx).Error()
 }
 
-// evictPod does so through the Eviction API, which checks budgets and marks the pod itself.
+// evictPod deletes the pod through the Eviction API, which checks the budgets and marks the pod.
 func (r *requests) evictPod(ctx context.Context, a eviction.Evict) error {
 	return r.client.Post().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).SubResource("eviction").
 		MaxRetries(0).Body(&policyv1.Eviction{
@@ -223,9 +224,9 @@ func (r *requests) evictPod(ctx context.Context, a eviction.Evict) error {
 	}).Do(ctx).Error()
 }
 
-// annotateNode sets the note by server-side apply. On a node created without managed fields, the
-// API server keeps none until the first apply, and the last write of the taints would be unknown.
-// The note is removed like any other annotation, regardless of its owner.
+// annotateNode sets the note by server-side apply. For a node created without managed fields, the
+// API server maintains none until the first apply, and without managed fields the last write of the
+// taints is unknown. The note is removed by a merge patch, regardless of its owner.
 func (r *requests) annotateNode(ctx context.Context, a eviction.Annotate) error {
 	metadata := preconditions("", a.ResourceVersion)
 	metadata["name"] = a.Node

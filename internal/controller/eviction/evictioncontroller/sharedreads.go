@@ -9,12 +9,12 @@ import (
 )
 
 // sharedReads let pods share reads of common objects: their node, a pool of devices, a rule. A
-// caller never gets the result of a read that began before the call: while one is in flight,
-// further callers share the next one.
+// caller never gets the result of a read that began before the call: while a read is in flight, all
+// further callers share the next read.
 //
-// For example, a is read for the first caller. During the read, ten more callers request a: the
-// first of them waits for the end of the read, and begins another one; the other nine get its
-// result. So there are two reads for eleven callers, and no result is too old.
+// For example, a node is read for the first caller. During this read, ten more callers request the
+// node. They share a second read, which begins when the first read has ended. So there are two
+// reads for eleven callers, and no result is too old.
 type sharedReads[K comparable, V any] struct {
 	get   func(ctx context.Context, key K) (V, error)
 	mu    sync.Mutex
@@ -23,20 +23,22 @@ type sharedReads[K comparable, V any] struct {
 
 // sharedRead is one read and its waiting callers.
 type sharedRead[V any] struct {
-	// Under mu. A closed read has begun, or has been given up, and cannot be joined.
+	// closed and askers are guarded by mu. A closed read has begun, or was abandoned, and cannot be
+	// joined.
 	closed bool
-	askers int // number of waiting or answered callers
+	askers int // number of callers that have not left
 
 	stop  context.CancelFunc // ends the read
-	after *sharedRead[V]     // the preceding read, which must end first; nil if none is in progress
+	after *sharedRead[V]     // the preceding read, which must end first; nil if there is none
 	done  chan struct{}      // closed when value and err are set
 	value V                  // valid once done is closed
 	err   error
 }
 
 // readShared returns the result of get for the key, from a read that begins after the call. The
-// caller stops waiting when its ctx ends. The read continues for the other callers: it has
-// answerWithin, regardless of its first caller, and ends earlier only without waiting callers.
+// caller stops waiting when its ctx ends. The read continues for the other callers. It is bounded
+// by answerWithin, and not by the context of any caller; it is canceled only if all callers have
+// stopped waiting.
 func (r *sharedReads[K, V]) readShared(ctx context.Context, key K) (V, error) {
 	read := r.joinRead(ctx, key)
 	select {
@@ -49,13 +51,13 @@ func (r *sharedReads[K, V]) readShared(ctx context.Context, key K) (V, error) {
 	}
 }
 
-// joinRead returns the next read that has not begun yet, starting one if necessary. It uses only
-// the values of ctx.
+// joinRead returns the next read that has not begun yet, starting one if necessary. The read
+// inherits the values of ctx, but not its cancellation.
 func (r *sharedReads[K, V]) joinRead(ctx context.Context, key K) *sharedRead[V] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	read := r.reads[key]
-	// A read in progress may have read before this call.
+	// A read in progress may return state from before this call.
 	if read == nil || read.closed {
 		read = &sharedRead[V]{after: read, done: make(chan struct{})}
 		ctx, read.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -79,7 +81,7 @@ func (r *sharedReads[K, V]) leaveRead(read *sharedRead[V]) {
 	}
 }
 
-// carryOut waits for the previous read and then reads.
+// carryOut waits for the end of the preceding read, and then reads.
 func (r *sharedReads[K, V]) carryOut(ctx context.Context, key K, read *sharedRead[V]) {
 	defer read.stop()
 	if read.after != nil {

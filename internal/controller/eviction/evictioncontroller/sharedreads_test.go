@@ -17,8 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestReadingsAreSharedAndNeverOlderThanTheirAsker runs many callers for one node, one each 3 ms,
-// while a read takes 10 ms.
+// TestReadingsAreSharedAndNeverOlderThanTheirAsker verifies that callers for one node share reads,
+// and never get a result from before their call. A caller begins every 3 ms, and a read takes 10
+// ms.
 func TestReadingsAreSharedAndNeverOlderThanTheirAsker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -55,7 +56,8 @@ func TestReadingsAreSharedAndNeverOlderThanTheirAsker(t *testing.T) {
 	})
 }
 
-// TestAskerThatWaitsGivesUpAlone lets one of several callers sharing a read run out of time.
+// TestAskerThatWaitsGivesUpAlone verifies that if one of several callers sharing a read runs out of
+// time, the other callers still get the result.
 func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads sharedReads[string, *eviction.Node]
@@ -64,7 +66,7 @@ func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
 			return &eviction.Node{}, nil
 		}
 		var asked sync.WaitGroup
-		for range 2 { // one reads now, one reads next
+		for range 2 { // the first caller reads now, the second one reads next
 			asked.Go(func() {
 				if _, err := reads.readShared(t.Context(), "n"); err != nil {
 					t.Error(err)
@@ -81,9 +83,9 @@ func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
 	})
 }
 
-// TestAReadIsNotBoundedByWhoBeganIt verifies that joined callers get a read's result after the
-// first caller has run out of time, a read without a response ends by itself, and a read without
-// waiting callers ends immediately.
+// TestAReadIsNotBoundedByWhoBeganIt verifies that the callers sharing a read get its result even if
+// the caller that began it has run out of time, that a read without a response ends after
+// answerWithin, and that a read without waiting callers ends immediately.
 func TestAReadIsNotBoundedByWhoBeganIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads sharedReads[string, *eviction.Node]
@@ -111,7 +113,7 @@ func TestAReadIsNotBoundedByWhoBeganIt(t *testing.T) {
 
 		ask(time.Minute, time.Second, false)                    // reads now
 		ask(1500*time.Millisecond, 1500*time.Millisecond, true) // begins the next one
-		ask(time.Minute, 2*time.Second, false)                  // joins it
+		ask(time.Minute, 2*time.Second, false)                  // joins the next one
 		asked.Wait()
 
 		takes, began = time.Hour, time.Now()

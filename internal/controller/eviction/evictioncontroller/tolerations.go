@@ -10,8 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// tolerations shares one list in memory among pods with equal tolerations, such as all of a
-// workload. When there are many lists it forgets them all: they are not shared then anyway.
+// tolerations lets pods with equal tolerations, such as the pods of a workload, share one list in
+// memory. When mostShared lists are remembered, all are forgotten: if lists differ that much, few
+// are shared.
 type tolerations struct {
 	known map[string][]v1.Toleration
 }
@@ -20,7 +21,7 @@ type tolerations struct {
 const mostShared = 10_000
 
 // shareList returns an immutable list equal to the given one, or nil for an empty one. A new list
-// is copied: the given one may keep a whole page of a list of pods in memory.
+// is copied, because the given list may keep a whole page of pods in memory.
 func (t *tolerations) shareList(list []v1.Toleration) []v1.Toleration {
 	if len(list) == 0 {
 		return nil

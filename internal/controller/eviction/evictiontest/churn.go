@@ -11,7 +11,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// A life is small: few nodes, pods and taint keys, to provoke repeated interactions between them.
+// The cluster of a life has few nodes, pods and taint keys, so that they interact often.
 const (
 	nodes = 3
 	names = 5
@@ -24,12 +24,12 @@ const (
 // In the first 40 s taints are added and removed, pods are created, edited and deleted, watches
 // break, and the controller crashes, while requests are lost, refused, late or left without a
 // response. Then the cluster is idle. The life ends when every pod to be evicted must have been
-// deleted, whatever its tolerations and back-off.
+// deleted, even with the longest toleration and back-off.
 func Churn(w *World) []string {
 	w.Requests.Faults = randomFaults(w)
 	w.Devices.inUse = w.seed%4 == 2
 
-	// Objects that exist before the controller starts, so that it begins with full lists.
+	// These objects exist before the controller starts, so its first lists are not empty.
 	for i := range nodes {
 		w.AddNode(nodeName(i))
 		if w.Devices.inUse {
@@ -48,14 +48,15 @@ func Churn(w *World) []string {
 		w.After(w.drawBetween(0, churn), func() { makeEvent(w) })
 	}
 	w.After(churn, func() {
-		// The last events are thus observed in time.
+		// Without delays, the last events are observed in time.
 		w.DelayWatches(0, 0)
 		if !w.Controller.Running() {
 			w.Controller.Start()
 		}
 	})
 
-	// Faults are over by then, and each deadline has passed: remaining errors are permanent.
+	// At the end of this run, the faults are over and each deadline has passed, so remaining errors
+	// are permanent.
 	w.Run(churn + 2*recovers + longest*time.Second)
 	w.Devices.checkStatuses()
 	return w.Truth.Check()
@@ -63,13 +64,13 @@ func Churn(w *World) []string {
 
 const longest = 45 // maximum seconds of a limited toleration
 
-// Flap adds a taint to a node with one pod, removes it and adds it again, up to two seconds apart,
-// and sometimes repeats that. At the end, with the taint present, the pod must have been deleted;
-// without it, a pod that could stay must exist.
+// Flap adds a taint to a node with one pod and removes it, up to three times, with up to two
+// seconds between the changes. It then adds the taint again, and sometimes removes it again. The
+// pod must be deleted if and only if the taint requires it.
 //
 // The interval of two seconds is critical: times in objects have whole seconds, so two taints
-// within one second look like one taint. A controller that remembers the first taint may spare or
-// evict the pod by mistake.
+// within one second look like one taint. A controller that takes the second taint for the first may
+// evict the pod too early, or not at all.
 func Flap(w *World) []string {
 	w.AddNode("n1")
 	w.AddPod("p1", "n1", randomTolerations(w))
@@ -145,8 +146,8 @@ func FlapDevice(w *World) []string {
 	return w.Truth.Check()
 }
 
-// randomFaults draws the API's unreliability: no faults in three of ten lives, otherwise all faults
-// together, in some lives with an outage.
+// randomFaults draws the faults of the API server. Three of ten lives have no faults. The others
+// have lost, unanswered and refused requests, and some of them slow responses or an outage as well.
 func randomFaults(w *World) Faults {
 	f := Faults{Until: Begin.Add(churn)}
 	if w.withChance(0.3) {
@@ -175,8 +176,8 @@ func randomDelay(w *World) time.Duration {
 func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
 func podName(i int) string  { return fmt.Sprintf("p%d", i+1) }
 
-// randomTolerations draws up to three tolerations of the taints a, b and c, some without key, some
-// without seconds, and some with seconds that mean immediately.
+// randomTolerations draws up to three tolerations of the taints a, b and c. Some have no key, some
+// have no seconds, and some have zero or negative seconds, which mean immediate eviction.
 func randomTolerations(w *World) []v1.Toleration {
 	var list []v1.Toleration
 	for range w.Rand.IntN(4) {
@@ -194,7 +195,7 @@ func randomTolerations(w *World) []v1.Toleration {
 	return list
 }
 
-// makeEvent causes one random event in the cluster or at its controller.
+// makeEvent causes one random event that affects the cluster or its controller.
 func makeEvent(w *World) {
 	node, pod, key := nodeName(w.Rand.IntN(nodes)), podName(w.Rand.IntN(names)), string(rune('a'+w.Rand.IntN(3)))
 	switch w.Rand.IntN(20) {
@@ -233,14 +234,14 @@ func makeEvent(w *World) {
 		w.After(w.drawBetween(0, time.Second), func() { w.AddNode(node) })
 	}
 
-	// This is in addition to the event above: faults of both kinds must be able to interact.
+	// The event of a device is in addition to the event above, so that both kinds interact.
 	if w.Devices.inUse && w.withChance(0.5) {
 		deviceHappening(w, node, pod, key)
 	}
 	comeBack(w, pod)
 }
 
-// deviceHappening causes one random event at devices.
+// deviceHappening causes one random event that affects devices.
 func deviceHappening(w *World, node, pod, key string) {
 	device := []string{"d1", "d2"}[w.Rand.IntN(2)]
 
@@ -291,7 +292,7 @@ func randomDeviceTolerations(w *World) (list []resourcev1.DeviceToleration) {
 	return list
 }
 
-// comeBack acts like a StatefulSet: a deleted pod is recreated under its name.
+// comeBack usually recreates a deleted pod under its name, like a StatefulSet.
 func comeBack(w *World, pod string) {
 	if w.PodNamed(pod) == nil && w.withChance(0.7) {
 		node, tolerations := nodeName(w.Rand.IntN(nodes)), randomTolerations(w)
@@ -318,14 +319,13 @@ func flapTaint(w *World, node, key string) {
 	}
 }
 
-// crashController kills the controller and restarts it within five seconds, unless it has been
-// restarted before.
+// crashController kills the controller and restarts it within five seconds, unless another event
+// has started it by then.
 func crashController(w *World) {
 	if !w.Controller.Running() {
 		return
 	}
 	w.Controller.Crash()
-	// Another event may have started the controller by then.
 	life := w.Controller.life
 	w.After(w.drawBetween(0, 5*time.Second), func() {
 		if w.Controller.life == life {

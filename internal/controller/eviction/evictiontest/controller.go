@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Controller is the controller under test, over all its lives: it is killed and restarted without
-// state. A response or alarm for an earlier life must not reach a later one, as a new process never
+// Controller is the controller under test, over all its lives: it can be killed, and restarted
+// without state. Responses and alarms of an earlier life are dropped, because a new process never
 // receives the responses of an old one.
 type Controller struct {
 	world *World
@@ -18,11 +18,11 @@ type Controller struct {
 	NewCore func() *eviction.Core
 	// Told, if set, is called with each of the controller's events and its actions.
 	Told func(event eviction.Event, actions []eviction.Action)
-	// Ahead is the offset of the controller's wall clock from the API's.
+	// Ahead is the time by which the controller's wall clock is ahead of the API server's clock.
 	Ahead time.Duration
 
 	core   *eviction.Core // nil: crashed
-	life   int            // number of the controller's life; responses for earlier lives are lost
+	life   int            // incremented by Start and Crash; responses for earlier lives are lost
 	wakeAt time.Time      // time of the alarm; zero if none is set
 }
 
@@ -39,8 +39,8 @@ func (c *Controller) Start() {
 	c.world.Devices.feed.listAgain()
 }
 
-// Crash kills the controller. Its state, its queued events and outstanding responses are lost; its
-// requests are still carried out.
+// Crash kills the controller. Its state, its queued events and outstanding responses are lost, but
+// requests already sent are carried out.
 func (c *Controller) Crash() {
 	if c.core == nil {
 		return

@@ -17,15 +17,16 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Driver is the driver of all devices. Each node has a pool of its name, in one slice.
+// Driver is the driver of all devices. Each node has one pool, in one slice; both have the node's
+// name.
 const Driver = "gpu.example.com"
 
 // Devices are the objects describing devices, and their watch. Stored objects are never changed,
 // only replaced, because a watch may not have delivered them yet.
 type Devices struct {
 	world *World
-	inUse bool // devices exist in this life of the controller
-	feed  feed // a single feed for three kinds; a real API has three watches
+	inUse bool // the random life has devices
+	feed  feed // a single feed for all three kinds; a real API server has three watches
 
 	claims map[types.NamespacedName]*eviction.Claim // each has one device
 	slices map[string]*eviction.Slice               // by name, equal to the node's name
@@ -33,8 +34,8 @@ type Devices struct {
 	given  map[types.NamespacedName]time.Time       // time of the claim's allocation
 }
 
-// AddSlice publishes a node's devices, without taints, replacing any published before. The
-// generation grows, as after a restart of a driver.
+// AddSlice publishes a node's devices without taints, replacing devices published before. The
+// generation grows, as after the restart of a driver.
 func (d *Devices) AddSlice(node string, names ...string) {
 	generation := int64(1)
 	if before := d.slices[node]; before != nil {
@@ -54,7 +55,7 @@ func (d *Devices) writeSlice(s *eviction.Slice) {
 	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.SliceSeen{Slice: *s}) })
 }
 
-// RemoveSlice deletes a node's slice, like a terminating driver.
+// RemoveSlice deletes a node's slice, as when its driver is removed.
 func (d *Devices) RemoveSlice(node string) {
 	if d.slices[node] != nil {
 		d.world.Truth.justifyAll()
@@ -97,8 +98,9 @@ func (d *Devices) deviceTaint(key string) v1.Taint {
 	return v1.Taint{Key: key, Value: "v", Effect: v1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: d.world.Now.Truncate(time.Second)}}
 }
 
-// SetRule creates a rule, or changes its effect and its selector: devices of a node, or all with
-// "". The API server sets the time of its taint, at its creation and when the effect changes.
+// SetRule creates a rule, or changes its effect and its selector. The rule selects the devices of
+// the node, or all devices if node is empty. Like the API server, SetRule sets the time of the
+// taint when the rule is created, and when its effect changes.
 func (d *Devices) SetRule(name, node string, effect v1.TaintEffect) {
 	d.world.Truth.justifyAll()
 	r := &eviction.Rule{Name: name, Generation: 1, Taint: d.deviceTaint(name), Selector: &resourcev1.DeviceTaintSelector{}}
@@ -108,7 +110,7 @@ func (d *Devices) SetRule(name, node string, effect v1.TaintEffect) {
 	r.Taint.Effect = effect
 	if before := d.rules[name]; before != nil {
 		r.UID, r.Generation, r.Condition = before.UID, before.Generation+1, before.Condition
-		// Otherwise the taint counts from now, like a new one.
+		// An unchanged effect keeps the time of the taint.
 		if before.Taint.Effect == effect {
 			r.Taint.TimeAdded = before.Taint.TimeAdded
 		}
@@ -138,16 +140,16 @@ func (d *Devices) RemoveRule(name string) {
 // Rule returns the rule with the name, or nil.
 func (d *Devices) Rule(name string) *eviction.Rule { return d.rules[name] }
 
-// Allocate gives a device of its node to a pod, through a claim with the pod's name and these
-// tolerations, named by the pod. It does nothing without such a pod. The existence of the device is
-// not checked, as a slice may have been deleted.
+// Allocate allocates a device of the pod's node to the pod with the name, through a claim of the
+// same name with these tolerations. If there is no such pod, it does nothing. The device need not
+// exist, because a slice may be deleted after the allocation.
 func (d *Devices) Allocate(name, device string, tolerations []resourcev1.DeviceToleration) {
 	p := d.world.PodNamed(name)
 	if p == nil {
 		return
 	}
 	d.world.Truth.justifyAll()
-	// The pod names the claim before it exists, like a pod with a claim template.
+	// The pod refers to the claim before the claim exists, like a pod with a claim template.
 	if !slices.ContainsFunc(p.Claims, func(ref eviction.ClaimRef) bool { return ref.Name == name }) {
 		p.Claims, p.ResourceVersion = append(slices.Clone(p.Claims), eviction.ClaimRef{Name: name}), d.world.nextVersion()
 		d.world.showPod(p)
@@ -158,7 +160,7 @@ func (d *Devices) Allocate(name, device string, tolerations []resourcev1.DeviceT
 	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.ClaimSeen{Claim: *c}) })
 }
 
-// Deallocate releases the device of a pod's claim.
+// Deallocate deletes a pod's claim, and thus releases its device.
 func (d *Devices) Deallocate(name string) {
 	key := types.NamespacedName{Namespace: "default", Name: name}
 	if d.claims[key] != nil {
@@ -171,12 +173,13 @@ func (d *Devices) Deallocate(name string) {
 // CutDevices breaks the watches of devices for that long; see feed.Cut.
 func (d *Devices) CutDevices(wait time.Duration, lists bool) { d.feed.Cut(wait, lists) }
 
-// HoldDevices delays the events of devices until then.
+// HoldDevices delays the events of devices until the given time.
 func (d *Devices) HoldDevices(until time.Time) { d.feed.HoldUntil = until }
 
 // listDevices delivers all objects, like lists of their kinds.
 func (d *Devices) listDevices() {
-	// One after the other, so between two of them the controller has incomplete state.
+	// The kinds are listed one after the other, so between two lists the controller has incomplete
+	// state.
 	for _, kind := range []eviction.Kind{eviction.Claims, eviction.Slices, eviction.Rules} {
 		d.world.Controller.stepCore(eviction.Listing{Kind: kind})
 		switch kind {
@@ -237,8 +240,8 @@ func (d *Devices) writeStatus(a eviction.WriteStatus) eviction.Answered {
 	return eviction.Answered{}
 }
 
-// dueByDevice is due for the taints of the pod's device. It does not share the Core's code: it
-// looks at each taint, and each toleration of it, in turn.
+// dueByDevice returns the deadline set by the taints of the pod's device. It does not share code
+// with the Core: it examines every toleration for every taint.
 func (d *Devices) dueByDevice(p *Pod) (least eviction.Due) {
 	c := d.claims[p.Name]
 	if c == nil || !slices.Contains(c.For, p.UID) || len(p.Claims) == 0 {
@@ -268,8 +271,8 @@ func (d *Devices) dueByDevice(p *Pod) (least eviction.Due) {
 			if t.Key != "" && t.Key != taint.Key || t.Effect != "" && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
 				continue
 			}
-			// An unlimited toleration overrides any with seconds; of the latter, the fewest seconds
-			// win.
+			// An unlimited toleration overrides tolerations with seconds. Of several tolerations
+			// with seconds, the shortest counts.
 			forever = forever || t.TolerationSeconds == nil || t.Effect == ""
 			if t.TolerationSeconds != nil {
 				if seconds := time.Duration(max(0, *t.TolerationSeconds)) * time.Second; !tolerated || seconds < stay {
@@ -285,7 +288,8 @@ func (d *Devices) dueByDevice(p *Pod) (least eviction.Due) {
 	return least
 }
 
-// checkStatuses checks, at the end, that the rules' statuses count the pods evicted by them.
+// checkStatuses checks, at the end, that the status of each rule reports whether the rule still
+// evicts pods.
 func (d *Devices) checkStatuses() {
 	for _, r := range sortedValues(d.rules, cmp.Compare[string]) {
 		pods := 0
@@ -303,8 +307,8 @@ func (d *Devices) checkStatuses() {
 			}
 		}
 
-		// The status must correctly report whether pods are being evicted. Their number may be
-		// slightly outdated, because statuses are written at intervals.
+		// The number of pods in the message is not checked: it may be slightly outdated, because
+		// statuses are written at intervals.
 		if is := r.Condition; is.ObservedGeneration != r.Generation || (is.Status == metav1.ConditionTrue) != (pods > 0) {
 			d.world.Truth.reportWrong("rule %s, generation %d, asks %d pods to go, and its status is %s %q of generation %d",
 				r.Name, r.Generation, pods,

@@ -14,27 +14,27 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// feed is a watch: it delivers every change in order, immediately or late, until it is cut. Then it
-// resumes, or lists again.
+// feed is a watch: it delivers every change in order, immediately or late, until it is cut. After a
+// cut, it resumes or lists again.
 type feed struct {
 	world *World
 	list  func() // shows the controller all current objects
 
 	cut       int       // number of cuts; changes scheduled before a cut are dropped
 	broken    bool      // the feed is cut and has not been restored
-	last      time.Time // when the last change is shown
+	last      time.Time // delivery time of the last scheduled change
 	unshown   []change  // changes not shown yet
 	Delay     time.Duration
 	HoldUntil time.Time // earliest time at which changes are shown
 }
 
-// change is one change, with its object at that time.
+// change is one change; show delivers the object in the state after this change.
 type change struct {
 	show func()
 }
 
-// showChange schedules the delivery of a change to the controller. Without a controller, there is
-// no watch.
+// showChange schedules the delivery of a change to the controller. If no controller is running,
+// there is no watch, and the change is dropped.
 func (f *feed) showChange(do func()) {
 	if f.world.Controller.core == nil {
 		return
@@ -52,7 +52,7 @@ func (f *feed) scheduleNext() {
 	if f.Delay > 0 {
 		at = at.Add(w.drawBetween(0, f.Delay))
 	}
-	// Never before the previous change: a watch keeps the order.
+	// A watch keeps the order, so a change is never delivered before the previous one.
 	at = latestOf(at, f.last, f.HoldUntil)
 	f.last = at
 	cut := f.cut
@@ -65,9 +65,9 @@ func (f *feed) scheduleNext() {
 	})
 }
 
-// Cut breaks the watch. It later resumes with the missed changes, or with a list. A broken watch
-// stays broken. Meanwhile, changes are queued; a list discards them, since it delivers their
-// outcome.
+// Cut breaks the watch. After wait, the watch resumes with the missed changes, or with a list.
+// Until then, changes are queued; a list discards them, since it delivers their outcome. Cut has no
+// effect on a watch that is already broken.
 func (f *feed) Cut(wait time.Duration, lists bool) {
 	w := f.world
 	if w.Controller.core == nil || f.broken {
@@ -105,16 +105,17 @@ func (f *feed) listAgain() {
 	f.list()
 }
 
-// CutPods and CutNodes break a watch.
+// CutPods and CutNodes break the watch of pods or of nodes; see feed.Cut.
 func (w *World) CutPods(wait time.Duration, lists bool)  { w.podFeed.Cut(wait, lists) }
 func (w *World) CutNodes(wait time.Duration, lists bool) { w.nodeFeed.Cut(wait, lists) }
 
-// DelayWatches delays each change by up to that much. Changes of devices are delayed like nodes'.
+// DelayWatches sets the maximum delays of changes of pods and of nodes. Changes of devices are
+// delayed like those of nodes.
 func (w *World) DelayWatches(pods, nodes time.Duration) {
 	w.podFeed.Delay, w.nodeFeed.Delay, w.Devices.feed.Delay = pods, nodes, nodes
 }
 
-// HoldNodes delays changes of nodes until then.
+// HoldNodes delays changes of nodes until the given time.
 func (w *World) HoldNodes(until time.Time) { w.nodeFeed.HoldUntil = until }
 
 // listPods delivers all pods at one moment. A real API server's list may take longer; changes in
@@ -127,7 +128,7 @@ func (w *World) listPods() {
 	w.Controller.stepCore(eviction.PodsListed{})
 }
 
-// listNodes delivers all nodes. A controller with only a list may know less than the truth; see
+// listNodes delivers all nodes. A list may hide the real start of a taint from the controller; see
 // becomesDoubtful.
 func (w *World) listNodes() {
 	w.Controller.stepCore(eviction.NodesListing{})

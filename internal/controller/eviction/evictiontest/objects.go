@@ -16,24 +16,24 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Node is a node with the truth about its taints. eviction.Node has the controller's view of them,
-// in whole seconds and possibly late.
+// Node is a node with the actual starts of its taints. The embedded eviction.Node is the object as
+// stored, with times in whole seconds.
 type Node struct {
 	eviction.Node
-	since       map[string]time.Time // actual start of each taint
+	since       map[string]time.Time // actual start of each taint, by taint ID
 	doubtful    map[string]time.Time // latest start of each taint that a controller may assume
 	written     time.Time            // when the list of taints was last written
 	unseen      bool                 // the list has been written since a controller last observed it
-	noteTrouble time.Time            // time at which a note was last prevented or became necessary
+	noteTrouble time.Time            // last time at which the taints changed, or any request failed
 }
 
-// Pod is a pod with the truth about its end.
+// Pod is a pod with data about its deletion.
 type Pod struct {
 	eviction.Pod
-	Grace time.Duration // between a delete and the end of the pod
-	// Deletes are the arrival times of deletes for it.
+	Grace time.Duration // time between the delete and the removal of the pod
+	// Deletes holds the arrival times of all deletes of the pod's name.
 	Deletes []time.Time
-	// justified is the last moment at which its eviction was required, if that has passed.
+	// justified is the last recorded time at which the pod was due, or zero.
 	justified time.Time
 	refuse    int // number of deletes to be refused by a webhook
 }
@@ -100,8 +100,8 @@ func (w *World) Untaint(node, key string) {
 	w.writeTaints(n, slices.DeleteFunc(slices.Clone(n.Taints), func(t v1.Taint) bool { return t.Key == key }))
 }
 
-// writeTaints stores another list of taints. It records the information available to a controller
-// later.
+// writeTaints stores another list of taints. It also records which starts of the taints a
+// controller can determine later.
 func (w *World) writeTaints(n *Node, taints []v1.Taint) {
 	w.traceLine("node %s taints: %s", n.Name, describeTaints(taints))
 	n.Taints, n.written, n.unseen, n.noteTrouble = taints, w.Now, true, w.Now
@@ -125,9 +125,9 @@ func describeTaints(taints []v1.Taint) string {
 	return strings.Join(words, " ")
 }
 
-// becomesDoubtful records that a controller may not have observed the write of the list of taints,
-// or died before it could write its note: every taint without a time may then be as young as that
-// write.
+// becomesDoubtful records that a controller may have to assume later starts: if it did not observe
+// the last write of the taints, or was killed before it could write the note, each taint without a
+// time may have begun with that write.
 func (n *Node) becomesDoubtful(now time.Time) {
 	if !n.unseen && now.Sub(n.noteTrouble) > 10*time.Second {
 		return
@@ -152,8 +152,8 @@ func (w *World) showNode(n *Node) {
 	})
 }
 
-// Heartbeat writes a node's status, which only changes the version: a note for the previous version
-// is refused.
+// Heartbeat writes a node's status. This changes only the version, so a write of a note with the
+// previous version fails.
 func (w *World) Heartbeat(node string) {
 	if n := w.nodes[node]; n != nil {
 		w.showNode(n)
@@ -190,7 +190,7 @@ func (w *World) Edit(name string, tolerations []v1.Toleration) {
 	}
 }
 
-// Touch writes a pod's status without an effective change.
+// Touch changes only the pod's version, like a write of its status.
 func (w *World) Touch(name string) {
 	if p := w.PodNamed(name); p != nil {
 		p.ResourceVersion = w.nextVersion()
@@ -198,7 +198,8 @@ func (w *World) Touch(name string) {
 	}
 }
 
-// RefuseDeletes makes a webhook reject that many deletes of the pod, as long as there are faults.
+// RefuseDeletes makes a webhook refuse the given number of deletes of the pod, but none after
+// Faults.Until.
 func (w *World) RefuseDeletes(name string, times int) {
 	if p := w.PodNamed(name); p != nil {
 		p.refuse = times
@@ -211,8 +212,8 @@ func (w *World) showPod(p *Pod) {
 	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodSeen{Pod: seen}) })
 }
 
-// Terminate carries out a delete: the pod is terminating, then deleted. A second delete changes
-// nothing.
+// Terminate carries out a delete: the pod is terminating, and is removed after its grace period. A
+// second delete changes nothing.
 func (w *World) Terminate(p *Pod) {
 	if p.Terminating {
 		return

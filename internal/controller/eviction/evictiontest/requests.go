@@ -9,30 +9,33 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Faults are the failures and their end. The zero Faults is an API that always responds.
+// Faults configures the failures of the API server. With the zero Faults, it always responds.
 type Faults struct {
 	Until time.Time // end of random failures; later only outages cause failures
 	// Lost, Unanswered and Refused are the probabilities that a request is lost before it is
-	// carried out, is carried out without a response, or is rejected.
+	// carried out, is carried out without a response, or is refused.
 	Lost, Unanswered, Refused float64
 	// Slow is the maximum delay of a request, and of its response; SlowChance is the probability of
 	// a delay.
 	Slow       time.Duration
 	SlowChance float64
-	// Down is an outage: no request arrives.
+	// DownFrom and DownTo bound an outage, in which no request arrives.
 	DownFrom, DownTo time.Time
-	// LostAnswers is the number of further deletes with a lost response.
+	// LostAnswers is the number of deletes, beginning with the next one, that are carried out but
+	// whose responses are lost.
 	LostAnswers int
 }
 
-// Requests are the controller's requests to the API. Each is carried out after a while and gets a
-// response after another one, unless a current fault prevents either. Every request of a life gets
-// exactly one response, as required by the controller's contract.
+// Requests are the controller's requests to the API. Each request is carried out after a delay, and
+// its response is delivered after another delay, unless a fault prevents it. Every request of a
+// running controller gets exactly one response, as required by eviction.Ticket; a lost request
+// fails.
 type Requests struct {
 	world  *World
 	Faults Faults
 
-	// Respond, if set, returns the response to each request, and carries it out or not.
+	// Respond, if set, returns the response to each request. It may call do to carry out the
+	// request.
 	Respond func(action eviction.Action, do func() eviction.Answered) eviction.Answered
 	sending eviction.Action // the request being sent
 
@@ -41,9 +44,9 @@ type Requests struct {
 	Cancelled int // evictions reported as cancelled by the controller
 }
 
-const timeout = 2 * time.Second // time limit of the controller's requests
+const timeout = 2 * time.Second // limit for a request whose response is lost
 
-// isFaulty reports whether requests may fail now.
+// isFaulty reports whether requests may fail at random now.
 func (r *Requests) isFaulty() bool { return r.world.Now.Before(r.Faults.Until) }
 
 // isDown reports whether there is an outage now.
@@ -51,7 +54,7 @@ func (r *Requests) isDown() bool {
 	return !r.world.Now.Before(r.Faults.DownFrom) && r.world.Now.Before(r.Faults.DownTo)
 }
 
-// carryOut sends a request. The Eviction API always refuses, like a budget that never allows a
+// carryOut sends a request. An Evict is always refused, as by a budget that never allows a
 // disruption.
 func (r *Requests) carryOut(action eviction.Action) {
 	if r.world.Trace != nil {
@@ -94,8 +97,8 @@ func (r *Requests) carryOut(action eviction.Action) {
 	}
 }
 
-// sendRequest carries out the request and responds to it, unless a fault prevents either. An
-// abandoned request may still arrive.
+// sendRequest carries out the request and responds to it, unless a fault prevents either. A request
+// may be carried out after the controller has been killed.
 func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answered) {
 	if carryOut, action := do, r.sending; r.Respond != nil {
 		do = func() eviction.Answered { return r.Respond(action, carryOut) }
@@ -103,7 +106,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 	const least, most = 500 * time.Microsecond, 2 * time.Millisecond
 	there, back := r.world.drawBetween(least, most), r.world.drawBetween(least, most)
 	outcome := eviction.OK
-	// The controller learns immediately: the connection is refused.
+	// The controller gets the error immediately, because the connection is refused.
 	if r.isDown() {
 		outcome = eviction.Failed
 		r.answerLater(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
@@ -118,8 +121,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 			back += r.world.drawBetween(0, r.Faults.Slow)
 		}
 		switch {
-		// The request never arrives, and the controller learns that by its timeout or a broken
-		// connection.
+		// The request never arrives, and fails because of a broken connection.
 		case r.world.withChance(r.Faults.Lost):
 			outcome = eviction.Failed
 			r.failRequest(ticket, there+back, outcome)
@@ -128,7 +130,8 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 			outcome = []eviction.Outcome{eviction.Refused, eviction.Busy, eviction.Conflict, eviction.Failed}[r.world.Rand.IntN(4)]
 			r.failRequest(ticket, there+back, outcome)
 			return
-		// The hardest case for a controller: its request is carried out without its knowledge.
+		// In the hardest case for a controller, the request is carried out but appears to have
+		// failed.
 		case r.world.withChance(r.Faults.Unanswered):
 			r.world.After(there, func() { do() })
 			r.failRequest(ticket, back+r.world.drawBetween(0, timeout), eviction.Failed)
@@ -138,8 +141,8 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 
 	life := r.world.Controller.life
 	r.world.After(there, func() {
-		// Carried out even if the controller has been killed in the meantime: the request was
-		// already sent.
+		// The request was already sent, so it is carried out even if the controller has been killed
+		// in the meantime.
 		answer := do()
 		if r.world.Controller.life == life {
 			r.answerLater(ticket, back, func() eviction.Answered { return answer })
@@ -154,7 +157,7 @@ func (r *Requests) failRequest(ticket eviction.Ticket, wait time.Duration, outco
 	r.answerLater(ticket, wait, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
 }
 
-// noteFailed makes every node's note doubtful for a while, regardless of the failed request's node.
+// noteFailed makes every node's note doubtful for a while, whatever the failed request was.
 func (r *Requests) noteFailed() {
 	for _, n := range r.world.nodes {
 		n.noteTrouble = r.world.Now
@@ -173,7 +176,8 @@ func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of fu
 	})
 }
 
-// readNode and its siblings are the API server's side of each request, executed on its arrival.
+// readNode, readPod, markPod, deletePod and annotateNode carry out requests on behalf of the API
+// server.
 func (r *Requests) readNode(a eviction.ReadNode) eviction.Answered {
 	n := r.world.nodes[a.Node]
 	if n == nil {
@@ -192,7 +196,7 @@ func (r *Requests) readPod(a eviction.ReadPod) eviction.Answered {
 	return eviction.Answered{Pod: &read}
 }
 
-// markPod sets the condition if the UID and, if one is given, the version are the pod's.
+// markPod sets the condition if the pod has the UID and, if one is given, the version.
 func (r *Requests) markPod(a eviction.Mark) eviction.Answered {
 	p := r.world.pods[a.Name]
 	switch {

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// outdated is the maximum time by which a delete may be sent after its reason has ended,
-	// because the attempt's reads are not older unless responses are slow.
+	// outdated is the maximum time between the end of a delete's reason and the delete. Unless
+	// responses are slow, the reads of an attempt are not older than this.
 	outdated = time.Second
-	// soon is the time to delete a due pod without failures.
+	// soon limits the time until a due pod is deleted if there are no failures.
 	soon = 3 * time.Second
-	// recovers is the time to delete all due pods once faults end: the longest back-off and a few
-	// attempts.
+	// recovers limits the time until all due pods are deleted after the end of the faults. It
+	// covers the longest back-off and a few attempts.
 	recovers = 25 * time.Second
 )
 
 // Truth computes the real deadline of each pod, and checks the controller against it: no delete may
-// be without a reason, too early, or later than faults excuse. Apart from the deadline rule itself,
-// it does not share code with the controller.
+// be sent without a reason or too early, or carried out later than faults excuse. Apart from the
+// deadline rule itself, it does not share code with the controller.
 type Truth struct {
 	world *World
 	// EarlyBy is the amount by which evictions may be early, because the controller's wall clock is
@@ -35,9 +35,9 @@ type Truth struct {
 	Wrong []string // violated expectations
 }
 
-// trueDeadline returns the pod's real deadline. With atTheLatest, it is the latest deadline that a
-// controller with missed events may compute; then a taint without a time may count from the last
-// write of the list.
+// trueDeadline returns the pod's real deadline. If atTheLatest is set, it returns the latest
+// deadline that a controller may compute after missed events, when a taint without a time may count
+// from the last write of the list.
 func (t *Truth) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
 	byDevice := t.world.Devices.dueByDevice(p)
 	if atTheLatest && !byDevice.Stays() {
@@ -63,7 +63,8 @@ func (t *Truth) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
 	return byNode
 }
 
-// justifyPods records the due pods before a node's taints change.
+// justifyPods calls justifyPod for the pods of a node. It is called before the node's taints
+// change.
 func (t *Truth) justifyPods(node string) {
 	for _, p := range t.world.pods {
 		if p.Node == node {
@@ -72,27 +73,28 @@ func (t *Truth) justifyPods(node string) {
 	}
 }
 
-// justifyAll is justifyPods for a change of devices.
+// justifyAll calls justifyPod for all pods. It is called before devices change.
 func (t *Truth) justifyAll() {
 	for _, p := range t.world.pods {
 		t.justifyPod(p)
 	}
 }
 
-// justifyPod records that the pod was due until now, if it was. It is called before every change
-// that may affect this: a delete sent shortly after such a change was justified at the time of its
-// attempt's reads.
+// justifyPod records the current time if the pod is due. It is called before every change that may
+// affect the deadline: a delete sent shortly after the change is based on reads from before it, and
+// was justified then.
 func (t *Truth) justifyPod(p *Pod) {
 	if t.trueDeadline(p, false).IsDue(t.world.Now.Add(t.EarlyBy)) {
 		p.justified = t.world.Now
 	}
 }
 
-// checkSent checks a delete when it is sent: the pod must be due then, or have been shortly before.
+// checkSent checks a delete when it is sent: the pod must be due, or must have been due shortly
+// before.
 func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 	p := t.world.pods[name]
 	if p == nil || uid != "" && p.UID != uid || p.Terminating {
-		return // it can do no harm
+		return // the delete has no effect
 	}
 	t.justifyPod(p)
 	// The allowed age of the attempt's reads. With slow responses an attempt reads again, and the
@@ -106,8 +108,8 @@ func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 	}
 }
 
-// checkCarriedOut checks a delete when it is carried out: it must not be late, and without a UID,
-// it must not hit an unintended pod.
+// checkCarriedOut checks a delete when it is carried out: it must not be late, and if it has no
+// UID, it must not delete a pod that is not due.
 func (t *Truth) checkCarriedOut(p *Pod, asked types.UID) {
 	if asked == "" {
 		t.justifyPod(p)
@@ -120,8 +122,8 @@ func (t *Truth) checkCarriedOut(p *Pod, asked types.UID) {
 	}
 }
 
-// latenessOf returns the delay, beyond that excused by faults, of a pod that is deleted now or
-// still exists; 0 or less means on time. Without faults a pod must be deleted within soon of its
+// latenessOf returns how late a pod is if it is deleted now, not counting the time excused by
+// faults. Zero or less means on time. Without faults a pod must be deleted within soon of its
 // deadline. A deadline during faults, or shortly after them, is excused until recovers after their
 // end.
 func (t *Truth) latenessOf(p *Pod) time.Duration {
@@ -129,7 +131,7 @@ func (t *Truth) latenessOf(p *Pod) time.Duration {
 	if due.Stays() {
 		return 0
 	}
-	// First the limit without failures, then the extension for faults.
+	// This is the limit without failures, which faults extend.
 	limit := due.At.Add(soon)
 	faults := t.world.Requests.Faults.Until
 	if excuse := faults.Add(recovers); excuse.After(limit) && due.At.Before(faults.Add(recovers-soon)) {

@@ -18,8 +18,8 @@ import (
 // Begin is the start time of every World.
 var Begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 
-// World is the API, its controller, and the clock of both. It owns the nodes, the pods and the
-// time; everything else has a separate type:
+// World is the API server, the controller, and their common clock. It owns the nodes, the pods and
+// the time; everything else has a separate type:
 //
 //   - [Devices]: claims, slices and rules, and their watch
 //   - [Requests]: the controller's requests to the API, and their failures
@@ -51,7 +51,7 @@ type World struct {
 	podFeed  feed
 	nodeFeed feed
 
-	seed   uint64        // also determines, without drawing from Rand, whether devices exist
+	seed   uint64        // also determines whether a life has devices, without drawing from Rand
 	rev    int           // the last resource version
 	uids   int           // number of issued UIDs
 	agenda agenda.Agenda // future changes, by time
@@ -80,7 +80,7 @@ func New(seed uint64) *World {
 	return w
 }
 
-// After schedules a call. It happens while time passes (Run), and never immediately.
+// After schedules a call, which is made during Run or RunUntil, and never immediately.
 func (w *World) After(wait time.Duration, do func()) {
 	w.agenda.Add(w.Now.Add(wait), do)
 }
@@ -91,7 +91,7 @@ func (w *World) RunUntil(end time.Time) {
 	w.Now = end
 }
 
-// Run lets that much time pass.
+// Run lets the duration d pass.
 func (w *World) Run(d time.Duration) { w.RunUntil(w.Now.Add(d)) }
 
 // traceLine adds an event to the trace.
@@ -106,11 +106,11 @@ func (w *World) drawBetween(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.Rand.Int64N(int64(most-least)+1))
 }
 
-// withChance draws true with that probability. With 0 it draws nothing, so that a disabled fault
-// does not change the rest of a life.
+// withChance draws true with that probability. If p is 0, it does not draw from Rand, so that a
+// disabled fault does not change the rest of a life.
 func (w *World) withChance(p float64) bool { return p > 0 && w.Rand.Float64() < p }
 
-// nextUID returns a new UID containing the name, for the trace.
+// nextUID returns a new UID. It contains the name, which makes traces readable.
 func (w *World) nextUID(of string) types.UID {
 	w.uids++
 	return types.UID(fmt.Sprintf("%s#%d", of, w.uids))
