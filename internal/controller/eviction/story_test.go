@@ -30,7 +30,7 @@ import (
 //	allocate POD DEVICE            a claim gives the pod a device of its node, with the tolerations given;
 //	                               "deallocate POD" takes it back
 //	taint-device NODE DEVICE KEY   a device is tainted in its slice; "untaint-device" likewise
-//	rule NAME EFFECT [NODE]        a DeviceTaintRule for all devices, or of a node; "remove-rule NAME"
+//	rule NAME EFFECT [NODE]        a DeviceTaintRule for all devices, or a node's; "remove-rule"
 //	late-devices for=D             no change of devices is delivered for that long
 //	cut-devices for=D [list]       the watches of devices break, then resume or list again
 //	refuse NAME times=N            a webhook refuses N deletes of the pod

@@ -17,8 +17,8 @@ import (
 
 // TestNodesEndAsTheyAre runs random clusters: kubelets fall silent and return, conditions and
 // cordons change, foreign taints are added and removed, writes fail or conflict, watches break and
-// controllers are replaced. After a quiet period, every node must have exactly the taints required
-// by its state, once each, and all foreign taints.
+// controllers are replaced. It verifies that after a quiet period, every node has exactly the
+// taints required by its state, once each, and all foreign taints.
 func TestNodesEndAsTheyAre(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -31,10 +31,11 @@ func TestNodesEndAsTheyAre(t *testing.T) {
 	}
 }
 
-// chaos runs the life of a cluster, passed to prepare before its start.
+// chaos runs the life of a random cluster. The functions in prepare are called with the cluster
+// before its life begins.
 func chaos(r *rand.Rand, prepare ...func(*cluster)) *cluster {
 	options := nodehealth.Defaults()
-	options.EvictionRate = 1 // so that all nodes get their turn before the end
+	options.EvictionRate = 1 // so that all silent nodes are tainted before the end
 	options.MarkPodsAtZoneRate = r.IntN(2) == 0
 	c := newCluster(options)
 	for _, f := range prepare {
@@ -114,7 +115,7 @@ func (c *cluster) lookAgain() {
 	c.step(nodehealth.Sighted{})
 }
 
-// theirs returns the foreign taints.
+// theirs returns the node's foreign taints.
 func theirs(m *machine) []v1.Taint {
 	return slices.DeleteFunc(slices.Clone(m.Spec.Taints), func(t v1.Taint) bool { return t.Key[0] != 'k' })
 }

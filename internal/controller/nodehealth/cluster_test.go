@@ -22,7 +22,7 @@ var begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 
 const beat = 10 * time.Second // interval of Lease renewals by a kubelet
 
-// cluster contains nodes with kubelets, an API and the controller, in virtual time.
+// cluster simulates nodes with kubelets, an API server and the controller, in virtual time.
 type cluster struct {
 	now     time.Time
 	core    *nodehealth.Core
@@ -47,7 +47,7 @@ type cluster struct {
 	unread int           // number of upcoming failed Lease reads
 	leases int           // the latest version of a Lease
 
-	// respond, if set, returns the response to each write, and carries it out or not.
+	// respond, if set, returns the response to each write. It may call do to carry out the write.
 	respond func(write nodehealth.Action, do func() (nodehealth.Outcome, *nodehealth.Node)) (nodehealth.Outcome, *nodehealth.Node)
 	// policy, if set, changes each written node before it is stored.
 	policy func(m *machine)
@@ -70,7 +70,7 @@ func newCluster(options nodehealth.Options) *cluster {
 	return c
 }
 
-// start runs a controller without any knowledge.
+// start replaces the controller by a new one without state.
 func (c *cluster) start() {
 	c.life++
 	c.core, c.wakeAt = nodehealth.New(c.options), time.Time{}
@@ -298,8 +298,8 @@ func (c *cluster) written(name, version string, change func(*machine)) (nodeheal
 	return outcome, &node
 }
 
-// freeze stops the controller process for some time. Afterwards it first observes the elapsed time,
-// and then the missed changes.
+// freeze stops the controller process for some time. Afterwards, the controller first gets Away and
+// Tick, and then the missed changes.
 func (c *cluster) freeze(d time.Duration) {
 	c.frozen = true
 	from := c.now

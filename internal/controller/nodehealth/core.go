@@ -12,7 +12,7 @@ import (
 )
 
 // Options are kube-controller-manager's flags for node health, and Berth's own. Rates are in nodes
-// per second; 0 or less disables.
+// per second; a rate of 0 or less admits no nodes.
 type Options struct {
 	MonitorPeriod          time.Duration // --node-monitor-period
 	MonitorGracePeriod     time.Duration // --node-monitor-grace-period
@@ -30,8 +30,8 @@ type Options struct {
 	// ReadsLeases requires a live read of a node's Lease before the node counts as silent, because
 	// the watch may lag. Journals of earlier versions lack it.
 	ReadsLeases bool `json:",omitempty"`
-	// Wall converts the Core's monotonic clock to wall-clock time for written objects; nil uses the
-	// same clock.
+	// Wall converts the Core's monotonic clock to wall-clock time for written objects; nil means
+	// that both clocks are the same.
 	Wall func(now time.Time) time.Time `json:"-"`
 }
 
@@ -49,14 +49,15 @@ func Defaults() Options {
 	}
 }
 
-// Core decides about writes to nodes for their health. It belongs to one goroutine; see Step.
+// Core decides which conditions, taints and labels of nodes are written because of the nodes'
+// health. It belongs to one goroutine; see Step.
 //
-// Invariants: at most one write per node is in flight, based on the newest observed version of the
-// node; its pods may be marked concurrently. Evicting taints are added only after all nodes and
-// Leases were listed once, and never while every zone is down. Silence is measured by the Core's
-// own clock, from the observation of signs of life.
+// Invariants: at most one write of a node is in flight, based on the newest observed version; the
+// node's pods may be marked concurrently. Evicting taints are added only after all nodes and Leases
+// were listed once, and never while every zone is down. Silence is measured by the Core's own
+// clock, from the observation of signs of life.
 //
-// A node falling silent in a healthy zone, from testdata/silence.txt:
+// In this example from testdata/silence.txt, a node falls silent in a healthy zone:
 //
 //	45 s  event NodeNotReady: Node a-1 status is now: NodeNotReady
 //	      status of a-1: Ready=Unknown MemoryPressure=Unknown DiskPressure=Unknown PIDPressure=Unknown
@@ -78,18 +79,18 @@ type Core struct {
 
 	suspects []*node          // seemingly silent nodes with unread Leases
 	reading  map[Ticket]*node // nodes with Lease reads in flight
-	behind   string           // version of a Lease missing from the watch so far; empty if the watch does not lag
-	behindAt time.Time        // time of that discovery
-	recount  bool             // within a step: the last suspect has been read
-	polled   bool             // within a step: all Leases have just been listed
+	behind   string           // version of a Lease that was read, but not delivered by the watch yet; empty if the watch does not lag
+	behindAt time.Time        // time at which the lag was discovered
+	recount  bool             // within a step: all nodes must be examined, even if no pass is due
+	polled   bool             // within a step: signs of life have just been listed (Polled)
 
 	nodeList uint32 // number of the current list
 	listing  bool
-	// Before the first complete lists, a zone would look smaller than its real size.
+	// Nodes are not examined before the first complete lists, because zones would look too small.
 	nodesListed, leasesListed bool
 	nextPass                  time.Time // time of the next examination of all nodes
 	passes                    int       // number of examinations
-	blindSince                time.Time // zero while signs of life are visible
+	blindSince                time.Time // start of the silence not counted yet; zero while the watches work
 	allDown                   bool      // every zone is fully disrupted: evictions are suspended
 	actions                   []Action
 }
@@ -103,11 +104,11 @@ type request struct {
 }
 
 // lease is the observed state of a node's Lease. renewed is compared only, never used as a time,
-// because it stems from the node's clock.
+// because it is set by the node's clock.
 type lease struct {
 	renewed time.Time // as written by the node
 	version string    // resource version of the Lease
-	seen    time.Time // time of observation by the Core's clock
+	seen    time.Time // when the renewal was observed, by the Core's clock
 }
 
 // node is a node with its health.
@@ -116,7 +117,7 @@ type node struct {
 	list   uint32
 	zone   *zone
 	sign   time.Time // the last sign of life, by the Core's clock
-	silent bool      // without signs of life for the grace period, as of the last pass
+	silent bool      // counted as silent: no sign of life for the grace period
 	known  bool      // included in an earlier pass
 	asked  bool      // in Core.suspects, or with a Lease read in flight
 	evict  bool      // admitted to the evicting taint by the rate of its zone
@@ -126,14 +127,13 @@ type node struct {
 	queued  bool // in Core.dirty
 	writing bool // a write other than MarkPods is in flight
 	marking bool // MarkPods is in flight
-	// status, spec and pods space the writes of each kind.
+	// status, spec and pods space the writes of conditions, of taints and labels, and of pods.
 	status, spec, pods paced
 	notYet             time.Time // earliest next write after a failure
-	later              time.Time // due time of a repeated write; zero without one
+	later              time.Time // earliest time of a repeated write; zero if none is pending
 }
 
-// New returns an empty Core. It learns everything from lists and watches, and writes only after the
-// first complete lists.
+// New returns an empty Core. Its state is built from lists and watches.
 func New(options Options) *Core {
 	return &Core{
 		options: options,
@@ -146,7 +146,8 @@ func New(options Options) *Core {
 }
 
 // Step applies an event and returns the resulting actions. now must not decrease. All nodes are
-// examined every MonitorPeriod; between two passes only nodes affected by events are.
+// examined in a pass every MonitorPeriod; between two passes, only nodes affected by events are
+// examined.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.actions = nil
 	switch e := event.(type) {
@@ -170,7 +171,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.leaseSeen(now, e)
 	case LeaseGone:
 		delete(c.leases, e.Name)
-	// A list is as recent as the API server: the watch has caught up.
+	// The list contains all renewals, so the watch no longer lags.
 	case LeasesListed:
 		c.leasesListed, c.behind = true, ""
 	case Blind:
@@ -281,8 +282,8 @@ type Zone struct {
 	State           State
 	Size, Unhealthy int     // without excluded nodes
 	Rate            float64 // admissions to evicting taints per second
-	Waiting         int     // queued nodes
-	Evictions       int     // admitted nodes
+	Waiting         int     // nodes waiting for an evicting taint
+	Evictions       int     // nodes admitted to an evicting taint
 }
 
 // Zones returns the zones by name, as of the last pass.

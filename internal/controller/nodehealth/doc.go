@@ -5,9 +5,10 @@
 // counts as unreachable, how conditions and cordons map to taints, and, per zone, how fast evicting
 // taints are added when many nodes fail together.
 //
-// Like package eviction's, Core is a state machine without client, goroutine or clock: observed
-// nodes and Leases are its inputs, writes its outputs. It measures silence by its own clock from
-// the observation of signs of life, and never by times written by a node. Writes are conditional on
-// the observed version of a node, and change only taints managed by Core. Package nodecontroller
-// runs it; package simulate runs it in virtual time.
+// Like the Core of package eviction, Core is a state machine without client, goroutine or clock.
+// Its inputs are observed nodes and Leases, and its outputs are writes. It measures silence by its
+// own clock from the observation of signs of life, and never by times written by a node. Writes are
+// conditional on the observed version of a node, and the only taints they change are the taints
+// managed by Core (IsOwn). Package nodecontroller runs Core against an API server; package simulate
+// runs it in virtual time.
 package nodehealth

@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// TestANodeIsTakenAtItsWordForOnePass verifies that, with passes further apart than the grace
-// period, a node reporting not ready gets the corresponding taint first, and the taint of a silent
-// node one pass later.
+// TestANodeIsTakenAtItsWordForOnePass verifies that a silent node is judged by its reported status
+// for one pass, even if the grace period is shorter than the interval between passes: a node that
+// reported not ready first gets the taint not-ready, and one pass later the taint unreachable.
 func TestANodeIsTakenAtItsWordForOnePass(t *testing.T) {
 	options := nodehealth.Defaults()
 	options.MonitorPeriod, options.MonitorGracePeriod, options.EvictionRate = time.Second, time.Millisecond, 100

@@ -22,11 +22,12 @@ type (
 	NodeSeen struct{ Node Node }
 	// NodeGone reports a deleted node.
 	NodeGone struct{ Name string }
-	// NodesListing begins a list and NodesListed ends it: nodes missing in between were deleted.
+	// NodesListing begins a list and NodesListed ends it. Nodes not reported in between have been
+	// deleted.
 	NodesListing struct{}
 	NodesListed  struct{}
-	// LeaseSeen carries a node's Lease from a watch or list. Only a change of Renewed counts, not
-	// its value.
+	// LeaseSeen carries a node's Lease from a watch or list. Only a change of Renewed is a sign of
+	// life; the value is not compared with any clock.
 	LeaseSeen struct {
 		Name            string
 		ResourceVersion string
@@ -46,7 +47,7 @@ type (
 	// Away reports that the process was stopped, or starved of CPU, since From. Healthy nodes may
 	// look silent because their writes are still unread, so this silence does not count.
 	Away struct{ From time.Time }
-	// Answered is the response to the request with that ticket.
+	// Answered is the response to the request with the ticket.
 	Answered struct {
 		Ticket  Ticket
 		Outcome Outcome
@@ -110,8 +111,8 @@ type (
 		ResourceVersion string
 		Conditions      []v1.NodeCondition
 	}
-	// WriteNode replaces the taints, if SetTaints, and sets labels, conditional on the node's
-	// version.
+	// WriteNode replaces the taints if SetTaints is set, and sets the labels, conditional on the
+	// node's version.
 	WriteNode struct {
 		Ticket          Ticket
 		Node            string
@@ -126,19 +127,19 @@ type (
 		Ticket Ticket
 		Node   string
 	}
-	// StopMarking cancels the MarkPods with that ticket, because the node is back. MarkPods still
-	// gets its response.
+	// StopMarking cancels the MarkPods with the ticket, because the node has recovered. The
+	// MarkPods still gets a response.
 	StopMarking struct {
 		Ticket Ticket
 		Node   string
 	}
-	// Record is an event about the node.
+	// Record emits an event about the node.
 	Record struct {
 		Node            string
 		UID             types.UID
 		Reason, Message string
 	}
-	// Dropped reports a write that succeeded repeatedly without effect.
+	// Dropped reports that a write is repeated because it succeeded without effect.
 	Dropped struct {
 		Node  string
 		UID   types.UID
@@ -161,7 +162,7 @@ func (Record) isAction()      {}
 func (Dropped) isAction()     {}
 func (ZoneChanged) isAction() {}
 
-// String formats the action for logs and traces, like its siblings.
+// String describes the action for logs and traces.
 func (a ReadLease) String() string { return "read lease of " + a.Node }
 
 func (a WriteStatus) String() string {

@@ -18,14 +18,14 @@ type Node struct {
 	ResourceVersion string
 	Created         time.Time
 	Zone            string // nodetopology.GetZoneKey: region and zone
-	Excluded        bool   // label node.kubernetes.io/exclude-disruption: not counted in its zone
+	Excluded        bool   // has the label node.kubernetes.io/exclude-disruption; not counted in its zone
 	Unschedulable   bool
 	Taints          []v1.Taint
 	Conditions      []v1.NodeCondition // of the types in watched
 	Labels          map[string]string  // of the keys in mirrored
 }
 
-// watched maps conditions to taints.
+// watched maps the statuses of conditions to the keys of taints.
 var watched = map[v1.NodeConditionType]map[v1.ConditionStatus]string{
 	v1.NodeReady: {
 		v1.ConditionFalse:   v1.TaintNodeNotReady,
@@ -37,8 +37,8 @@ var watched = map[v1.NodeConditionType]map[v1.ConditionStatus]string{
 	v1.NodeNetworkUnavailable: {v1.ConditionTrue: v1.TaintNodeNetworkUnavailable},
 }
 
-// mirrored maps labels to the beta names known to old clients. If the two differ, the stable one is
-// right.
+// mirrored maps labels to the beta names known to old clients. If the two labels differ, the value
+// of the stable label is copied.
 var mirrored = map[string]string{
 	v1.LabelOSStable:   "beta.kubernetes.io/os",
 	v1.LabelArchStable: "beta.kubernetes.io/arch",
@@ -46,8 +46,8 @@ var mirrored = map[string]string{
 
 const excludeDisruption = "node.kubernetes.io/exclude-disruption"
 
-// NodeOf converts an API node. It shares only immutable data with it. Parts irrelevant to decisions
-// are omitted, so that a heartbeat of a large node costs little memory and a short record in a
+// NodeOf converts an API node. The result shares only immutable data with the API node. Fields that
+// do not affect decisions are omitted, so that heartbeats take little memory, and little space in a
 // journal.
 func NodeOf(node *v1.Node) Node {
 	n := Node{
@@ -96,10 +96,10 @@ func (n *Node) readyStatus() v1.ConditionStatus {
 	return ""
 }
 
-// unknownConditions returns the conditions to write for a silent node, or nil if they are already
-// Unknown. NetworkUnavailable is not reported by the kubelet. Reasons and messages are upstream's.
-// The last heartbeat's time stays as written by the kubelet; without any heartbeat, it is the
-// node's creation time.
+// unknownConditions returns the conditions to write for a silent node, or nil if Ready is already
+// Unknown. NetworkUnavailable is omitted, because the kubelet does not report it. Reasons and
+// messages are the same as in upstream. LastHeartbeatTime stays as written by the kubelet; if the
+// kubelet has never reported the condition, it is the node's creation time.
 func (n *Node) unknownConditions(now time.Time) []v1.NodeCondition {
 	if n.readyStatus() == v1.ConditionUnknown {
 		return nil

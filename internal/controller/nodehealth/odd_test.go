@@ -18,7 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// oddNodes change a node as its own credential can, and return the successive times in its Lease.
+// The functions in oddNodes change a node as its own credential can, and return the renewal times
+// that its Lease has in turn.
 var oddNodes = map[string]func(n *v1.Node) []time.Time{
 	"renewed in the future":    func(*v1.Node) []time.Time { return []time.Time{begin.AddDate(5000, 0, 0)} },
 	"renewed before all times": func(*v1.Node) []time.Time { return []time.Time{{}, begin.AddDate(-1900, 0, 0)} },
@@ -58,8 +59,9 @@ var oddNodes = map[string]func(n *v1.Node) []time.Time{
 	},
 }
 
-// TestOddInputsHoldNobodyUp verifies that despite arbitrary reports of a compromised node, among
-// five other nodes the silent one is detected as unreachable in time, and the rest are unchanged.
+// TestOddInputsHoldNobodyUp verifies that despite arbitrary reports of a compromised node, a silent
+// node among five other nodes is detected as unreachable in time, and that the other four are
+// unchanged.
 func TestOddInputsHoldNobodyUp(t *testing.T) {
 	all := map[string]func(*v1.Node) []time.Time{}
 	for name, odd := range oddNodes {

@@ -14,12 +14,13 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// mostWrites bounds the writes of one kind to one node within a minute, whatever the responses are.
+// mostWrites is the maximum number of writes of a kind to a node per minute, whatever the
+// responses.
 const mostWrites = 20
 
 // TestWritesAreSpacedWhateverTheResponses verifies that node health sends at most mostWrites
 // identical writes for a node per minute while every write gets the same response, and that nodes
-// reach their correct state within a minute after that is over.
+// reach their correct state soon after the responses become normal.
 func TestWritesAreSpacedWhateverTheResponses(t *testing.T) {
 	type do = func() (nodehealth.Outcome, *nodehealth.Node)
 	respond := func(outcome nodehealth.Outcome, carriedOut, returned bool) func(c *cluster) {
@@ -90,7 +91,7 @@ func TestWritesAreSpacedWhateverTheResponses(t *testing.T) {
 			c.respond, c.policy = nil, nil
 			if c.cut {
 				c.cut = false
-				c.start() // a list, as after each stalled watch
+				c.start() // begins with a list, as after a stalled watch
 			}
 			c.run(2 * time.Minute)
 			a := c.nodes["a"]
@@ -121,8 +122,8 @@ func subject(action nodehealth.Action) string {
 	return ""
 }
 
-// TestAnAnnotatedLeaseIsNoSignOfLife verifies that writing a Lease without renewing it keeps
-// neither its own node nor another one alive.
+// TestAnAnnotatedLeaseIsNoSignOfLife verifies that a write of a Lease without a renewal is no sign
+// of life, neither of its node nor of another silent node.
 func TestAnAnnotatedLeaseIsNoSignOfLife(t *testing.T) {
 	c := newCluster(nodehealth.Defaults())
 	for _, node := range []string{"a", "b", "c", "d"} {
@@ -146,8 +147,8 @@ func TestAnAnnotatedLeaseIsNoSignOfLife(t *testing.T) {
 	}
 }
 
-// TestAWatchThatNeverCatchesUpHidesNoNode verifies that nodes are judged by their Leases as read if
-// the watch stays behind without being broken.
+// TestAWatchThatNeverCatchesUpHidesNoNode verifies that a silent node is detected by reads of
+// Leases if the watch permanently lags without being broken.
 func TestAWatchThatNeverCatchesUpHidesNoNode(t *testing.T) {
 	c := newCluster(nodehealth.Defaults())
 	for _, node := range []string{"a", "b", "c", "d"} {
@@ -165,8 +166,8 @@ func TestAWatchThatNeverCatchesUpHidesNoNode(t *testing.T) {
 	}
 }
 
-// TestListsReplaceAWatchThatIsRefused verifies that lists reveal silent nodes if a watch is
-// refused, and that an outage preventing all nodes from renewing their Leases makes none look
+// TestListsReplaceAWatchThatIsRefused verifies that silent nodes are detected by lists if a watch
+// is refused, and that after an outage, in which no node could renew its Lease, no node counts as
 // silent.
 func TestListsReplaceAWatchThatIsRefused(t *testing.T) {
 	for _, outage := range []time.Duration{0, 30 * time.Second, 5 * time.Minute} {

@@ -19,20 +19,20 @@ import (
 
 var partitionTo = flag.String("partition", "", "file to write the partition to, minute by minute, as CSV")
 
-// partition has the events in 3 zones of 1,000 nodes, by minute.
+// partition maps minutes to the events in three zones of 1,000 nodes each.
 var partition = map[int]func(c *cluster){
 	2:  func(c *cluster) { c.silence("a", 10) },                         // a few machines fail
 	12: func(c *cluster) { c.silence("a", 600) },                        // most of a zone is cut off
 	42: func(c *cluster) { c.silence("b", 1000) },                       // a second zone is cut off completely
-	62: func(c *cluster) { c.silence("a", 1000); c.silence("c", 1000) }, // all other nodes: more likely, the controller is cut off
+	62: func(c *cluster) { c.silence("a", 1000); c.silence("c", 1000) }, // all other nodes as well: more likely, the controller is cut off
 	77: func(c *cluster) { c.speak() },                                  // everything is back
 }
 
 const partitionEnds = 90
 
-// documented has the behavior documented by Kubernetes: the number of nodes per minute that get an
-// evicting taint in each zone, from the given minute on. Between an event and that minute, nodes
-// fall silent one after the other.
+// documented is the behavior documented by Kubernetes: the number of nodes per minute that get an
+// evicting taint in each zone, between two minutes. The period begins two minutes after an event,
+// when all affected nodes count as silent.
 var documented = []struct {
 	from, to int
 	perMin   map[string]float64

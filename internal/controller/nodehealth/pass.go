@@ -11,20 +11,20 @@ import (
 )
 
 // examineNodes examines every node: it determines the silent nodes, the state of each zone, and the
-// nodes due for an evicting taint. It is the counterpart of upstream's monitorNodeHealth and
-// follows its rules; it writes nothing itself.
+// nodes due for an evicting taint. It corresponds to upstream's monitorNodeHealth and follows the
+// same rules, but it sends no writes itself.
 //
 // For example, in a zone of ten nodes six fall silent. They count as not ready, which is 60 % and
-// at least three: the zone is partially disrupted (threshold 55 %). With ten nodes it is not large,
-// so no further nodes get an evicting taint. If it had 60 nodes, 36 of them silent, they would get
-// it at the secondary rate, one in 100 s.
+// at least three: the zone is partially disrupted (threshold 55 %). A zone of ten nodes is not
+// large, so no further nodes get an evicting taint. In a zone of 60 nodes, 36 silent nodes would
+// get the taint at the secondary rate, one every 100 s.
 func (c *Core) examineNodes(now time.Time) {
 	type count struct{ ready, notReady int }
 	counts, waiting := map[string]*count{}, c.waitingNodes()
 	for _, n := range c.sortedNodes() {
 		met := n.known
 		c.assignZone(now, n)
-		if met || n.readyStatus() == "" { // a node's reported status counts for at least one pass, as upstream
+		if met || n.readyStatus() == "" { // like upstream, a node is judged by its reported status in its first pass
 			c.judgeSilence(now, n)
 		}
 		k := counts[n.Zone]
@@ -54,9 +54,9 @@ func (c *Core) examineNodes(now time.Time) {
 	c.updateZones(now, states)
 }
 
-// assignZone assigns a node to its zone, by its current labels. A node that changes its zone leaves
-// the queues of the old one; the pass adds it to the new one's. Like upstream, it emits an event on
-// the first pass that meets the node.
+// assignZone assigns a node to its zone, by its current labels. If the zone has changed, the node
+// leaves the queues of the old zone, and enters the queues of the new zone. Like upstream,
+// assignZone emits an event in the first pass that includes the node.
 func (c *Core) assignZone(now time.Time, n *node) {
 	z := c.zones[n.Node.Zone]
 	if z == nil {
@@ -92,8 +92,8 @@ func leaveQueues(n *node) {
 	}
 }
 
-// waitingNodes returns the nodes waiting for a taint, in one pass over the queues rather than a
-// search for every node of the cluster.
+// waitingNodes returns the set of nodes waiting for a taint, so that a pass need not search the
+// queues for every node.
 func (c *Core) waitingNodes() map[*node]bool {
 	nodes := map[*node]bool{}
 	for _, z := range c.zones {
@@ -104,8 +104,8 @@ func (c *Core) waitingNodes() map[*node]bool {
 	return nodes
 }
 
-// enqueueNode queues an unready node for the evicting taint. It removes a ready one from the queue,
-// and the taint from it. waited is set if the node was queued when the pass began.
+// enqueueNode queues an unready node for the evicting taint. A ready node leaves the queues, and
+// its evicting taint will be removed. waited is set if the node was queued when the pass began.
 func (c *Core) enqueueNode(n *node, waited bool) {
 	switch n.effectiveStatus() {
 	case v1.ConditionTrue:
@@ -115,7 +115,7 @@ func (c *Core) enqueueNode(n *node, waited bool) {
 		n.evict, n.mark = false, false
 		c.touchNode(n)
 	case v1.ConditionFalse, v1.ConditionUnknown:
-		if !n.evict && !(waited && slices.Contains(n.zone.toTaint, n)) { // it may have changed its zone
+		if !n.evict && !(waited && slices.Contains(n.zone.toTaint, n)) { // a node that has changed its zone is no longer queued
 			n.zone.toTaint = append(n.zone.toTaint, n)
 		}
 	}
@@ -123,7 +123,7 @@ func (c *Core) enqueueNode(n *node, waited bool) {
 
 // updateZones updates the states and rates of zones. If every zone is down, it is more likely that
 // this controller is partitioned than that all nodes have died: evicting taints are removed
-// everywhere and none is added. When that ends, every node has its full grace period again.
+// everywhere and none is added. When that ends, the grace periods of all nodes start over.
 func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 	counted, allDown := 0, true
 	for z, state := range states {
@@ -168,8 +168,8 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 }
 
 // toMark requests that the node's pods be marked NotReady: immediately, like upstream, or when the
-// zone's rate allows. Endpoints follow that mark, so it decides when Services stop sending requests
-// to the pods.
+// zone's rate allows. Endpoints follow the Ready condition, so the mark decides when Services stop
+// sending requests to the pods.
 func (c *Core) toMark(n *node) {
 	if !c.options.MarkPodsAtZoneRate {
 		n.mark = true

@@ -12,7 +12,7 @@ import (
 )
 
 // nodeSeen applies a node's newest state, from a watch, a list, or the response to a write. A
-// heartbeat in its status is a sign of life at the time of its observation.
+// heartbeat in the status is a sign of life at the time at which it is observed.
 func (c *Core) nodeSeen(now time.Time, seen Node) {
 	n := c.nodes[seen.Name]
 	switch {
@@ -22,8 +22,9 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		}
 		n = &node{sign: now}
 		if seen.readyStatus() == "" && c.listing {
-			// Its longer grace period begins at its creation, by another clock, which may be ahead.
-			// A creation delivered by a watch has just happened.
+			// A listed node without status has the longer grace period since its creation. The API
+			// server's clock may be ahead, so the start is at most now. A node delivered by the
+			// watch has just been created.
 			n.sign = earlierOf(now, now.Add(seen.Created.Sub(c.wallTime(now))))
 		}
 		if l, ok := c.leases[seen.Name]; ok && l.seen.After(n.sign) {
@@ -31,12 +32,12 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		}
 		c.nodes[seen.Name] = n
 	case isOlder(seen.ResourceVersion, n.ResourceVersion) && !c.listing:
-		return // Berth's own write has been acknowledged before its event
+		return // the response to Berth's own write arrived before this event of the watch
 	case !sameHeartbeat(seen.conditionOf(v1.NodeReady), n.conditionOf(v1.NodeReady)):
 		c.noteAlive(n, now)
 	}
 	if n.evict && n.hasEvicting() && !seen.hasEvicting() {
-		n.evict = false // another client removed it: the node must queue again
+		n.evict = false // another client removed the taint: the node must queue again
 	}
 	n.Node, n.list = seen, c.nodeList
 	c.adoptTaint(n)
@@ -58,8 +59,8 @@ func (n *Node) hasEvicting() bool {
 	return slices.ContainsFunc(n.Taints, func(t v1.Taint) bool { return isEvicting(&t) })
 }
 
-// sameHeartbeat reports whether the kubelet has not written the condition again. The times are
-// compared for equality only.
+// sameHeartbeat reports whether two versions of a condition have the same heartbeat. Times are
+// compared only for equality, because they are by the node's clock.
 func sameHeartbeat(a, b *v1.NodeCondition) bool {
 	return a == nil && b == nil || a != nil && b != nil && a.LastHeartbeatTime.Equal(&b.LastHeartbeatTime)
 }
@@ -82,10 +83,11 @@ func (c *Core) noteAlive(n *node, now time.Time) {
 	}
 }
 
-// leaseSeen applies a renewed Lease. It counts if its time has changed, even backwards: the time is
-// by the node's clock, and a clock that was ahead may have been corrected. Upstream considers such
-// a node silent until its clock has caught up. A version that is older in the API's order does not
-// count, unless its time is later than any observed: then the order has restarted from a backup.
+// leaseSeen applies a version of a Lease. It is a sign of life if its renewal time has changed,
+// even backwards: the time is by the node's clock, and a clock that was ahead may have been
+// corrected. Upstream considers such a node silent until its clock has caught up. An older resource
+// version is ignored, unless its renewal time is later than the last one: then the API server was
+// restored from a backup, and versions have restarted.
 func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	if c.behind != "" && !isOlder(seen.ResourceVersion, c.behind) {
 		c.behind = ""
@@ -93,7 +95,7 @@ func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	before, ok := c.leases[seen.Name]
 	switch {
 	case ok && seen.Renewed.Equal(before.renewed):
-		// It was written without being renewed, such as annotated: that does not count as a sign of
+		// The Lease was written without a renewal, for example annotated, which is not a sign of
 		// life.
 		if !isOlder(seen.ResourceVersion, before.version) {
 			before.version = seen.ResourceVersion
@@ -117,9 +119,9 @@ func (c *Core) endBlindness(now time.Time) {
 	}
 }
 
-// pollSeen judges nodes by a list, if a watch is refused and lists succeed. Silence between two
-// lists counts if they follow each other closely: within less than a grace period, so that a node
-// could renew its Lease even if the API server was away in between.
+// pollSeen handles a list while a watch is refused. The silence between two lists counts only if
+// the lists are at most three quarters of a grace period apart; after a longer gap, the API server
+// may have been unavailable, so that nodes could not renew their Leases.
 func (c *Core) pollSeen(now time.Time) {
 	if c.blindSince.IsZero() {
 		return
@@ -130,8 +132,8 @@ func (c *Core) pollSeen(now time.Time) {
 	c.blindSince, c.polled, c.recount = now, true, true
 }
 
-// isBehind reports whether the watch is known to lag behind. That lasts for a grace period at most:
-// if the watch has not caught up by then, nodes are judged by their Leases as read.
+// isBehind reports whether the watch is known to lag behind. It returns true for a grace period at
+// most: if the watch has not caught up by then, nodes are judged by the Leases read.
 func (c *Core) isBehind(now time.Time) bool {
 	return c.behind != "" && now.Sub(c.behindAt) < c.options.MonitorGracePeriod
 }
@@ -164,7 +166,8 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
-// nodeGone removes a node. It may still be queued and have a write in flight; gone marks it.
+// nodeGone removes a node. Queues and requests in flight may still refer to the node, so it is
+// marked as gone.
 func (c *Core) nodeGone(n *node) {
 	delete(c.nodes, n.Name)
 	n.gone = true
@@ -175,7 +178,7 @@ func (c *Core) nodeGone(n *node) {
 }
 
 // judgeSilence decides whether the node is silent. The decision is suspended while signs of life
-// are invisible, or while the watch is known to lag behind (behind).
+// are invisible (blindSince), or while the watch is known to lag (behind).
 func (c *Core) judgeSilence(now time.Time, n *node) {
 	if n.silent || !c.blindSince.IsZero() && !c.polled || c.isBehind(now) || !c.isOverdue(now, n) {
 		return
@@ -192,7 +195,7 @@ func (c *Core) judgeSilence(now time.Time, n *node) {
 func (c *Core) markSilent(n *node) {
 	n.silent = true
 	if n.readyStatus() == v1.ConditionUnknown {
-		return // it has been written, and its pods have been marked
+		return // the condition was written before, and the pods were marked
 	}
 	c.touchNode(n)
 	if n.readyStatus() == v1.ConditionTrue {

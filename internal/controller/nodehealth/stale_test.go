@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// TestWatchBehindOwnWriteIsIgnored completes the write of an evicting taint before the watch
-// delivers the previous state: the node must not look like a node that has lost the taint.
+// TestWatchBehindOwnWriteIsIgnored verifies that if the watch delivers an older state after the
+// response to the write of an evicting taint, the taint does not count as removed by another
+// client.
 func TestWatchBehindOwnWriteIsIgnored(t *testing.T) {
 	core, now := nodehealth.New(nodehealth.Defaults()), begin
 	core.Step(now, nodehealth.NodesListing{})
@@ -33,7 +34,7 @@ func TestWatchBehindOwnWriteIsIgnored(t *testing.T) {
 		written.Taints, written.ResourceVersion = write.Taints, version
 		return core.Step(now, nodehealth.Answered{Ticket: write.Ticket, Node: &written})
 	}
-	actions = answer("10") // NoSchedule is written; NoExecute is next
+	actions = answer("10") // the NoSchedule taint is written; the NoExecute taint is next
 	now = now.Add(time.Second)
 	if more := core.Step(now, nodehealth.Tick{}); len(more) > 0 {
 		actions = more
@@ -65,8 +66,8 @@ func readyNode(now time.Time) *nodehealth.Core {
 	return core
 }
 
-// TestOlderLeaseIsNoSignOfLife delivers an older Lease each ten seconds from an outdated list, such
-// as that of a freshly started API server. The node has been silent since the newer one.
+// TestOlderLeaseIsNoSignOfLife verifies that old versions of a Lease are no signs of life. They may
+// be delivered by outdated lists, for example of a newly started API server.
 func TestOlderLeaseIsNoSignOfLife(t *testing.T) {
 	now := begin
 	core := readyNode(now)
@@ -84,8 +85,8 @@ func TestOlderLeaseIsNoSignOfLife(t *testing.T) {
 	}
 }
 
-// TestNewNodeHasItsGraceWhateverTheClock adds a node through an API server with a clock that is ten
-// minutes behind. Its kubelet has the usual time to report.
+// TestNewNodeHasItsGraceWhateverTheClock verifies that a new node has the usual time to report,
+// even if its creation time is ten minutes in the past because the API server's clock is behind.
 func TestNewNodeHasItsGraceWhateverTheClock(t *testing.T) {
 	now := begin
 	core := readyNode(now)
@@ -106,8 +107,8 @@ func TestNewNodeHasItsGraceWhateverTheClock(t *testing.T) {
 	}
 }
 
-// TestLeasesCountAfterARestore restores the API server's data from a backup: versions restart from
-// those at the backup. Later renewals by kubelets are newer than any before.
+// TestLeasesCountAfterARestore verifies that renewals are signs of life after the API server is
+// restored from a backup, which makes resource versions start over from a smaller number.
 func TestLeasesCountAfterARestore(t *testing.T) {
 	now := begin
 	core := readyNode(now)
@@ -122,8 +123,8 @@ func TestLeasesCountAfterARestore(t *testing.T) {
 	}
 }
 
-// TestPodsStayReadyWhenTheirNodeIsBack makes the marking of a silent node's pods fail half way, and
-// the node return before it is retried.
+// TestPodsStayReadyWhenTheirNodeIsBack verifies that a failed marking of a silent node's pods is
+// not retried if the node has recovered in the meantime.
 func TestPodsStayReadyWhenTheirNodeIsBack(t *testing.T) {
 	core, now := readyNode(begin), begin.Add(time.Minute)
 	node := nodehealth.Node{Name: "n", UID: "n"}
@@ -165,8 +166,9 @@ func TestPodsStayReadyWhenTheirNodeIsBack(t *testing.T) {
 	}
 }
 
-// TestReplacedNodeIsNotWrittenBeforeItIsSeen makes a write find another node of the same name. The
-// watch is behind; each further write would only be refused again.
+// TestReplacedNodeIsNotWrittenBeforeItIsSeen verifies that if a write finds another node of the
+// same name, no further writes are sent until the watch delivers that node, because they would be
+// refused as well.
 func TestReplacedNodeIsNotWrittenBeforeItIsSeen(t *testing.T) {
 	core := nodehealth.New(nodehealth.Defaults())
 	node := nodehealth.Node{Name: "n", UID: "n", ResourceVersion: "9", Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}}
@@ -181,8 +183,8 @@ func TestReplacedNodeIsNotWrittenBeforeItIsSeen(t *testing.T) {
 	}
 }
 
-// TestMarkingPodsDoesNotHoldUpTheNode makes the node return while its pods are being marked, which
-// may take minutes.
+// TestMarkingPodsDoesNotHoldUpTheNode verifies that if a node recovers while its pods are being
+// marked, its taints are removed immediately, although the marking may take minutes.
 func TestMarkingPodsDoesNotHoldUpTheNode(t *testing.T) {
 	core, now := readyNode(begin), begin.Add(time.Minute)
 	node := nodehealth.Node{Name: "n", UID: "n", ResourceVersion: "30"}
@@ -212,8 +214,8 @@ func TestMarkingPodsDoesNotHoldUpTheNode(t *testing.T) {
 	}
 }
 
-// TestMarkingEndsWhenTheNodeIsBack verifies that marking is stopped once, even while the node's
-// taints must still be removed.
+// TestMarkingEndsWhenTheNodeIsBack verifies that the marking of a recovered node's pods is stopped
+// exactly once, although the node is also written meanwhile.
 func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	options := nodehealth.Defaults()
 	c := newCluster(options)

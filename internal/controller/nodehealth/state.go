@@ -13,29 +13,30 @@ import (
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
 // event exactly like the saved one. It shares nothing with the running Core.
 //
-// Journals store it as JSON, so the names of its fields are part of their format. The meaning of
-// each field is documented at its source in Core, node, zone or bucket.
+// Journals store Knowledge as JSON, so its field names are part of their format. The meaning of a
+// field is documented at the corresponding field of Core, node, zone or bucket.
 type Knowledge struct {
-	// Nodes are the existing nodes by name, followed by deleted nodes still queued or with a write
-	// in flight. Numbers of nodes are indexes into it.
+	// Nodes holds the existing nodes by name, followed by deleted nodes that are still queued or
+	// have a write in flight. Other fields refer to a node by its number, which is an index into
+	// Nodes.
 	Nodes  []NodeState
 	Zones  []ZoneState           // by name
 	Leases map[string]LeaseState // by node, including unknown nodes
-	Dirty  []int                 // numbers of nodes, in order
-	Asked  []AskedState          // by ticket
-	// Suspects are the nodes waiting for a read of their Lease, Reading those with a read in
-	// flight.
+	Dirty  []int                 // Core.dirty, as numbers of nodes
+	Asked  []AskedState          // requests in flight, by ticket
+	// Suspects holds the nodes waiting for a read of their Lease, and Reading the nodes with a read
+	// in flight, as numbers of nodes.
 	Suspects []int          `json:",omitempty"`
 	Reading  map[Ticket]int `json:",omitempty"`
-	Behind   string         `json:",omitempty"` // "": the watch is not known to be behind
+	Behind   string         `json:",omitempty"` // "": the watch is not known to lag
 	BehindAt time.Time      `json:",omitzero"`
 
-	Tickets                            Ticket // the last one given out
+	Tickets                            Ticket // the last ticket issued
 	NodeList                           uint32 // number of the current list
 	Listing, NodesListed, LeasesListed bool
 	NextPass                           time.Time
 	Passes                             int
-	BlindSince                         time.Time // zero while signs of life are visible
+	BlindSince                         time.Time // Core.blindSince
 	AllDown                            bool
 }
 
@@ -43,21 +44,21 @@ type Knowledge struct {
 type NodeState struct {
 	Node
 	List                              uint32
-	In                                *string   // its zone, nil: none yet
+	In                                *string   // name of its zone; nil: no pass has included the node
 	Sign                              time.Time // the last sign of life, by the Core's clock
 	Silent, Known, Evict, Marks, Gone bool
 	Queued, Writing                   bool      // in Dirty; a write other than MarkPods is in flight
 	Status, Spec, Pods                paced     `json:",omitzero"`
-	NotYet                            time.Time // no write before: back-off
+	NotYet                            time.Time // node.notYet
 	Later                             time.Time `json:",omitzero"`
 }
 
-// ZoneState is a zone and its queue.
+// ZoneState is a zone and its queues.
 type ZoneState struct {
 	Name                       string
 	State                      State
 	Tainting, Marking          BucketState
-	ToTaint, ToMark            []int // numbers of the waiting nodes, in order
+	ToTaint, ToMark            []int // numbers of the waiting nodes, in the order of the queues
 	Size, Unhealthy, Evictions int
 }
 
@@ -67,23 +68,23 @@ type BucketState struct {
 	Last         time.Time
 }
 
-// LeaseState is the newest state of a node's Lease.
+// LeaseState is the observed state of a node's Lease; see lease.
 type LeaseState struct {
 	Renewed time.Time // by the node's clock
-	Version string    // of the Lease, as the API server counts
+	Version string    // resource version of the Lease
 	Seen    time.Time // by the Core's clock
 }
 
 // AskedState is a write in flight.
 type AskedState struct {
 	Ticket         Ticket
-	Node           int // its number
+	Node           int // number of the node
 	Marks, Stopped bool
 	Status         bool `json:",omitempty"` // it is a WriteStatus
 }
 
-// Save returns the Core's state. Nodes are numbered, because a deleted one may still be in a queue
-// while another has its name.
+// Save returns the Core's state. Nodes are numbered, because a deleted node may still be in a queue
+// when another node has its name.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Leases: map[string]LeaseState{}, Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
@@ -91,8 +92,8 @@ func (c *Core) Save() Knowledge {
 		BehindAt: c.behindAt,
 	}
 
-	// Nodes are numbered in the order of their discovery: the existing ones first, by name, then
-	// nodes only in a queue or a request.
+	// The existing nodes are numbered first, by name, followed by deleted nodes found in a queue or
+	// a request.
 	places := map[*node]int{}
 	place := func(n *node) int {
 		at, ok := places[n]
@@ -159,8 +160,8 @@ func (b bucket) saveState() BucketState {
 
 func (s BucketState) toBucket() bucket { return bucket{rate: s.Rate, tokens: s.Tokens, last: s.Last} }
 
-// Restore returns a Core with a saved state. References to missing nodes are an error, since the
-// state may originate from a file.
+// Restore returns a Core with a saved state. It returns an error if the number of a node is
+// invalid, since the state may originate from a file.
 func Restore(options Options, s Knowledge) (*Core, error) {
 	c := New(options)
 	if err := s.checkIndices(); err != nil {
@@ -178,7 +179,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		}
 	}
 
-	// All nodes before any queue: queues refer to them by number.
+	// Nodes are restored before queues, which refer to them by number.
 	nodes := make([]*node, len(s.Nodes))
 	for i := range s.Nodes {
 		nodes[i] = c.restoreNode(&s.Nodes[i])
@@ -203,7 +204,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		c.leases[name] = lease{renewed: l.Renewed, version: l.Version, seen: l.Seen}
 	}
 	c.dirty, c.suspects, c.behind = line(s.Dirty), line(s.Suspects), s.Behind
-	// node.asked covers both states: the Lease read is pending, or in flight.
+	// node.asked is set while a read of the Lease is pending or in flight.
 	for _, n := range c.suspects {
 		n.asked = true
 	}

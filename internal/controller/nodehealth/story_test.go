@@ -23,15 +23,15 @@ import (
 //	cluster ZONE=NODES... [marks-at-rate]  a new cluster; nodes are ZONE-1, ZONE-2, ...
 //	add NAME ZONE [unreported]             adds a node; remove NAME: deletes it
 //	silent NAME|ZONE=COUNT                 kubelets fall silent; "speaks": they return
-//	condition NAME TYPE=STATUS             as reported by the kubelet
+//	condition NAME TYPE=STATUS             the kubelet reports a condition
 //	cordon NAME; uncordon NAME
 //	taint NAME TAINT; untaint NAME KEY     by another client
 //	label NAME KEY=VALUE
-//	stale N; fail N                        the next writes find the node changed; fail
-//	cut; back                              the controller sees nothing; sees again
-//	frozen DURATION                        the controller's process is stopped for so long
-//	skew DURATION [NAME]                   the nodes' clocks, or that node's, are ahead by that
-//	restart                                a controller that knows nothing takes over
+//	stale N; fail N                        the next N writes conflict, or fail
+//	cut; back                              the watches break, or work again
+//	frozen DURATION                        the controller's process is stopped for that time
+//	skew DURATION [NAME]                   the clocks of all nodes, or of one node, are ahead
+//	restart                                a new controller without state takes over
 //	run DURATION [each DURATION]           time passes: prints the actions, or a table at that interval
 //	show NAME                              prints the node
 func TestStories(t *testing.T) {
@@ -124,7 +124,8 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-// silence takes NAME, or ZONE=COUNT: the first COUNT nodes of the zone not in that state yet.
+// silence makes kubelets silent, or makes them report again. Each argument is NAME or ZONE=COUNT,
+// which selects the first COUNT nodes of the zone that are not in the desired state yet.
 func (s *story) silence(t *testing.T, d *datadriven.TestData, silent bool) {
 	for _, arg := range d.CmdArgs {
 		if len(arg.Vals) == 0 {

@@ -5,13 +5,13 @@ package nodehealth
 
 import "time"
 
-// suspectNode requests a read of a seemingly silent node's Lease, unless one is pending. The watch
-// may lag without being broken; upstream calls this a circuit breaker. A recount suspects no nodes:
-// new suspects wait for the next pass.
+// suspectNode requests a read of a seemingly silent node's Lease, unless a read is pending, because
+// the watch may lag without being broken. Upstream calls this safeguard a circuit breaker. A
+// recount requests no reads; the next pass does.
 //
 // Without the read, a watch lagging by more than the grace period would make all nodes of a cluster
-// look silent simultaneously. With it, the first Lease read reveals the lag, and judgement is
-// suspended until the watch has caught up.
+// look silent simultaneously. With the read, the first Lease reveals the lag, and no node is judged
+// until the watch has caught up.
 func (c *Core) suspectNode(n *node) {
 	if !n.asked && !c.recount {
 		n.asked = true
@@ -19,7 +19,7 @@ func (c *Core) suspectNode(n *node) {
 	}
 }
 
-// readLeases reads as many suspects' Leases as allowed concurrently.
+// readLeases requests reads of the suspects' Leases, with at most InFlight reads in flight.
 func (c *Core) readLeases() {
 	for len(c.suspects) > 0 && len(c.reading) < c.options.InFlight {
 		n := c.suspects[0]
@@ -30,11 +30,11 @@ func (c *Core) readLeases() {
 	}
 }
 
-// leaseRead handles the response to the read of a suspect's Lease. If the Lease was last renewed
-// when the watch showed it, or does not exist, the node is silent. If it was renewed since, the
-// watch is behind, and no node is judged before the watch has caught up, or isBehind ends. After
-// any other response the next pass suspects the node again. After the last response the nodes are
-// counted again.
+// leaseRead handles the response to the read of a suspect's Lease. If the Lease does not exist, or
+// the watch has already delivered its last renewal, the node is silent. If the Lease was renewed
+// later, the watch lags, and no node is judged before the watch has caught up, or isBehind returns
+// false. After any other response, the next pass suspects the node again. When no reads remain, all
+// nodes are examined again.
 func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
 	n.asked = false
 	known := c.leases[n.Name]

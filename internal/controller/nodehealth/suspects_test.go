@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// suspicious returns a cluster of four nodes in two zones after some time.
+// suspicious returns a cluster of four nodes in two zones, which has run for a minute.
 func suspicious() *cluster {
 	c := newCluster(nodehealth.Defaults())
 	for _, name := range []string{"a-1", "a-2", "b-1", "b-2"} {
@@ -31,9 +31,9 @@ func (c *cluster) unknown() (names []string) {
 	return names
 }
 
-// TestNoNodeIsSilentBecauseTheWatchIsBehind verifies that with a watch lagging for ten minutes,
-// without being broken, healthy nodes are not marked, and the silent node is marked after the watch
-// has caught up.
+// TestNoNodeIsSilentBecauseTheWatchIsBehind verifies that if the watch lags for ten minutes without
+// being broken, no healthy node is marked Unknown, and that the silent node is marked after the
+// watch has caught up.
 func TestNoNodeIsSilentBecauseTheWatchIsBehind(t *testing.T) {
 	c := suspicious()
 	c.lags = true
@@ -89,8 +89,8 @@ func TestNoNodeIsSilentBeforeItsLeaseWasRead(t *testing.T) {
 	}
 }
 
-// TestASilentNodeThatIsBackWhenItsLeaseIsRead verifies that a returned node and a deleted node are
-// not marked.
+// TestASilentNodeThatIsBackWhenItsLeaseIsRead verifies that a node that recovers or is deleted
+// while its Lease is being read is not marked Unknown.
 func TestASilentNodeThatIsBackWhenItsLeaseIsRead(t *testing.T) {
 	c := suspicious()
 	c.told = func(_ nodehealth.Event, actions []nodehealth.Action) {

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IsOwn reports whether node health manages a taint: those derived from conditions and cordons, and
-// the two evicting ones.
+// IsOwn reports whether node health manages the taint. It manages the taints derived from
+// conditions and cordons, and the two evicting taints.
 func IsOwn(taint *v1.Taint) bool {
 	switch taint.Effect {
 	case v1.TaintEffectNoSchedule:
@@ -73,11 +73,11 @@ func (n *Node) wantedTaints(evict bool) []v1.Taint {
 }
 
 // taintsFor returns the node's desired list of taints, and whether it differs from the actual one.
-// Foreign taints keep their contents and positions. Correct taints keep their time, new ones get
-// the current time. An evicting taint that replaces the opposite one inherits its time: the node
-// has been lost to its pods since then, and a node that alternates between not-ready and
-// unreachable must not restart their countdown each time. The time of the change remains visible in
-// the NoSchedule taint, which always has its own time.
+// Foreign taints keep their contents and order. Correct taints keep their time, and new taints get
+// the current time. An evicting taint that replaces the opposite one inherits its time: the outage
+// began then, and the countdown of the pods must not restart each time the node alternates between
+// not-ready and unreachable. The time of the last change is in the NoSchedule taint, which inherits
+// no time.
 //
 // For example, a node has been not-ready since 10:00 and falls silent at 10:03. It had
 // not-ready:NoSchedule and not-ready:NoExecute, both of 10:00; it gets unreachable:NoSchedule of
@@ -115,5 +115,5 @@ func (n *Node) taintsFor(now time.Time, evict bool) (list []v1.Taint, differs bo
 	return list, differs
 }
 
-// atSeconds truncates a time like the API.
+// atSeconds truncates a time to whole seconds, like the API server.
 func atSeconds(t time.Time) metav1.Time { return metav1.Time{Time: t.Truncate(time.Second)} }

@@ -15,12 +15,12 @@ import (
 var retries = pacing.Backoff{First: 200 * time.Millisecond, Last: 5 * time.Second}
 
 // paced spaces writes of one kind to one node. A write different from the previous one is due
-// immediately. An identical one is a repetition: the first failed, had no effect because of a
-// policy or webhook, or was reverted.
+// immediately. An identical write is a repetition, because the previous write failed, was reverted,
+// or was dropped by a policy or webhook.
 type paced struct {
 	pacing.Pace
-	Last   string // the last write sent
-	Stored bool   // that write succeeded
+	Last   string // the last write, formatted by String
+	Stored bool   // the last write succeeded
 }
 
 // isDue reports whether a write may be sent.
@@ -31,7 +31,8 @@ func (p *paced) isDue(now time.Time, write string) bool {
 	return p.Ready(now)
 }
 
-// isDropped reports whether the next write is the third of identical, successful ones.
+// isDropped reports whether the next write is the third identical one although the second one
+// succeeded.
 func (p *paced) isDropped() bool { return p.Stored && p.Attempts == 2 }
 
 // touchNode queues the node for a check of its pending writes.
@@ -42,9 +43,9 @@ func (c *Core) touchNode(n *node) {
 	}
 }
 
-// sendWrites sends pending writes, one at a time per node, in order of discovery. The content is
-// decided here, at the last moment, from the newest state; a node in dirty may turn out to need no
-// write. It stays there while writes are pending.
+// sendWrites sends pending writes, one at a time per node, in order of discovery. The content of a
+// write is decided only here, from the newest state; a node in dirty may turn out to need no write.
+// A node stays in dirty while writes are pending.
 func (c *Core) sendWrites(now time.Time) {
 	var left []*node
 	for i, n := range c.dirty {
@@ -56,7 +57,7 @@ func (c *Core) sendWrites(now time.Time) {
 			n.queued = false
 			continue
 		}
-		// It stays in the queue until the time returned by Wake.
+		// The node stays in dirty. Wake takes notYet into account.
 		if n.writing || now.Before(n.notYet) {
 			left = append(left, n)
 			continue
@@ -80,8 +81,8 @@ func (c *Core) sendWrites(now time.Time) {
 }
 
 // nextWrite returns the node's next write, or nil. The condition precedes the taints derived from
-// it, unless it is repeated without effect. Pods are last, because marking them is slow: half of
-// InFlight is reserved for conditions and taints, and the node itself is written meanwhile. The
+// it, unless it is repeated without effect. Pods are marked last, because this is slow. Meanwhile
+// the node itself can be written: half of InFlight is reserved for conditions and taints. The
 // caller must send the returned action, because its ticket has been issued.
 func (c *Core) nextWrite(now time.Time, n *node) Action {
 	if n.silent {
@@ -117,8 +118,8 @@ func (c *Core) nextWrite(now time.Time, n *node) Action {
 	return nil
 }
 
-// mayWrite reports whether a write may be sent now, and schedules the next identical one. A write
-// that succeeds without effect is reported once.
+// mayWrite reports whether a write may be sent now. If so, the caller must send it; mayWrite
+// records it, and reports it as Dropped if isDropped. Otherwise mayWrite sets n.later.
 func (c *Core) mayWrite(now time.Time, n *node, p *paced, write string) bool {
 	if !p.isDue(now, write) {
 		if n.later.IsZero() || p.Next.Before(n.later) {
@@ -133,7 +134,7 @@ func (c *Core) mayWrite(now time.Time, n *node, p *paced, write string) bool {
 	return true
 }
 
-// stopMarking cancels the marking of a returned node's pods.
+// stopMarking cancels the marking of the node's pods if the node has recovered.
 func (c *Core) stopMarking(n *node) {
 	if !n.marking || n.effectiveStatus() != v1.ConditionTrue {
 		return
@@ -147,15 +148,15 @@ func (c *Core) stopMarking(n *node) {
 	}
 }
 
-// issueTicket returns a ticket for a request of a kind about the node.
+// issueTicket returns a ticket for a request about the node, and records the request as in flight.
 func (c *Core) issueTicket(n *node, of *paced) Ticket {
 	c.tickets++
 	c.asked[c.tickets] = request{node: n, pace: of, marks: of == &n.pods}
 	return c.tickets
 }
 
-// routeAnswer handles the response to a request. A node in the response is applied like a watched
-// one: the next write is based on it without waiting for the watch.
+// routeAnswer handles the response to a request. A node in the response is applied like a node from
+// the watch, so that the next write is based on it.
 func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if n, ok := c.reading[answer.Ticket]; ok {
 		delete(c.reading, answer.Ticket)
@@ -179,14 +180,15 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	}
 	asked.pace.Stored = answer.Outcome == OK
 	if answer.Outcome == Gone || answer.Node != nil && answer.Node.UID != n.UID {
-		n.notYet = now.Add(retries.Last) // until the watch confirms it
+		n.notYet = now.Add(retries.Last) // the watch will deliver the deletion or the new node
 		return
 	}
 	if answer.Node != nil {
 		c.nodeSeen(now, *answer.Node)
 	}
 	if answer.Outcome == Failed || answer.Outcome == Stale && answer.Node == nil {
-		// A failed marking is repeated; nextWrite skips a cancelled one.
+		// A failed marking is repeated. If it was cancelled because the node is ready, nextWrite
+		// resets mark.
 		n.mark = n.mark || asked.marks
 		n.notYet = asked.pace.Next
 	}

@@ -17,8 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// TestJournalsOfChaosAreReplayed writes journals of random clusters' controllers, rotated
-// frequently. The replay of each file must produce the same actions, byte for byte.
+// TestJournalsOfChaosAreReplayed records the controllers of random clusters in journals, which are
+// rotated frequently. It verifies that the replay of each file yields the same actions, byte for
+// byte.
 func TestJournalsOfChaosAreReplayed(t *testing.T) {
 	const seeds = 20
 	dir := t.TempDir()
@@ -82,7 +83,7 @@ func (j *written) began() {
 	w.Save = func() any { return core.Save() }
 	j.writer, j.turned, j.all = w, j.cluster.now, append(j.all, w)
 	if len(j.all) == 1 {
-		w.Turn(j.cluster.now) // for a core with knowledge of the cluster's start
+		w.Turn(j.cluster.now) // begin another file, for a core that already has state
 	}
 }
 
@@ -90,7 +91,7 @@ func (j *written) told(e nodehealth.Event, actions []nodehealth.Action) {
 	now := j.cluster.now
 	j.writer.Add(now, now, e, actions)
 	answer, _ := e.(nodehealth.Answered)
-	// The second condition continues the journal in another file during back-off.
+	// The second condition rotates the journal after failed requests, while writes are in back-off.
 	if since := now.Sub(j.turned); since > 97*time.Second || since >= time.Millisecond && answer.Outcome != nodehealth.OK {
 		j.writer.Turn(now)
 		j.turned = now

@@ -15,19 +15,19 @@ const (
 	FullDisruption    State = "FullDisruption"    // no ready nodes
 )
 
-// fewestForPartial is upstream's constant.
-const fewestForPartial = 3 // minimum of unready nodes for a disruption
+// fewestForPartial has the same value as in upstream.
+const fewestForPartial = 3 // minimum number of unready nodes for PartialDisruption
 
-// zone is a failure domain: its nodes may fail together, so evicting taints are added one by one.
-// It exists while a node has its labels; unlabelled nodes form a separate zone.
+// zone is a failure domain: its nodes may fail together, so evicting taints are added one by one. A
+// zone exists while a node has its labels; unlabelled nodes form a separate zone.
 type zone struct {
 	name      string
 	state     State
 	tainting  bucket
 	marking   bucket  // for Options.MarkPodsAtZoneRate
 	toTaint   []*node // nodes waiting for an evicting taint, in this order
-	toMark    []*node // nodes waiting for the marking of their pods, if it is limited
-	size      int     // as of the last pass, like unhealthy
+	toMark    []*node // nodes waiting for the marking of their pods (Options.MarkPodsAtZoneRate)
+	size      int     // number of counted nodes in the last pass
 	unhealthy int
 	evictions int // nodes admitted to the taint since the start of the Core
 }
@@ -43,10 +43,9 @@ func (o *Options) stateOf(ready, notReady int) State {
 	return Normal
 }
 
-// rateOf returns the number of nodes per second admitted to an evicting taint. A zone that is down
-// entirely has the full rate, like upstream, because its pods have no node to stay on. In a small,
-// partially disrupted zone evictions stop. While every zone is down, updateZones overrides this
-// with 0.
+// rateOf returns the number of nodes per second admitted to an evicting taint. Like upstream, a
+// zone without ready nodes has the full rate. In a small, partially disrupted zone, no nodes are
+// admitted. While every zone is down, updateZones overrides this with 0.
 func (o *Options) rateOf(state State, size int) float64 {
 	if state != PartialDisruption {
 		return o.EvictionRate
@@ -57,8 +56,8 @@ func (o *Options) rateOf(state State, size int) float64 {
 	return 0
 }
 
-// bucket is a token bucket of size one, in virtual time. Like upstream's, it admits one node
-// immediately and further ones at the rate: at 0.1 per second, ten nodes failing together are
+// bucket is a token bucket of size one, in virtual time. Like upstream, it admits one node
+// immediately and further nodes at the rate: at 0.1 per second, ten nodes that fail together are
 // tainted 10 s apart.
 type bucket struct {
 	rate   float64 // tokens per second; 0 disables
@@ -77,7 +76,8 @@ func (b *bucket) refillTokens(now time.Time) {
 	}
 }
 
-// almost compensates for times being rounded to nanoseconds.
+// almost is the number of tokens that counts as one token, because times are rounded to
+// nanoseconds.
 const almost = 1 - 1e-6
 
 // takeToken takes a token and reports whether one was available.
@@ -97,8 +97,8 @@ func (b *bucket) takeToken(now time.Time) bool {
 // fit into a Duration.
 const furthest = 24 * time.Hour
 
-// nextToken returns the time of the next token, or an earlier time to check again. It has no side
-// effects, so its result does not depend on the number of calls.
+// nextToken returns the time of the next token, or an earlier time to check again. It does not
+// modify the bucket, so the number of calls does not matter.
 func (b bucket) nextToken(now time.Time) (time.Time, bool) {
 	if b.rate <= 0 {
 		return time.Time{}, false
@@ -111,8 +111,8 @@ func (b bucket) nextToken(now time.Time) (time.Time, bool) {
 	return now.Add(time.Duration(seconds * float64(time.Second))), true
 }
 
-// setRate changes the rate. Like upstream, an empty or closed bucket starts empty at the new rate,
-// and a full one keeps its token, so that a zone alternating between states gains no evictions.
+// setRate changes the rate. Like upstream, a full bucket keeps its token, and any other bucket
+// starts empty at the new rate, so that a zone that alternates between states does not gain tokens.
 func (b *bucket) setRate(now time.Time, rate float64) {
 	if b.rate == rate {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// TestALowRateIsNoReasonToWakeAllTheTime verifies that a rate of 1e-12 nodes per second, whose
-// interval exceeds a Duration, causes no frequent wake-ups.
+// TestALowRateIsNoReasonToWakeAllTheTime verifies that at a rate of 1e-12 nodes per second, at
+// which the time to the next token overflows a Duration, Wake does not return times in the past.
 func TestALowRateIsNoReasonToWakeAllTheTime(t *testing.T) {
 	options := nodehealth.Defaults()
 	options.EvictionRate = 1e-12

@@ -29,8 +29,8 @@ import (
 const Name = controllerjournal.NodeHealth
 
 // Controller turns the state of nodes into taints. It runs the Core in a loop (package loop):
-// watches of nodes and Leases put events in its inbox, and the resulting writes are actions, each
-// on a separate goroutine.
+// watches of nodes and Leases put events into the loop's inbox, the loop's goroutine passes them to
+// the Core, and each resulting write runs on a separate goroutine.
 type Controller struct {
 	*loop.Loop[nodehealth.Event, nodehealth.Action]
 	client   kubernetes.Interface
@@ -38,20 +38,20 @@ type Controller struct {
 	events   *eventlog.Log                   // about nodes
 	core     *nodehealth.Core                // belongs to the loop's goroutine
 	journal  *controllerjournal.OfNodeHealth // nil: none
-	wall     time.Time                       // the wall-clock time of this step
-	stepped  time.Time                       // the last step
+	wall     time.Time                       // wall-clock time of the current step
+	stepped  time.Time                       // time of the last step
 	away     time.Duration                   // a longer gap between steps means that the process was stopped
 
-	nodesListed, leasesListed atomic.Bool // at least once; see Synced
+	nodesListed, leasesListed atomic.Bool // the first list is complete; see Synced
 	sight                     sight
-	reported                  map[string]int // the evictions by zone that metrics have
+	reported                  map[string]int // evictions already added to the metrics, by zone
 }
 
 // New returns a controller. The client should have no rate limit: options bound the requests in
 // flight.
 //
-// A step delayed by more than away means that the process was stopped: the core is woken each
-// MonitorPeriod, so that exceeds any normal delay.
+// If more than away passes between two steps, the process was stopped: the core is woken every
+// MonitorPeriod, and away is at least twice as long.
 func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.Options) *Controller {
 	c := &Controller{
 		Loop:     loop.New[nodehealth.Event, nodehealth.Action](Name),
@@ -111,8 +111,8 @@ func (c *Controller) give(now time.Time, event nodehealth.Event) []nodehealth.Ac
 	return actions
 }
 
-// do carries out an action of the core, or returns a request that does. It handles events and log
-// lines immediately.
+// do carries out an action of the core if that does not block, and returns nil. For a read or a
+// write, do returns the function that sends the request.
 func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(context.Context) nodehealth.Event {
 	log := klog.FromContext(ctx)
 	switch a := action.(type) {
@@ -161,7 +161,7 @@ func (c *Controller) leaseSource() feed.Source {
 		func() runtime.Object { return &coordinationv1.LeaseList{} })
 }
 
-// nodeSink passes nodes to the core, and reports when they are invisible.
+// nodeSink passes nodes to the core, and reports when their watch is broken.
 func (c *Controller) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { c.See(nodehealth.NodesListing{}) },
@@ -175,14 +175,15 @@ func (c *Controller) nodeSink() feed.Sink {
 	}
 }
 
-// leaseSink does the same for Leases. The core does not track the Leases in a list: a missing one
-// only means the absence of a sign of life.
+// leaseSink does the same for Leases. The core does not compare a list with the known Leases,
+// because a missing Lease only means that there is no sign of life.
 func (c *Controller) leaseSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() {},
 		Listed:  func() { c.See(nodehealth.LeasesListed{}); c.leasesListed.Store(true); c.polled("leases") },
 		Seen: func(o runtime.Object) {
-			// Leases are small and many, so they do not wait for room in the inbox (Show).
+			// See is used instead of Show, which waits while the inbox is full, because Leases are
+			// small.
 			if lease := o.(*coordinationv1.Lease); lease.Spec.RenewTime != nil {
 				c.See(*leaseOf(lease))
 			}
@@ -193,8 +194,8 @@ func (c *Controller) leaseSink() feed.Sink {
 	}
 }
 
-// sight records which watches are broken. Both deliver signs of life, and a node may use either:
-// silence counts only while both work.
+// sight records which watches are broken. Signs of life may be in a node's status or in its Lease,
+// so silence counts only while both watches work.
 type sight struct {
 	mu   sync.Mutex
 	lost map[string]*lostWatch
@@ -203,7 +204,8 @@ type sight struct {
 // lostWatch is a broken watch.
 type lostWatch struct{ since, listed time.Time }
 
-// lost is called when a watch breaks, back when it delivers changes again.
+// lost records that a watch is broken. It is called when a watch breaks; back is called when the
+// watch delivers changes again.
 func (c *Controller) lost(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()
@@ -216,8 +218,8 @@ func (c *Controller) lost(watch string) {
 	c.See(nodehealth.Blind{})
 }
 
-// polled is called after each list. If watches are refused and lists succeed, as with missing
-// permissions, lists provide the signs of life.
+// polled is called after each list. If watches are refused but lists succeed, for example because
+// of missing permissions, the lists provide the signs of life.
 func (c *Controller) polled(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()
@@ -236,14 +238,15 @@ func (c *Controller) polled(watch string) {
 }
 
 const (
-	// listsWithin is the maximum age of a list that replaces a broken watch.
+	// listsWithin is the maximum age of a list used instead of a broken watch.
 	listsWithin = 45 * time.Second
-	// blindFor is the time a watch may be broken before the replica is not ready.
+	// blindFor is the time for which a watch may be broken before Blind returns an error, which
+	// makes the replica unready.
 	blindFor = time.Minute
 )
 
-// Blind returns an error if a watch has been broken for long: nodes are judged late, by lists, or
-// not at all.
+// Blind returns an error if a watch has been broken for blindFor or longer: silent nodes are then
+// detected late, by lists, or not at all.
 func (c *Controller) Blind() error {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()
@@ -259,7 +262,8 @@ func (c *Controller) Blind() error {
 	return nil
 }
 
-// back records that a watch delivers changes again. The core can see once all of them do.
+// back records that a watch delivers changes again. When no watch is broken any more, the core gets
+// Sighted.
 func (c *Controller) back(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()

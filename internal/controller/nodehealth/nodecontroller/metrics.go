@@ -5,16 +5,16 @@ package nodecontroller
 
 import "k8s.io/component-base/metrics"
 
-const subsystem = "node_collector" // upstream's
+const subsystem = "node_collector" // as upstream
 
-// perZone makes a gauge of upstream's subsystem with its label.
+// perZone returns a gauge in upstream's subsystem with the label zone.
 func perZone(name, help string) *metrics.GaugeVec {
 	return metrics.NewGaugeVec(&metrics.GaugeOpts{Subsystem: subsystem, Name: name, Help: help,
 		StabilityLevel: metrics.ALPHA}, []string{"zone"})
 }
 
-// The first six are upstream's, by name, labels and meaning; as there, the zone's key contains a
-// zero byte.
+// The first six metrics have the names, labels and meanings of upstream's metrics. As in upstream,
+// the label zone contains a zero byte.
 var (
 	zoneHealth     = perZone("zone_health", "Gauge measuring percentage of healthy nodes per zone.")
 	zoneSize       = perZone("zone_size", "Gauge measuring number of registered Nodes per zones.")
@@ -60,14 +60,14 @@ func Metrics() []metrics.Registerable {
 		evictionRate, evictionsWaiting, droppedWrites}
 }
 
-// updateMetrics updates the metrics from the Core. The loop calls it each second on its own
-// goroutine. Gauges are reset, so that deleted zones do not keep a series.
+// updateMetrics updates the metrics from the Core. The loop calls it each second on the goroutine
+// that owns the Core. Gauges are reset to remove the series of deleted zones.
 func (c *Controller) updateMetrics() {
 	for _, gauge := range []*metrics.GaugeVec{zoneHealth, zoneSize, unhealthyNodes, evictionRate, evictionsWaiting} {
 		gauge.Reset()
 	}
 	for _, z := range c.core.Zones() {
-		// A zone with only excluded nodes lacks nodes that could be unhealthy.
+		// A zone without counted nodes is healthy.
 		health := 100.
 		if z.Size > 0 {
 			health = float64(100*(z.Size-z.Unhealthy)) / float64(z.Size)

@@ -26,24 +26,24 @@ import (
 
 const (
 	// answerWithin bounds a write. It exceeds the API server's own limit for any request
-	// (--request-timeout, a minute). An unreachable webhook takes up to 30 s of that, and a request
-	// canceled earlier never succeeds, however often it is retried.
+	// (--request-timeout, a minute). The API server waits up to 30 s for an unreachable webhook. If
+	// the request were canceled earlier, every retry would fail alike.
 	answerWithin = 65 * time.Second
-	// markWithin bounds marking all pods of a node: hundreds of writes.
+	// markWithin bounds the marking of all pods of a node, which may take hundreds of writes.
 	markWithin = 2 * time.Minute
-	// readWithin bounds a read, which is repeated by the next pass.
+	// readWithin bounds a read. The core repeats a failed read after its next pass.
 	readWithin   = 10 * time.Second
 	fieldManager = "berth-node-health"
 )
 
-// requests carries out a Core's writes.
+// requests carries out the reads and writes of a Core.
 type requests struct {
 	client kubernetes.Interface // without a rate limit
-	events *eventlog.Log        // about pods whose node is not ready
+	events *eventlog.Log        // log for events about marked pods
 
 	complaint loglimit.Line
 
-	mu sync.Mutex // marks is used by the loop's goroutine and by requests
+	mu sync.Mutex // guards marks, which the loop's goroutine and the requests use
 	// marks holds the cancel functions of markings in progress, by ticket.
 	marks map[nodehealth.Ticket]context.CancelFunc
 }
@@ -53,9 +53,9 @@ func newRequests(client kubernetes.Interface, events *eventlog.Log) *requests {
 	return &requests{client: client, events: events, marks: map[nodehealth.Ticket]context.CancelFunc{}}
 }
 
-// carryOut writes to a node: its status with a strategic merge, which replaces the named
-// conditions, or its taints and labels with a merge patch, which replaces the whole list of taints.
-// Both fail if the node has changed since.
+// carryOut writes to a node. It writes the status with a strategic merge patch, which replaces only
+// the given conditions, and taints and labels with a merge patch, which replaces the whole list of
+// taints. Both patches fail if the node no longer has the expected version.
 func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodehealth.Answered {
 	switch a := action.(type) {
 	case nodehealth.WriteStatus:
@@ -79,7 +79,7 @@ func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodeh
 	return nodehealth.Answered{}
 }
 
-// readLease reads a node's Lease. Without permission, the watch must suffice.
+// readLease reads a node's Lease.
 func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehealth.Answered {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
@@ -88,7 +88,8 @@ func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehe
 	switch {
 	case err == nil:
 		answer.Lease = leaseOf(lease)
-	// The core treats this like a missing Lease: silence is then judged only by the watch.
+	// Without permission, the Lease is reported as missing, so that the core judges the node only
+	// by the watch.
 	case apierrors.IsForbidden(err):
 		answer.Outcome = nodehealth.Gone
 		fallthrough
@@ -100,7 +101,7 @@ func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehe
 	return answer
 }
 
-// leaseOf converts an API Lease. A Lease that was never renewed lacks a time.
+// leaseOf converts an API Lease. Renewed is zero if the Lease was never renewed.
 func leaseOf(lease *coordinationv1.Lease) *nodehealth.LeaseSeen {
 	seen := &nodehealth.LeaseSeen{Name: lease.Name, ResourceVersion: lease.ResourceVersion}
 	if lease.Spec.RenewTime != nil {
@@ -115,7 +116,8 @@ func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(cont
 	ctx, cancel := context.WithTimeout(ctx, markWithin)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Before the request begins: StopMarking may be the next action of the core.
+	// The cancel function is stored before the request begins, because the next action of the core
+	// may be StopMarking.
 	r.marks[a.Ticket] = cancel
 	return func(context.Context) nodehealth.Event {
 		err := r.markPods(ctx, a.Node)
@@ -127,8 +129,8 @@ func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(cont
 	}
 }
 
-// stopMarking cancels a marking in progress. It is also called at the end of each, to free the
-// context.
+// stopMarking cancels a marking in progress. It is also called at the end of each marking, to
+// release the context.
 func (r *requests) stopMarking(ticket nodehealth.Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +140,8 @@ func (r *requests) stopMarking(ticket nodehealth.Ticket) {
 	}
 }
 
-// patchNode sends a patch. If the node has changed, it is read, so that the core can decide again
-// without waiting for its watch.
+// patchNode sends a patch. If the node has changed, patchNode also reads it, so that the core can
+// decide again without waiting for the watch.
 func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name string, kind types.PatchType,
 	patch any, subresource ...string) nodehealth.Answered {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
@@ -152,7 +154,8 @@ func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name
 	node, err := r.client.CoreV1().Nodes().Patch(ctx, name, kind, body, metav1.PatchOptions{FieldManager: fieldManager}, subresource...)
 	answer := nodehealth.Answered{Ticket: ticket, Outcome: outcome(err)}
 	if answer.Outcome == nodehealth.Stale {
-		// Live: the watch may not have delivered the conflicting change yet.
+		// The node is read live, because the watch may not have delivered the conflicting change
+		// yet.
 		node, err = r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	} else if err != nil && ctx.Err() == nil {
 		log := klog.FromContext(ctx)
@@ -169,8 +172,8 @@ func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name
 	return answer
 }
 
-// preconditions returns metadata that a patch cannot change, so that it fails with a conflict if
-// the object's differ.
+// preconditions returns metadata that a patch cannot change, so that the patch fails with a
+// conflict if the object has a different UID or version.
 func preconditions(uid types.UID, resourceVersion string) map[string]any {
 	return map[string]any{"uid": uid, "resourceVersion": resourceVersion}
 }
@@ -188,9 +191,9 @@ func outcome(err error) nodehealth.Outcome {
 	return nodehealth.Failed
 }
 
-// markPods sets Ready=False on the node's pods with a different status. The pods are listed, since
-// this process keeps none. A failed write does not hold up the remaining pods; it is retried with
-// all of them.
+// markPods sets the Ready condition of the node's pods to False. The pods are listed, since this
+// process has no cache of pods. A failed write does not stop the marking of the remaining pods; the
+// core then repeats the whole marking.
 func (r *requests) markPods(ctx context.Context, node string) error {
 	pods, err := r.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
@@ -207,8 +210,8 @@ func (r *requests) markPods(ctx context.Context, node string) error {
 	return errors.Join(failed...)
 }
 
-// markPod writes the condition conditionally on the pod's version, so that a recovered kubelet is
-// not overruled. A pod without the condition is not marked.
+// markPod writes the condition conditionally on the pod's version, so that it does not overwrite
+// the status written by a recovered kubelet. A pod without the condition is not marked.
 func (r *requests) markPod(ctx context.Context, pod *v1.Pod) error {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type != v1.PodReady || condition.Status == v1.ConditionFalse {

@@ -19,8 +19,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestWebhookThatIsGoneDelaysTaints configures the longest webhook timeout allowed by the API
-// server; the node is then written. Its pods must not wait for the webhook's recovery.
+// TestWebhookThatIsGoneDelaysTaints verifies that a node is written although an unreachable webhook
+// delays the write by 30 s, the longest webhook timeout that the API server allows. The taint must
+// not wait until the webhook is back.
 func TestWebhookThatIsGoneDelaysTaints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
@@ -41,9 +42,8 @@ func TestWebhookThatIsGoneDelaysTaints(t *testing.T) {
 	})
 }
 
-// TestMarkingEndsWhenTheNodeIsBack verifies that no pod is marked after its node has returned. The
-// kubelet does not rewrite statuses it considers unchanged, so such pods would stay NotReady for
-// some time.
+// TestMarkingEndsWhenTheNodeIsBack verifies that no pod is marked after StopMarking. The kubelet
+// does not rewrite statuses it considers unchanged, so such pods would stay NotReady for some time.
 func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
@@ -75,7 +75,7 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 		if marked != 1 {
 			t.Errorf("%d pods were marked, want the first one only", marked)
 		}
-		// A marking canceled before it begins does not begin.
+		// A marking canceled before it begins must mark no pods.
 		request = c.do(t.Context(), nodehealth.MarkPods{Ticket: 2, Node: "n"})
 		c.do(t.Context(), nodehealth.StopMarking{Ticket: 2, Node: "n"})
 		if answer := request(t.Context()).(nodehealth.Answered); answer.Outcome != nodehealth.Failed {
@@ -84,8 +84,8 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	})
 }
 
-// TestAProcessThatWasStoppedReadsBeforeItJudges verifies that the resumed process first notices
-// that time has passed.
+// TestAProcessThatWasStoppedReadsBeforeItJudges verifies that after the process was stopped, the
+// node gets a new grace period before it is marked Unknown.
 func TestAProcessThatWasStoppedReadsBeforeItJudges(t *testing.T) {
 	client := fakeapi.New().Client()
 	c := New(client, eventlog.New(client, "test"), nodehealth.Defaults())
