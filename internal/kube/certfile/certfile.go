@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certfile rereads certificates from files regularly, so that renewed ones are used without
-// a restart.
+// Package certfile rereads certificates from files regularly, so that renewed certificates are used
+// without a restart.
 package certfile
 
 import (
@@ -15,15 +15,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// reread is the time after which files of certificates in use are read again. The files are not
-// watched: they are read on a new connection.
+// reread is the minimum interval between reads of a file. The files are not watched; they are read
+// again for the first new connection after that time.
 const reread = time.Minute
 
 // Pair is a certificate with its key, as last read from the files. Its methods may be called from
 // any goroutine.
 type Pair struct {
-	// Renew, if set, is called with the certificate before the files are read again, and may write
-	// them.
+	// Renew, if set, is called with the certificate before the files are read again, and may
+	// rewrite the files.
 	Renew func(*x509.Certificate) error
 
 	certFile, keyFile string
@@ -33,15 +33,15 @@ type Pair struct {
 	at      time.Time // when it was read
 }
 
-// Read reads the files. It returns an error if they are missing or do not belong together; later
-// errors of this kind are only logged (Newest).
+// Read reads the files. It returns an error if the files are missing, or if the key does not match
+// the certificate. Newest only logs such errors.
 func Read(certFile, keyFile string) (*Pair, error) {
 	p := &Pair{certFile: certFile, keyFile: keyFile}
 	return p, p.read()
 }
 
-// read reads both files again. On error nothing changes. Go may leave Leaf out, but Renew needs it
-// to see when the certificate expires.
+// read reads both files again. If that fails, the previous certificate is kept. Leaf may be nil in
+// the loaded pair, but Renew needs it for the expiration time.
 func (p *Pair) read() error {
 	pair, err := tls.LoadX509KeyPair(p.certFile, p.keyFile)
 	if err != nil {
@@ -95,7 +95,7 @@ func ReadBundle(file string) (*Bundle, error) {
 	return b, b.read()
 }
 
-// read reads the file again. On error nothing changes.
+// read reads the file again. If that fails, the previous CAs are kept.
 func (b *Bundle) read() (err error) {
 	pool, err := cert.NewPool(b.file)
 	if err == nil {
@@ -105,7 +105,7 @@ func (b *Bundle) read() (err error) {
 }
 
 // Newest returns the CAs. It reads the file again if the last read was a while ago. If the file
-// cannot be read, it returns the previous ones.
+// cannot be read, it returns the previous CAs.
 func (b *Bundle) Newest() *x509.CertPool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

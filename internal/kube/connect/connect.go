@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connect finds the cluster of a command: the same way for all commands, most explicit
-// first.
+// Package connect finds the cluster that a command acts on. All commands search in the same order,
+// beginning with the most explicit choice.
 package connect
 
 import (
@@ -24,27 +24,27 @@ import (
 const (
 	// DefaultDataDir is the default data directory of `berth up`.
 	DefaultDataDir = ".berth"
-	// EnvDataDir names the data directory of the commands' cluster in the absence of a more
-	// explicit choice.
+	// EnvDataDir is the environment variable with the data directory of the cluster to use, if no
+	// cluster is chosen more explicitly.
 	EnvDataDir = "BERTH_DATA_DIR"
 )
 
-// Flags identify a cluster on the command line. The zero Flags finds the usual one. Commands differ
-// in the flags they offer: AddFlags and AddKubectlFlags add them to a command.
+// Flags identify a cluster on the command line. The zero Flags identifies the default cluster; see
+// Config. A command adds flags by either AddFlags or AddKubectlFlags.
 type Flags struct {
 	Kubeconfig string // a file; "": see Config
-	Context    string // within the kubeconfig; "": its current one
-	Master     string // the API server's address, regardless of the kubeconfig
+	Context    string // a context of the kubeconfig; "": the current context
+	Master     string // the API server's address, which overrides the kubeconfig
 
-	// Like kubectl's flags of the same names.
-	Server         string // goes before Master
-	Token          string // goes before the credentials of the kubeconfig
-	As             string // impersonated user; needs that permission
+	// These fields correspond to the flags of kubectl with the same names.
+	Server         string // takes precedence over Master
+	Token          string // takes precedence over the credentials of the kubeconfig
+	As             string // impersonated user; requires the permission to impersonate
 	Insecure       bool
 	RequestTimeout time.Duration // of each request; 0: unbounded
 }
 
-// AddKubectlFlags adds the flags of AddFlags, and the rest of kubectl's.
+// AddKubectlFlags adds the flags of AddFlags and further connection flags of kubectl.
 func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
 	f.AddFlags(flags)
 	flags.StringVarP(&f.Server, "server", "s", f.Server, "the API server's address, which overrides the kubeconfig")
@@ -82,9 +82,10 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Context, "context", f.Context, "the kubeconfig's context to use")
 }
 
-// Config resolves the cluster: --kubeconfig, KUBECONFIG, the cluster that berth up made here, the
-// cluster this process runs in, and the user's own kubeconfig. The first existing one counts, even
-// if it does not work. Config sends no requests. The user agent ends in the given name.
+// Config returns the configuration of a client for the cluster. The candidates are, in this order:
+// --kubeconfig, KUBECONFIG, the cluster of berth up in the data directory, the cluster in which the
+// process runs, and ~/.kube/config. The first candidate that exists is used, even if it does not
+// work. Config sends no requests. The user agent ends with the given name.
 func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 	cfg, err := f.find()
 	if err != nil {
@@ -95,7 +96,8 @@ func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: f.As}
 	}
 	if f.Token != "" {
-		// Other credentials of the kubeconfig would be sent with the token, or instead of it.
+		// Without this, other credentials of the kubeconfig would be sent with the token, or
+		// instead of it.
 		cfg.BearerToken, cfg.BearerTokenFile = f.Token, ""
 		cfg.Username, cfg.Password, cfg.ExecProvider, cfg.AuthProvider = "", "", nil, nil
 	}
@@ -103,7 +105,7 @@ func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// find returns the configuration, or an error that explains how to name a cluster.
+// find returns the configuration of the cluster, or an error that explains how to choose a cluster.
 func (f *Flags) find() (*rest.Config, error) {
 	file, within, err := f.kubeconfig()
 	if err != nil || within != nil {
@@ -129,8 +131,8 @@ func (f *Flags) find() (*rest.Config, error) {
 // named returns the kubeconfig named by the user, or "".
 func (f *Flags) named() string { return cmp.Or(f.Kubeconfig, os.Getenv("KUBECONFIG")) }
 
-// Namespace returns the namespace of the context in use, or the default one. It only returns a
-// name; the namespace need not exist.
+// Namespace returns the namespace of the context in use, or "default". The namespace need not
+// exist.
 func (f *Flags) Namespace() string {
 	file, _, err := f.kubeconfig()
 	if err != nil {
@@ -156,14 +158,14 @@ func (f *Flags) Contexts() []string {
 	return slices.Sorted(maps.Keys(config.Contexts))
 }
 
-// kubeconfig returns the intended kubeconfig. within is the configuration of a process running in
-// the intended cluster, and nil otherwise.
+// kubeconfig returns the kubeconfig to use. If the process runs in the cluster to use, within is
+// the in-cluster configuration, and otherwise nil.
 //
-// Found precedes the cluster of the process: in a directory of `berth up` the user means the
-// cluster there.
+// The kubeconfig found in the data directory precedes the in-cluster configuration, because a user
+// in the directory of `berth up` expects its cluster.
 func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	// Config has an error for that, with a remedy.
+	// find returns an error that names a remedy.
 	rules.WarnIfAllMissing = false
 	switch {
 	case f.Kubeconfig != "":
@@ -177,8 +179,8 @@ func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, 
 			return nil, nil, err
 		case own != "":
 			rules.ExplicitPath = own
-		// Only a kubeconfig has contexts and addresses, so naming one rules out the cluster this
-		// process runs in.
+		// The in-cluster configuration has no contexts, and its address is fixed, so a given
+		// context or address requires a kubeconfig.
 		case f.Context == "" && f.address() == "":
 			if within, err = rest.InClusterConfig(); errors.Is(err, rest.ErrNotInCluster) {
 				within, err = nil, nil
@@ -195,7 +197,7 @@ func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, 
 // address returns the API server's address, if a flag names it.
 func (f *Flags) address() string { return cmp.Or(f.Server, f.Master) }
 
-// DataDirFromEnv returns the default data directory of commands.
+// DataDirFromEnv returns the data directory given by EnvDataDir, or DefaultDataDir.
 func DataDirFromEnv() string {
 	if dir := os.Getenv(EnvDataDir); dir != "" {
 		return dir

@@ -22,21 +22,23 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// AnyContext selects all contexts of a kubeconfig, and users and clusters outside of any context.
+// AnyContext selects all users and clusters of a kubeconfig, including those not used by any
+// context.
 const AnyContext = "*"
 
-// Found returns the kubeconfig written by berth up into a data directory, or "". The user has not
-// named the file: it is used because it exists. Therefore it must belong to the user, and the
-// context in use, "" for the current one, must contain no more than berth up writes: a kubeconfig
-// can run programs, and send any of the user's files to its server. Further contexts, possibly
-// added by the user, do not matter.
+// Found returns the kubeconfig written by berth up into a data directory, or "". The user did not
+// name the file; it is used because it exists. A kubeconfig can run programs, and send any of the
+// user's files to its server. Therefore the file must belong to the user, and its context in use
+// (the current context if context is empty) must be as harmless as the context written by berth up.
+// Other contexts are not checked.
 func Found(dataDir, context string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dataDir, "kubeconfig"))
 	if err != nil {
 		return "", err
 	}
 
-	// The directory as well: write access to it allows replacing the file.
+	// The directory is checked as well, because anyone with write access to it can replace the
+	// file.
 	err = owned.Check(filepath.Dir(path), owned.Writable)
 	if err == nil {
 		err = owned.Check(path, owned.Accessible)
@@ -63,9 +65,9 @@ func Found(dataDir, context string) (string, error) {
 	return path, nil
 }
 
-// FoundURL returns the plain HTTP address in a file left by a scheduler of berth up, or "". Like
-// with Found, the user has not named the file: it must be the user's, and the address on this
-// machine.
+// FoundURL returns the plain HTTP address from a file written by the scheduler of berth up, or "".
+// As with Found, the user did not name the file, so it must belong to the user, and the address
+// must be on this machine.
 func FoundURL(path string) (string, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -97,8 +99,7 @@ func FoundURL(path string) (string, error) {
 	return "", nil
 }
 
-// isHere reports whether an address leads to this machine, without a lookup: names other than
-// localhost are not resolved.
+// isHere reports whether an address is localhost or a loopback address. Names are not resolved.
 func isHere(at *url.URL) bool {
 	host := at.Hostname()
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
@@ -138,7 +139,7 @@ func harmless(config *clientcmdapi.Config) error {
 		}
 	}
 
-	// The client would send its credentials there, directly or by a proxy.
+	// The client would send its credentials to another machine, directly or through a proxy.
 	for name, cluster := range config.Clusters {
 		server, err := url.Parse(cluster.Server)
 		if err != nil {
@@ -152,13 +153,13 @@ func harmless(config *clientcmdapi.Config) error {
 	return nil
 }
 
-// IsListening reports whether anything listens at the local server of a kubeconfig returned by
-// Found, and its address. Only a refused connection counts as a no: the request itself describes
-// any other failure better. It takes a second at most.
+// IsListening returns the server address of a kubeconfig returned by Found, and reports whether a
+// process listens on it. It returns false only if the connection is refused; for any other failure,
+// the error of the caller's own request is more useful. It takes a second at most.
 func IsListening(kubeconfig string) (address string, answers bool) {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
-		return "", true // its user reports the error
+		return "", true // the client that loads the file reports the error
 	}
 	current := config.Contexts[config.CurrentContext]
 	if current == nil || config.Clusters[current.Cluster] == nil {

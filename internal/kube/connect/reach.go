@@ -12,9 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// WithRemedy replaces the many errors of an unreachable API server, or of rejected credentials, by
-// a remedy. Other errors, nil included, are returned unchanged. The returned error wraps the
-// original one.
+// WithRemedy replaces errors caused by an unreachable API server or rejected credentials with an
+// error that names a remedy. Other errors, nil included, are returned unchanged. The returned error
+// wraps the original one.
 func WithRemedy(err error) error {
 	var urlErr *url.Error
 	var netErr net.Error
@@ -37,13 +37,13 @@ func WithRemedy(err error) error {
 	return err
 }
 
-// unreached is an error with another text.
+// unreached is an error with a replaced text.
 type unreached struct {
 	text string
 	err  error
 }
 
-// Error returns the remedy instead of the underlying error.
+// Error returns the text with the remedy.
 func (e *unreached) Error() string { return e.text }
 
 // Unwrap returns the underlying error, for callers that examine its kind.

@@ -1,10 +1,10 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eventlog writes Kubernetes events after the work they report, at a bounded rate and
-// without ever delaying that work. client-go's broadcaster drops events that arrive faster than it
-// writes, from the thousandth on; an eviction of a whole zone must still leave its event on every
-// pod.
+// Package eventlog writes Kubernetes events asynchronously and at a bounded rate, so that they
+// never delay the work that they report. client-go's broadcaster is not used, because it drops
+// events when a thousand are queued; but when a whole zone is evicted, there must be an event for
+// every pod.
 package eventlog
 
 import (
@@ -27,52 +27,54 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
-// The bounds of a log, in total and per event. Events are for later readers: late is better than
-// lost, and lost is better than delaying the reported work.
+// These are the bounds of a log, in total and per event. An event is rather written late than
+// dropped, and rather dropped than allowed to delay the reported work.
 const (
 	perSecond = 100              // limit of written events per second, to bound the API server's load
 	most      = 200_000          // limit of queued events; further events are dropped
 	within    = 10 * time.Second // bounds one request
-	// mostBytes bounds the size of the queued events: the most that may wait, with messages of some
-	// 300 bytes.
+	// mostBytes bounds the size of the queued events. It suffices for the maximum number of events
+	// if their messages have some 300 bytes.
 	mostBytes = 128 << 20
 
-	// Writers is the number of events written concurrently, so that an unanswered request does not
-	// hold up the rest. Fewer would cost more CPU without a limit: a writer that is the only one
-	// waiting for a response is put to sleep and woken.
+	// Writers is the number of events written concurrently, so that a slow request does not delay
+	// the other events. When the rate is not limited, fewer writers would cost more CPU, because a
+	// single writer is put to sleep and woken for each response.
 	Writers = 16
-	// unanswered is the number of attempts for an event if no API server responds, refused the
-	// number if one responds with a possibly temporary error.
+	// unanswered is the number of attempts for an event if the API server does not respond, and
+	// refused the number of attempts if it responds with a possibly temporary error.
 	unanswered   = 12
 	refused      = 3
 	longestPause = 10 * time.Second
 )
 
-// Event is one event about one object. Zero values of Component and Annotations mean the log's own
-// component, and no annotations.
+// Event is one event about one object.
 type Event struct {
 	Regarding             v1.ObjectReference
 	Type, Reason, Message string
-	// Component is the reporting component; empty: the log's own.
+	// Component is the reporting component; if empty, it is the component of the log.
 	Component   string
 	Annotations map[string]string
-	// Once marks an event never repeated about this object, so it is written unchanged. Any other
-	// is correlated first, like in client-go: a repetition raises the count of the existing event,
-	// and an object with too many events gets none for a while.
+	// Once marks an event that is never repeated for the object, so that it is written without
+	// correlation. Other events are correlated like in client-go: a repeated event increments the
+	// count of the existing event, and if an object has too many events, further events are dropped
+	// for a while.
 	Once bool
 }
 
 // Log is a queue of events and the goroutines that write them. Events about one object are written
-// in the order of addition, except for events with Once.
+// in the order of addition, except for events with Once set.
 //
-// An event waits in waiting until handOut gives it to a writer: to the lane of its object, so that
-// one writer writes all events about that object, or, with Once, to any free writer. There are
-// Writers of them, each with a lane.
+// Each of the Writers has a lane. An event is in waiting until handOut passes it on. An event with
+// Once set goes to any free writer; any other event goes to the lane of its object, so that a
+// single writer writes all events about that object.
 type Log struct {
-	// Busy, if set before Run, reports whether there is work with priority over events. Otherwise
-	// events are written as fast as the API server accepts them.
+	// Busy, if set before Run, reports whether there is work with priority over events. While it
+	// returns false, events are written as fast as the API server accepts them. Without Busy, the
+	// rate is always limited.
 	Busy func() bool
-	// Drain is the maximum time Run continues to write queued events after its context has ended.
+	// Drain is the maximum time for which Run continues to write queued events after the end of its
+	// context.
 	Drain time.Duration
 	// Host is the reporting node, if any.
 	Host string
@@ -81,20 +83,20 @@ type Log struct {
 
 	client     kubernetes.Interface
 	component  string
-	correlator *record.EventCorrelator // client-go's correlator; used only for events that may be repeated
+	correlator *record.EventCorrelator // client-go's correlator; not used for events with Once set
 	limit      flowcontrol.RateLimiter // shared by all writers
 
 	mu      sync.Mutex
 	waiting []queued
-	more    chan struct{} // has an element while events wait
+	more    chan struct{} // has an element if waiting may not be empty
 	waits   int           // number of waiting events, including events in lanes
-	bytes   int           // size of the waiting events
+	bytes   int           // total size of these events
 	dropped int           // number of events dropped because the queue was full
 
-	full loglimit.Line // about dropped events
+	full loglimit.Line // limits the log lines about dropped events
 }
 
-// queued is an event with the time of its occurrence, possibly long before it is written.
+// queued is an event with the time at which it was recorded. It may be written much later.
 type queued struct {
 	Event
 	at metav1.Time
@@ -115,17 +117,16 @@ func (e *queued) sizeOf() int {
 // lane is a queue of events about some objects, written in order by one writer.
 type lane struct {
 	events []queued      // guarded by Log.mu
-	more   chan struct{} // has an element while events is not empty; closed after the last event
+	more   chan struct{} // has an element if events may not be empty; closed after the last event
 }
 
-// New returns a log for the events of a component. Nothing is written before Run; events added
-// until then wait.
+// New returns a log for the events of a component. Events added before Run are queued.
 func New(client kubernetes.Interface, component string) *Log {
 	return &Log{
 		client:    client,
 		component: component,
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
-			BurstSize: 25, QPS: 1. / 300, // per object, as client-go's own
+			BurstSize: 25, QPS: 1. / 300, // per object, like client-go's defaults
 		}),
 		limit: flowcontrol.NewTokenBucketRateLimiter(perSecond, perSecond),
 		more:  make(chan struct{}, 1),
@@ -137,8 +138,8 @@ func (l *Log) Add(regarding v1.ObjectReference, eventType, reason, message strin
 	l.Record(Event{Regarding: regarding, Type: eventType, Reason: reason, Message: message})
 }
 
-// Record queues an event. It never waits: an event that finds the queue full is dropped, counted
-// and logged.
+// Record queues an event. It never blocks: if the queue is full, the event is dropped, counted and
+// logged.
 func (l *Log) Record(e Event) {
 	one := queued{e, metav1.Now()}
 	size := one.sizeOf()
@@ -163,8 +164,8 @@ func (l *Log) Record(e Event) {
 	}
 }
 
-// toEvent converts an event to the API's type. An event about an object without namespace is
-// written to default, like in client-go.
+// toEvent converts an event to the API's type. Like in client-go, an event about an object without
+// namespace is written to the namespace default.
 func (l *Log) toEvent(e *queued) *v1.Event {
 	namespace, component := e.Regarding.Namespace, e.Component
 	if namespace == "" {
@@ -193,8 +194,8 @@ func (l *Log) toEvent(e *queued) *v1.Event {
 	}
 }
 
-// Run writes events until the context ends, and the rest of the queue for Drain longer, without
-// pacing. A log runs once.
+// Run writes events until the context ends. It then writes the queued events at full speed, for
+// Drain at most. A Log can be run only once.
 func (l *Log) Run(ctx context.Context) {
 	write, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -214,11 +215,12 @@ func (l *Log) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// writeLane writes the events of a lane, and shared events, until both are exhausted. A long lane
-// does not starve the shared events: after each event of its lane the writer takes a shared one.
+// writeLane writes the events of a lane, and shared events, until both are closed and empty. A
+// shared event, if any, is written before each event of the lane, so that a long lane does not
+// starve the shared events.
 func (l *Log) writeLane(write, ctx context.Context, lane *lane, shared <-chan *queued) {
 	more := lane.more
-	// handOut awaited its turn before giving it to a writer.
+	// once does not call awaitTurn, because handOut has done so.
 	once := func(e *queued, open bool) {
 		if !open {
 			shared = nil
@@ -255,8 +257,8 @@ func (l *Log) writeLane(write, ctx context.Context, lane *lane, shared <-chan *q
 	}
 }
 
-// handOut gives every event to a writer. Events about one object share a lane, so that they are
-// written in order; events with Once go, in their turn, to any free writer.
+// handOut passes every event to a writer. Events about one object go to the same lane, so that they
+// are written in order. An event with Once set goes to any free writer after awaitTurn.
 func (l *Log) handOut(write, ctx context.Context, lanes []*lane, shared chan<- *queued) {
 	for {
 		for e := l.pop(&l.waiting); e != nil; e = l.pop(&l.waiting) {
@@ -297,7 +299,7 @@ func (l *Log) putInLane(lanes []*lane, e *queued) {
 }
 
 // pop takes the first event of a queue, or returns nil. The event no longer counts as waiting,
-// unless it moves to another queue.
+// unless the caller moves it to a lane.
 func (l *Log) pop(queue *[]queued) *queued {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -308,14 +310,14 @@ func (l *Log) pop(queue *[]queued) *queued {
 	(*queue)[0] = queued{}
 	*queue = (*queue)[1:]
 	if e.Once || queue != &l.waiting {
-		l.waits-- // only now, because events in lanes count as waiting
+		l.waits-- // events in lanes still count as waiting
 		l.bytes -= e.sizeOf()
 	}
 	return &e
 }
 
-// awaitTurn waits until the next event may be written: at perSecond, or immediately without work
-// that has priority. It does not wait after the end of ctx.
+// awaitTurn waits until the next event may be written. It limits the rate to perSecond, unless Busy
+// returns false or ctx has ended.
 func (l *Log) awaitTurn(ctx context.Context) {
 	if l.Busy == nil {
 		_ = l.limit.Wait(ctx)
@@ -329,8 +331,8 @@ func (l *Log) awaitTurn(ctx context.Context) {
 	}
 }
 
-// writeCorrelated writes an event, or raises the count of the event it repeats, or drops it because
-// its object has had too many.
+// writeCorrelated writes an event after correlation: it creates the event, increments the count of
+// an existing event, or drops the event because its object has had too many events.
 func (l *Log) writeCorrelated(ctx context.Context, e *queued) {
 	result, err := l.correlator.EventCorrelate(l.toEvent(e))
 	if err != nil || result.Skip {
@@ -343,7 +345,7 @@ func (l *Log) writeCorrelated(ctx context.Context, e *queued) {
 		}
 		_, err := l.client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.StrategicMergePatchType,
 			result.Patch, metav1.PatchOptions{})
-		if apierrors.IsNotFound(err) { // the series has expired, or its first event was refused
+		if apierrors.IsNotFound(err) { // the existing event has expired, or its creation was refused
 			return l.createEvent(ctx, event)
 		}
 		return err
@@ -359,8 +361,8 @@ func (l *Log) createEvent(ctx context.Context, event *v1.Event) error {
 	return err
 }
 
-// retrySend sends an event until it is written, refused for good, or has been sent often enough.
-// The pause grows by a second with each try.
+// retrySend sends an event until it is written, or maxTries attempts have failed. The pause between
+// attempts grows by a second each time, up to longestPause.
 func (l *Log) retrySend(ctx context.Context, event *v1.Event, send func(context.Context) error) {
 	for try := 1; ; try++ {
 		once, cancel := context.WithTimeout(ctx, within)
@@ -384,15 +386,15 @@ func (l *Log) retrySend(ctx context.Context, event *v1.Event, send func(context.
 	}
 }
 
-// maxTries returns the number of attempts for an event with this error. An event that already
-// exists was accepted by an API server, and its response was lost.
+// maxTries returns the number of attempts for an event after this error. If the event already
+// exists, there are no further attempts: the event was created, and the response was lost.
 func maxTries(err error) int {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return unanswered
 	}
-	// A busy API server may accept it later. It gets fewer tries than a silent one, because its
-	// response proves it alive.
+	// A busy API server may accept the event later. There are fewer attempts than without a
+	// response, because the API server is evidently reachable.
 	if code := answer.Status().Code; code >= 500 || code == 429 {
 		return refused
 	}

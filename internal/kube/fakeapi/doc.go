@@ -1,10 +1,10 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakeapi implements, in memory and for tests, as much of an API server as schedulers and
-// controllers use: real clients reach it through an http.RoundTripper, without a network, so that
-// it runs in virtual time (testing/synctest). It keeps resource versions, makes the refusals of a
-// real server (binding a bound pod, another UID, an old version), and injects its failures on
-// request: requests refused, lost before or after their execution, or late; watches that end, fall
-// behind, or start from a forgotten version.
+// Package fakeapi implements, in memory and for tests, the parts of an API server that schedulers
+// and controllers use. Real clients reach it through an http.RoundTripper, without a network, so it
+// can run in virtual time (testing/synctest). It maintains resource versions, and rejects requests
+// like a real API server, for example the binding of a bound pod, or a write with a different UID
+// or an old version. Tests can inject failures: requests that are refused, delayed, or lost before
+// or after their execution, and watches that end, lag, or start from a version that was dropped.
 package fakeapi

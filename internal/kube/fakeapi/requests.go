@@ -35,7 +35,8 @@ type target struct {
 	name                   types.NamespacedName
 }
 
-// parsePath parses a path such as /api/v1/namespaces/n/pods/p/binding. Missing parts stay empty:
+// parsePath parses a path such as /api/v1/namespaces/n/pods/p/binding. Fields for missing parts
+// stay empty:
 //
 //	/api/v1/nodes                                version v1, resource nodes: a list
 //	/apis/apps/v1/namespaces/n/replicasets/r     name n/r: one object
@@ -58,9 +59,10 @@ func parsePath(path string) (t target) {
 	return t
 }
 
-// RoundTrip carries a request out, unless its Fault prevents that. It implements http.RoundTripper,
-// so a client with it as transport needs no network. The order of faults: the request is late, is
-// lost or refused, is carried out, and its response is lost or slow.
+// RoundTrip implements http.RoundTripper, so that a client can use the Server as its transport. It
+// carries out the request, unless the request's Fault prevents that. Faults apply in this order:
+// the request is delayed (Late), lost (Lost) or refused (Status); after it was carried out, the
+// response is lost (Unanswered) or delayed (Slow).
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	var f Fault
 	s.mu.Lock()
@@ -107,7 +109,7 @@ func sleepFor(r *http.Request, d time.Duration) bool {
 	}
 }
 
-// statusError returns the error sent by a real API server with the status.
+// statusError returns the error that a real API server sends with the status code.
 func statusError(code int) error {
 	switch code {
 	case http.StatusTooManyRequests:
@@ -131,8 +133,8 @@ func failureResponse(r *http.Request, err error) *http.Response {
 	return encodeResponse(r, int(st.Code), &st)
 }
 
-// encodeResponse returns a response with an object, always in JSON. 429 has a Retry-After, like
-// that of a real server.
+// encodeResponse returns a response with an object, always in JSON. A response with status 429 has
+// a Retry-After header, like in a real API server.
 func encodeResponse(r *http.Request, code int, o any) *http.Response {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -148,8 +150,8 @@ func encodeResponse(r *http.Request, code int, o any) *http.Response {
 	}
 }
 
-// answerRequest carries out any request but a watch. Requests take effect sequentially, under the
-// lock.
+// answerRequest carries out a request other than a watch. Requests take effect sequentially, under
+// the lock.
 func (s *Server) answerRequest(r *http.Request) *http.Response {
 	var body []byte
 	if r.Body != nil {
@@ -187,7 +189,7 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 		return discover(to.version)
 	}
 
-	// Events are kept, and never shown: no watch follows them.
+	// Events are recorded separately, because no client lists or watches them.
 	if to.resource == "events" && r.Method != http.MethodGet {
 		var event v1.Event
 		if err := json.Unmarshal(body, &event); err != nil {
@@ -201,7 +203,7 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: to.resource}, to.name.Name)
 	}
-	// Before the lookup by name below: a Binding names its pod in the body.
+	// This precedes the lookup by name, because a Binding may name its pod only in the body.
 	if to.sub == "binding" {
 		return s.bindPod(t, body)
 	}
@@ -231,7 +233,7 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 }
 
 // discover lists the resources of a group version, for clients that check whether an API is served.
-// Above the group versions, such as at /apis and /version, the response is empty.
+// For other paths without a resource, such as /apis and /version, the list is empty.
 func discover(version string) (any, error) {
 	resources, ok := kinds[version]
 	if !ok && version != "" {
@@ -246,10 +248,10 @@ func discover(version string) (any, error) {
 	return list, nil
 }
 
-// listPage lists a table, or a page of it. All pages of a list show the table at the time of the
-// first one, and have its version: a watch from there misses nothing stored in between. A continue
-// token is "version-offset"; for a list no longer kept it is refused with 410, like after a
-// compaction of etcd.
+// listPage lists a table, or a page of it. All pages of a list have the content and the version of
+// the table at the time of the first page, so that a watch from this version misses no changes. A
+// continue token is "version-offset". If the list is no longer kept, the token is refused with 410,
+// like after a compaction of etcd.
 func (s *Server) listPage(t *table, query url.Values) (_ any, err error) {
 	version, from, all := s.version, 0, []Object(nil)
 	if token := query.Get("continue"); token != "" {
@@ -275,8 +277,8 @@ func (s *Server) listPage(t *table, query url.Values) (_ any, err error) {
 	return map[string]any{"metadata": meta, "items": page, "kind": t.kind.Kind + "List", "apiVersion": t.kind.GroupVersion().String()}, nil
 }
 
-// selectObjects returns the objects of a list matching a field selector. Watches select nothing:
-// they show everything.
+// selectObjects returns the objects of a list matching a field selector. Watches ignore field
+// selectors.
 func selectObjects(all []Object, selector string) ([]Object, error) {
 	parsed, err := fields.ParseSelector(selector)
 	if err != nil {
@@ -295,8 +297,8 @@ func selectObjects(all []Object, selector string) ([]Object, error) {
 	}), nil
 }
 
-// keepList keeps the content of a list for its next pages; only the most recently begun lists are
-// kept.
+// keepList keeps the content of a list for its next pages. Only the 16 lists with the latest
+// versions are kept.
 func (t *table) keepList(version int, all []Object) {
 	const most = 16
 	t.lists[version] = all

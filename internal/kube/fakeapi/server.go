@@ -23,30 +23,33 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server is the API server. Its methods may be called from any goroutine. Methods named by a verb
-// act on the cluster on behalf of another client (Put, Delete) or make the API server misbehave
-// (SetFault, Hold, Cut); clients go through RoundTrip.
+// Server is the API server. Its methods may be called from any goroutine. Clients use RoundTrip.
+// Tests use the other methods to act on behalf of another client (Put, Change, Delete), or to cause
+// failures (SetFault, Hold, Cut).
 type Server struct {
-	// PageLimit bounds the objects of a page, whatever the client's limit; 0: no bound.
+	// PageLimit bounds the number of objects in a page, whatever the client's limit; 0 means no
+	// bound.
 	PageLimit int
 
 	mu       sync.Mutex
 	fault    func(r *http.Request) Fault
-	policy   func(o Object)    // changes written objects, as mutating admission does
+	policy   func(o Object)    // changes written objects, like mutating admission
 	version  int               // the last resource version; one sequence for all objects, as in etcd
 	tables   map[string]*table // by resource
 	watchers map[*watcher]bool // open watches
-	events   []*v1.Event       // written events, in order
+	events   []*v1.Event       // events written by clients, in order
 	bound    []Bound           // completed bindings, in order
 }
 
-// Fault is the failure of a request. The zero value: no failure.
+// Fault configures the failure of a request. The zero value is no failure.
 type Fault struct {
-	// Late is the time for the request to arrive, Slow the time for the response.
+	// Late delays the request, and Slow delays the response.
 	Late, Slow time.Duration
-	// Status, if not 0, is returned instead of carrying the request out.
+	// Status, if not 0, is the status code of an error returned instead of carrying out the
+	// request.
 	Status int
-	// Lost: the connection breaks before the request arrives; Unanswered: after it was carried out.
+	// Lost breaks the connection before the request arrives, and Unanswered after it was carried
+	// out.
 	Lost, Unanswered bool
 }
 
@@ -63,14 +66,14 @@ type Object interface {
 	runtime.Object
 }
 
-// table holds all objects of one resource, and the changes available to watches. Objects in it are
-// never changed, only replaced: lists, watches and responses share them.
+// table holds all objects of one resource, and the recent changes for watches. Stored objects are
+// never changed, only replaced, because lists, watches and responses share them.
 type table struct {
 	kind    schema.GroupVersionKind // the only served version
 	objects map[types.NamespacedName]Object
-	log     []change         // in the order of versions
-	lists   map[int][]Object // lists with remaining pages, by version
-	floor   int              // versions up to it are forgotten
+	log     []change         // recent changes, in the order of versions
+	lists   map[int][]Object // content of lists with remaining pages, by version
+	floor   int              // watches from older versions are refused
 	held    int              // changes after this version are withheld; -1 if none are
 }
 
@@ -81,8 +84,8 @@ type change struct {
 	object  Object
 }
 
-// kinds holds the served kinds, by version and resource. Each is served in one version, the last
-// that has it.
+// kinds holds the served kinds by version and resource. Each resource is served only in the last of
+// the listed versions that has it.
 var kinds = func() map[string]map[string]string {
 	all := map[string]map[string]string{}
 	for _, version := range []string{
@@ -104,7 +107,8 @@ var kinds = func() map[string]map[string]string {
 	return all
 }()
 
-// New returns an empty server for the kinds of Kubernetes in kinds. A test of a component:
+// New returns an empty server that serves all resources in kinds. For example, a test of a
+// component may begin with:
 //
 //	s := fakeapi.New()
 //	s.Put(&v1.Node{...}, &v1.Pod{...})
@@ -121,10 +125,10 @@ func New() *Server {
 	return s
 }
 
-// Client returns a client without a rate limit. Each call makes a new one.
+// Client returns a client without a rate limit. Each call returns a new client.
 func (s *Server) Client() kubernetes.Interface { return ClientOf(s) }
 
-// ClientOf returns a client that sends its requests to a transport with a Server behind it.
+// ClientOf returns a client that uses the given transport, which usually wraps a Server.
 func ClientOf(transport http.RoundTripper) kubernetes.Interface {
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host: "http://fake", Transport: transport, QPS: -1,
@@ -136,8 +140,8 @@ func ClientOf(transport http.RoundTripper) kubernetes.Interface {
 	return client
 }
 
-// tableOf returns the table for objects of this type. It panics for a type missing from the server,
-// which is a mistake in a test.
+// tableOf returns the table for objects of this type. It panics if the server does not serve the
+// type.
 func (s *Server) tableOf(object Object) *table {
 	list, _, err := scheme.Scheme.ObjectKinds(object)
 	if err != nil {
@@ -156,8 +160,8 @@ func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// SetFault sets the function that decides the failure of a request; nil: none fails. Watches are
-// requests as well.
+// SetFault sets the function that determines the Fault of each request, including watches. If it is
+// nil, no request fails.
 func (s *Server) SetFault(fault func(r *http.Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,15 +169,15 @@ func (s *Server) SetFault(fault func(r *http.Request) Fault) {
 }
 
 // SetPolicy sets a function that changes each object written by a request before it is stored, like
-// a mutating webhook or policy; nil changes nothing.
+// a mutating webhook or policy; nil disables it.
 func (s *Server) SetPolicy(policy func(o Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.policy = policy
 }
 
-// Put creates or changes an object on behalf of another client. The object given is copied, and may
-// be used further.
+// Put creates or replaces objects on behalf of another client. The objects are copied, so the
+// caller may change them later.
 func (s *Server) Put(objects ...Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +212,7 @@ func (s *Server) Delete(o Object) {
 // Pods returns all pods.
 func (s *Server) Pods() []*v1.Pod { return All[*v1.Pod](s, &v1.Pod{}) }
 
-// All returns copies of all objects of a kind, in the order of their names.
+// All returns copies of all objects of example's kind, sorted by namespace and name.
 func All[T Object](s *Server, example T) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,8 +252,8 @@ func (t *table) sortedObjects() []Object {
 	return list
 }
 
-// storeObject stores an object and records the change. The server owns the object from then on. The
-// lock is held.
+// storeObject stores an object and records the change. The caller must not change the object any
+// more. The lock is held.
 func (s *Server) storeObject(t *table, o Object) {
 	kind := "ADDED"
 	if _, ok := t.objects[nameOf(o)]; ok {
@@ -261,7 +265,7 @@ func (s *Server) storeObject(t *table, o Object) {
 	s.recordChange(t, kind, o)
 }
 
-// stampObject gives an object the next version and, if it is new, a UID and a time.
+// stampObject gives an object the next version and, if it is new, a UID and a creation time.
 func (s *Server) stampObject(o Object) {
 	s.version++
 	o.SetResourceVersion(strconv.Itoa(s.version))
@@ -273,8 +277,8 @@ func (s *Server) stampObject(o Object) {
 	}
 }
 
-// removeObject removes an object. The watch shows its last state with a new version, like a real
-// API server.
+// removeObject removes an object. Like in a real API server, watches deliver the last state of the
+// object with a new version.
 func (s *Server) removeObject(t *table, o Object) {
 	delete(t.objects, nameOf(o))
 	last := o.DeepCopyObject().(Object)
@@ -283,11 +287,11 @@ func (s *Server) removeObject(t *table, o Object) {
 	s.recordChange(t, "DELETED", last)
 }
 
-// keep is the number of changes of a resource kept for watches.
+// keep is the minimum number of changes per resource kept for watches.
 const keep = 2000
 
 // recordChange adds a change to the log and wakes the watches. The older half of a long log is
-// dropped: watches from before it end with 410.
+// dropped: a watch from before the remaining half gets 410.
 func (s *Server) recordChange(t *table, kind string, o Object) {
 	t.log = append(t.log, change{s.version, kind, o})
 	if len(t.log) > 2*keep {
@@ -301,15 +305,15 @@ func (s *Server) recordChange(t *table, kind string, o Object) {
 	}
 }
 
-// Hold makes the watches of a resource show nothing more until Release: a watch cache that lags.
-// Lists are not held.
+// Hold stops the watches of a resource from delivering changes until Release, like a lagging watch
+// cache. Lists are not affected.
 func (s *Server) Hold(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tables[resource].held = s.version
 }
 
-// Release shows the held changes.
+// Release makes watches deliver the held changes.
 func (s *Server) Release(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,8 +323,8 @@ func (s *Server) Release(resource string) {
 	}
 }
 
-// Cut ends all watches of a resource. With forget, they cannot resume at their version, and
-// unfinished lists cannot continue.
+// Cut ends all watches of a resource. If forget is set, watches cannot resume from their versions,
+// and unfinished lists cannot continue.
 func (s *Server) Cut(resource string, forget bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

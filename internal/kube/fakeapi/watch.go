@@ -19,12 +19,12 @@ import (
 // response.
 type watcher struct {
 	table *table
-	more  chan struct{} // has an element if changes may be waiting
+	more  chan struct{} // has an element if there may be new changes
 	over  chan struct{}
 	ended bool // guarded by the server's lock, like the closing of over
 }
 
-// wakeUp makes the watch look for changes. It never blocks.
+// wakeUp makes the watch check for changes. It never blocks.
 func (w *watcher) wakeUp() {
 	select {
 	case w.more <- struct{}{}:
@@ -32,7 +32,8 @@ func (w *watcher) wakeUp() {
 	}
 }
 
-// endWatch ends the watch like the server would; it may be called again. The server's lock is held.
+// endWatch ends the watch on the server's side. It may be called more than once. The server's lock
+// is held.
 func (w *watcher) endWatch() {
 	if !w.ended {
 		w.ended = true
@@ -40,8 +41,8 @@ func (w *watcher) endWatch() {
 	}
 }
 
-// startWatch responds with a stream of changes after the client's version. A forgotten version gets
-// a 410, the signal for clients to list. There are no bookmarks.
+// startWatch responds with a stream of the changes after the client's version. If that version was
+// dropped, it responds with 410, so that the client lists again. There are no bookmarks.
 func (s *Server) startWatch(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,8 +68,8 @@ func (s *Server) startWatch(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// showChanges writes all changes from a version on until the watch ends: by its timeout, by the
-// client, by Cut. A client that does not read holds up only its own watch.
+// showChanges writes all changes after a version until the watch ends because of its timeout, the
+// client, or Cut. A client that does not read delays only its own watch.
 func (s *Server) showChanges(r *http.Request, w *watcher, into *io.PipeWriter, from int, timeout time.Duration) {
 	defer into.Close()
 	defer func() {
@@ -102,8 +103,8 @@ func (s *Server) showChanges(r *http.Request, w *watcher, into *io.PipeWriter, f
 	}
 }
 
-// changesSince returns the changes to show from a version on, except held ones. An ended watch
-// shows nothing more: its earlier changes may be forgotten.
+// changesSince returns the changes after a version, except for held changes. For an ended watch it
+// returns none, because changes may have been dropped.
 func (s *Server) changesSince(w *watcher, version int) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()

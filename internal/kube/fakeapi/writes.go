@@ -19,15 +19,15 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// conflictError returns the error of a write with a failed precondition.
+// conflictError returns the error for a write whose precondition fails.
 func conflictError(t *table, o metav1.Object, format string, args ...any) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: t.kind.Group, Resource: strings.ToLower(t.kind.Kind)},
 		o.GetName(), fmt.Errorf(format, args...))
 }
 
 // bindPod binds a pod. Like upstream's registry, it refuses a pod that has a node, is being
-// deleted, or has another UID. The nomination ends with the binding. Like upstream, it does not
-// check whether the node exists, or has room.
+// deleted, or has another UID. The binding resets nominatedNodeName. Like upstream, bindPod does
+// not check whether the node exists or has free resources.
 func (s *Server) bindPod(t *table, body []byte) (any, error) {
 	var b v1.Binding
 	if err := json.Unmarshal(body, &b); err != nil {
@@ -99,8 +99,8 @@ func (s *Server) updateObject(t *table, current Object, sub string, body []byte,
 	return s.writeObject(t, current, o, sub, dryRun)
 }
 
-// writeObject preserves the part untouched by the request: the status or, for the status
-// subresource, everything else. A dry run returns the object without storing it.
+// writeObject stores the object, but preserves the status or, if sub is "status", everything except
+// the status. A dry run returns the object without storing it.
 func (s *Server) writeObject(t *table, current, o Object, sub string, dryRun bool) (any, error) {
 	from, into := current, o
 	if sub == "status" {
@@ -134,7 +134,7 @@ func copyStatus(from, into Object) bool {
 	return replaceStatus(into, status.Status) == nil
 }
 
-// replaceStatus sets the status of an object, through JSON: it works for every type with the field.
+// replaceStatus sets the status of an object of any type by way of JSON.
 func replaceStatus(into Object, status json.RawMessage) error {
 	whole, err := json.Marshal(into)
 	if err != nil {
@@ -203,15 +203,17 @@ func (s *Server) patchObject(t *table, current Object, sub string, body []byte, 
 	return s.writeObject(t, current, o, sub, dryRun)
 }
 
-// evictPod deletes a pod unless a budget's status forbids it; every eviction counts against that.
+// evictPod deletes a pod unless a PodDisruptionBudget allows no more disruptions. Each eviction
+// decrements disruptionsAllowed.
 func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
 	var eviction policyv1.Eviction
 	if err := json.Unmarshal(body, &eviction); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 
-	// Each budget covering the pod is charged before the pod is deleted, like in the API server: if
-	// the last of them refuses, the preceding ones are short of one until their next count.
+	// As in the API server, the budgets that match the pod are decremented one after the other. If
+	// a later budget refuses, the earlier ones stay decremented until the disruption controller
+	// updates them.
 	for _, o := range s.tables["poddisruptionbudgets"].sortedObjects() {
 		budget := o.DeepCopyObject().(*policyv1.PodDisruptionBudget)
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
@@ -225,7 +227,7 @@ func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
 		s.storeObject(s.tables["poddisruptionbudgets"], budget)
 	}
 
-	// The UID named by an eviction is a precondition of the delete.
+	// The DeleteOptions of the eviction may have a UID as a precondition.
 	options, err := json.Marshal(eviction.DeleteOptions)
 	if err != nil {
 		return nil, err
@@ -233,8 +235,8 @@ func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
 	return s.deleteObject(t, current, options)
 }
 
-// deleteObject removes an object, or marks a running pod for the kubelet to end. The server has no
-// kubelet: tests remove the pod.
+// deleteObject removes an object. If it is a bound pod with a grace period, deleteObject only sets
+// its deletionTimestamp; there is no kubelet, so the test must remove the pod.
 func (s *Server) deleteObject(t *table, current Object, body []byte) (any, error) {
 	var options metav1.DeleteOptions
 	_ = json.Unmarshal(body, &options)

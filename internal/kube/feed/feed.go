@@ -1,13 +1,13 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package feed shows a component all objects of one kind in an API server: a list, then every
-// change in order, for as long as the context lasts.
+// Package feed delivers all objects of one kind from an API server to a component: first a list,
+// and then every change in order, until the context ends.
 //
-// It differs from client-go's informers in three ways relevant to a component with its own memory
-// and a need for speed: it keeps no objects, so that the component keeps only the necessary; it
-// lists in pages of a few megabytes, so that a large list is never in memory as a whole; and it is
-// back within a second of an outage, while a reflector's back-off may last half a minute.
+// It differs from client-go's informers in three ways. It stores no objects, so that the component
+// stores only the fields that it needs. It lists in pages of a few megabytes, so that a large list
+// is never in memory as a whole. And it continues within a second of the end of an outage, while a
+// reflector's back-off may last half a minute.
 package feed
 
 import (
@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// pageSize is the maximum number of objects in a page of a list: a megabyte or two of pods, and
-	// few enough round trips.
+	// pageSize is the maximum number of objects in a page of a list: a page of pods has a megabyte
+	// or two, and a list needs few round trips.
 	pageSize = 500
 	// The interval between requests begins at firstPause and doubles up to lastPause, whatever the
 	// responses are. A longer interval would delay evictions after an outage. After quickRefusals
@@ -42,21 +42,23 @@ const (
 	lastPause     = time.Second
 	quickRefusals = 10
 	refusedPause  = 8 * time.Second
-	// pageTries bounds the requests for a page after the first one.
+	// pageTries is the maximum number of requests for a page; the first page is requested only
+	// once.
 	pageTries = 6
-	// watchFor is the minimum time after which the server ends a watch. A watch still open
-	// answerWithin after that is given up: an intermediary has died unnoticed.
+	// watchFor is the minimum duration requested for a watch. A watch that is still open
+	// answerWithin after the requested duration is abandoned, because an intermediary may have
+	// failed unnoticed.
 	watchFor = 5 * time.Minute
-	// answerWithin bounds a page of a list, and wholeWithin a list without pages: a little longer
-	// than the API server takes for any request (--request-timeout, a minute).
+	// answerWithin bounds the request for a page, and wholeWithin a list without pages. wholeWithin
+	// exceeds the API server's own limit for any request (--request-timeout, a minute).
 	answerWithin = 30 * time.Second
 	wholeWithin  = 65 * time.Second
-	// uselessAfter bounds the time during which watches from one version may be refused, or show
-	// nothing readable, before the feed lists instead. An interruption of that state, as by an
-	// outage, resets it.
+	// uselessAfter is the time for which watches from one version may permanently fail
+	// (isPermanent) before the feed lists instead. It starts over after uselessWithout without such
+	// a failure, for example in an outage.
 	uselessAfter   = 30 * time.Second
 	uselessWithout = 10 * time.Second
-	// briefly is the minimum duration of a watch ended by the server as agreed.
+	// briefly is the minimum duration of a watch. A shorter watch without events counts as broken.
 	briefly = time.Second
 )
 
@@ -68,10 +70,10 @@ var (
 	errOverdue    = errors.New("the watch did not end when it was to end")
 )
 
-// Sink receives the objects. Between Listing and Listed, Seen gets all objects; objects not seen
-// have been deleted. A list that fails half way, for good, restarts with Listing. The functions are
-// called one at a time. Keeping an object of a list keeps its whole page in memory. Quantities are
-// bounded: see [quantity.BoundAll].
+// Sink receives the objects. Between Listing and Listed, Seen is called for all objects; any other
+// object has been deleted. If a list fails half way, Listing is called again for the next list. The
+// functions are called one at a time. Keeping an object of a list keeps its whole page in memory.
+// Quantities are bounded: see [quantity.BoundAll].
 type Sink struct {
 	Listing func()
 	Listed  func()
@@ -80,15 +82,15 @@ type Sink struct {
 
 	// Version, if set, is called before Listed with the list's version of the cluster.
 	Version func(string)
-	// Lost, if set, is called when the watch is broken, Back when changes are seen again. A watch
-	// ended by the server as agreed is not lost.
+	// Lost, if set, is called when a list fails or the watch breaks, and Back when a watch begins.
+	// A watch that the server ends after the requested duration is not lost.
 	Lost, Back func()
-	// Fresh, if set, is called once: after Listed of the first list begun after the closing of
-	// Source.Anew.
+	// Fresh, if set, is called once after Source.Anew is closed: after Listed of the first list
+	// that began later.
 	Fresh func()
 }
 
-// SizeOf returns the encoded size of an object; 0 if it is of no built-in kind.
+// SizeOf returns the encoded size of an object, or 0 if the kind is not built into Kubernetes.
 func SizeOf(o runtime.Object) int {
 	if sized, ok := o.(interface{ Size() int }); ok {
 		return sized.Size()
@@ -96,13 +98,13 @@ func SizeOf(o runtime.Object) int {
 	return 0
 }
 
-// Run shows the sink everything of the source, until the context ends. It never gives up: it
-// repeats requests at intervals of at most lastPause, whatever the responses are, and of at most
-// refusedPause while the API server refuses them.
+// Run delivers all objects of the source, and their changes, to the sink until the context ends. It
+// never gives up: failed requests are repeated at intervals of at most lastPause, or refusedPause
+// while the API server refuses them.
 //
-// The order for the sink is: Listing, Seen for each object, Listed; then Seen and Gone for changes;
-// and Listing again if the API server can no longer continue from the last version seen, or on
-// request by Source.Anew.
+// The functions of the sink are called in this order: Listing, Seen for each object, and Listed;
+// then Seen and Gone for changes. Listing is called again if the API server cannot continue a watch
+// from the last version delivered, or if Source.Anew is closed.
 func Run(ctx context.Context, source Source, sink Sink) {
 	f := feed{source: source, sink: sink, anew: source.Anew, key: strconv.FormatUint(rand.Uint64(), 36)}
 	for f.waitTurn(ctx) {
@@ -111,14 +113,14 @@ func Run(ctx context.Context, source Source, sink Sink) {
 			f.logError(ctx, err)
 			f.callSink(sink.Lost)
 		}
-		if err == nil && f.version == "" { // requested by Anew: another component waits for this list
+		if err == nil && f.version == "" { // Anew is closed: a component waits for the next list
 			f.pace.Reset()
 		}
 	}
 }
 
-// waitTurn waits until the next request may be sent, and reports whether the context allows it. A
-// watch that lasted longer than the interval is followed up immediately.
+// waitTurn waits until the next request may be sent, and reports whether the context allows it.
+// After a watch that lasted longer than the interval, it returns immediately.
 func (f *feed) waitTurn(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -143,28 +145,29 @@ func (f *feed) countRefusal(err error) {
 type feed struct {
 	source   Source
 	sink     Sink
-	version  string          // up to which the sink has seen everything; "": it must list
+	version  string          // version up to which the sink has all changes; "": a list is due
 	anew     <-chan struct{} // the source's Anew channel, until it is closed
-	fresh    bool            // the current or next list is requested by Anew
+	fresh    bool            // Anew was closed before the current or next list
 	whole    bool            // the next list is unpaged, because the last paged list took too long
-	pace     pacing.Pace     // of the lists and watches, and of repeated requests for a page
-	refusals int             // consecutive, by the API server
+	pace     pacing.Pace     // paces lists and watches, and repeated requests for a page
+	refusals int             // consecutive refusals by the API server
 	key      string          // random, so that feeds spread their requests after an outage
-	useless  time.Time       // time since which watches from this version have been useless; zero if they are not
-	refused  time.Time       // end of the last useless watch
+	useless  time.Time       // start of the permanent failures of watches from this version; zero if there are none
+	refused  time.Time       // time of the last permanent failure
 
-	complaint loglimit.Line // about the API server's responses
+	complaint loglimit.Line // limits the log lines about errors returned by the API server
 }
 
-// unreached is shared by all feeds, which lose the API server together.
+// unreached limits the log lines about other errors. All feeds share it, because an outage affects
+// all of them.
 var unreached = new(loglimit.Line)
 
-// goOn lists if it must, and then watches until the watch ends. It returns nil for a watch that
-// ended as agreed.
+// goOn lists if a list is due, and then watches until the watch ends. It returns nil if the watch
+// ended after the requested duration, or because of the context or Anew.
 //
-// Most errors leave the version unchanged, so that the next watch continues there: that costs the
-// API server little, while a list of all pods costs it much. A list is due when the server has
-// forgotten the version, and when watches from it have been useless for uselessAfter.
+// Most errors leave the version unchanged, so that the next watch continues from there: a watch
+// costs the API server little, while a list of all pods is expensive. A list is due only if the
+// server has dropped the version, or if watches from it have permanently failed for uselessAfter.
 func (f *feed) goOn(ctx context.Context) error {
 	if f.version == "" {
 		if err := f.listPages(ctx); err != nil {
@@ -194,8 +197,8 @@ func (f *feed) goOn(ctx context.Context) error {
 	return nil
 }
 
-// logError logs an error, at level 2 if a similar one has been logged recently, or if a new list is
-// the whole remedy.
+// logError logs an error. It uses level 2 if a similar error has been logged recently, or if the
+// version was dropped, because a new list then suffices.
 func (f *feed) logError(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
 	complaint := unreached
@@ -208,22 +211,23 @@ func (f *feed) logError(ctx context.Context, err error) {
 	log.Info("Watch interrupted, will go on", "of", f.source.Name, "err", err)
 }
 
-// isForgotten reports whether the server has dropped the version at which a watch should continue
-// (410), or, restored from a backup or replaced, has not reached it yet. Only a list helps.
+// isForgotten reports whether the server cannot continue from the version, so that a list is
+// required. Either the server has dropped the version (410), or it has not reached the version yet,
+// because it was restored from a backup or replaced.
 func isForgotten(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// isPermanent reports whether another watch from the same version may end with the same error
-// forever: the API server cannot read the changes to show, or does not serve the watch at all, or
-// an intermediary ends each watch immediately. Errors of a busy or absent server are not permanent.
+// isPermanent reports whether every watch from the same version may end with the same error: the
+// changes cannot be decoded, the API server does not serve the watch, or an intermediary ends each
+// watch immediately. Errors of a busy or unreachable server are not permanent.
 func isPermanent(err error) bool {
 	if errors.Is(err, errUnreadable) || errors.Is(err, errBrief) {
 		return true
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code == http.StatusBadGateway {
-		return false // a proxy does not reach the API server
+		return false // a proxy cannot reach the API server
 	}
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonTooManyRequests,
@@ -233,15 +237,15 @@ func isPermanent(err error) bool {
 	return true
 }
 
-// listPages lists and shows everything. After a failed list the version stays "", so that it is
-// restarted.
+// listPages lists all objects and passes them to the sink. If it fails, the version stays empty, so
+// that the list is repeated.
 func (f *feed) listPages(ctx context.Context) error {
 	if isClosed(f.anew) {
 		f.anew, f.fresh = nil, true
 	}
 	f.sink.Listing()
 	options := metav1.ListOptions{FieldSelector: f.source.Selector, Limit: pageSize}
-	// The pages of the last list expired before all were read. An unpaged list cannot expire.
+	// The last list expired before all of its pages were read. A list without pages cannot expire.
 	if f.whole {
 		options.Limit, f.whole = 0, false
 	}
@@ -263,8 +267,8 @@ func (f *feed) listPages(ctx context.Context) error {
 	return nil
 }
 
-// getPage returns a page. After the first page, a failed one is requested again a few times, so
-// that a large list is not restarted because of one request.
+// getPage returns a page. A page other than the first is requested up to pageTries times, so that a
+// large list does not fail because of one request.
 func (f *feed) getPage(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	for tries := 1; ; tries++ {
 		page, err := f.sendList(ctx, options)
@@ -291,14 +295,14 @@ func (f *feed) sendList(ctx context.Context, options metav1.ListOptions) (runtim
 	return f.source.List(ctx, options)
 }
 
-// watchUntilEnd watches until the watch ends, or must end: because of the context, of Anew, or
-// because the server should have ended it.
+// watchUntilEnd watches until the watch ends, the context ends, Anew is closed, or the watch is
+// overdue.
 func (f *feed) watchUntilEnd(ctx context.Context) error {
 	agreed := watchFor + rand.N(watchFor)
 	watching, cancel := context.WithTimeout(ctx, agreed+answerWithin)
 	defer cancel()
 	if anew := f.anew; anew != nil {
-		go func() { // opening a watch may also take long: some proxies wait for the first event
+		go func() { // the goroutine also interrupts the opening of the watch, which may take long: some proxies wait for the first event
 			select {
 			case <-anew:
 				cancel()
@@ -319,7 +323,7 @@ func (f *feed) watchUntilEnd(ctx context.Context) error {
 	return err
 }
 
-// isClosed reports whether the channel is closed. A nil channel is not.
+// isClosed reports whether the channel is closed. A nil channel is not closed.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -329,7 +333,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// followWatch opens a watch to be ended by the server after the agreed time, and shows its events.
+// followWatch opens a watch that the server ends after the agreed time, and passes its events to
+// the sink.
 func (f *feed) followWatch(ctx context.Context, agreed time.Duration) error {
 	seconds := int64(agreed.Seconds())
 	w, err := f.source.Watch(ctx, metav1.ListOptions{
@@ -364,15 +369,15 @@ func (f *feed) followWatch(ctx context.Context, agreed time.Duration) error {
 	}
 }
 
-// callSink calls a possibly nil function of the sink.
+// callSink calls a function of the sink unless it is nil.
 func (f *feed) callSink(sink func()) {
 	if sink != nil {
 		sink()
 	}
 }
 
-// showEvent shows an event and advances the version, from where the next watch continues. A
-// bookmark only advances it.
+// showEvent passes an event to the sink, and advances the version from which the next watch
+// continues. A bookmark only advances the version.
 func (f *feed) showEvent(event watch.Event) error {
 	switch event.Type {
 	case watch.Error:

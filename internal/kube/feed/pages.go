@@ -17,17 +17,18 @@ import (
 	"github.com/berth-k8s/berth/internal/quantity"
 )
 
-// mostOfPage bounds the text of a page of several objects. Page sizes are numbers of objects, and
-// an object may have a megabyte and a half: one page of a tenant's objects could be as large as all
-// the memory of a component.
+// mostOfPage bounds the encoded size of a page with several objects. The API limits pages only by
+// the number of objects, and an object may have a megabyte and a half, so a single page of a
+// tenant's objects could exhaust the memory of a component.
 const mostOfPage = 16 << 20
 
-// errLargePage is the error of a page that was not read to its end.
+// errLargePage is returned for a page larger than mostOfPage, which was not read to its end.
 var errLargePage = errors.New("the page is too large: it has to be asked for with fewer objects")
 
-// ReadInto reads the response to a request for a page of at most limit objects into a list. With a
-// limit of more than one object, it reads no more than mostOfPage: errLargePage requests fewer
-// objects. A single object, and a list without pages (limit 0), are read whatever their size.
+// ReadInto reads the response to a request for a page of at most limit objects into a list. If
+// limit is greater than one, it returns errLargePage for a page larger than mostOfPage; the caller
+// must then request fewer objects. Pages of a single object, and lists without pages (limit 0), are
+// read whatever their size.
 func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
@@ -50,15 +51,16 @@ func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runt
 	return err
 }
 
-// Asking requests a page of a list.
+// Asking is a function that requests a page of a list.
 type Asking func(context.Context, metav1.ListOptions) (runtime.Object, error)
 
-// Pages requests a list page by page, and shows each of its objects. It requests an oversized page
-// again with a quarter of the objects, and the next ones with more and more. It returns the version
-// of the list, and whether any page preceded a failed one.
+// Pages requests a list page by page, and calls see with each object. An oversized page is
+// requested again with a quarter of the objects, and the limit is doubled for each following page,
+// up to the original one. Pages returns the version of the list. If a page fails, begun reports
+// whether other pages preceded it.
 //
-// For example, pages of 500: the third one is too large and is requested with 125 objects; the
-// pages after it have 250, and then 500 again.
+// For example, if the limit is 500 and the third page is too large, this page is requested again
+// with 125 objects, the next page with 250, and the following pages with 500.
 func Pages(ctx context.Context, options metav1.ListOptions, ask Asking, see func(runtime.Object)) (version string, begun bool, err error) {
 	for most := options.Limit; ; options.Limit = min(2*options.Limit, most) {
 		page, err := ask(ctx, options)

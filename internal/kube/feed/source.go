@@ -15,18 +15,19 @@ import (
 
 // Source lists and watches one kind of object.
 type Source struct {
-	Name     string // of the resource: "pods"
+	Name     string // name of the resource, such as "pods"
 	Selector string // field selector
 	List     func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	Watch    func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	// Anew, if set, makes the feed list again when it is closed, whatever its watch has shown: a
-	// watch may lag behind with the API server or the network, a list does not. A list begun after
-	// the close suffices; see Sink.Fresh.
+	// Anew, if set, makes the feed list again when it is closed. Unlike a list, a watch may lag
+	// because of the API server or the network. If a list begins after Anew is closed, no other
+	// list is needed; see Sink.Fresh.
 	Anew <-chan struct{}
 }
 
-// Of returns a source for a resource of a namespace, "" meaning all, from an API group's client.
-// client-go's own retries are disabled: the feed decides how soon, and how often, to retry.
+// Of returns a source for a resource in a namespace, or in all namespaces if namespace is empty.
+// client is the client of the API group. client-go's own retries are disabled, because the feed
+// paces its requests.
 func Of(client rest.Interface, namespace, resource string, newList func() runtime.Object) Source {
 	get := func(o *metav1.ListOptions) *rest.Request {
 		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)
@@ -45,7 +46,7 @@ func Of(client rest.Interface, namespace, resource string, newList func() runtim
 }
 
 // checkOpened returns an error for a watch that was never opened. If the connection ended or timed
-// out, client-go returns a watch without events, which looks like a regular end.
+// out, client-go returns an empty watch instead of an error.
 func checkOpened(w watch.Interface, err error) (watch.Interface, error) {
 	if err == nil && reflect.TypeOf(w) == unopened {
 		return nil, errUnopened

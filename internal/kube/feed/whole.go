@@ -5,17 +5,17 @@ package feed
 
 import "k8s.io/apimachinery/pkg/runtime"
 
-// Whole receives each list as a whole, for components that follow few objects and must learn of
-// deletions before they look at the existing objects.
+// Whole passes each list on as a whole. It is for kinds with few objects, and components that must
+// process deletions before the existing objects.
 type Whole[T runtime.Object] struct {
 	Listed     func(list []T, version string)
-	Seen, Gone func(T) // between lists
-	// Keep, if set, returns the part of an object to keep, and false if the object is of no
-	// interest.
+	Seen, Gone func(T) // for changes between lists
+	// Keep, if set, returns the part of an object to pass on, or false to ignore the object.
 	Keep func(T) (T, bool)
 }
 
-// Sink returns a sink that collects each list. It is for one feed: it holds the unfinished list.
+// Sink returns a sink that collects each list. The sink holds the unfinished list, so each feed
+// needs a separate one.
 func (w Whole[T]) Sink() Sink {
 	var list []T
 	var version string

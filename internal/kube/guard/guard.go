@@ -24,19 +24,19 @@ import (
 )
 
 const (
-	// Remember is the caching time of the API server's responses, as in kube-scheduler: that long,
-	// a revoked token still works and a new permission does not.
+	// Remember is the time for which responses of the API server are cached, as in kube-scheduler.
+	// A revoked token may work for that time, and a new permission may not.
 	Remember = 10 * time.Second
-	// Remembered is the number of cached responses per kind of request: this many grants, and this
-	// many refusals.
+	// Remembered is the maximum number of cached grants, and of cached refusals, per kind of
+	// review.
 	Remembered = 1024
-	// AskTimeout bounds a request to the API server, including the wait for its turn.
+	// AskTimeout bounds a review, including the wait for its turn.
 	AskTimeout = 10 * time.Second
-	// MaxToken is longer than any token; those of service accounts have some 1,200 bytes.
+	// MaxToken is the maximum length of a token. Tokens of service accounts have some 1,200 bytes.
 	MaxToken = 16 << 10
 )
 
-// ErrBusy is returned to a caller with too many requests. It is not cached.
+// ErrBusy is returned if a source causes too many reviews. It is not cached.
 var ErrBusy = errors.New("too many questions to the API server from here; try again in a second")
 
 // Guard authenticates and authorizes callers. It is safe for concurrent use.
@@ -56,10 +56,10 @@ func New(client kubernetes.Interface) *Guard {
 }
 
 // Client returns a client for exclusive use by the guard, with separate connections, rate limit and
-// deadline, so that reviews for unadmitted callers delay nothing else in this process.
+// deadline, so that reviews do not delay other requests of this process.
 func Client(config *rest.Config) (kubernetes.Interface, error) {
 	own := rest.CopyConfig(config)
-	// Clients with equal dialers share connections.
+	// A separate dialer prevents client-go from sharing connections with other clients.
 	own.Dial = (&net.Dialer{Timeout: AskTimeout, KeepAlive: 30 * time.Second}).DialContext
 	own.QPS, own.Burst, own.RateLimiter = 50, 100, nil
 	own.Timeout = AskTimeout
@@ -70,7 +70,8 @@ func Client(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Bearer returns the token of a request, or "" if the request lacks a plausible one.
+// Bearer returns the bearer token of a request, or "" if there is none or it is longer than
+// MaxToken.
 func Bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	token = strings.TrimSpace(token)
@@ -80,8 +81,8 @@ func Bearer(r *http.Request) string {
 	return token
 }
 
-// Who returns the user of the token, or nil if the API server does not accept it. The source is
-// charged for the request; see Source. Tokens are remembered by their hash only.
+// Who returns the user of the token, or nil if the API server does not accept the token. The review
+// counts against the limits of the source; see Source. The cache contains only hashes of tokens.
 func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error) {
 	return g.users.ask(ctx, source, sha256.Sum256([]byte(token)), func(ctx context.Context) (user.Info, error) {
 		review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx,
@@ -89,8 +90,8 @@ func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error
 		if err != nil {
 			return nil, fmt.Errorf("review the token: %w", err)
 		}
-		// A status with both a user and an error contradicts itself, and counts as a refusal.
-		// Upstream reads the error only without a user, and would let this one in.
+		// A status with both a user and an error is contradictory, and counts as a refusal.
+		// Upstream ignores the error if there is a user, and would accept the token.
 		said := review.Status.User
 		if !review.Status.Authenticated || review.Status.Error != "" || said.Username == "" {
 			return nil, nil
@@ -103,8 +104,8 @@ func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error
 	})
 }
 
-// May reports whether the user has the permission named by the spec, on a resource or a path. A
-// known user is charged for the review by name, an anonymous one by source.
+// May reports whether the user has the permission named by the spec, on a resource or a path. The
+// review counts against the limits of the user or, if the user is anonymous, of the source.
 func (g *Guard) May(ctx context.Context, source string, u user.Info, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	spec.User, spec.UID, spec.Groups = u.GetName(), u.GetUID(), u.GetGroups()
 	spec.Extra = map[string]authorizationv1.ExtraValue{}
@@ -124,22 +125,22 @@ func (g *Guard) May(ctx context.Context, source string, u user.Info, spec author
 	})
 }
 
-// answers caches the API server's responses to one kind of request. Errors are not cached.
+// answers caches the API server's responses to one kind of review. Errors are not cached.
 type answers[A any] struct {
 	yes func(A) bool // reports whether the response admits the caller
-	// By hash of the request. Refusals are kept separately: made-up tokens must not displace those
-	// of known callers.
+	// granted and refused hold responses by the hash of the request. Refusals are kept separately,
+	// so that made-up tokens do not evict the tokens of known callers.
 	granted, refused *cache.LRUExpireCache
 	turns            *turns
 }
 
-// newAnswers returns an empty cache with its turns.
+// newAnswers returns an empty cache.
 func newAnswers[A any](yes func(A) bool) answers[A] {
 	return answers[A]{yes: yes, granted: cache.NewLRUExpireCache(Remembered),
 		refused: cache.NewLRUExpireCache(Remembered), turns: newTurns()}
 }
 
-// box holds a possibly nil response.
+// box wraps a response, which may be nil.
 type box[A any] struct{ answer A }
 
 // known returns the cached response, if any.
@@ -152,8 +153,8 @@ func (k answers[A]) known(key [sha256.Size]byte) (answer A, ok bool) {
 	return answer, false
 }
 
-// ask returns the cached response, or sends a request in the source's turn; errors are not cached.
-// It waits for AskTimeout at most, including the turn.
+// ask returns the cached response. If there is none, ask waits for the source's turn and calls
+// question. Both together take AskTimeout at most.
 func (k answers[A]) ask(ctx context.Context, source string, key [sha256.Size]byte, question func(context.Context) (A, error)) (A, error) {
 	var none A
 	if answer, ok := k.known(key); ok {
@@ -166,7 +167,7 @@ func (k answers[A]) ask(ctx context.Context, source string, key [sha256.Size]byt
 		return none, err
 	}
 	defer done()
-	// During the wait, the same request may have been completed by another caller.
+	// Another caller may have completed the same request during the wait.
 	if answer, ok := k.known(key); ok {
 		return answer, nil
 	}

@@ -17,13 +17,14 @@ func Local(r *http.Request) bool {
 	return err == nil && net.ParseIP(host).IsLoopback()
 }
 
-// Rebound reports whether a request from this machine names a foreign host: a foreign site with a
-// name resolving to this machine would be of the same origin for the browser (DNS rebinding).
+// Rebound reports whether a request from this machine names a foreign host. If the name of a
+// foreign site resolves to this machine, browsers consider this port to be of the same origin as
+// the site (DNS rebinding).
 func Rebound(r *http.Request) bool {
 	return Local(r) && !namesMachine(hostOf(r))
 }
 
-// hostOf returns the host named by a request, without a port.
+// hostOf returns the host named in a request, without a port.
 func hostOf(r *http.Request) string {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(name); err == nil {
@@ -32,12 +33,12 @@ func hostOf(r *http.Request) string {
 	return strings.TrimSuffix(strings.Trim(name, "[]"), ".")
 }
 
-// namesMachine reports whether a host is an address or this machine rather than a foreign name.
+// namesMachine reports whether a host is localhost or an IP address, and not a foreign name.
 func namesMachine(host string) bool {
 	return strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil
 }
 
-// OnlyNamed serves requests that name one of the hosts, or an address.
+// OnlyNamed refuses requests unless they name one of the hosts, localhost or an IP address.
 func OnlyNamed(hosts []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := hostOf(r)
@@ -49,8 +50,8 @@ func OnlyNamed(hosts []string, next http.Handler) http.Handler {
 	})
 }
 
-// RefuseRebound rejects requests made under a foreign name. It is for ports without authentication:
-// a page in the user's browser must not be able to read them.
+// RefuseRebound refuses rebound requests. It protects ports without authentication from foreign
+// pages in the user's browser.
 func RefuseRebound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if Rebound(r) {

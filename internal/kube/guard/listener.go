@@ -13,38 +13,38 @@ import (
 	"sync/atomic"
 )
 
-// Bounds are the maximum numbers of connections held by a listener. It accepts more, at the cost of
-// older ones.
+// Bounds limits the connections of a listener. New connections are always accepted; in excess of a
+// bound, an older connection is closed.
 type Bounds struct {
-	Unadmitted int // limit of connections with callers not admitted yet
-	PerSource  int // the same limit per source
-	Admitted   int // limit of connections with admitted callers
-	// Unknown is the number of bytes an unadmitted caller may send before being let in, TLS
-	// included; 0 means unlimited. See NoteCertificate.
+	Unadmitted int // maximum number of unadmitted connections
+	PerSource  int // maximum number of unadmitted connections per source
+	Admitted   int // maximum number of admitted connections
+	// Unknown is the maximum number of bytes, including TLS, that an unadmitted caller may send; 0
+	// means unlimited. See NoteCertificate.
 	Unknown int64
 }
 
-// Ports are the bounds of ports with few callers and few requests.
+// Ports is for ports with few callers and few requests.
 var Ports = Bounds{Unadmitted: 256, PerSource: 64, Admitted: 128}
 
-// Listener is a bounded listener; see Bounds. Bound makes one.
+// Listener is a listener with Bounds. Bound returns one.
 type Listener struct {
 	net.Listener
 	bounds Bounds
 
 	mu         sync.Mutex
 	unadmitted map[string]*list.List // lists of *conn by source, oldest first; empty lists are removed
-	waiting    int                   // sum of their lengths
-	admitted   int                   // number of open connections with admitted callers
+	waiting    int                   // total number of unadmitted connections
+	admitted   int                   // number of open admitted connections
 }
 
-// Bound returns the listener with bounds.
+// Bound returns a Listener that applies the bounds to l.
 func Bound(l net.Listener, bounds Bounds) *Listener {
 	return &Listener{Listener: l, bounds: bounds, unadmitted: map[string]*list.List{}}
 }
 
-// conn is a counted connection: unadmitted as long as place is set, among the admitted while
-// admitted is set.
+// conn is a connection of a Listener. While it is open, it counts as unadmitted if place is set,
+// and as admitted if admitted is set.
 type conn struct {
 	net.Conn
 	listener *Listener
@@ -53,11 +53,12 @@ type conn struct {
 	admitted bool
 	closed   bool
 	unread   atomic.Int64 // remaining bytes that an unadmitted caller may send
-	vouched  atomic.Bool  // its caller may send any number of bytes
+	vouched  atomic.Bool  // the caller may send any number of bytes
 }
 
-// Accept closes connections in excess of the bounds, but never the newly accepted one: a newcomer
-// is more likely to be served than an old connection still not let in.
+// Accept accepts a connection, and closes an older one if a bound is exceeded. The caller of the
+// new connection is more likely to be admitted than the caller of a connection that has been
+// unadmitted for long.
 func (l *Listener) Accept() (net.Conn, error) {
 	accepted, err := l.Listener.Accept()
 	if err != nil {
@@ -72,7 +73,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// enter adds an unadmitted connection, and returns the connection to close for it, if any.
+// enter adds an unadmitted connection. It returns the connection to close if a bound is now
+// exceeded, and otherwise nil.
 func (l *Listener) enter(c *conn) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,8 +94,8 @@ func (l *Listener) enter(c *conn) *conn {
 	return nil
 }
 
-// largest returns the unadmitted connections of the source with the most. It scans all sources, at
-// most Unadmitted in number.
+// largest returns the unadmitted connections of the source with the most. It scans all sources;
+// there are at most Unadmitted.
 func (l *Listener) largest() (largest *list.List) {
 	for _, each := range l.unadmitted {
 		if largest == nil || each.Len() > largest.Len() {
@@ -103,7 +105,7 @@ func (l *Listener) largest() (largest *list.List) {
 	return largest
 }
 
-// leave removes a connection from the unadmitted, if it is one. The lock is held.
+// leave removes a connection from unadmitted, if it is there. The lock is held.
 func (l *Listener) leave(c *conn) {
 	if c.place == nil {
 		return
@@ -117,8 +119,8 @@ func (l *Listener) leave(c *conn) {
 	}
 }
 
-// Close closes the connection and gives up its place. It may be called more than once, by the
-// server, the caller, or Accept.
+// Close closes the connection and removes it from the counts. It may be called more than once, for
+// example by the server and by Accept.
 func (c *conn) Close() error {
 	l := c.listener
 	l.mu.Lock()
@@ -131,11 +133,11 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// errUnknown ends the connection of an unadmitted caller that sends too much.
+// errUnknown is the error of a read from an unadmitted caller that has sent too many bytes.
 var errUnknown = errors.New("more than a caller who is not known may send")
 
-// Read bounds the bytes sent by an unadmitted caller, and thereby the memory of a TLS handshake and
-// of headers before authentication.
+// Read limits the number of bytes sent by an unadmitted caller, and thus the memory for the TLS
+// handshake and for headers before authentication.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.vouched.Load() {
 		return c.Conn.Read(b)
@@ -149,8 +151,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// admit moves an unadmitted connection to the admitted, if they have room. An admitted
-// connection stays so for all its requests.
+// admit makes the connection an admitted one, and returns false if there are too many of them. A
+// connection stays admitted for all of its requests.
 func (c *conn) admit() bool {
 	l := c.listener
 	l.mu.Lock()
@@ -168,8 +170,8 @@ func (c *conn) admit() bool {
 	return true
 }
 
-// NoteCertificate records that the caller of a connection has presented an accepted certificate,
-// but is not yet let in. It may send more than an unadmitted caller.
+// NoteCertificate records that the caller of an unadmitted connection has presented a valid client
+// certificate. The caller may then send any number of bytes.
 func NoteCertificate(c net.Conn) {
 	if known, ok := c.(*conn); ok {
 		known.vouched.Store(true)
@@ -179,8 +181,8 @@ func NoteCertificate(c net.Conn) {
 // bounded is the context key of a request's connection.
 type bounded struct{}
 
-// ConnContext is for http.Server's field of this name. It lets Admit find a request's connection,
-// also under TLS.
+// ConnContext is for the field ConnContext of http.Server. It adds the connection to the contexts
+// of requests for Admit, also under TLS.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	for {
 		switch under := c.(type) {
@@ -194,14 +196,16 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	}
 }
 
-// Admit records that the caller of a request was let in, and is no longer unadmitted. It returns
-// false if too many are admitted already. A request from another listener is always admitted.
+// Admit records that the caller of a request was authorized, so that the connection is admitted. It
+// returns false if there are too many admitted connections. It always returns true for a request
+// from another kind of listener.
 func Admit(r *http.Request) bool {
 	c, ok := r.Context().Value(bounded{}).(*conn)
 	return !ok || c.admit()
 }
 
-// Refuse responds with an error and closes the connection, useless to a refused caller.
+// Refuse responds with an error and makes the server close the connection, which a refused caller
+// does not need any more.
 func Refuse(w http.ResponseWriter, code int, why string) {
 	w.Header().Set("Connection", "close")
 	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {

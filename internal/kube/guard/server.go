@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// SendTime and takeTime bound the times for a caller to send a request, and to read the
-	// response.
+	// SendTime is the time in which a caller must send a request, and takeTime the time in which it
+	// must read the response.
 	SendTime = 10 * time.Second
 	takeTime = 30 * time.Second
-	// profileTime is takeTime for profiles.
+	// profileTime replaces takeTime for profiles.
 	profileTime = 10 * time.Minute
 )
 
-// Server returns a server for requests with immediate responses, for use with a Listener. It
-// accepts at most 64 KiB of headers.
+// Server returns an HTTP server with short timeouts, for use with a Listener. It accepts at most 64
+// KiB of headers.
 func Server(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           inTime(handler),
@@ -41,8 +41,9 @@ func Server(handler http.Handler) *http.Server {
 }
 
 // ErrorLog returns a logger for the errors of a server, such as failed TLS handshakes. Any caller
-// that reaches the port can cause them, so it logs one line per [loglimit.Every] with the number of
-// lines omitted since, and all of them at level 4.
+// that reaches the port can cause such errors. Therefore at most one line per [loglimit.Every] is
+// logged at level 0, with the number of lines omitted before it. The omitted lines are logged at
+// level 4.
 func ErrorLog() *log.Logger { return log.New(&errorLog{}, "", 0) }
 
 type errorLog struct {
@@ -62,7 +63,7 @@ func (l *errorLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// longestLine bounds the logged part of an error: net/http quotes the caller's input.
+// longestLine is the maximum logged length of an error, because net/http quotes the caller's input.
 const longestLine = 512
 
 // Serve serves requests on the listener, within the bounds of Ports, until the context ends.
@@ -76,8 +77,8 @@ func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 	return nil
 }
 
-// inTime sets the deadlines of every request. A server-wide deadline would not do: the duration of
-// a profile is chosen by the caller.
+// inTime sets the deadlines of every request. The deadlines are not set on the server, because the
+// caller chooses the duration of a profile.
 func inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connection, now := http.NewResponseController(w), time.Now()

@@ -15,22 +15,23 @@ import (
 )
 
 const (
-	// asking is the number of requests of a kind in flight; a flood of tokens must not reach the
-	// API server as one.
+	// asking is the maximum number of reviews of a kind in flight, so that a flood of tokens does
+	// not overload the API server.
 	asking = 8
-	// askingEach is the maximum per source, so that one source cannot occupy all.
+	// askingEach is the maximum number per source, so that a single source cannot occupy all slots.
 	askingEach = 2
-	// rate and burst limit the requests of a source, per second and initially. A scraper has one
-	// token, and causes one request per Remember.
+	// rate and burst limit the reviews of a source, in reviews per second and initially. A scraper
+	// uses one token, and causes one review per Remember.
 	rate, burst = 10, 40
-	// sources is the number of tracked sources, and forget the time until one is dropped.
+	// sources is the maximum number of tracked sources, and forget the time after which the state
+	// of a source is dropped.
 	sources = 4096
 	forget  = time.Minute
 )
 
-// turns schedules the requests of each source.
+// turns limits the reviews in total and per source.
 type turns struct {
-	all chan struct{} // has room for the current ones
+	all chan struct{} // has an element per review in flight
 
 	mu      sync.Mutex
 	sources *cache.LRUExpireCache // by source: *turn
@@ -42,13 +43,13 @@ type turn struct {
 	own  chan struct{}
 }
 
-// newTurns returns turns, none of them taken.
+// newTurns returns turns without reviews in flight.
 func newTurns() *turns {
 	return &turns{all: make(chan struct{}, asking), sources: cache.NewLRUExpireCache(sources)}
 }
 
-// turnOf returns the state of a source. A forgotten source starts over, with a full burst: the
-// overall bound (asking) still holds.
+// turnOf returns the state of a source. After the state was dropped, the source has a full burst
+// again, but the total bound (asking) still applies.
 func (t *turns) turnOf(source string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,9 +61,9 @@ func (t *turns) turnOf(source string) *turn {
 	return s
 }
 
-// take waits for the source's turn. A source with too many requests is refused immediately: waiting
-// would hold its connections, and memory with them. Without an error, done must be called when the
-// request is completed.
+// take waits for the source's turn. If the source exceeds its rate, take returns ErrBusy
+// immediately, because waiting callers would occupy connections and memory. If there is no error,
+// the caller must call done after the review.
 func (t *turns) take(ctx context.Context, source string) (done func(), err error) {
 	s := t.turnOf(source)
 	if !s.rate.TryAccept() {
@@ -82,8 +83,9 @@ func (t *turns) take(ctx context.Context, source string) (done func(), err error
 	return func() { <-t.all; <-s.own }, nil
 }
 
-// Source returns the source of a remote address: the host, or for IPv6 its /64. A host with IPv6
-// usually owns a network of that size, and could otherwise use a new address each time.
+// Source returns the source of a remote address: the host, or for IPv6 its /64. An IPv6 host
+// usually owns a network of that size, and could otherwise use a different address for each
+// connection.
 //
 // For example, "10.1.2.3:4711" is 10.1.2.3, and "[2001:db8::1:2]:443" is 2001:db8::/64.
 func Source(remote string) string {

@@ -40,13 +40,13 @@ func (l annotatedLeases) Update(ctx context.Context, lease *v1.Lease, o metav1.U
 	return l.LeaseInterface.Update(ctx, l.elector.annotated(lease), o)
 }
 
-// annotated returns a Lease with this replica's annotation. A Lease that is released, or held by
-// another replica, is not changed: a released one keeps the last annotation.
+// annotated returns a Lease with this replica's annotation. A Lease that is being released, or is
+// held by another replica, is returned unchanged, so a released Lease keeps the last annotation.
 func (e *Elector) annotated(lease *v1.Lease) *v1.Lease {
 	if e.annotation == "" || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != e.identity {
 		return lease
 	}
-	with := *lease // a failed request must not change the lock's copy
+	with := *lease // the lock's copy must not change, because the request may fail
 	with.Annotations = maps.Clone(lease.Annotations)
 	if value := e.annotate(); value == "" {
 		delete(with.Annotations, e.annotation)

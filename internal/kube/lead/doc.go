@@ -1,11 +1,11 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lead elects one of several replicas to work, with the rest on standby, using a Lease like
-// kube-scheduler and kube-controller-manager: same Lease, same flags, same defaults, so that
-// Berth's components can run on standby for upstream's and take over from them.
+// Package lead elects one of several replicas to work, while the others stand by. It uses the same
+// Lease, flags and defaults as kube-scheduler and kube-controller-manager, so that a component of
+// Berth can stand by for an upstream component, and take over from it.
 //
-// A replica works only while no other one can. Its work is cancelled when renewing has failed for
-// the renew deadline, well before the Lease expires, and the Lease is released after the work has
-// ended, never before. The package is independent of the work.
+// A replica works only while no other replica can lead. Its work is cancelled when renewals have
+// failed for the renew deadline, well before the Lease expires. The Lease is released only after
+// the work has ended.
 package lead

@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Guard keeps a client's connections from sending anything once over is true, such as Elector.Over.
-// A process suspended or starved during its leadership resumes later in the middle of its requests,
-// possibly concurrently with another leader; the API server would carry them out. They can be held
-// back until just before each write to the network.
+// Guard prevents the client's connections from sending anything after over has returned true; over
+// is usually Elector.Over. A process that is suspended while it leads may resume in the middle of a
+// request when another replica leads, and the API server would carry out the request. Therefore
+// over is called right before each write to the network.
 func Guard(config *rest.Config, over func() bool) {
 	dial := config.Dial
 	if dial == nil {
@@ -29,14 +29,14 @@ func Guard(config *rest.Config, over func() bool) {
 	}
 }
 
-// guarded is a connection that writes nothing once over is true.
+// guarded is a connection that writes nothing when over returns true.
 type guarded struct {
 	net.Conn
 	over func() bool
 }
 
-// Write closes the connection instead of writing once over is true, so that waiting requests fail
-// immediately.
+// Write closes the connection instead of writing if over returns true, so that pending requests
+// fail immediately.
 func (g *guarded) Write(b []byte) (int, error) {
 	if g.over() {
 		g.Close()

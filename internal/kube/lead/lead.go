@@ -22,17 +22,17 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrLost ends Run when another replica leads or may lead. This replica's data may be outdated, so
-// the process should be restarted.
+// ErrLost is returned by Run when another replica leads or may lead. This replica's data may be
+// outdated, so the process should be restarted.
 var ErrLost = errors.New("leadership lost: the Lease could not be renewed in time or another replica has it; start again to stand by")
 
-// slack is the time after its end that a Lease may be held without a renewal before Alive fails,
-// equal to upstream's.
+// slack is the time between the expiration of a Lease that this replica holds and the failure of
+// Alive. It is the same as in upstream.
 const slack = 20 * time.Second
 
-// Elector decides whether this replica leads. It runs client-go's elector, and adds missing
-// guarantees: the work ends before the Lease does (lead), the Lease is not released before the work
-// has ended (Update), and no request leaves a process that has lost it (Over, Guard).
+// Elector decides whether this replica leads. It runs client-go's elector, and adds guarantees: the
+// work ends before the Lease expires (lead), the Lease is not released before the work has ended
+// (Update), and a process that has lost the Lease sends no requests (Over, Guard).
 type Elector struct {
 	options  Options
 	identity string
@@ -43,15 +43,16 @@ type Elector struct {
 	led      atomic.Pointer[lease] // the lease by which this replica leads or has led
 	wall     func() time.Time      // wall-clock time; see renewal
 	watchdog *leaderelection.HealthzAdaptor
-	// annotation is written with every renewal; "" disables it.
+	// annotation is the key of the annotation written with every renewal; "" disables it.
 	annotation string
 	annotate   func() string
 }
 
-// New returns an elector on the cluster of config. Events about the Lease go to events, unless nil.
+// New returns an elector for the cluster of config. Events about the Lease are recorded with
+// events, unless it is nil.
 func New(config *rest.Config, options Options, events resourcelock.EventRecorder) (*Elector, error) {
 	own := rest.CopyConfig(config)
-	// A hanging request must leave time for another before the deadline.
+	// If a request hangs, there must be time for a second one before the deadline.
 	own.Timeout = max(time.Second, options.RenewDeadline/2)
 	leases, err := coordinationv1.NewForConfig(own)
 	if err != nil {
@@ -60,8 +61,8 @@ func New(config *rest.Config, options Options, events resourcelock.EventRecorder
 	return newElector(leases, options, events)
 }
 
-// newElector is New with a client. The identity is the host's name, like upstream, with a suffix
-// unique to the process: a restarted replica is another one.
+// newElector is like New, but takes a client. Like upstream, the identity is the host's name with a
+// suffix unique to the process, so a restarted replica has a new identity.
 func newElector(leases coordinationv1.LeasesGetter, options Options, events resourcelock.EventRecorder) (*Elector, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -80,11 +81,12 @@ func newElector(leases coordinationv1.LeasesGetter, options Options, events reso
 	}, nil
 }
 
-// Leading reports whether the work runs. It may be called from any goroutine.
+// Leading reports whether the work is running. It may be called from any goroutine.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
-// Over reports whether this replica has led and no longer may: from the moment that its Lease has
-// not been renewed for too long, whether or not Run has noticed yet. For Guard.
+// Over reports whether this replica has led, but may no longer lead. It returns true as soon as the
+// Lease has not been renewed for too long, even if Run has not detected that yet. It is intended
+// for Guard.
 func (e *Elector) Over() bool {
 	lease := e.led.Load()
 	return lease != nil && (lease.lost.Load() || lease.now().since(*lease.renewed.Load()) >= e.options.good())
@@ -98,24 +100,24 @@ func (e *Elector) Annotate(key string, value func() string) { e.annotation, e.an
 // Identity returns this replica's identity, as in the Lease's holder.
 func (e *Elector) Identity() string { return e.identity }
 
-// Alive fails if this replica holds the Lease without renewing it, slack after its end: for a
-// liveness probe, like upstream's check leaderElection.
+// Alive returns an error if this replica holds the Lease but has not renewed it until slack after
+// its expiration. It is intended for a liveness probe, like upstream's check leaderElection.
 func (e *Elector) Alive(r *http.Request) error { return e.watchdog.Check(r) }
 
-// Run does the work while this replica leads, or immediately if election is disabled. When the
-// context ends, so does the work's context, and the Lease is released after the work has returned.
-// ErrLost means that leadership was lost before.
+// Run calls work when this replica leads, or immediately if election is disabled. When ctx ends,
+// the context of work ends as well, and the Lease is released after work has returned. Run returns
+// the error of work, or ErrLost if leadership was lost before work returned.
 //
-// With the defaults, after the last renewal at 0 s: renewals are tried until 12 s, when the work's
-// context ends; at 15 s another replica may take the Lease, and Run returns, whether or not the
-// work has.
+// For example, with the defaults, if the last renewal was at 0 s, renewals are attempted until 12
+// s. The context of work then ends. At 15 s, another replica may take the Lease, and Run returns
+// even if work has not returned.
 func (e *Elector) Run(ctx context.Context, work func(context.Context) error) error {
 	if !e.options.Elect {
 		e.leading.Store(true)
 		defer e.leading.Store(false)
 		return work(ctx)
 	}
-	// The elector must outlive ctx: while the work ends, the Lease is still renewed.
+	// The elector must outlive ctx, because the Lease is still renewed while the work ends.
 	electing, stopElecting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElecting()
 	lease := e.newLease()
@@ -150,14 +152,14 @@ func (e *Elector) Run(ctx context.Context, work func(context.Context) error) err
 	err = e.lead(ctx, lease, over, work)
 	stopElecting()
 	if !errors.Is(err, ErrLost) {
-		<-over // the Lease is released
+		<-over // the Lease has been released
 	}
 	return err
 }
 
-// lead does the work until it ends by itself or must end: when the Lease was not renewed for
-// good(), when another replica has it (taken), or when client-go's elector has given up (over). All
-// three are loss of leadership, and the process must exit.
+// lead runs the work until it returns, or until leadership is lost: the Lease was not renewed for
+// good(), another replica holds it (taken), or client-go's elector has given up (over). If
+// leadership is lost, lead returns ErrLost, and the process must exit.
 func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, work func(context.Context) error) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -173,7 +175,7 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 		select {
 		case err := <-ended:
 			return err
-		// A renewal since the timer was set moves the end.
+		// If the Lease was renewed since the timer was set, the timer is set again.
 		case <-expired.C:
 			if left := lease.left(good); left > 0 {
 				expired.Reset(left)
@@ -186,8 +188,8 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 	}
 	klog.FromContext(ctx).Error(ErrLost, "Ending at once", "lease", klog.KRef(e.options.Namespace, e.options.Name))
 	stop()
-	// No other replica leads before the Lease ends; this process must not finish the rest of the
-	// work later, but exit.
+	// The work has until the expiration of the Lease to end, because no other replica leads before
+	// that. After that, Run returns without waiting, so that the process exits.
 	select {
 	case <-ended:
 	case <-time.After(e.options.LeaseDuration - good):
@@ -195,30 +197,31 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 	return ErrLost
 }
 
-// lease is the lock. It records its renewals, and whether another replica has it.
+// lease is the resource lock. It records the last renewal, and whether another replica holds the
+// Lease.
 type lease struct {
 	resourcelock.Interface
-	renewed atomic.Pointer[renewal] // nil before the first
+	renewed atomic.Pointer[renewal] // nil before the first renewal
 	wall    func() time.Time
-	leading *atomic.Bool  // the Elector's flag that it leads
+	leading *atomic.Bool  // Elector.leading
 	taken   chan struct{} // has an element once another replica holds the Lease
 	lost    atomic.Bool   // another replica holds the Lease
 }
 
 // renewal is the time of the last renewal of the Lease, by both clocks of the machine. The
-// monotonic one stops while the machine is suspended; the wall clock may be set back. The clock
-// showing the longer elapsed time counts, so that neither fault lets a write out after the Lease
-// has ended. A wall clock set forward keeps writes back until the next renewal, a retry period at
-// most.
+// monotonic clock stops while the machine is suspended, and the wall clock may be set back. The
+// longer of the two elapsed times counts, so that in neither case a write is sent after the Lease
+// has expired. If the wall clock is set forward, writes are rejected until the next renewal, for a
+// retry period at most.
 type renewal struct{ monotonic, wall time.Time }
 
-// now returns the present by both clocks.
+// now returns the current time by both clocks.
 func (l *lease) now() renewal {
-	// Round strips the monotonic reading, without which Sub compares wall time.
+	// Round strips the monotonic reading, so that Sub uses the wall-clock time.
 	return renewal{time.Now(), l.wall().Round(0)}
 }
 
-// since returns the longer of the times elapsed by the two clocks.
+// since returns the time elapsed since before, by the clock that shows more.
 func (r renewal) since(before renewal) time.Duration {
 	return max(r.monotonic.Sub(before.monotonic), r.wall.Sub(before.wall))
 }
@@ -237,15 +240,15 @@ func (e *Elector) newLease() *lease {
 	}
 }
 
-// left returns the time for which the work may continue without a renewal, this long after the last
-// one. It uses only the monotonic clock: setting the wall clock must not end a leader that renews
-// in time.
+// left returns the time remaining until good has passed since the last renewal. It uses only the
+// monotonic clock, so that a leader that renews in time keeps working when the wall clock is set.
 func (l *lease) left(good time.Duration) time.Duration {
 	return good - time.Since(l.renewed.Load().monotonic)
 }
 
-// Get notices another holder immediately. client-go's elector would try to get the lease back until
-// the renew deadline, with the work still running.
+// Get reads the Lease, and ends the work immediately if another replica holds it. client-go's
+// elector would try to get the Lease back until the renew deadline, while the work is still
+// running.
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil && l.leading.Load() && record.HolderIdentity != "" && record.HolderIdentity != l.Identity() {
@@ -258,7 +261,7 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	return record, raw, err
 }
 
-// Create takes a Lease that does not exist yet. That is a renewal like any other.
+// Create creates the Lease, which counts as a renewal.
 func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	at := l.now()
 	err := l.Interface.Create(ctx, record)
@@ -266,13 +269,13 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 	return err
 }
 
-// errWorking keeps the Lease from being released.
+// errWorking is returned instead of releasing the Lease.
 var errWorking = errors.New("not released: what was begun may still be under way; it expires instead")
 
-// Update renews the Lease, or releases it. client-go's elector also releases a Lease after failing
-// to renew it, and then another replica may lead immediately, while this one's work is still
-// ending. During the work, the Lease expires instead. A release does not count as a renewal: it
-// must not make Over false again.
+// Update renews the Lease, or releases it. client-go's elector also releases the Lease when it
+// could not renew it, and another replica could then lead while the work of this replica is still
+// ending. Therefore Update refuses to release the Lease during the work, so that it expires
+// instead. A release does not count as a renewal, because Over must not return false again.
 func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if record.HolderIdentity == "" {
 		if l.leading.Load() {
@@ -286,8 +289,8 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	return err
 }
 
-// note records a renewal as of the time before its request: other replicas may have seen it that
-// early.
+// note records a successful renewal. at is the time before the request, because other replicas may
+// have observed the renewal that early.
 func (l *lease) note(at renewal, err error) {
 	if err == nil {
 		l.renewed.Store(&at)

@@ -19,9 +19,9 @@ import (
 // NamespaceFile holds the namespace of this process's pod.
 const NamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// Trusted returns the namespaces with Leases trusted to announce a scheduler's configuration:
-// kube-system, Berth's own namespace, and that of this process's pod; and the given ones, each as
-// NAMESPACE or NAMESPACE/NAME.
+// Trusted returns the Leases that are trusted to announce a scheduler's configuration, each as
+// NAMESPACE/NAME, or as NAMESPACE for all Leases in it: kube-system, Berth's namespace, the given
+// ones, and the namespace of this process's pod.
 func Trusted(named ...string) []string {
 	all := append([]string{metav1.NamespaceSystem, deploy.Namespace}, named...)
 	if own, err := os.ReadFile(NamespaceFile); err == nil {
@@ -30,8 +30,8 @@ func Trusted(named ...string) []string {
 	return all
 }
 
-// List lists a cluster's possible Leases of leader election: all but those of nodes, thousands in a
-// large cluster.
+// List returns the Leases that may be used for leader election: all Leases except for those in
+// kube-node-lease, which has a Lease for every node.
 func List(ctx context.Context, leases coordinationv1.LeasesGetter) (all []*v1.Lease, err error) {
 	list, err := leases.Leases(metav1.NamespaceAll).List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.namespace!=" + corev1.NamespaceNodeLease})

@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Options configure the election. Without Elect, the rest is ignored.
+// Options configures the election. If Elect is false, the other fields are ignored.
 type Options struct {
 	Elect                                     bool
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	Namespace, Name                           string // of the Lease
 }
 
-// Defaults returns upstream's defaults, for a Lease of this name in kube-system.
+// Defaults returns upstream's defaults, with a Lease of the given name in kube-system.
 func Defaults(name string) Options {
 	return Options{
 		Elect:         true,
@@ -41,11 +41,12 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Namespace, "leader-elect-resource-namespace", o.Namespace, "namespace of the Lease")
 }
 
-// jitter is client-go's factor for stretching the retry period (leaderelection.JitterFactor).
-// client-go refuses options that leave no room for it, with messages that do not name the flag.
+// jitter is the factor by which client-go may extend the retry period
+// (leaderelection.JitterFactor). Validate checks it because client-go's error does not name the
+// flags.
 const jitter = 1.2
 
-// Validate returns the errors, by flag.
+// Validate returns an error that names the invalid flag.
 func (o *Options) Validate() error {
 	if !o.Elect {
 		return nil
@@ -80,8 +81,9 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// good is the duration of leadership after a renewal: until the next renewal has failed for the
-// renew deadline, but not so long that the work lacks time to end before another replica may lead.
+// good is the time for which the replica may work after a renewal. It ends when the next renewal
+// has failed for the renew deadline, but early enough that the work can end before another replica
+// may lead.
 //
 // With the defaults: min(2 s + 10 s, (10 s + 15 s) / 2) = 12 s, which leaves the work 3 s to end.
 func (o *Options) good() time.Duration {

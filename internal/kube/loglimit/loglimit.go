@@ -1,8 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loglimit keeps a log readable during a repeated failure: the first occurrence is logged
-// at the usual level, since it may be a missing permission, and after that one per Every.
+// Package loglimit keeps a log readable during a repeated failure. The first occurrence is logged
+// at the usual level, since it may be a missing permission, and then at most one occurrence per
+// interval (Every).
 package loglimit
 
 import (

@@ -5,28 +5,28 @@ package loop
 
 import "sync"
 
-// message is for the owner of the core: an event, or a look at its state between two steps.
+// message is an event for the core, or a function that the owner calls between two steps.
 type message[E any] struct {
 	event E
 	look  func()
-	size  int // size of the observed object
+	size  int // size of the object in the event; 0 if it is not counted
 }
 
-// mostBytes bounds the size of the waiting objects. It may be exceeded by one object per watch,
-// each up to the API server's size limit.
+// mostBytes bounds the total size of the queued objects. Each watch may exceed it by one object.
 const mostBytes = 256 << 20
 
-// inbox holds messages in order until the owner takes them. It blocks only watches.
+// inbox holds messages in order until the owner takes them. Only waitForRoom, which watches call,
+// blocks.
 type inbox[E any] struct {
 	mu       sync.Mutex
 	messages []message[E]
 	more     chan struct{} // has an element while there are messages
-	bytes    int           // size of objects not yet taken by the owner
-	room     chan struct{} // closed once there is room; nil without a waiter
+	bytes    int           // size of the objects that the core has not processed yet
+	room     chan struct{} // closed as soon as bytes is below mostBytes; nil if no watch is waiting
 }
 
-// waitForRoom waits until there is room for an object, or the end. Several watches may find the
-// same room: each adds its object then.
+// waitForRoom waits until bytes is below mostBytes, or end is closed. If several watches wait, all
+// of them continue, and each adds one object.
 func (b *inbox[E]) waitForRoom(end <-chan struct{}) {
 	for {
 		b.mu.Lock()
@@ -47,7 +47,7 @@ func (b *inbox[E]) waitForRoom(end <-chan struct{}) {
 	}
 }
 
-// release makes room: the owner has taken in an object of that size.
+// release subtracts the size of an object that the core has processed, and wakes waiting watches.
 func (b *inbox[E]) release(size int) {
 	if size == 0 {
 		return
@@ -73,8 +73,8 @@ func (b *inbox[E]) put(m message[E]) {
 	}
 }
 
-// take returns all messages; spare receives those added meanwhile, so that two arrays suffice
-// forever. The caller must clear the returned messages.
+// take returns all messages, and reuses the array of spare for later messages. The caller must
+// clear the returned messages.
 func (b *inbox[E]) take(spare []message[E]) []message[E] {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,27 +11,27 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Loop is a core with its driver. E are the core's events, A its actions. Step, Wake, EverySecond
-// and Do are called by the owner: the goroutine of Run.
+// Loop drives a core. E is the type of the core's events, and A the type of its actions. Step,
+// Wake, EverySecond and Do are called by the owner, which is the goroutine that called Run.
 type Loop[E, A any] struct {
 	Name string // for the log
-	// Step is the core's. Wake returns the latest time for the next Tick; it is called when
-	// everything in the inbox has been taken in.
+	// Step passes an event to the core, and returns the resulting actions. Wake returns the time at
+	// which the next Tick is due; it is called when the inbox is empty.
 	Step func(now time.Time, event E) []A
 	Wake func(now time.Time) time.Time
 	Tick E
 	// EverySecond, if set, is called each second.
 	EverySecond func()
-	// Do carries an action out, or delegates it, and returns nil; or it returns the request that
-	// carries it out, which runs on a separate goroutine and returns the response. Its context ends
-	// with that of Run.
+	// Do carries out an action and returns nil, or returns a request that carries it out. The loop
+	// calls the request on a separate goroutine, and the result is the response for the core. Both
+	// contexts end with that of Run.
 	Do func(ctx context.Context, action A) (request func(context.Context) E)
 
 	inbox  inbox[E]
-	spare  []message[E]    // the next array for the inbox; cleared
-	begun  time.Time       // of New; has both clocks
+	spare  []message[E]    // cleared array for later messages in the inbox
+	begun  time.Time       // time of New, with a monotonic reading
 	life   context.Context // context of Run, set before any goroutine begins
-	beside sync.WaitGroup  // feeds and requests
+	beside sync.WaitGroup  // running feeds and requests
 }
 
 // New returns an empty loop.
@@ -41,27 +41,28 @@ func New[E, A any](name string) *Loop[E, A] {
 	}
 }
 
-// Now is the clock of the core. It begins with the wall clock's time, but ignores later settings of
-// that. Its times lack a monotonic reading, so that a replay gives a core the same times.
+// Now returns the time by the clock of the core. The clock starts at the wall-clock time of New,
+// but is not affected when the wall clock is set. The result has no monotonic reading, so that a
+// replay can use the same times.
 func (l *Loop[E, A]) Now() time.Time { return l.begun.Round(0).UTC().Add(time.Since(l.begun)) }
 
-// See leaves an event for the core, which takes it in after the earlier ones. It never blocks, and
-// may be called from any goroutine, even before Run.
+// See adds an event to the inbox. It never blocks, and may be called from any goroutine, even
+// before Run.
 func (l *Loop[E, A]) See(event E) { l.inbox.put(message[E]{event: event}) }
 
-// Show is See for an object shown by a watch, and its size. It blocks while too many objects wait
-// for the owner, until the loop ends.
+// Show adds an event with an object of the given size. It blocks while the queued objects exceed
+// mostBytes, unless the loop ends.
 func (l *Loop[E, A]) Show(event E, size int) {
 	l.inbox.waitForRoom(l.life.Done())
 	l.inbox.put(message[E]{event: event, size: size})
 }
 
-// Look makes the owner call what between two steps. It does not wait for that.
+// Look makes the owner call what between two steps. It does not wait for the call.
 func (l *Loop[E, A]) Look(what func()) { l.inbox.put(message[E]{look: what}) }
 
-// Run runs the core and its feeds until the context ends; it returns when all feeds and requests
-// have ended. A loop runs once. If the core panics, Run does not wait for them: the process must
-// exit.
+// Run runs the core and its feeds until the context ends, and returns when all feeds and requests
+// have ended. A Loop can be run only once. If the core panics, Run does not wait for feeds and
+// requests, and the process must exit.
 func (l *Loop[E, A]) Run(ctx context.Context, feeds ...func(context.Context)) {
 	log := klog.FromContext(ctx)
 	log.Info("Starting", "controller", l.Name)
@@ -74,8 +75,8 @@ func (l *Loop[E, A]) Run(ctx context.Context, feeds ...func(context.Context)) {
 	log.Info("Stopped", "controller", l.Name)
 }
 
-// own is the owner's life: take in everything, let time take effect if it is due, else sleep until
-// the next message.
+// own is the main loop of the owner: it empties the inbox, and then either passes a Tick to the
+// core if one is due, or sleeps until the next message.
 func (l *Loop[E, A]) own(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -99,19 +100,18 @@ func (l *Loop[E, A]) own(ctx context.Context) {
 			case <-timer.C:
 			}
 		}
-		// Either the time has passed, or the core wants to continue immediately. The inbox is
-		// checked between two Ticks.
+		// The wake-up time has been reached. The inbox is emptied before each Tick.
 		l.Take(l.Tick)
 		select {
-		case <-second: // even if the core is not idle
+		case <-second: // also called if the core never sleeps
 			l.EverySecond()
 		default:
 		}
 	}
 }
 
-// CatchUp takes in the whole inbox, and returns the core's next wake-up time. Only the owner may
-// call it.
+// CatchUp processes all messages in the inbox, and returns the core's next wake-up time. Only the
+// owner may call it.
 func (l *Loop[E, A]) CatchUp() (wake time.Time) {
 	messages := l.inbox.take(l.spare)
 	for i := range messages {
@@ -127,8 +127,8 @@ func (l *Loop[E, A]) CatchUp() (wake time.Time) {
 	return l.Wake(l.Now())
 }
 
-// Take gives the core an event immediately, and carries out the resulting actions. Only the owner
-// may call it.
+// Take passes an event to the core, bypassing the inbox, and carries out the resulting actions.
+// Only the owner may call it.
 func (l *Loop[E, A]) Take(event E) { l.CarryOut(l.Step(l.Now(), event)) }
 
 // CarryOut carries out actions of the core. Only the owner may call it.
@@ -140,7 +140,7 @@ func (l *Loop[E, A]) CarryOut(actions []A) {
 	}
 }
 
-// Left returns the events that arrived too late: the inbox after Run.
+// Left returns the events remaining in the inbox after Run.
 func (l *Loop[E, A]) Left() (events []E) {
 	for _, m := range l.inbox.take(nil) {
 		if m.look == nil {

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memoryrelease returns memory to the system once a process is at rest. Go's collector runs
-// when the heap has grown, so a process with little left to do keeps the memory of its busiest
-// minute for up to two minutes, and the pages for longer.
+// Package memoryrelease returns memory to the operating system when a process becomes idle. Go's
+// garbage collector runs when the heap has grown, so an idle process may keep garbage from its
+// busiest time for up to two minutes, and the memory pages for even longer.
 package memoryrelease
 
 import (
@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// period is the interval in which an idle process's collector runs at most idleCycles times,
-// pausePeriods the minimum number of periods between two forced collections, and mostForced the
-// number of forced collections until the collector runs by itself: a process that has become idle
-// may drop some memory a little later. They bound the cost of collecting earlier than the collector
-// would. With a small heap it runs now and then whatever the process does.
+// These constants bound the cost of forced collections. A process counts as idle if the collector
+// has run at most idleCycles times within period; with a small heap, it runs occasionally even in
+// an idle process. At least pausePeriods periods pass between two forced collections. At most
+// mostForced collections are forced until the collector runs by itself; there is more than one
+// because some memory may become unused only a little later.
 const period, idleCycles, pausePeriods, mostForced = 10 * time.Second, 1, 3, 2
 
-// leastExcess is the amount of memory beyond its live objects a process may hold for good.
+// leastExcess is the amount of memory in excess of the live heap that is never returned.
 const leastExcess = 16 << 20
 
-// Run gives memory back while the process is at rest, until the context ends.
+// Run returns memory while the process is idle, until the context ends.
 func Run(ctx context.Context) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -37,12 +37,12 @@ type reading struct {
 	held   uint64 // bytes obtained from the system
 }
 
-// run decides at each tick whether to collect. Its access to the process is passed in.
+// run decides at each tick whether to call collect. The functions are parameters for the tests.
 //
-// It collects if the collector has run at most idleCycles times since the tick before, the process
-// holds clearly more than it uses, and the last forced collection was pausePeriods ticks ago. After
-// mostForced such collections, it rests until the collector itself has run: only then can there be
-// much more.
+// It collects if the collector has run at most idleCycles times since the previous tick, the
+// process holds clearly more memory than the live heap, and the last forced collection was at least
+// pausePeriods ticks ago. After mostForced such collections, it waits until the collector has run
+// by itself, because otherwise there is little new garbage.
 func run(ctx context.Context, tick <-chan time.Time, read func() reading, collect func()) {
 	before, left := read(), mostForced
 	for paused := 0; ; paused-- {
@@ -64,7 +64,7 @@ func run(ctx context.Context, tick <-chan time.Time, read func() reading, collec
 	}
 }
 
-// read reads the three values from the runtime.
+// read reads the statistics from the runtime.
 func read() reading {
 	samples := []metrics.Sample{
 		{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"},

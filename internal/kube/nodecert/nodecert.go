@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodecert obtains a node's client certificate like the kubelet, for tests of such a
-// certificate's permissions.
+// Package nodecert obtains the client certificate of a node like the kubelet, for tests of the
+// permissions of nodes.
 package nodecert
 
 import (
@@ -20,10 +20,11 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Obtain requests a certificate of the node with the token of a bootstrap kubeconfig, and writes it
-// with its key to a file readable only by this user. The result is for clients acting as the node.
+// Obtain requests a certificate for the node with the token of a bootstrap kubeconfig, and writes
+// it with its key to a file readable only by this user. The result is a configuration for clients
+// that act as the node.
 //
-// It waits until the request is approved and signed, which kube-controller-manager does for
+// Obtain waits until the request is approved and signed, which kube-controller-manager does for
 // bootstrap tokens, or until the context ends.
 func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", bootstrap)
@@ -46,8 +47,8 @@ func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, er
 		return nil, err
 	}
 
-	// The subject makes the client the node for the API server: its authorizer lets such a client
-	// see and change only the objects of that node.
+	// The subject identifies the client as the node. The API server's node authorizer restricts it
+	// to the objects of that node.
 	request, err := certutil.MakeCSR(key, &pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}, nil, nil)
 	if err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, er
 		return nil, err
 	}
 
-	// Without the bootstrap token: the client must act only as the node.
+	// The bootstrap token is removed, because the client must act only as the node.
 	own := rest.AnonymousClientConfig(config)
 	own.CertFile, own.KeyFile = file, file
 	return own, nil

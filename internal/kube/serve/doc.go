@@ -5,8 +5,9 @@
 // flags, status and profiles, with the paths and formats of Kubernetes' own components, so that
 // probes, scrapers and kubectl get --raw work unchanged.
 //
-// There are two listeners, either or both: HTTPS like kube-scheduler's (--secure-port), on which
-// everything except health requires the API server's permission to read the path, and plain HTTP
-// without authentication (--health-bind-address), for loopback and for probes. The component
-// supplies the content: see Endpoints.
+// There are two optional listeners. The HTTPS listener (--secure-port) is like that of
+// kube-scheduler: all paths except for health checks require permission to read the path, as
+// determined by the API server. The plain HTTP listener (--health-bind-address) has no
+// authentication; it is for loopback addresses and for probes. The component supplies the content;
+// see Endpoints.
 package serve

@@ -24,30 +24,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Check is one condition of health.
+// Check is one health check.
 type Check struct {
 	Name string
-	// Failed returns the defect, or nil. Any caller that reaches the port may read it.
+	// Failed returns an error if the check fails. Any caller that reaches the port can read the
+	// error.
 	Failed func(*http.Request) error
 }
 
-// Endpoints holds the data shown by a component. It is read on each request, so Check, Config and
-// Metrics are current.
+// Endpoints holds the content of a component's endpoints. Checks, Config and Metrics are evaluated
+// on each request.
 type Endpoints struct {
 	Component   string  // name in statusz and flagz
-	Live, Ready []Check // /healthz and /livez are the first, /readyz the second
-	// Metrics are the component's own. Those of the process and of Kubernetes' libraries are served
-	// as well.
+	Live, Ready []Check // Live is for /healthz and /livez, Ready for /readyz
+	// Metrics holds the component's own metrics. The metrics of the process and of Kubernetes'
+	// libraries are always served.
 	Metrics prometheus.Gatherer
 	// Config returns the content of /configz, with upstream's keys; nil disables /configz.
 	Config func() map[string]any
-	Flags  *pflag.FlagSet // what /flagz shows; nil disables it
+	Flags  *pflag.FlagSet // content of /flagz; nil disables /flagz
 	// Profiling adds /debug/pprof/ and /debug/flags/v.
 	Profiling bool
 }
 
-// Handler serves all paths. It does not authenticate callers: that is for the listener in front of
-// it (see gate).
+// Handler serves all paths. It does not authenticate callers; the listener does (see gate).
 func (e *Endpoints) Handler() http.Handler {
 	mux := &listing{ServeMux: http.NewServeMux()}
 	mux.addHealth("/healthz", e.Live)
@@ -71,7 +71,7 @@ func (e *Endpoints) Handler() http.Handler {
 		mux.Handle("/debug/flags/v", http.HandlerFunc(setVerbosity))
 	}
 
-	// Without /statusz itself, like upstream.
+	// Like upstream, the list in /statusz does not contain /statusz.
 	paths := slices.Clone(mux.paths)
 	mux.Handle("/statusz", e.newStatusz(paths))
 	mux.ServeMux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -80,8 +80,8 @@ func (e *Endpoints) Handler() http.Handler {
 	return readOnly(mux)
 }
 
-// readOnly rejects requests that would change something, except for setting the verbosity. The two
-// headers are upstream's: they forbid caching, and guessing another content type.
+// readOnly rejects methods other than GET and HEAD, except for setting the verbosity and looking up
+// symbols. Like upstream, it sets two headers that forbid caching and content sniffing.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		put := r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
@@ -108,8 +108,8 @@ func (m *listing) Handle(path string, handler http.Handler) {
 	m.paths = slices.Insert(m.paths, i, path)
 }
 
-// addHealth serves all checks together, and each at its own path. There is always a check ping, the
-// same that upstream adds to an empty list.
+// addHealth serves all checks together at path, and each check at a path below it. It adds the
+// check ping, which always succeeds, like in upstream.
 func (m *listing) addHealth(path string, checks []Check) {
 	checks = append([]Check{{Name: "ping", Failed: func(*http.Request) error { return nil }}}, checks...)
 	m.Handle(path, checksHandler(strings.TrimPrefix(path, "/"), checks))
@@ -118,10 +118,10 @@ func (m *listing) addHealth(path string, checks []Check) {
 	}
 }
 
-// checksHandler responds like Kubernetes' components, including ?verbose and ?exclude=CHECK; a
-// failure includes its reason. Upstream withholds reasons, and sends the reader to the log.
+// checksHandler responds like Kubernetes' components, and supports ?verbose and ?exclude=CHECK.
+// Unlike upstream, which only logs the reasons of failures, it includes them in the response.
 //
-// A failed probe reads, for example:
+// For example, the response to a failed probe is:
 //
 //	[+]ping ok
 //	[-]watches failed: taint eviction has not seen all pods, nodes and devices yet
@@ -156,9 +156,9 @@ func checksHandler(kind string, checks []Check) http.Handler {
 	})
 }
 
-// metricsHandler serves the component's own metrics and those of the registry shared by Kubernetes'
-// libraries. The component's are not registered there: with an upstream component in the same
-// process, as in tests, they would clash.
+// metricsHandler serves the component's own metrics, and the metrics in the registry shared by
+// Kubernetes' libraries. The former are not in that registry, because they would conflict with
+// those of an upstream component in the same process, as in tests.
 func (e *Endpoints) metricsHandler() http.Handler {
 	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer}
 	if e.Metrics != nil {
@@ -181,7 +181,7 @@ func writeJSON(w http.ResponseWriter, value any) {
 	_, _ = w.Write(append(encoded, '\n'))
 }
 
-// setVerbosity sets klog's -v while the process runs: curl -X PUT -d 4.
+// setVerbosity sets klog's -v of the running process, for example by curl -X PUT -d 4.
 func setVerbosity(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPut {
 		http.Error(w, "want PUT with the verbosity as body", http.StatusMethodNotAllowed)

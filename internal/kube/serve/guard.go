@@ -18,9 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// gate lets callers read a path if the API server allows it, like kube-scheduler: the bearer token
-// (TokenReview) or client certificate identifies the caller, and a SubjectAccessReview of the path
-// determines the permission. Package guard sends the reviews and limits them.
+// gate lets callers read a path if the API server allows it, like kube-scheduler. The bearer token
+// (by a TokenReview) or the client certificate identifies the caller, and a SubjectAccessReview of
+// the path determines the permission. Package guard sends the reviews and limits them.
 type gate struct {
 	guard *guard.Guard
 	open  []string // paths without authentication; see isOpen
@@ -32,8 +32,8 @@ func newGate(client kubernetes.Interface, open []string) *gate {
 }
 
 // wrapHandler serves requests to open paths, and requests by callers allowed to read the path. Only
-// the latter are admitted (guard.Admit): health probes of strangers remain connections that may be
-// displaced.
+// connections of the latter are admitted (guard.Admit); connections of unauthenticated health
+// probes stay unadmitted, and may be closed.
 func (g *gate) wrapHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.isOpen(r.URL.Path) {
@@ -52,9 +52,10 @@ func (g *gate) wrapHandler(next http.Handler) http.Handler {
 	})
 }
 
-// refusalOf returns the HTTP status for refusing a caller, and 0 if the caller is let in.
+// refusalOf returns the HTTP status and message for refusing a caller, or 0 if the caller is
+// authorized.
 func (g *gate) refusalOf(r *http.Request) (code int, why string) {
-	// For both reviews together.
+	// The timeout applies to both reviews together.
 	ctx, cancel := context.WithTimeout(r.Context(), guard.AskTimeout)
 	defer cancel()
 	source := guard.Source(r.RemoteAddr)
@@ -79,7 +80,7 @@ func (g *gate) refusalOf(r *http.Request) (code int, why string) {
 	return 0, ""
 }
 
-// statusOf returns the HTTP status for a caller of undetermined identity or permissions.
+// statusOf returns the HTTP status for the error of a review.
 func statusOf(err error) int {
 	if errors.Is(err, guard.ErrBusy) {
 		return http.StatusTooManyRequests
@@ -87,7 +88,8 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// isOpen follows upstream: a path, or all below it if it ends in *.
+// isOpen reports whether a path requires no authentication. Like upstream, an entry of open is a
+// path, or a prefix if it ends in *.
 func (g *gate) isOpen(path string) bool {
 	return slices.ContainsFunc(g.open, func(open string) bool {
 		if below, ok := strings.CutSuffix(open, "*"); ok {

@@ -19,17 +19,17 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// Server holds the listeners. They are opened before anything is served, so that their addresses
-// are known and an occupied port is an error at the start.
+// Server holds the listeners. They are opened before requests are served, so that their addresses
+// are known early, and an occupied port is an error at the start.
 type Server struct {
 	secure, plain net.Listener // nil if there is none
-	tls           *tls.Config  // of the secure listener
+	tls           *tls.Config  // configuration of the secure listener
 	options       Options
 	bounds        guard.Bounds
 }
 
-// Listen opens the listeners selected by the options, and serves nothing yet. If one cannot be
-// opened, it closes the rest.
+// Listen opens the listeners selected by the options. Requests are served only by Run. If a
+// listener cannot be opened, Listen closes the other one.
 func Listen(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// listenSecure opens the HTTPS port, or a free one if the default port is taken.
+// listenSecure opens the HTTPS port, or a free port if the default port is in use.
 func (o *Options) listenSecure() (net.Listener, error) {
 	l, err := net.Listen("tcp", o.secureAddress())
 	if errors.Is(err, syscall.EADDRINUSE) && o.moves {
@@ -65,8 +65,8 @@ func (o *Options) listenSecure() (net.Listener, error) {
 	return l, err
 }
 
-// URLs returns the URLs of the endpoints, the secure ones first. A port of 0 is replaced by the
-// port picked.
+// URLs returns the URLs of the open listeners, beginning with the secure one, with their actual
+// ports.
 func (s *Server) URLs() (urls []string) {
 	if s.secure != nil {
 		urls = append(urls, "https://"+s.secure.Addr().String())
@@ -94,19 +94,19 @@ func (s *Server) Close() {
 	}
 }
 
-// Handlers serve the two listeners. Plain does not identify callers, so its content must be fit for
-// any caller that reaches the port.
+// Handlers holds the handlers of the two listeners. Callers of Plain are not authenticated, so it
+// must not serve confidential content.
 type Handlers struct{ Secure, Plain http.Handler }
 
 // Run serves until the context ends. The client is only used for reviews by the API server (see
-// guard.Client); the plain listener does not need it. Requests still running are cut off at the
-// end: for longer responses, pass a context that lasts longer.
+// guard.Client); the plain listener does not need it. Requests still running when the context ends
+// are aborted.
 func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.Interface) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	if s.secure != nil {
 		guarded := newGate(client, s.options.AlwaysAllow).wrapHandler(handlers.Secure)
-		// Bounded below TLS, so that handshakes count as well.
+		// The bounds apply below TLS, so that handshakes count as well.
 		running.Go(func() { runServer(ctx, tls.NewListener(guard.Bound(s.secure, s.bounds), s.tls), guarded) })
 	}
 	if s.plain != nil {

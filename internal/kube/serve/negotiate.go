@@ -19,19 +19,19 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// zpagesGroup is upstream's API group of /flagz and /statusz.
+// zpagesGroup is the API group of /flagz and /statusz, as in upstream.
 const zpagesGroup = "config.k8s.io"
 
-// representation is the requested form of a page: text, or an object of that version in that
-// format.
+// representation is the requested form of a page: text, or an object of an API version in a
+// serialization format.
 type representation struct {
-	version string // "" is text
+	version string // "" for text
 	format  runtime.SerializerInfo
 	pretty  bool
 }
 
-// listFormats returns text, which has no serializer, and the formats of objects. CBOR has the same
-// gate as in every component of Kubernetes.
+// listFormats returns the supported media types: text/plain, which has no serializer, and the
+// formats of API objects. CBOR depends on the same feature gate as in all components of Kubernetes.
 func listFormats() []runtime.SerializerInfo {
 	text := func(runtime.ObjectCreater, runtime.ObjectTyper) runtime.SerializerInfo {
 		return runtime.SerializerInfo{MediaType: "text/plain", MediaTypeType: "text", MediaTypeSubType: "plain"}
@@ -44,12 +44,14 @@ func listFormats() []runtime.SerializerInfo {
 	return slices.DeleteFunc(slices.Clone(all), func(s runtime.SerializerInfo) bool { return s.MediaType == runtime.ContentTypeProtobuf })
 }
 
-// negotiateFormat finds the first available representation accepted by the header, in the header's
-// order of preference. Like upstream, a page is an object only if its group, version and kind are
-// named, and text only without them. ok is false if no representation is acceptable.
+// negotiateFormat returns the first available representation, in the Accept header's order of
+// preference. Like upstream, a page is served as an object only if the clause names group, version
+// and kind, and as text only if it names none of them. It returns false if no representation is
+// acceptable.
 //
-// For example, "application/json;g=config.k8s.io;v=v1beta1;as=Statusz" is that object in JSON, an
-// empty header or "*/*" is text, and a mere "application/json" is not acceptable.
+// For example, "application/json;g=config.k8s.io;v=v1beta1;as=Statusz" requests that object in
+// JSON, an empty header or "*/*" requests text, and "application/json" without parameters is not
+// acceptable.
 func (p *zpage) negotiateFormat(accept string) (representation, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return representation{}, true
@@ -69,14 +71,15 @@ func (p *zpage) negotiateFormat(accept string) (representation, bool) {
 	return representation{}, false
 }
 
-// acceptParams reports whether the parameters of a clause fit the format, and returns the requested
-// representation.
+// acceptParams returns the representation requested by a clause with these parameters in the
+// format, and reports whether it is available.
 func (p *zpage) acceptParams(params map[string]string, format runtime.SerializerInfo) (representation, bool) {
-	// Upstream refuses both for these pages.
+	// Like upstream, streams and server versions are not supported.
 	if params["stream"] != "" || params["sv"] != "" {
 		return representation{}, false
 	}
-	// All three or none: a part of a group, version and kind names no object.
+	// The parameters g, v and as identify an object only together. A request for text must have
+	// none of them.
 	named := false
 	for _, key := range []string{"g", "v", "as"} {
 		_, given := params[key]
@@ -90,8 +93,8 @@ func (p *zpage) acceptParams(params map[string]string, format runtime.Serializer
 	return representation{version: version, format: format, pretty: params["pretty"] == "1"}, known
 }
 
-// newEncoder returns the format's encoder, with line breaks for people: like upstream, it examines
-// the user agent.
+// newEncoder returns the encoder of the format. The encoder pretty-prints if that is requested or,
+// like upstream, by default for curl, Wget and browsers.
 func (a representation) newEncoder(r *http.Request) runtime.Encoder {
 	pretty, err := strconv.ParseBool(r.URL.Query().Get("pretty"))
 	if err != nil {
@@ -104,7 +107,7 @@ func (a representation) newEncoder(r *http.Request) runtime.Encoder {
 	return a.format.Serializer
 }
 
-// notAcceptable responds like an API server.
+// notAcceptable responds with status 406 and a Status object, like an API server.
 func notAcceptable(w http.ResponseWriter) {
 	var types []string
 	for _, format := range listFormats() {
@@ -119,7 +122,7 @@ func notAcceptable(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNotAcceptable)
 	encoded, err := json.Marshal(status)
 	if err != nil {
-		return // strings and a number: cannot happen
+		return // cannot happen: the status contains only strings and a number
 	}
 	_, _ = w.Write(append(encoded, '\n'))
 }

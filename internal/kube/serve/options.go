@@ -13,22 +13,23 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// Options configure the addresses of the endpoints, and access to them. Flags shared with
-// kube-scheduler have its names and meanings.
+// Options configures the addresses of the endpoints, and the access to them. Flags shared with
+// kube-scheduler have the same names and meanings.
 type Options struct {
-	// HTTPS.
+	// These fields configure HTTPS.
 	BindAddress   string
-	SecurePort    int    // 0 for none
+	SecurePort    int    // 0 disables HTTPS
 	CertFile      string // "": a self-signed certificate in memory
 	KeyFile       string
-	MinTLSVersion string   // by upstream's names; "" is VersionTLS12
-	CipherSuites  []string // empty: Go's
-	ClientCAFile  string   // "": client certificates are not asked for
+	MinTLSVersion string   // upstream's name of a version; "" is VersionTLS12
+	CipherSuites  []string // empty: Go's default
+	ClientCAFile  string   // "": client certificates are not requested
 	AlwaysAllow   []string // paths without authorization
-	// Plain HTTP, "host:port"; "" for none, port 0 for a free one.
+	// Plain is the address for plain HTTP, as "host:port". "" disables it, and port 0 selects a
+	// free port.
 	Plain string
 
-	// moves is set if an occupied default port may be replaced by a free one.
+	// moves is set if a free port may be used when the default port is in use.
 	moves bool
 }
 
@@ -65,11 +66,12 @@ func (o *Options) AddPlainFlag(flags *pflag.FlagSet) {
 		"address of /healthz, /livez, /readyz and /metrics, plain HTTP, unauthenticated; port 0 picks a free one, empty disables it")
 }
 
-// Parsed records the flags given. It must be called after parsing: a port named by the user is not
-// replaced by another one.
+// Parsed records which flags were given. It must be called after parsing, because a port given by
+// the user is never replaced by a free one.
 func (o *Options) Parsed(flags *pflag.FlagSet) { o.moves = !flags.Changed("secure-port") }
 
-// Validate returns the errors, by flag. Without a secure port, its other options are ignored.
+// Validate returns an error that names the invalid flag. If HTTPS is disabled, the other options
+// for HTTPS are not checked.
 func (o *Options) Validate() error {
 	if o.Plain != "" {
 		if _, _, err := net.SplitHostPort(o.Plain); err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/certfile"
 )
 
-// tlsConfig returns the configuration of the secure listener. The files are read once, so that a
-// mistake in them is an error at the start, and again when they have changed (package certfile). It
-// serves HTTP/1.1 only, so that a connection has one request at a time.
+// tlsConfig returns the configuration of the secure listener. The files are read once, so that
+// invalid files are an error at the start, and then regularly (package certfile). Only HTTP/1.1 is
+// served, so that a connection has one request at a time.
 func (o *Options) tlsConfig() (*tls.Config, error) {
 	version, err := cliflag.TLSVersion(o.MinTLSVersion)
 	if err != nil {
@@ -34,8 +34,8 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 		}
 		config.ClientAuth = tls.VerifyClientCertIfGiven
 		config.SessionTicketsDisabled = true // a resumed session could outlive the CA that verified its certificate
-		// Go reads the CAs once per configuration; one per connection lets renewed ones take
-		// effect.
+		// A configuration has fixed CAs, so each connection gets a copy of the configuration with
+		// the newest CAs.
 		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			own := config.Clone()
 			own.GetConfigForClient, own.ClientCAs = nil, authorities.Newest()
@@ -58,8 +58,8 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// selfSigned makes a certificate for the life of the process. Callers cannot verify it; it prevents
-// eavesdropping on their requests, above all on tokens.
+// selfSigned returns a self-signed certificate, which is used until the process ends. Callers
+// cannot verify it, but it encrypts their requests, above all the tokens.
 func selfSigned() (tls.Certificate, error) {
 	host, err := os.Hostname()
 	if err != nil {

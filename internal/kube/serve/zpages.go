@@ -22,23 +22,24 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// header begins each page for people; both its form and its warning are upstream's.
+// header begins each page in text form. Its form and its warning are the same as in upstream.
 const header = `
 %s %s
 Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
 `
 
-// zpage is a page for people, also available as an object for programs that request one by kind and
-// version. The kinds are upstream's; its handlers are not used because they bring the API server's
-// tracing and auditing with them. Both forms are generated on each request.
+// zpage is a text page, which is also available as an API object for programs that request it by
+// kind and version. The kinds are the same as in upstream, but upstream's handlers are not used,
+// because they depend on the API server's tracing and auditing. Both forms are generated on each
+// request.
 type zpage struct {
 	kind    string
 	text    func(io.Writer)
 	objects map[string]func() runtime.Object // by version
 }
 
-// newFlagz shows every flag's value, given or default. Hidden flags are shown only if they were
-// given.
+// newFlagz returns the page with the values of all flags, whether given or default. Hidden flags
+// are included only if they were given.
 func (e *Endpoints) newFlagz() *zpage {
 	values := func() map[string]string {
 		values := map[string]string{}
@@ -72,7 +73,8 @@ func (e *Endpoints) newFlagz() *zpage {
 	}
 }
 
-// shownValue returns a flag's value, unless it is marked as a secret, in upstream's way.
+// shownValue returns a flag's value, or "CLASSIFIED" if the flag is marked as a secret, as in
+// upstream.
 func shownValue(f *pflag.Flag) string {
 	if len(f.Annotations["classified"]) > 0 {
 		return "CLASSIFIED"
@@ -80,8 +82,8 @@ func shownValue(f *pflag.Flag) string {
 	return f.Value.String()
 }
 
-// newStatusz shows the running component and its start time: the start of the process, its Go
-// version and its own, and the served paths.
+// newStatusz returns the page with the start time of the process, its Go version, the version of
+// the component, and the served paths.
 func (e *Endpoints) newStatusz(paths []string) *zpage {
 	status := func() statuszv1beta1.Statusz {
 		seconds, _ := metrics.GetProcessStart()
@@ -114,7 +116,7 @@ func (e *Endpoints) newStatusz(paths []string) *zpage {
 	}
 }
 
-// topLevel returns the paths' first elements, in upstream's form.
+// topLevel returns the first elements of the paths, sorted and without duplicates, as in upstream.
 func topLevel(paths []string) []string {
 	var top []string
 	for _, path := range paths {
@@ -126,13 +128,13 @@ func topLevel(paths []string) []string {
 	return slices.Compact(top)
 }
 
-// typeMeta returns the kind and version of a page as an object.
+// typeMeta returns the TypeMeta of a page in object form.
 func typeMeta(kind, version string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: zpagesGroup + "/" + version}
 }
 
-// ServeHTTP responds with the requested representation. v1alpha1 is deprecated upstream, and served
-// with a warning.
+// ServeHTTP responds with the requested representation. Like upstream, v1alpha1 is deprecated, and
+// served with a warning.
 func (p *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wanted, ok := p.negotiateFormat(r.Header.Get("Accept"))
 	if !ok {
@@ -149,6 +151,6 @@ func (p *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			` endpoint is deprecated. Please use a newer version."`)
 	}
 	w.Header().Set("Content-Type", wanted.format.MediaType+";g="+zpagesGroup+";v="+wanted.version+";as="+p.kind)
-	// Only the connection can fail here, which leaves no recipient for an error.
+	// Only the connection can fail here, so the error cannot be sent to the caller.
 	_ = wanted.newEncoder(r).Encode(p.objects[wanted.version](), w)
 }

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signals ends programs on signals.
+// Package signals provides a context that ends on termination signals.
 package signals
 
 import (
@@ -11,9 +11,10 @@ import (
 	"syscall"
 )
 
-// Until ends the context at the first SIGINT or SIGTERM, or SIGHUP when the terminal is closed. A
-// second signal ends the process immediately. SIGHUP stays ignored if it was at the start, as by
-// nohup. SIGINT does not: a script's shell makes all its background processes ignore it.
+// Until returns a context that ends at the first SIGINT, SIGTERM or SIGHUP (which is sent when the
+// terminal is closed). A second signal ends the process immediately. If SIGHUP was ignored when the
+// process started, for example because of nohup, it stays ignored. This does not apply to SIGINT,
+// because shells start the background processes of a script with SIGINT ignored.
 func Until(ctx context.Context) (context.Context, context.CancelFunc) {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {

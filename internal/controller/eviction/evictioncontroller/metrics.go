@@ -83,8 +83,8 @@ func countDelete(err error, due eviction.Due) {
 		count, duration = deviceDeletions, deviceDeletionDuration
 	}
 	count.Inc()
-	// The deadline may have been computed from wall-clock times of other machines, so the
-	// difference may be negative.
+	// The deadline is by the loop's clock, but time.Since uses the wall clock, which may have been
+	// set back.
 	duration.Observe(max(0, time.Since(due.At).Seconds()))
 }
 
