@@ -29,7 +29,7 @@ func (f files) write(t *testing.T, name string) {
 	}
 }
 
-// shows checks the certificate once a reread is due.
+// shows checks the certificate returned by Newest when a reread is due.
 func shows(t *testing.T, p *Pair, want string) {
 	t.Helper()
 	p.at = time.Now().Add(-2 * reread)
@@ -64,8 +64,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	shows(t, p, "two")
 }
 
-// TestRenewWritesTheFilesBeforeTheyAreRead also verifies that the previous certificate is used if
-// Renew fails.
+// TestRenewWritesTheFilesBeforeTheyAreRead verifies that files written by Renew are used, and that
+// the previous certificate is used if Renew fails.
 func TestRenewWritesTheFilesBeforeTheyAreRead(t *testing.T) {
 	dir := t.TempDir()
 	f := files{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}
@@ -80,7 +80,8 @@ func TestRenewWritesTheFilesBeforeTheyAreRead(t *testing.T) {
 	shows(t, p, "two")
 }
 
-// TestCAsAreReadAgain also verifies that the previous CAs are used if the file cannot be read.
+// TestCAsAreReadAgain verifies that the CAs are read again after a while, and that the previous CAs
+// are used if the file cannot be read.
 func TestCAsAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	f := files{filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")}
@@ -111,8 +112,8 @@ func TestCAsAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestAFailureIsNotRepeatedForEachConnection verifies that a failed read is repeated only when the
-// files are due again.
+// TestAFailureIsNotRepeatedForEachConnection verifies that a failed read is repeated only after the
+// usual interval.
 func TestAFailureIsNotRepeatedForEachConnection(t *testing.T) {
 	dir := t.TempDir()
 	f := files{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}

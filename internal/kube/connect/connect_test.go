@@ -21,7 +21,7 @@ users: [{name: a, user: {username: u, password: p}}]
 contexts: [{name: a, context: {cluster: a, user: a}}]
 `
 
-// Flags shared with kubectl have the same meaning: they override the kubeconfig.
+// TestKubectlsFlags verifies that the flags of kubectl override the kubeconfig.
 func TestKubectlsFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
@@ -49,7 +49,9 @@ func TestKubectlsFlags(t *testing.T) {
 	}
 }
 
-// A kubeconfig may have contexts, but no current one.
+// TestAKubeconfigWithoutACurrentContextNamesThoseThatItHas verifies that the error for a kubeconfig
+// without a current context lists the contexts, and that such a kubeconfig works with --context or
+// --server.
 func TestAKubeconfigWithoutACurrentContextNamesThoseThatItHas(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(strings.Replace(kubeconfig, "current-context: a\n", "", 1)), 0o600); err != nil {
@@ -65,7 +67,8 @@ func TestAKubeconfigWithoutACurrentContextNamesThoseThatItHas(t *testing.T) {
 	}
 }
 
-// An explicit kubeconfig without a usable cluster is named in the error.
+// TestAKubeconfigWithoutAClusterIsNamed verifies that the error contains the name of a kubeconfig
+// that was given by the user, but has no cluster.
 func TestAKubeconfigWithoutAClusterIsNamed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	empty := filepath.Join(t.TempDir(), "empty")

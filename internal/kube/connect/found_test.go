@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// lying writes a kubeconfig like that of berth up, with another user and cluster.
+// lying writes a kubeconfig like that of berth up, with the given cluster and user.
 func lying(t *testing.T, dir, cluster, user string) string {
 	t.Helper()
 	path := filepath.Join(dir, "kubeconfig")
@@ -62,7 +62,7 @@ func TestAKubeconfigThatIsOnlyFoundIsNotTrustedWithMoreThanBerthUpWrites(t *test
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), path) {
 				t.Errorf("%v, want %q in one line with the path", err, c.want)
 			}
-			// Naming the file is explicit consent.
+			// A file named by the user is trusted.
 			if _, err := (&Flags{Kubeconfig: path}).Config("test"); err != nil && strings.Contains(err.Error(), "trusted") {
 				t.Errorf("named by --kubeconfig: %v", err)
 			}
@@ -70,15 +70,16 @@ func TestAKubeconfigThatIsOnlyFoundIsNotTrustedWithMoreThanBerthUpWrites(t *test
 	}
 }
 
-// kept is the kubeconfig of berth up with a user's addition: another cluster with a user that runs
-// a program.
+// kept is a kubeconfig of berth up with the user's additions: a remote cluster, and a user that
+// runs a program.
 const kept = `{apiVersion: v1, kind: Config, current-context: %s,
 clusters: [{name: berth, cluster: {server: "https://127.0.0.1:6443"}}, {name: far, cluster: {server: "https://10.1.2.3:6443"}}],
 users: [{name: u, user: {token: x}}, {name: exec, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: get-token, interactiveMode: Never}}}],
 contexts: [{name: berth, context: {cluster: berth, user: u}}, {name: prod, context: {cluster: far, user: u}}, {name: run, context: {cluster: berth, user: exec}}]}`
 
-// A user's additions to the kubeconfig of berth up, which keeps them, do no harm. They are not used
-// either, whichever context is current or named, unless the file is named explicitly.
+// TestOnlyTheContextThatIsUsedOfAFoundKubeconfigHasToBeHarmless verifies that contexts that the
+// user added to the kubeconfig of berth up do not prevent the use of berth up's context, but are
+// refused themselves, unless the user names the file.
 func TestOnlyTheContextThatIsUsedOfAFoundKubeconfigHasToBeHarmless(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "kubeconfig")
@@ -105,7 +106,9 @@ func TestOnlyTheContextThatIsUsedOfAFoundKubeconfigHasToBeHarmless(t *testing.T)
 	}
 }
 
-// The properties of berth up's cluster are not taken from the user's own kubeconfig.
+// TestNamespaceAndContextsAreOfTheClusterThatIsAsked verifies that the namespace and the contexts
+// are taken from the kubeconfig that Config uses, and not from the user's own kubeconfig if berth
+// up's is found.
 func TestNamespaceAndContextsAreOfTheClusterThatIsAsked(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "config")
 	text := `{apiVersion: v1, kind: Config, current-context: work, clusters: [{name: c, cluster: {server: "https://work:6443"}}],
@@ -162,8 +165,8 @@ func TestAKubeconfigThatOthersCanReachIsNotTrusted(t *testing.T) {
 	}
 }
 
-// TestAFIFOIsNotWaitedFor verifies that a FIFO instead of a merely found kubeconfig is an error: it
-// may never have a writer.
+// TestAFIFOIsNotWaitedFor verifies that Found returns an error if the kubeconfig is a FIFO, instead
+// of waiting for a writer.
 func TestAFIFOIsNotWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestAnAddressThatIsOnlyFoundIsOnThisMachine verifies that addresses of other machines are
-// refused, because a cloned repository may contain a file with a scheduler's address.
+// refused: a cloned repository may contain a file with the address of a foreign scheduler.
 func TestAnAddressThatIsOnlyFoundIsOnThisMachine(t *testing.T) {
 	for _, c := range []struct {
 		name, text string

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestKeepIdle verifies that simultaneously used connections are reused by the next requests,
-// whether the API server's certificate is verified by a file, reread when it changes, or by data.
+// TestKeepIdle verifies that connections used simultaneously are reused by later requests, whether
+// the CA is given as a file, which client-go rereads, or as data.
 func TestKeepIdle(t *testing.T) {
 	const n = 40
 	var opened atomic.Int64

@@ -31,8 +31,9 @@ func about(pod string) v1.ObjectReference {
 	return v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "default", Name: pod, UID: "u-1"}
 }
 
-// TestNoEventIsDroppedForBeingOneOfMany adds an event for each pod of a zone, faster than they can
-// be written; client-go's broadcaster would keep a thousand.
+// TestNoEventIsDroppedForBeingOneOfMany verifies that all events for the pods of a zone are
+// written, at a limited rate, although they are added at the same time. client-go's broadcaster
+// would drop all but a thousand.
 func TestNoEventIsDroppedForBeingOneOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 5000
@@ -64,8 +65,8 @@ func TestNoEventIsDroppedForBeingOneOfMany(t *testing.T) {
 	})
 }
 
-// TestEventIsWrittenInSpiteOfAFailure also verifies that the event names the object by UID, so that
-// kubectl describe finds it.
+// TestEventIsWrittenInSpiteOfAFailure verifies that an event is written after failed attempts, and
+// that it has the UID of its object, so that kubectl describe finds it.
 func TestEventIsWrittenInSpiteOfAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -92,7 +93,8 @@ func TestEventIsWrittenInSpiteOfAFailure(t *testing.T) {
 	})
 }
 
-// TestRepeatedEventIsCounted verifies that a repeated event is counted and not written again.
+// TestRepeatedEventIsCounted verifies that a repeated event increments the count of the existing
+// event.
 func TestRepeatedEventIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -113,8 +115,8 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 	})
 }
 
-// running makes a log write events with create while test runs, ends the log, and returns the time
-// that its end took.
+// running runs a log that writes events with create, calls test, ends the log, and returns the time
+// until Run returned.
 func running(t *testing.T, create func(*v1.Event) error, test func(log *Log, busy *atomic.Bool)) (end time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy atomic.Bool
@@ -139,7 +141,7 @@ func tellOnce(log *Log, n int) {
 	}
 }
 
-// names counts the written events by name.
+// names holds the names of the written events.
 type names struct{ sync.Map }
 
 func (n *names) create(e *v1.Event) error { n.Store(e.Name, true); return nil }
@@ -187,7 +189,7 @@ func TestEventThatIsNotTakenIsSentAgain(t *testing.T) {
 		want int
 	}{
 		{[]error{errors.New("reset"), nil}, 2},
-		{[]error{errors.New("reset"), exists}, 2}, // the first request was carried out, and its response lost
+		{[]error{errors.New("reset"), exists}, 2}, // the first request was carried out, but its response was lost
 		{[]error{errors.New("reset")}, unanswered},
 		{[]error{apierrors.NewInternalError(errors.New("webhook down"))}, refused},
 		{[]error{apierrors.NewTooManyRequests("priority and fairness", 1)}, refused},
@@ -208,7 +210,8 @@ func TestEventThatIsNotTakenIsSentAgain(t *testing.T) {
 	}
 }
 
-// Two components report the same about one pod: neither counts in the other's events.
+// TestEventsAreInTheNameOfWhoReportsThem verifies that equal events of two components are not
+// correlated with each other.
 func TestEventsAreInTheNameOfWhoReportsThem(t *testing.T) {
 	var from sync.Map
 	running(t, func(e *v1.Event) error { from.Store(e.Source.Component, e.Count); return nil }, func(log *Log, _ *atomic.Bool) {
@@ -238,8 +241,8 @@ func TestFullQueueDropsEvents(t *testing.T) {
 	}
 }
 
-// TestLongEventsFillTheQueue verifies that long events fill the queue, including its lanes, and
-// make room once they are written.
+// TestLongEventsFillTheQueue verifies that the total size of the queued events, including the
+// events in lanes, is bounded, and decreases when events are written.
 func TestLongEventsFillTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var written names
@@ -264,14 +267,14 @@ func TestLongEventsFillTheQueue(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); log.Run(ctx) }()
-		synctest.Wait() // each writer has one event, and many events wait in lanes
+		synctest.Wait() // each writer is writing an event, and the lanes hold many events
 		before := log.dropped
 		tell(2 * fit)
 		if dropped := log.dropped - before; dropped < fit {
 			t.Errorf("beside those in lanes, %d of %d are dropped", dropped, 2*fit)
 		}
 		close(answers)
-		time.Sleep(time.Hour) // in the bubble's time
+		time.Sleep(time.Hour) // in virtual time
 		synctest.Wait()
 		if log.waits != 0 || log.bytes != 0 {
 			t.Errorf("%d of %d bytes wait", log.waits, log.bytes)
@@ -286,8 +289,8 @@ func TestLongEventsFillTheQueue(t *testing.T) {
 	})
 }
 
-// TestEndIsNotLaterThanDrain verifies that Run ends in time, however slow each event is, and even
-// if create ignores its context.
+// TestEndIsNotLaterThanDrain verifies that Run ends after Drain, plus the duration of one write,
+// even if writes are slow and ignore their contexts.
 func TestEndIsNotLaterThanDrain(t *testing.T) {
 	const each = 100 * time.Millisecond
 	var written names
@@ -299,8 +302,8 @@ func TestEndIsNotLaterThanDrain(t *testing.T) {
 	}
 }
 
-// TestEndDoesNotWaitForAnAnswer verifies that Run waits neither for a response nor for the next try
-// of an unanswered event.
+// TestEndDoesNotWaitForAnAnswer verifies that Run waits neither for a response nor for the next
+// attempt after the end of its context.
 func TestEndDoesNotWaitForAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, hangs := range []bool{true, false} {
@@ -323,8 +326,8 @@ func TestEndDoesNotWaitForAnAnswer(t *testing.T) {
 	})
 }
 
-// TestManyAreWrittenAtOnce verifies that, without other work, many events are written concurrently,
-// so that a slow API server does not hold up all of them.
+// TestManyAreWrittenAtOnce verifies that many events are written concurrently if Busy returns
+// false, so that they do not take long even if the API server is slow.
 func TestManyAreWrittenAtOnce(t *testing.T) {
 	var written names
 	running(t, func(e *v1.Event) error { time.Sleep(100 * time.Millisecond); return written.create(e) }, func(log *Log, _ *atomic.Bool) {
@@ -336,8 +339,7 @@ func TestManyAreWrittenAtOnce(t *testing.T) {
 	})
 }
 
-// TestEventsAboutOneObjectKeepTheirOrder verifies the order regardless of the time each event
-// takes.
+// TestEventsAboutOneObjectKeepTheirOrder verifies the order even if the first event takes long.
 func TestEventsAboutOneObjectKeepTheirOrder(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
@@ -360,7 +362,8 @@ func TestEventsAboutOneObjectKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject covers thirty events about one pod.
+// TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject verifies that of thirty events about one
+// pod, all are written if Once is set, and otherwise 25.
 func TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject(t *testing.T) {
 	for _, c := range []struct {
 		once bool
@@ -370,7 +373,7 @@ func TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject(t *testing.T) {
 		running(t, written.create, func(log *Log, _ *atomic.Bool) {
 			for i := range 30 {
 				log.Record(Event{Regarding: about("p"), Reason: fmt.Sprint("r", i), Once: c.once})
-				time.Sleep(time.Millisecond) // their names contain the time
+				time.Sleep(time.Millisecond) // so that their names, which contain the time, differ
 			}
 			time.Sleep(time.Second)
 		})
@@ -380,8 +383,8 @@ func TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject(t *testing.T) {
 	}
 }
 
-// TestRepetitionOfAnEventThatExpiredIsWrittenAnew verifies that the repetition of an expired or
-// refused event is written as a new event with its count.
+// TestRepetitionOfAnEventThatExpiredIsWrittenAnew verifies that if the existing event has expired,
+// or its creation was refused, a repetition is written as a new event with the total count.
 func TestRepetitionOfAnEventThatExpiredIsWrittenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -435,8 +438,8 @@ func first(t *testing.T, client *fake.Clientset) *v1.Event {
 	return &list.Items[0]
 }
 
-// TestTriesAreApart verifies that pauses between tries grow, so that not all writers keep sending
-// to an API server that is down.
+// TestTriesAreApart verifies that the pauses between attempts grow, so that the writers do not keep
+// sending requests to an API server that is down.
 func TestTriesAreApart(t *testing.T) {
 	var at []time.Time
 	running(t, func(*v1.Event) error { at = append(at, time.Now()); return errors.New("connection refused") }, func(log *Log, _ *atomic.Bool) {
@@ -450,8 +453,8 @@ func TestTriesAreApart(t *testing.T) {
 	}
 }
 
-// TestEventWithoutAnAnswerHoldsUpNoOther verifies that events about other objects follow at their
-// rate, even in a log that is always limited.
+// TestEventWithoutAnAnswerHoldsUpNoOther verifies that a hanging request does not delay events
+// about other objects, in a log without Busy.
 func TestEventWithoutAnAnswerHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const others = 5 * perSecond
@@ -483,8 +486,8 @@ func TestEventWithoutAnAnswerHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestLongLanesDoNotHoldUpWhatIsToldOnce verifies that both kinds of events get their share of the
-// rate.
+// TestLongLanesDoNotHoldUpWhatIsToldOnce verifies that events with and without Once share the
+// limited rate.
 func TestLongLanesDoNotHoldUpWhatIsToldOnce(t *testing.T) {
 	var written sync.Map
 	running(t, func(e *v1.Event) error { written.Store(e.Reason+e.Name, true); return nil }, func(log *Log, busy *atomic.Bool) {
@@ -534,8 +537,8 @@ func TestRequestThatHangsIsSentAgain(t *testing.T) {
 	})
 }
 
-// TestEventSaysWhatWasToldAndWhen verifies that an event has the time of its occurrence, not of the
-// write, and that written events are not retained.
+// TestEventSaysWhatWasToldAndWhen verifies that an event has the time at which it was recorded, not
+// written, and that written events are not retained in memory.
 func TestEventSaysWhatWasToldAndWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got *v1.Event
@@ -560,7 +563,8 @@ func TestEventSaysWhatWasToldAndWhen(t *testing.T) {
 	})
 }
 
-// TestSlowAnswersAreWaitedForTogether verifies that a dozen events take no longer than one.
+// TestSlowAnswersAreWaitedForTogether verifies that a dozen slow events take no longer than one,
+// because they are written concurrently.
 func TestSlowAnswersAreWaitedForTogether(t *testing.T) {
 	var written names
 	running(t, func(e *v1.Event) error { time.Sleep(time.Second); return written.create(e) }, func(log *Log, _ *atomic.Bool) {

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPagesAreOfOneMoment verifies that an object stored between two pages of a list is in none of
-// them, and is shown by a watch from the list's version.
+// TestPagesAreOfOneMoment verifies that changes made between two pages of a list are not in the
+// list, but are delivered by a watch from the list's version.
 func TestPagesAreOfOneMoment(t *testing.T) {
 	api := New()
 	pod := func(i int) *v1.Pod {
@@ -32,7 +32,7 @@ func TestPagesAreOfOneMoment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api.Put(pod(10)) // its name sorts before the second page
+	api.Put(pod(10)) // by name, it belongs to the first page
 	api.Delete(pod(9))
 	second, err := list(first.Continue)
 	if err != nil {
@@ -60,7 +60,8 @@ func TestPagesAreOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestAGroupVersionThatIsNotServedIsNotFound verifies that clients can detect available APIs.
+// TestAGroupVersionThatIsNotServedIsNotFound verifies that clients can detect the served APIs by
+// discovery.
 func TestAGroupVersionThatIsNotServedIsNotFound(t *testing.T) {
 	discovery := New().Client().Discovery()
 	for version, served := range map[string]bool{

@@ -42,17 +42,17 @@ type api struct {
 	said  []string
 	began time.Time
 	pages []v1.PodList       // the next lists
-	watch *watch.FakeWatcher // the running watch
+	watch *watch.FakeWatcher // the current watch
 	fails error              // error of the next watches
 	anew  chan struct{}      // the source's Anew channel; made by run
 	early bool               // the channel is closed before the feed begins
 	hangs bool               // opening a watch blocks
 	brief bool               // watches end as they begin
 	agree bool               // watches end after the requested time
-	shown Sink               // replaces the complete recorder
+	shown Sink               // if set, replaces the recording sink
 
 	listing func(context.Context) error // called during each page
-	asked   []metav1.ListOptions        // of the watches
+	asked   []metav1.ListOptions        // options of the watches
 }
 
 func (a *api) say(format string, args ...any) {
@@ -67,7 +67,7 @@ func (a *api) fail(err error) {
 	a.fails = err
 }
 
-// current returns the running watch.
+// current returns the current watch.
 func (a *api) current() *watch.FakeWatcher {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,7 +149,7 @@ func page(version, next string, pods ...string) v1.PodList {
 	return list
 }
 
-// run lets the feed run while do happens, and returns the record.
+// run runs a feed, calls do, ends the feed, and returns the recorded calls.
 func run(t *testing.T, a *api, do func()) string {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -197,8 +197,8 @@ func TestListsInPagesThenWatches(t *testing.T) {
 	}
 }
 
-// TestQuantitiesAreBounded verifies that no list, change or deletion shows a component a quantity
-// that takes seconds to compare.
+// TestQuantitiesAreBounded verifies that quantities that would take seconds to compare are bounded
+// in lists, changes and deletions.
 func TestQuantitiesAreBounded(t *testing.T) {
 	huge := func(version string) *v1.Pod {
 		p := pod("a", version)
@@ -257,13 +257,14 @@ func TestBackWithinASecondAfterAnOutage(t *testing.T) {
 	wants(t, text, "lost", "10m0s up again", "watch from 7", "back")
 }
 
-// A watch may lag behind; Anew fetches the newest state.
+// TestAnewListsAgain verifies that the feed lists again immediately, and only once, when Anew is
+// closed.
 func TestAnewListsAgain(t *testing.T) {
 	a := &api{agree: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	text := run(t, a, func() {
 		a.say("anew")
 		close(a.anew)
-		time.Sleep(time.Hour) // in the bubble's time
+		time.Sleep(time.Hour) // in virtual time
 		a.current().Modify(pod("c", "10"))
 	})
 	wants(t, text, "listed", "watch from 7", "0s anew", "0s listing", "seen b", "0s listed", "fresh", "watch from 9", "seen c")
@@ -272,7 +273,8 @@ func TestAnewListsAgain(t *testing.T) {
 	}
 }
 
-// A list begun after Anew suffices; an earlier one does not.
+// TestAnewBeforeTheFirstList verifies that the first list counts as fresh if Anew was closed before
+// it began.
 func TestAnewBeforeTheFirstList(t *testing.T) {
 	a := &api{early: true, pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() { time.Sleep(time.Hour) })
@@ -282,7 +284,8 @@ func TestAnewBeforeTheFirstList(t *testing.T) {
 	}
 }
 
-// Whole reports a list in one call, with its version, without objects rejected by Keep.
+// TestWholeCollectsLists verifies that Whole passes on a list in one call, with its version, and
+// without objects rejected by Keep.
 func TestWholeCollectsLists(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "more", "a", "other"), page("7", "", "c")}}
 	names := func(pods []*v1.Pod) (all []string) {
@@ -309,8 +312,8 @@ func TestWholeCollectsLists(t *testing.T) {
 	}
 }
 
-// TestListThatFailsHalfWayBeginsAgain also verifies that no watch starts from a version of the
-// failed list.
+// TestListThatFailsHalfWayBeginsAgain verifies that an expired list is repeated without pages, and
+// that no watch starts from the version of the failed list.
 func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "more", "a"), page("7", "", "b"), page("9", "", "c")}}
 	pages := 0
@@ -321,14 +324,15 @@ func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 		return nil
 	}
 	text := run(t, a, func() { time.Sleep(time.Second) })
-	wants(t, text, "listing", "seen a", "lost", "listing", `continue="" limit=0`, "seen c", "listed", "watch from 9", "back") // no page can be too late again
+	// The second list has no pages, so it cannot expire.
+	wants(t, text, "listing", "seen a", "lost", "listing", `continue="" limit=0`, "seen c", "listed", "watch from 9", "back")
 	if strings.Contains(text, "watch from 7") || strings.Count(text, "listed") != 1 {
 		t.Errorf("a list that failed counts:\n%s", text)
 	}
 }
 
 // TestWatchesThatAreOfNoUseAreGivenUp verifies that the feed lists if every watch from the same
-// version ends with the same error, but not if the API server is merely busy.
+// version ends with a permanent error, but not if the API server is only busy or unreachable.
 func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -346,7 +350,7 @@ func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 		text := run(t, a, func() {
 			a.fail(c.err)
 			a.current().Stop()
-			time.Sleep(uselessAfter - time.Second) // in the bubble's time, as all waits here
+			time.Sleep(uselessAfter - time.Second) // in virtual time
 			a.say("not yet")
 			time.Sleep(time.Second + refusedPause)
 			a.fail(nil)
@@ -361,8 +365,8 @@ func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 	}
 }
 
-// TestPageThatFailsIsAskedForAgain verifies that only the failed page is requested again, and not
-// forever.
+// TestPageThatFailsIsAskedForAgain verifies that only the failed page is requested again, and that
+// the list starts over after six failures.
 func TestPageThatFailsIsAskedForAgain(t *testing.T) {
 	for _, fails := range []int{3, 6} {
 		a := &api{pages: []v1.PodList{page("7", "more", "a")}}
@@ -388,8 +392,8 @@ func TestPageThatFailsIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestPageThatHangsIsAskedForAgain verifies that a hanging page is requested again after half a
-// minute.
+// TestPageThatHangsIsAskedForAgain verifies that a request for a page that hangs is abandoned after
+// half a minute.
 func TestPageThatHangsIsAskedForAgain(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	pages := 0
@@ -403,8 +407,8 @@ func TestPageThatHangsIsAskedForAgain(t *testing.T) {
 	wants(t, run(t, a, func() { time.Sleep(time.Minute) }), "30s lost", "listing", "seen b", "listed", "watch from 9")
 }
 
-// TestAnewDuringAList verifies that the running list, which may be older, is followed by a fresh
-// one.
+// TestAnewDuringAList verifies that if Anew is closed during a list, which may be older, another
+// list follows and counts as fresh.
 func TestAnewDuringAList(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	closed := false
@@ -422,7 +426,8 @@ func TestAnewDuringAList(t *testing.T) {
 	}
 }
 
-// TestListAfterAnewMayFail verifies that after a failed list only the next one counts as fresh.
+// TestListAfterAnewMayFail verifies that if the list after Anew fails, the next complete list
+// counts as fresh, and no later one.
 func TestListAfterAnewMayFail(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("8", "", "a"), page("9", "", "b"), page("12", "", "c")}}
 	lists := 0
@@ -444,8 +449,8 @@ func TestListAfterAnewMayFail(t *testing.T) {
 	}
 }
 
-// TestWatchThatEndsInOrderIsNotLost verifies that neither a watch ended as agreed nor a watch ended
-// with the feed counts as lost, and that the next watch begins immediately.
+// TestWatchThatEndsInOrderIsNotLost verifies that a watch that the server ends after the requested
+// time does not count as lost, and that the next watch begins immediately.
 func TestWatchThatEndsInOrderIsNotLost(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
@@ -477,8 +482,9 @@ func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// TestWatchThatIsNotOpenedIsLost covers all ways of not reaching the API server. For connections
-// that end or time out, client-go returns no error but a finished watch.
+// TestWatchThatIsNotOpenedIsLost verifies that a watch counts as lost, however the connection to
+// the API server fails. If the connection ends or times out, client-go returns an empty watch
+// instead of an error.
 func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 	for name, failure := range map[string]error{
 		"refused": errRefused, "ended": io.EOF, "reset": errors.New("connection reset by peer"), "timed out": os.ErrDeadlineExceeded,
@@ -507,8 +513,8 @@ func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 	}
 }
 
-// TestBriefWatchesAreLost verifies that if a server, or a proxy before it, ends each watch
-// immediately, the next one is delayed.
+// TestBriefWatchesAreLost verifies that if the API server or a proxy ends each watch immediately,
+// the watches count as lost, and are repeated with pauses.
 func TestBriefWatchesAreLost(t *testing.T) {
 	a := &api{brief: true, pages: slices.Repeat([]v1.PodList{page("7", "", "a")}, 30)}
 	text := run(t, a, func() { time.Sleep(10 * time.Minute) })
@@ -519,11 +525,11 @@ func TestBriefWatchesAreLost(t *testing.T) {
 }
 
 // TestWhatBriefWatchesDoNotShowIsListed verifies that the feed lists if watches keep ending
-// immediately, because they may never show anything.
+// immediately, because they may never deliver changes.
 func TestWhatBriefWatchesDoNotShowIsListed(t *testing.T) {
 	a := &api{brief: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	text := run(t, a, func() {
-		time.Sleep(uselessAfter - time.Second) // in the bubble's time
+		time.Sleep(uselessAfter - time.Second) // in virtual time
 		a.say("not yet")
 		time.Sleep(time.Second + refusedPause)
 	})
@@ -546,7 +552,7 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 		} {
 			a.fail(each.err)
 			a.current().Stop()
-			time.Sleep(each.lasts) // in the bubble's time
+			time.Sleep(each.lasts) // in virtual time
 		}
 	})
 	if n := strings.Count(text, "listing"); n != 1 {
@@ -555,8 +561,8 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 	wants(t, text, "watch from 7", "back", "lost", "watch from 7", "back")
 }
 
-// TestWatchThatDoesNotEndIsLost verifies that a watch still open after its agreed end shows nothing
-// more.
+// TestWatchThatDoesNotEndIsLost verifies that a watch that is still open after the requested time
+// is replaced by another one.
 func TestWatchThatDoesNotEndIsLost(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
@@ -572,7 +578,8 @@ func TestWatchThatDoesNotEndIsLost(t *testing.T) {
 	}
 }
 
-// TestAnewWhileAWatchIsOpened covers a proxy that holds the response back until there is an event.
+// TestAnewWhileAWatchIsOpened verifies that Anew takes effect while a watch is being opened. Some
+// proxies delay the response until there is an event.
 func TestAnewWhileAWatchIsOpened(t *testing.T) {
 	a := &api{hangs: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	text := run(t, a, func() {
@@ -590,8 +597,8 @@ func TestAnewWhileAWatchIsOpened(t *testing.T) {
 	}
 }
 
-// TestNewFailureIsFollowedUpAtOnce verifies that a new failure is retried immediately, even after a
-// long outage.
+// TestNewFailureIsFollowedUpAtOnce verifies that after a recovery, a new failure is retried
+// immediately, even if there was a long outage before.
 func TestNewFailureIsFollowedUpAtOnce(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
@@ -608,8 +615,8 @@ func TestNewFailureIsFollowedUpAtOnce(t *testing.T) {
 	wants(t, text, "fails", "lost", "watch from 7", "back", "later")
 }
 
-// TestPausesDouble verifies that pauses double from a tenth of a second to a second while nothing
-// answers, and differ between feeds.
+// TestPausesDouble verifies that pauses between failed requests double from a tenth of a second to
+// a second, and differ between feeds.
 func TestPausesDouble(t *testing.T) {
 	attempts := func(within time.Duration) (n int) {
 		a := &api{pages: []v1.PodList{}}
@@ -637,8 +644,8 @@ func TestPausesDouble(t *testing.T) {
 }
 
 // TestRequestsAreSpacedWhateverTheResponses verifies that a feed sends no more than 20 requests of
-// a kind per minute while the API server refuses them, and no more than 80 if each watch shows
-// something before it ends.
+// a kind per minute while the API server refuses them, and no more than 80 if each watch makes
+// progress before it ends.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	for name, then := range map[string]func(a *api){
 		"each watch shows a change, and ends":    func(a *api) { a.current().Modify(pod("a", "8")); a.current().Stop() },
@@ -681,7 +688,7 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 }
 
 // TestFeedEndsAtOnce verifies that a feed ends immediately during a pause, a list or a watch,
-// leaves no watch open, and makes no further calls.
+// closes its watch, and makes no further calls of the sink.
 func TestFeedEndsAtOnce(t *testing.T) {
 	for _, during := range []string{"pause", "list", "watch"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -710,8 +717,8 @@ func TestFeedEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnknownEventsBreakTheWatch verifies that unknown events break the watch, because their
-// content is lost. A bookmark does not.
+// TestUnknownEventsBreakTheWatch verifies that an event of unknown type breaks the watch, because
+// its content would be lost, and that the next watch begins before this event.
 func TestUnknownEventsBreakTheWatch(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
@@ -722,8 +729,9 @@ func TestUnknownEventsBreakTheWatch(t *testing.T) {
 	wants(t, text, "seen b", "lost", "watch from 8", "back")
 }
 
-// TestOutageIsOneLine verifies that an outage logs one line, however many feeds notice it, that a
-// forgotten version logs none, and that an error returned by the API server logs one line per feed.
+// TestOutageIsOneLine verifies that an outage causes one log line, whatever the number of feeds,
+// that a dropped version causes none, and that an error returned by the API server causes one line
+// per feed.
 func TestOutageIsOneLine(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -754,7 +762,7 @@ func TestOutageIsOneLine(t *testing.T) {
 	}
 }
 
-// TestClientAsksOnce verifies that the feed decides how soon, and how often, a request is repeated.
+// TestClientAsksOnce verifies that client-go does not retry requests, which are paced by the feed.
 func TestClientAsksOnce(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -776,8 +784,8 @@ func TestClientAsksOnce(t *testing.T) {
 	}
 }
 
-// TestWholeBeginsEachListAnew verifies that objects of a failed list are not in the next one.
-// Without Keep, everything is kept.
+// TestWholeBeginsEachListAnew verifies that objects of a failed list are not in the next list, and
+// that all objects are passed on without Keep.
 func TestWholeBeginsEachListAnew(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "more", "a"), page("7", "", "b"), page("9", "", "c")}}
 	pages := 0
@@ -803,8 +811,8 @@ func TestWholeBeginsEachListAnew(t *testing.T) {
 	wants(t, text, "watch from 9", "seen d")
 }
 
-// TestWatchesThatGoOnAreOfUse covers watches that each show something before it fails, however long
-// that takes.
+// TestWatchesThatGoOnAreOfUse verifies that the feed does not list if each watch makes progress
+// before it fails.
 func TestWatchesThatGoOnAreOfUse(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	text := run(t, a, func() {
@@ -839,7 +847,7 @@ func TestAWholeListTakesLonger(t *testing.T) {
 	wants(t, text, "lost", `continue="" limit=0`, "1m5", "lost", `continue="" limit=500`, "seen d", "listed", "watch from 11")
 }
 
-// TestWholeKeepsNothing verifies that Whole retains no objects of a list after reporting it.
+// TestWholeKeepsNothing verifies that Whole retains no objects of a list after passing it on.
 func TestWholeKeepsNothing(t *testing.T) {
 	sink := Whole[*v1.Pod]{Listed: func([]*v1.Pod, string) {}, Seen: func(*v1.Pod) {}, Gone: func(*v1.Pod) {}}.Sink()
 	sink.Listing()
@@ -855,5 +863,5 @@ func TestWholeKeepsNothing(t *testing.T) {
 	goruntime.KeepAlive(sink)
 }
 
-// errRefused is the error of a connection that nothing accepts.
+// errRefused is the error of a refused connection.
 var errRefused = fmt.Errorf("dial tcp 127.0.0.1:6443: %w", syscall.ECONNREFUSED)

@@ -22,12 +22,13 @@ import (
 
 var kibibyte = strings.Repeat("x", 1<<10)
 
-// shelf serves pods of given sizes in pages, and records the number of bytes read of each response.
+// shelf serves pods of given sizes in pages, and records the number of bytes written of each
+// response.
 type shelf struct {
 	sizes []int
 
 	mu    sync.Mutex
-	taken []int // by request
+	taken []int // number of bytes by request
 }
 
 func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -70,16 +71,16 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestPagesAreBounded verifies that, whatever objects there are among small ones, every one is seen
-// once, no response of several is read beyond the bound, and small ones are requested in large
-// pages again.
+// TestPagesAreBounded verifies that if there are large objects among small ones, every object is
+// seen once, no response with several objects is read beyond the bound, and small objects are
+// requested in large pages again.
 func TestPagesAreBounded(t *testing.T) {
 	const large = 1_500_000
 	sizes := make([]int, 2500)
 	for i := 600; i < 615; i++ {
 		sizes[i] = large
 	}
-	sizes[1200] = mostOfPage + 13<<20 // larger than a page may be, so it is read alone
+	sizes[1200] = mostOfPage + 13<<20 // exceeds mostOfPage, so it needs a page of one object
 	s := &shelf{sizes: sizes}
 	server := httptest.NewServer(s)
 	defer server.Close()
@@ -97,7 +98,7 @@ func TestPagesAreBounded(t *testing.T) {
 		t.Fatalf("saw %d of %d, version %q: %v", seen, len(sizes), version, err)
 	}
 
-	const onTheWay = 12 << 20 // the buffers of sockets without readers
+	const onTheWay = 12 << 20 // upper bound of data in socket buffers
 	above := 0
 	for _, taken := range s.taken {
 		if taken > mostOfPage+onTheWay {
@@ -112,8 +113,8 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestAListWithoutPagesIsReadToItsEnd verifies that its size is not bounded, because it cannot be
-// requested in smaller parts.
+// TestAListWithoutPagesIsReadToItsEnd verifies that the size of a list without pages is not
+// bounded, because it cannot be requested in smaller parts.
 func TestAListWithoutPagesIsReadToItsEnd(t *testing.T) {
 	server := httptest.NewServer(&shelf{sizes: []int{mostOfPage, mostOfPage}})
 	defer server.Close()

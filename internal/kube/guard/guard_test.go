@@ -94,7 +94,8 @@ func TestASourceThatAsksTooMuchIsRefusedAndOthersAreNot(t *testing.T) {
 	})
 }
 
-// A slow API server has two requests in flight per source, and a few in total.
+// TestQuestionsUnderWayAreFew verifies that the number of reviews in flight is bounded per source
+// and in total, and that callers do not wait longer than AskTimeout.
 func TestQuestionsUnderWayAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan struct{})
@@ -126,7 +127,7 @@ func TestQuestionsUnderWayAreFew(t *testing.T) {
 		if sum := one.Load() + all.Load(); sum != asking {
 			t.Errorf("%d questions at once", sum)
 		}
-		// A caller that waits too long gets an error, and is not let in.
+		// Callers that wait longer than AskTimeout must give up without a review.
 		time.Sleep(AskTimeout + time.Second)
 		close(answer)
 		synctest.Wait()
@@ -159,8 +160,8 @@ func TestUsersAreBlamedByNameAndStrangersBySource(t *testing.T) {
 }
 
 // TestAnswersAreThoseOfTheAPIServer verifies that a user without a name, or with an error, is
-// rejected, and the rejection is cached; a denied request is not allowed; and reviews carry the
-// whole user.
+// refused, and that the refusal is cached. It also verifies that a denied access is not allowed,
+// and that reviews contain all fields of the user.
 func TestAnswersAreThoseOfTheAPIServer(t *testing.T) {
 	reader := authenticationv1.UserInfo{Username: "reader", UID: "1", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
 	for name, c := range map[string]struct {
@@ -213,8 +214,8 @@ func TestAnswersAreThoseOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestAnswersHoldForAWhile verifies that responses of each kind are cached, separately per user,
-// and that errors are not.
+// TestAnswersHoldForAWhile verifies that grants and refusals are cached for Remember, separately
+// per user, and that errors are not cached.
 func TestAnswersHoldForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, fails := 0, false
@@ -262,8 +263,8 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 	})
 }
 
-// TestTheSameQuestionIsAskedOnce verifies that a request is sent once, however many callers wait
-// for the response, and that places are released, with or without a turn.
+// TestTheSameQuestionIsAskedOnce verifies that a review is not repeated for callers that waited for
+// their turn during it, and that all slots are released, even by callers that gave up waiting.
 func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newAnswers(func(yes bool) bool { return yes })
@@ -291,7 +292,7 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		for range askingEach {
-			go ask("stranger", "whether there is a place") // not enough places for all callers
+			go ask("stranger", "whether there is a place") // all slots are in use
 		}
 		time.Sleep(AskTimeout + time.Second)
 		close(answer)
@@ -309,7 +310,7 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	})
 }
 
-// TestAQuestionEndsWithItsRequest verifies that a canceled request sends no review.
+// TestAQuestionEndsWithItsRequest verifies that a review ends when the context of its request ends.
 func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := rest.Config{Host: "http://api", Transport: silent{}}
@@ -364,8 +365,8 @@ func TestTheClientIsForReviewsAlone(t *testing.T) {
 	}
 }
 
-// TestTheClientHasConnectionsOfItsOwn verifies that the guard's client uses separate connections,
-// because those of other clients with the same configuration may all be busy or held back.
+// TestTheClientHasConnectionsOfItsOwn verifies that the guard's client shares no connections with
+// other clients of the same configuration.
 func TestTheClientHasConnectionsOfItsOwn(t *testing.T) {
 	var opened atomic.Int64
 	api := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -468,7 +469,7 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 	if closed("10.0.0.1") != 7 || closed("10.0.0.9") != 0 {
 		t.Errorf("%d of the ten of one source are closed, and %d of the other", closed("10.0.0.1"), closed("10.0.0.9"))
 	}
-	// All places are taken: the source with the most gives one up.
+	// The total bound is reached, so the source with the most connections loses one.
 	arrive("10.0.0.2")
 	arrive("10.0.0.3")
 	if closed("10.0.0.1") != 9 || closed("10.0.0.9") != 0 || closed("10.0.0.2") != 0 {
@@ -493,8 +494,8 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestWhatLeavesIsForgotten verifies that a source without connections takes no memory, and a
-// closed connection is not let in.
+// TestWhatLeavesIsForgotten verifies that a source without connections takes no memory, and that a
+// closed connection does not count as admitted.
 func TestWhatLeavesIsForgotten(t *testing.T) {
 	q := &queue{}
 	l := Bound(q, Bounds{Unadmitted: 1000, PerSource: 10, Admitted: 10})
@@ -526,8 +527,8 @@ type endlessly struct{ net.Listener }
 
 func (endlessly) Accept() (net.Conn, error) { return &endless{from{address: "10.0.0.1:1"}}, nil }
 
-// TestStrangersSendALimitedNumberOfBytes verifies the exact limit, which applies until a caller is
-// known or admitted.
+// TestStrangersSendALimitedNumberOfBytes verifies the exact limit, which applies until the caller
+// has presented a certificate or is admitted.
 func TestStrangersSendALimitedNumberOfBytes(t *testing.T) {
 	const limit = 1000
 	for name, c := range map[string]struct {

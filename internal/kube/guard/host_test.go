@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAForeignNameThatLeadsHereIsRefused covers an attack in which a site in the user's browser
-// points its name at 127.0.0.1.
+// TestAForeignNameThatLeadsHereIsRefused verifies the protection from DNS rebinding, in which the
+// name of a foreign site resolves to 127.0.0.1.
 func TestAForeignNameThatLeadsHereIsRefused(t *testing.T) {
 	served := RefuseRebound(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, c := range []struct {
@@ -24,7 +24,7 @@ func TestAForeignNameThatLeadsHereIsRefused(t *testing.T) {
 		{"127.0.0.1:1", "rebound.example.com:10251", 421},
 		{"[::1]:1", "rebound.example.com", 421},
 		{"127.0.0.1:1", "", 421},
-		{"10.0.0.1:1", "berth-controller.berth-system.svc:10357", 200}, // no browser of this machine
+		{"10.0.0.1:1", "berth-controller.berth-system.svc:10357", 200}, // not from a browser on this machine
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		r.RemoteAddr, r.Host = c.from, c.host

@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestStrangersWriteFewLogLines verifies that failed connections, which any caller can cause, are
-// logged rarely and truncated.
+// TestStrangersWriteFewLogLines verifies that errors of connections, which any caller can cause,
+// are logged rarely, and truncated.
 func TestStrangersWriteFewLogLines(t *testing.T) {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(flags)

@@ -43,31 +43,32 @@ import (
 // port is a listening port of a Berth process.
 type port struct {
 	name   string
-	opened string // by this file
-	secure bool   // HTTPS
+	opened string // file that opens the port
+	secure bool   // the port uses HTTPS
 	at     string
-	// The request of a known client, and that of a stranger; "" if strangers may send none.
+	// known is a path for authorized clients, and unknown a path for unauthenticated clients; "" if
+	// there is none.
 	known, unknown string
-	post           string // a path that takes bodies
-	stream         string // a path whose answer does not end; "" for none
-	// The maximum numbers of unidentified connections held by one source, and of admitted ones in
-	// total; 0 where they are not counted.
+	post           string // a path that accepts bodies
+	stream         string // a path with an endless response; "" if there is none
+	// strangers is the maximum number of unadmitted connections of one source, and admitted the
+	// maximum number of admitted connections; 0 if they are not bounded.
 	strangers, admitted int
-	want                int // status of the response to a permitted request; 0 means 200
+	want                int // expected status of a permitted request; 0 means 200
 
-	open []net.Conn // by the flood
+	open []net.Conn // connections of the flood
 }
 
 const good = "good-token-of-24-characters"
 
-// TestEveryPortStandsAFlood verifies that, whatever one source does to a port, other sources are
-// served in time, and so is the next client from there; its holdings are bounded, and released when
-// it disconnects.
+// TestEveryPortStandsAFlood verifies that during an attack by one source on a port, clients of all
+// sources are still served in time. The connections and the memory held by the attacker must be
+// bounded, and released when it disconnects.
 func TestEveryPortStandsAFlood(t *testing.T) {
 	ports := everyPort(t)
 	theyAreAll(t, ports)
-	// Connections stalled in a header also arrive from a quiet source, where no flood displaces
-	// them: only their deadline ends them.
+	// Another source opens connections that stall in a header. The floods do not displace them, so
+	// they must be closed by their deadline.
 	patient := make([]net.Conn, len(ports))
 	for i, p := range ports {
 		patient[i] = p.connect(t, "127.0.0.4", "GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: a")
@@ -115,20 +116,20 @@ func TestEveryPortStandsAFlood(t *testing.T) {
 const (
 	// within is the maximum response time for a client, on a machine with other load.
 	within = 10 * time.Second
-	// headersWithin is above the longest time that a port gives for headers.
+	// headersWithin exceeds the maximum time for headers on any port.
 	headersWithin = 13 * time.Second
 	// beyond is the number of connections opened by a flood in excess of a port's bound.
 	beyond = 24
 )
 
-// flood is an attack by one source with many simultaneous connections.
+// flood is an attack with many simultaneous connections from one source.
 type flood struct {
 	name string
-	// words returns the bytes sent by connection i before it falls silent; false: not applicable to
-	// the port.
+	// words returns the bytes that connection i sends before it falls silent. It returns false if
+	// the attack does not apply to the port.
 	words func(p *port, i int) (string, bool)
-	known bool // by an authorized client
-	raw   bool // not in TLS
+	known bool // the attacker is an authorized client
+	raw   bool // the bytes are sent without TLS
 }
 
 func floods() []flood {
@@ -163,7 +164,7 @@ func floods() []flood {
 	}
 }
 
-// flood runs one attack, and sends requests meanwhile.
+// flood runs one attack, and checks that clients are served during it.
 func (p *port) flood(t *testing.T, f flood) {
 	if _, concerned := f.words(p, 0); !concerned {
 		return
@@ -189,7 +190,7 @@ func (p *port) flood(t *testing.T, f flood) {
 	if p.known != "" {
 		said := p.asks(t, "one who is known", "127.0.0.2", p.known, good)
 		if f.known && said == http.StatusServiceUnavailable {
-			said = p.wants() // there is no room for more authorized clients, and they are refused immediately
+			said = p.wants() // the maximum number of admitted connections is reached, so further clients are refused immediately
 		}
 		if said != p.wants() {
 			t.Errorf("%s: one who is known is told %d", p.name, said)
@@ -213,7 +214,7 @@ func (p *port) flood(t *testing.T, f flood) {
 	}
 }
 
-// letGo ends the flood.
+// letGo closes the connections of the flood.
 func (p *port) letGo() {
 	for _, c := range p.open {
 		_ = c.Close()
@@ -228,7 +229,7 @@ func (p *port) wants() int {
 	return http.StatusOK
 }
 
-// asks returns the status of a client's request, which must complete in time.
+// asks sends a request and returns the status of the response, which must arrive within the limit.
 func (p *port) asks(t *testing.T, who, from, path, token string) int {
 	local := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	client := &http.Client{Timeout: within, Transport: &http.Transport{
@@ -261,8 +262,8 @@ func (p *port) asks(t *testing.T, who, from, path, token string) int {
 	return response.StatusCode
 }
 
-// connect sends the words to the port, in its protocol. It ignores write errors: a displaced
-// connection cannot be written to.
+// connect opens a connection, with TLS if the port uses it, and sends the words. Write errors are
+// ignored, because the server may close the connection.
 func (p *port) connect(t *testing.T, from, words string) net.Conn {
 	conn := dial(t, p.at, from)
 	if !p.secure {
@@ -286,7 +287,7 @@ func dial(t *testing.T, address, from string) net.Conn {
 	return conn
 }
 
-// closed reports whether the other side closes the connection within the time.
+// closed reports whether the server closes the connection within the limit.
 func closed(conn net.Conn, limit time.Duration) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(limit))
 	_, err := io.Copy(io.Discard, conn)
@@ -300,7 +301,7 @@ func heapInUse() int {
 	return int(m.HeapInuse)
 }
 
-// everyPort opens all ports of Berth's processes in this one, on loopback.
+// everyPort opens all ports of Berth's processes within the test process, on loopback addresses.
 func everyPort(t *testing.T) []*port {
 	who := apiServerThatKnows(good)
 	listen := func() net.Listener {
@@ -321,7 +322,7 @@ func everyPort(t *testing.T) []*port {
 	var all []*port
 	add := func(p port) { all = append(all, &p) }
 
-	// The scheduler, and components with the same endpoints.
+	// These are the ports of the scheduler, and of components with the same endpoints.
 	free := listen()
 	options := serve.Defaults(free.Addr().(*net.TCPAddr).Port)
 	_ = free.Close()
@@ -369,23 +370,23 @@ func everyPort(t *testing.T) []*port {
 	add(port{name: "dashboard, 8422", opened: "internal/ui/server.go", at: at, unknown: "/style.css", known: "/api/about", post: "/api/what-if", stream: "/api/stream",
 		strangers: few.PerSource, admitted: 264})
 
-	// The path of pods to the API server of `berth up --agent`.
+	// Pods reach the API server of `berth up --agent` through this port.
 	behind := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
-	behind.Config.ReadHeaderTimeout = 12 * time.Second // longer than the observation of the floods
+	behind.Config.ReadHeaderTimeout = 12 * time.Second // longer than a flood is observed
 	behind.Start()
 	t.Cleanup(behind.Close)
 	entrance := listen()
 	go relay.Serve(entrance, func() (string, error) { return behind.Listener.Addr().String(), nil })
 	add(port{name: "berth up --agent, for pods", opened: "internal/up/localcluster/relay.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
 
-	// The example of an extender, which does not count connections.
+	// The example of an extender does not bound its connections.
 	example := listen()
 	go func() { _ = datasets.Inventory{}.Serve(example) }()
 	add(port{name: "example of an extender, 8888", opened: "examples/extender/main.go", at: example.Addr().String(), unknown: "/filter", post: "/filter", want: http.StatusBadRequest})
 	return all
 }
 
-// theyAreAll requires every new port to be added to everyPort.
+// theyAreAll checks that everyPort contains every port opened in the source code.
 func theyAreAll(t *testing.T, ports []*port) {
 	others := map[string]string{
 		"internal/up/localcluster/run.go": "closed at once: it shows whether a port that was named is free",
@@ -415,7 +416,8 @@ func theyAreAll(t *testing.T, ports []*port) {
 	}
 }
 
-// apiServerThatKnows maps the token to a user with all permissions.
+// apiServerThatKnows returns an API server that accepts only the token, as that of a user with all
+// permissions.
 func apiServerThatKnows(token string) kubernetes.Interface {
 	client := &fake.Clientset{}
 	client.AddReactor("create", "*", func(action clienttesting.Action) (bool, kuberuntime.Object, error) {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// A caller that withholds an announced body, or reads no response, does not hold the handler
-// forever.
+// TestRequestsHaveDeadlines verifies that a handler does not wait forever for the body of a
+// request, or for a caller to read the response.
 func TestRequestsHaveDeadlines(t *testing.T) {
 	var read, written time.Time
 	handler := inTime(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -51,8 +51,8 @@ type deadlines struct {
 func (d *deadlines) SetReadDeadline(t time.Time) error  { *d.read = t; return nil }
 func (d *deadlines) SetWriteDeadline(t time.Time) error { *d.written = t; return nil }
 
-// TestRefusalsCloseTheConnection verifies that refusals close the connection, with a Retry-After
-// header where useful.
+// TestRefusalsCloseTheConnection verifies that refusals close the connection, and have a
+// Retry-After header if a retry may succeed.
 func TestRefusalsCloseTheConnection(t *testing.T) {
 	for code, again := range map[int]string{
 		http.StatusUnauthorized: "", http.StatusForbidden: "", http.StatusTooManyRequests: "1", http.StatusServiceUnavailable: "1",
@@ -65,8 +65,8 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 	}
 }
 
-// TestServeIsBoundedAndEnds verifies the bounds: connections in number, headers in time and size,
-// and all of them with the context.
+// TestServeIsBoundedAndEnds verifies that the number of connections, and the time and size of
+// headers, are bounded, and that all connections end with the context.
 func TestServeIsBoundedAndEnds(t *testing.T) {
 	if s := Server(nil); s.ReadHeaderTimeout != SendTime || s.IdleTimeout <= 0 || s.IdleTimeout > 5*time.Minute || s.MaxHeaderBytes <= 0 || s.MaxHeaderBytes > 1<<20 {
 		t.Errorf("headers within %v and %d bytes, idle for %v", s.ReadHeaderTimeout, s.MaxHeaderBytes, s.IdleTimeout)
@@ -98,7 +98,7 @@ func TestServeIsBoundedAndEnds(t *testing.T) {
 		_, err := io.Copy(io.Discard, c)
 		return err
 	}
-	last := open[len(open)-1] // its request is sent immediately: SendTime has begun
+	last := open[len(open)-1] // its request must be sent within SendTime, which has begun
 	if _, err := io.WriteString(last, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil || !<-admitted {
 		t.Errorf("the connection of a request is not known: %v", err)
 	}

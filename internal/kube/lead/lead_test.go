@@ -26,19 +26,19 @@ import (
 // replica is one process of several.
 type replica struct {
 	*Elector
-	cut     atomic.Bool // the replica does not reach the API server
-	robbed  atomic.Bool // another replica has the Lease; needed because the fake API accepts outdated updates
+	cut     atomic.Bool // the replica cannot reach the API server
+	robbed  atomic.Bool // updates conflict because another replica has the Lease; the fake client does not check versions
 	unheard atomic.Bool // only its renewals fail
 	slow    time.Duration
 	began   atomic.Pointer[time.Time]
-	told    atomic.Pointer[time.Time] // time at which its work was requested to end
+	told    atomic.Pointer[time.Time] // when the context of its work ended
 	stop    context.CancelFunc
 	outcome chan error
 }
 
 var errCut = errors.New("no route to host")
 
-// replicas share the Leases of one cluster.
+// replicas returns n replicas that share the Leases of one cluster.
 func replicas(t *testing.T, n int) []*replica {
 	t.Helper()
 	shared := fake.NewClientset()
@@ -86,7 +86,7 @@ func (r *replica) start() {
 	}()
 }
 
-// startBoth starts both: the first leads and the second is on standby.
+// startBoth starts two replicas. The first leads, and the second stands by.
 func startBoth(t *testing.T) (a, b *replica) {
 	t.Helper()
 	all := replicas(t, 2)
@@ -113,7 +113,7 @@ func TestTerminatedLeaderGivesTheLeaseAwayAfterItsWork(t *testing.T) {
 		if err := <-a.outcome; err != nil {
 			t.Errorf("the first ended with %v", err)
 		}
-		time.Sleep(5 * time.Second) // two retries, and not the lease's 15 s
+		time.Sleep(5 * time.Second) // two retry periods, less than the 15 s of the Lease
 		if !b.Leading() {
 			t.Error("the lease was not given away")
 		}
@@ -138,16 +138,16 @@ func TestCutOffLeaderEndsBeforeAnotherBegins(t *testing.T) {
 		}
 		b.stop()
 		<-b.outcome
-		time.Sleep(time.Minute) // the first replica's last attempt to release the Lease
+		time.Sleep(time.Minute) // for the first replica's last attempt to release the Lease
 	})
 }
 
-// TestLeaseIsNotReleasedWhileWorkEnds verifies that a leader that could not renew its Lease, and
-// reaches the API server again just then, does not release the Lease before its work has ended.
+// TestLeaseIsNotReleasedWhileWorkEnds verifies that a leader that could not renew its Lease does
+// not release it before the work has ended, even if the API server is reachable again.
 func TestLeaseIsNotReleasedWhileWorkEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := startBoth(t)
-		a.slow = 2900 * time.Millisecond // of the 3 s between 2 s + 10 s and the lease's 15 s
+		a.slow = 2900 * time.Millisecond // just less than the 3 s between the end of leadership after 12 s and the expiration after 15 s
 		a.unheard.Store(true)
 		for b.began.Load() == nil {
 			time.Sleep(10 * time.Millisecond)
@@ -166,7 +166,8 @@ func TestLeaseIsNotReleasedWhileWorkEnds(t *testing.T) {
 	})
 }
 
-// TestReleaseIsNoRenewal verifies that a release does not extend the time for sending.
+// TestReleaseIsNoRenewal verifies that a release of the Lease does not extend the time until Over
+// returns true.
 func TestReleaseIsNoRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := replicas(t, 1)[0]
@@ -232,7 +233,8 @@ func TestLeaseThatAnotherHasTakenEndsTheWorkAtOnce(t *testing.T) {
 	})
 }
 
-// A process that slept resumes where it stopped: none of its started requests may be sent.
+// TestNothingIsSentWhenTheLeaseIsOver verifies that a replica can no longer send requests when
+// another replica begins to work.
 func TestNothingIsSentWhenTheLeaseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := startBoth(t)
@@ -278,7 +280,9 @@ func TestNothingIsSentWhenTheLeaseIsOver(t *testing.T) {
 	})
 }
 
-// The monotonic clock of a suspended machine has not advanced when it resumes.
+// TestNothingIsSentByAMachineThatWasSuspended verifies that Over returns true on a machine that
+// resumes after the Lease has expired, although its monotonic clock did not advance. It also
+// verifies the effects of setting the wall clock.
 func TestNothingIsSentByAMachineThatWasSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := replicas(t, 1)
@@ -295,13 +299,13 @@ func TestNothingIsSentByAMachineThatWasSuspended(t *testing.T) {
 		if !a.Over() {
 			t.Error("resumed an hour later, what was begun before may still be sent")
 		}
-		// Setting the clock forward resembles a suspension, until the next renewal.
+		// A wall clock set forward looks like a suspension until the next renewal.
 		a.cut.Store(false)
 		time.Sleep(3 * time.Second)
 		if a.Over() || !a.Leading() {
 			t.Error("renewed, and still over")
 		}
-		// The wall clock, set back, reveals nothing; the other clock does.
+		// If the wall clock is set back, the monotonic clock counts.
 		suspended.Store(-int64(time.Hour))
 		a.cut.Store(true)
 		time.Sleep(12 * time.Second)
@@ -313,8 +317,9 @@ func TestNothingIsSentByAMachineThatWasSuspended(t *testing.T) {
 	})
 }
 
-// TestBothClocksAreRead verifies that times with a monotonic reading are compared by that,
-// including the wall clock's; a bubble lacks such readings.
+// TestBothClocksAreRead verifies that the monotonic time of a renewal has a monotonic reading, and
+// that its wall time has none. It runs without a synctest bubble, in which times have no monotonic
+// readings.
 func TestBothClocksAreRead(t *testing.T) {
 	at := (&Elector{wall: time.Now}).newLease().now()
 	if at.wall != at.wall.Round(0) || at.monotonic == at.monotonic.Round(0) {
@@ -373,8 +378,8 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 	}
 }
 
-// TestTheHolderAnnotatesItsLease verifies that each renewal writes the current value, that only the
-// holder writes, and that foreign annotations stay.
+// TestTheHolderAnnotatesItsLease verifies that each renewal writes the current value of the
+// annotation, that an empty value removes the annotation, and that only the holder writes it.
 func TestTheHolderAnnotatesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := replicas(t, 2)

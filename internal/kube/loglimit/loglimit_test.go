@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// TestClockThatIsSetBack verifies that setting the clock back does not silence a line for as long.
+// TestClockThatIsSetBack verifies that a line is not suppressed for an hour if the clock is set
+// back by an hour.
 func TestClockThatIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var line Line
-		line.next.Store(time.Now().Add(time.Hour + Every).UnixNano()) // written before the clock was set
+		line.next.Store(time.Now().Add(time.Hour + Every).UnixNano()) // set before the clock was set back
 		if !line.Due() || line.Due() {
 			t.Error("want it due, once")
 		}

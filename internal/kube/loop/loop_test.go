@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// counting makes a request for each event, and wakes up each minute.
+// counting returns a loop with a core that records its events, sends a request for each event, and
+// is woken each minute.
 func counting(took *[]string, hang time.Duration) *Loop[string, string] {
 	l := New[string, string]("counting")
 	l.Tick = "tick"
@@ -86,8 +87,8 @@ func TestEndsWhileRequestsHangAndFeedsBlock(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesAnEventNeverWaits verifies that neither the owner nor a watch before Run blocks,
-// however many events it leaves. All are taken in, in order, before time takes effect.
+// TestWhoLeavesAnEventNeverWaits verifies that See blocks neither the owner nor callers before Run,
+// whatever the number of events, and that all events reach the core in order, before a Tick.
 func TestWhoLeavesAnEventNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 10_000
@@ -119,8 +120,8 @@ func TestWhoLeavesAnEventNeverWaits(t *testing.T) {
 	})
 }
 
-// TestWhatComesTooLateIsKept verifies that requests end with Run, and their late responses are not
-// lost.
+// TestWhatComesTooLateIsKept verifies that requests end with Run, and that Left returns their
+// responses.
 func TestWhatComesTooLateIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -155,8 +156,8 @@ func TestMetricsAreToldEachSecondAlsoOfACoreThatNeverRests(t *testing.T) {
 	})
 }
 
-// TestTimeTakesEffectAfterTheInbox verifies that a core with an immediate wake-up receives the
-// whole inbox first, and the messages left by one tick before the next.
+// TestTimeTakesEffectAfterTheInbox verifies that a core that is always due gets all events of the
+// inbox before the first Tick, and events added during a Tick before the next one.
 func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -185,7 +186,7 @@ func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
 }
 
 // TestEveryActionIsCarriedOut verifies that actions are carried out in order, and that Wake is
-// called with the current time after the whole inbox.
+// called with the current time after all events of the inbox.
 func TestEveryActionIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done []string
@@ -225,8 +226,8 @@ func TestEveryActionIsCarriedOut(t *testing.T) {
 	})
 }
 
-// TestTellDoesNotWakeTheCore verifies that EverySecond is called each second without waking a core
-// that is idle for an hour.
+// TestTellDoesNotWakeTheCore verifies that EverySecond is called each second while the core is
+// idle, without Ticks for the core.
 func TestTellDoesNotWakeTheCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -243,7 +244,8 @@ func TestTellDoesNotWakeTheCore(t *testing.T) {
 	})
 }
 
-// TestRequestsRunBesideTheOwner also verifies that requests and the context of Do end with Run.
+// TestRequestsRunBesideTheOwner verifies that the core gets events while a request is in flight,
+// and that the context of Do ends with Run.
 func TestRequestsRunBesideTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -272,8 +274,7 @@ func TestRequestsRunBesideTheOwner(t *testing.T) {
 	})
 }
 
-// TestReturnsAfterItsFeeds verifies that Run returns after its feeds, because their targets may be
-// closed afterwards.
+// TestReturnsAfterItsFeeds verifies that Run returns only after its feeds have ended.
 func TestReturnsAfterItsFeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -292,7 +293,7 @@ func TestReturnsAfterItsFeeds(t *testing.T) {
 	})
 }
 
-// TestPanicWaitsForNobody verifies that the process exits, whatever hangs.
+// TestPanicWaitsForNobody verifies that a panic of the core is not delayed by feeds that still run.
 func TestPanicWaitsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -321,7 +322,8 @@ func TestPanicWaitsForNobody(t *testing.T) {
 	})
 }
 
-// TestNowCanBeWrittenDown verifies that a time read back from a journal is unchanged.
+// TestNowCanBeWrittenDown verifies that the result of Now has no monotonic reading and is in UTC,
+// so that it does not change when it is read back from a journal.
 func TestNowCanBeWrittenDown(t *testing.T) {
 	l := New[string, string]("clock")
 	if now := l.Now(); now != now.Round(0) || now.Location() != time.UTC {
@@ -346,8 +348,8 @@ func TestNoEventIsLostAmongMany(t *testing.T) {
 	}
 }
 
-// TestInboxKeepsRoomAndNothingElse verifies that a message costs no allocation, and is not retained
-// after it was taken in.
+// TestInboxKeepsRoomAndNothingElse verifies that a message causes no allocation, and that an event
+// is not retained after it was processed.
 func TestInboxKeepsRoomAndNothingElse(t *testing.T) {
 	l := New[*int, int]("room")
 	l.Step = func(time.Time, *int) []int { return nil }

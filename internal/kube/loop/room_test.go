@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestWatchesWaitForRoom verifies that while the owner is held up, the bytes shown by watches are
-// bounded, and responses still enter. When it continues, or the loop ends, no watch waits any more.
+// TestWatchesWaitForRoom verifies that while the owner is blocked, the total size of the objects
+// from watches is bounded, but responses can be added. When the owner continues, or the loop ends,
+// all watches continue.
 func TestWatchesWaitForRoom(t *testing.T) {
 	const large, all = 1_500_000, 1000
 	for _, goesOn := range []bool{true, false} {
@@ -23,7 +24,7 @@ func TestWatchesWaitForRoom(t *testing.T) {
 				if held {
 					<-hold
 				}
-				if event != "" { // not a tick
+				if event != "" { // not a Tick
 					taken++
 				}
 				return nil

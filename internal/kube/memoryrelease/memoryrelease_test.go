@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestOnlyAtRest verifies that memory is given back twice after the collector has become idle, and
-// not while it works, nor if there is little to give.
+// TestOnlyAtRest verifies that collections are forced twice after the collector has become idle,
+// but neither while it is busy nor if there is little to return.
 func TestOnlyAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -27,7 +27,7 @@ func TestOnlyAtRest(t *testing.T) {
 		time.Sleep(time.Second) // between two ticks
 		after := func(d time.Duration, want int, when string) {
 			t.Helper()
-			time.Sleep(d) // in the bubble's time; shows that no further collection follows
+			time.Sleep(d) // in virtual time
 			locked(func() {
 				if collected != want {
 					t.Errorf("%s: collected %d times, want %d", when, collected, want)
@@ -64,9 +64,9 @@ func TestMemoryGoesBack(t *testing.T) {
 	}
 	before := read()
 	clear(busy)
-	runtime.GC() // else the cycle before decides what counts as live
+	runtime.GC() // otherwise, the garbage still counts as live
 	tick := make(chan time.Time)
-	close(tick) // it is always time
+	close(tick) // every receive succeeds immediately
 	ctx, cancel := context.WithCancel(t.Context())
 	run(ctx, tick, read, func() { debug.FreeOSMemory(); cancel() })
 	if after := read(); after.held+128<<20 > before.held {
@@ -74,7 +74,8 @@ func TestMemoryGoesBack(t *testing.T) {
 	}
 }
 
-// TestAProcessAtRestGivesBackWithinAMinute also verifies that Run ends with its context.
+// TestAProcessAtRestGivesBackWithinAMinute verifies that Run returns memory within a minute, and
+// ends with its context.
 func TestAProcessAtRestGivesBackWithinAMinute(t *testing.T) {
 	busy := make([][]byte, 256)
 	for i := range busy {
@@ -82,7 +83,7 @@ func TestAProcessAtRestGivesBackWithinAMinute(t *testing.T) {
 	}
 	before := read()
 	clear(busy)
-	runtime.GC() // else the cycle before decides what counts as live
+	runtime.GC() // otherwise, the garbage still counts as live
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})

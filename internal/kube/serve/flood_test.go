@@ -20,7 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// flooded returns a server on loopback with few places, and its addresses.
+// flooded runs a server on a loopback address with low bounds for connections, and returns its
+// addresses.
 func flooded(t *testing.T) (secure, plain string, who *authority) {
 	t.Helper()
 	o := loopback(t)
@@ -41,7 +42,7 @@ func flooded(t *testing.T) (secure, plain string, who *authority) {
 	return s.secure.Addr().String(), s.plain.Addr().String(), who
 }
 
-// open connects and sends the words; the connection stays open.
+// open opens a connection, sends the words, and leaves the connection open.
 func open(t *testing.T, address string, secure bool, words string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -55,12 +56,13 @@ func open(t *testing.T, address string, secure bool, words string) net.Conn {
 	if secure {
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 	}
-	// A displaced connection cannot be written to.
+	// Errors are ignored, because the server may close the connection.
 	_, _ = io.WriteString(conn, words)
 	return conn
 }
 
-// Whatever strangers keep open, a caller with access to metrics reads them.
+// TestFloodsDoNotKeepAScraperOut verifies that an authorized scraper and a probe are served during
+// attacks with many connections.
 func TestFloodsDoNotKeepAScraperOut(t *testing.T) {
 	secure, plain, who := flooded(t)
 	for name, words := range map[string]string{
@@ -117,7 +119,8 @@ func TestMadeUpTokensAndPathsAreAskedAboutSoOftenAndNoMore(t *testing.T) {
 	}
 }
 
-// A connection does not outlive a refusal, so that the next caller has its place.
+// TestARefusalClosesTheConnection verifies that the connection of a refused caller is closed, and
+// that of an authorized caller is not.
 func TestARefusalClosesTheConnection(t *testing.T) {
 	secure, _, _ := flooded(t)
 	for _, credentials := range []string{"", "Authorization: Bearer bad\r\n"} {
@@ -133,7 +136,8 @@ func TestARefusalClosesTheConnection(t *testing.T) {
 	}
 }
 
-// A silent connection holds a place until another caller needs it.
+// TestConnectionsOfAFloodAreBounded verifies that in excess of the bound, silent connections are
+// closed.
 func TestConnectionsOfAFloodAreBounded(t *testing.T) {
 	secure, plain, _ := flooded(t)
 	for _, address := range []string{secure, plain} {

@@ -37,7 +37,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // authority is an API server that accepts one token, "good", of a user with permission to get
-// /metrics, and lets the user "admin" do everything.
+// /metrics. The user "admin" has all permissions.
 type authority struct {
 	*fake.Clientset
 	asked  atomic.Int32
@@ -112,7 +112,7 @@ func TestPathsThatAreOpenCanBeNamed(t *testing.T) {
 	}
 }
 
-// serveOn runs a server until the test ends.
+// serveOn runs a server with the options until the test ends.
 func serveOn(t *testing.T, o Options) *Server {
 	t.Helper()
 	s, err := Listen(o)
@@ -141,7 +141,7 @@ func fetch(t *testing.T, url string, config *tls.Config) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// freePort returns a port that was free a moment ago.
+// freePort returns a port that was free at the time of the call.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -219,8 +219,8 @@ func TestDefaultPortThatIsTakenIsReplacedAndAGivenOneIsNot(t *testing.T) {
 	}
 }
 
-// admin makes a self-signed certificate of the user admin in the group ops, and writes it as the
-// authority of clients.
+// admin returns a self-signed client certificate for the user admin in the group ops, and writes it
+// to the file as a CA.
 func admin(t *testing.T, file string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -260,7 +260,8 @@ func TestWhoHasAClientCertificateIsItsCommonName(t *testing.T) {
 	}
 }
 
-// TestClientCAsAreReadAgain verifies that replaced CAs are no longer trusted.
+// TestClientCAsAreReadAgain verifies that a replaced file of client CAs takes effect, and that the
+// previous CA is no longer trusted.
 func TestClientCAsAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Defaults(1)

@@ -17,7 +17,7 @@ import (
 )
 
 // TestIgnoredSignalStaysIgnored verifies that SIGHUP stays ignored if it was ignored at the start,
-// as by nohup, so that the process outlives the terminal.
+// for example because of nohup, so that the process outlives the terminal.
 func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
@@ -44,8 +44,8 @@ func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	}
 }
 
-// TestInterruptEndsWhatAScriptHasStartedInTheBackground verifies that SIGINT ends a background
-// process, although its shell makes it ignore the signal.
+// TestInterruptEndsWhatAScriptHasStartedInTheBackground verifies that SIGINT ends a process that
+// was started with SIGINT ignored, like the background processes of a script.
 func TestInterruptEndsWhatAScriptHasStartedInTheBackground(t *testing.T) {
 	signal.Ignore(os.Interrupt)
 	defer signal.Reset(os.Interrupt)
@@ -65,8 +65,8 @@ func TestInterruptEndsWhatAScriptHasStartedInTheBackground(t *testing.T) {
 	}
 }
 
-// endless names the environment variable that makes the test binary a program that does not end on
-// signals.
+// endless is the environment variable that makes the test binary a program that does not exit after
+// the first signal.
 const endless = "BERTH_TEST_ENDLESS"
 
 func TestMain(m *testing.M) {
@@ -81,9 +81,8 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// TestSecondSignalEndsTheProcess verifies that the process ends, whatever it waits for. A second
-// signal sent immediately after the first may arrive before the process has reset its handlers, and
-// is repeated.
+// TestSecondSignalEndsTheProcess verifies that a second signal ends the process, even if it hangs.
+// The second signal may arrive before the process has reset its handlers, so the test repeats it.
 func TestSecondSignalEndsTheProcess(t *testing.T) {
 	program := exec.Command(os.Args[0])
 	program.Env = append(os.Environ(), endless+"=1")
@@ -110,7 +109,7 @@ func TestSecondSignalEndsTheProcess(t *testing.T) {
 		for {
 			select {
 			case <-again.C:
-				_ = program.Process.Signal(syscall.SIGTERM) // it may have ended meanwhile
+				_ = program.Process.Signal(syscall.SIGTERM) // the process may have ended already
 			case <-over:
 				return
 			}
