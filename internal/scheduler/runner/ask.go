@@ -14,8 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// publishSizes publishes the sizes for other goroutines. Indexes 0 to 6 hold single numbers, 7 to
-// 10 the pods per section of the queue, and 11 to 14 the groups: queue.Active is 1.
+// publishSizes stores the sizes of the core's state for other goroutines. Indexes 0 to 6 hold
+// single numbers, 7 to 10 the number of pods in each section of the queue, and 11 to 14 the number
+// of groups. The first section, queue.Active, has the value 1.
 func (s *Scheduler) publishSizes() {
 	is := s.core.Sizes()
 	for i, n := range [...]int{is.Active, is.Backoff, is.Unschedulable, is.Gated, is.Nodes, is.Pods, is.Assumed} {
@@ -31,7 +32,7 @@ func (s *Scheduler) publishSizes() {
 }
 
 // Sizes returns the sizes of the scheduler's state after the last step. The numbers are read one by
-// one and may belong to two steps. Safe for all goroutines.
+// one, so they may be of different steps. Safe for all goroutines.
 func (s *Scheduler) Sizes() cycle.Sizes {
 	n := func(i int) int { return int(s.sizes[i].Load()) }
 	is := cycle.Sizes{Active: n(0), Backoff: n(1), Unschedulable: n(2), Gated: n(3), Nodes: n(4), Pods: n(5), Assumed: n(6)}
@@ -45,20 +46,21 @@ func (s *Scheduler) Sizes() cycle.Sizes {
 // goroutines.
 func (s *Scheduler) Synced() bool { return s.synced.Load() }
 
-// Look passes the scheduler's state to look between two decisions, in the order of the calls,
-// without waiting for it. look runs on the owner's goroutine: it must not block or retain its
-// argument. It is never called after Run has ended. Safe for all goroutines.
+// Look makes the owner call look with the scheduler's state between two decisions, in the order of
+// the calls of Look. It does not wait for the call. look runs on the owner's goroutine: it must not
+// block or retain its argument. It is never called after Run has ended. Safe for all goroutines.
 func (s *Scheduler) Look(look func(cycle.View)) { s.loop.Look(func() { look(s.core.View()) }) }
 
-// Decision returns the last decision about a pod, or nil if it is unknown or forgotten. Safe for
-// all goroutines but the owner.
+// Decision returns the last decision about a pod, or nil if there is none in memory. Safe for all
+// goroutines but the owner.
 func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *decision.Decision, err error) {
 	err = s.callOwner(ctx, func() { d = s.core.Decision(cluster.Name{Namespace: namespace, Name: name}) })
 	return d, err
 }
 
-// SetProfiles replaces the profiles between two pods; see [cycle.Configured]. Invalid profiles
-// change nothing. source is the file they were read from, for a journal. Safe for all goroutines.
+// SetProfiles replaces the profiles between two decisions; see [cycle.Configured]. If the profiles
+// are invalid, it returns an error and changes nothing. source is the content of the file from
+// which they were read, for a journal. Safe for all goroutines.
 func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, source []byte) error {
 	var failed error
 	err := s.callOwner(ctx, func() {
@@ -77,9 +79,10 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 	return failed
 }
 
-// callOwner runs what on the owner's goroutine and waits for it. If callOwner returns an error,
-// what has not run and never will: either the owner or the caller that gives up moves the task out
-// of waiting, whichever is first. The owner itself must not call it.
+// callOwner calls what on the owner's goroutine and waits for the call. If callOwner returns an
+// error, what was not called, and never will be: the task leaves the state waiting either when the
+// owner begins the call or when the caller gives up, whichever is first. The owner itself must not
+// call callOwner.
 func (s *Scheduler) callOwner(ctx context.Context, what func()) error {
 	t, done := &task{}, make(chan struct{})
 	s.loop.Look(func() {
@@ -104,9 +107,9 @@ func (s *Scheduler) callOwner(ctx context.Context, what func()) error {
 	return nil
 }
 
-// Activate makes pending pods active immediately, whatever they wait for. Safe for all goroutines.
+// Activate moves pending pods to the active queue, whatever they wait for. Safe for all goroutines.
 func (s *Scheduler) Activate(pods ...types.UID) { s.loop.See(cycle.Activate{Pods: pods}) }
 
-// Happened gives the queue an event not covered by the scheduler's watches. Safe for all
+// Happened passes the queue an event that the scheduler's watches do not deliver. Safe for all
 // goroutines.
 func (s *Scheduler) Happened(e *queue.Event) { s.loop.See(cycle.Happened{Event: e}) }

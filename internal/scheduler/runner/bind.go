@@ -21,45 +21,46 @@ import (
 )
 
 const (
-	// readWithin bounds a read request and the first try of a binding: its connection may be dead,
-	// and the next try may get another one.
+	// readWithin bounds a read request, and the first attempt of a binding, because the connection
+	// may be dead, and the next attempt may get a different connection.
 	readWithin = 30 * time.Second
-	// writtenWithin bounds any other write request, and exceeds the time limit of the API server
-	// for any of them (--request-timeout, a minute). An unreachable webhook takes up to 30 s of
-	// that, and a write given up earlier is never carried out, however often it is retried. Work
-	// with two such requests gets twice this limit.
+	// writtenWithin bounds any other write request. It exceeds the API server's own limit for any
+	// request (--request-timeout, a minute). The API server waits up to 30 s for an unreachable
+	// webhook; if the write were canceled earlier, every retry would fail alike. Two such requests
+	// together get twice this limit.
 	writtenWithin = 65 * time.Second
-	// finishWithin bounds the unfinished work of a stopping scheduler, plugins included. The
-	// kubelet grants 30 s by default for that and for the rest of the shutdown.
+	// finishWithin bounds the time in which a stopping scheduler finishes work in progress,
+	// including plugins. By default, the kubelet grants 30 s for the whole shutdown.
 	finishWithin = 25 * time.Second
 )
 
-// Pauses between tries, and the number of tries for a binding that the API server was unable to
-// take.
+// firstPause and lastPause are the limits of the pause between attempts. bindTries is the maximum
+// number of attempts for a binding without a final response (isAnswered).
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
 	bindTries  = 3
 )
 
-// binder binds pods on the goroutines of workers, with one call of bindPod for each.
+// binder binds pods. A worker calls bindPod for each pod.
 //
-// Whatever goes wrong, a pod's room is released only once it is certain that the pod will not get
-// its node: the API server's response rules it out, the pod itself shows it, or enough time has
-// passed that an unanswered binding can no longer be carried out.
+// After an error, the resources of the pod on the node are released only when it is certain that
+// the pod will not be bound to the node: because of the API server's response, because of the state
+// of the pod, or because so much time has passed that a binding without a response can no longer be
+// carried out.
 type binder struct {
 	client   kubernetes.Interface
 	observer cycle.Observer
-	see      func(cycle.Event)                        // leaves an event for the core
+	see      func(cycle.Event)                        // passes an event to the core
 	post     func(context.Context, *v1.Binding) error // posts one binding
-	workers  *workers                                 // run bindPod; a worker is replaced while its plugin takes long
+	workers  *workers                                 // run bindPod; a stand-in replaces a worker whose plugin takes long
 	plugins  *pluginCalls
 	life     *lifetime
 	unread   loglimit.Line // logs pods that cannot be read
 }
 
-// bindPod binds the pod to its node and then calls the plugins at PostBind. A plugin failing there
-// changes nothing: the pod is bound.
+// bindPod binds the pod to its node, and then calls the PostBind plugins. Their errors are ignored,
+// because the pod is bound.
 func (b *binder) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
 	b.observer.Binding(1)
 	err := b.sendBinding(ctx, a)
@@ -77,14 +78,15 @@ func (b *binder) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
 	return cycle.Outcome{}
 }
 
-// Reasons why a binding is not, or was not, carried out.
+// These errors are reasons why the pod was not bound to the node.
 var (
 	errGone           = errors.New("the pod was deleted")
 	errBoundElsewhere = errors.New("the pod was bound by another client")
 )
 
-// sendBinding binds the pod to its node. Without an error, the pod is on the node; with one, it is
-// not. If the response to a binding leaves that open, the pod is read before its room is released.
+// sendBinding binds the pod to its node. If it returns an error, the pod is not on the node, unless
+// the scheduler stops before that is known. If the response to a binding does not show whether the
+// binding was carried out, the pod is read.
 //
 // For example, the first request times out, and the API server carries it out a second later. The
 // pod is read and still has an empty node name, so the binding is sent again and refused because
@@ -124,9 +126,9 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 	}
 }
 
-// tryToBind calls the bind plugins in order. own reports that they all passed, and Berth's
-// DefaultBinder was tried. The UID in the binding makes the API server refuse it for another pod of
-// the same name.
+// tryToBind calls the Bind plugins in order, until one binds the pod or fails. If all of them skip
+// the pod, Berth's DefaultBinder sends the binding, and own is true. The UID makes the API server
+// refuse the binding for another pod of the same name.
 func (b *binder) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool, err error) {
 	attempt := a.Attempt
 	for _, binder := range a.By.Bind {
@@ -158,18 +160,19 @@ func (b *binder) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool
 	return true, err
 }
 
-// askBinder calls an out-of-tree plugin to bind the pod. Until it returns, another worker takes
-// this worker's place.
+// askBinder calls an out-of-tree Bind plugin. If the plugin takes long, a stand-in replaces this
+// worker in the meantime.
 func (b *binder) askBinder(ctx context.Context, binder cycle.Binder, attempt *cycle.Attempt) (passed bool, err error) {
 	defer b.workers.lendWorker(ctx)()
 	return callGuarded(b.plugins, binder, func() (bool, error) { return binder.Bind(ctx, attempt) })
 }
 
-// hasNode reads whether the pod is on its node in spite of an error. A returned error means that
-// the pod will not get the node. The room is kept as long as the API server is unreachable and the
-// outcome therefore unknown. If the read is refused, the response to the binding counts; without
-// one, the room is kept for as long as the binding can still be carried out. has and err are both
-// zero for an existing pod without a node: the binding may be retried.
+// hasNode reads the pod after the failed binding why, and reports whether the pod is on its node
+// nevertheless. It returns an error if the pod will not get the node, or if the scheduler stops.
+// While the API server is unreachable, hasNode retries, so that the resources on the node stay
+// reserved. If the read is refused, the response to the binding counts; if there was none, hasNode
+// retries until the binding can no longer be carried out. If the pod exists and has no node, has is
+// false and err is nil, and the binding may be retried.
 func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, why error) (has bool, err error) {
 	err = errors.New("the scheduler stops")
 	began := time.Now()
@@ -193,7 +196,7 @@ func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, why error)
 			has, err = true, nil
 		case pod.Spec.NodeName != "":
 			err = errBoundElsewhere
-			// The core learns the pod's node immediately, without waiting for its watch.
+			// The core gets the pod immediately, without waiting for the watch.
 			b.see(cycle.Read{Pod: pod})
 		case pod.DeletionTimestamp != nil:
 			err = errGone
@@ -206,9 +209,10 @@ func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, why error)
 	return has, err
 }
 
-// isAnswered reports whether the API server has carried out a request, or never will. The reasons
-// below leave that open, or allow the same request to succeed later: a lost connection yields the
-// reason Unknown, and a timeout at the API server may end a request that etcd carries out.
+// isAnswered reports whether the outcome of a request is final: the API server has carried it out,
+// or will always refuse it. After the reasons below, the request may have been carried out, or may
+// succeed when it is repeated. A lost connection has the reason Unknown, and after a timeout in the
+// API server, etcd may still carry out the request.
 func isAnswered(err error) bool {
 	if err == nil {
 		return true

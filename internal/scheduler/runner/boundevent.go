@@ -12,12 +12,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// drain bounds the writing of events by a stopping scheduler. Together with finishWithin before it,
-// it fits into the 30 s granted by the kubelet by default.
+// drain bounds the time in which a stopping scheduler writes events, after finishWithin. Both
+// together fit into the 30 s that the kubelet grants by default.
 const drain = 2 * time.Second
 
-// recordBinding emits the event of a bound pod, with upstream's reason and message. A pod is bound
-// only once, so its event needs no series.
+// recordBinding emits the event of a bound pod, with the same reason and message as upstream. A pod
+// is bound only once, so the event is never repeated (Once).
 func (s *Scheduler) recordBinding(a *cycle.Attempt) {
 	regarding := cycle.Reference(a.Pod)
 	s.events.Record(eventlog.Event{

@@ -16,13 +16,13 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// task is an action with an outcome. Either the worker begins it or the owner withdraws it,
-// whichever moves it out of waiting first. In every case the core gets exactly one Answered event
-// per ticket.
+// task is an action with an outcome. It leaves the state waiting when a worker begins it or the
+// owner withdraws it, whichever is first. In both cases, the core gets exactly one Answered event
+// for the ticket.
 type task struct {
 	state  atomic.Int32
 	cancel context.CancelCauseFunc             // nil if the task cannot be canceled once begun
-	run    func(context.Context) cycle.Outcome // a worker's work; owned by the goroutine moving the task out of waiting
+	run    func(context.Context) cycle.Outcome // called by the worker; belongs to the goroutine that changes the state from waiting
 }
 
 // States of a task.
@@ -32,24 +32,25 @@ const (
 	withdrawn
 )
 
-// request carries out an action on a separate goroutine and returns its outcome.
+// request carries out an action and returns the event with its outcome. The loop calls it on a
+// separate goroutine.
 type request = func(context.Context) cycle.Event
 
-// carryOut carries out an action of the core, or returns a request doing so. It runs on the owner's
-// goroutine between two decisions, so it does not block.
+// carryOut carries out an action of the core, or returns a request that does so. The owner calls it
+// between two decisions, so it must not block.
 //
-// Actions take one of three paths. Bindings and writes go to workers in the order of the actions
-// (queueTask). The work of plugins and volumes before a binding gets a goroutine per pod, because
-// it may take minutes (beginRequest). Changes to the owner's own state are made here.
+// Bindings and writes are queued for workers in the order of the actions (queueTask). The work of
+// plugins and volumes before a binding runs on a goroutine per pod (beginRequest), because it may
+// take minutes. Other actions are carried out immediately.
 func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	switch a := action.(type) {
 	case cycle.Ready:
 		if s.ready != nil {
 			s.ready()
-			s.ready = nil // ready is called only once, even if another core replaces this one
+			s.ready = nil // ready is called only once, even if the core is replaced
 		}
 	case cycle.Bind:
-		if log := klog.Background().V(2); log.Enabled() { // otherwise arguments would be allocated even if logging is off
+		if log := klog.Background().V(2); log.Enabled() { // avoids the allocation of arguments if logging is disabled
 			log.Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)
 		}
 		s.queueTask(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.binding.bindPod(ctx, a) })
@@ -73,7 +74,7 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 			})
 		})
 	case cycle.WriteClaims:
-		// joinClaims must be called on the owner's goroutine, not in the request.
+		// joinClaims must be called here, on the owner's goroutine, and not in the request.
 		turns := s.writer.turns.joinClaims(a.Uses)
 		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
 			defer s.writer.turns.leaveClaims(a.Uses)
@@ -98,8 +99,8 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	return nil
 }
 
-// writeLater carries out the actions that write to the API and are not urgent. Together with
-// carryOut it covers all actions: one known to neither of them is a bug.
+// writeLater carries out the actions that write to the API and are not urgent. It panics for an
+// action that neither it nor carryOut handles.
 func (s *Scheduler) writeLater(action cycle.Action) {
 	switch a := action.(type) {
 	case cycle.Remove:
@@ -151,8 +152,8 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 	}
 }
 
-// queueTask lets workers carry out an action. The action can be withdrawn until a worker begins it;
-// after that it is finished, because a request cannot be recalled once it is sent.
+// queueTask queues an action for the workers. The action can be withdrawn until a worker begins it;
+// then it is finished, because a request that was sent cannot be recalled.
 func (s *Scheduler) queueTask(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
 	t := &task{run: do}
 	s.tasks[ticket] = t
@@ -163,9 +164,9 @@ func (s *Scheduler) queueTask(by *workers, ticket cycle.Ticket, do func(context.
 	})
 }
 
-// beginRequest returns a request carrying out an action; its context ends when the action is
-// cancelled or the scheduler stops. The request counts as begun from the start, since its goroutine
-// waits for nothing.
+// beginRequest returns a request that carries out an action. The context of do ends when the action
+// is cancelled or the scheduler stops. The task counts as begun immediately, because it needs no
+// worker.
 func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) request {
 	ctx, cancel := context.WithCancelCause(s.life.running)
 	t := &task{cancel: cancel}
@@ -178,8 +179,8 @@ func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) c
 }
 
 // cancelTask ends a task as soon as possible: a waiting task is withdrawn, the context of a request
-// is cancelled with the reason, and tasks begun by workers are finished. Each case yields an
-// Answered event.
+// is cancelled with the reason, and tasks begun by workers are finished. In each case, the core
+// gets an Answered event.
 func (s *Scheduler) cancelTask(a cycle.Cancel) {
 	t := s.tasks[a.Ticket]
 	switch {
@@ -187,14 +188,14 @@ func (s *Scheduler) cancelTask(a cycle.Cancel) {
 	case t.cancel != nil:
 		t.cancel(errors.New(a.Reason))
 	case t.state.CompareAndSwap(waiting, withdrawn):
-		t.run = nil // releases the pod, because workers may reach the task much later
+		t.run = nil // releases the memory of the pod, because the task may stay in the queue for long
 		s.loop.See(cycle.Answered{Ticket: a.Ticket, Outcome: cycle.Outcome{Withdrawn: true}})
 	}
 }
 
-// runQuery waits for an extender's response while it can still be used to decide the pod. When the
-// scheduler stops, runQuery returns an Activate without pods, which changes nothing. The goroutine
-// of the request may outlive the wait, but the request ends with the scheduler.
+// runQuery runs a query of an extender and waits for its end. If the scheduler stops first,
+// runQuery returns an Activate without pods, which has no effect. The query's goroutine may then
+// still be running, but the context of its request has ended.
 func (s *Scheduler) runQuery(a cycle.Ask) cycle.Event {
 	asked := make(chan struct{})
 	go func() {
@@ -209,8 +210,9 @@ func (s *Scheduler) runQuery(a cycle.Ask) cycle.Event {
 	}
 }
 
-// outcomeOf returns the outcome of an action that ended with err, which may be nil. An error
-// declaring itself unschedulable is a verdict on the pod; any other is a failure.
+// outcomeOf returns the outcome of an action that ended with err, which may be nil. If err has a
+// method Unschedulable that returns true, the pod counts as unschedulable; any other error is a
+// failure.
 func outcomeOf(err error) cycle.Outcome {
 	if err == nil {
 		return cycle.Outcome{}
@@ -219,8 +221,8 @@ func outcomeOf(err error) cycle.Outcome {
 	return cycle.Outcome{Fault: &cycle.Fault{Message: err.Error(), Verdict: errors.As(err, &refused) && refused.Unschedulable()}}
 }
 
-// runPreflight queries the plugins in turn for their work before the binding. The first failure
-// ends it, and the pod is not bound.
+// runPreflight calls PreBindPreFlight of the plugins in order, to determine their work before the
+// binding. After the first failure it returns, and the pod is not bound.
 func (s *Scheduler) runPreflight(ctx context.Context, a cycle.Preflight) (o cycle.Outcome) {
 	for _, p := range a.By.PreBind {
 		work, err := callGuarded(s.plugins, p, func() (cycle.PreBindWork, error) { return p.Needed(ctx, a.Attempt) })
@@ -232,8 +234,8 @@ func (s *Scheduler) runPreflight(ctx context.Context, a cycle.Preflight) (o cycl
 	return o
 }
 
-// readPod retries until the API server responds, and passes the pod to the core. A response that
-// the pod does not exist ends it as well, without an event: the watch will show the deletion.
+// readPod reads a pod, retrying until there is a final response, and passes the pod to the core. If
+// the pod does not exist, no event is passed on, because the watch will deliver the deletion.
 func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
 	s.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
 		found, err := s.client.CoreV1().Pods(a.Name.Namespace).Get(ctx, a.Name.Name, metav1.GetOptions{})

@@ -24,10 +24,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// releaseClaim removes a pod or a pod group from a claim's reservations, or deletes a claim created
-// for the pod. It returns the claim after the change, or nil if it no longer exists. The patch
-// deletes one entry by its UID without a resource version, so it does not conflict with other pods
-// reserving the claim meanwhile.
+// releaseClaim removes a pod or a pod group from the claim's reservations, or deletes the claim if
+// it was created for the extended resources of the pod. It returns the claim after the change, or
+// nil if it no longer exists. The patch deletes one entry by its UID and has no resource version,
+// so it does not conflict with concurrent reservations for other pods.
 func (w *writer) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim,
 	holder types.UID) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
@@ -55,8 +55,8 @@ func (w *writer) releaseClaim(ctx context.Context, claim *resourcev1.ResourceCla
 	return without, nil
 }
 
-// deleteClaim removes the finalizer protecting claims with devices, and then the claim. A new claim
-// under the same name keeps both.
+// deleteClaim removes the finalizer that protects claims with devices, and then deletes the claim.
+// If the claim has been replaced by another claim of the same name, the other claim is not changed.
 func (w *writer) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	claims, current := w.client.ResourceV1().ResourceClaims(claim.Namespace), claim
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
@@ -84,17 +84,18 @@ func (w *writer) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClai
 	return err
 }
 
-// errReplaced ends a deletion: the claim has been deleted and replaced already.
+// errReplaced means that the claim to delete has already been replaced.
 var errReplaced = errors.New("another claim has the name")
 
-// writeClaims writes the pod's claims one after the other. Written reports per claim whether the
-// allocation is, or may be, in the API: then the core must keep the devices reserved, whatever the
-// error.
+// writeClaims writes the pod's claims one after the other. Outcome.Written reports for each claim
+// whether the API server has, or may have, the allocation. If so, the core must keep the devices
+// reserved, even after an error.
 func (w *writer) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*claimTurn) (o cycle.Outcome) {
 	o.Written = make([]bool, len(a.Claims.Claims))
 	for i := range a.Claims.Claims {
 		reserved, use := &a.Claims.Claims[i], a.Uses[i]
-		// Nothing to write: the claim was allocated before, and is reserved for this pod.
+		// The claim was allocated before and is already reserved for this pod, so it is not
+		// written.
 		if reserved.Before != nil && !use.Decided && !use.Joined && reserved.IsReserved(reserved.Before) {
 			continue
 		}
@@ -115,9 +116,9 @@ func (w *writer) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*
 	return o
 }
 
-// writeClaim writes allocation and reservation of a claim, after its finalizer: the order is
-// mandatory. A claim returned together with an error must be given back: it was created for the
-// pod, or reserved for the pod by another writer.
+// writeClaim first adds the finalizer to a claim, as the API requires, and then writes the
+// allocation and the reservation. If it returns a claim together with an error, the claim must be
+// released, because it was created for the pod, or another writer reserved it for the pod.
 func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim,
 	use cycle.ClaimUse, t *claimTurn) (
 	made *resourcev1.ResourceClaim, written bool, err error,
@@ -145,14 +146,14 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	switch {
-	// The starting point: the last writer's result is the newest; a claim possibly written by
-	// another pod is read; otherwise the core's version is tried, and if it is outdated, the API
-	// server reports a conflict.
+	// This determines the version to start from. The result of the last writer, if any, is the
+	// newest version. A claim that another pod may have written is read. Otherwise the core's
+	// version is used; if it is outdated, the API server reports a conflict.
 	case t.newest != nil:
 		current = t.newest
 	case use.Decided && (!reserved.Allocated || t.written): // the known version may differ from the API's
 		current = nil
-	case w.strips() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // the claim must be written as a whole
+	case w.strips() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // Update needs the whole claim
 		current = nil
 	}
 
@@ -163,17 +164,17 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 				return fmt.Errorf("read claim %s: %w", name, err)
 			}
 		}
-		// After a conflict, the next round reads the claim, unless sendAllocation has read it.
+		// After a conflict, the claim is read again, unless sendAllocation has read it.
 		claim, fresh := current.DeepCopy(), current != reserved.Before
 		current = nil
-		if claim.UID != uid { // another claim has the name, and the decision does not apply to it
+		if claim.UID != uid { // the claim was replaced by another claim of the same name
 			return errClaimGone(claim)
 		}
 		complete, err := t.fillClaim(claim, reserved, use)
 		if err != nil {
 			return err
 		}
-		if complete && fresh { // another pod has written the allocation and the reservation
+		if complete && fresh { // the writer for another pod has written the allocation and the reservation
 			made, t.newest = claim, claim
 			return nil
 		}
@@ -205,11 +206,11 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 	return made, t.written, err
 }
 
-// fillClaim puts the allocation into a claim read from the API. complete means that the claim has
-// it already, with the pod's reservation.
+// fillClaim sets the allocation in a claim read from the API server. complete is true if the claim
+// already has the allocation, the pod's reservation and the finalizer.
 //
-// It rejects a claim with changes unknown to the decision: deleted, deallocated, or allocated with
-// other devices. The messages are upstream's where upstream has them.
+// It returns an error if the claim has changed since the decision: it is being deleted, or was
+// deallocated, or has other devices. The messages are the same as in upstream, where they exist.
 func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim,
 	use cycle.ClaimUse) (complete bool, err error) {
 	decided := reserved.Claim.Status.Allocation
@@ -227,7 +228,7 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 		complete = reserved.IsReserved(claim) && slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	}
 
-	// A claim allocated before keeps its timestamp.
+	// A claim that was allocated before keeps its timestamp.
 	if claim.Status.Allocation.AllocationTimestamp == nil {
 		now := metav1.NewTime(time.Now())
 		claim.Status.Allocation.AllocationTimestamp = &now
@@ -235,14 +236,15 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 	return complete, nil
 }
 
-// isUnchanged reports whether the claim is still the core's latest version, without an allocation:
-// none was written, or the watch has shown its revocation.
+// isUnchanged reports whether the claim still has the version known to the core. If that version
+// has no allocation, none was written, or it was revoked and the watch has delivered that.
 func isUnchanged(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim) bool {
 	return reserved.Before != nil && claim.ResourceVersion == reserved.Before.ResourceVersion
 }
 
-// reserveFor adds the missing reservations up to the claim's limit. The first is the writer's own
-// reservation, which is always added: if it exceeds the limit, the API server refuses it.
+// reserveFor adds the missing reservations up to the limit for a claim. The first reservation is
+// for the writer's own pod. It is always added; if it exceeds the limit, the API server refuses the
+// write.
 func reserveFor(claim *resourcev1.ResourceClaim, all []*plugins.ReservedClaim) {
 	for i, reserved := range all {
 		if !reserved.IsReserved(claim) && (i == 0 || len(claim.Status.ReservedFor) < resourcev1.ResourceClaimReservedForMaxSize) {
@@ -251,20 +253,20 @@ func reserveFor(claim *resourcev1.ResourceClaim, all []*plugins.ReservedClaim) {
 	}
 }
 
-// errClaimGone returns upstream's error for a deleted claim.
+// errClaimGone returns the error for a deleted claim, with upstream's message.
 func errClaimGone(claim *resourcev1.ResourceClaim) error {
 	return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
 }
 
-// sameDevice compares the device's identity and its request. Drivers may add the rest, such as
-// conditions, later.
+// sameDevice reports whether two results have the same device and request. Other fields are
+// ignored.
 func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
 }
 
-// createClaim creates the claim for a pod's extended resources, and reports it to the core as the
-// replacement of its stand-in, the claim used for the decision. The API server generates the name,
-// so names never clash.
+// createClaim creates the claim for a pod's extended resources, and reports it to the core, so that
+// it replaces the stand-in, which is the claim used for the decision. The API server generates the
+// name, so there are no conflicts.
 func (w *writer) createClaim(ctx context.Context, ticket cycle.Ticket,
 	reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
@@ -305,8 +307,9 @@ func (w *writer) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *reso
 	return nil
 }
 
-// deallocateClaim frees the devices of a claim, or deletes a claim created for a pod. The update
-// carries the core's resource version, so that it never overwrites another client's change.
+// deallocateClaim writes the status of a claim without its allocation, or deletes a claim created
+// for a pod. The update has the core's resource version, so that it never overwrites a change of
+// another client.
 func (w *writer) deallocateClaim(ctx context.Context, a cycle.DeallocateClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()

@@ -14,31 +14,31 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// claimTurn is the state shared by concurrent writers of one claim. Pods of one group, or several
-// pods of one claim, may be bound at the same time, and each needs its reservation. They take
-// turns, starting from the last writer's result, and so do not cause each other conflicts. Each
-// writer adds the reservations of the waiting pods, so that few of them write.
+// claimTurn is the state shared by the concurrent writers of one claim. When several pods that
+// share a claim are bound at the same time, each of them needs a reservation. Their writers take
+// turns, and each starts from the result of the previous one, so that they do not conflict. Each
+// writer also adds the reservations of the waiting writers, which then need not write.
 type claimTurn struct {
-	users int // guarded by claimTurns
-	// turn holds one token: its holder writes, and owns newest and written. newest is the API
-	// server's latest known version of the claim. written means that the allocation is, or may be,
-	// in the API.
+	users int // number of pods that use the turn; guarded by claimTurns.mu
+	// turn contains one token. The goroutine that takes the token may write the claim, and owns
+	// newest and written. newest is the latest known version of the claim, or nil. written is true
+	// if the API server has, or may have, the allocation.
 	turn    chan struct{}
 	newest  *resourcev1.ResourceClaim
 	written bool
 
 	mu      sync.Mutex
-	waiting []*plugins.ReservedClaim // reservations waiting for their turn, or for a writer that includes them
+	waiting []*plugins.ReservedClaim // reservations of the waiting writers
 }
 
 // claimTurns holds the turns of the claims currently being written, by cycle.ClaimUse.Shared.
 type claimTurns struct {
 	mu    sync.Mutex
-	turns map[uint64]*claimTurn // only turns with users
+	turns map[uint64]*claimTurn // turns with users > 0
 }
 
-// joinClaims adds the pod to the writers of its claims. The owner calls it before any of the
-// writes, so that pods sharing a claim get the same turn, in whichever order their writes begin.
+// joinClaims adds a pod to the users of its claims' turns. It is called on the owner's goroutine,
+// before any of the writes begin, so that pods that share a claim use the same turn.
 func (l *claimTurns) joinClaims(uses []cycle.ClaimUse) (turns []*claimTurn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,8 +55,7 @@ func (l *claimTurns) joinClaims(uses []cycle.ClaimUse) (turns []*claimTurn) {
 	return turns
 }
 
-// leaveClaims removes the pod from the writers of its claims. The last pod leaving a claim drops
-// its newest state.
+// leaveClaims removes a pod from the users of its claims' turns. A turn without users is dropped.
 func (l *claimTurns) leaveClaims(uses []cycle.ClaimUse) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,9 +68,9 @@ func (l *claimTurns) leaveClaims(uses []cycle.ClaimUse) {
 	}
 }
 
-// awaitTurn waits for the turn to write; if held is true, the caller must call passTurn. A stopped
-// pod gives up immediately, except while another writer holds its reservation: the outcome of that
-// write decides what the pod must give back.
+// awaitTurn waits for the turn to write; if held is true, the caller must call passTurn. When ctx
+// ends, awaitTurn gives up immediately, unless another writer has included the reservation. In that
+// case it waits for the outcome of that write, which determines what must be released.
 func (t *claimTurn) awaitTurn(ctx context.Context, reserved *plugins.ReservedClaim) (held bool, err error) {
 	t.mu.Lock()
 	t.waiting = append(t.waiting, reserved)
@@ -90,8 +89,8 @@ func (t *claimTurn) awaitTurn(ctx context.Context, reserved *plugins.ReservedCla
 	return held, context.Cause(ctx)
 }
 
-// stopWaiting removes a reservation from the waiting ones. It returns false if a writer has already
-// included it.
+// stopWaiting removes a reservation from waiting. It returns false if another writer has already
+// taken it.
 func (t *claimTurn) stopWaiting(reserved *plugins.ReservedClaim) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

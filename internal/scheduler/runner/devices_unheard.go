@@ -14,15 +14,16 @@ import (
 )
 
 // sendAllocation writes the status of a claim and returns the API server's version of the claim.
-// The request does not end with ctx, the pod's context: once sent, it cannot be recalled. If the
-// response is lost, sendAllocation reads the claim and writes it again from the same version, so
-// that at most one of the writes is carried out. A changed claim is returned with a conflict. known
-// is false if it stays unknown whether the devices are allocated.
+// The request does not end with ctx, the context of the pod, because a request that was sent cannot
+// be recalled. If the response is lost, sendAllocation reads the claim and writes it again from the
+// same version, so that at most one of the writes is carried out. If the claim has changed, it is
+// returned with a conflict. known is false if it cannot be determined whether the devices are
+// allocated.
 //
-// For example, the API server carries out the write, and the connection breaks. The claim is read,
-// with the allocation and the reservation, and the pod is bound. kube-scheduler would report a
-// failure and free the devices in its memory, and could allocate them to another claim before the
-// watch shows that they are taken.
+// For example, the API server carries out the write, and the connection breaks. The claim is read
+// and has the allocation and the reservation, so the pod is bound. kube-scheduler would report a
+// failure and release the devices in its memory. It could then allocate them to another claim
+// before the watch delivers the first allocation.
 func (w *writer) sendAllocation(ctx context.Context, claim *resourcev1.ResourceClaim) (
 	newest *resourcev1.ResourceClaim, known bool, err error,
 ) {
@@ -60,10 +61,10 @@ func (w *writer) sendAllocation(ctx context.Context, claim *resourcev1.ResourceC
 	}
 }
 
-// readUnheard reads a claim after a write without a response; nil means that the claim was deleted.
-// An unchanged claim is returned immediately if the write must be repeated, and otherwise once the
-// write can no longer be carried out. known is false if the scheduler stops, or may not read the
-// claim.
+// readUnheard reads a claim after a write without a response; newest is nil if the claim was
+// deleted. An unchanged claim is returned immediately if the write will be repeated, and otherwise
+// only when the write can no longer be carried out. known is false if the scheduler stops, or if
+// the API server refuses the read.
 func (w *writer) readUnheard(claim *resourcev1.ResourceClaim, arrives time.Time, again func() bool) (
 	newest *resourcev1.ResourceClaim, known bool,
 ) {

@@ -5,14 +5,15 @@
 // decisions.
 //
 // The core runs in the event loop shared with the controllers (package loop). Watches and workers
-// never touch it; they leave events in its inbox. After taking in all events, the loop sends a
-// tick, which decides one pod at most, and so on. Each action of the core goes to workers or a
-// goroutine, and its outcome returns as an event with the action's ticket.
+// never access the core; they put events into the loop's inbox. When the core has processed all
+// events, the loop sends it a Tick, in which the core decides one pod at most. Workers or separate
+// goroutines carry out the actions of the core, and the outcome of an action is an event with the
+// action's ticket.
 //
-// Bindings go to a bounded number of workers in order, and can be withdrawn until a worker begins
-// them. The work before a binding (volumes, device claims, out-of-tree plugins at PreBind) runs on
-// a goroutine per pod. If it is unknown whether a binding or an allocation of devices was carried
-// out, the API server is queried until the outcome is clear. Other workers delete victims and write
-// statuses, and events give way to bindings; writes to one pod keep the order of the core's
-// actions.
+// A bounded number of workers send bindings in order; a binding can be withdrawn until a worker
+// begins it. The work before a binding (volumes, device claims, out-of-tree plugins at PreBind)
+// runs on a goroutine per pod. If it is unknown whether a binding or an allocation of devices was
+// carried out, the object is read until the outcome is known. Other workers delete victims and
+// write statuses. The statuses of one pod are written in the order of the core's actions. Events
+// are written at a limited rate while there are bindings to send.
 package runner

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// watchGroups follows PodGroups where they are enabled. An API server not serving them is an error
-// at the start: otherwise no pod of a group could run, and its pods would wait forever.
+// watchGroups watches pod groups if their feature gates are enabled. It returns an error if the API
+// server does not serve them, because otherwise the pods of groups would be pending forever.
 func (w *watches) watchGroups(ctx context.Context) error {
 	if !w.groups {
 		return nil
@@ -36,8 +36,8 @@ func (w *watches) watchGroups(ctx context.Context) error {
 	return nil
 }
 
-// awaitGroups waits for the API server to report whether it serves the API version needed by a
-// gate, and returns an error if it does not.
+// awaitGroups returns an error if the API server does not serve the API version required by a
+// feature gate. It retries until the API server responds.
 func (w *watches) awaitGroups(ctx context.Context, gate string, version schema.GroupVersion) error {
 	var err error
 	w.life.retryUntilStopped(ctx, func(ctx context.Context) bool {

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// lifetime bounds the scheduler's work in time. Run sets both contexts before anything else runs;
-// they are only read after that.
+// lifetime holds the contexts that bound the scheduler's work. Run sets them before it starts any
+// goroutine.
 type lifetime struct {
-	running   context.Context // ends when the scheduler stops: after that nothing new is begun
-	finishing context.Context // ends finishWithin later: until then, work in flight may finish
+	running   context.Context // ends when the scheduler stops; no work begins after that
+	finishing context.Context // ends finishWithin later; until then, work in progress may finish
 }
 
-// retryUntilStopped retries until try succeeds or the scheduler stops. Each try has readWithin; the
-// pauses between tries double from firstPause to lastPause.
+// retryUntilStopped calls try until it returns true or the scheduler stops. Each call has a timeout
+// of readWithin; the pauses between calls double from firstPause to lastPause.
 func (l *lifetime) retryUntilStopped(ctx context.Context, try func(context.Context) bool) {
 	once := func() bool {
 		ctx, cancel := context.WithTimeout(ctx, readWithin)
@@ -28,8 +28,8 @@ func (l *lifetime) retryUntilStopped(ctx context.Context, try func(context.Conte
 	}
 }
 
-// sleepAbout sleeps for about this long, and returns false if the scheduler stops. The jitter keeps
-// requests that failed together from being retried together.
+// sleepAbout sleeps for about d, and returns false if the scheduler stops. Because of the jitter,
+// requests that failed together are not retried together.
 func (l *lifetime) sleepAbout(d time.Duration) bool {
 	select {
 	case <-l.running.Done():

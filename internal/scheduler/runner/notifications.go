@@ -12,9 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// delayedNotifications delays the notifications of a core that has not taken over: until then the
-// previous core notifies the observers. Counts are accumulated, so that the totals are correct
-// afterwards. It belongs to the owner.
+// delayedNotifications withholds the notifications of a new core until it takes over, because the
+// previous core still notifies the observers. Counts are accumulated and reported in flush. It
+// belongs to the owner.
 type delayedNotifications struct {
 	cycle.Observer
 	observer cycle.Observer
@@ -22,14 +22,14 @@ type delayedNotifications struct {
 	objects  *shownLater
 }
 
-// shownLater withholds a core's objects from receivers that got them from the previous core.
+// shownLater drops the objects of a new core until it takes over, because the previous core has
+// passed them on.
 type shownLater struct {
 	cycle.Objects
 	over bool // the core has taken over
 }
 
-// delayNotifications wraps the observer and the objects of the options of a new core. Unset ones
-// stay unset.
+// delayNotifications wraps Observer and Objects in the options of a new core, unless they are nil.
 func delayNotifications(o *cycle.Options) *delayedNotifications {
 	t := &delayedNotifications{}
 	if o.Observer != nil {
@@ -43,8 +43,8 @@ func delayNotifications(o *cycle.Options) *delayedNotifications {
 	return t
 }
 
-// flush is called when the core takes over. Objects are passed on from now on; stored objects were
-// already passed on by the previous core.
+// flush is called when the core takes over. It reports the accumulated counts; later notifications
+// and objects are passed on immediately.
 func (t *delayedNotifications) flush() {
 	if t.objects != nil {
 		t.objects.over = true

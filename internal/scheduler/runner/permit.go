@@ -15,7 +15,7 @@ import (
 )
 
 // WaitingPod is a decided pod held by plugins at Permit. Its methods are safe for all goroutines.
-// The plugins' verdicts go to the core, and are visible here immediately.
+// Verdicts of plugins are sent to the core as events, but take effect here immediately.
 type WaitingPod struct {
 	pod    *v1.Pod
 	node   string
@@ -23,11 +23,11 @@ type WaitingPod struct {
 	see    func(cycle.Event)
 
 	mu      sync.Mutex
-	pending map[string]bool // plugins that have not allowed it
+	pending map[string]bool // plugins that have not allowed the pod yet
 	over    bool            // allowed by all, rejected, or released by the core
 }
 
-// Pod returns the pod in the version held; shared, read-only.
+// Pod returns the pod as of the decision. It is shared and must not be modified.
 func (w *WaitingPod) Pod() *v1.Pod { return w.pod }
 
 // Node returns the name of the node chosen for the pod.
@@ -41,7 +41,7 @@ func (w *WaitingPod) Pending() []string {
 }
 
 // Allow ends a plugin's hold on the pod. When the last hold ends, the wait is over and the core
-// binds the pod. A plugin that does not hold the pod changes nothing.
+// binds the pod. It has no effect if the plugin does not hold the pod.
 func (w *WaitingPod) Allow(plugin string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,19 +53,20 @@ func (w *WaitingPod) Allow(plugin string) {
 	w.see(cycle.PermitAllowed{Ticket: w.ticket, Plugin: plugin})
 }
 
-// Reject ends the wait: the pod is not bound. It returns false if the pod no longer waits.
+// Reject ends the wait, and the pod is not bound. It returns false if the wait had already ended.
 func (w *WaitingPod) Reject(plugin, message string) bool {
 	return w.endWait(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message})
 }
 
-// Preempt ends the wait because another pod needs the room; the pod is tried again. It returns
-// false if the pod no longer waits.
+// Preempt ends the wait because another pod needs the resources; the pod is requeued. It returns
+// false if the wait had already ended.
 func (w *WaitingPod) Preempt(plugin, message string) bool {
 	return w.endWait(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message, Preempted: true})
 }
 
-// endWait ends the wait once, whichever caller is first. It leaves the event with the lock held, so
-// that the core gets the events of one pod in the order of their effects; leaving it never blocks.
+// endWait ends the wait, and returns false if it had already ended. It sends the event with the
+// lock held, so that the core gets the events of a pod in the order of their effects. Sending never
+// blocks.
 func (w *WaitingPod) endWait(why cycle.PermitRejected) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,9 +78,9 @@ func (w *WaitingPod) endWait(why cycle.PermitRejected) bool {
 	return true
 }
 
-// permits holds all waiting pods, for callers on other goroutines. The core has a separate account
-// of them: it holds a pod (Hold), ends the wait by the plugins' events or by timeout, and then
-// releases it (Release).
+// permits holds all waiting pods, for callers on other goroutines. The core keeps its own record of
+// them: it requests a hold (Hold), ends the wait because of events or a timeout, and then requests
+// the release (Release).
 type permits struct {
 	mu       sync.RWMutex
 	pods     map[types.UID]*WaitingPod // the latest hold of each pod
@@ -97,8 +98,8 @@ func (p *permits) holdPod(see func(cycle.Event), a cycle.Hold) {
 	p.pods[a.Pod.UID], p.byTicket[a.Ticket] = w, w
 }
 
-// releasePod removes a pod no longer held by the core. Further verdicts of plugins on it are
-// ignored. The pod may be held again by then, under another ticket; that entry stays.
+// releasePod removes the hold with the ticket, and ends its wait, so that further verdicts of
+// plugins have no effect. If the pod is held again under another ticket, that hold stays.
 func (p *permits) releasePod(ticket cycle.Ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,8 +120,9 @@ func (s *Scheduler) WaitingPod(uid types.UID) *WaitingPod {
 	return s.permits.pods[uid]
 }
 
-// EachWaitingPod calls f for every pod waiting at Permit, without a lock: f may allow or reject it.
-// It does not skip pods released meanwhile. Safe for all goroutines.
+// EachWaitingPod calls f for every pod waiting at Permit. It holds no lock during the calls, so f
+// may allow or reject the pod. Pods released in the meantime are not skipped. Safe for all
+// goroutines.
 func (s *Scheduler) EachWaitingPod(f func(*WaitingPod)) {
 	s.permits.mu.RLock()
 	pods := slices.Collect(maps.Values(s.permits.pods))

@@ -14,15 +14,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// pluginCalls calls out-of-tree plugins outside the owner's goroutine. A plugin can panic, and can
-// fail to return; neither may affect more than the pod of the call.
+// pluginCalls calls out-of-tree plugins outside the owner's goroutine. If a plugin panics or does
+// not return, only the pod of the call may be affected.
 type pluginCalls struct {
 	observer cycle.Observer
 	life     *lifetime
 }
 
-// startTiming returns a function for the caller to run after the plugin has returned. Only sampled
-// attempts are measured, like upstream's plugin_execution_duration_seconds.
+// startTiming begins to measure a call of a plugin, and returns a function to call when the plugin
+// has returned. Only sampled attempts are measured, as for upstream's
+// plugin_execution_duration_seconds.
 func (c *pluginCalls) startTiming(a *cycle.Attempt, plugin string, point plugins.Point) func(ok bool) {
 	if !a.Sampled {
 		return func(bool) {}
@@ -31,7 +32,7 @@ func (c *pluginCalls) startTiming(a *cycle.Attempt, plugin string, point plugins
 	return func(ok bool) { c.observer.RanPlugin(plugin, point, ok, time.Since(began)) }
 }
 
-// timePlugin measures a plugin at PreBind, if the attempt is sampled.
+// timePlugin calls do, and measures it as a call of a PreBind plugin if the attempt is sampled.
 func (c *pluginCalls) timePlugin(a *cycle.Attempt, plugin string, do func() cycle.Outcome) cycle.Outcome {
 	done := c.startTiming(a, plugin, plugins.PreBind)
 	o := do()
@@ -39,9 +40,9 @@ func (c *pluginCalls) timePlugin(a *cycle.Attempt, plugin string, do func() cycl
 	return o
 }
 
-// callGuarded calls an out-of-tree plugin on a goroutine of the pod, where nothing else would
-// recover: a panic becomes an error of the pod. So does a call that does not return in time when
-// the scheduler stops.
+// callGuarded calls an out-of-tree plugin on a separate goroutine and recovers from panics, which
+// are returned as errors. It also returns an error if the call has not returned when the context
+// finishing ends.
 func callGuarded[T any](c *pluginCalls, plugin cycle.Extension, ask func() (T, error)) (T, error) {
 	type answer struct {
 		said T

@@ -26,31 +26,31 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// poster creates the two objects needed by every pod: its binding, and the event about it. These
-// two requests are most of a scheduler's cost, and client-go's generic handling of requests would
-// double it: it assembles each URL from parts and parses it again for metrics, decodes unused
-// responses, and copies headers in case of a redirect. Limits, Retry-After, redirects and metrics
-// match client-go.
+// poster sends the two requests needed for every pod, which create its binding and the event about
+// the binding. These requests cause most of the cost of a scheduler, and client-go would double it:
+// client-go assembles each URL from parts and parses it again for metrics, decodes responses that
+// are not used, and copies headers for possible redirects. Rate limits, Retry-After, redirects and
+// metrics are handled like in client-go.
 type poster struct {
 	client     *http.Client
 	transport  http.RoundTripper       // the client's transport
-	server     *url.URL                // the URL for metrics, with the server but not the request's path
-	namespaces *url.URL                // unchanged
+	server     *url.URL                // URL of the server, for metrics
+	namespaces *url.URL                // base URL of all requests; not modified
 	limit      flowcontrol.RateLimiter // nil: none
 	serializer runtime.Serializer
-	header     http.Header // of all requests; unchanged
+	header     http.Header // header of all requests; not modified
 }
 
 const (
-	// mostTries bounds the tries of a request on an API server that keeps sending Retry-After.
+	// mostTries is the maximum number of attempts for a request if all responses have Retry-After.
 	mostTries = 10
-	// longestAnswer bounds the bytes read of an error response.
+	// longestAnswer is the maximum number of bytes read from an error response.
 	longestAnswer = 64 << 10
 )
 
-// newPoster returns a poster using the connections of through and the rate limit of limited. agent
-// is the user agent; if empty, that of through. newPoster needs real clients: a fake one sends no
-// requests.
+// newPoster returns a poster that uses the connections of through and the rate limit of limited. If
+// agent is empty, the user agent is that of through. The clients must be real ones: newPoster
+// returns an error for a fake clientset.
 func newPoster(through, limited kubernetes.Interface, contentType, agent string) (*poster, error) {
 	contentType = cmp.Or(contentType, runtime.ContentTypeProtobuf)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentType)
@@ -81,8 +81,8 @@ func newPoster(through, limited kubernetes.Interface, contentType, agent string)
 	}, nil
 }
 
-// postBinding binds a pod. Its errors match client-go's, so that isAnswered and the reasons in
-// metrics work unchanged.
+// postBinding binds a pod. It returns the same errors as client-go, so that isAnswered and the
+// reasons in metrics apply.
 func (p *poster) postBinding(ctx context.Context, b *v1.Binding) error {
 	b.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"}
 	return p.postObject(ctx, b.Namespace, "pods/"+b.Name+"/binding", b)
@@ -94,8 +94,8 @@ func (p *poster) postEvent(ctx context.Context, e *v1.Event) error {
 	return p.postObject(ctx, e.Namespace, "events", e)
 }
 
-// postObject encodes the object once, and repeats the request for as long as the API server sends
-// Retry-After.
+// postObject encodes the object once, and repeats the request while responses have Retry-After, up
+// to mostTries times.
 func (p *poster) postObject(ctx context.Context, namespace, resource string, object runtime.Object) error {
 	var body bytes.Buffer
 	if err := p.serializer.Encode(object, &body); err != nil {
@@ -104,12 +104,12 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 
 	to := *p.namespaces
 	to.Path += "/" + namespace + "/" + resource
-	if to.RawPath != "" { // the preceding parts of the path need unusual escapes
+	if to.RawPath != "" { // the server's path contains unusual escapes
 		to.RawPath += "/" + namespace + "/" + resource
 	}
 
 	for try := 1; ; try++ {
-		// Each try counts, as in client-go: it is a request like any other to the API server.
+		// As in client-go, each attempt counts against the rate limit.
 		if p.limit != nil {
 			if err := p.limit.Wait(ctx); err != nil {
 				return err
@@ -127,8 +127,8 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 	}
 }
 
-// sendRequest sends one request. If the response requests a retry, sendRequest returns the time to
-// wait before it.
+// sendRequest sends one request. If the response requests a retry, comeBack is the time to wait
+// before the retry.
 func (p *poster) sendRequest(ctx context.Context, to *url.URL, body []byte) (comeBack time.Duration, err error) {
 	if p.client.Timeout > 0 {
 		within, cancel := context.WithTimeout(ctx, p.client.Timeout)
@@ -163,7 +163,7 @@ func (p *poster) sendRequest(ctx context.Context, to *url.URL, body []byte) (com
 	return comeBackAfter(response), errorOf(response)
 }
 
-// newRequest is http.NewRequestWithContext for a parsed URL.
+// newRequest is like http.NewRequestWithContext, but takes a parsed URL.
 func (p *poster) newRequest(ctx context.Context, to *url.URL, body []byte) *http.Request {
 	read := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	first, _ := read()
@@ -174,9 +174,9 @@ func (p *poster) newRequest(ctx context.Context, to *url.URL, body []byte) *http
 	return request.WithContext(ctx)
 }
 
-// comeBackAfter returns the time to wait before a retry; 0 means never. Like client-go, it honors
-// the server's Retry-After only for 429 and for failures of the server. A millisecond distinguishes
-// "immediately" (Retry-After: 0) from never.
+// comeBackAfter returns the time to wait before a retry; 0 means no retry. Like client-go, it
+// considers the header Retry-After only for status 429 and for 5xx. It adds a millisecond, so that
+// "Retry-After: 0" differs from no retry.
 func comeBackAfter(r *http.Response) time.Duration {
 	if r.StatusCode != http.StatusTooManyRequests && r.StatusCode < http.StatusInternalServerError {
 		return 0

@@ -17,30 +17,33 @@ import (
 )
 
 // renewal replaces the core, so that a journal that has become large or old can continue in another
-// file. Each file holds everything its core was given, so that it can be replayed independently and
-// the oldest can be deleted. The new core gets the objects known to the journal, a few at a time
-// between decisions, and every event seen meanwhile. When it has them all and the old core is calm
-// (no actions are in flight), it gets the pods' waiting states (cycle.Resumed), so that the change
-// neither hastens nor delays any pod, and takes over. To reach calm, decisions pause for up to
-// calmWithin, repeatedly.
+// file. Each file contains all events of its core, so that it can be replayed independently, and
+// old files can be deleted.
+//
+// The new core gets the objects known to the journal, a few at a time between decisions, and the
+// events that arrive in the meantime. Once it has all of them and the old core is calm (Calm: no
+// actions are in flight), the new core takes over. It then also gets the waiting states of the pods
+// (cycle.Resumed), so that the change neither hastens nor delays any pod. If the old core does not
+// become calm, decisions pause for up to calmWithin, repeatedly.
 type renewal struct {
 	next     *successor // nil: none in preparation
 	calmBy   time.Time  // deadline of the wait for calm; zero: not waiting
 	holdFrom time.Time  // start of the next wait for calm
 	giveUp   time.Time  // deadline for dropping next
-	notUntil time.Time  // set by a renewal without calm
+	notUntil time.Time  // no renewal begins before this time; set when a renewal fails
 }
 
 const (
-	// fillFor is the time the owner spends on filling a new core before it looks for other work.
+	// fillFor is the time for which the owner fills a new core before it does other work.
 	fillFor = 10 * time.Millisecond
-	// fillPause is the pause before the owner looks again for objects not decoded yet.
+	// fillPause is the pause before the owner continues to fill a new core, while another goroutine
+	// decodes objects.
 	fillPause = time.Millisecond
-	// calmWithin bounds the delay of pods by a renewal.
+	// calmWithin is the maximum pause of decisions, which delays pods.
 	calmWithin   = 80 * time.Millisecond
 	calmLook     = 5 * time.Millisecond // interval between checks for calm
-	calmAgain    = 5 * time.Second      // between two waits for calm; pods are decided meanwhile
-	renewalTakes = time.Minute          // time limit of a renewal, once all objects are known
+	calmAgain    = 5 * time.Second      // time between two pauses, in which pods are decided
+	renewalTakes = time.Minute          // time limit of a renewal after the new core has all objects
 	renewalAgain = time.Minute          // pause after a failed renewal
 )
 
@@ -51,9 +54,9 @@ type successor struct {
 	stop          context.CancelFunc
 	notifications *delayedNotifications // the core's withheld notifications
 
-	later   []cycle.Event  // seen since the state
-	led     bool           // whether it leads after taking over
-	actions []cycle.Action // actions kept until it takes over
+	later   []cycle.Event  // events since the state was taken that the core has not got yet
+	led     bool           // whether the core must get Led when it takes over
+	actions []cycle.Action // actions withheld until the core takes over
 }
 
 // wantsRenewal reports whether the core should be replaced as soon as possible.
@@ -61,7 +64,7 @@ func (s *Scheduler) wantsRenewal(now time.Time) bool {
 	return s.journal != nil && (s.renewal.next != nil || s.journal.Due() && !now.Before(s.renewal.notUntil))
 }
 
-// renewalWake returns the time at which the owner must continue a renewal that is due.
+// renewalWake returns the time at which the owner must continue the renewal.
 func (s *Scheduler) renewalWake(now time.Time) time.Time {
 	r := &s.renewal
 	switch {
@@ -78,10 +81,10 @@ func (s *Scheduler) renewalWake(now time.Time) time.Time {
 // renewIfDue continues a renewal if one is due. It reports whether to skip this tick, because the
 // owner waits for calm or the new core has just taken over.
 //
-// Its states, in order: a successor is begun; it is filled; the old core is calm (Calm) and the
-// successor takes over. If calm does not occur by itself, decisions pause for calmWithin, then
-// continue for calmAgain, and so on until giveUp, when the successor is dropped and the old file
-// continued.
+// A renewal has three stages: the successor is created, it is filled, and it takes over when the
+// old core is calm. If the old core does not become calm by itself, decisions pause for calmWithin,
+// continue for calmAgain, and so on until giveUp. The successor is then dropped, and the old core
+// and its file continue.
 func (s *Scheduler) renewIfDue(now time.Time) bool {
 	if !s.wantsRenewal(now) {
 		return false
@@ -118,7 +121,8 @@ func (s *Scheduler) renewIfDue(now time.Time) bool {
 	return true
 }
 
-// beginRenewal creates an empty core. Its seed is new, and its file begins with it.
+// beginRenewal creates an empty core with a new random seed, which is recorded at the start of the
+// next file.
 func (s *Scheduler) beginRenewal(now time.Time) {
 	o := s.made
 	o.Seed = rand.Uint64()
@@ -146,8 +150,9 @@ func (s *Scheduler) fillSuccessor(now time.Time) {
 	}
 }
 
-// feedSuccessor gives the new core the next missing event and reports whether there was one. There
-// is none if all were given, or if another goroutine is still decoding the next object.
+// feedSuccessor gives the new core the next missing event, and reports whether there was one. It
+// returns false if no events are missing, or if another goroutine is still decoding the next
+// object.
 func (s *Scheduler) feedSuccessor(now time.Time) bool {
 	n := s.renewal.next
 	if n.state != nil {
@@ -166,7 +171,7 @@ func (s *Scheduler) feedSuccessor(now time.Time) bool {
 		n.state = nil
 	}
 
-	// Events events seen since the state was taken was taken follow after all of it.
+	// Events since the state was taken follow after the whole state.
 	if len(n.later) == 0 {
 		return false
 	}
@@ -177,9 +182,9 @@ func (s *Scheduler) feedSuccessor(now time.Time) bool {
 	return true
 }
 
-// giveSuccessor gives the new core an event and records both in the next file. The resulting
-// actions are kept until the core has taken over. Led is kept as well, since a core that does not
-// lead makes no decisions.
+// giveSuccessor gives the new core an event, and records the event and the resulting actions in the
+// next file. The actions are withheld until the core takes over. Led is withheld as well, so that
+// the new core makes no decisions before that.
 func (s *Scheduler) giveSuccessor(now time.Time, e cycle.Event) {
 	n := s.renewal.next
 	if _, is := e.(cycle.Led); is {
@@ -189,14 +194,15 @@ func (s *Scheduler) giveSuccessor(now time.Time, e cycle.Event) {
 	actions := n.core.Step(now, e)
 	s.journal.AddNext(now, e, actions)
 	for _, a := range actions {
-		if _, is := a.(cycle.Compared); !is { // the previous core has compared that pod
+		if _, is := a.(cycle.Compared); !is { // the previous core has emitted the comparison
 			n.actions = append(n.actions, a)
 		}
 	}
 }
 
-// seenLater queues an event for the new core, if it concerns the journal's knowledge. For each
-// queued event the new core gets two, so it catches up at any rate of events.
+// seenLater queues an event for the new core if it changes the state that the journal transfers:
+// objects, lists, leadership, the wall clock and the configuration. For each event queued, up to
+// two missing events are given to the new core, so that it catches up at any rate of events.
 func (s *Scheduler) seenLater(now time.Time, e cycle.Event) {
 	switch e.(type) {
 	case cycle.Follows, cycle.Listing, cycle.Listed, cycle.Seen, cycle.Gone, cycle.Led, cycle.WallSet, cycle.Configured:
@@ -209,12 +215,12 @@ func (s *Scheduler) seenLater(now time.Time, e cycle.Event) {
 	}
 }
 
-// full reports whether the new core knows all objects.
+// full reports whether the new core has got the whole state and all later events.
 func (n *successor) full() bool { return n.state == nil && len(n.later) == 0 }
 
-// renewCore lets the new core take over. The order matters: the old core's record of waiting pods
-// is saved before it is replaced, the journal switches to the new file before anything is recorded
-// for the new core, and the new core gets the saved record last, once it leads.
+// renewCore makes the new core take over. The order matters: the waiting states of the pods are
+// saved before the old core is replaced, the journal switches to the new file before further events
+// are recorded, and the new core gets the saved states last, after Led.
 func (s *Scheduler) renewCore(now time.Time) {
 	n := s.renewal.next
 	s.renewal = renewal{}
@@ -233,8 +239,8 @@ func (s *Scheduler) renewCore(now time.Time) {
 	klog.Background().Info("The journal goes on in another file", "took", time.Since(now))
 }
 
-// errStripped rejects a configuration that needs whole objects while the core gets them stripped
-// for a journal. Only a restart lists them again.
+// errStripped rejects a configuration that needs whole objects if the core has objects stripped for
+// a journal. The whole objects would have to be listed again, which happens only at a restart.
 var errStripped = errors.New("out-of-tree plugins and extenders need pods as they are, and with --journal they are " +
 	"not kept; restart the scheduler")
 

@@ -24,32 +24,32 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// Scheduler runs the scheduling cycle against an API server: watches report the cluster to the
-// core, and carryOut has the core's actions carried out, by workers or on separate goroutines.
-// Fields belong to the owner, the goroutine of Run, unless stated otherwise.
+// Scheduler runs the scheduling cycle against an API server: watches pass the state of the cluster
+// to the core, and workers or separate goroutines carry out the core's actions (carryOut). Unless
+// stated otherwise, fields belong to the owner, which is the goroutine of the loop.
 //
-// A pod takes this path: a watch leaves Seen in the loop's inbox; stepCore gives it to the core,
-// which queues the pod; a Tick decides it, and the core returns a Bind action; carryOut queues that
-// for the binders; one of them sends the binding and leaves Answered; the core counts the pod as
-// bound, and returns the action announcing it.
+// For example, a watch puts a Seen event for a new pod into the loop's inbox. stepCore passes it to
+// the core, which queues the pod. In a Tick, the core decides the pod and returns a Bind action,
+// which carryOut queues for the binders. A binder sends the binding and puts an Answered event into
+// the inbox. The core then counts the pod as bound, and returns the action that records the event.
 type Scheduler struct {
-	core    *cycle.Core   // replaced when the journal continues in another file
+	core    *cycle.Core   // replaced by a renewal
 	made    cycle.Options // options of the core, for its replacement
 	loop    *loop.Loop[cycle.Event, cycle.Action]
-	client  kubernetes.Interface // for all requests but events and bindings
+	client  kubernetes.Interface // for all requests except for events and bindings
 	watches watches
-	ready   func()          // nil if unset or already called
+	ready   func()          // nil if Options.Ready is unset or has been called
 	lead    <-chan struct{} // Options.Lead
 	shadow  Shadow          // nil: this scheduler makes the decisions
 	journal Journal         // nil: nothing is recorded
 	renewal renewal
 
-	// tasks holds the actions without an outcome yet. The owner adds a task before its Answered
-	// event can arrive, and removes it with the event: the core sees each ticket exactly once.
+	// tasks holds the actions that have no outcome yet. The owner adds a task before its Answered
+	// event can arrive, and removes it when the event arrives.
 	tasks map[cycle.Ticket]*task
 
 	wallClock func() time.Time // time.Now, except in tests
-	ahead     time.Duration    // the wall clock's lead over the core's clock, as reported to the core
+	ahead     time.Duration    // difference between the wall clock and the core's clock, as last reported to the core
 
 	life             lifetime
 	binders, helpers *workers // binders only send bindings; helpers do all other work
@@ -57,7 +57,7 @@ type Scheduler struct {
 	plugins          *pluginCalls
 	writer           writer
 
-	// Safe for all goroutines.
+	// The fields below are safe for all goroutines.
 	observer      cycle.Observer
 	permits       permits
 	podStatuses   *statuses[*statusWrite]
@@ -75,17 +75,18 @@ type Options struct {
 	Ready func()
 	// Observer, if set, is notified of the scheduler's operations.
 	Observer cycle.Observer
-	// Lead, if set, is closed when this scheduler becomes the leader. Before that it only follows
-	// the cluster: it queues pods, but decides and writes nothing.
+	// Lead, if set, is closed when this scheduler becomes the leader. Before that, it only watches
+	// the cluster and queues pods, without decisions or writes.
 	Lead <-chan struct{}
-	// Objects, if set, gets the API objects of nodes and pods.
+	// Objects, if set, gets the API objects of nodes, pods and pod groups.
 	Objects cycle.Objects
 	// Shadow, if set, gets the nodes chosen by other schedulers for the pods of the profiles, with
 	// the evaluation of all nodes before each binding. It requires a Lead that is never closed.
 	Shadow Shadow
 	// ContentType is the content type of bindings and events; protobuf if it is empty.
 	ContentType string
-	// UserAgent is the user agent of bindings; if it is empty, that of the client for events.
+	// UserAgent is the user agent of bindings. If it is empty, they have the user agent of the
+	// client for events.
 	UserAgent string
 	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means its default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
@@ -95,7 +96,7 @@ type Options struct {
 	// see [cycle.Options].
 	Groups      groups.Gates
 	SearchLimit int
-	// Disabled holds the features of the cycle disabled by feature gates.
+	// Disabled holds the features of the cycle that are disabled by feature gates.
 	Disabled cycle.Disabled
 	// Journal, if set, gets every event and the resulting actions. The owner calls it.
 	Journal Journal
@@ -108,9 +109,9 @@ type Journal interface {
 	// journal. Safe for all goroutines.
 	Strips() bool
 	// Due reports whether the journal should continue in another file. Prepare begins that file for
-	// a core made with the seed, and returns a reader of the events that transfer this core's
-	// knowledge to that core. Those events and the ones after them must be passed to AddNext. Turn
-	// continues in that file, and Discard drops it.
+	// a new core with the seed, and returns a reader of events that transfer the current state to
+	// the new core. These events, and all later events of the new core, must be passed to AddNext.
+	// Turn switches to the new file, and Discard drops it.
 	Due() bool
 	Prepare(ctx context.Context, at time.Time, seed uint64) *journal.State
 	AddNext(at time.Time, e cycle.Event, actions []cycle.Action)
@@ -123,12 +124,13 @@ type Shadow interface {
 	Bound(pod *v1.Pod, node string, evaluation *decide.Evaluation, unclear bool)
 }
 
-// helperCount is the number of workers for work that is not urgent: statuses, victims.
+// helperCount is the number of workers for less urgent work, such as statuses and deletions of
+// victims.
 const helperCount = 32
 
 // New returns a scheduler for the cluster of client. Events have a separate client with a separate
-// rate limit, so that they do not delay anything else. Bindings share its connections: the best
-// configuration for many small requests fits both.
+// rate limit, so that they do not delay other requests. Bindings use the connections of
+// eventClient, which is configured for many small requests, but the rate limit of client.
 func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error) {
 	bindings, err := newPoster(eventClient, client, o.ContentType, o.UserAgent)
 	if err != nil {
@@ -165,8 +167,8 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	return s, nil
 }
 
-// addParts creates the parts that read and write on behalf of the scheduler. They get functions of
-// the scheduler rather than the scheduler itself, so that each declares its dependencies.
+// addParts creates the components that send requests for the scheduler. They get functions of the
+// scheduler and not the scheduler itself, so that their dependencies are explicit.
 func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Context, *v1.Binding) error) {
 	s.plugins = &pluginCalls{observer: s.observer, life: &s.life}
 	s.binding = binder{
@@ -187,13 +189,13 @@ func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Cont
 	}
 }
 
-// seeEvent leaves an event for the owner. Safe for all goroutines.
+// seeEvent puts an event into the inbox. Safe for all goroutines.
 func (s *Scheduler) seeEvent(e cycle.Event) { s.loop.See(e) }
 
-// Run schedules until the context ends. Then bindings already begun are finished, and the rest are
-// dropped. Work that takes longer than finishWithin after that is given up, without waiting for
-// plugins that do not return then: the process must end. If the owner itself is in such a plugin,
-// for example at Filter, Reserve or Permit, Run returns errStuck.
+// Run schedules until the context ends. It then finishes the bindings that have begun, and drops
+// the others. Work that takes longer than finishWithin is canceled, and plugins that do not return
+// then are abandoned, so the process must exit. If the owner itself is in such a plugin, for
+// example at Filter, Reserve or Permit, Run returns errStuck.
 func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	defer close(s.ended)
 	finishing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -223,18 +225,19 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	if err == nil {
 		s.finishActions()
 	}
-	silence() // events are written last, until the queue is empty
+	silence() // remaining events are written last, for drain at most
 	telling.Wait()
 	return err
 }
 
-// settleWithin bounds the time in which the loop ends after everything it waits for is given up.
+// settleWithin bounds the time until the loop returns after the context finishing has ended.
 const settleWithin = time.Second
 
-// errStuck ends the process: the goroutine owning the core is in the plugin.
+// errStuck means that the owner's goroutine is in a plugin that does not return.
 var errStuck = errors.New("an out-of-tree plugin did not return after the scheduler was to stop; it is not waited for")
 
-// awaitLoop waits for the loop to return. The owner may be in a plugin that never does.
+// awaitLoop waits for the loop to return. It returns errStuck if the owner is in a plugin that does
+// not return.
 func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
 	select {
 	case <-returned:
@@ -249,10 +252,10 @@ func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
 	}
 }
 
-// finishActions takes in the outcomes of the actions in flight when the scheduler was stopped, and
-// writes the resulting events; it begins nothing new.
+// finishActions gives the core the outcomes that arrived after the end of the loop, and records the
+// resulting Kubernetes events. It carries out no other actions.
 func (s *Scheduler) finishActions() {
-	if s.shadow != nil { // judge the remaining observed bindings
+	if s.shadow != nil { // the core emits the remaining comparisons
 		for _, action := range s.giveEvent(s.loop.Now().Add(cycle.MaxBindingDelay), cycle.Tick{}) {
 			if a, ok := action.(cycle.Compared); ok {
 				s.shadow.Bound(a.Pod, a.Node, a.Evaluation, a.Unclear)
@@ -273,10 +276,11 @@ func (s *Scheduler) finishActions() {
 	}
 }
 
-// stepCore gives the core an event. While a renewal waits for calm, ticks are skipped, so that no
-// pod gets decided; ticks only for the renewal are skipped as well. A change of the wall clock is
-// reported to the core before a tick: times in API objects, such as a pod's start, are wall-clock
-// times, and the core's clock is not (package loop).
+// stepCore gives the core an event. While a renewal waits for calm, Ticks are skipped, so that no
+// pod is decided. Ticks that are due only because of a renewal are skipped as well. If the wall
+// clock was set, the core gets WallSet instead of this Tick: times in API objects, such as the
+// start of a pod, are wall-clock times, but the core's clock is not affected when the wall clock is
+// set (package loop).
 func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 	switch e := e.(type) {
 	case cycle.Answered:
@@ -288,14 +292,14 @@ func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 		}
 		if ahead := s.wallClock().Round(0).Sub(now); (ahead - s.ahead).Abs() >= wallMoved {
 			s.ahead = ahead
-			return s.giveEvent(now, cycle.WallSet{Ahead: ahead}) // the core gets its tick next
+			return s.giveEvent(now, cycle.WallSet{Ahead: ahead}) // the Tick follows, because it is still due
 		}
 	}
 	return s.giveEvent(now, e)
 }
 
 // giveEvent gives the core an event, records it in the journal with the resulting actions, and
-// notes it for a successor.
+// queues it for a successor, if any.
 func (s *Scheduler) giveEvent(now time.Time, e cycle.Event) []cycle.Action {
 	actions := s.core.Step(now, e)
 	if s.journal != nil {
@@ -307,13 +311,13 @@ func (s *Scheduler) giveEvent(now time.Time, e cycle.Event) []cycle.Action {
 	return actions
 }
 
-// wallMoved is the smallest change of the wall clock against the core's that is reported to the
-// core. A slow drift adds up until it reaches this.
+// wallMoved is the minimum change of the difference between the wall clock and the core's clock
+// that is reported to the core. A slow drift accumulates until it reaches wallMoved.
 const wallMoved = 100 * time.Millisecond
 
-// nextWake returns the time of the core's next Tick, after it has taken in all events. While a
-// renewal waits for calm, the core's own wake time is ignored: its ticks would be skipped, and the
-// owner would spin.
+// nextWake returns the time at which the core's next Tick is due. The loop calls it when the inbox
+// is empty. While a renewal waits for calm, the core's own wake-up time is ignored, because the
+// Tick would be skipped and the owner would spin.
 func (s *Scheduler) nextWake(now time.Time) time.Time {
 	s.publishSizes()
 	wake := s.core.Wake(now)

@@ -15,58 +15,61 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// statuses writes the statuses of objects of one kind: one at a time per object, in the order of
-// the core's decisions, so that an older status never overwrites a newer one. A write refused by an
-// unavailable API server is retried until it succeeds: the core reports it only once, and
-// autoscalers act on it.
+// statuses writes the statuses of objects of one kind. The statuses of one object are written one
+// at a time, in the order of the core's actions, so that an older status never overwrites a newer
+// one. A write without a final response (isAnswered) is retried until it succeeds, because the core
+// requests it only once, and autoscalers act on the status.
 //
-// Deferrable writes go out at a bounded rate, only the latest per object. Otherwise, a user
-// creating many pods that alternate between waiting and waking could make the scheduler, with
-// decisions in microseconds, write without a pause, and burden every watcher of pods.
+// Deferrable writes are sent at a bounded rate, and only the latest write of an object is sent.
+// Otherwise a user could create many pods that are requeued again and again, and make the
+// scheduler, which decides them in microseconds, write statuses continuously, which would burden
+// every client that watches pods.
 type statuses[W any] struct {
-	workers *workers                       // shared with all other work that is not urgent
-	write   func(context.Context, W) error // one try; isAnswered decides whether it must be repeated
+	workers *workers                       // shared with other work that is not urgent
+	write   func(context.Context, W) error // one attempt; repeated unless isAnswered
 	// merged merges two writes into one with the same effect.
 	merged func(older, newer W) W
 	// dropped, if set, is called for writes that will not be made.
 	dropped func(W)
 
-	unhurried *rate.Limiter // limits deferrable writes, over all objects
+	unhurried *rate.Limiter // limits the deferrable writes of all objects together
 
 	mu      sync.Mutex
 	pending map[types.UID]*statusesOf[W] // only objects with pending writes
-	late    []*statusesOf[W]             // objects waiting their turn; may include objects no longer waiting
-	turn    *time.Timer                  // for the next turn; nil: none waits
+	late    []*statusesOf[W]             // objects with deferred writes, in order; may include objects whose waits is false
+	turn    *time.Timer                  // calls takeTurns for the first object in late; nil if late is empty
 }
 
-// statusesOf is the state of one object: a write is in flight, waits for a worker, waits its turn,
-// or waits to be retried.
+// statusesOf is the state of one object. A write of the object is in flight, is queued for a
+// worker, is deferred, or waits for a retry.
 type statusesOf[W any] struct {
-	object   metav1.Object // nil: forgotten
-	next     *W            // the next write after the write in flight, or nil
+	object   metav1.Object // nil: the object was forgotten
+	next     *W            // the next write, or nil
 	inFlight bool          // a write is in flight
 	late     bool          // next is deferrable
-	waits    bool          // waits its turn
-	again    *time.Timer   // retries next
-	pause    time.Duration // before the retry of next; 0: the last try got a response
+	waits    bool          // next is deferred: the object is in statuses.late
+	again    *time.Timer   // timer that retries next
+	pause    time.Duration // pause before the retry of next; 0 if the last attempt had a final response
 }
 
-// Deferrable writes per second, and the size of the burst exempt from the limit.
+// unhurriedRate is the limit of deferrable writes per second, and unhurriedBurst the maximum size
+// of a burst.
 const unhurriedRate, unhurriedBurst = 20, 100
 
-// longestPause is the longest pause between two tries to write a status. Thousands of objects may
-// wait to be written when the API server is back.
+// longestPause is the maximum pause between two attempts to write a status. It spreads the retries
+// of thousands of objects after an outage.
 const longestPause = 30 * time.Second
 
-// newStatuses returns an empty queue of writes carried out by the workers by.
+// newStatuses returns a statuses without pending writes, whose writes are carried out by the
+// workers by.
 func newStatuses[W any](by *workers, write func(context.Context, W) error, merged func(older, newer W) W) *statuses[W] {
 	return &statuses[W]{workers: by, write: write, merged: merged,
 		unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), pending: map[types.UID]*statusesOf[W]{}}
 }
 
-// addWrite queues a write that may or may not be late. It is merged with a waiting write; the
-// merged write may be late only if both may. A write that must not be late starts immediately, even
-// if the object waits for its turn or for a retry.
+// addWrite queues a write, which is deferrable if late is set. If the object has a pending write,
+// the two are merged, and the result is deferrable only if both are. A write that is not deferrable
+// starts immediately, even if the object's pending write is deferred or waits for a retry.
 func (s *statuses[W]) addWrite(about metav1.Object, newest W, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +96,8 @@ func (s *statuses[W]) addWrite(about metav1.Object, newest W, late bool) {
 	}
 }
 
-// forgetObject drops unstarted writes: the object no longer needs them, or was deleted. A write in
-// flight is finished.
+// forgetObject drops the pending writes of an object that was deleted, or no longer needs them. A
+// write in flight is finished.
 func (s *statuses[W]) forgetObject(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,11 +116,11 @@ func (s *statuses[W]) forgetObject(uid types.UID) {
 	if o.again != nil {
 		o.again.Stop()
 	}
-	o.object = nil // releases the object, because workers may reach the entry much later
+	o.object = nil // releases the memory of the object, because the entry may stay in a queue for long
 	delete(s.pending, uid)
 }
 
-// startLater lets a worker write next when its turn arrives. It is called with the lock held.
+// startLater defers the object's next write. It is called with the lock held.
 func (s *statuses[W]) startLater(o *statusesOf[W]) {
 	o.waits = true
 	s.late = append(s.late, o)
@@ -126,8 +129,8 @@ func (s *statuses[W]) startLater(o *statusesOf[W]) {
 	}
 }
 
-// takeTurns starts the waiting writes as far as the rate allows it now. It is called with the lock
-// held.
+// takeTurns starts as many deferred writes as the rate allows now, and sets the timer for the next
+// one. It is called with the lock held.
 func (s *statuses[W]) takeTurns() {
 	s.turn = nil
 	for len(s.late) > 0 {
@@ -142,8 +145,8 @@ func (s *statuses[W]) takeTurns() {
 				defer s.mu.Unlock()
 				s.takeTurns()
 			})
-			// The token is returned: when the timer fires, the token goes to the first object in
-			// the list at that time.
+			// The reservation is canceled, because another object may be the first in late when the
+			// timer fires.
 			turn.CancelAt(now)
 			return
 		}
@@ -152,15 +155,15 @@ func (s *statuses[W]) takeTurns() {
 	s.late = nil
 }
 
-// startWriting lets a worker write next. It is called with the lock held.
+// startWriting queues the object's next write for a worker. It is called with the lock held.
 func (s *statuses[W]) startWriting(o *statusesOf[W]) {
 	o.again, o.waits = nil, false
 	s.workers.addTask(func(ctx context.Context) { s.writeAll(ctx, o) })
 }
 
-// writeAll writes until the object has no pending writes, or until the API server is unable to take
-// one. The lock is released only while a write is in flight. There is never more than one writeAll
-// per object, and the object's entry in under is removed only after its last write.
+// writeAll writes until the object has no pending writes, its next write is deferred, or a write
+// must be retried later. The lock is released only while a write is in flight. There is at most one
+// writeAll per object, and the object stays in pending until its last write has ended.
 func (s *statuses[W]) writeAll(ctx context.Context, o *statusesOf[W]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +188,7 @@ func (s *statuses[W]) writeAll(ctx context.Context, o *statusesOf[W]) {
 			return
 		case isAnswered(err):
 			o.pause = 0
-		// A newer write was added while this one failed. Both are tried together immediately.
+		// A newer write was added during the failed one. Both are merged and sent immediately.
 		case o.next != nil:
 			next := s.merged(one, *o.next)
 			o.next = &next

@@ -16,10 +16,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// removeVictim deletes a victim after writing a condition with the reason to its status. Without
-// the condition, a Job's podFailurePolicy could not distinguish preemption from a failure. The
-// wording is upstream's. A victim already deleted, or replaced by another pod under its name,
-// counts as removed; the UID protects the other pod.
+// removeVictim writes the DisruptionTarget condition to the status of a victim, and then deletes
+// the victim. Without the condition, a Job's podFailurePolicy could not distinguish a preemption
+// from a failure. Reason and message are the same as in upstream. A victim that was deleted, or
+// replaced by another pod of the same name, counts as removed; the UID in the requests protects the
+// other pod.
 func (w *writer) removeVictim(ctx context.Context, a cycle.Remove) error {
 	victim := a.Victim
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)

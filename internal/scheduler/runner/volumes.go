@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// writeVolumes writes the decisions about a pod's volumes and claims: a volume's claim, and the
-// node for provisioning a claim. Volumes are written first, like upstream; the first failure ends
-// it, and completed writes stay: the next decision about the pod finds them. Each write carries the
-// resource version of the decision.
+// writeVolumes writes the decisions about a pod's volumes: the claimRef of each volume, and the
+// selected node of each claim to be provisioned. Like upstream, it writes the volumes first, and
+// stops at the first failure. Completed writes are not reverted; the next decision about the pod
+// takes them into account. Each write has the resource version of the decision.
 func (w *writer) writeVolumes(ctx context.Context, of *plugins.PodVolumes) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(of.Volumes)+len(of.Claims))*writtenWithin)
 	defer cancel()

@@ -25,30 +25,31 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// watches follow the API server's objects of each kind and show them to the core. They are created
-// before anything runs; kinds served only later are added by feeds that wait for them.
+// watches passes the API server's objects of each kind to the core. All feeds are created before
+// the scheduler runs. A kind that the API server does not serve yet has a feed that waits until it
+// is served.
 //
 // A kind is announced to the core (cycle.Follows) before its feed begins, because the core decides
 // pods only after every announced kind has been listed.
 type watches struct {
 	client                      kubernetes.Interface
 	see                         func(cycle.Event)
-	show                        func(e cycle.Event, size int) // like see, for objects shown by a watch
+	show                        func(e cycle.Event, size int) // like see, for events with an object; see loop.Loop.Show
 	life                        *lifetime
-	strips                      func() bool     // whether the core gets objects stripped for a journal
-	lead                        <-chan struct{} // Options.Lead; nil: leads from the start
-	shadows, groups, taintRules bool            // whether other schedulers decide, and the followed kinds
+	strips                      func() bool     // reports whether the core gets objects stripped for a journal
+	lead                        <-chan struct{} // Options.Lead; nil: this scheduler leads from the start
+	shadows, groups, taintRules bool            // whether this scheduler is a shadow, and whether optional kinds are watched
 	composites                  bool
 	podStatuses                 *statuses[*statusWrite]
 	groupStatuses               *statuses[cycle.WriteGroup]
 
-	stale atomic.Int32 // kinds to list again before this scheduler leads
-	kinds []cycle.Kind // followed by the feeds from the start
+	stale atomic.Int32 // number of kinds to list again before this scheduler leads
+	kinds []cycle.Kind // kinds of feeds, except for feeds that wait for their kind
 	feeds []func(context.Context)
 }
 
-// addFeeds adds a feed for each followed kind. It may query the API server for the kinds it serves,
-// and wait for the response until the scheduler stops.
+// addFeeds adds a feed for each kind. To determine which kinds the API server serves, it may send
+// requests, and retry them until there is a response or the scheduler stops.
 func (w *watches) addFeeds(ctx context.Context) error {
 	core, apps, storage := w.client.CoreV1(), w.client.AppsV1(), w.client.StorageV1()
 	followKind[v1.NodeList](w, cycle.Nodes, core)
@@ -75,19 +76,19 @@ func (w *watches) addFeeds(ctx context.Context) error {
 	return w.watchDevices(ctx)
 }
 
-// leaseAgain is the interval between requests for the Lease of watchRooms while reading it is
-// forbidden. An API server that has only just started may refuse a request and allow it a moment
-// later.
+// leaseAgain is the interval between attempts to read the Lease of watchRooms while the API server
+// refuses that. An API server that has just started may refuse a request that it allows later.
 const leaseAgain = 5 * time.Minute
 
-// watchRooms follows the Lease recording the kept room. Pods are decided only after it has been
-// read, or the room could be lost at a restart. Without the permission to read it, pods are
-// scheduled all the same.
+// watchRooms watches the Lease that records the reservations for moved pods. Pods are decided only
+// after the Lease has been read; otherwise reservations could be lost at a restart. If the
+// permission to read the Lease is missing, pods are scheduled without these reservations.
 func (w *watches) watchRooms(ctx context.Context) {
 	if w.shadows {
 		return
 	}
-	// One Lease by name: the permission to list Leases is limited to it.
+	// The Lease is listed by its name, because the permission to list Leases is restricted to this
+	// name.
 	leases := w.client.CoordinationV1().Leases(cycle.MoveLeaseNamespace)
 	selector := fields.OneTermEqualSelector("metadata.name", cycle.MoveLeaseName).String()
 	room := feed.Of(w.client.CoordinationV1().RESTClient(), cycle.MoveLeaseNamespace, string(cycle.MoveLeases),
@@ -123,27 +124,28 @@ func (w *watches) watchRooms(ctx context.Context) {
 	})
 }
 
-// listOf is a pointer to a list of objects. With it followKind needs only the list's type argument:
-// the pointer's type follows from it.
+// listOf is a pointer to a list type. It lets callers of followKind give only the list type; the
+// pointer type is inferred.
 type listOf[L any] interface {
 	*L
 	runtime.Object
 }
 
-// group is the client of an API group.
+// group is a client for an API group.
 type group interface{ RESTClient() rest.Interface }
 
-// followKind adds a kind to the watched ones.
+// followKind adds a kind and its feed.
 func followKind[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) {
 	w.kinds, w.feeds = append(w.kinds, kind), append(w.feeds, feedOf[L, P](w, kind, client))
 }
 
-// feedOf returns a feed giving the core all objects of a kind.
+// feedOf returns a feed that passes all objects of a kind to the core.
 func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(context.Context) {
 	resource := string(kind) // kinds have the names of resources
 	source := feed.Of(client.RESTClient(), "", resource, func() runtime.Object { return P(new(L)) })
 	var fresh func()
-	// The two kinds allocated by decisions: room on nodes, and devices. See beginLeading.
+	// Decisions allocate resources of nodes and devices, so pods and claims must be listed again;
+	// see beginLeading.
 	if w.lead != nil && (kind == cycle.Pods || kind == cycle.ResourceClaims) {
 		source.Anew, fresh = w.lead, w.beginLeading
 		w.stale.Add(1)
@@ -153,8 +155,8 @@ func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(
 	return func(ctx context.Context) { feed.Run(ctx, source, sink) }
 }
 
-// newSink passes the objects of a kind to the core. The condition of a bound or deleted pod no
-// longer needs to be written.
+// newSink returns a sink that passes the objects of a kind to the core. It also drops pending
+// status writes of bound or deleted pods, and of deleted groups.
 func (w *watches) newSink(kind cycle.Kind) feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.see(cycle.Listing{Kind: kind}) },
@@ -170,25 +172,26 @@ func (w *watches) newSink(kind cycle.Kind) feed.Sink {
 		Gone: func(o runtime.Object) {
 			if object, ok := w.toShown(o); ok {
 				w.show(cycle.Gone{Kind: kind, Object: object}, feed.SizeOf(o))
-				w.podStatuses.forgetObject(object.GetUID()) // called last, because it may end a wait of the core
+				w.podStatuses.forgetObject(object.GetUID()) // called after show, because it may send an Answered event
 				w.groupStatuses.forgetObject(object.GetUID())
 			}
 		},
 	}
 }
 
-// beginLeading lets the core decide, once this scheduler has been elected and has then listed all
-// pods and resource claims. Its watches may not have shown all bindings and allocations of the
-// previous leader yet; decisions based on that would fill nodes, and allocate devices, twice. A
-// leader's other writes are refused when they are outdated.
+// beginLeading is called when pods or resource claims have been listed after this scheduler was
+// elected. When both have been listed, the core begins to decide pods. The lists are required
+// because watches may not have delivered all bindings and allocations of the previous leader yet,
+// so that the same resources or devices could be allocated twice. Other outdated writes are refused
+// by the API server.
 func (w *watches) beginLeading() {
 	if w.stale.Add(-1) == 0 {
 		w.see(cycle.Led{})
 	}
 }
 
-// toShown returns an object in the form for the core, stripped if there is a journal. ok is false
-// if o is not an object.
+// toShown returns the object to pass to the core, which is stripped if the journal requires that.
+// ok is false if o is not an API object.
 func (w *watches) toShown(o runtime.Object) (object metav1.Object, ok bool) {
 	if object, ok = o.(metav1.Object); ok && w.strips() {
 		object = journal.Stripped(object)

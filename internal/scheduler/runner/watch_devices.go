@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// watchDevices follows devices where the API server serves their API, now or later: an upgraded API
-// server may begin to serve it, and of several servers some may do so already.
+// watchDevices watches the device kinds if the API server serves them. Otherwise it adds a feed
+// that waits until they are served, for example after an upgrade of the API servers.
 func (w *watches) watchDevices(ctx context.Context) error {
 	var err error
 	w.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
@@ -30,8 +30,7 @@ func (w *watches) watchDevices(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	// A missing API is not an error: without it, devices do not exist. An API that appears later is
-	// followed from then on.
+	// It is not an error if the API is missing, because then there are no devices.
 	case apierrors.IsNotFound(err):
 		w.feeds = append(w.feeds, w.awaitDevices)
 		return nil
@@ -39,17 +38,17 @@ func (w *watches) watchDevices(ctx context.Context) error {
 		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
 	}
 
-	// The kinds are announced before any feed begins, because pods are decided only after all of
-	// them are listed.
+	// The kinds are added to kinds, so that pods are decided only after all of them have been
+	// listed.
 	kinds, feeds := w.deviceFeeds()
 	w.kinds, w.feeds = append(w.kinds, kinds...), append(w.feeds, feeds...)
 	w.watchTaintRules(ctx)
 	return nil
 }
 
-// watchTaintRules follows DeviceTaintRules where the API server has them, now or later: a server
-// before v1.37 has devices without them. If reading them is forbidden, pods are scheduled without
-// them.
+// watchTaintRules watches DeviceTaintRules if the API server serves them. Otherwise, as in an API
+// server before v1.37, or if permissions are missing, it adds a feed that waits until they can be
+// listed, and pods are scheduled without them.
 func (w *watches) watchTaintRules(ctx context.Context) {
 	if !w.taintRules {
 		return
@@ -67,13 +66,13 @@ func (w *watches) watchTaintRules(ctx context.Context) {
 	w.feeds = append(w.feeds, w.awaitTaintRules)
 }
 
-// listsTaintRules returns nil if the API server lists DeviceTaintRules.
+// listsTaintRules returns nil if DeviceTaintRules can be listed.
 func (w *watches) listsTaintRules(ctx context.Context) error {
 	_, err := w.client.ResourceV1().DeviceTaintRules().List(ctx, metav1.ListOptions{Limit: 1})
 	return err
 }
 
-// awaitTaintRules follows DeviceTaintRules once the API server lists them.
+// awaitTaintRules waits until DeviceTaintRules can be listed, and then runs their feed.
 func (w *watches) awaitTaintRules(ctx context.Context) {
 	w.awaitKinds(ctx, "DeviceTaintRules", w.listsTaintRules, func() ([]cycle.Kind, []func(context.Context)) {
 		rules := feedOf[resourcev1.DeviceTaintRuleList](w, cycle.DeviceTaintRules, w.client.ResourceV1())
@@ -81,13 +80,13 @@ func (w *watches) awaitTaintRules(ctx context.Context) {
 	})
 }
 
-// checkServed returns nil if the API server serves this version of an API. client-go's discovery
-// takes no context, and would delay the end of the scheduler.
+// checkServed returns nil if the API server serves this version of an API. client-go's discovery is
+// not used, because it takes no context and could delay the end of the scheduler.
 func (w *watches) checkServed(ctx context.Context, version schema.GroupVersion) error {
 	return w.client.Discovery().RESTClient().Get().AbsPath("/apis", version.String()).Do(ctx).Error()
 }
 
-// listsDevices returns nil if the API server lists all followed kinds of the device API.
+// listsDevices returns nil if all kinds of deviceFeeds can be listed.
 func (w *watches) listsDevices(ctx context.Context) error {
 	devices, one := w.client.ResourceV1(), metav1.ListOptions{Limit: 1}
 	_, err := devices.ResourceSlices().List(ctx, one)
@@ -100,11 +99,12 @@ func (w *watches) listsDevices(ctx context.Context) error {
 	return err
 }
 
-// devicesAgain is the interval between requests for devices, or their rules, while the API server
-// does not list them.
+// devicesAgain is the interval between attempts to list devices or DeviceTaintRules that are not
+// served yet.
 const devicesAgain = time.Minute
 
-// awaitDevices follows devices once the API server lists them, and then their rules.
+// awaitDevices waits until the device kinds can be listed, and then runs their feeds and
+// awaitTaintRules.
 func (w *watches) awaitDevices(ctx context.Context) {
 	var rules sync.WaitGroup
 	defer rules.Wait()
@@ -116,9 +116,9 @@ func (w *watches) awaitDevices(ctx context.Context) {
 	})
 }
 
-// awaitKinds follows kinds once the API server lists them. From then on, pods are decided only
-// after the kinds have been listed. Without the permission to list them, pods would never be
-// decided.
+// awaitKinds waits until lists returns nil, and then announces the kinds and runs their feeds. From
+// then on, pods are decided only after these kinds have been listed. If lists did not check the
+// permissions, pods might never be decided.
 func (w *watches) awaitKinds(
 	ctx context.Context, what string, lists func(context.Context) error, follows func() ([]cycle.Kind, []func(context.Context)),
 ) {
@@ -134,8 +134,8 @@ func (w *watches) awaitKinds(
 		if err == nil {
 			break
 		}
-		// This is logged on each try (once per devicesAgain), because nothing else explains missing
-		// devices.
+		// This is logged on each attempt, once per devicesAgain, because nothing else explains why
+		// devices are missing.
 		if apierrors.IsForbidden(err) {
 			klog.FromContext(ctx).Info("The API server serves "+what+" now, but they may not be read", "err", err)
 		}
@@ -151,8 +151,8 @@ func (w *watches) awaitKinds(
 	running.Wait()
 }
 
-// deviceFeeds returns the kinds needed for devices. They are followed together: listsDevices has
-// checked all of them.
+// deviceFeeds returns the kinds needed for devices. They are watched together, because listsDevices
+// has checked all of them.
 func (w *watches) deviceFeeds() (kinds []cycle.Kind, feeds []func(context.Context)) {
 	devices := w.client.ResourceV1()
 	return []cycle.Kind{cycle.ResourceSlices, cycle.ResourceClaims, cycle.DeviceClasses}, []func(context.Context){

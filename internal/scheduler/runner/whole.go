@@ -16,10 +16,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal"
 )
 
-// fetchWhole returns the object to write. While objects are stripped for a journal, the object is
-// read again, and the decision is put into it. A version newer than the decision's is not
-// overwritten: the API server reports the conflict. The object is listed, because the scheduler may
-// not get volumes, and a journal must not require more permissions.
+// fetchWhole returns the object to write. If objects are stripped for a journal, it reads the whole
+// object and applies the decision to it. The result has the resource version of the decision, so
+// the API server reports a conflict if the object has changed since. The object is read by a list,
+// because the scheduler lacks the permission to get volumes, and a journal must not require further
+// permissions.
 func fetchWhole[O metav1.Object, L runtime.Object](ctx context.Context, w *writer,
 	list func(context.Context, metav1.ListOptions) (L, error), decided O) (O, error) {
 	if !w.strips() {
@@ -45,7 +46,7 @@ func fetchWhole[O metav1.Object, L runtime.Object](ctx context.Context, w *write
 	return decided, fmt.Errorf("%s is gone", name)
 }
 
-// putDecided puts a decision about a volume or a claim into the API's version of the object.
+// putDecided applies a decision about a volume or a claim to the current object.
 func putDecided(current, decided metav1.Object) {
 	current.SetResourceVersion(decided.GetResourceVersion())
 	current.SetAnnotations(journal.Restored(decided.GetAnnotations(), current.GetAnnotations()))

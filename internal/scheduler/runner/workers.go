@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// patience is the time after which a plugin holding a worker is given a stand-in.
+// patience is the time after which a worker that waits for a plugin is replaced by a stand-in.
 const patience = time.Second
 
-// workers carry out tasks, a bounded number at a time. They begin them in queue order, so that
-// bindings leave in the order of decisions. The queue itself is unbounded.
+// workers carries out tasks on a bounded number of goroutines. Tasks begin in the order of the
+// queue, so that bindings are sent in the order of decisions. The queue itself is unbounded.
 type workers struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
 	tasks   []func(context.Context) // in queue order
 	more    *sync.Cond              // signaled for each task and at the end
-	ended   bool                    // nothing new is begun
-	surplus int                     // number of workers that must end, because replaced workers have returned
+	ended   bool                    // no further tasks begin
+	surplus int                     // number of workers that must end, because replaced workers continue
 }
 
 // newWorkers returns workers without goroutines; runWorkers starts them. Tasks may be added before.
@@ -31,7 +31,7 @@ func newWorkers() *workers {
 	return w
 }
 
-// addTask queues a task without blocking. After the end of runWorkers tasks are dropped.
+// addTask queues a task without blocking. Tasks added after the end of runWorkers are dropped.
 func (w *workers) addTask(task func(context.Context)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -39,8 +39,8 @@ func (w *workers) addTask(task func(context.Context)) {
 	w.more.Signal()
 }
 
-// runWorkers works with n goroutines until the context ends; then running tasks are finished and
-// waiting ones dropped. Tasks get the context finishing.
+// runWorkers runs tasks on n goroutines until ctx ends. Running tasks are then finished, and queued
+// tasks are dropped. Tasks get the context finishing.
 func (w *workers) runWorkers(ctx, finishing context.Context, n int) {
 	for range n {
 		w.startWorker(finishing)
@@ -53,7 +53,7 @@ func (w *workers) runWorkers(ctx, finishing context.Context, n int) {
 	w.running.Wait()
 }
 
-// startWorker starts a goroutine carrying out tasks until it is surplus or runWorkers ends.
+// startWorker starts a goroutine that carries out tasks until it is surplus or runWorkers ends.
 func (w *workers) startWorker(finishing context.Context) {
 	w.running.Go(func() {
 		for task := w.nextTask(); task != nil; task = w.nextTask() {
@@ -62,9 +62,10 @@ func (w *workers) startWorker(finishing context.Context) {
 	})
 }
 
-// lendWorker is called by a task before it calls a plugin, and its result afterwards: a plugin that
-// takes long, or never returns, delays no other task. ctx is the task's context, and is used by the
-// stand-in. When the plugin has returned, one surplus worker ends.
+// lendWorker is called by a task before it calls a plugin; the task must call the result
+// afterwards. If the plugin takes longer than patience, a stand-in worker is started, so that the
+// plugin does not delay other tasks. ctx is the task's context, which the stand-in uses for its
+// tasks. When the plugin returns, one surplus worker ends.
 func (w *workers) lendWorker(ctx context.Context) (back func()) {
 	overdue := time.AfterFunc(patience, func() {
 		w.mu.Lock()
@@ -82,15 +83,15 @@ func (w *workers) lendWorker(ctx context.Context) (back func()) {
 	}
 }
 
-// hasWaiting reports whether tasks wait.
+// hasWaiting reports whether tasks are queued.
 func (w *workers) hasWaiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.tasks) > 0
 }
 
-// nextTask waits for a task; nil ends the calling worker. The array keeps no reference to a taken
-// task, since tasks hold pods.
+// nextTask waits for a task. It returns nil if the calling worker must end. The array retains no
+// reference to a returned task, since tasks refer to pods.
 func (w *workers) nextTask() func(context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,21 +16,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// writer makes the writes of the core's actions, bindings excepted. Its only state is the turns.
-// Every write carries the UID of its object, so that it never changes another object with the same
-// name. A write that must not overwrite a newer state also carries the resource version.
+// writer carries out the writes of the core's actions, except for bindings. Its only state is
+// turns. Every write has the UID of its object, so that it never changes another object of the same
+// name. A write that must not overwrite a newer state also has the resource version.
 type writer struct {
 	client   kubernetes.Interface
 	observer cycle.Observer
 	see      func(cycle.Event)
-	strips   func() bool // whether the objects known to the core are stripped for a journal
+	strips   func() bool // reports whether the core's objects are stripped for a journal
 	turns    claimTurns
 	life     *lifetime
 }
 
-// writeStatus patches the decided version of the pod: a condition, its nominated node, or both. If
-// the pod has changed, the newest version is patched as long as the pod is still unscheduled,
-// because the patch must not undo the effect of a binding.
+// writeStatus writes a condition of the pod, its nominated node, or both, conditional on the
+// version that was decided. If the pod has changed, the newest version is patched, but only if the
+// pod is not bound and not being deleted, because the patch must not undo the effect of a binding.
 func (w *writer) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 	pod := a.Pod
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
@@ -44,8 +44,8 @@ func (w *writer) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 		status["nominatedNodeName"] = *a.Nominate
 	}
 	version := pod.ResourceVersion
-	// The resource version is in the patch: a status written after another client bound the pod
-	// would revert its nomination or condition.
+	// Without the resource version, a patch after another client bound the pod would revert the
+	// nomination or the condition.
 	for {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "resourceVersion": version}, "status": status})
 		if err != nil {
@@ -66,7 +66,8 @@ func (w *writer) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 	}
 }
 
-// writeGroup merges the condition into the PodGroup's, whatever other clients wrote meanwhile.
+// writeGroup merges the condition into the conditions of the PodGroup. The patch has no resource
+// version, so it does not conflict with other clients.
 func (w *writer) writeGroup(ctx context.Context, a cycle.WriteGroup) error {
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
 	defer cancel()
