@@ -29,11 +29,11 @@ var (
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 
-// TestChaos runs pods while requests are refused, lost, delayed, or carried out without a response;
-// watches break, lag or must be restarted; nodes and pods are added and removed; schedulers are
-// stopped and started. Once all is calm again, every pod is on a node allowed by the plain
-// evaluator or pending because the evaluator forbids all of them, nodes are never overcommitted,
-// and every counted pod exists.
+// TestChaos schedules pods while requests are refused, lost, delayed, or carried out without a
+// response, watches break or lag, nodes and pods are added and removed, and schedulers are stopped
+// and started. It verifies that at the end, pods are pending only if the plain evaluator finds no
+// feasible node for them, that no node is overcommitted, and that the scheduler's state equals the
+// cluster's.
 func TestChaos(t *testing.T) {
 	for seed := *chaosSeed; seed < *chaosSeed+uint64(*chaosRuns); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -53,20 +53,20 @@ type chaos struct {
 	*world
 	kills bool
 
-	mu    sync.Mutex // guards the generator: requests come from many goroutines
+	mu    sync.Mutex // guards rng, which the goroutines of requests use as well
 	rng   *rand.Rand
 	nodes map[string]bool
 	pods  int
 
-	// More than pods and nodes: the other watched resources, the other properties of pods, the
-	// other clients at work, and the conditions that must hold in the end.
+	// These fields extend a run: with other watched resources, other properties of pods, a function
+	// that acts like other clients, and further checks at the end.
 	resources []string
 	adorn     func(*v1.Pod)
 	others    func()
 	more      func(truth *cluster.Cluster)
 }
 
-// pass lets other goroutines work for this long.
+// pass advances the time by d. It calls others, if set, every few seconds.
 func (c *chaos) pass(d time.Duration) {
 	if c.others == nil {
 		c.world.pass(d)
@@ -161,7 +161,7 @@ func (c *chaos) something() {
 }
 
 func (c *chaos) addNode() {
-	i := c.n(12) // a recreated node is unchanged: an unseen change would invalidate any decision
+	i := c.n(12) // a recreated node is the same as before, because a change not observed yet would invalidate decisions
 	n := aNode(fmt.Sprintf("n%d", i), fmt.Sprint(1+i%3))
 	n.Labels[v1.LabelTopologyZone] = string(rune('a' + i%4))
 	if !c.nodes[n.Name] {
@@ -170,7 +170,7 @@ func (c *chaos) addNode() {
 	}
 }
 
-// removeNode deletes the node and its pods; upstream's garbage collector would do so eventually.
+// removeNode deletes a node and its pods, like upstream's pod garbage collector.
 func (c *chaos) removeNode() {
 	for name := range c.nodes {
 		if len(c.nodes) < 3 {
@@ -215,8 +215,7 @@ func (c *chaos) recreatePod() {
 	}
 }
 
-// calm waits until nothing changes any more. It collects pods without a kubelet bound to deleted
-// nodes.
+// calm waits until no more pods are bound. It deletes pods that are bound to deleted nodes.
 func (c *chaos) calm() {
 	c.pass(time.Minute)
 	for range 3 {
@@ -237,8 +236,8 @@ func (c *chaos) calm() {
 	})
 }
 
-// judge compares the scheduler's state with the cluster, and with the verdicts of the plain
-// evaluator.
+// judge compares the scheduler's state with the cluster, and the pending pods with the verdicts of
+// the plain evaluator.
 func (c *chaos) judge() {
 	c.checkRoom()
 	pods := c.api.Pods()
@@ -277,7 +276,8 @@ func (c *chaos) judge() {
 		if c.Failed() {
 			c.dump()
 		}
-		if len(c.s.core.Books().Preemptor)+len(c.s.core.Books().Leaving)+len(c.s.core.Books().Held)+c.s.core.Books().Handlers != 0 { // every action ends with an event, whatever becomes of its requests
+		// Every action must have ended with an event, whatever the outcome of its requests.
+		if len(c.s.core.Books().Preemptor)+len(c.s.core.Books().Leaving)+len(c.s.core.Books().Held)+c.s.core.Books().Handlers != 0 {
 			c.Errorf("left over: %v, %v, %d, %d unanswered", c.s.core.Books().Preemptor, c.s.core.Books().Leaving, len(c.s.core.Books().Held), c.s.core.Books().Handlers)
 		}
 	})

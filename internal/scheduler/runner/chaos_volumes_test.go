@@ -19,11 +19,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestChaosOfVolumes is TestChaos for pods with claims: some on local disks, some on volumes
-// provisioned after the pod's placement. The provisioner is slow and refuses now and then. In the
-// end the volumes of running pods are within reach, a volume belongs to one claim at most, and the
-// scheduler's volumes and claims match the API server's. It does a third as many runs, because they
-// take longer.
+// TestChaosOfVolumes is like TestChaos, but for pods with PersistentVolumeClaims. Some claims are
+// for local disks, and some for volumes that a provisioner provisions after the placement, late or
+// not at all on the first attempt. The test also verifies that at the end, the volumes of bound
+// pods are on the pods' nodes, that a volume belongs to one claim at most, and that the scheduler's
+// volumes and claims equal the API server's. It has only a third of the runs, because they take
+// longer.
 func TestChaosOfVolumes(t *testing.T) {
 	for seed := *chaosSeed; seed < *chaosSeed+uint64(max(1, *chaosRuns/3)); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -73,7 +74,7 @@ func aVolume(name, class, node string) *v1.PersistentVolume {
 	}
 }
 
-// addClaim gives two pods of three a separate claim.
+// addClaim creates a claim for two of three pods.
 func (v *volumeChaos) addClaim(p *v1.Pod) {
 	class := []string{"", onDisk, madeOnOrder}[v.n(3)]
 	if class == "" {
@@ -93,7 +94,7 @@ func (v *volumeChaos) addClaim(p *v1.Pod) {
 	}}}
 }
 
-// control does the work of upstream's controllers and a provisioner.
+// control acts like upstream's controllers and a provisioner.
 func (v *volumeChaos) control() {
 	owners := map[string]bool{}
 	for _, p := range v.api.Pods() {
@@ -135,7 +136,8 @@ func bindTogether(api *fakeapi.Server, volume *v1.PersistentVolume, claim *v1.Pe
 	})
 }
 
-// provision provisions a volume on the scheduler's selected node, or requests another node.
+// provision provisions a volume on the node selected by the scheduler, or removes the annotation to
+// request another node. It may also do nothing yet.
 func (v *volumeChaos) provision(claim *v1.PersistentVolumeClaim) {
 	node := claim.Annotations[selectedNode]
 	switch v.n(4) {
@@ -149,10 +151,10 @@ func (v *volumeChaos) provision(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// judgeVolumes shows the API server's objects to the plain evaluator and compares the scheduler's
-// state with them.
+// judgeVolumes adds the API server's objects to the cluster of the plain evaluator, and compares
+// the scheduler's state with them.
 func (v *volumeChaos) judgeVolumes(truth *cluster.Cluster) {
-	owner := map[string]string{} // of a volume
+	owner := map[string]string{} // claim by volume
 	claims := map[string]*v1.PersistentVolumeClaim{}
 	for _, class := range fakeapi.All(v.api, &storagev1.StorageClass{}) {
 		truth.Objects.StorageClasses.Set(class)

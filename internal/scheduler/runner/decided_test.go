@@ -45,7 +45,8 @@ func TestAPodThatWaitsIsTold(t *testing.T) {
 		if len(q.Wakes) != 1 || q.Wakes[0].Plugin != "NodeResourcesFit" || !slices.Contains(q.Wakes[0].Events, "Node Add|UpdateNodeAllocatable") {
 			t.Errorf("wakes for %+v", q.Wakes)
 		}
-		// Another try, another decision; and then a node.
+		// A node that is too small causes another attempt and decision; the next node is large
+		// enough.
 		w.api.Put(aNode("n3", "3"))
 		w.until("it was tried again", func() bool { return w.decided("big").Queue.Attempts == 2 })
 		if again := w.decided("big"); again.Nodes != 3 || !again.At.After(d.At.Time) {
@@ -102,8 +103,8 @@ func TestPodsThatWereNotDecidedAreTold(t *testing.T) {
 	})
 }
 
-// TestWhatIsRememberedIsBounded verifies that only the last placed pods are remembered, and deleted
-// pods not at all.
+// TestWhatIsRememberedIsBounded verifies that decisions are remembered only for the last MostPlaced
+// placed pods.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
@@ -129,7 +130,8 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	})
 }
 
-// TestABindingThatIsTakenBackIsTold verifies that the last decision is not the abandoned placement.
+// TestABindingThatIsTakenBackIsTold verifies that if a placement is abandoned, Decision returns the
+// rejection and not the placement.
 func TestABindingThatIsTakenBackIsTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "A", refuse: "permit"}

@@ -23,8 +23,8 @@ import (
 
 var claimsOfGroups = Options{Groups: groups.Gates{Generic: true, Claims: true}}
 
-// aSharingGroup returns a PodGroup with a claim from a template, and that claim as created by its
-// controller.
+// aSharingGroup returns a PodGroup with a claim template, and the claim that the controller creates
+// from it.
 func aSharingGroup(least int32) []fakeapi.Object {
 	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", UID: "uid-g"}}
 	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: least}
@@ -36,7 +36,7 @@ func aSharingGroup(least int32) []fakeapi.Object {
 	return []fakeapi.Object{g, claim}
 }
 
-// sharing makes a pod a member of that group, sharing its claim.
+// sharing makes the pod a member of the group that shares its claim.
 func sharing(pod *v1.Pod) *v1.Pod {
 	pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
 	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("one-gpu")}}
@@ -44,7 +44,7 @@ func sharing(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// checkGroupHolds checks that a claim has a device and is reserved for the group only.
+// checkGroupHolds checks that the claim is allocated and is reserved only for the group.
 func (w *world) checkGroupHolds() {
 	w.Helper()
 	claim := w.claim("c")
@@ -57,7 +57,7 @@ func (w *world) checkGroupHolds() {
 	}
 }
 
-// counted counts requests and passes them to another fault.
+// counted counts the requests for which of returns true, and returns the faults of then.
 func counted(n *atomic.Int32, of func(*http.Request) bool, then func(*http.Request) fakeapi.Fault) func(*http.Request) fakeapi.Fault {
 	return func(r *http.Request) fakeapi.Fault {
 		if of(r) {
@@ -71,8 +71,9 @@ func isClaimPatch(r *http.Request) bool {
 	return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/resourceclaims/")
 }
 
-// TestClaimOfAGroupIsReservedOnce verifies that the number of pods sharing the claim may exceed the
-// limit of reservations. Only the first pod writes the claim.
+// TestClaimOfAGroupIsReservedOnce verifies that the claim of a group is reserved once, for the
+// group, so that more pods than the limit of reservations can share it, and that only the first pod
+// writes the claim.
 func TestClaimOfAGroupIsReservedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const pods = resourcev1.ResourceClaimReservedForMaxSize + 4
@@ -102,9 +103,9 @@ func TestClaimOfAGroupIsReservedOnce(t *testing.T) {
 	})
 }
 
-// TestLastOfAGroupReleasesItsClaim verifies that a member whose binding fails leaves the
-// reservation to the rest of the group; the last member removes it, and a returning member reserves
-// the claim again.
+// TestLastOfAGroupReleasesItsClaim verifies that if the binding of one member fails, the
+// reservation stays for the other members. If the bindings of all members fail, the last member
+// removes the reservation, which is written again with the next attempt.
 func TestLastOfAGroupReleasesItsClaim(t *testing.T) {
 	for refused, releases := range map[int]int32{1: 0, 2: 1} {
 		t.Run(fmt.Sprintf("%d of 2 refused", refused), func(t *testing.T) {
@@ -127,8 +128,8 @@ func TestLastOfAGroupReleasesItsClaim(t *testing.T) {
 	}
 }
 
-// TestReservationOfAGroupSurvivesARestart covers the case that the claim was reserved and no member
-// bound.
+// TestReservationOfAGroupSurvivesARestart verifies that after a restart, the members of a group are
+// bound to the node of the claim that was reserved before, without further writes of the claim.
 func TestReservationOfAGroupSurvivesARestart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -160,8 +161,9 @@ func TestReservationOfAGroupSurvivesARestart(t *testing.T) {
 	})
 }
 
-// TestGroupGivesUpDevicesOutOfReach verifies that a group gives up unreachable devices allocated by
-// an earlier scheduler, and gets different ones.
+// TestGroupGivesUpDevicesOutOfReach verifies that devices allocated by an earlier scheduler are
+// deallocated if the group does not fit on their node, and that the group gets devices of another
+// node.
 func TestGroupGivesUpDevicesOutOfReach(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), aNode("m", "9"))

@@ -22,7 +22,7 @@ func isClaimStatus(r *http.Request, claim string) bool {
 	return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/resourceclaims/"+claim+"/status")
 }
 
-// sharers creates pods sharing claim c, and a node with its device.
+// sharers creates pods that share claim c, and two nodes, one of them with a device.
 func (w *world) sharers(pods int) (names []string) {
 	w.api.Put(aNode("n", "64"), aNode("m", "64"), aClaim("c"))
 	w.api.Put(aDriver("n", "gpu-0")...)
@@ -33,7 +33,7 @@ func (w *world) sharers(pods int) (names []string) {
 	return names
 }
 
-// reservedFor lists the names of the pods in claim c's reservations, sorted.
+// reservedFor returns the sorted names of the pods for which claim c is reserved.
 func (w *world) reservedFor() (pods []string) {
 	for _, r := range w.claim("c").Status.ReservedFor {
 		pods = append(pods, r.Name)
@@ -42,8 +42,8 @@ func (w *world) reservedFor() (pods []string) {
 	return pods
 }
 
-// TestPodsOfAClaimAreReservedTogether verifies that the pod writing the claim adds the reservations
-// of the waiting pods.
+// TestPodsOfAClaimAreReservedTogether verifies that the writer for one pod adds the reservations of
+// the waiting pods, so that the claim is written only twice.
 func TestPodsOfAClaimAreReservedTogether(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var writes atomic.Int32
@@ -65,8 +65,8 @@ func TestPodsOfAClaimAreReservedTogether(t *testing.T) {
 	})
 }
 
-// TestWriteForSeveralPodsFails verifies that pods with their reservation in another pod's failed
-// write do not fail with it, whatever became of that write.
+// TestWriteForSeveralPodsFails verifies that if a write with the reservations of several pods
+// fails, at most the attempt of the writing pod fails, and that all pods are bound in the end.
 func TestWriteForSeveralPodsFails(t *testing.T) {
 	const second = time.Second
 	for name, fault := range map[string]fakeapi.Fault{
@@ -98,13 +98,13 @@ func TestWriteForSeveralPodsFails(t *testing.T) {
 	}
 }
 
-// TestOutageWhileAClaimIsWritten covers the case that it is unknown whether the allocation was
-// written, and all pods have been deleted. Once the API server is back, the allocation is written.
+// TestOutageWhileAClaimIsWritten verifies that if all requests for the claim fail for two minutes
+// after the first write of its status, all pods are bound with their reservations after the outage.
 func TestOutageWhileAClaimIsWritten(t *testing.T) {
 	for _, pods := range []int{1, 30} {
 		t.Run(fmt.Sprint(pods, " pods"), func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				var down atomic.Int32 // 1 from the first write of the status on
+				var down atomic.Int32 // 1 after the first write of the status, 2 after the outage
 				w.api.SetFault(func(r *http.Request) fakeapi.Fault {
 					if isClaimStatus(r, "c") {
 						down.CompareAndSwap(0, 1)
@@ -127,8 +127,8 @@ func TestOutageWhileAClaimIsWritten(t *testing.T) {
 	}
 }
 
-// TestPodGoesWhileAnotherWritesForIt verifies that the deleted pod's reservation is given back,
-// whether it was in that write or only waited for it.
+// TestPodGoesWhileAnotherWritesForIt verifies that the reservation of a deleted pod is removed,
+// whether it was already in the write of another pod or only waited for it.
 func TestPodGoesWhileAnotherWritesForIt(t *testing.T) {
 	for name, of := range map[string]func(*http.Request, string) bool{"in the write": isClaimStatus, "waiting": isClaimUpdate} {
 		for how, fault := range map[string]fakeapi.Fault{"late": {Late: 10 * time.Second}, "slow": {Slow: 10 * time.Second}} {
@@ -138,7 +138,7 @@ func TestPodGoesWhileAnotherWritesForIt(t *testing.T) {
 					w.api.SetFault(func(r *http.Request) fakeapi.Fault {
 						f := once(r)
 						if f == (fakeapi.Fault{}) && isClaimUpdate(r, "c") {
-							f.Late = 2 * time.Second // all wait before the status is written
+							f.Late = 2 * time.Second // so that all pods wait before the status is written
 						}
 						return f
 					})
@@ -164,9 +164,9 @@ func TestPodGoesWhileAnotherWritesForIt(t *testing.T) {
 	}
 }
 
-// TestRestartWithAReservedClaim verifies that a scheduler that ended before the binding leaves
-// allocated and reserved claims behind. The next scheduler binds the pods to the node of the
-// devices and writes nothing.
+// TestRestartWithAReservedClaim verifies that if a scheduler ends after it reserved a claim, but
+// before it bound the pods, the next scheduler binds the pods to the node of the device without
+// writing the claim.
 func TestRestartWithAReservedClaim(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault { return fakeapi.Fault{Lost: isBinding(r, "")} })
@@ -185,8 +185,8 @@ func TestRestartWithAReservedClaim(t *testing.T) {
 	})
 }
 
-// TestClaimThatIsOnlyWrittenNominatesNoPod verifies that for such a pod only the claim and the
-// binding are written; a pod waiting for its device to get ready is nominated.
+// TestClaimThatIsOnlyWrittenNominatesNoPod verifies that a pod is not nominated if only its claim
+// must be written before the binding, but is nominated if its device must become ready first.
 func TestClaimThatIsOnlyWrittenNominatesNoPod(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {

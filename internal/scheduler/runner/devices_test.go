@@ -24,7 +24,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// aDriver returns a device class and a slice of its devices on a node.
+// aDriver returns a ResourceSlice with devices of a node, and their DeviceClass.
 func aDriver(node string, devices ...string) []fakeapi.Object {
 	slice := &resourcev1.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "slice-" + node},
@@ -58,8 +58,8 @@ func claiming(pod *v1.Pod, claim string) *v1.Pod {
 	return pod
 }
 
-// claimingLate makes the pod write another claim first, one without requests; isLateClaim reports
-// whether a request is that write.
+// claimingLate makes the pod use the claim, and before it another claim without requests.
+// isLateClaim reports whether a request is the write of the latter, which tests can delay.
 func claimingLate(pod *v1.Pod, claim string) []fakeapi.Object {
 	first := aClaim("first-" + pod.Name)
 	first.Spec.Devices.Requests = nil
@@ -79,9 +79,9 @@ func (w *world) claim(name string) *resourcev1.ResourceClaim {
 	return nil
 }
 
-// TestClaimIsWrittenBeforeTheBinding verifies that allocation, reservation and finalizer are there
-// when the pod is bound, and the device is not allocated twice; a pod with a missing claim waits
-// until the claim is created.
+// TestClaimIsWrittenBeforeTheBinding verifies that the claim has its allocation, reservation and
+// finalizer when the pod is bound, that the device is not allocated twice, and that a pod is gated
+// until its missing claim is created.
 func TestClaimIsWrittenBeforeTheBinding(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "9"), aNode("m", "9"))
@@ -103,7 +103,8 @@ func TestClaimIsWrittenBeforeTheBinding(t *testing.T) {
 		w.api.Put(aClaim("c2"))
 		w.until("b is turned down", func() bool { return strings.Contains(w.condition("b"), "cannot allocate all claims") })
 		w.api.Delete(aPod("a", "1"))
-		fakeapi.Change(w.api, claim, func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }) // as its controller does
+		// The claim controller deallocates the claim.
+		fakeapi.Change(w.api, claim, func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} })
 		w.untilBound("b")
 		if w.s.core.Books().Claims != 0 {
 			t.Errorf("%d claims held", w.s.core.Books().Claims)
@@ -115,8 +116,8 @@ func isClaimUpdate(r *http.Request, claim string) bool {
 	return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/resourceclaims/"+claim)
 }
 
-// TestClaimMadeAnewUnderItsName verifies that the decision about the first claim is not written to
-// the second, which has a different request.
+// TestClaimMadeAnewUnderItsName verifies that if a claim is replaced by a claim of the same name,
+// which has a different request, the decision about the first claim is not written to the second.
 func TestClaimMadeAnewUnderItsName(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isClaimUpdate(r, "c") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -136,8 +137,8 @@ func TestClaimMadeAnewUnderItsName(t *testing.T) {
 	})
 }
 
-// TestClaimWriteThatHangs verifies that a hanging write does not hold the pod and its devices
-// forever.
+// TestClaimWriteThatHangs verifies that the pod is bound although the first write of its claim
+// hangs.
 func TestClaimWriteThatHangs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isClaimUpdate(r, "c") }, fakeapi.Fault{Late: 24 * time.Hour}))
@@ -149,7 +150,8 @@ func TestClaimWriteThatHangs(t *testing.T) {
 	})
 }
 
-// TestClaimIsGivenBack covers a failed binding.
+// TestClaimIsGivenBack verifies that the reservation of the claim is removed when the binding
+// fails.
 func TestClaimIsGivenBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Status: http.StatusForbidden}))
@@ -169,8 +171,8 @@ func TestClaimIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestLateWatchDoesNotGiveADeviceTwice verifies that while the claims' watch shows the state before
-// the allocation, the device stays taken.
+// TestLateWatchDoesNotGiveADeviceTwice verifies that a device is not allocated twice while the
+// watch of claims lags, and delivers the state before the allocation.
 func TestLateWatchDoesNotGiveADeviceTwice(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "9"), aNode("m", "9"))
@@ -192,7 +194,7 @@ func TestLateWatchDoesNotGiveADeviceTwice(t *testing.T) {
 	})
 }
 
-// made counts claims created for extended resources.
+// made counts the claims created for extended resources.
 type made struct {
 	cycle.NoObserver
 	n atomic.Int32
@@ -204,8 +206,8 @@ func (m *made) MadeClaim(ok bool) {
 	}
 }
 
-// TestExtendedResourceFromDevices verifies that a claim is created for the pod, and the pod's
-// status names it for the kubelet.
+// TestExtendedResourceFromDevices verifies that a claim is created for each pod that fits, and that
+// the pod's status contains its name for the kubelet.
 func TestExtendedResourceFromDevices(t *testing.T) {
 	inWorld(t, func(w *world) {
 		name := "example.com/gpu"
@@ -263,9 +265,9 @@ func (a *attempts) Attempted(_ string, result cycle.Result, _ time.Duration) {
 	a.ended[result]++
 }
 
-// TestSharedClaimIsProtected verifies that pods sharing a decided but unwritten claim do not
-// overtake its finalizer, whichever pod is ready first, and never take each other's allocation for
-// a foreign one.
+// TestSharedClaimIsProtected verifies that pods can share a claim whose allocation has been decided
+// but not written. Whichever pod writes first, it must write the finalizer before the allocation,
+// and no pod may consider the allocation of another pod as foreign.
 func TestSharedClaimIsProtected(t *testing.T) {
 	const pods = 30
 	for name, late := range map[string]func(*http.Request) bool{
@@ -303,8 +305,9 @@ func TestSharedClaimIsProtected(t *testing.T) {
 	}
 }
 
-// TestSharedClaimOutlivesItsFirstPod verifies that a decision made for a pod deleted later stays
-// valid for the pods sharing the claim, until they are deleted as well.
+// TestSharedClaimOutlivesItsFirstPod verifies that if the pod for which a claim was allocated is
+// deleted, the decision stays valid for the other pod that shares the claim. If that pod is deleted
+// as well, the device is free.
 func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		t.Run(fmt.Sprintf("both gone %t", both), func(t *testing.T) {
@@ -344,8 +347,8 @@ func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
 	}
 }
 
-// TestAllocationTakenBackIsNotWrittenAgain verifies that pods sharing an allocated claim have no
-// right to its devices once these were given up.
+// TestAllocationTakenBackIsNotWrittenAgain verifies that if an allocation that the watch has not
+// delivered yet is removed, it is not written again for a pod that shares the claim.
 func TestAllocationTakenBackIsNotWrittenAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isLateClaim(r, "b") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -359,7 +362,8 @@ func TestAllocationTakenBackIsNotWrittenAgain(t *testing.T) {
 		w.api.Put(claimingLate(aPod("b", "1"), "c")...)
 		w.untilBound("a")
 		w.api.Delete(aPod("a", "1"))
-		fakeapi.Change(w.api, aClaim("c"), func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }) // as its controller does
+		// The claim controller deallocates the claim.
+		fakeapi.Change(w.api, aClaim("c"), func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} })
 		w.pass(20 * time.Second)
 		if c := w.claim("c"); w.nodeOf("b") != "" || c.Status.Allocation != nil {
 			t.Errorf("b on %q with %+v", w.nodeOf("b"), c.Status)
@@ -380,9 +384,9 @@ func isPodPatch(r *http.Request, pod string) bool {
 	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/pods/"+pod+"/status")
 }
 
-// TestWhatIsGivenBackHelpsWhoWaitsForIt verifies that a waiting pod is retried if a pod with a
-// reserved device or volume is deleted before the reservation is written, although the API never
-// shows that reservation.
+// TestWhatIsGivenBackHelpsWhoWaitsForIt verifies that if a pod is deleted before the allocation of
+// its device or volume is written, a pod that waits for the device or volume is retried, although
+// no watch delivers the allocation or its end.
 func TestWhatIsGivenBackHelpsWhoWaitsForIt(t *testing.T) {
 	inTurn := func(t *testing.T, objects []fakeapi.Object, use func(pod *v1.Pod, claim string) *v1.Pod, has func(w *world) bool) {
 		inWorld(t, func(w *world) {

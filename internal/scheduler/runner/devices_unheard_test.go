@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// oneDevice creates a node with one device, and two claims requesting it. The watch of claims shows
-// nothing from now on.
+// oneDevice starts a scheduler with one node, one device, and two claims for it. It then holds the
+// watch of claims.
 func (w *world) oneDevice() {
 	w.api.Put(aNode("n", "9"))
 	w.api.Put(aDriver("n", "gpu-0")...)
@@ -27,7 +27,7 @@ func (w *world) oneDevice() {
 	w.api.Hold("resourceclaims")
 }
 
-// holders lists the claims holding the device.
+// holders returns the names of the claims to which the device is allocated.
 func (w *world) holders() (claims []string) {
 	for _, name := range []string{"c1", "c2"} {
 		if c := w.claim(name); c != nil && c.Status.Allocation != nil {
@@ -41,8 +41,8 @@ func isClaimGet(r *http.Request, claim string) bool {
 	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/resourceclaims/"+claim)
 }
 
-// unheardWrite returns the fault of the first write of claim c1's allocation, followed by the fault
-// of reads of the claim for the duration unread.
+// unheardWrite returns a function that injects the fault write into the first write of claim c1's
+// status, and then, for the duration unread, the fault read into reads of the claim.
 func unheardWrite(write, read fakeapi.Fault, unread time.Duration) func(*http.Request) fakeapi.Fault {
 	var mu sync.Mutex
 	var written time.Time
@@ -60,9 +60,9 @@ func unheardWrite(write, read fakeapi.Fault, unread time.Duration) func(*http.Re
 	}
 }
 
-// TestUnheardAllocationIsGivenToNobodyElse covers the case that the API server carries out the
-// write of an allocation, and the response is lost. A pod waiting for the device is decided before
-// the watch shows the allocation.
+// TestUnheardAllocationIsGivenToNobodyElse verifies that if the API server carries out the write of
+// an allocation, but the response is lost or late, the device is not allocated to another pod, even
+// before the watch delivers the allocation.
 func TestUnheardAllocationIsGivenToNobodyElse(t *testing.T) {
 	const second = time.Second
 	unheard := fakeapi.Fault{Late: second, Unanswered: true}
@@ -93,8 +93,10 @@ func TestUnheardAllocationIsGivenToNobodyElse(t *testing.T) {
 	}
 }
 
-// TestPodGoesDuringItsUnheardWrite verifies that if the write was carried out, the reservation is
-// given back; if not, another pod gets the device once the write can no longer be carried out.
+// TestPodGoesDuringItsUnheardWrite verifies the behavior if the pod is deleted during a write of
+// its claim without a response. If the write was carried out, the reservation is removed. If the
+// write was lost, another pod gets the device, but only after the write can no longer be carried
+// out.
 func TestPodGoesDuringItsUnheardWrite(t *testing.T) {
 	for name, fault := range map[string]fakeapi.Fault{
 		"carried out": {Late: 2 * time.Second, Unanswered: true}, "lost": {Late: 2 * time.Second, Lost: true},
@@ -135,14 +137,16 @@ func TestPodGoesDuringItsUnheardWrite(t *testing.T) {
 	}
 }
 
-// TestClaimGoesDuringItsUnheardWrite verifies that the claim's device is free again once the claim
-// is read, or at the latest when the watch shows its deletion.
+// TestClaimGoesDuringItsUnheardWrite verifies that if a claim is deleted during a write without a
+// response, its device becomes free when the claim is read, or, if it cannot be read, when the
+// watch delivers the deletion.
 func TestClaimGoesDuringItsUnheardWrite(t *testing.T) {
 	for name, read := range map[string]fakeapi.Fault{"read later": {Lost: true}, "not to be read": {Status: http.StatusForbidden}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.oneDevice()
-				write := fakeapi.Fault{Late: 2 * time.Second, Unanswered: true, Lost: read.Status != 0} // lost: no watch shows an allocation
+				// If the write is lost, no watch delivers an allocation.
+				write := fakeapi.Fault{Late: 2 * time.Second, Unanswered: true, Lost: read.Status != 0}
 				w.api.SetFault(unheardWrite(write, read, 10*time.Second))
 				w.api.Put(claiming(aPod("a", "1"), "c1"))
 				w.pass(5 * time.Second)
@@ -165,7 +169,7 @@ func TestClaimGoesDuringItsUnheardWrite(t *testing.T) {
 }
 
 // TestRestartDuringAnUnheardWrite verifies that the scheduler ends in time although it cannot
-// determine the outcome of the write, and the next scheduler relies on its list.
+// determine the outcome of a write, and that the next scheduler uses the allocation that it lists.
 func TestRestartDuringAnUnheardWrite(t *testing.T) {
 	for name, fault := range map[string]fakeapi.Fault{"unheard": {Unanswered: true}, "hangs": {Slow: time.Hour}} {
 		t.Run(name, func(t *testing.T) {

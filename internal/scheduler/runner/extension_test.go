@@ -23,22 +23,23 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// outsider is a plugin at every extension point, recording its calls.
+// outsider is a plugin at every extension point. It records its calls.
 type outsider struct {
 	name string
 
 	mu      sync.Mutex
 	said    []string
-	wait    time.Duration // at Permit
-	refuse  string        // the point of its refusal
-	closed  bool          // of its gate
-	slow    time.Duration // at PreBind
+	wait    time.Duration // returned by Permit
+	refuse  string        // the extension point at which it rejects pods
+	closed  bool          // Admit rejects pods
+	slow    time.Duration // duration of PreBind
 	binds   bool
 	bind    func(a *cycle.Attempt) error
 	desired []queue.Interest
 
-	parallel bool // at PreBind
-	// hangs holds, by point and pod, the calls that block until their channel is closed.
+	parallel bool // PreBind may run in parallel
+	// hangs maps "point pod" to a channel; the call at the point for the pod blocks until the
+	// channel is closed.
 	hangs map[string]chan struct{}
 }
 
@@ -189,8 +190,8 @@ func TestPluginIsAskedAtEveryPoint(t *testing.T) {
 	})
 }
 
-// TestFailureIsTakenBackInReverse verifies that wherever the attempt fails, all reservations are
-// given back, the last one first, and the room is free.
+// TestFailureIsTakenBackInReverse verifies that wherever an attempt fails, Unreserve is called for
+// all plugins in reverse order, and the resources on the node are released.
 func TestFailureIsTakenBackInReverse(t *testing.T) {
 	for point, text := range map[string]string{
 		"reserve": "Unschedulable: 0/1 nodes are available: 1 not now.",
@@ -308,8 +309,9 @@ func TestGateFromOutside(t *testing.T) {
 	})
 }
 
-// TestProfilesChangeUnderLoad verifies that pods being bound finish, waiting pods are tried with
-// the new profiles, pods of removed profiles are ignored, and pods of added profiles are scheduled.
+// TestProfilesChangeUnderLoad verifies that when profiles are replaced, bindings in progress are
+// finished, pending pods are retried with the new profiles, pods of removed profiles are ignored,
+// and pods of added profiles are scheduled.
 func TestProfilesChangeUnderLoad(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 5 * time.Second}))
@@ -355,7 +357,7 @@ func TestProfilesChangeUnderLoad(t *testing.T) {
 	})
 }
 
-// bursts is an outsider panicking at one point for the pod "bad", the first time.
+// bursts is an outsider that panics in the first call at one extension point for the pod "bad".
 type bursts struct {
 	*outsider
 	point string
@@ -398,9 +400,10 @@ type panics struct {
 
 func (p *panics) Panicked() { p.n.Add(1) }
 
-// TestAPanicCostsItsPodTheAttempt covers panics on the owner's goroutine, and on a pod's separate
-// goroutine, where only Berth can recover them. The panic is reported in the pod's condition and an
-// event, and counted; the pod is placed after its back-off, and another pod meanwhile.
+// TestAPanicCostsItsPodTheAttempt verifies that a panic of a plugin, on the owner's goroutine or on
+// a goroutine of the pod, only fails the attempt of the pod. The panic is reported in the pod's
+// condition and in an event, and is counted. The pod is placed after its back-off, and another pod
+// in the meantime.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	for point, text := range map[string]string{
 		"Reserve":          "internal error while the pod was decided: at Reserve",
@@ -441,7 +444,7 @@ func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	}
 }
 
-// dawdles is an outsider that is slow at Reserve, on the owner's goroutine.
+// dawdles is an outsider whose Reserve, which runs on the owner's goroutine, is slow.
 type dawdles struct{ *outsider }
 
 func (x *dawdles) Reserve(a *cycle.Attempt) *plugins.Rejection {
@@ -451,8 +454,9 @@ func (x *dawdles) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	return nil
 }
 
-// TestASlowPluginHoldsUpDecisionsAndNotBindings verifies that the binding of a pod decided before
-// is sent meanwhile; events from the watch are taken in afterwards.
+// TestASlowPluginHoldsUpDecisionsAndNotBindings verifies that while a plugin blocks the owner, the
+// binding of a pod decided before is sent, and that pods observed in the meantime are decided
+// afterwards.
 func TestASlowPluginHoldsUpDecisionsAndNotBindings(t *testing.T) {
 	inWorld(t, func(w *world) {
 		x := &dawdles{&outsider{name: "X"}}

@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestBindingThatFails verifies that, whatever the API server's response, the pod is bound once, to
-// a node with room, and every counted pod exists.
+// TestBindingThatFails verifies that whatever happens to the first two requests of a binding, the
+// pod is bound once, and the scheduler's state is correct afterwards.
 func TestBindingThatFails(t *testing.T) {
 	for name, f := range map[string]fakeapi.Fault{
 		"conflict":           {Status: http.StatusConflict},
@@ -58,7 +58,7 @@ func TestBindingThatFails(t *testing.T) {
 	}
 }
 
-// refusals records the refused bindings.
+// refusals records the reasons of refused bindings.
 type refusals struct {
 	cycle.NoObserver
 	mutex   sync.Mutex
@@ -71,9 +71,9 @@ func (r *refusals) BindRefused(reason string) {
 	r.reasons = append(r.reasons, reason)
 }
 
-// TestBindingThatWasTakenAfterAll covers a binding whose first try is given up, but carried out
-// just before the second, which is refused for that reason. The pod is on its node: no condition
-// and no event report a failure, and only the try already failed by then is counted as failed.
+// TestBindingThatWasTakenAfterAll verifies the behavior if the first request of a binding times out
+// but is carried out, so that the second request is refused. The pod is on its node, so no
+// condition or event may report a failure, and only the first request may be counted as refused.
 func TestBindingThatWasTakenAfterAll(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := aPod("a", "1")
@@ -113,14 +113,14 @@ func TestBindingThatWasTakenAfterAll(t *testing.T) {
 	})
 }
 
-// TestRoomIsKeptWhileABindingIsInDoubt covers the case that the binding was carried out, the
-// response was lost, and the API server is unreachable. Until it is back, the room stays taken.
+// TestRoomIsKeptWhileABindingIsInDoubt verifies that if the response to a binding is lost, and the
+// pod cannot be read, the resources on the node stay reserved until the pod can be read.
 func TestRoomIsKeptWhileABindingIsInDoubt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
 			switch {
 			case isBinding(r, "a"):
-				return fakeapi.Fault{Late: 3 * time.Second, Unanswered: true} // b's back-off is over by then
+				return fakeapi.Fault{Late: 3 * time.Second, Unanswered: true} // longer than b's back-off
 			case isPodGet(r, "a"):
 				return fakeapi.Fault{Lost: true}
 			}
@@ -165,8 +165,8 @@ func TestPodDeletedWhileItIsBound(t *testing.T) {
 	})
 }
 
-// TestPodMadeAnewUnderItsName verifies that the binding decided for the first pod does not reach
-// the second, and that the second is scheduled separately.
+// TestPodMadeAnewUnderItsName verifies that if a pod is replaced by a pod of the same name during
+// its binding, the second pod is not bound by that binding, and is scheduled separately.
 func TestPodMadeAnewUnderItsName(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -191,14 +191,14 @@ func TestPodMadeAnewUnderItsName(t *testing.T) {
 	})
 }
 
-// TestNodeGoneBeforeTheBinding verifies that pods with a binding that has not begun are decided
-// again.
+// TestNodeGoneBeforeTheBinding verifies that if a node is deleted, its pods whose bindings have not
+// begun are decided again.
 func TestNodeGoneBeforeTheBinding(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(4, func(r *http.Request) bool { return isBinding(r, "") }, fakeapi.Fault{Late: 10 * time.Second}))
 		n := aNode("n", "9")
 		w.api.Put(n)
-		for _, name := range []string{"a", "b", "c", "d", "e", "f"} { // four are in flight, two wait
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} { // four bindings are in flight, two are queued
 			w.api.Put(aPod(name, "1"))
 		}
 		w.start(Options{})
@@ -249,8 +249,8 @@ func TestLostWatches(t *testing.T) {
 	}
 }
 
-// TestNothingIsDecidedBeforeAllIsKnown verifies that a pod without a fitting node among those known
-// so far is not reported as unschedulable.
+// TestNothingIsDecidedBeforeAllIsKnown verifies that no pod is reported as unschedulable before all
+// nodes have been listed.
 func TestNothingIsDecidedBeforeAllIsKnown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		begun := time.Now()
@@ -270,8 +270,8 @@ func TestNothingIsDecidedBeforeAllIsKnown(t *testing.T) {
 	})
 }
 
-// TestEndWithBindingsUnderWay verifies that each binding is finished or never begun, and the next
-// scheduler takes care of the rest.
+// TestEndWithBindingsUnderWay verifies that a stopping scheduler finishes the bindings in flight
+// and begins no others, which the next scheduler sends.
 func TestEndWithBindingsUnderWay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -328,8 +328,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestPodBoundBySomebodyElse verifies that the room counted for the pod on another node is free
-// again, and that the room on its actual node is taken.
+// TestPodBoundBySomebodyElse verifies that if another client binds a pod to another node, the
+// resources reserved on the decided node are released, and those on the actual node are counted.
 func TestPodBoundBySomebodyElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 5 * time.Second}))
@@ -354,8 +354,8 @@ func TestPodBoundBySomebodyElse(t *testing.T) {
 	})
 }
 
-// TestBindingThatNoWatchShows verifies that the binding stays counted until a list shows what
-// became of the pod.
+// TestBindingThatNoWatchShows verifies that if no watch delivers a bound pod, its resources stay
+// reserved until a list shows the state of the pod.
 func TestBindingThatNoWatchShows(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := aPod("a", "1")
@@ -385,8 +385,8 @@ func TestBindingThatNoWatchShows(t *testing.T) {
 	})
 }
 
-// TestStandby verifies that a scheduler that does not lead follows the cluster and writes nothing;
-// once it leads, it continues where the other one stopped.
+// TestStandby verifies that a scheduler that does not lead watches the cluster, but writes nothing,
+// and that it schedules the remaining pods when it leads.
 func TestStandby(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
@@ -408,15 +408,15 @@ func TestStandby(t *testing.T) {
 	})
 }
 
-// TestNewLeaderListsAnew verifies that a newly elected scheduler lists pods, because its watch may
-// not have shown the previous leader's bindings yet.
+// TestNewLeaderListsAnew verifies that a newly elected scheduler lists the pods, because its watch
+// may not have delivered all bindings of the previous leader.
 func TestNewLeaderListsAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
 		w.api.Put(aNode("n", "1"), aPod("next", "1"))
 		w.start(Options{Lead: lead})
 		w.until("it stands by", w.s.Synced)
-		w.api.Hold("pods") // watches stall
+		w.api.Hold("pods") // the watch stalls
 		w.api.Put(on(aPod("before", "1"), "n"))
 		w.pass(time.Minute)
 		close(lead)
@@ -426,8 +426,8 @@ func TestNewLeaderListsAnew(t *testing.T) {
 	})
 }
 
-// TestNewLeaderListsClaimsAnew verifies that claims are listed as well, because they may have
-// changed beyond the state shown by their watch.
+// TestNewLeaderListsClaimsAnew verifies that a newly elected scheduler lists the claims, because
+// its watch may not have delivered all allocations of the previous leader.
 func TestNewLeaderListsClaimsAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
@@ -436,7 +436,7 @@ func TestNewLeaderListsClaimsAnew(t *testing.T) {
 		w.api.Put(aClaim("before"), aClaim("next"), claiming(aPod("before", "1"), "before"), claiming(aPod("next", "1"), "next"))
 		w.start(Options{Lead: lead})
 		w.until("it stands by", w.s.Synced)
-		w.api.Hold("resourceclaims") // watches stall
+		w.api.Hold("resourceclaims") // the watch stalls
 		fakeapi.Change(w.api, aClaim("before"), func(c *resourcev1.ResourceClaim) {
 			c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
 				Results: []resourcev1.DeviceRequestAllocationResult{{Request: "one", Driver: "gpu.example.com", Pool: "n", Device: "gpu-0"}},
@@ -454,11 +454,12 @@ func TestNewLeaderListsClaimsAnew(t *testing.T) {
 	})
 }
 
-// TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater verifies that the configuration stays
-// unused, as reported by the error returned to the caller.
+// TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater verifies that if SetProfiles returns an
+// error because the owner did not apply the profiles in time, they are not applied later.
 func TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Lost: true} }) // nothing begins without the API server
+		// The scheduler does not start without the API server.
+		w.api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Lost: true} })
 		w.start(Options{})
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -473,9 +474,9 @@ func TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater(t *testing.T) {
 	})
 }
 
-// TestNominationThatIsNotTakenIsWrittenAgain verifies that a failed write of a nomination is
-// retried together with newer changes. The core reports a nomination only once, and autoscalers
-// read it.
+// TestNominationThatIsNotTakenIsWrittenAgain verifies that failed writes of a nomination are
+// retried until they succeed, because the core requests the write only once, and autoscalers act on
+// nominations.
 func TestNominationThatIsNotTakenIsWrittenAgain(t *testing.T) {
 	for name, f := range map[string]fakeapi.Fault{
 		"refused": {Status: 500}, "lost": {Lost: true}, "unanswered": {Unanswered: true},
@@ -494,8 +495,9 @@ func TestNominationThatIsNotTakenIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// TestStatusOfAPodThatIsGoneIsNotWrittenForEver verifies that the retries end when a watch or the
-// API server reports the deletion.
+// TestStatusOfAPodThatIsGoneIsNotWrittenForEver verifies that the retries of a status write end
+// when the watch delivers the deletion of the pod, or when the API server responds that the pod
+// does not exist.
 func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 	for _, shown := range []bool{true, false} {
 		inWorld(t, func(w *world) {
@@ -514,7 +516,7 @@ func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 			w.start(Options{})
 			w.pass(time.Minute)
 			want := tries.Load()
-			if !shown { // two more tries follow
+			if !shown { // two more attempts follow
 				w.api.Hold("pods")
 				refusals.Store(want + 1)
 				want += 2
@@ -535,8 +537,8 @@ func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 	}
 }
 
-// TestAConflictThatIsNotAboutTheVersionEndsAWrite verifies that such a conflict is not retried,
-// because a webhook may respond with conflicts repeatedly.
+// TestAConflictThatIsNotAboutTheVersionEndsAWrite verifies that a conflict is not retried if the
+// version of the pod has not changed: a webhook may respond with conflicts repeatedly.
 func TestAConflictThatIsNotAboutTheVersionEndsAWrite(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var tries atomic.Int32

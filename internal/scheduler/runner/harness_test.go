@@ -46,19 +46,19 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// world is a scheduler with its API server, in virtual time.
+// world runs a scheduler with a fake API server, in virtual time.
 type world struct {
 	*testing.T
 	api   *fakeapi.Server
 	s     *Scheduler
 	stop  context.CancelFunc
 	ended chan struct{}
-	err   error // from Run, once ended is closed
+	err   error // result of Run, valid when ended is closed
 
-	journal string // the directory of this run's journal; empty for plugins that are not recorded
+	journal string // directory of the journal; empty if the run is not recorded
 	writer  *journal.Writer
-	limits  records.Limits // of the journal; zero: one file
-	files   int            // replayed
+	limits  records.Limits // limits of the journal's files; zero: a single file
+	files   int            // number of replayed files
 }
 
 func inWorld(t *testing.T, test func(w *world)) {
@@ -70,7 +70,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-// start runs a scheduler, with defaults for unset options.
+// start starts a scheduler. If o has no profiles, the default profile is used and the run is
+// recorded.
 func (w *world) start(o Options) {
 	w.Helper()
 	w.journal, w.writer = "", nil
@@ -81,7 +82,7 @@ func (w *world) start(o Options) {
 	w.run(o)
 }
 
-// run starts a scheduler with these options.
+// run starts a scheduler with the options as they are.
 func (w *world) run(o Options) {
 	w.Helper()
 	s, err := New(w.api.Client(), w.api.Client(), o)
@@ -96,7 +97,8 @@ func (w *world) run(o Options) {
 	}()
 }
 
-// end stops the scheduler. The bubble fails the test if goroutines remain.
+// end stops the scheduler and replays its journal. The synctest bubble fails the test if goroutines
+// remain.
 func (w *world) end() {
 	if w.stop != nil {
 		w.stop()
@@ -111,7 +113,7 @@ func (w *world) end() {
 
 var errOtherProfiles = errors.New("other profiles")
 
-// record enables a journal of the run.
+// record creates a journal and adds it to the options.
 func (w *world) record(o *Options) {
 	w.Helper()
 	w.journal, o.Seed = w.TempDir(), 7
@@ -126,7 +128,7 @@ func (w *world) record(o *Options) {
 	o.Journal = w.writer
 }
 
-// replay replays the journal to another core, which must return the same actions, byte for byte.
+// replay replays the journal, and checks that the core returns the same actions, byte for byte.
 func (w *world) replay() {
 	w.Helper()
 	if w.writer == nil {
@@ -164,7 +166,7 @@ func (w *world) replayFile(name string) {
 		return []cycle.Profile{{Profile: plugins.Default()}}, nil
 	}})
 	switch {
-	case errors.Is(err, errOtherProfiles): // these profiles are unknown to the journal
+	case errors.Is(err, errOtherProfiles): // the journal does not contain these profiles
 	case err != nil:
 		w.Errorf("replay after %d events: %v", result.Events, err)
 	case result.Parting != nil:
@@ -172,13 +174,13 @@ func (w *world) replayFile(name string) {
 	}
 }
 
-// pass advances time until all consequences have happened.
+// pass advances the time by d, and then waits until all goroutines are idle.
 func (w *world) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// until advances time until a condition holds.
+// until advances the time until holds returns true.
 func (w *world) until(what string, holds func() bool) {
 	w.Helper()
 	for range 600 {
@@ -221,7 +223,7 @@ func (w *world) condition(pod string) string {
 	return ""
 }
 
-// do looks at the scheduler's state on the owner's goroutine.
+// do calls look on the owner's goroutine, where it may access the scheduler's state.
 func (w *world) do(look func()) {
 	w.Helper()
 	if err := w.s.callOwner(context.Background(), look); err != nil {
@@ -269,7 +271,7 @@ func isPodGet(r *http.Request, pod string) bool {
 	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods/"+pod)
 }
 
-// times injects a fault into the first n matching requests.
+// times injects the fault f into the first n requests for which of returns true.
 func times(n int, of func(*http.Request) bool, f fakeapi.Fault) func(*http.Request) fakeapi.Fault {
 	var mu = make(chan int, 1)
 	mu <- n
@@ -287,7 +289,7 @@ func times(n int, of func(*http.Request) bool, f fakeapi.Fault) func(*http.Reque
 	}
 }
 
-// checkRoom checks that nodes are not overcommitted and pods not bound twice.
+// checkRoom checks that no node is overcommitted and no pod was bound twice.
 func (w *world) checkRoom() {
 	w.Helper()
 	used := map[string]int64{}

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// shownPods is an outside consumer of pods, retaining them.
+// shownPods is a receiver of Options.Objects that retains the pods.
 type shownPods map[types.UID]*v1.Pod
 
 func (s shownPods) Pod(pod *v1.Pod)             { s[pod.UID] = pod }
@@ -30,7 +30,7 @@ func withEnv(pod *v1.Pod, value string) *v1.Pod {
 	return pod
 }
 
-// onlooker is an out-of-tree plugin reading pod fields ignored by Berth.
+// onlooker is an out-of-tree plugin that reads fields of pods that Berth does not use.
 type onlooker struct{ saw map[string]string }
 
 func (*onlooker) Name() string { return "Onlooker" }
@@ -39,8 +39,8 @@ func (o *onlooker) Admit(pod *v1.Pod) *plugins.Rejection {
 	return nil
 }
 
-// TestPluginsFromOutsideSeePodsAsTheyAre verifies that plugins get complete pods, including pods
-// older than the plugin.
+// TestPluginsFromOutsideSeePodsAsTheyAre verifies that out-of-tree plugins get complete pods, even
+// if the pods were observed before the plugin was added.
 func TestPluginsFromOutsideSeePodsAsTheyAre(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(withEnv(aPod("p1", "1"), "one"), withEnv(aPod("p2", "1"), "two"))

@@ -21,14 +21,14 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// ofDatabase makes a pod part of a StatefulSet.
+// ofDatabase makes the StatefulSet db the controller of the pod.
 func ofDatabase(pod *v1.Pod) *v1.Pod {
 	controller := true
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "db", Controller: &controller}}
 	return pod
 }
 
-// keepRoom publishes room kept for the successor of a pod of the database.
+// keepRoom publishes a reservation on the node for the successor of pod db-0.
 func (w *world) keepRoom(uid types.UID, node string) {
 	w.Helper()
 	text, err := json.Marshal(cycle.MoveReservation{Namespace: "default", Name: "db-0", UID: uid, Owner: "db", Node: node, GraceSeconds: 30})
@@ -40,8 +40,8 @@ func (w *world) keepRoom(uid types.UID, node string) {
 	}})
 }
 
-// TestRoomIsKeptAcrossARestart (R29): a pod is evicted, and its successor is created only after it
-// has ended; the scheduler is killed in between. The next scheduler still keeps the room.
+// TestRoomIsKeptAcrossARestart verifies that a reservation for the successor of an evicted pod
+// survives a restart of the scheduler between the eviction and the creation of the successor.
 func TestRoomIsKeptAcrossARestart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("a", "2"), aNode("b", "2"))
@@ -78,8 +78,9 @@ func TestRoomIsKeptAcrossARestart(t *testing.T) {
 	})
 }
 
-// TestPodsAreScheduledWithoutThePermissionToKeepRoom covers an upgrade of the scheduler without its
-// permissions.
+// TestPodsAreScheduledWithoutThePermissionToKeepRoom verifies that pods are scheduled if the
+// permission to read the Lease is missing, for example after an upgrade of the scheduler, and that
+// reservations take effect when the permission is granted.
 func TestPodsAreScheduledWithoutThePermissionToKeepRoom(t *testing.T) {
 	inWorld(t, func(w *world) {
 		asked := 0
@@ -97,7 +98,7 @@ func TestPodsAreScheduledWithoutThePermissionToKeepRoom(t *testing.T) {
 		if asked != 1 {
 			t.Errorf("asked %d times for what may not be read", asked)
 		}
-		w.api.SetFault(nil) // reading is allowed by now
+		w.api.SetFault(nil) // the Lease may be read from now on
 		victim := ofDatabase(on(aPod("db-0", "2"), "b"))
 		w.api.Put(aNode("b", "2"), aNode("c", "2"), victim)
 		w.keepRoom(victim.UID, "c")
@@ -125,8 +126,8 @@ func (w *world) turn() {
 	}
 }
 
-// TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile verifies that room is kept until its original
-// deadline.
+// TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile verifies that a reservation keeps its original
+// deadline when the journal continues in another file.
 func TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -148,8 +149,8 @@ func TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile(t *testing.T) {
 	})
 }
 
-// TestRoomThatWasTakenIsNotKeptAgain verifies that used room is not kept again when the journal
-// continues in another file, although the evicted pod still exists.
+// TestRoomThatWasTakenIsNotKeptAgain verifies that a reservation that has been used does not
+// reappear when the journal continues in another file, although the evicted pod still exists.
 func TestRoomThatWasTakenIsNotKeptAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -176,8 +177,8 @@ func TestRoomThatWasTakenIsNotKeptAgain(t *testing.T) {
 	})
 }
 
-// TestRoomIsNotForAnotherNamespace verifies that a reservation does not admit another namespace's
-// pod, because creators of pods may name any controller as the owner.
+// TestRoomIsNotForAnotherNamespace verifies that a reservation does not admit a pod of another
+// namespace, because a pod may have any ownerReference.
 func TestRoomIsNotForAnotherNamespace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ofReplicaSet := func(pod *v1.Pod) *v1.Pod {

@@ -26,7 +26,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// answers is an API server replying with one prepared response after the other.
+// answers is an API server that returns the prepared responses in order, and then repeats the last
+// one.
 type answers struct {
 	list []answer
 	got  []*http.Request
@@ -129,7 +130,7 @@ func TestRefusalsAreTheAPIServersOwn(t *testing.T) {
 	}
 }
 
-// TestComesBackWhenTold verifies that a client sending too many requests honors Retry-After.
+// TestComesBackWhenTold verifies that requests are repeated after the time in Retry-After.
 func TestComesBackWhenTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answers{list: []answer{{code: 429, retryAfter: "2"}, {code: 503, retryAfter: "1"}, {code: 201}}}
@@ -153,7 +154,7 @@ func TestComesBackWhenTold(t *testing.T) {
 	})
 }
 
-// TestAPostFollowsARedirect verifies that a redirect by a proxy is followed, as by any client.
+// TestAPostFollowsARedirect verifies that a redirect by a proxy is followed.
 func TestAPostFollowsARedirect(t *testing.T) {
 	a := &answers{list: []answer{{code: http.StatusTemporaryRedirect, location: "http://other/"}, {code: http.StatusTemporaryRedirect, location: "http://other/"}, {code: 201}}}
 	if err := a.poster(t, "http://fake", "").postBinding(t.Context(), aBinding()); err != nil {
@@ -164,8 +165,8 @@ func TestAPostFollowsARedirect(t *testing.T) {
 	}
 }
 
-// TestBindingsAreTheSchedulersOwn verifies that bindings use the connections of events, but do not
-// appear in an audit log as requests of the event client.
+// TestBindingsAreTheSchedulersOwn verifies that bindings use the connections of the event client,
+// but have a user agent of their own in audit logs.
 func TestBindingsAreTheSchedulersOwn(t *testing.T) {
 	a := &answers{list: []answer{{code: http.StatusCreated}}}
 	through := func(agent string) kubernetes.Interface {

@@ -11,13 +11,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// TestPluginsThatMayShareTheirTimeDo verifies that only plugins adjacent in the profile run in
-// parallel.
+// TestPluginsThatMayShareTheirTimeDo verifies that PreBind plugins that permit it run in parallel
+// with the adjacent plugins in the profile.
 func TestPluginsThatMayShareTheirTimeDo(t *testing.T) {
 	const second = time.Second
 	for _, c := range []struct {
 		name  string
-		slow  [4]time.Duration // A to D; 0: nothing to do
+		slow  [4]time.Duration // duration of PreBind of A to D; 0: no work
 		alone string           // names of the plugins that do not run in parallel
 		takes time.Duration
 	}{
@@ -50,8 +50,8 @@ func TestPluginsThatMayShareTheirTimeDo(t *testing.T) {
 	}
 }
 
-// TestOneThatFailsEndsTheWorkOfTheOthers also verifies that the failure is the reason reported for
-// the pod.
+// TestOneThatFailsEndsTheWorkOfTheOthers verifies that the failure of a PreBind plugin cancels the
+// plugins that run in parallel, and is reported in the pod's condition.
 func TestOneThatFailsEndsTheWorkOfTheOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		fails := &outsider{name: "A", slow: time.Second, parallel: true, refuse: "prebind"}

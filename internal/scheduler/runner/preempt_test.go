@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// slow gives a pod a long termination.
+// slow gives the pod a long grace period.
 func slow(pod *v1.Pod) *v1.Pod {
 	grace := int64(30)
 	pod.Spec.TerminationGracePeriodSeconds = &grace
@@ -46,9 +46,9 @@ func hasCondition(p *v1.Pod, kind v1.PodConditionType, reason, message string) b
 	return false
 }
 
-// TestVictimsAreRemovedOnce verifies that every victim gets the reason in its status and is deleted
-// once, however long that takes and however often something happens meanwhile; the pod waits with a
-// nominated node, and is bound to it when the victims have ended.
+// TestVictimsAreRemovedOnce verifies that every victim gets the DisruptionTarget condition and is
+// deleted once, even if that takes long and other events occur. The preemptor waits with a
+// nominated node, and is bound when the victims have ended.
 func TestVictimsAreRemovedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var deletes atomic.Int32
@@ -62,14 +62,14 @@ func TestVictimsAreRemovedOnce(t *testing.T) {
 		changed := on(slow(aPod("v1", "1")), "n")
 		changed.Generation = 7
 		w.api.Put(aNode("n", "2"), aNode("m", "2"), changed, on(slow(aPod("v2", "1")), "n"))
-		for _, name := range []string{"w1", "w2"} { // of higher priority: no victims
+		for _, name := range []string{"w1", "w2"} { // pods of higher priority are no victims
 			w.api.Put(on(slow(withPriority(aPod(name, "500m"), 20)), "m"))
 		}
 		w.api.Put(on(slow(withPriority(aPod("w3", "1"), 5)), "m"))
 		w.api.Put(withPriority(aPod("p", "2"), 10))
 		w.start(Options{})
 		w.until("p is nominated", func() bool { return w.pod("p").Status.NominatedNodeName == "n" })
-		w.api.Delete(aPod("w1", "1")) // wakes it
+		w.api.Delete(aPod("w1", "1")) // causes another attempt of p
 		w.pass(15 * time.Second)
 		w.api.Put(aPod("q", "100m"))
 		w.pass(time.Minute)
@@ -99,7 +99,8 @@ func TestVictimsAreRemovedOnce(t *testing.T) {
 	})
 }
 
-// TestVictimThatCannotBeRemoved verifies that the preemption is retried until it succeeds.
+// TestVictimThatCannotBeRemoved verifies that a preemption is retried if a victim cannot be
+// removed.
 func TestVictimThatCannotBeRemoved(t *testing.T) {
 	for _, method := range []string{http.MethodPatch, http.MethodDelete} {
 		inWorld(t, func(w *world) {
@@ -111,8 +112,8 @@ func TestVictimThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// TestLowerNominatedPodMovesOn verifies that a pod waiting for the same node with lower priority
-// loses its nomination.
+// TestLowerNominatedPodMovesOn verifies that a nominated pod loses its nomination if a pod of
+// higher priority is nominated to the same node.
 func TestLowerNominatedPodMovesOn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(slow(aPod("v", "1")), "n"), withPriority(aPod("low", "1"), 5))
@@ -126,8 +127,8 @@ func TestLowerNominatedPodMovesOn(t *testing.T) {
 	})
 }
 
-// TestNominationEnds verifies that a nomination ends when another pod has taken the room: the next
-// attempt finds no victims and reports that.
+// TestNominationEnds verifies that a nomination ends when another pod has taken the resources, and
+// there are no victims any more.
 func TestNominationEnds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(slow(aPod("v", "1")), "n"), withPriority(aPod("p", "1"), 5))
@@ -144,8 +145,8 @@ func TestNominationEnds(t *testing.T) {
 	})
 }
 
-// TestNominatedPodIsAGuestAsItIsNow verifies that decisions about other pods use the labels changed
-// while it waits for its room.
+// TestNominatedPodIsAGuestAsItIsNow verifies that if the labels of a nominated pod change,
+// decisions about other pods use the changed labels.
 func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withPriority(aPod("p", "1"), 5)
@@ -164,8 +165,8 @@ func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
 	})
 }
 
-// TestPodOnItsWayIsPreemptedInMemory verifies that a pod waiting at Permit returns to the queue
-// instead of being deleted.
+// TestPodOnItsWayIsPreemptedInMemory verifies that a victim waiting at Permit is not deleted, but
+// only loses its place.
 func TestPodOnItsWayIsPreemptedInMemory(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "O", wait: time.Hour}
@@ -181,8 +182,8 @@ func TestPodOnItsWayIsPreemptedInMemory(t *testing.T) {
 	})
 }
 
-// TestBudgetsThatPreemptionMustNotBreak verifies that with the profile's option the pod waits until
-// the budget allows it.
+// TestBudgetsThatPreemptionMustNotBreak verifies that if the profile has KeepBudgets, the
+// preemption waits until the PodDisruptionBudget allows it.
 func TestBudgetsThatPreemptionMustNotBreak(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		inWorld(t, func(w *world) {
@@ -213,8 +214,9 @@ func TestBudgetsThatPreemptionMustNotBreak(t *testing.T) {
 	}
 }
 
-// TestANominationThatIsOfNoUseIsGivenUp covers nominations by Berth and by other clients. Otherwise
-// the room kept for the pod would be wasted for minutes.
+// TestANominationThatIsOfNoUseIsGivenUp verifies that if a pod is nominated, here by another
+// client, to a node on which it cannot fit, the nomination is removed, so that other pods can use
+// the node.
 func TestANominationThatIsOfNoUseIsGivenUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})

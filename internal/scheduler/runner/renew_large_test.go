@@ -23,18 +23,17 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// mostHeld bounds the CPU time spent by the owner between two pods on a journal continuing in
-// another file.
+// mostHeld is the maximum CPU time that the owner may use in one round during a renewal.
 const mostHeld = 100 * time.Millisecond
 
-// TestAnotherFileHoldsNobodyUp verifies that a journal continues in another file, which begins with
-// everything stored by a tenant, and meanwhile the owner never computes for long.
+// TestAnotherFileHoldsNobodyUp verifies that when a journal continues in another file, the owner is
+// never busy for long, even if the file begins with many or large pods of a tenant.
 func TestAnotherFileHoldsNobodyUp(t *testing.T) {
-	// The race detector is run with -short, and takes several times as long.
+	// Tests with the race detector, which makes the code several times slower, are run with -short.
 	if testing.Short() {
 		t.Skip("measures processor time: not with -short")
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // excludes the collector's CPU time
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // excludes the CPU time of the garbage collector
 	values := make([]string, 50_000)
 	for i := range values {
 		values[i] = fmt.Sprintf("value-of-a-label-%06d", i)
@@ -69,7 +68,7 @@ func TestAnotherFileHoldsNobodyUp(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			longest := w.longestRenewal(due)
-			for again := 0; longest > mostHeld && again < 10; again++ { // each figure includes other load on the machine
+			for again := 0; longest > mostHeld && again < 10; again++ { // measured values may include other load on the machine
 				longest = min(longest, w.longestRenewal(due))
 			}
 			t.Logf("the goroutine that decides computed for %v at most", longest)
@@ -84,8 +83,8 @@ func TestAnotherFileHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// startUntilDue starts a scheduler with a journal that continues in another file once the result is
-// set.
+// startUntilDue starts a scheduler with a journal that continues in another file when due is set to
+// true.
 func (w *world) startUntilDue() (due *atomic.Bool) {
 	o := Options{}
 	w.record(&o)
@@ -103,8 +102,8 @@ type dueJournal struct {
 
 func (j *dueJournal) Due() bool { return j.due.Load() }
 
-// longestRenewal makes the journal continue in another file, and returns the owner's longest CPU
-// time for one round meanwhile.
+// longestRenewal makes the journal continue in another file, and returns the maximum CPU time of
+// the owner for one round in that time.
 func (w *world) longestRenewal(due *atomic.Bool) time.Duration {
 	var before *cycle.Core
 	w.do(func() { before = w.s.core })
@@ -115,8 +114,8 @@ func (w *world) longestRenewal(due *atomic.Bool) time.Duration {
 	})
 }
 
-// longestStep looks at the owner in each of its rounds until over, called on its goroutine, returns
-// true. It returns the owner's longest CPU time for one round.
+// longestStep measures the rounds of the owner until over, which it calls on the owner's goroutine,
+// returns true. It returns the maximum CPU time of one round.
 func (w *world) longestStep(over func() bool) (longest time.Duration) {
 	last, ended := time.Duration(0), false
 	w.do(func() {

@@ -21,9 +21,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestAJournalGoesOnWithAnotherCore verifies that waiting pods keep waiting and are placed when
-// there is room, no pod gets bound twice, and each file is replayed independently to the same
-// bytes.
+// TestAJournalGoesOnWithAnotherCore verifies that when a journal continues in other files, pending
+// pods stay pending and are placed when they fit, no pod is bound twice, and each file can be
+// replayed independently with the same result.
 func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -41,7 +41,7 @@ func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 			w.api.Put(aPod(fmt.Sprint("p", i), "100m"))
 			w.pass(time.Second)
 		}
-		w.api.Put(noted.DeepCopy()) // shown again, unchanged: no effect
+		w.api.Put(noted.DeepCopy()) // an unchanged pod has no effect
 		w.pass(time.Second)
 		outside := cycle.Profile{Profile: plugins.Default(), Extensions: []cycle.Extension{&onlooker{}}}
 		if err := w.s.SetProfiles(w.Context(), []cycle.Profile{outside}, nil); err == nil || !strings.Contains(err.Error(), "--journal") {
@@ -59,8 +59,8 @@ func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 	})
 }
 
-// TestAnotherCoreKnowsHowPodsWait verifies that a journal continuing in another file ends no pod's
-// back-off, and causes no attempts at pods waiting for something else.
+// TestAnotherCoreKnowsHowPodsWait verifies that when a journal continues in another file, the
+// back-off of pods and the other states of the queue do not change.
 func TestAnotherCoreKnowsHowPodsWait(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -100,8 +100,9 @@ func TestAnotherCoreKnowsHowPodsWait(t *testing.T) {
 	})
 }
 
-// TestAJournalIsBoundedWhileAListFails verifies that without calm no new file follows, and the
-// current one ends at half of the limit. Pods are scheduled all the same.
+// TestAJournalIsBoundedWhileAListFails verifies that if the old core never becomes calm because a
+// list fails, the journal does not continue in another file and ends at its limit, and that pods
+// are still scheduled.
 func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -129,7 +130,7 @@ func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 		w.api.Put(aPod("p", "1"))
 		w.untilBound("p")
 		writer := w.writer
-		w.writer = nil // an endless run is not replayed
+		w.writer = nil // the journal is incomplete, so it is not replayed
 		w.end()
 		if err := writer.Close(w.Context()); !errors.Is(err, records.ErrFull) {
 			t.Errorf("it ended with %v", err)
@@ -144,12 +145,11 @@ func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 	})
 }
 
-// TestAnotherCoreKnowsWhatWasSeenMeanwhile verifies that another core, ready to take over but
-// delayed by a failing list, knows the nodes and pods added or removed and the pods decided in the
-// meantime.
+// TestAnotherCoreKnowsWhatWasSeenMeanwhile verifies that if a failing list delays the takeover by a
+// new core, the new core gets the changes of nodes and pods, and the decisions, of the meantime.
 func TestAnotherCoreKnowsWhatWasSeenMeanwhile(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.limits = records.Limits{Size: 1 << 30, Age: 40 * time.Minute} // due after ten
+		w.limits = records.Limits{Size: 1 << 30, Age: 40 * time.Minute} // due after ten minutes
 		leaves := on(aPod("leaves", "3"), "n")
 		w.api.Put(aNode("n", "4"), aNode("old", "4"), leaves)
 		w.start(Options{})

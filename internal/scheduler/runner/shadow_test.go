@@ -29,8 +29,8 @@ func (l *shadowLog) Bound(pod *v1.Pod, node string, evaluation *decide.Evaluatio
 	}
 }
 
-// TestAShadowJudgesWhatOthersBindAndWritesNothing verifies that a scheduler that never leads writes
-// nothing, and judges other schedulers' bindings by the state of the cluster before each.
+// TestAShadowJudgesWhatOthersBindAndWritesNothing verifies that a shadow writes nothing, and
+// evaluates each binding by another scheduler in the state of the cluster before that binding.
 func TestAShadowJudgesWhatOthersBindAndWritesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var seen shadowLog
@@ -61,7 +61,8 @@ func TestAShadowJudgesWhatOthersBindAndWritesNothing(t *testing.T) {
 	})
 }
 
-// TestAShadowJudgesWhatItHasSeenWhenItIsStopped covers bindings just before the end.
+// TestAShadowJudgesWhatItHasSeenWhenItIsStopped verifies that bindings observed just before the end
+// are evaluated.
 func TestAShadowJudgesWhatItHasSeenWhenItIsStopped(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var seen shadowLog
@@ -77,7 +78,8 @@ func TestAShadowJudgesWhatItHasSeenWhenItIsStopped(t *testing.T) {
 	})
 }
 
-// TestNothingIsLostWhenTheWallClockIsSet verifies that work due when the change is noticed is done.
+// TestNothingIsLostWhenTheWallClockIsSet verifies that work is not lost if it is due in the step
+// that reports a change of the wall clock to the core.
 func TestNothingIsLostWhenTheWallClockIsSet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var seen shadowLog

@@ -20,8 +20,8 @@ import (
 
 var soak = flag.Duration("soak", time.Hour, "virtual time of TestSoak; 24h takes some minutes")
 
-// TestSoak runs churn for hours. Memory does not grow in the second half, state of deleted objects
-// is dropped, and goroutines do not leak (the bubble fails otherwise, at the end as well).
+// TestSoak creates and deletes pods and nodes for hours. It verifies that memory and the number of
+// goroutines do not grow in the second half, and that no state of deleted objects remains.
 func TestSoak(t *testing.T) {
 	inWorld(t, func(w *world) {
 		rng := rand.New(rand.NewPCG(3, 3))
@@ -39,7 +39,7 @@ func TestSoak(t *testing.T) {
 		began, made := time.Now(), 0
 		for minute := 0; time.Since(began) < *soak; minute++ {
 			for range 8 {
-				job := made / 20 % 100 // the state kept of classes is bounded, though not by the number of live ones
+				job := made / 20 % 100 // the number of classes is limited, because their state is kept for longer than their pods
 				p := withPriority(aPod(fmt.Sprintf("p%d", made), fmt.Sprintf("%dm", 500+100*(job%16))), int32(made%3))
 				p.UID = types.UID(p.Name)
 				p.Labels = map[string]string{"job": fmt.Sprint(job)}
@@ -100,7 +100,7 @@ func TestSoak(t *testing.T) {
 	})
 }
 
-// memory returns the bytes in use, garbage excluded.
+// memory returns the size of the live heap.
 func memory() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

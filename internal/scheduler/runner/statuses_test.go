@@ -26,8 +26,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken verifies that the newer status does not wait
-// for the retry of the older one, and content found only in the older one is not lost.
+// TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken verifies that a newer status does not wait for
+// the retry of an older one, but is merged with it and written immediately.
 func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -50,7 +50,7 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 		tried := func(after int) []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(written[after:]) }
 		pod := aPod("p", "1")
 		s.addWrite(pod, "a", false)
-		time.Sleep(time.Hour) // it is now retried every half minute
+		time.Sleep(time.Hour) // it is now retried about every half minute
 		down.Store(false)
 		synctest.Wait()
 		before := len(tried(0))
@@ -80,8 +80,8 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 	})
 }
 
-// TestTheCoreHearsOfTheWallClock verifies that conditions have the time of a wall clock that is set
-// while the scheduler runs.
+// TestTheCoreHearsOfTheWallClock verifies that conditions have wall-clock times, even if the wall
+// clock is set while the scheduler runs.
 func TestTheCoreHearsOfTheWallClock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var set atomic.Int64
@@ -114,9 +114,10 @@ func TestTheCoreHearsOfTheWallClock(t *testing.T) {
 	})
 }
 
-// TestWhatMayBeLateIsWrittenAtABoundedRate verifies that beyond a first burst the latest write of
-// each object is made at a bounded rate, all of them in the end. A write that may not be late is
-// made immediately, includes the object's waiting write, and does not count.
+// TestWhatMayBeLateIsWrittenAtABoundedRate verifies that after a burst, deferrable writes are sent
+// at a bounded rate, and that the latest write of each object is sent in the end. A write that is
+// not deferrable is sent immediately, merged with the object's deferred write, and does not count
+// against the rate.
 func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -164,7 +165,7 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 		if len(s.pending) != 0 {
 			t.Errorf("%d left", len(s.pending))
 		}
-		before = count() // writes of deleted objects take no turns
+		before = count() // dropped writes must not count against the rate
 		for i := range 2 * pods {
 			name := fmt.Sprint("gone", i)
 			s.addWrite(aPod(name, "1"), name+" reworded", true)
@@ -172,13 +173,13 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 				s.forgetObject(aPod(name, "1").UID)
 			}
 		}
-		time.Sleep(23 * time.Second) // 100 immediately, half of them deleted, 450 at their rate
+		time.Sleep(23 * time.Second) // 50 are written in the burst, and 450 at the rate
 		synctest.Wait()
 		if n := count() - before; n < pods || n > pods+unhurriedBurst/2 || len(s.pending)+len(s.late) != 0 {
 			t.Errorf("%d of %d written, %d wait", n, pods, len(s.late))
 		}
 		time.Sleep(time.Minute)
-		before = count() // without load nothing waits
+		before = count() // below the rate, no write is deferred
 		for i := range 60 {
 			s.addWrite(aPod("calm", "1"), fmt.Sprint("calm ", i), true)
 			time.Sleep(time.Second)
@@ -191,13 +192,13 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsOfAPodEndsWithIt verifies that a message waiting its turn is dropped when a watch
-// shows the pod bound or deleted.
+// TestWhatWaitsOfAPodEndsWithIt verifies that a deferred status write is dropped when the pod is
+// bound or deleted.
 func TestWhatWaitsOfAPodEndsWithIt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
 		w.s.podStatuses.mu.Lock()
-		w.s.podStatuses.unhurried = rate.NewLimiter(1e-9, 0) // never
+		w.s.podStatuses.unhurried = rate.NewLimiter(1e-9, 0) // deferred writes are never sent
 		w.s.podStatuses.mu.Unlock()
 		w.api.Put(aNode("n1", "1"))
 		names := []string{"gone", "bound", "elsewhere"}
@@ -234,9 +235,9 @@ func TestWhatWaitsOfAPodEndsWithIt(t *testing.T) {
 	})
 }
 
-// TestPodsThatAreGoneHoldUpNothing covers a cluster in which many pods are created, fit no node and
-// are deleted while a webhook makes each status write last half a minute. Their waiting writes are
-// dropped, and the victim of a preemption does not wait behind them.
+// TestPodsThatAreGoneHoldUpNothing verifies that pending status writes of deleted pods are dropped,
+// so that the removal of a victim does not wait behind them, even if a webhook makes each status
+// write take half a minute.
 func TestPodsThatAreGoneHoldUpNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(aPod("victim", "1"), "n"))
@@ -273,8 +274,8 @@ func TestPodsThatAreGoneHoldUpNothing(t *testing.T) {
 	})
 }
 
-// TestNominationThatIsDroppedIsAnswered covers a nomination that waits for a worker while its pod
-// is deleted.
+// TestNominationThatIsDroppedIsAnswered verifies that the core gets a response for a nomination
+// that was still queued when its pod was deleted.
 func TestNominationThatIsDroppedIsAnswered(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -306,8 +307,8 @@ func TestNominationThatIsDroppedIsAnswered(t *testing.T) {
 	})
 }
 
-// TestWithdrawnBindingsKeepNoPods verifies that withdrawn bindings retain no pods. Pods may be
-// deleted faster than workers waiting for a response reach their bindings.
+// TestWithdrawnBindingsKeepNoPods verifies that queued bindings that were withdrawn retain no pods
+// in memory, because it may take long until a worker reaches them.
 func TestWithdrawnBindingsKeepNoPods(t *testing.T) {
 	s := &Scheduler{tasks: map[cycle.Ticket]*task{}, loop: loop.New[cycle.Event, cycle.Action]("test"), binders: newWorkers()}
 	pod := aPod("p", "1")

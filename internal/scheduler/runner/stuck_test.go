@@ -23,8 +23,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestPluginThatDoesNotReturnHoldsUpNoOtherPod covers a plugin that holds as many pods as there are
-// binders. When it returns after all, the number of concurrent bindings is unchanged.
+// TestPluginThatDoesNotReturnHoldsUpNoOtherPod verifies that other pods are bound while a plugin
+// blocks all binders, and that the number of concurrent bindings is unchanged after the plugin has
+// returned.
 func TestPluginThatDoesNotReturnHoldsUpNoOtherPod(t *testing.T) {
 	for _, point := range []string{"bind", "postbind"} {
 		t.Run(point, func(t *testing.T) {
@@ -67,7 +68,8 @@ func TestPluginThatDoesNotReturnHoldsUpNoOtherPod(t *testing.T) {
 	}
 }
 
-// TestEndDoesNotWaitForAPluginThatDoesNotReturn.
+// TestEndDoesNotWaitForAPluginThatDoesNotReturn verifies that a stopping scheduler waits for a
+// plugin for finishWithin at most.
 func TestEndDoesNotWaitForAPluginThatDoesNotReturn(t *testing.T) {
 	for _, point := range []string{"prebind", "bind", "postbind"} {
 		t.Run(point, func(t *testing.T) {
@@ -88,8 +90,8 @@ func TestEndDoesNotWaitForAPluginThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// TestEndDoesNotWaitForTheOwner covers an owner blocked in a plugin that does not return. The
-// process must end within the kubelet's grace period, because scheduling is stopped until then.
+// TestEndDoesNotWaitForTheOwner verifies that Run returns errStuck in time if the owner is blocked
+// in a plugin that does not return, because no pods are scheduled until the process has ended.
 func TestEndDoesNotWaitForTheOwner(t *testing.T) {
 	for _, point := range []string{"reserve", "permit"} {
 		t.Run(point, func(t *testing.T) {
@@ -119,7 +121,7 @@ func TestEndDoesNotWaitForTheOwner(t *testing.T) {
 	}
 }
 
-// hesitant is an extender responding after an hour.
+// hesitant is an extender that responds after an hour.
 type hesitant struct{}
 
 func (hesitant) Name() string                 { return "hesitant" }
@@ -134,8 +136,8 @@ func (hesitant) Spare(_ *cluster.Cluster, _ *cluster.Pod, places []plugins.Place
 	return places, nil
 }
 
-// TestEndDoesNotWaitForAnExtender verifies that a stopping scheduler drops an extender's response,
-// which can no longer be used.
+// TestEndDoesNotWaitForAnExtender verifies that a stopping scheduler does not wait for the response
+// of an extender.
 func TestEndDoesNotWaitForAnExtender(t *testing.T) {
 	inWorld(t, func(w *world) {
 		profile := plugins.Default()
@@ -152,9 +154,9 @@ func TestEndDoesNotWaitForAnExtender(t *testing.T) {
 	})
 }
 
-// TestWebhookThatIsGoneDelaysWrites covers writes during which the API server waits for webhooks
-// before it carries out a write. A write given up by then is not carried out, and another try would
-// not be either.
+// TestWebhookThatIsGoneDelaysWrites verifies that writes succeed although an unreachable webhook
+// delays each of them by 40 s. If the scheduler canceled such writes earlier, no attempt would ever
+// succeed.
 func TestWebhookThatIsGoneDelaysWrites(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -175,8 +177,9 @@ func TestWebhookThatIsGoneDelaysWrites(t *testing.T) {
 	})
 }
 
-// TestPodThatMayNotBeRead verifies that without permission to read pods, the outcome of a binding
-// with a lost response stays unknown. The error states that, and the attempt ends.
+// TestPodThatMayNotBeRead verifies that without the permission to read pods, an attempt ends with
+// an error that states the failures of the binding and of the read, immediately if the binding was
+// refused, and after writtenWithin if its response was lost.
 func TestPodThatMayNotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		binding fakeapi.Fault
@@ -209,13 +212,13 @@ func TestPodThatMayNotBeRead(t *testing.T) {
 	}
 }
 
-// TestPluginThatBindsAndMissesSomethingElse verifies that the pod counts as bound although the
-// plugin reports another missing object.
+// TestPluginThatBindsAndMissesSomethingElse verifies that a pod that a Bind plugin has bound counts
+// as bound, although the plugin returns a NotFound error about another object.
 func TestPluginThatBindsAndMissesSomethingElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "O", binds: true}
 		o.bind = func(a *cycle.Attempt) error {
-			w.api.Hold("pods") // the watch does not show it before the plugin returns
+			w.api.Hold("pods") // the watch does not deliver the bound pod before the plugin returns
 			b := &v1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID}, Target: v1.ObjectReference{Name: a.Node}}
 			if err := w.s.client.CoreV1().Pods(a.Pod.Namespace).Bind(context.Background(), b, metav1.CreateOptions{}); err != nil {
 				t.Error(err)
@@ -234,7 +237,8 @@ func TestPluginThatBindsAndMissesSomethingElse(t *testing.T) {
 	})
 }
 
-// TestAnotherClaimOfTheNameIsNotTouched covers a claim that is replaced while it is being deleted.
+// TestAnotherClaimOfTheNameIsNotTouched verifies that deleteClaim does not change a claim that has
+// replaced the one to delete.
 func TestAnotherClaimOfTheNameIsNotTouched(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
@@ -251,8 +255,9 @@ func TestAnotherClaimOfTheNameIsNotTouched(t *testing.T) {
 	})
 }
 
-// TestDevicesThatAreServedLater verifies that pods with claims are decided without a restart after
-// an upgrade of the API server. A scheduler leading by then lists the claims first.
+// TestDevicesThatAreServedLater verifies that if the API server begins to serve the device kinds,
+// pods with claims are decided without a restart of the scheduler, whether it begins to lead before
+// or after that.
 func TestDevicesThatAreServedLater(t *testing.T) {
 	for _, leads := range []string{"all the time", "before", "after"} {
 		t.Run("leads "+leads, func(t *testing.T) {
@@ -293,8 +298,8 @@ func TestDevicesThatAreServedLater(t *testing.T) {
 	}
 }
 
-// TestDevicesThatMayNotBeRead verifies that unreadable devices, after an upgrade of the API server,
-// block no pods without claims.
+// TestDevicesThatMayNotBeRead verifies that if the API server begins to serve the device kinds, but
+// claims cannot be read, pods without claims are still scheduled.
 func TestDevicesThatMayNotBeRead(t *testing.T) {
 	inWorld(t, func(w *world) {
 		refuse := func(path string, status int) {
@@ -324,7 +329,8 @@ func TestDevicesThatMayNotBeRead(t *testing.T) {
 	})
 }
 
-// TestEndDoesNotWaitForAnAnswerAboutDevices covers pending requests at the start and later.
+// TestEndDoesNotWaitForAnAnswerAboutDevices verifies that a stopping scheduler does not wait for a
+// request for the device kinds that hangs, at the start or later.
 func TestEndDoesNotWaitForAnAnswerAboutDevices(t *testing.T) {
 	for when, within := range map[string]time.Duration{"at the start": time.Second, "later": devicesAgain + time.Second} {
 		t.Run(when, func(t *testing.T) {

@@ -23,9 +23,9 @@ import (
 
 var wakeRuns = flag.Int("wake", 20, "runs of TestNoPodSleepsThroughWhatHelpsIt")
 
-// TestNoPodSleepsThroughWhatHelpsIt verifies that after every change, once the longest back-off is
-// over, no pod waits that the plain evaluator would place, or that could make room for itself. Pods
-// are not woken merely for having waited too long.
+// TestNoPodSleepsThroughWhatHelpsIt verifies that after every change and the longest back-off, no
+// pod is pending that the plain evaluator could place, or that could preempt others. Requeuing
+// because of MaxWait is disabled.
 func TestNoPodSleepsThroughWhatHelpsIt(t *testing.T) {
 	for seed := range uint64(*wakeRuns) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -44,8 +44,8 @@ func TestNoPodSleepsThroughWhatHelpsIt(t *testing.T) {
 type sleepers struct {
 	*world
 	rng *rand.Rand
-	// features holds the features of pods and nodes in this run. They are few, so that one reason
-	// to wait is not hidden by another.
+	// features holds the few features that pods and nodes have in this run. With more features, one
+	// reason to wait would often hide another.
 	features map[string]bool
 	pods     int
 	last     string
@@ -153,7 +153,7 @@ func (s *sleepers) term() v1.PodAffinityTerm {
 	return t
 }
 
-// something makes a change and returns its description.
+// something makes a random change and returns its description.
 func (s *sleepers) something() string {
 	pods, nodes := s.api.Pods(), fakeapi.All(s.api, &v1.Node{})
 	switch s.rng.IntN(14) {
@@ -198,7 +198,7 @@ func (s *sleepers) something() string {
 			p := pods[s.rng.IntN(len(pods))]
 			fakeapi.Change(s.api, p, func(p *v1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("50m")
-				if s.features["resizes"] && p.Spec.NodeName != "" { // the kubelet's progress so far
+				if s.features["resizes"] && p.Spec.NodeName != "" { // the kubelet may have completed the resize
 					p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: p.Spec.Containers[0].Name, AllocatedResources: v1.ResourceList{
 						v1.ResourceCPU: resource.MustParse(pick(s, "50m", "900m"))}}}
 				}
@@ -234,7 +234,7 @@ func (s *sleepers) something() string {
 	return "nothing"
 }
 
-// judge passes every waiting pod to the plain evaluator.
+// judge compares the state of every pending pod with the verdict of the plain evaluator.
 func (s *sleepers) judge() {
 	s.Helper()
 	truth := cluster.New()

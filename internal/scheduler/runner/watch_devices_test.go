@@ -26,8 +26,9 @@ func aTaintRule(driver string, effect resourcev1.DeviceTaintEffect) *resourcev1.
 	}
 }
 
-// TestTaintRuleKeepsDevicesBack verifies that a rule blocks its devices until it selects others or
-// is deleted, and has no effect with the feature gate off.
+// TestTaintRuleKeepsDevicesBack verifies that a DeviceTaintRule prevents the allocation of its
+// devices until the rule is changed or deleted, which requeues the pod, and that it has no effect
+// if the feature gate is disabled.
 func TestTaintRuleKeepsDevicesBack(t *testing.T) {
 	const driver = "gpu.example.com"
 	for name, ends := range map[string]func(w *world, rule *resourcev1.DeviceTaintRule){
@@ -50,9 +51,9 @@ func TestTaintRuleKeepsDevicesBack(t *testing.T) {
 				w.api.Put(aClaim("c"), claiming(aPod("p", "1"), "c"))
 				w.start(Options{})
 				w.until("p is turned down", func() bool { return strings.Contains(w.condition("p"), "cannot allocate all claims") })
-				w.pass(time.Minute) // its back-off is over
+				w.pass(time.Minute) // longer than its back-off
 				ends(w, rule)
-				w.pass(5 * time.Second) // much less than the unconditional wake-up of pods
+				w.pass(5 * time.Second) // much less than MaxWait
 				if w.nodeOf("p") != "n" {
 					t.Error("p has not been woken")
 				}
@@ -68,8 +69,9 @@ func TestTaintRuleKeepsDevicesBack(t *testing.T) {
 	})
 }
 
-// TestServerWithoutTaintRules covers servers before v1.37 and unreadable rules. Devices are
-// allocated without rules, and the rules apply once they can be read.
+// TestServerWithoutTaintRules verifies that if the API server does not serve DeviceTaintRules, or
+// they cannot be read, devices are allocated without them, and that the rules apply when they can
+// be read.
 func TestServerWithoutTaintRules(t *testing.T) {
 	for name, status := range map[string]int{"not served": http.StatusNotFound, "forbidden": http.StatusForbidden} {
 		t.Run(name, func(t *testing.T) {

@@ -30,11 +30,11 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// answering, in the environment, makes this program the server of BenchmarkWrites, so that the
-// server's CPU time is not counted as the scheduler's.
+// answering is the environment variable that makes the test binary the server of BenchmarkWrites,
+// so that the CPU time of the server is not included in the measurement.
 const answering = "BERTH_BENCH_ANSWERS"
 
-// answerUntilEOF accepts every POST request over TLS, like an API server, until its input ends.
+// answerUntilEOF serves POST requests over TLS, like an API server, until its standard input ends.
 func answerUntilEOF() {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -52,8 +52,8 @@ func answerUntilEOF() {
 	os.Exit(0)
 }
 
-// BenchmarkWrites measures the scheduler process's CPU time for the two objects written per pod,
-// its binding and its event, to a server in another process.
+// BenchmarkWrites measures the CPU time for writing the binding and the event of a pod to a server
+// in another process.
 func BenchmarkWrites(b *testing.B) {
 	server := exec.Command(os.Args[0])
 	server.Env = append(os.Environ(), answering+"=1")
@@ -119,7 +119,7 @@ func BenchmarkWrites(b *testing.B) {
 		workers.Go(write)
 	}
 	workers.Wait()
-	for written.Load() < int64(b.N) { // checked seldom: checking costs CPU time, the measured quantity
+	for written.Load() < int64(b.N) { // polled at long intervals, because polling uses CPU time
 		time.Sleep(time.Millisecond)
 	}
 	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N)/1e3, "cpu-µs/pod")
