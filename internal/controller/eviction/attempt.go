@@ -14,8 +14,8 @@ const (
 	// fresh is the maximum age of a read when the delete is sent. Each repeated read of an attempt
 	// doubles the maximum, so that a slow API cannot prevent an eviction.
 	fresh = time.Second
-	// confirmAfter limits the time until the watch must show a pod as terminating after an accepted
-	// delete. After that, a new attempt begins.
+	// confirmAfter is the time within which the watch must show a pod as terminating after an
+	// accepted delete. After that, a new attempt begins.
 	confirmAfter = 30 * time.Second
 	// A failed deletion is retried after firstRetry, then after twice as long each time, up to
 	// lastRetry. A longer pause requested by the server is cut to lastRetry, so an eviction follows
@@ -88,8 +88,8 @@ type evictor struct {
 	retries, averted int // of Stats
 }
 
-// next returns the start of the next attempt, unless it depends on a response. It returns false if
-// the queue is empty, or if all slots are taken and the next response starts it.
+// next returns the time at which the next attempt begins. ok is false if the queue is empty, or if
+// all slots are taken, so that the next attempt must wait for a response.
 func (e *evictor) next() (at time.Time, ok bool) {
 	if len(e.deadlines.queue) == 0 || e.underway >= e.options.InFlight {
 		return time.Time{}, false
@@ -108,7 +108,7 @@ func (e *evictor) beginAttempts(now time.Time) {
 			return
 		}
 
-		// The node could not be read for another pod.
+		// A read of the node has failed recently, so the pod waits for the node's back-off.
 		if p.byNode.IsDue(now) && !p.node.reads.Ready(now) {
 			p.notYet = p.node.reads.Next
 			e.deadlines.enqueuePod(p)
@@ -155,8 +155,8 @@ func (e *evictor) awaitAnswer(a *attempt, step step) Ticket {
 	return ticket
 }
 
-// readNode reads the node's taints live. The age of the result counts from the request, not from
-// the response: the API may have read it at any moment in between.
+// readNode reads the node's taints live. The age of the result counts from the request and not from
+// the response, because the API server may have read the node at any moment in between.
 func (e *evictor) readNode(now time.Time, a *attempt) {
 	a.readAt = now
 	e.out.add(ReadNode{Ticket: e.awaitAnswer(a, readingNode), Node: a.pod.node.name})
@@ -170,13 +170,15 @@ func (e *evictor) readDevices(now time.Time, a *attempt) {
 	e.out.add(read)
 }
 
-// readPod reads the pod live, if the mark cannot be conditional on the observed version.
+// readPod reads the pod live. It is called if the read cannot be replaced by a mark conditional on
+// the observed version.
 func (e *evictor) readPod(a *attempt) {
 	e.out.add(ReadPod{Ticket: e.awaitAnswer(a, readingPod), Name: a.pod.Name})
 }
 
-// markPod requests the condition DisruptionTarget. It is requested once per attempt: the delete
-// follows whatever the response, since a pod must not stay because its status cannot be written.
+// markPod requests the condition DisruptionTarget. It is requested once per attempt, and a second
+// time only after a conflict. The delete follows whatever the response, since a pod must not stay
+// because its status cannot be written.
 func (e *evictor) markPod(a *attempt, step step) {
 	a.asked = true
 	m := Mark{Ticket: e.awaitAnswer(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed, Device: a.seeks}
@@ -233,9 +235,10 @@ func (e *evictor) deletePod(now time.Time, a *attempt) {
 	e.out.add(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
 }
 
-// podDeleted ends an attempt based on the response to its delete. A busy server requests a pause,
-// but an eviction never waits longer than lastRetry, except for a budget. kube-controller-manager
-// gives up after five tries, 10 ms apart, and the pod stays until it changes.
+// podDeleted ends an attempt based on the response to its delete. A pause requested by a busy
+// server is respected up to lastRetry, or without a limit if a budget refused the eviction.
+// kube-controller-manager gives up after five attempts, 10 ms apart, and the pod stays until it
+// changes.
 func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == OK, answer.Outcome == Gone, e.broke.noRetry:
@@ -248,7 +251,7 @@ func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 }
 
 // acceptDelete ends an attempt that leaves the pod terminating or deleted. If the watch does not
-// confirm this within confirmAfter, the pod is due again, and is read.
+// confirm this within confirmAfter, a new attempt begins.
 func (e *evictor) acceptDelete(now time.Time, a *attempt) {
 	e.underway--
 	p := a.pod
@@ -257,9 +260,9 @@ func (e *evictor) acceptDelete(now time.Time, a *attempt) {
 	e.deadlines.enqueuePod(p)
 }
 
-// avertDelete ends an attempt stopped by the live state. The watch lags, and its next events
-// determine the deadline. The reads may also be outdated by then, so they are repeated soon, no
-// later than at their own deadline.
+// avertDelete ends an attempt stopped by the live state. The watch lags, and its next events will
+// determine the deadline. Until then the attempt is repeated with back-off, and no later than at
+// the deadline that resulted from the reads.
 func (e *evictor) avertDelete(now time.Time, a *attempt) {
 	e.averted++
 	p := a.pod

@@ -16,7 +16,8 @@ type Options struct {
 	// means DefaultInFlight.
 	InFlight int
 	// Budgets makes evictions use the Eviction API, so that PodDisruptionBudgets are respected. A
-	// pod overdue by BudgetsFor is deleted regardless (zero: never).
+	// pod that is overdue by BudgetsFor is deleted regardless of budgets, unless BudgetsFor is
+	// zero.
 	Budgets    bool
 	BudgetsFor time.Duration
 	// Watches restricts the Core to maintaining deadlines; it sends no requests.
@@ -41,8 +42,8 @@ const DefaultInFlight = 100
 // carries out the due evictions. notes and statuses publish state for other components. Each of
 // these types owns its fields; out collects the actions of all of them.
 //
-// An example of one eviction, from testdata/countdown.story.txt, in which the pod tolerates the
-// taint for an hour:
+// This example from testdata/countdown.story.txt shows one eviction. The pod tolerates the taint
+// for an hour:
 //
 //	   0.0s  NodeSeen with the taint     the pod gets its deadline, 3600 s
 //	3600.0s  Tick                        read node node1

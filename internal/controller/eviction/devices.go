@@ -132,9 +132,9 @@ func (d *devices) publishedTaints(device Device) []Held {
 }
 
 // slicesByDevice maps the names of the pool's devices to their slices. As defined by the API, only
-// slices of the newest generation count: a driver republishing a pool writes slice after slice, and
-// those of the previous generation are void. If a device is in two slices, the first slice by name
-// counts.
+// slices of the newest generation count: a driver that republishes a pool writes slice after slice,
+// and the slices of the previous generation are void. If a device is in two slices, the first slice
+// by name counts.
 func (of *pool) slicesByDevice() map[string]*slice {
 	if of.offers != nil {
 		return of.offers
@@ -182,9 +182,9 @@ func claimTolerates(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) 
 	return least, true
 }
 
-// evidenceFor returns the objects to read before evicting the pod now: only claims, pools and rules
-// that make it due, so that one attempt reads little in a cluster with many rules. If they no
-// longer require the eviction, the pod stays until the next deadline.
+// evidenceFor returns the objects to read before evicting the pod now: only the claims, pools and
+// rules that make the pod due, so that one attempt reads little in a cluster with many rules. If
+// these objects no longer require the eviction, the pod stays until its next deadline.
 func (d *devices) evidenceFor(p *Pod, now time.Time) (read ReadDevices) {
 	for _, ref := range p.Claims {
 		c := d.claims[types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}]

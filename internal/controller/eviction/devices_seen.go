@@ -17,7 +17,7 @@ import (
 // Kind is a kind of object that describes devices.
 type Kind int
 
-// The kinds.
+// These are the kinds.
 const (
 	Claims Kind = iota
 	Slices

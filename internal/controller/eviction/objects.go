@@ -125,8 +125,8 @@ func NodeOf(node *v1.Node) Node {
 	return n
 }
 
-// turnedAt returns Node.Turned. The lifecycle controller stamps its NoSchedule taints, and swaps
-// them when a node turns.
+// turnedAt returns Node.Turned. The lifecycle controller sets the times of its NoSchedule taints,
+// and replaces one taint by the other when a node turns.
 func turnedAt(taints []v1.Taint) (at time.Time) {
 	for i := range taints {
 		t := &taints[i]

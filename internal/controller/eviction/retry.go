@@ -11,7 +11,7 @@ import (
 
 // pause stops all attempts while the API cannot be read: the outage affects all pods alike.
 type pause struct {
-	failures int       // consecutive failures, without concurrent reads
+	failures int       // consecutive failures; concurrent ones count once
 	until    time.Time // earliest time of the next attempt
 }
 

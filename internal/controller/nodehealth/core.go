@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Options are kube-controller-manager's flags for node health, and Berth's own. Rates are in nodes
-// per second; a rate of 0 or less admits no nodes.
+// Options holds kube-controller-manager's flags for node health, and further options of Berth.
+// Rates are in nodes per second; a rate of 0 or less admits no nodes.
 type Options struct {
 	MonitorPeriod          time.Duration // --node-monitor-period
 	MonitorGracePeriod     time.Duration // --node-monitor-grace-period

@@ -57,7 +57,7 @@ func (l *Loop[E, A]) Show(event E, size int) {
 	l.inbox.put(message[E]{event: event, size: size})
 }
 
-// Look makes the owner call what between two steps. It does not wait for the call.
+// Look makes the owner call the function what between two steps. It does not wait for the call.
 func (l *Loop[E, A]) Look(what func()) { l.inbox.put(message[E]{look: what}) }
 
 // Run runs the core and its feeds until the context ends, and returns when all feeds and requests

@@ -60,7 +60,7 @@ func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *de
 
 // SetProfiles replaces the profiles between two decisions; see [cycle.Configured]. If the profiles
 // are invalid, it returns an error and changes nothing. source is the content of the file from
-// which they were read, for a journal. Safe for all goroutines.
+// which the profiles were read, for a journal. Safe for all goroutines.
 func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, source []byte) error {
 	var failed error
 	err := s.callOwner(ctx, func() {
@@ -79,10 +79,10 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 	return failed
 }
 
-// callOwner calls what on the owner's goroutine and waits for the call. If callOwner returns an
-// error, what was not called, and never will be: the task leaves the state waiting either when the
-// owner begins the call or when the caller gives up, whichever is first. The owner itself must not
-// call callOwner.
+// callOwner calls the function what on the owner's goroutine, and waits for it to return. If
+// callOwner returns an error, the function has not been called, and never will be: the task leaves
+// the state waiting either when the owner begins the call or when the caller gives up, whichever is
+// first. The owner itself must not call callOwner.
 func (s *Scheduler) callOwner(ctx context.Context, what func()) error {
 	t, done := &task{}, make(chan struct{})
 	s.loop.Look(func() {

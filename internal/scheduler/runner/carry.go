@@ -25,7 +25,7 @@ type task struct {
 	run    func(context.Context) cycle.Outcome // called by the worker; belongs to the goroutine that changes the state from waiting
 }
 
-// States of a task.
+// These are the states of a task.
 const (
 	waiting int32 = iota
 	begun

@@ -4,11 +4,11 @@
 // Package runner runs the scheduling cycle (package cycle) against an API server. It makes no
 // decisions.
 //
-// The core runs in the event loop shared with the controllers (package loop). Watches and workers
-// never access the core; they put events into the loop's inbox. When the core has processed all
-// events, the loop sends it a Tick, in which the core decides one pod at most. Workers or separate
-// goroutines carry out the actions of the core, and the outcome of an action is an event with the
-// action's ticket.
+// The core runs in an event loop (package loop), like the cores of the controllers. Watches and
+// workers never access the core; they put events into the loop's inbox. When the core has processed
+// all events, the loop sends it a Tick, in which the core decides one pod at most. Workers or
+// separate goroutines carry out the actions of the core, and the outcome of an action is an event
+// with the action's ticket.
 //
 // A bounded number of workers send bindings in order; a binding can be withdrawn until a worker
 // begins it. The work before a binding (volumes, device claims, out-of-tree plugins at PreBind)

@@ -62,10 +62,10 @@ func (w *workers) startWorker(finishing context.Context) {
 	})
 }
 
-// lendWorker is called by a task before it calls a plugin; the task must call the result
-// afterwards. If the plugin takes longer than patience, a stand-in worker is started, so that the
+// A task calls lendWorker before it calls a plugin, and calls the returned function when the plugin
+// has returned. If the plugin takes longer than patience, a stand-in worker is started, so that the
 // plugin does not delay other tasks. ctx is the task's context, which the stand-in uses for its
-// tasks. When the plugin returns, one surplus worker ends.
+// tasks. The worker that returns late, or another one, then ends.
 func (w *workers) lendWorker(ctx context.Context) (back func()) {
 	overdue := time.AfterFunc(patience, func() {
 		w.mu.Lock()

@@ -71,7 +71,7 @@ func (d *Devices) TaintDevice(node, device, key string, on bool) {
 		return
 	}
 
-	// A copy, because the stored slice may not have been delivered yet.
+	// The slice is copied, because the stored one may not have been delivered yet.
 	s := *before
 	s.Devices = slices.Clone(before.Devices)
 	for i := range s.Devices {

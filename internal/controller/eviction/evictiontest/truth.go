@@ -97,8 +97,8 @@ func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 		return // the delete has no effect
 	}
 	t.justifyPod(p)
-	// The allowed age of the attempt's reads. With slow responses an attempt reads again, and the
-	// allowed age doubles each time up to 64 s.
+	// window is the allowed age of the attempt's reads. If responses are slow, an attempt repeats
+	// its reads, and the allowed age doubles each time, up to 64 s.
 	window := outdated
 	if t.world.Requests.Faults.Slow > outdated {
 		window = 64 * outdated

@@ -78,7 +78,7 @@ func (c *Controller) Record(j *controllerjournal.OfNodeHealth) {
 func (c *Controller) Synced() bool { return c.nodesListed.Load() && c.leasesListed.Load() }
 
 // Run keeps taints up to date until the context ends, and returns once all writes have completed. A
-// Controller runs once.
+// Controller can be run only once.
 func (c *Controller) Run(ctx context.Context) {
 	c.Loop.Run(ctx,
 		func(ctx context.Context) { feed.Run(ctx, c.nodeSource(), c.nodeSink()) },
@@ -182,8 +182,7 @@ func (c *Controller) leaseSink() feed.Sink {
 		Listing: func() {},
 		Listed:  func() { c.See(nodehealth.LeasesListed{}); c.leasesListed.Store(true); c.polled("leases") },
 		Seen: func(o runtime.Object) {
-			// See is used instead of Show, which waits while the inbox is full, because Leases are
-			// small.
+			// Unlike Show, See does not wait while the inbox is full. Leases are small.
 			if lease := o.(*coordinationv1.Lease); lease.Spec.RenewTime != nil {
 				c.See(*leaseOf(lease))
 			}
