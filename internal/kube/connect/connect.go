@@ -29,8 +29,8 @@ const (
 	EnvDataDir = "BERTH_DATA_DIR"
 )
 
-// Flags identify a cluster on the command line. The zero Flags identifies the default cluster; see
-// Config. A command adds flags by either AddFlags or AddKubectlFlags.
+// Flags identifies a cluster on the command line. The zero Flags identifies the default cluster;
+// see Config. A command adds flags by either AddFlags or AddKubectlFlags.
 type Flags struct {
 	Kubeconfig string // a file; "": see Config
 	Context    string // a context of the kubeconfig; "": the current context
@@ -165,7 +165,7 @@ func (f *Flags) Contexts() []string {
 // in the directory of `berth up` expects its cluster.
 func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	// find returns an error that names a remedy.
+	// Instead of this warning, find returns an error that names a remedy.
 	rules.WarnIfAllMissing = false
 	switch {
 	case f.Kubeconfig != "":

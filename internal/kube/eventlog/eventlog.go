@@ -27,8 +27,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
-// These are the bounds of a log, in total and per event. An event is rather written late than
-// dropped, and rather dropped than allowed to delay the reported work.
+// These are the bounds of a log, in total and per event. It is better to write an event late than
+// to drop it, and better to drop it than to delay the reported work.
 const (
 	perSecond = 100              // limit of written events per second, to bound the API server's load
 	most      = 200_000          // limit of queued events; further events are dropped

@@ -62,7 +62,7 @@ const (
 	briefly = time.Second
 )
 
-// Reasons for losing a watch other than a refusal by the API server.
+// These errors are reasons for losing a watch, other than a refusal by the API server.
 var (
 	errUnreadable = errors.New("an event that cannot be read")
 	errUnopened   = errors.New("the connection ended, or timed out, before the watch began")
@@ -148,7 +148,7 @@ type feed struct {
 	version  string          // version up to which the sink has all changes; "": a list is due
 	anew     <-chan struct{} // the source's Anew channel, until it is closed
 	fresh    bool            // Anew was closed before the current or next list
-	whole    bool            // the next list is unpaged, because the last paged list took too long
+	whole    bool            // the next list is unpaged, because the last paged list expired between pages
 	pace     pacing.Pace     // paces lists and watches, and repeated requests for a page
 	refusals int             // consecutive refusals by the API server
 	key      string          // random, so that feeds spread their requests after an outage
@@ -158,8 +158,8 @@ type feed struct {
 	complaint loglimit.Line // limits the log lines about errors returned by the API server
 }
 
-// unreached limits the log lines about other errors. All feeds share it, because an outage affects
-// all of them.
+// unreached limits the log lines about errors other than responses of the API server. All feeds
+// share it, because an outage affects all of them.
 var unreached = new(loglimit.Line)
 
 // goOn lists if a list is due, and then watches until the watch ends. It returns nil if the watch

@@ -210,7 +210,7 @@ type lease struct {
 
 // renewal is the time of the last renewal of the Lease, by both clocks of the machine. The
 // monotonic clock stops while the machine is suspended, and the wall clock may be set back. The
-// longer of the two elapsed times counts, so that in neither case a write is sent after the Lease
+// longer of the two elapsed times counts, so that in either case, no write is sent after the Lease
 // has expired. If the wall clock is set forward, writes are rejected until the next renewal, for a
 // retry period at most.
 type renewal struct{ monotonic, wall time.Time }
