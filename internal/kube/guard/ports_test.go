@@ -68,7 +68,7 @@ func TestEveryPortStandsAFlood(t *testing.T) {
 	ports := everyPort(t)
 	theyAreAll(t, ports)
 	// Another source opens connections that stall in a header. The floods do not displace them, so
-	// they must be closed by their deadline.
+	// the server must close them when the time for headers is over.
 	patient := make([]net.Conn, len(ports))
 	for i, p := range ports {
 		patient[i] = p.connect(t, "127.0.0.4", "GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: a")

@@ -299,7 +299,7 @@ func TestNothingIsSentByAMachineThatWasSuspended(t *testing.T) {
 		if !a.Over() {
 			t.Error("resumed an hour later, what was begun before may still be sent")
 		}
-		// A wall clock set forward looks like a suspension until the next renewal.
+		// If the wall clock is set forward, it looks like a suspension until the next renewal.
 		a.cut.Store(false)
 		time.Sleep(3 * time.Second)
 		if a.Over() || !a.Leading() {
