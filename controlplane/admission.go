@@ -43,8 +43,8 @@ func berthAdmission(rules admission.Config) []AdmissionPlugin {
 	}
 }
 
-// admissionPlugins returns the compiled-in plugins other than upstream's. UpstreamAdmission leaves
-// Berth's out.
+// admissionPlugins returns the compiled-in plugins other than upstream's. If UpstreamAdmission is
+// set, Berth's plugins are omitted.
 func (o Options) admissionPlugins() []AdmissionPlugin {
 	if o.UpstreamAdmission {
 		return o.Admission
@@ -92,7 +92,7 @@ func (o Options) validateAdmission() error {
 // installAdmission registers plugins, places each at the position of the first plugin it replaces,
 // and disables the replaced ones.
 //
-// For example, BerthNode precedes TaintNodesByCondition, which is off.
+// For example, BerthNode is placed before TaintNodesByCondition, which is disabled.
 func installAdmission(chain *options.AdmissionOptions, plugins []AdmissionPlugin) {
 	// The list is a package variable of upstream's and must not be modified.
 	order := slices.Clone(chain.RecommendedPluginOrder)

@@ -34,7 +34,7 @@ type apiServer struct {
 	server *aggregator.APIAggregator
 	ended  chan struct{} // closed once the server has ended for any reason
 	err    error         // the reason; valid once ended is closed
-	ready  bool          // the server was ready once, and its hooks are done; written during the start, read by the stop
+	ready  bool          // the server was ready once, so its hooks are done; written during startup, read during shutdown
 }
 
 const (
@@ -46,8 +46,8 @@ const (
 	// end earlier.
 	apiShutdownLimit = 2 * time.Second
 
-	// settleLimit bounds the time a stop waits for a start in progress; see awaitStarted. A start
-	// takes about a second.
+	// settleLimit bounds the time that a shutdown waits for an unfinished startup; see
+	// awaitStarted. A startup takes about a second.
 	settleLimit = 2 * time.Second
 
 	authenticationFile = "authentication.yaml"
@@ -85,7 +85,7 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 	if err != nil {
 		return nil, err
 	}
-	// Completing the configuration fixes the hooks, so replace them first.
+	// The hooks cannot be replaced once the configuration is completed, so replace them first.
 	if err := replaceBootstrapHooks(config.KubeAPIs.ControlPlane.Generic); err != nil {
 		return nil, err
 	}
@@ -126,7 +126,8 @@ func (s *apiServer) loopbackConfig() *rest.Config {
 	return rest.CopyConfig(s.server.GenericAPIServer.LoopbackClientConfig)
 }
 
-// waitReady returns once /readyz is ok. It returns ctx's error or errEnded.
+// waitReady returns nil once /readyz is ok. Otherwise it returns ctx's error, or errEnded if the
+// server has ended.
 func (s *apiServer) waitReady(ctx context.Context) error {
 	client, err := rest.HTTPClientFor(s.loopbackConfig())
 	if err != nil {
@@ -174,7 +175,8 @@ func (s *apiServer) awaitStarted() bool {
 	return err == nil || err == errEnded
 }
 
-// readyPoll is short because every start waits for half of it; a check costs microseconds.
+// readyPoll is short because it delays every startup by half an interval on average; a check costs
+// microseconds.
 const readyPoll = 10 * time.Millisecond
 
 // apiServerOptions builds kube-apiserver's options from its flags, whose names are familiar to
@@ -227,7 +229,8 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		"authorization-mode":          "Node,RBAC",
 		"enable-bootstrap-token-auth": "true",
 		"service-account-issuer":      "https://kubernetes.default.svc.cluster.local",
-		// One key signs and verifies, so tokens stay valid across restarts.
+		// The key that signs and verifies is kept in the data directory, so tokens stay valid
+		// across restarts.
 		"service-account-key-file":         p.pathOf(tokenKeyFile),
 		"service-account-signing-key-file": p.pathOf(tokenKeyFile),
 		// Aggregated API servers use these to authenticate requests from this server and to learn

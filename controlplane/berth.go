@@ -34,8 +34,8 @@ func (c *Cluster) RunBerth(nodes int) {
 	var running sync.WaitGroup
 	// Cleanups run in reverse order, so this one precedes Stop.
 	c.t.Cleanup(func() { cancel(); running.Wait() })
-	// A component that ends by itself is logged and does not fail the test; the test fails on the
-	// missing effect.
+	// A component that ends by itself is logged and does not fail the test, which then fails
+	// because of the missing effect.
 	run := func(name string, part func(context.Context) error) {
 		running.Go(func() {
 			// After the end of the test every component returns an error.

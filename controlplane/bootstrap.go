@@ -50,9 +50,9 @@ func replaceBootstrapHooks(config *genericapiserver.Config) error {
 
 // retryUntilDone retries until try succeeds or the server ends. Upstream gives up after 30 s, and a
 // failing hook ends the process, dumping the stacks of all goroutines. With etcd and the
-// controllers in the same process on a busy machine, bootstrapping may take longer. Until it is
-// done the server is not ready, and the caller that started the server decides how long to wait.
-// try receives the hook's context and must return when it ends.
+// controllers in the same process on a busy machine, bootstrapping may take longer. Until
+// bootstrapping is done, the server is not ready, and the caller that started the server decides
+// how long to wait. try receives the hook's context and must return when it ends.
 func retryUntilDone(ctx context.Context, try func(context.Context) error) {
 	for pause := bootstrapRetry; ; pause = min(2*pause, bootstrapRetryMost) {
 		err := try(ctx)
@@ -102,7 +102,7 @@ func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
 // bootstrapClusterRoles creates the cluster roles and their bindings. The components' own roles
 // grant exactly the listed permissions, regardless of earlier versions' grants.
 func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
-	// With exactly, permissions beyond the list are also removed from the role.
+	// If exactly is set, permissions beyond the list are also removed from the role.
 	add := func(all []rbacv1.ClusterRole, exactly bool) {
 		for _, role := range all {
 			goReconcile(group, &reconciliation.ReconcileRoleOptions{

@@ -27,7 +27,7 @@ const (
 
 // issueCertificates issues the certificates that the API server presents to clients, nodes and
 // aggregated APIs. more holds the names and addresses from Options.TLSNames. It must be called
-// before the API server is configured, which reads the files.
+// before the API server is configured, because that step reads the files.
 func (p *pki) issueCertificates(serviceRange string, more []string) error {
 	names, ips, err := apiServerNames(serviceRange)
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 		return err
 	}
 
-	// The other CA signs this one; see pki.frontProxy.
+	// The other CA signs this certificate; see pki.frontProxy.
 	proxyCert, proxyKey, err := p.frontProxy.issueClient(frontProxyUser)
 	if err != nil {
 		return err

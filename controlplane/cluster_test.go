@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// cluster is shared by the behaviour tests; each works in a separate namespace.
+// cluster is shared by the behaviour tests, each of which uses a separate namespace.
 type cluster struct {
 	*controlplane.Cluster
 	api kubernetes.Interface

@@ -28,11 +28,11 @@ type permissions struct {
 
 // listComponents returns Berth's processes outside the control plane. Each component has a
 // kubeconfig NAME.kubeconfig in the data directory, the user name berth:NAME, and roles of that
-// name with the component's permissions from the manifests. The simulated nodes, absent from the
-// manifests, have the permissions of nodes. No component is an administrator.
+// name with the component's permissions from the manifests. The simulated nodes, which are not in
+// the manifests, have the permissions in simulatedNodesRules. No component is an administrator.
 //
 // `berth up` therefore runs components with the permissions of a real cluster, and a permission
-// missing from a manifest fails here as well.
+// missing from a manifest causes the same failure here.
 func listComponents() (map[string]permissions, error) {
 	all := map[string]permissions{"nodes": {
 		everywhere: simulatedNodesRules(),
@@ -45,8 +45,8 @@ func listComponents() (map[string]permissions, error) {
 		}
 		all[name] = permissionsFor(rights)
 	}
-	// A role may name resources that the API does not serve, but only needed permissions are
-	// granted.
+	// A role may name resources that the API does not serve, but grant these permissions only if
+	// they are needed.
 	if utilfeature.DefaultFeatureGate.Enabled(features.EvictionRequestAPI) {
 		rights, err := deploy.EvictionRequestRights()
 		if err != nil {
@@ -56,7 +56,8 @@ func listComponents() (map[string]permissions, error) {
 		controller.everywhere = append(controller.everywhere, rulesFor(rights)...)
 		all["controller"] = controller
 	}
-	// A scheduler standing in for kube-scheduler, as in `berth up --from-image`, uses its Lease.
+	// A scheduler standing in for kube-scheduler, as in `berth up --from-image`, uses
+	// kube-scheduler's Lease.
 	own := leaseRule("get", "update")
 	own.ResourceNames = []string{"kube-scheduler"}
 	all["scheduler"].within[metav1.NamespaceSystem] = append(all["scheduler"].within[metav1.NamespaceSystem], own)
@@ -136,8 +137,9 @@ func simulatedNodesRules() []rbacv1.PolicyRule {
 // roles and bindings.
 func componentUser(name string) string { return "berth:" + name }
 
-// roles grants the components their permissions. Each component has one object of each kind, all
-// with the same name.
+// roles grants the components their permissions. Each component has a ClusterRole and, in each
+// namespace where it has permissions, a Role, each with a binding. All of these objects have the
+// same name.
 type roles struct {
 	cluster         []rbacv1.ClusterRole
 	clusterBindings []rbacv1.ClusterRoleBinding

@@ -60,8 +60,8 @@ func DefaultControllers() []string {
 	}
 }
 
-// knownControllers returns the names accepted by --controllers. The token controller is missing
-// from upstream's descriptors here; see startControllers.
+// knownControllers returns the names accepted by --controllers. They include the token controller,
+// for which startControllers does not use upstream's descriptor.
 func knownControllers() sets.Set[string] {
 	return sets.New(app.KnownControllers()...).Insert(names.ServiceAccountTokenController)
 }
@@ -87,8 +87,8 @@ func selectControllers(list []string) sets.Set[string] {
 	return selected
 }
 
-// controllersStopLimit bounds the controllers' shutdown. The next start finishes their work: its
-// caches list half-processed objects again.
+// controllersStopLimit bounds the controllers' shutdown. After the next start, the controllers
+// finish their work, because they list all objects again.
 const controllersStopLimit = 2 * time.Second
 
 // controllers runs upstream's controllers, assembled as in kube-controller-manager but without
@@ -100,8 +100,8 @@ type controllers struct {
 }
 
 // startControllers builds the selected controllers and runs them until ctx ends. It returns when
-// they are built; their caches are filled afterwards. client is the API server's own and may do
-// anything; the controllers do not impersonate.
+// they are built; their caches are filled afterwards. client is the API server's own and has all
+// permissions; the controllers do not impersonate service accounts.
 func startControllers(ctx context.Context, client *rest.Config, p *pki, selected sets.Set[string]) (*controllers, error) {
 	client = rest.AddUserAgent(rest.CopyConfig(client), "kube-controller-manager")
 	// Do not limit the client: the API server is in the same process, and workers are few.
@@ -275,8 +275,7 @@ func newTokenController(ctx context.Context, c app.ControllerContext, builder cl
 	return &tokenController{tokens, int(c.ComponentConfig.SAController.ConcurrentSATokenSyncs)}, nil
 }
 
-// noHealthChecks implements health checks as no-ops: controllers here live and die with the
-// process.
+// noHealthChecks discards the controllers' health checks, because no server would publish them.
 type noHealthChecks struct{}
 
 func (noHealthChecks) AddHealthChecker(...healthz.HealthChecker) {}

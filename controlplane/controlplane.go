@@ -56,8 +56,8 @@ func Run(ctx context.Context, o Options, progress io.Writer) error {
 // failed. It equals the limit for a stop by a signal.
 const abandonLimit = 4 * time.Second
 
-// abandonParts stops as many components as possible: a failed component may never end. The caller
-// then ends the process or fails the test, which also ends the remaining components.
+// abandonParts stops the components, but waits no longer than abandonLimit, because a failed
+// component may never end. Components that do not end keep running until the process exits.
 func (c *controlPlane) abandonParts() {
 	stopped := make(chan struct{})
 	go func() {
@@ -70,8 +70,9 @@ func (c *controlPlane) abandonParts() {
 	}
 }
 
-// controlPlane is a running control plane. Its components start in order and stop in the reverse
-// order: data directory, log, feature gates, listener, etcd, API server, controllers.
+// controlPlane is a running control plane. Its components are the data directory, the log, the
+// feature gates, the listener, etcd, the API server and the controllers. They start in this order
+// and stop in the reverse order.
 type controlPlane struct {
 	options Options // with defaults
 	began   time.Time
@@ -93,8 +94,8 @@ type controlPlane struct {
 
 // launchPlane starts a control plane and returns when it is ready or has failed.
 //
-// Two contexts end the start: the caller's, and c.broken if a component ends by itself. Neither
-// ends the control plane once it is ready; use stop for that.
+// Two contexts can interrupt the startup: the caller's, and c.broken if a component ends by itself.
+// Neither ends the control plane once it is ready; use stop for that.
 func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -108,10 +109,10 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 			c.abandonParts() // for example, etcd may never end after failing on a full disk
 		}
 	}()
-	// The error reports the cancellation cause: the caller's, or the reason a component ended.
+	// Errors report the cause of the cancellation: the caller's, or the error of a component.
 	starting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A component that ends by itself also cancels the start instead of letting it wait.
+	// If a component ends by itself, cancel the startup, which would otherwise wait for it.
 	defer context.AfterFunc(c.broken, func() { cancel(context.Cause(c.broken)) })()
 
 	log, err := c.openState()
@@ -136,7 +137,8 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 	if err := c.startWorkers(starting); err != nil {
 		return nil, err
 	}
-	// Bootstrap after the controllers have started: they approve and sign its requests.
+	// Write it after the controllers have started, because they approve and sign the nodes'
+	// certificate requests.
 	if c.options.NodeBootstrap {
 		if err := c.writeNodeBootstrap(starting); err != nil {
 			return nil, err
@@ -157,7 +159,7 @@ func (c *controlPlane) stop() {
 	})
 }
 
-// onStop registers an undo step for stop, to be called right after the step.
+// onStop registers a function that undoes a startup step. Call it right after the step.
 func (c *controlPlane) onStop(f func()) { c.closers = append(c.closers, f) }
 
 // printProgress prints a line with the time since the start.
@@ -253,8 +255,8 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 }
 
 // reason returns the reason that the API server is not ready: its own end, or the cancellation of
-// the context by another component or the caller. If the server has only just ended, the context is
-// not cancelled yet.
+// the context by another component or the caller. The server is checked first, because the context
+// may be cancelled only after the server has ended.
 func (a *apiServer) reason(ctx context.Context, err error, ended func() error) error {
 	select {
 	case <-a.ended:
@@ -323,7 +325,7 @@ func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
 		<-c.workers.done
 	})
 
-	// Without that controller, waiting for service accounts would be futile.
+	// Without the service account controller, the account would never be created.
 	if !selected.Has(names.ServiceAccountController) {
 		return nil
 	}

@@ -27,15 +27,15 @@ import (
 //	kubeconfig      the kubeconfig of the administrator
 //	controlplane.log
 //	port            the port used last
-//	pki/            authorities, the key that signs service account tokens, certificates
+//	pki/            CAs, the key that signs service account tokens, certificates
 //	etcd/           the data of etcd
 type dataDir struct {
 	root string
 	lock *os.File
 }
 
-// dataFormat counts incompatible layout changes. It increases when an older build would misread a
-// newer one's files.
+// dataFormat counts incompatible layout changes. It increases when an older build would misread the
+// files of a newer build.
 const dataFormat = 1
 
 // dataVersion is the content of the version file.
@@ -64,7 +64,7 @@ func openDataDir(root string) (*dataDir, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: make it accessible or name another with --data-dir", root, stripPath(err))
 	}
-	// Write access here controls the authorities trusted by the cluster.
+	// Anyone who can write here can replace the CAs that the cluster trusts.
 	if err := owned.Check(root, owned.Writable); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one of your own with --data-dir", root, err)
 	}
@@ -98,7 +98,8 @@ func (d *dataDir) acquireLock() error {
 			d.root, strings.TrimSpace(string(holder[:n])))
 	}
 	d.lock = lock
-	// The content serves the message above; only the lock counts.
+	// The PID in the file is only for the error message above; the flock decides who holds the
+	// directory.
 	if err := lock.Truncate(0); err == nil {
 		_, _ = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
@@ -109,8 +110,9 @@ func (d *dataDir) acquireLock() error {
 func (d *dataDir) close() { d.lock.Close() }
 
 // checkVersion refuses directories written by a newer version, which an older one would silently
-// misread, and directories with state but without a version. It runs before all writes, so a
-// directory without the file is new. An upgrade rewrites the file.
+// misread, and directories with state but without a version. It runs before anything except the
+// lock file is written, so a directory with neither a version file nor state is new. An upgrade
+// rewrites the version file.
 func (d *dataDir) checkVersion() error {
 	path := d.pathOf("version")
 	content, err := os.ReadFile(path)
@@ -165,8 +167,8 @@ func (v dataVersion) checkUpgrade(root string) error {
 	return nil
 }
 
-// writeDurably replaces a file atomically and waits for the disk. A crash at any moment leaves the
-// old content or the new, never a part.
+// writeDurably replaces a file atomically and waits for the disk. A crash at any moment leaves
+// either the complete old content or the complete new content.
 func writeDurably(path string, content []byte, mode fs.FileMode) error {
 	return writeError(path, durable.Replace(path, content, mode))
 }
@@ -185,8 +187,8 @@ func writeError(path string, err error) error {
 	return nil
 }
 
-// stripPath removes the operation and path from an error if the message names the path already. It
-// returns other errors unchanged.
+// stripPath reduces an *fs.PathError to its cause, for callers whose message already names the
+// path. It returns other errors unchanged.
 func stripPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {

@@ -16,8 +16,8 @@
 //		...
 //	}
 //
-// It does not include nodes. The scheduler, node health and taint-based eviction are also not
-// included; Berth provides them. Several control planes can run in a process, sequentially or
-// concurrently, provided they agree on Kubernetes' feature gates, which are process-wide. While a
-// control plane runs, klog writes to its log file.
+// The control plane does not include nodes. The scheduler, node health and taint-based eviction are
+// also not included; other parts of Berth provide them. Several control planes can run in a
+// process, sequentially or concurrently, provided they agree on Kubernetes' feature gates, which
+// are process-wide. While a control plane runs, klog writes to its log file.
 package controlplane

@@ -28,12 +28,12 @@ import (
 	"github.com/berth-k8s/berth/internal/durable"
 )
 
-// etcd is a single member without a listener: the API server reaches it through memory. It
-// therefore needs no port and no certificates, and other processes on the machine cannot reach it.
-// While the process is stopped, etcdutl can be used on the directory.
+// etcd is a single member without a listener: the API server connects to it in memory. It therefore
+// needs no port and no certificates, and other processes on the machine cannot reach it. While the
+// process is stopped, etcdutl can be used on the directory.
 type etcd struct {
 	fail     context.CancelCauseFunc // called when etcd gives up
-	gaveUp   chan error              // receives the same error for start, after the call of fail; at most one
+	gaveUp   chan error              // receives the same error for startMember, after fail was called; at most one
 	once     sync.Once               // guards fail and gaveUp
 	over     atomic.Bool             // etcd has given up
 	listener *bufconn.Listener
@@ -48,8 +48,8 @@ const (
 	// start.
 	etcdTickMs, etcdElectionMs = 20, 100
 
-	// This limit begins after the files are read. The rest takes milliseconds or never ends, for
-	// example after the loss of the write-ahead log.
+	// This limit begins after the files are read. The remaining startup takes milliseconds or never
+	// ends, for example after the loss of the write-ahead log.
 	etcdReadyLimit = time.Minute
 
 	// This is the default of etcd's own flags; the zero value would log every request.
@@ -71,8 +71,8 @@ func (e *etcd) dialMember(ctx context.Context, _, _ string) (net.Conn, error) {
 	return e.listener.DialContext(ctx)
 }
 
-// startMemberIn blocks until the member serves or fails. It returns before the first request, so
-// the caller's client may dial immediately. log receives etcd's warnings.
+// startMemberIn blocks until the member serves or fails. When it returns nil, the caller's client
+// may dial immediately. log receives etcd's warnings.
 func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 	if err := prepareEtcdDir(dir); err != nil {
 		return err
@@ -99,13 +99,14 @@ func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 	return nil
 }
 
-// unfinished is the suffix of a mark next to etcd's directory, present until etcd has served from
-// it. If etcd were killed between creating its log and recording itself in it as a member, it would
-// wait forever for the other members of an empty cluster.
+// unfinished is the suffix of a marker file next to etcd's directory, which is present until etcd
+// has become ready in that directory. If etcd is killed between creating its log and recording
+// itself in the log as a member, a restarted etcd waits forever for the other members of an empty
+// cluster.
 const unfinished = ".unfinished"
 
 // prepareEtcdDir creates the directory, replacing a directory that never became ready and thus
-// holds no acknowledged state. The mark is written before the directory is created; finishEtcdDir
+// holds no acknowledged state. The marker is written before the directory is created; finishEtcdDir
 // removes it.
 func prepareEtcdDir(dir string) error {
 	if _, err := os.Lstat(dir + unfinished); err == nil {
@@ -125,7 +126,7 @@ func prepareEtcdDir(dir string) error {
 }
 
 // finishEtcdDir runs before the first request is served. It syncs the parent directory; otherwise a
-// power cut could restore the mark, and the state would be deleted.
+// power cut could restore the marker, and the next start would delete the state.
 func finishEtcdDir(dir string) error {
 	err := os.Remove(dir + unfinished)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,8 +135,9 @@ func finishEtcdDir(dir string) error {
 	return errors.Join(err, durable.SyncDir(filepath.Dir(dir)))
 }
 
-// startMember does not rely on StartEtcd to return: on broken files it may panic, or wait for a
-// goroutine that gave up. It abandons a goroutine that never returns until the process exits.
+// startMember starts etcd, but does not rely on StartEtcd to return: on broken files, StartEtcd may
+// panic, or wait for a goroutine that gave up. In that case, the calling goroutine is abandoned
+// until the process exits.
 func (e *etcd) startMember(config *embed.Config) error {
 	type result struct {
 		member *embed.Etcd
@@ -192,8 +194,8 @@ func (e *etcd) memberConfig(dir string, log zapcore.Core) *embed.Config {
 	return config
 }
 
-// stop ends the member's goroutines and closes its files in order; acknowledged writes are already
-// on disk. It may be called whether or not the member has started.
+// stop ends the member's goroutines and closes its files; acknowledged writes are already on disk.
+// It may be called whether or not the member has started.
 func (e *etcd) stop() {
 	// Stop requests first, so that none waits for a closing member.
 	if e.server != nil {
@@ -220,7 +222,7 @@ func (h etcdEnd) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 		}
 	}
 	h.etcd.once.Do(func() {
-		// Store before reporting the failure: stop reads it.
+		// Set over before reporting the failure, because stop reads it.
 		h.etcd.over.Store(true)
 		h.etcd.fail(fmt.Errorf("etcd gave up: %w: start again when that is remedied; what was acknowledged is on disk", err))
 		h.etcd.gaveUp <- err

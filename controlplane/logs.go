@@ -59,7 +59,7 @@ func (l *logFile) rotateFile() error {
 	return nil
 }
 
-// Write writes a line, first rotating a log that is too long, so lines are never split.
+// Write writes a line. It rotates a log that is too long before the line, so lines are never split.
 func (l *logFile) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,9 +80,9 @@ func (l *logFile) Close() error {
 	return l.file.Close()
 }
 
-// processLog is the process-wide destination of klog and etcd's client: the most recently started
-// control plane still running. If none runs, klog writes to its original destination. Several
-// control planes of a test process thus write to one log at a time.
+// processLog is the process-wide destination of klog and etcd's client: the log of the most
+// recently started control plane that is still running. If none is running, klog writes to its
+// original destination. Several control planes of a test process thus write to one log at a time.
 type processLog struct {
 	mu      sync.Mutex
 	targets []*logTarget

@@ -21,15 +21,15 @@ import (
 )
 
 // This file lets machines join the cluster as nodes: a machine requests a node certificate with a
-// bootstrap token, upstream's controllers approve and sign it, and the machine renews it as that
-// node.
+// bootstrap token, upstream's controllers approve and sign it, and the machine renews it with the
+// node's identity.
 
 const (
 	// nodeBootstrapFile is a kubeconfig that only permits a machine to request a node certificate.
 	nodeBootstrapFile = "node-bootstrap.kubeconfig"
 	// nodeBootstrapLife is the token's lifetime; the next start writes another.
 	nodeBootstrapLife = 24 * time.Hour
-	// bootstrappers is the group of users with such a token.
+	// bootstrappers is the group of users with a bootstrap token.
 	bootstrappers = bootstrapapi.BootstrapDefaultGroup + ":berth"
 
 	// kubeletClientUser is the API server's user name towards nodes.

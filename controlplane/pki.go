@@ -25,17 +25,17 @@ import (
 	"github.com/berth-k8s/berth/internal/durable"
 )
 
-// pki holds the cluster's trust anchors. The authorities and the token key are created together,
-// once, and then belong to the data directory: kubeconfigs and tokens handed out stay valid across
-// restarts. Certificates below the authorities are reissued at every start, so they need no renewal
-// and cannot be missing.
+// pki holds the cluster's trust anchors. The CAs and the token key are created together, once, and
+// kept in the data directory, so that issued kubeconfigs and tokens stay valid across restarts.
+// Certificates signed by the CAs are reissued at every start, so they need no renewal and cannot be
+// missing.
 type pki struct {
 	dir        string
 	cluster    *authority // signs certificates of clients and of the API server itself
-	frontProxy *authority // signs the API server's certificate for aggregated APIs; separate, because it allows impersonation
+	frontProxy *authority // signs the API server's certificate for aggregated APIs; separate, because that certificate allows impersonation
 }
 
-// authority issues certificates. It is immutable once loaded.
+// authority is a CA. It is immutable once loaded.
 type authority struct {
 	certificate *x509.Certificate
 	pem         []byte
@@ -44,7 +44,7 @@ type authority struct {
 
 const (
 	authorityLife   = 20 * 365 * 24 * time.Hour // outlives the data directory: there is no rotation
-	certificateLife = 365 * 24 * time.Hour      // every start reissues them; the administrator's only in its last month
+	certificateLife = 365 * 24 * time.Hour      // every start reissues certificates; the administrator's only in its last month
 	backdated       = 24 * time.Hour            // certificates stay valid if the clock is set back
 
 	caCertFile, caKeyFile                 = "ca.crt", "ca.key"
@@ -55,9 +55,9 @@ const (
 // pathOf returns the path of a file in pki/.
 func (p *pki) pathOf(name string) string { return filepath.Join(p.dir, name) }
 
-// openPKI loads the authorities, or creates them if the directory is new. A directory with a
-// missing or broken file is an error and is never repaired: another CA would invalidate all
-// kubeconfigs and tokens.
+// openPKI loads the CAs, or creates them if the directory is new. A directory with a missing or
+// broken file is an error and is never repaired: another CA would invalidate all kubeconfigs and
+// tokens.
 func openPKI(dir string) (*pki, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := createPKI(dir); err != nil {

@@ -21,8 +21,8 @@ import (
 const firstPickedPort, lastPickedPort = 20000, 29999
 
 // listenAPI binds the API's port. An explicitly requested port is mandatory. Otherwise the last
-// run's port, stored in the file memory, is preferred so that copied kubeconfigs stay valid; if it
-// is occupied, another is picked and remembered instead. Errors suggest a remedy.
+// run's port, which is read from the file named by memory, is preferred, so that copied kubeconfigs
+// stay valid; if it is occupied, another is picked and remembered instead. Errors suggest a remedy.
 func listenAPI(asked int, memory string) (*net.TCPListener, error) {
 	if asked != 0 {
 		l, err := bindPort(asked)

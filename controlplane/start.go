@@ -43,10 +43,11 @@ type Cluster struct {
 // startLimit is generous: a machine running many tests concurrently is slow, not broken.
 const startLimit = 2 * time.Minute
 
-// Start starts a control plane in this process and returns when it is ready. It ends with the test,
-// or at Stop. Its state is in t.TempDir() unless an option names another DataDir, which a later
-// Start can then continue from. Several may run concurrently: each has a separate port, etcd and
-// controllers. If it cannot be started, the test fails immediately, with the end of the log.
+// Start starts a control plane in this process and returns when it is ready. The control plane ends
+// with the test, or at Stop. Its state is in t.TempDir() unless an option sets DataDir; a later
+// Start with the same DataDir continues from that state. Several control planes may run
+// concurrently, each with a separate port, etcd and controllers. If the control plane cannot be
+// started, the test fails immediately, with the end of the log.
 func Start(t TB, options ...func(*Options)) *Cluster {
 	t.Helper()
 	var o Options

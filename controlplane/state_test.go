@@ -118,7 +118,7 @@ func TestCertificatesAreForAYearAtMost(t *testing.T) {
 			t.Errorf("%s is of %s", name, mastersGroup)
 		}
 	}
-	// An administrator certificate of a version that issued them for ten years is replaced.
+	// An administrator certificate valid for ten years, as issued by earlier versions, is replaced.
 	config, err := p.newKubeconfig("https://127.0.0.1:1", adminUser, mastersGroup)
 	if err != nil {
 		t.Fatal(err)
@@ -394,8 +394,8 @@ func TestWrongOptionsAreFoundBeforeAnythingIsWritten(t *testing.T) {
 	}
 }
 
-// TestAnErrorNamesTheDirectoryAsItWasGiven uses a removed working directory, where a relative path
-// cannot be resolved.
+// TestAnErrorNamesTheDirectoryAsItWasGiven verifies that an error names a relative path as given if
+// it cannot be resolved, here because the working directory was removed.
 func TestAnErrorNamesTheDirectoryAsItWasGiven(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "gone")
 	if err := os.Mkdir(gone, 0o700); err != nil {

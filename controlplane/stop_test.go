@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestServerThatIsNotReadyAnyMoreIsStopped verifies that a server too busy to answer /readyz, or
+// TestServerThatIsNotReadyAnyMoreIsStopped verifies that a server that was ready once, and is now
 // cut off from etcd, can still be stopped without ending the process.
 func TestServerThatIsNotReadyAnyMoreIsStopped(t *testing.T) {
 	c := Start(t)

@@ -64,8 +64,8 @@ func (c *cluster) updatePod(t *testing.T, pod corev1.Pod, change func(*corev1.Po
 	}
 }
 
-// createNode creates a node ready for pods. It removes the initial taint, a task of Berth's node
-// health controller.
+// createNode creates a node ready for pods. It removes the initial taint, which is otherwise done
+// by Berth's node health controller.
 func (c *cluster) createNode(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
 	nodes := c.api.CoreV1().Nodes()
@@ -174,7 +174,7 @@ func cronJobIsTaken(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Only the Job's own controller removes a finished Job from the list of active ones.
+	// The CronJob controller removes Jobs that do not exist from the list of active Jobs.
 	created.Status.Active = []corev1.ObjectReference{{Kind: "Job", Name: "gone", Namespace: ns, UID: "gone", APIVersion: "batch/v1"}}
 	if _, err := c.api.BatchV1().CronJobs(ns).UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

@@ -21,9 +21,9 @@ import (
 // BootstrapName is the name of the plugin for requests of node certificates.
 const BootstrapName = "BerthNodeBootstrap"
 
-// bootstraps rejects a bootstrap token's request for the certificate of an existing node: the token
-// would grant that node's identity, including the secrets of its pods. kubeadm's tokens have this
-// weakness. A deleted node may be bootstrapped again.
+// bootstraps rejects requests made with a bootstrap token for the certificate of an existing node.
+// Otherwise, the token would give access to that node's identity, including the secrets of its
+// pods, as kubeadm's tokens do. A deleted node may be bootstrapped again.
 type bootstraps struct {
 	*apiserver.Handler
 	client kubernetes.Interface

@@ -48,8 +48,8 @@ func (p *informed) ValidateInitialization() error {
 	return nil
 }
 
-// await holds the request until the caches have synced, for ten seconds at most. It then rejects
-// the request, because wrong defaults would be permanent.
+// await holds the request until the caches have synced, for ten seconds at most. After that it
+// rejects the request, because wrong defaults would be permanent.
 func (p *informed) await(a apiserver.Attributes) error {
 	if !p.WaitForReady() {
 		return apiserver.NewForbidden(a, fmt.Errorf("not yet ready to handle request"))

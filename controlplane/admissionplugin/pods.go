@@ -25,9 +25,9 @@ func ReplacedByPod() []string {
 	return []string{"Priority", "DefaultTolerationSeconds", "PodTolerationRestriction", "ExtendedResourceToleration", "RuntimeClass"}
 }
 
-// pods mutates new pods and rejects some. Like upstream's plugins, it handles the creation and
-// update of pods but no subresource: status, binding, resize and the like do not change fields read
-// or written by the rules.
+// pods mutates and validates pods. Like upstream's plugins, it handles the creation and update of
+// pods, but no subresources: status, binding, resize and the like do not change fields read or
+// written by the rules.
 type pods struct {
 	informed
 	config admission.Config
@@ -122,7 +122,8 @@ func write(pod *core.Pod, changed *v1.Pod) error {
 }
 
 // refused converts an error for clients. A refusal becomes Forbidden, phrased as by the API
-// server's other plugins. Any other error becomes an internal one: the request may be repeated.
+// server's other plugins. Any other error becomes an internal error, after which the client may
+// retry.
 func refused(a apiserver.Attributes, err error) error {
 	var refusal *admission.Refusal
 	if errors.As(err, &refusal) {

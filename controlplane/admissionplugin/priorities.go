@@ -24,8 +24,8 @@ const PriorityName = "BerthPriority"
 // ReplacedByPriority returns the upstream plugins replaced by PriorityName.
 func ReplacedByPriority() []string { return []string{"Priority"} }
 
-// priorities rejects a second default among the priority classes and sets the priority of new pod
-// groups if Kubernetes has that enabled. The plugin for pods does the same for pods.
+// priorities rejects a second PriorityClass with globalDefault. It sets the priority of new pod
+// groups if their feature gates are enabled; for pods, the plugin pods does so.
 type priorities struct{ informed }
 
 var (
@@ -38,8 +38,8 @@ func NewPriority() apiserver.Interface {
 	return &priorities{informed{Handler: apiserver.NewHandler(apiserver.Create, apiserver.Update)}}
 }
 
-// Validate implements apiserver.ValidationInterface. A request for a default waits for a fresh read
-// from the API server, because the caches may be stale.
+// Validate implements apiserver.ValidationInterface. A write of a PriorityClass waits for a fresh
+// read of the default class from the API server, because the caches may be stale.
 func (p *priorities) Validate(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	if !isAbout(a, scheduling.Resource("priorityclasses")) {
 		return nil

@@ -17,7 +17,7 @@ import (
 )
 
 // Config is the administrator's configuration. The zero value matches kube-apiserver's defaults,
-// plus memory pressure. It is read-only, because all requests share it.
+// plus the toleration added by memoryPressure. It is read-only, because all requests share it.
 type Config struct {
 	// NotReadySeconds and UnreachableSeconds are the times that a pod without its own setting stays
 	// on a not-ready or unreachable node; nil means 300, and zero means immediate eviction.
@@ -45,7 +45,8 @@ type Objects interface {
 	RuntimeClass(name string) (*nodev1.RuntimeClass, error)
 }
 
-// Refusal is the reason why a pod may not be created, in kube-apiserver's wording if it has one.
+// Refusal is the reason why a pod may not be created, in kube-apiserver's wording if kube-apiserver
+// has the same rule.
 type Refusal struct {
 	// Field is the path of the offending field, such as spec.priority.
 	Field   string
@@ -96,14 +97,14 @@ type request struct {
 type rule func(*request) error
 
 var (
-	// The order is part of the result: a later rule sees the additions of earlier ones, such as
+	// The order matters, because a later rule sees the additions of earlier ones, such as
 	// tolerations of the namespace that cover the toleration memoryPressure would add.
 	changes = []rule{startAnew, resolvePriority, lostNodes, namespaceTolerations, memoryPressure, extendedResources,
 		dedicatedNodes, runtimeClass}
 	verdicts = []rule{allowedTolerations, checkOverhead, onlyDedicatedNodes}
 
-	// Few fields of a pod can change after its creation. The only change by the rules that the API
-	// then allows is adding tolerations.
+	// The API allows few changes of a pod after its creation. Of the rules' changes, it allows only
+	// the addition of tolerations.
 	changesOfUpdates  = []rule{keepPriority, giveLater}
 	verdictsOfUpdates = []rule{allowedTolerations}
 )

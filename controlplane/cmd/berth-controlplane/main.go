@@ -96,8 +96,8 @@ func run(args []string) int {
 	return serve(o, limit)
 }
 
-// muteLogs silences parts that still log after the control plane and its log have ended, so that an
-// error stays one line. Fatal messages still go to standard error.
+// muteLogs silences components that still log after the control plane and its log have ended, so
+// that an error stays one line. Fatal messages still go to standard error.
 func muteLogs() {
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
 	klog.InitFlags(flags)
@@ -113,7 +113,7 @@ func muteLogs() {
 const stopLimit = 4 * time.Second
 
 // serve runs until SIGTERM or SIGINT. A second signal ends the process immediately. The exit code
-// is 0 after a signal.
+// after a signal is 0, unless the shutdown takes longer than stopLimit.
 func serve(o controlplane.Options, memory int64) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

@@ -189,7 +189,7 @@ func TestSIGTERMEndsItAndTheNextStartGoesOn(t *testing.T) {
 	if again, err := os.ReadFile(filepath.Join(dir, "kubeconfig")); err != nil || string(again) != string(kubeconfig) {
 		t.Errorf("the kubeconfig changed (%v)", err)
 	}
-	// Use the first process's client: port, authority and user are unchanged.
+	// Use the first process's client: port, CA and user are unchanged.
 	eventually(t, func(ctx context.Context) error {
 		_, err := maps.Get(ctx, "kept", metav1.GetOptions{})
 		return err

@@ -20,11 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// mostMemory is the default limit on machines with more memory.
+// mostMemory bounds the default limit.
 const mostMemory = 8 << 30
 
 // memoryLimit parses --memory-limit into bytes. Empty selects GOMEMLIMIT if set, or else three
-// quarters of the memory available to the process, and 8 GiB at most. The error names the flag.
+// quarters of the memory available to the process, but 8 GiB at most. The error names the flag.
 func memoryLimit(given string) (int64, error) {
 	if given != "" {
 		q, err := resource.ParseQuantity(given)
@@ -94,8 +94,8 @@ func machineMemory() int64 {
 	return 2 * mostMemory
 }
 
-// watchMemory calls end once the process holds more than the limit, until the context ends. The
-// garbage collector works harder above nine tenths of the limit. Without a limit, a tenant's stored
+// watchMemory calls end once the process holds more than the limit, until the context ends. Above
+// nine tenths of the limit, the garbage collector works harder. Without a limit, a tenant's stored
 // objects could exhaust the machine's memory, and the kernel would kill some process without an
 // explanation. It checks four times a second, measuring the system memory held by the process
 // rather than the size of its objects.

@@ -86,7 +86,7 @@ func (p *process) read(lines *bufio.Scanner) {
 	_ = p.cmd.Wait() // ProcessState holds the outcome
 }
 
-// kill sends SIGKILL.
+// kill sends SIGKILL and waits until the process has ended.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended

@@ -63,8 +63,8 @@ type Caches struct {
 	absent  *utilcache.LRUExpireCache // by kind and name
 }
 
-// NewCaches returns caches of the factory, started by its owner. The client looks up uncached
-// objects.
+// NewCaches returns caches filled by informers of the factory, which the caller must start.
+// Uncached objects are looked up with the client.
 func NewCaches(client kubernetes.Interface, factory informers.SharedInformerFactory) *Caches {
 	namespaces := factory.Core().V1().Namespaces()
 	priorities := factory.Scheduling().V1().PriorityClasses()
@@ -153,8 +153,9 @@ func (o objects) look(question func(context.Context) error) error {
 // Namespace, RuntimeClass and PriorityClass implement admission.Objects.
 //
 // A missing namespace is an error: the API server accepts pods only in existing namespaces, so this
-// one was just created, and its rules are unknown. It is looked up each time; if missing namespaces
-// were remembered, any client of the webhook could cause that for a namespace.
+// one was just created, and its tolerations and selectors are not known yet. It is looked up each
+// time: if missing namespaces were remembered, any client of the webhook could name a namespace
+// before its creation and thereby delay its pods.
 func (o objects) Namespace(name string) (*v1.Namespace, error) {
 	o.absent.Remove("namespaces/" + name)
 	namespace, err := find(o, o.namespaces.Get, o.client.CoreV1().Namespaces().Get, "namespaces", name)

@@ -19,13 +19,12 @@ import (
 	"time"
 )
 
-// certificates are shared by all replicas: authorities, the oldest first, and the serving
-// certificate. They are immutable values; renewIfDue returns new ones.
+// certificates holds the CAs, the oldest first, and the serving certificate. All replicas share
+// them. The values are immutable; renewIfDue returns new ones.
 //
-// A rotation with a serving certificate of 90 days proceeds as follows. An authority lasts 720 days
-// and is old after 480 days. A second authority is then created and also trusted, but does not sign
-// for an hour. After that it signs the serving certificates. The first authority is dropped after
-// it has expired.
+// A rotation with a serving certificate of 90 days proceeds as follows. A CA is valid for 720 days.
+// After 480 days, a second CA is created and trusted as well, but it does not sign for an hour.
+// After that, it signs the serving certificates. The first CA is dropped when it has expired.
 type certificates struct {
 	authorities []keyPair // not empty after renewIfDue
 	serving     keyPair
@@ -43,12 +42,12 @@ type validity struct {
 	serving time.Duration
 }
 
-// authorityLife returns the lifetime of an authority: much longer than that of its certificates, so
-// that it changes rarely.
+// authorityLife returns the lifetime of a CA. It is much longer than the lifetime of serving
+// certificates, so that the CA changes rarely.
 func (v validity) authorityLife() time.Duration { return 8 * v.serving }
 
-// settlingTime returns the time to distribute an authority before it signs: each API server
-// receives it by a watch. With the default lifetime it is an hour; with a lifetime of a few
+// settlingTime returns the time for distributing a CA before it signs, since each API server
+// receives the CA by a watch. With the default lifetime it is an hour; with a lifetime of a few
 // seconds, as in tests, it is a tenth of the lifetime.
 func (v validity) settlingTime() time.Duration { return min(time.Hour, v.serving/10) }
 
@@ -56,9 +55,10 @@ func (v validity) settlingTime() time.Duration { return min(time.Hour, v.serving
 const skew = 5 * time.Minute
 
 // renewIfDue returns the certificates to use now for these names, and reports whether they changed.
-// An old authority gets a successor, which signs only after it has been trusted for a while. Both
-// are trusted until then, so that an API server never encounters an untrusted certificate. The
-// result depends only on the time and the certificates, so it is the same on all replicas.
+// An old CA gets a successor, which signs only after it has been trusted for a while. The old CA is
+// trusted until it expires, so that an API server never encounters an untrusted certificate.
+// Whether a renewal is due depends only on the arguments, so replicas with the same names agree on
+// it.
 func (c certificates) renewIfDue(names []string, v validity, now time.Time) (certificates, bool, error) {
 	next := certificates{serving: c.serving}
 	for _, authority := range c.authorities {
@@ -68,7 +68,7 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 	}
 
 	changed := len(next.authorities) != len(c.authorities)
-	// Only the newest authority counts: older ones already have a successor.
+	// Only the newest CA counts, because older ones already have a successor.
 	if n := len(next.authorities); n == 0 || isOld(next.authorities[n-1].cert, now) {
 		authority, err := newAuthority(v.authorityLife(), now)
 		if err != nil {
@@ -77,7 +77,7 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 		next.authorities, changed = append(next.authorities, authority), true
 	}
 
-	// This also applies after the addition of names, and after the signing authority has expired.
+	// This also applies if names were added, or if the signing CA has expired.
 	if !next.servesNames(names, now) {
 		serving, err := next.currentSigner(v, now).signServing(next.withPresent(names, now), v.serving, now)
 		if err != nil {
@@ -92,8 +92,9 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 const mostNames = 64
 
 // withPresent adds the names of the present certificate to those of this replica. Replicas with
-// different names share the certificate; otherwise each of them would renew it for its own names. A
-// renewal that is due keeps only the names still in use by replicas.
+// different names share the certificate; otherwise each of them would renew it for its own names.
+// The renewal of an old certificate starts with the names of this replica, so that unused names
+// disappear.
 func (c certificates) withPresent(names []string, now time.Time) []string {
 	cert := c.serving.cert
 	if cert == nil || isOld(cert, now) {
@@ -113,7 +114,7 @@ func (c certificates) withPresent(names []string, now time.Time) []string {
 }
 
 // servesNames reports whether the serving certificate remains usable for the names: more than a
-// third of its life remains, and one of the authorities has signed it.
+// third of its life remains, and one of the CAs has signed it.
 func (c certificates) servesNames(names []string, now time.Time) bool {
 	cert := c.serving.cert
 	if cert == nil || now.Before(cert.NotBefore) || isOld(cert, now) {
@@ -125,8 +126,8 @@ func (c certificates) servesNames(names []string, now time.Time) bool {
 	return slices.ContainsFunc(c.authorities, func(a keyPair) bool { return cert.CheckSignatureFrom(a.cert) == nil })
 }
 
-// currentSigner returns the newest settled authority, or else the oldest: the first authority of a
-// new installation signs immediately.
+// currentSigner returns the newest CA whose settling time has passed. If there is none, as in a new
+// installation, it returns the oldest CA, which then signs immediately.
 func (c certificates) currentSigner(v validity, now time.Time) keyPair {
 	for _, authority := range slices.Backward(c.authorities) {
 		if now.Sub(authority.cert.NotBefore) >= skew+v.settlingTime() {
@@ -142,7 +143,7 @@ func isOld(cert *x509.Certificate, now time.Time) bool {
 	return !now.Before(cert.NotAfter.Add(-life / 3))
 }
 
-// newAuthority creates a self-signed certificate authority.
+// newAuthority creates a self-signed CA.
 func newAuthority(life time.Duration, now time.Time) (keyPair, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "berth-webhook-ca"},
@@ -170,7 +171,8 @@ func (k keyPair) signServing(names []string, life time.Duration, now time.Time) 
 	return issueCertificate(template, k, life, now)
 }
 
-// issueCertificate creates a key and its certificate, self-signed without a parent.
+// issueCertificate creates a key and its certificate. Without a parent, the certificate is
+// self-signed.
 func issueCertificate(template *x509.Certificate, parent keyPair, life time.Duration, now time.Time) (keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -180,7 +182,7 @@ func issueCertificate(template *x509.Certificate, parent keyPair, life time.Dura
 		return keyPair{}, fmt.Errorf("make a serial number: %w", err)
 	}
 
-	// It begins in the past, because the clocks of API servers may lag.
+	// The certificate begins in the past, because the clocks of API servers may lag.
 	template.NotBefore, template.NotAfter = now.Add(-skew), now.Add(life)
 	if parent.cert == nil {
 		parent = keyPair{template, key}
@@ -195,7 +197,8 @@ func issueCertificate(template *x509.Certificate, parent keyPair, life time.Dura
 	return keyPair{cert, key}, err
 }
 
-// The keys of the Secret. The first two hold all authorities, concatenated in the same order.
+// The keys of the Secret. The first two hold the certificates and the keys of all CAs, concatenated
+// in the same order.
 const (
 	authoritiesKey    = "ca.crt"
 	authorityKeysKey  = "ca.key"

@@ -121,9 +121,9 @@ func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 	return nil
 }
 
-// ownerReferences returns the owner of the objects created by the webhook: its own role, if one
-// with its name exists. Deleting the role deletes these objects. Uninstalling therefore leaves
-// nothing behind, in particular no configuration for a deleted webhook.
+// ownerReferences returns the owner of the objects created by the webhook: the ClusterRole with the
+// webhook's name, if it exists. Deleting the role deletes these objects. Uninstalling therefore
+// leaves nothing behind, in particular no configuration for a deleted webhook.
 func (w *Webhook) ownerReferences(ctx context.Context) ([]metav1.OwnerReference, error) {
 	role, err := w.client.RbacV1().ClusterRoles().Get(ctx, w.options.Service, metav1.GetOptions{})
 	switch {
@@ -148,8 +148,8 @@ func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerR
 
 	var current certificates
 	if !isNew {
-		// The Secret was modified by another client. New certificates are trusted as soon as the
-		// configurations have the new bundle.
+		// If parsing fails, another client has modified the Secret. New certificates are then
+		// trusted as soon as the configurations have the new bundle.
 		if current, err = parseCertificates(secret.Data); err != nil {
 			klog.FromContext(ctx).Error(err, "The Secret with the certificates cannot be read; making new ones",
 				"secret", klog.KObj(secret))
@@ -229,9 +229,9 @@ type configurations[C any] interface {
 	Update(context.Context, C, metav1.UpdateOptions) (C, error)
 }
 
-// keepOne creates a missing configuration if allowed, and updates it if mend changes it. The update
-// is conditional on the resource version read: if two replicas update concurrently, one gets a
-// conflict and retries.
+// keepOne creates the configuration if it is missing and make is set. It updates an existing
+// configuration if mend changes it. The update is conditional on the resource version read: if two
+// replicas update concurrently, one gets a conflict and retries.
 func keepOne[C interface {
 	metav1.Object
 	DeepCopy() C
@@ -268,7 +268,8 @@ func setBundle(webhook string, client *admissionregistrationv1.WebhookClientConf
 }
 
 // watchObjects signals every change of the Secret and the configurations: another replica may have
-// renewed the certificates, or a user deleted a configuration. It coalesces pending signals.
+// renewed the certificates, or a user may have deleted a configuration. It coalesces pending
+// signals.
 func (w *Webhook) watchObjects(ctx context.Context) <-chan struct{} {
 	touched := make(chan struct{}, 1)
 	touch := func(any) {

@@ -40,7 +40,7 @@ func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.Admiss
 		if err != nil {
 			return nil, err
 		}
-		// Encode the fields before the rules, which change the pod in place.
+		// Encode the fields before applying the rules, which change the pod in place.
 		before, err := podFields(pod)
 		if err != nil {
 			return nil, err

@@ -40,7 +40,7 @@ type Webhook struct {
 	metrics *instruments
 	// lookups is a separate client for reads that unauthenticated callers can cause.
 	lookups kubernetes.Interface
-	lanes   *lanes         // room for reviews
+	lanes   *lanes         // bounds concurrent reviews
 	clients *x509.CertPool // CAs of allowed callers; nil allows all callers
 
 	listener net.Listener // for reviews

@@ -43,8 +43,8 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 const systemCritical = 2_000_000_000
 
 // Critical reports whether the pod is admitted under pressure and never evicted because of it:
-// static pods, their mirrors, and pods of the system's priorities. The source annotation is set by
-// kubelets; a pod from the API server has no such annotation, or has the value "api".
+// static pods, their mirrors, and pods with a system-critical priority. The source annotation is
+// set by kubelets; a pod from the API server has no such annotation, or has the value "api".
 func Critical(pod *v1.Pod) bool {
 	_, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
 	source := pod.Annotations["kubernetes.io/config.source"]
@@ -81,7 +81,7 @@ func otherSystem(pod *v1.Pod) *Refusal {
 }
 
 // misfit returns the reason, other than a lack of room, that keeps the pod off this node. The
-// scheduler checks the same reasons, but not for a pod created with a node name.
+// scheduler filters nodes for the same reasons, but not for a pod created with a node name.
 func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if matches, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !matches {
 		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")

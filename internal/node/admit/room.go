@@ -34,7 +34,7 @@ type hostPort struct {
 	port     int32
 }
 
-// conflicts reports whether two pods cannot use both ports on one node.
+// conflicts reports whether pods with these two ports exclude each other on a node.
 func (a hostPort) conflicts(b hostPort) bool {
 	return a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || a.ip == "0.0.0.0" || b.ip == "0.0.0.0")
 }
@@ -85,8 +85,8 @@ func amounts(list v1.ResourceList) map[v1.ResourceName]int64 {
 	return out
 }
 
-// requests returns a pod's requests, overhead included. placed also counts the present size of a
-// resized container, as reported in the status.
+// requests returns a pod's requests, overhead included. For a placed pod, the present size of a
+// resized container counts as well, as reported in the status.
 func requests(pod *v1.Pod, placed bool) map[v1.ResourceName]int64 {
 	return amounts(rules.PodRequests(pod, resource.PodResourcesOptions{
 		UseStatusResources: placed, InPlacePodLevelResourcesVerticalScalingEnabled: placed,
@@ -146,7 +146,7 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	return out
 }
 
-// Room refuses a pod for the first resource that is short; nil without a shortage. It is also used
+// Room returns a refusal for the first resource that is short, or nil if none is. It is also used
 // to decide whether a running pod may be resized.
 func Room(wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if short := lacking(wants, node, taken); len(short) > 0 {

@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Core tracks the met thresholds with their start times, like the kubelet's eviction manager
-// between its rounds. It is not safe for concurrent use.
+// Core tracks since when each threshold has been met, like the kubelet's eviction manager between
+// its rounds. It is not safe for concurrent use.
 type Core struct {
 	thresholds []Threshold
 	transition time.Duration
 	maxGrace   int64
-	// since holds, for each threshold, the time since when it has been met without interruption;
-	// zero: it is not met.
+	// since holds the start of the uninterrupted time during which each threshold has been met. It
+	// is zero for a threshold that is not met.
 	since []time.Time
 	// due is set once a threshold has been met for its grace period, until its minimum reclaim has
 	// been freed.
@@ -29,7 +29,7 @@ type Core struct {
 	seen map[v1.NodeConditionType]time.Time
 }
 
-// NewCore begins without pressure. The error names the offending flag.
+// NewCore returns a core without pressure. The error names the offending flag.
 func NewCore(config Config) (*Core, error) {
 	thresholds, err := config.Thresholds()
 	if err != nil {
@@ -71,7 +71,8 @@ func (c *Core) Step(levels Levels, now time.Time) Verdict {
 	for i, threshold := range c.thresholds {
 		level, observed := levels.Signals[threshold.Signal]
 		if !observed || !isMet(threshold, level, c.due[i]) {
-			// A gap ends the grace period: the threshold must be met without interruption.
+			// The grace period will start over, because a threshold must be met without
+			// interruption.
 			c.since[i], c.due[i] = time.Time{}, false
 			continue
 		}

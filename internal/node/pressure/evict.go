@@ -24,15 +24,14 @@ type Eviction struct {
 	Pod *v1.Pod
 	// Signal is the cause, as named in the kubelet's metrics.
 	Signal string
-	// Grace is its grace period in seconds.
+	// Grace is the pod's grace period in seconds.
 	Grace int64
 	// Message is the message of the status and the event.
 	Message string
 	// Annotations holds the annotations of the event.
 	Annotations map[string]string
-	// Disruption is set if the pod is evicted for the sake of other pods, and gets the condition
-	// DisruptionTarget, so that a Job can distinguish it from a failure. It is not set for a pod
-	// that exceeds its own limits.
+	// Disruption is set because the pod is evicted for the sake of other pods. The pod gets the
+	// condition DisruptionTarget, so that a Job can distinguish the eviction from a failure.
 	Disruption bool
 }
 
@@ -61,7 +60,7 @@ func Victim(s *Starved, ranked []Candidate) *Eviction {
 }
 
 // explainEviction returns the kubelet's message: the scarce resource, and the containers using more
-// of it than requested. It names containers, or the pod for pod-level requests. The annotations
+// of it than requested. For pod-level requests of memory, it names the pod as well. The annotations
 // match the kubelet's event.
 func explainEviction(s *Starved, c Candidate) (message string, annotations map[string]string) {
 	var text strings.Builder

@@ -32,7 +32,7 @@ type order func(a, b Candidate) int
 //
 //	memory is short             requests  uses   priority
 //	1. a: exceeds its request   100Mi     200Mi  0
-//	2. b: also exceeds it 100Mi 900Mi 1000
+//	2. b: also exceeds it       100Mi     900Mi  1000
 //	3. c: within its request    500Mi     400Mi  0
 func Rank(s *Starved, candidates []Candidate) []Candidate {
 	ranked := slices.Clone(candidates)
@@ -74,7 +74,7 @@ type measure func(Candidate) resource.Quantity
 
 // orderExceeding orders candidates exceeding their request first.
 func orderExceeding(used measure, name v1.ResourceName) order {
-	// Two classes rather than amounts: the excess is compared last, after priority.
+	// Compare only whether requests are exceeded; the excess itself is compared after the priority.
 	class := func(c Candidate) int {
 		usage := used(c)
 		if usage.Cmp(requestOf(c.Pod, name)) > 0 {
@@ -130,7 +130,7 @@ func requestOf(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	return sum
 }
 
-// Requests are a pod's requests of memory and ephemeral storage, for comparison with its usage.
+// Requests returns a pod's requests of memory and ephemeral storage, for comparison with its usage.
 // Overhead is included, as in requestOf.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceMemory: requestOf(pod, v1.ResourceMemory),
@@ -195,7 +195,7 @@ func diskUsed(s *Starved) measure {
 	}
 }
 
-// diskPart returns the bytes or inodes of a filesystem.
+// diskPart returns the used bytes or inodes of a filesystem.
 func diskPart(fs *stats.FsStats, name v1.ResourceName) resource.Quantity {
 	if name == inodes {
 		return toQuantity(fs.InodesUsed, resource.DecimalSI)

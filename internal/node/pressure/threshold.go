@@ -18,17 +18,18 @@ import (
 )
 
 // Config holds the values of the kubelet's --eviction-* flags, by signal. The zero value has no
-// thresholds, and a node is never under pressure.
+// thresholds, so that a node is never under pressure.
 type Config struct {
 	Hard, Soft, SoftGrace, MinimumReclaim map[string]string
-	// Transition is the time a condition stays after it was last true, so that it does not flap.
+	// Transition is the time for which a condition stays true after its threshold was last met, so
+	// that it does not flap.
 	Transition time.Duration
 	// MaxPodGrace is the maximum time, in seconds, that a pod gets to end after a soft threshold.
 	// After a hard threshold it gets one second.
 	MaxPodGrace int32
 }
 
-// DefaultConfig returns the kubelet's defaults. The map is new with each call.
+// DefaultConfig returns the kubelet's defaults. Each call returns a new map.
 func DefaultConfig() Config {
 	return Config{
 		Hard: map[string]string{
@@ -55,7 +56,7 @@ func (c *Config) AddFlags(flags *pflag.FlagSet) {
 		"maximum grace period, in seconds, of a pod that a soft threshold evicts")
 }
 
-// amount is a quantity or a part of the capacity.
+// amount is a quantity or a fraction of the capacity.
 type amount struct {
 	quantity *resource.Quantity
 	fraction float32 // fraction of the capacity; float32 as in the kubelet, so that thresholds in messages are identical
@@ -70,22 +71,22 @@ func (a amount) quantityOf(capacity int64) resource.Quantity {
 	return *resource.NewQuantity(int64(float64(capacity)*float64(a.fraction)), resource.BinarySI)
 }
 
-// Threshold is met while less than its amount is available. Both available and capacity are from
-// one Level.
+// Threshold is met while less than its amount is available. A fraction refers to the capacity in
+// the same Level.
 type Threshold struct {
 	Signal Signal
 	// Grace is the time that the threshold must be met before a pod is evicted; 0: a hard
 	// threshold.
 	Grace   time.Duration
 	amount  amount
-	reclaim amount // amount freed beyond the threshold once it has been met
+	reclaim amount // amount to free beyond the threshold once it has been met
 }
 
 // isHard reports whether pods are evicted as soon as the threshold is met.
 func (t Threshold) isHard() bool { return t.Grace == 0 }
 
-// Thresholds parses the configuration. Memory precedes the rest, and within both, hard thresholds
-// precede soft ones: the kubelet frees scarce resources in this order.
+// Thresholds parses the configuration. Memory thresholds precede all others, and hard thresholds
+// precede soft ones in either group. This is the order in which the kubelet frees scarce resources.
 func (c Config) Thresholds() ([]Threshold, error) {
 	if c.Transition < 0 {
 		return nil, fmt.Errorf("--eviction-pressure-transition-period: %s must not be negative", c.Transition)
@@ -181,8 +182,8 @@ func checkSignal(flag string, signal Signal) error {
 	return fmt.Errorf("%s: unsupported eviction signal %q: must be one of %v", flag, string(signal), names)
 }
 
-// parseThreshold parses one statement. 0% and 100% disable a threshold; then some is false and
-// value is meaningless.
+// parseThreshold parses one statement. The texts 0% and 100% disable a threshold: the result named
+// some is then false.
 func parseThreshold(flag string, signal Signal, text string) (value amount, some bool, err error) {
 	if err := checkSignal(flag, signal); err != nil {
 		return amount{}, false, err

@@ -6,6 +6,6 @@
 //
 // Package simkubelet makes the nodes' decisions. This package feeds it from one watch of nodes and
 // one of bound pods, and carries out its actions with a bounded number of workers. One goroutine
-// owns the fleet; there are no goroutines per node or pod. It also writes the annotations that make
-// nodes fail.
+// owns the fleet; there are no goroutines per node or pod. The type Faults writes the annotations
+// that make nodes fail.
 package simnodes

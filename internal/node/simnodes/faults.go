@@ -57,8 +57,8 @@ func (f Faults) Recover(ctx context.Context, which Selection) ([]string, error) 
 }
 
 // SetConditions makes the selected nodes report conditions in addition to earlier ones. An empty
-// status removes a condition. It reads the present annotation, changes it, and writes it back at
-// the same version.
+// status removes a condition. The change is applied to the annotation's present value, so that
+// concurrent changes are not lost.
 func (f Faults) SetConditions(ctx context.Context, which Selection, change simkubelet.Conditions) ([]string, error) {
 	return f.annotateAll(ctx, which, func(node *v1.Node) map[string]any {
 		// A malformed value was written by hand: it is replaced.
@@ -118,7 +118,7 @@ func (f Faults) annotateNode(ctx context.Context, node *v1.Node, annotations fun
 }
 
 // selectNodes returns the distinct nodes of a selection: a named node may also be in a named zone.
-// An unknown name or zone is an error, before any node is changed.
+// An unknown name or zone is an error, and no node is changed.
 func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, error) {
 	var nodes []*v1.Node
 	taken := map[string]bool{}
@@ -178,8 +178,8 @@ func thereAre(zones map[string]bool) string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// sortNatural sorts names in natural order: z2 before z10. Names of the same length are compared as
-// texts.
+// sortNatural sorts names by length, and names of the same length alphabetically, so that z2
+// precedes z10.
 func sortNatural(names []string) {
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))

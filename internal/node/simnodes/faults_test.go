@@ -46,7 +46,7 @@ func TestNodesFailAndRecoverByZone(t *testing.T) {
 	if got[simkubelet.AnnotationHeartbeat] != simkubelet.HeartbeatStopped || err != nil || time.Until(until) > 2*time.Minute {
 		t.Errorf("annotations %v", got)
 	}
-	// Failing again without an end removes the end.
+	// A second Fail without a duration removes the end of the first.
 	if _, err := f.Fail(t.Context(), Selection{Names: []string{"a"}}, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,8 @@ func TestNodesFailAndRecoverByZone(t *testing.T) {
 	}
 }
 
-// A node selected by name and by zone, or twice by either, is annotated once.
+// TestNodeThatIsSelectedTwiceIsAnnotatedOnce verifies that a node selected both by name and by
+// zone, or twice by either, is annotated once.
 func TestNodeThatIsSelectedTwiceIsAnnotatedOnce(t *testing.T) {
 	client := threeNodes()
 	f := Faults{Client: client}

@@ -28,16 +28,16 @@ type lane struct {
 	more  chan struct{} // holds one element if a worker should check the queue
 }
 
-// holdBack is the interval at which a paused worker checks again. It is short against the time
-// between two renewals.
+// holdBack is the interval at which a paused worker checks again. It is short compared with the
+// time between two renewals.
 const holdBack = 20 * time.Millisecond
 
 // sendFunc carries out an action. It is called by several workers concurrently.
 type sendFunc func(ctx context.Context, a simkubelet.Action) (simkubelet.Outcome, any)
 
-// startLane starts the workers, which end with ctx. They send results to done, except those of
-// reports, which are not awaited. The first quarter of the workers, and at least one, never yields
-// to first.
+// startLane starts the workers, which end with ctx. They send the result of each action to done,
+// except for reports, whose outcome is not needed. The first quarter of the workers, and at least
+// one, never yields to first.
 func startLane(ctx context.Context, group *errgroup.Group, workers int, first *lane, send sendFunc, done chan<- result) *lane {
 	l := &lane{first: first, more: make(chan struct{}, 1)}
 	for i := range workers {
@@ -93,7 +93,7 @@ func (l *lane) wakeTaker() {
 	}
 }
 
-// letPass waits until the lane that takes precedence is empty; false if ctx has ended.
+// letPass waits until the queue of l.first is empty. It returns false if ctx has ended.
 func (l *lane) letPass(ctx context.Context) bool {
 	for l.first.len() > 0 {
 		select {
@@ -115,7 +115,7 @@ func (l *lane) takeAction(ctx context.Context) (simkubelet.Action, bool) {
 		l.mu.Lock()
 		if len(l.queue) > 0 {
 			a := l.queue[0]
-			// The queue's array stays in use for longer than the action.
+			// Clear the element, because the queue's array outlives the action.
 			l.queue[0] = simkubelet.Action{}
 			l.queue = l.queue[1:]
 			rest := len(l.queue)

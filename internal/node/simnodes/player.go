@@ -26,14 +26,15 @@ import (
 // lock: two processes started simultaneously are not detected.
 const AnnotationPlayer = "berth.dev/played-by"
 
-// playerID identifies this process so that another one on this machine can detect whether it still
-// runs: by host, process ID, and start time, since process IDs are reused.
+// playerID identifies this process by host, process ID and start time, so that another process on
+// this machine can detect whether it still runs. The start time is included because process IDs are
+// reused.
 func playerID() string { return playerOf(os.Getpid()) }
 
 // playerOf identifies a running process of this machine.
 func playerOf(pid int) string {
-	// Without a host name, two machines could be mistaken for one; the start time makes that
-	// unlikely.
+	// If the host name is unknown, two machines could be mistaken for one; the start time makes
+	// that unlikely.
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s/%d/%s", host, pid, startOf(pid))
 }
@@ -55,8 +56,8 @@ func startOf(pid int) string {
 	return fields[19]
 }
 
-// checkPlayer rejects nodes simulated by another process on this machine. Processes on other
-// machines cannot be checked. On systems without /proc it rejects none.
+// checkPlayer returns an error if another process on this machine simulates one of the nodes.
+// Processes on other machines, and on systems without /proc, cannot be detected.
 func checkPlayer(nodes []*v1.Node, shape *simkubelet.Shape) error {
 	for _, node := range nodes {
 		name := node.Annotations[AnnotationPlayer]
@@ -64,7 +65,7 @@ func checkPlayer(nodes []*v1.Node, shape *simkubelet.Shape) error {
 			continue
 		}
 		parts := strings.Split(name, "/")
-		// The value was not written by playerID, or on a system without /proc.
+		// The value was not written by playerID, or was written on a system without /proc.
 		if len(parts) != 3 || parts[2] == "" {
 			continue
 		}
@@ -77,8 +78,8 @@ func checkPlayer(nodes []*v1.Node, shape *simkubelet.Shape) error {
 	return nil
 }
 
-// signAsPlayer records on the first node that this process simulates it. The first node represents
-// all: a process simulates all nodes of its prefix or none.
+// signAsPlayer records on the first node that this process simulates it. The annotation of one node
+// is enough, because a process simulates all nodes of its prefix or none.
 func signAsPlayer(ctx context.Context, client kubernetes.Interface, shape *simkubelet.Shape) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationPlayer: playerID()}}})
 	if err != nil {

@@ -91,7 +91,7 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 		case <-ctx.Done():
 			return nil
 		}
-		// Sign only now, because the first node exists.
+		// The annotation is on the first node, which exists only now.
 		if opts.Shape.Count > 0 {
 			if err := signAsPlayer(ctx, client, &opts.Shape); err != nil {
 				opts.Log.Warn("could not note who plays the nodes", "err", err)
@@ -103,8 +103,9 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	return group.Wait()
 }
 
-// mostWaiting bounds the events waiting for the loop: each may be an object up to the API server's
-// size limit. A full channel slows down watches and workers, and never loses anything.
+// mostWaiting is the capacity of the channels to the loop. It is small because each element may
+// hold an object of up to the API server's size limit. A full channel slows down watches and
+// workers, but loses nothing.
 const mostWaiting = 64
 
 // listNodes lists the cluster's nodes at a version, and refuses to simulate a real one: its kubelet
@@ -184,8 +185,8 @@ func (r *runner) runLoop(ctx context.Context, count int, ready func()) {
 	}
 }
 
-// maxReports keeps a flood of events from filling the memory. Events may be dropped: the status
-// carries the same information.
+// maxReports bounds the queue of events about pods, so that a flood of them does not fill the
+// memory. Such events may be dropped, because the status carries the same information.
 const maxReports = 2000
 
 // dispatchActions puts the fleet's actions into the lanes. Registrations and reports of node status

@@ -140,7 +140,7 @@ func TestANodeThatIsNotSimulatedIsRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "node node-1 exists and is not simulated") {
 		t.Errorf("error %v", err)
 	}
-	// A node beyond the count is a foreign machine and does not prevent the start.
+	// A machine with a number beyond the count does not prevent the start.
 	client = served(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-7"}})
 	start(t, client, 1)
 	if _, err := client.CoreV1().Nodes().Get(t.Context(), "node-7", metav1.GetOptions{}); err != nil {
@@ -252,8 +252,8 @@ func TestErrorsAreToldApart(t *testing.T) {
 }
 
 // TestConflictOfADeletionIsLookedInto verifies that a conflicting deletion is retried only if the
-// object still exists. Otherwise another object has the name, and the intended object has already
-// been deleted.
+// object still exists. Otherwise the object has already been deleted, and another object may have
+// its name.
 func TestConflictOfADeletionIsLookedInto(t *testing.T) {
 	meta := func(uid types.UID) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "default", Name: "a", UID: uid}
@@ -281,8 +281,8 @@ func TestConflictOfADeletionIsLookedInto(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsComeFirst verifies that a slow API server gets the Leases first: while a Lease
-// waits, most workers for pods pause. One worker continues, so that pods still progress.
+// TestHeartbeatsComeFirst verifies that a slow API server gets the Leases first: while Leases are
+// queued, most workers for pods pause. One worker continues, so that pods still progress.
 func TestHeartbeatsComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent [simkubelet.Report + 1]atomic.Int32
@@ -317,7 +317,7 @@ func TestHeartbeatsComeFirst(t *testing.T) {
 }
 
 // TestALaneIsBoundedAndLosesNothing verifies that the number of actions in flight is limited to the
-// number of workers, and that no waiting action is lost.
+// number of workers, and that no queued action is lost.
 func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
 	const workers, actions = 3, 500
 	var underWay, most, sent atomic.Int32
@@ -346,9 +346,9 @@ func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
 	}
 }
 
-// TestWebhookThatIsGoneDelaysTheEndOfPods makes the API server wait for a webhook for the longest
-// configurable time, and then delete the pod. Heartbeats time out earlier, because the next
-// heartbeat replaces them.
+// TestWebhookThatIsGoneDelaysTheEndOfPods verifies that the deletion of a pod succeeds although the
+// API server waits for a webhook for the longest configurable time. Heartbeats time out earlier,
+// because the next heartbeat replaces them.
 func TestWebhookThatIsGoneDelaysTheEndOfPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()

@@ -30,8 +30,8 @@ const (
 	// one minute). An unreachable webhook delays a request by up to 30 s, and a request abandoned
 	// earlier never succeeds, however often it is retried.
 	requestTimeout = 65 * time.Second
-	// heartbeatTimeout is the kubelet's timeout for Leases and node statuses. Events are not
-	// important enough for a longer timeout.
+	// heartbeatTimeout is the kubelet's timeout for Leases and node statuses. It also bounds
+	// events, which are too unimportant for a longer timeout.
 	heartbeatTimeout = 10 * time.Second
 )
 
@@ -94,7 +94,7 @@ func (s *sender) logFailure(a simkubelet.Action, outcome simkubelet.Outcome, err
 }
 
 // outcomeOf classifies errors as temporary or permanent: the API server will always reject an
-// invalid request. A conflict, a timeout or a missing webhook may pass.
+// invalid request. A conflict, a timeout or a missing webhook is temporary.
 func outcomeOf(err error) simkubelet.Outcome {
 	switch {
 	case err == nil:
@@ -190,7 +190,7 @@ func (s *sender) registerNode(ctx context.Context, a simkubelet.Action) (*v1.Nod
 // or by an interrupted create is read first.
 func (s *sender) renewLease(ctx context.Context, a simkubelet.Action) error {
 	leases := s.client.CoordinationV1().Leases(v1.NamespaceNodeLease)
-	// A node has only one renewal in flight, so that known is used by one worker at a time.
+	// A node has only one renewal in flight, so only one worker uses known at a time.
 	known := s.knownLeaseOf(a.Node)
 	want := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.Node, Namespace: v1.NamespaceNodeLease}}
 	// Update the last response, so that a write by another client causes a conflict.
@@ -216,8 +216,8 @@ func (s *sender) renewLease(ctx context.Context, a simkubelet.Action) error {
 		wrote, err = leases.Update(ctx, want, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		// Another client wrote or removed it, or the outcome of the write is unknown: read it again
-		// next time.
+		// Another client wrote or removed the Lease, or the outcome of the write is unknown: the
+		// next renewal creates or reads the Lease.
 		known.object = nil
 		if apierrors.IsNotFound(err) {
 			err = fmt.Errorf("lease %s: %w, will be created", a.Node, errors.New("not found"))
@@ -225,8 +225,8 @@ func (s *sender) renewLease(ctx context.Context, a simkubelet.Action) error {
 		return err
 	}
 	if len(wrote.ManagedFields) > 0 {
-		// One empty entry makes the API server stop tracking field managers, a tenth of the cost of
-		// a renewal.
+		// One empty entry makes the API server stop tracking field managers, which is a tenth of
+		// the cost of a renewal.
 		wrote.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	}
 	known.object = wrote
@@ -245,8 +245,8 @@ func (s *sender) knownLeaseOf(node string) *knownLease {
 	return known
 }
 
-// reportEvent creates an event about a pod. Each event has a unique name: unlike a kubelet's
-// recorder, equal events are not counted in one object.
+// reportEvent creates an event about a pod. Each event has a unique name; equal events are not
+// counted in one object, unlike with a kubelet's recorder.
 func (s *sender) reportEvent(ctx context.Context, a simkubelet.Action) error {
 	// The time makes the name unique.
 	now := time.Now()

@@ -12,8 +12,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// podsToActivate is the key of the pods that a plugin leaves for activation after the pod of the
-// cycle has been decided, and after it has been bound.
+// podsToActivate is the key under which plugins leave pods for activation. They are activated after
+// the current pod's scheduling cycle, and again after its binding.
 const podsToActivate fwk.StateKey = "kubernetes.io/pods-to-activate"
 
 // ActivatesBy reports whether data is of kube-scheduler's type PodsToActivate, or of the same

@@ -21,20 +21,21 @@ import (
 // An extender may take seconds, and the deciding goroutine must not wait for it: all other pods
 // would wait as well. In an attempt of the cycle, a missing response therefore ends the decision
 // with a plugins.PendingQuery; another goroutine sends the request, and the pod is decided again
-// with the response. Outside of an attempt, for explanations and comparisons, the request is made
-// in place. kube-scheduler waits in both cases.
+// with the response. Outside of an attempt, for explanations and comparisons, the request is sent
+// synchronously. kube-scheduler waits in both cases.
 type extenderAnswers struct {
 	byExtender map[*extended]*extenderAnswer // by extender; added by answersOf on first use
 }
 
-// extenderAnswer holds one extender's responses. The requesting goroutine fills it in; the owner
-// reads it after it has been notified.
+// extenderAnswer holds one extender's responses. The requesting goroutine fills it in; the
+// goroutine that owns the cluster reads it after it has been notified.
 type extenderAnswer struct {
 	// Each field is nil until a request of its kind has completed, with a result or with an error.
 	filter     *filterAnswer
 	prioritize *prioritizeAnswer
 	// preempt holds the last few responses, newest last: an attempt may first send victims that
-	// break no budget and then a different set, and needs both when it is decided again.
+	// break no budget and then a different set, and needs both responses when the pod is decided
+	// again.
 	preempt []*preemptAnswer
 }
 
@@ -46,7 +47,7 @@ const mostPreemptAnswers = 4
 type filterAnswer struct {
 	asked                map[string]bool           // names of the nodes in the request
 	passed               map[string]bool           // the subset that passes
-	failed, unresolvable extenderv1.FailedNodesMap // reasons by node; preemption cannot help the latter
+	failed, unresolvable extenderv1.FailedNodesMap // reasons by node; preemption cannot help unresolvable nodes
 	err                  error
 }
 
@@ -81,9 +82,9 @@ func (e *extended) answersOf(y *session) *extenderAnswer {
 	return y.answers.byExtender[e]
 }
 
-// askExtender calls ask: immediately or, in an attempt of the cycle, aside. In the second case it
-// returns a plugins.PendingQuery as the error, and ask runs later on another goroutine: it must
-// read neither the session nor the cluster, only the variables captured before.
+// askExtender calls ask immediately, unless the session belongs to an attempt of the cycle. In that
+// case, it returns a plugins.PendingQuery as the error, and ask runs later on another goroutine.
+// Hence ask must read neither the session nor the cluster, only variables captured before.
 func (e *extended) askExtender(y *session, ask func()) error {
 	if !y.aside {
 		ask()
@@ -94,8 +95,8 @@ func (e *extended) askExtender(y *session, ask func()) error {
 
 // askFilter returns the extender's response about the nodes, or a PendingQuery if the request must
 // be sent first. A response about a superset of the nodes serves as well: a pod decided again may
-// have fewer candidates than before. If any node is missing from it, the request is repeated for
-// all.
+// have fewer candidates than before. If the response lacks any of the nodes, the request is
+// repeated for all.
 func (e *extended) askFilter(y *session, infos []fwk.NodeInfo) (*filterAnswer, error) {
 	pod := y.pod // captured here: ask must not read the session
 	kept := e.answersOf(y)
@@ -123,9 +124,9 @@ func (e *extended) askPrioritize(y *session, infos []fwk.NodeInfo) (*prioritizeA
 	return kept.prioritize, err
 }
 
-// askPreempt is askFilter for preemption. A response holds as long as it covers the nodes in
-// question, with the same victims, and its named pods are placed. With different victims, the
-// remaining ones might be too few for the pod, or more than it needs now.
+// askPreempt is askFilter for preemption. A response is valid as long as it covers the nodes in
+// question with the same victims, and the pods that it names are still placed. Otherwise its
+// victims might be too few for the pod, or more than the pod needs now.
 func (e *extended) askPreempt(y *session, c *cluster.Cluster, victims map[string]*extenderv1.Victims) (*preemptAnswer, error) {
 	pod, nodes := y.pod, y.snapshot.NodeInfos()
 	asked := make(map[string]shownVictims, len(victims))
@@ -159,7 +160,7 @@ func shownOf(v *extenderv1.Victims) shownVictims {
 	return shown
 }
 
-// stands reports whether the response also covers this request.
+// stands reports whether the response is valid for this request as well.
 func (a *preemptAnswer) stands(c *cluster.Cluster, question map[string]shownVictims) bool {
 	for name, now := range question {
 		before, ok := a.asked[name]

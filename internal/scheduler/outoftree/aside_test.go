@@ -34,7 +34,7 @@ func (*slow) Bind(*v1.Binding) error      { return nil }
 
 func (x *slow) asked(what string, p *v1.Pod) {
 	x.note("%s %s", what, p.Name)
-	time.Sleep(x.takes) // in the bubble's time
+	time.Sleep(x.takes) // in virtual time
 }
 
 func (x *slow) Filter(p *v1.Pod, nodes []fwk.NodeInfo) ([]fwk.NodeInfo, extenderv1.FailedNodesMap, extenderv1.FailedNodesMap, error) {
@@ -101,8 +101,8 @@ func TestAnExtenderIsAskedAboutVictimsAside(t *testing.T) {
 	})
 }
 
-// TestVictimsThatChangedAreAskedAboutAgain covers the case that, while the request about one victim
-// is pending, the victim is deleted and another pod takes its room.
+// TestVictimsThatChangedAreAskedAboutAgain verifies that preemption succeeds with another victim if
+// the first one is deleted, and another pod takes its room, while the request is pending.
 func TestVictimsThatChangedAreAskedAboutAgain(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {
@@ -121,8 +121,8 @@ func TestVictimsThatChangedAreAskedAboutAgain(t *testing.T) {
 	})
 }
 
-// TestPodsThatAskAsideAreFew verifies that pods above the limit back off and get their turn later;
-// a pod deleted meanwhile is forgotten.
+// TestPodsThatAskAsideAreFew verifies that the number of pending requests is limited, that further
+// pods back off and get their turn later, and that a pod deleted meanwhile is forgotten.
 func TestPodsThatAskAsideAreFew(t *testing.T) {
 	x := &slow{&record{}, 20 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {

@@ -49,8 +49,8 @@ func TestAPluginThatRegistersNothingIsAskedAgainInTime(t *testing.T) {
 	})
 }
 
-// TestAPluginThatRegistersPodUpdatesHearsAllOfThem covers updates of the rejected pod and of placed
-// pods, including fields irrelevant to Berth's own decisions.
+// TestAPluginThatRegistersPodUpdatesHearsAllOfThem verifies that hints get all updates of the
+// rejected pod and of placed pods, including updates of fields irrelevant to Berth's own decisions.
 func TestAPluginThatRegistersPodUpdatesHearsAllOfThem(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, filter: func(_ fwk.CycleState, p *v1.Pod, _ fwk.NodeInfo) *fwk.Status {
 		if p.Name == "p" {
@@ -98,7 +98,7 @@ func TestAPluginThatRegistersPodUpdatesHearsAllOfThem(t *testing.T) {
 	})
 }
 
-// asks is a plugin recording its context at Permit.
+// asks is a fakePlugin whose function for Permit also gets the context and the state.
 type asks struct {
 	*fakePlugin
 	permit func(ctx context.Context, state fwk.CycleState, p *v1.Pod) (*fwk.Status, time.Duration)
@@ -108,8 +108,8 @@ func (a asks) Permit(ctx context.Context, state fwk.CycleState, p *v1.Pod, _ str
 	return a.permit(ctx, state, p)
 }
 
-// TestTheContextOfPermitEndsWithTheSchedulingCycle verifies that the context ends although the pod
-// may wait for long, and that Unreserve gets another context.
+// TestTheContextOfPermitEndsWithTheSchedulingCycle verifies that the context ends even if the pod
+// waits at Permit.
 func TestTheContextOfPermitEndsWithTheSchedulingCycle(t *testing.T) {
 	for _, verdict := range []fwk.Code{fwk.Success, fwk.Wait, fwk.Unschedulable} {
 		var given context.Context
@@ -140,8 +140,8 @@ type toActivate struct {
 
 func (a *toActivate) Clone() fwk.StateData { return a }
 
-// TestPodsThatAPluginLeavesAreTried verifies that pods left for activation are tried after their
-// cycle has succeeded.
+// TestPodsThatAPluginLeavesAreTried verifies that pods left for activation are tried if the cycle
+// succeeds, and not if it fails.
 func TestPodsThatAPluginLeavesAreTried(t *testing.T) {
 	open := sets.New[string]()
 	a := asks{fakePlugin: &fakePlugin{name: "A", quiet: true}}

@@ -27,7 +27,7 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 	logger := klog.FromContext(s.ctx)
 	gvr, _ := schema.ParseResourceArg(string(name))
 	// ParseResourceArg takes everything after the second dot as the group, and accepts an empty
-	// one.
+	// group.
 	if gvr == nil || strings.Count(string(name), ".") < 2 {
 		logger.Error(nil, "Incorrect event registration: a custom resource is named plural.version.group", "plugin",
 			plugin, "resource", name)
@@ -69,9 +69,9 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 	go informer.RunWithContext(s.ctx)
 }
 
-// addEvent passes an event of a custom resource to the queue. Before a scheduler is attached no pod
-// could have been rejected, so dropping the event is safe. old is nil for an addition, now for a
-// deletion.
+// addEvent passes an event of a custom resource to the queue. Before a scheduler is attached, no
+// pod can have been rejected, so dropping the event is safe. For an addition, old is nil; for a
+// deletion, now is nil.
 func (s *Set) addEvent(name fwk.EventResource, action fwk.ActionType, old, now any) {
 	host := s.host()
 	if host == nil {

@@ -31,7 +31,7 @@ type extended struct {
 
 var _ plugins.Extender = &extended{}
 
-// Name is the extender's URL, its name in logs and Asides.
+// Name is the extender's URL, which identifies it in logs and in pending queries.
 func (e *extended) Name() string { return e.x.Name() }
 
 // Interested reports whether the extender influences the pod's placement. An extender that only
@@ -40,9 +40,9 @@ func (e *extended) Interested(p *cluster.Pod) bool {
 	return (e.x.IsFilter() || e.x.IsPrioritizer() || e.x.SupportsPreemption()) && e.x.IsInterested(e.f.set.store.waitingInfo(p).pod)
 }
 
-// Filter calls the extender for nodes that passed all filters. The rejections concern nodes in the
-// request; nil means none. An error of an ignorable extender lets all nodes pass; any other
-// extender's error fails the attempt.
+// Filter calls the extender for nodes that passed all filters. It returns the rejections by node;
+// nil means none. An error of an ignorable extender lets all nodes pass; any other extender's error
+// fails the attempt.
 func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) (map[*cluster.Node]*plugins.Rejection, error) {
 	if !e.x.IsFilter() {
 		return nil, nil
@@ -68,8 +68,8 @@ func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.N
 	return said, nil
 }
 
-// extenderRejection returns the reason for rejecting a node. Like upstream, it rejects a node
-// missing from the response for good, without a reason.
+// extenderRejection returns the reason for rejecting a node. Like upstream, a node missing from the
+// response is rejected as unresolvable, without a reason.
 func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesMap) *plugins.Rejection {
 	if why, ok := unresolvable[node]; ok {
 		return &plugins.Rejection{Code: plugins.ExtenderName, Reasons: []string{why}, Unresolvable: true}
@@ -80,9 +80,9 @@ func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesM
 	return &plugins.Rejection{Code: plugins.ExtenderName, Unresolvable: true}
 }
 
-// Score adds the extender's scores, which are 0 to 10, to totals of scores that are 0 to 100. Like
-// upstream, a failing extender adds nothing: a score is only a preference. A node missing from the
-// response gets 0.
+// Score returns the extender's scores, weighted and scaled from the range 0 to 10 to the range 0 to
+// 100. Like upstream, a failing extender adds nothing: a score is only a preference. A node missing
+// from the response gets 0.
 //
 // The scale is upstream's: a node with 7 from an extender of weight 2 gets 7 * 2 * (100 / 10) =
 // 140.
@@ -207,8 +207,9 @@ var _ cycle.Binder = &extenderBinder{}
 // Name is the extender's URL prefix, its name in Profile.At for Bind.
 func (b *extenderBinder) Name() string { return b.x.Name() }
 
-// Bind implements cycle.Binder. passed leaves the pod to the next binder: the extender does not
-// manage it, or has failed and is ignorable. It blocks until the extender responds.
+// Bind implements cycle.Binder. passed is true if the next binder must bind the pod, because the
+// extender does not manage the pod, or has failed and is ignorable. Bind blocks until the extender
+// responds.
 func (b *extenderBinder) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
 	if !b.x.IsInterested(a.Pod) {
 		return true, nil

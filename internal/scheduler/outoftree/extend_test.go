@@ -194,8 +194,8 @@ func TestPodsThatAnExtenderDoesNotCareFor(t *testing.T) {
 	f.expect("requests", f.taken(), "filter")
 }
 
-// TestAnExtenderSparesPods verifies that an extender removes a node from preemption and names
-// another victim on the other.
+// TestAnExtenderSparesPods verifies that an extender can exclude one node from preemption and name
+// another victim on the remaining node.
 func TestAnExtenderSparesPods(t *testing.T) {
 	x := &fakeExtender{filter: passing("n1", "n2"), preempt: func(args *extenderv1.ExtenderPreemptionArgs) extenderv1.ExtenderPreemptionResult {
 		if len(args.NodeNameToMetaVictims) != 2 || args.NodeNameToMetaVictims["n2"].Pods[0].UID != "b2" {

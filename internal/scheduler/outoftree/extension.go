@@ -25,7 +25,7 @@ import (
 
 // keeper begins and ends the cycles of a profile. It precedes the profile's plugins (see
 // buildProfile), so that their session exists before the first call. A profile with only an
-// extender needs it as well: the extender's responses are kept in the session.
+// extender needs a keeper as well: the extender's responses are kept in the session.
 type keeper struct{ f *framework }
 
 var (
@@ -37,11 +37,12 @@ var (
 // Name is for logs; no extension point lists it.
 func (keeper) Name() string { return "plugins from outside" }
 
-// Begin opens the cycle shared by all extension points of the attempt. A pod decided again after an
-// aside gets a new session: it inherits the extenders' responses, but none of the plugins' state.
+// Begin opens the session shared by all extension points of the attempt. If a pod is decided again
+// because an extender has responded (see askExtender), its new session inherits the extenders'
+// responses, but none of the plugins' state.
 func (k keeper) Begin(a *cycle.Attempt) {
-	// Before the snapshot is taken: a plugin may list pods from its informer in any call that
-	// follows.
+	// Wait before the snapshot is taken, because a plugin may list pods from its informer in any
+	// later call.
 	k.f.set.informers.awaitPod(a.Pod, k.f.set.store)
 	y := newSession(k.f, k.f.set.ctx, a.Pod, a.Waiting)
 	y.beginCycle()
@@ -51,16 +52,16 @@ func (k keeper) Begin(a *cycle.Attempt) {
 	if kept, ok := a.Answers.(*extenderAnswers); ok {
 		y.answers = kept
 	}
-	// Plugins see the cluster at the beginning of the pod's turn. Without a cluster here, the
-	// snapshot is taken on first use.
+	// Plugins see the cluster as of the beginning of the pod's turn. If the attempt has no cluster,
+	// the snapshot is taken on first use.
 	if a.Cluster != nil {
 		y.takeSnapshot(a.Cluster)
 	}
 }
 
-// Assumed ends the scheduling cycle: work that plugins began in it with its context ends as well,
-// and the pods they left are activated. The following steps, waiting and binding, have the context
-// of the Set.
+// Assumed ends the scheduling cycle. It activates the pods that plugins have left for activation,
+// and cancels the cycle's context, so that goroutines started with it end. The following steps,
+// waiting and binding, use the context of the Set.
 func (k keeper) Assumed(a *cycle.Attempt) {
 	if y, ok := a.State.(*session); ok {
 		y.activatePods()
@@ -68,8 +69,8 @@ func (k keeper) Assumed(a *cycle.Attempt) {
 	}
 }
 
-// End forgets the cycle, and ends the Set if it was closed and this was its last attempt. It may be
-// called more than once for an attempt; the attempt is counted once.
+// End forgets the session, and ends the Set if it was closed and this was its last attempt. It may
+// be called more than once for an attempt; the attempt is counted only once.
 func (k keeper) End(a *cycle.Attempt, bound bool) {
 	if y, ok := a.State.(*session); ok {
 		if bound {
@@ -88,12 +89,12 @@ func (k keeper) End(a *cycle.Attempt, bound bool) {
 }
 
 // extension is a plugin at the extension points called by the live scheduler itself. It implements
-// the interfaces of all of them; the profile's lists (Profile.At) hold its enabled points and the
+// the interfaces of all these points. Profile.At lists the plugins enabled at each point, in the
 // order of calls, so each method may assume that the plugin implements the point.
 //
-// Panics: a plugin panicking while a pod is decided costs that pod its attempt; the cycle handles
-// that. Only calls outside of an attempt recover here (callGuarded). In kube-scheduler either ends
-// the process.
+// If a plugin panics while a pod is decided, the cycle recovers and the pod's attempt fails. Only
+// calls outside of an attempt recover here (callGuarded). In kube-scheduler, any panic ends the
+// process.
 type extension struct {
 	f         *framework
 	name      string
@@ -127,8 +128,8 @@ func (x *extension) sessionOf(a *cycle.Attempt) *session {
 	return y
 }
 
-// callGuarded calls the plugin outside of an attempt that a panic could end. Only the call fails: a
-// pod that makes a plugin panic must not end the process at every start.
+// callGuarded calls the plugin where no attempt is there to fail. If the plugin panics, only the
+// call fails: a pod that makes a plugin panic must not end the process at every start.
 func (x *extension) callGuarded(point string, call func()) (err error) {
 	defer func() {
 		value := recover()
@@ -227,7 +228,7 @@ func (x *extension) rejectionOf(status *fwk.Status, point string) *plugins.Rejec
 }
 
 // maxWait bounds the wait of a pod at Permit, whatever timeout the plugin requests. It is
-// upstream's.
+// upstream's maximum.
 const maxWait = 15 * time.Minute
 
 // Permit implements cycle.Permitter. Only the status Wait holds the pod; like upstream, the timeout
@@ -246,8 +247,8 @@ func (x *extension) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration)
 }
 
 // Needed implements cycle.PreBinder. It calls the plugin's PreBindPreFlight before PreBind is
-// called for any, so that the cycle can determine which plugins have work and which of them may run
-// in parallel. A plugin that skips is not called at PreBind.
+// called for any plugin, so that the cycle can determine which plugins have work and which of them
+// may run in parallel. A plugin that returns Skip is not called at PreBind.
 func (x *extension) Needed(ctx context.Context, a *cycle.Attempt) (work cycle.PreBindWork, err error) {
 	y := x.sessionOf(a)
 	result, status := x.plugin.(fwk.PreBindPlugin).PreBindPreFlight(ctx, y.state, y.onNode(a.Node), a.Node)
@@ -276,8 +277,8 @@ func (y *session) skipPreBind(plugin string) {
 }
 
 // PreBind implements cycle.PreBinder. It runs on a goroutine of the pod, possibly in parallel with
-// other plugins' PreBind. A rejection is a verdict on the pod (see [Refusal]), any other failure an
-// error.
+// other plugins' PreBind. A rejection becomes a verdict on the pod (see [Refusal]); any other
+// failure is an error.
 func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 	y := x.sessionOf(a)
 	if y.state.skipPreBind.Has(x.plugin.Name()) {
@@ -305,8 +306,8 @@ func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 	return err
 }
 
-// Bind implements cycle.Binder. After the mark the pod can no longer be given up: the binding may
-// already be on its way to the API server.
+// Bind implements cycle.Binder. After markBinding, the binding can no longer be canceled, because
+// it may already have been sent to the API server.
 func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
 	y := x.sessionOf(a)
 	if !y.prebind.markBinding() {
@@ -325,7 +326,7 @@ func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, er
 	return false, fmt.Errorf("running Bind plugin %q: %w", x.name, statusError(status, "Bind"))
 }
 
-// refusalOf returns the error of a plugin rejecting a pod after its node was chosen.
+// refusalOf returns the error for a plugin that rejects a pod after its node was chosen.
 func (x *extension) refusalOf(status *fwk.Status) error {
 	return &Refusal{Plugin: x.name, Reasons: slices.Clone(status.Reasons())}
 }

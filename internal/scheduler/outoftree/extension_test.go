@@ -36,8 +36,7 @@ func told(r *plugins.Rejection) string {
 	return "not now: " + strings.Join(r.Reasons, ", ")
 }
 
-// statuses holds all possible statuses of a plugin, with their text where they are taken as
-// verdicts.
+// statuses holds all possible statuses of a plugin, with the text of the corresponding verdicts.
 var statuses = []struct {
 	name   string
 	status *fwk.Status
@@ -107,8 +106,8 @@ func TestStatusesOfPreEnqueue(t *testing.T) {
 	}
 }
 
-// TestStatusesOfPreBind verifies that a plugin skipping at PreBindPreFlight is not called at
-// PreBind; a rejection keeps its wording.
+// TestStatusesOfPreBind verifies that a plugin that returns Skip at PreBindPreFlight is not called
+// at PreBind, and that a rejection keeps its wording.
 func TestStatusesOfPreBind(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -155,7 +154,7 @@ func preBind(t *testing.T, x cycle.PreBinder, a *cycle.Attempt) string {
 	return text + "done"
 }
 
-// TestAPodBetweenPreBindAndBindingCanBeGivenUp verifies that such a pod can be given up, for
+// TestAPodBetweenPreBindAndBindingCanBeGivenUp verifies that such a pod can be canceled, for
 // example by preemption, but not once it is about to be bound.
 func TestAPodBetweenPreBindAndBindingCanBeGivenUp(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
@@ -393,8 +392,8 @@ func TestQueueingHints(t *testing.T) {
 }
 
 // TestPluginsNameThePodsThatAnEventHelps verifies that with the gate on, hints are called only for
-// these pods, and the plugin once per event. All pods count if it returns them all, fails, panics,
-// or has no objects to judge by.
+// the named pods, and the naming function only once per event. All pods count if that function
+// returns all, fails, panics, or the event has no objects.
 func TestPluginsNameThePodsThatAnEventHelps(t *testing.T) {
 	asked, named := 0, 0
 	answer, fault := fwk.PreQueueingHintResult{}, error(nil)

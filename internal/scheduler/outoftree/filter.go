@@ -57,8 +57,8 @@ func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge 
 	return judge
 }
 
-// preFilter calls PreFilter, from where the plugin may call back (RunFilterPlugins), and converts
-// the result. A plugin that skips is not called at Filter in this cycle, nor at AddPod and
+// preFilter calls PreFilter and converts the result. During the call, the plugin may call back
+// (RunFilterPlugins). A plugin that skips is not called at Filter in this cycle, nor at AddPod and
 // RemovePod.
 func (p *filter) preFilter(y *session) plugins.Judge {
 	if p.pre == nil || len(y.snapshot.list) == 0 { // like upstream, plugins are not called without nodes
@@ -85,7 +85,8 @@ func (p *filter) preFilter(y *session) plugins.Judge {
 	return plugins.Judge{Only: only}
 }
 
-// judgeNodes judges nodes; without hypothetical changes, each once per cycle.
+// judgeNodes returns a function that judges nodes. For a node without hypothetical changes, it
+// calls the plugin only once per cycle.
 func (p *filter) judgeNodes(y *session) func(n *cluster.Node) *plugins.Rejection {
 	if len(y.verdicts[p.name]) < len(y.c.Nodes) {
 		y.verdicts[p.name] = make([]verdict, len(y.c.Nodes))

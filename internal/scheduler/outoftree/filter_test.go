@@ -79,8 +79,8 @@ func preferring(node string) func(fwk.CycleState, fwk.NodeInfo) (int64, *fwk.Sta
 	}
 }
 
-// TestStatusesOfFilter verifies that a rejection counts by its reasons, anything else ends the
-// attempt.
+// TestStatusesOfFilter verifies that a rejection counts by its reasons, and that any other failure
+// ends the attempt.
 func TestStatusesOfFilter(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -105,8 +105,8 @@ func TestStatusesOfFilter(t *testing.T) {
 	}
 }
 
-// TestPluginsThatAskAPodToWaitAreNamed verifies that the decision names exactly the plugins
-// requesting it, at whichever point.
+// TestPluginsThatAskAPodToWaitAreNamed verifies that the decision names exactly the plugins that
+// return Pending, at PreFilter or Filter.
 func TestPluginsThatAskAPodToWaitAreNamed(t *testing.T) {
 	later := fwk.NewStatus(fwk.Pending, "later")
 	for point, a := range map[string]*fakePlugin{
@@ -144,7 +144,7 @@ type count int
 func (c count) Clone() fwk.StateData { return c }
 
 // TestNominatedPodsCountAsArrived verifies that a node with a nominated pod of higher priority is
-// filtered with that pod on it, added by AddPod, and then without.
+// filtered first with that pod on it, added by AddPod, and then without it.
 func TestNominatedPodsCountAsArrived(t *testing.T) {
 	full := &fakePlugin{name: "A", filter: func(_ fwk.CycleState, _ *v1.Pod, n fwk.NodeInfo) *fwk.Status {
 		if len(n.GetPods()) > 1 {

@@ -202,8 +202,8 @@ func (f *fixture) expect(what, got, want string) {
 	}
 }
 
-// fakePlugin is at every extension point, records its calls, and returns the results of its
-// functions; nil ones let pass.
+// fakePlugin is at the extension points in allPoints. It records its calls, and returns the results
+// of its functions. A nil function lets pods and nodes pass.
 type fakePlugin struct {
 	*record
 	name      string
@@ -222,7 +222,7 @@ type fakePlugin struct {
 	bind      func(p *v1.Pod, node string) *fwk.Status
 	enqueue   func(p *v1.Pod) *fwk.Status
 	events    func() ([]fwk.ClusterEventWithHint, error)
-	quiet     bool // skips the calls made per node
+	quiet     bool // do not record the calls made per node
 }
 
 func (p *fakePlugin) recordIn(r *record) { p.record = r }
@@ -358,8 +358,7 @@ func (p *fakePlugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHi
 	return p.events()
 }
 
-// binding is a fakePlugin that binds, and sorting a fakePlugin that sorts: these points are
-// exclusive.
+// binding is a fakePlugin that is also at Bind.
 type binding struct{ *fakePlugin }
 
 func (p binding) Bind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {

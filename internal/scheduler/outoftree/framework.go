@@ -32,14 +32,14 @@ type framework struct {
 	preFilters []fwk.PreFilterPlugin
 	preScores  []fwk.PreScorePlugin
 
-	// current is the cycle of the pod being decided. It belongs to the deciding goroutine.
+	// current is the session of the pod being decided. It belongs to the deciding goroutine.
 	current *session
 	// group is the current attempt for a pod group, or nil. It belongs to the deciding goroutine.
 	group *groupSession
 
-	// asking is held by a plugin calling back (RunFilterPlugins), which changes the cluster for a
-	// moment. That is possible only where no other plugin runs concurrently: open is then the
-	// current cycle, else nil.
+	// asking is held while a plugin calls back (RunFilterPlugins), which temporarily changes the
+	// cluster. Callbacks are allowed only while no other plugin runs concurrently; open is then the
+	// current session, and otherwise nil.
 	asking sync.Mutex
 	mu     sync.Mutex
 	open   *session
@@ -56,10 +56,10 @@ func pluginsAt[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
 	return list
 }
 
-// sessionOf returns the cycle of the pod, with its snapshot taken. It begins a new one if the
-// current cycle is another pod's. Filters and scorers use it to find their cycle: package plugins
-// passes them the pod, and no attempt. A new cycle also serves decisions outside of attempts:
-// explanations, and comparisons of two decisions.
+// sessionOf returns the session of the pod, with its snapshot taken. It begins a new session if the
+// current one belongs to another pod. Filters and scorers find their session this way, because
+// package plugins passes them the pod rather than an attempt. New sessions also serve decisions
+// outside of attempts, for explanations and comparisons.
 func (f *framework) sessionOf(c *cluster.Cluster, waiting *cluster.Pod) *session {
 	if y := f.memberSession(waiting); y != nil {
 		f.current = y
@@ -85,12 +85,11 @@ func (f *framework) memberSession(waiting *cluster.Pod) *session {
 }
 
 // whileOpen calls a plugin that may call back to run the profile's filters and scorers on
-// hypothetical changes (RunFilterPlugins, RunScorePlugins). A callback moves pods in the live
-// cluster for a moment, so it is possible only while the deciding goroutine is itself inside ask
-// and reads nothing. When whileOpen returns, all callbacks have ended, and later ones fail
-// (errClosed).
+// hypothetical changes (RunFilterPlugins, RunScorePlugins). A callback temporarily moves pods in
+// the live cluster, so it is possible only while the deciding goroutine is itself inside ask and
+// reads nothing. When whileOpen returns, all callbacks have ended, and later ones fail (errClosed).
 func (y *session) whileOpen(ask func()) {
-	before := y.f.setOpen(y) // non-nil if a plugin has a group decided
+	before := y.f.setOpen(y) // not nil if the call is made for a plugin at PodGroupPostFilter
 	defer func() {
 		y.f.asking.Lock() // waits for unfinished callbacks
 		defer y.f.asking.Unlock()
@@ -99,7 +98,7 @@ func (y *session) whileOpen(ask func()) {
 	ask()
 }
 
-// setOpen sets the cycle open to callbacks, nil for none, and returns the previous one.
+// setOpen sets the session open to callbacks, or nil for none, and returns the previous one.
 func (f *framework) setOpen(y *session) (before *session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,7 +106,7 @@ func (f *framework) setOpen(y *session) (before *session) {
 	return before
 }
 
-// openSession returns the cycle currently open to callbacks, or nil.
+// openSession returns the session currently open to callbacks, or nil.
 func (f *framework) openSession() *session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,8 +117,8 @@ func (f *framework) openSession() *session {
 }
 
 // addPod calls AddPod of the PreFilter plugins for a pod hypothetically added to the node, so that
-// they adapt their state. It skips plugins without PreFilterExtensions, and plugins that skipped.
-// The first failure ends it, and makes the state unusable.
+// they adapt their state. It skips plugins without PreFilterExtensions, and plugins that returned
+// Skip at PreFilter. It stops at the first failure, which makes the state unusable.
 func (f *framework) addPod(ctx context.Context, state *State, pod *v1.Pod, come fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	for _, plugin := range f.preFilters {
 		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
@@ -161,8 +160,8 @@ func (f *framework) preScore(ctx context.Context, state *State, pod *v1.Pod, nod
 	return nil
 }
 
-// assemblePlugins puts the plugins into the profile at their places. Merged lists replace those of
-// Berth's own filters and scorers.
+// assemblePlugins adds the out-of-tree plugins to the profile: it replaces the profile's lists of
+// filters and scorers by lists that contain both Berth's own and out-of-tree plugins.
 func (f *framework) assemblePlugins() {
 	f.preFilters = pluginsAt[fwk.PreFilterPlugin](f, plugins.PreFilter)
 	f.preScores = pluginsAt[fwk.PreScorePlugin](f, plugins.PreScore)
@@ -201,8 +200,8 @@ func (f *framework) listFilters() (list []plugins.Filter) {
 	return list
 }
 
-// filterOf returns the plugin as a filter, at its points enabled in the profile: a plugin may
-// implement Filter and be disabled there.
+// filterOf returns the plugin as a filter, with the points enabled for it in the profile: a plugin
+// may implement Filter and be disabled there.
 func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
 	made := &filter{f: f, name: name}
 	if f.profile.Has(plugins.PreFilter, name) {
@@ -215,7 +214,7 @@ func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
 }
 
 // listScorers lists all scorers of the profile in its order, after one scorer representing all
-// plugins at PreScore. That one adds no scores, so its weight does not matter.
+// plugins at PreScore. The latter adds no scores, so its weight does not matter.
 func (f *framework) listScorers() (list []plugins.Weighted) {
 	own := map[string]plugins.Weighted{}
 	for _, scorer := range f.profile.Scorers {

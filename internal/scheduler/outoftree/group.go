@@ -18,17 +18,17 @@ import (
 )
 
 // groupSession is one attempt to schedule a pod group, as seen by its plugins. It belongs to the
-// deciding goroutine. Each time a member is decided, its plugins start over, with the members
-// placed before it in the snapshot; the state of the last time continues to the binding.
+// deciding goroutine. Each time a member is decided, its plugins start with new state, and with a
+// snapshot that includes the members placed before it. The state of the last decision is kept until
+// the binding.
 //
-// Plugin state has three scopes: the group's (state), that of one placement, the topology domain
-// being tried (placement), and that of each member (its session). A member's state points to the
-// other two.
+// Plugin state has three scopes: the group (state), the topology domain being tried (placement),
+// and the member (its session). The state of a member points to the other two states.
 type groupSession struct {
-	attempt *cycle.GroupAttempt // Schedule, Cluster and Members are only read
+	attempt *cycle.GroupAttempt // never modified here
 	state   *groupState         // lives as long as the attempt
-	// placement is the state of the current placement, and placements holds the last one of each
-	// domain.
+	// placement is the state of the current placement. placements holds the state of the last
+	// placement in each domain.
 	placement    *groupState
 	placements   map[string]*groupState
 	members      map[types.UID]*session // by pod; only members with out-of-tree plugins
@@ -39,7 +39,7 @@ type groupSession struct {
 // groupState is the data kept by plugins about a pod group, or about one placement of it.
 type groupState struct {
 	State
-	group *groupState // the group's, for a placement
+	group *groupState // the group's state; set only for a placement
 }
 
 var (
@@ -50,13 +50,14 @@ var (
 // GetPodGroupSchedulingCycle implements fwk.PlacementCycleState.
 func (s *groupState) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState { return s.group }
 
-// GetParentPlacementCycleState implements fwk.PodGroupCycleState. It returns nil, since groups do
-// not nest.
+// GetParentPlacementCycleState implements fwk.PodGroupCycleState. It returns nil, since plugins see
+// no nested groups.
 func (s *groupState) GetParentPlacementCycleState() fwk.PlacementCycleState { return nil }
 
 var _ cycle.GroupBeginner = keeper{}
 
-// BeginGroup adds the members' sessions to the group's. Begin was called for every member before.
+// BeginGroup creates the group's session, which contains the members' sessions. Begin has been
+// called for every member.
 func (k keeper) BeginGroup(a *cycle.GroupAttempt) {
 	g := &groupSession{attempt: a, state: &groupState{}, placements: map[string]*groupState{}, members: map[types.UID]*session{}}
 	for _, m := range a.Members {
@@ -68,14 +69,14 @@ func (k keeper) BeginGroup(a *cycle.GroupAttempt) {
 	k.f.group = g
 }
 
-// BeginPlacement begins the state of a placement. The domain "" is a try unrestricted to a topology
-// domain. A domain tried again starts with a new state.
+// BeginPlacement begins the state of a placement. The domain "" means that the placement is not
+// restricted to a topology domain. A domain tried again starts with a new state.
 func (k keeper) BeginPlacement(_ *cycle.GroupAttempt, domain string) {
 	if g := k.f.group; g != nil {
 		g.placement = &groupState{group: g.state}
 		g.placements[domain] = g.placement
-		// Forces a restart of the next member with this placement's state, even if it was the last
-		// one decided.
+		// Make memberSession restart the next member with this placement's state, even if that
+		// member was decided last.
 		k.f.current = nil
 	}
 }
@@ -90,8 +91,8 @@ func (k keeper) EndGroup(*cycle.GroupAttempt) {
 	k.f.group = nil
 }
 
-// restart resets a member's session for another decision. Its identity stays, since the member's
-// attempt points to it; the plugins' state and the knowledge about nodes are dropped.
+// restart resets a member's session for another decision. The session object is kept, since the
+// member's attempt points to it. The plugins' state and the verdicts on nodes are dropped.
 func (g *groupSession) restart(y *session) {
 	fresh := newSession(y.f, y.ctx, y.pod, y.waiting)
 	y.c, y.snapshot, y.state = nil, nil, fresh.state
@@ -115,7 +116,7 @@ func (x *extension) RunGroupPostFilter(a *cycle.GroupAttempt) cycle.GroupPostFil
 	g := x.f.group
 	y := x.sessionOf(a.Members[0])
 	y.takeSnapshot(a.Cluster)
-	x.f.set.store.takeSnapshot(a.Cluster) // without members counted on nodes while deciding the rest
+	x.f.set.store.takeSnapshot(a.Cluster) // replaces a snapshot with members assumed while others were decided
 	schedule := func(context.Context) (*fwk.PodGroupAssignments, *fwk.Status) {
 		p := a.Schedule()
 		switch {
@@ -129,7 +130,7 @@ func (x *extension) RunGroupPostFilter(a *cycle.GroupAttempt) cycle.GroupPostFil
 
 	var result *fwk.PodGroupPostFilterResult
 	var status *fwk.Status
-	// Only now: the snapshot must be taken of the cluster without changes.
+	// Set this only now, because the snapshots above must not include the plugin's changes.
 	g.inPostFilter = true
 	defer func() {
 		g.inPostFilter = false
@@ -167,9 +168,9 @@ func nominationsOf(a *cycle.GroupAttempt, result *fwk.PodGroupPostFilterResult) 
 	return nodes
 }
 
-// ScorePlacements implements cycle.PlacementScorer: one score per placement, in their order, from 0
-// to 100 after the plugin has normalized them. A placement that fails, or is out of range, fails
-// them all.
+// ScorePlacements implements cycle.PlacementScorer. It returns one score per placement, in their
+// order, from 0 to 100 after the plugin has normalized them. An error, or one score out of range,
+// fails the whole call.
 func (x *extension) ScorePlacements(a *cycle.GroupAttempt, placements []cycle.GroupPlacement) ([]int64, error) {
 	g := x.f.group
 	plugin := x.plugin.(fwk.PlacementScorePlugin)
@@ -198,8 +199,8 @@ func (x *extension) ScorePlacements(a *cycle.GroupAttempt, placements []cycle.Gr
 	return scores, nil
 }
 
-// assignmentsOf returns the members' proposed nodes. Its nodes are the nodes of the placement's
-// domain, or none if no session of a member has begun.
+// assignmentsOf returns the members' proposed nodes. The field Nodes of the result holds all nodes
+// of the placement's domain; it is empty if no member has a snapshot.
 func (g *groupSession) assignmentsOf(p *cycle.GroupPlacement) *fwk.PodGroupAssignments {
 	all := &fwk.PodGroupAssignments{Placement: &fwk.Placement{Name: p.Domain}}
 	for _, place := range p.Places {
@@ -232,11 +233,11 @@ type groupInfo struct{ a *cycle.GroupAttempt }
 var _ fwk.PodGroupInfo = groupInfo{}
 
 // infoOf returns the group in the form for plugins. All members of the attempt count as
-// unscheduled; members placed earlier are not in it.
+// unscheduled; members placed by earlier attempts are not included.
 func infoOf(a *cycle.GroupAttempt) fwk.PodGroupInfo { return groupInfo{a} }
 
-// GetUnscheduledPods and its siblings implement fwk.PodGroupInfo. Composite groups and children do
-// not exist in Berth, which schedules one PodGroup at a time.
+// GetUnscheduledPods and its siblings implement fwk.PodGroupInfo. Plugins see one PodGroup at a
+// time, without composite groups and children.
 func (i groupInfo) GetUnscheduledPods() (pods []*v1.Pod) {
 	for _, m := range i.a.Members {
 		pods = append(pods, m.Pod)
@@ -280,7 +281,7 @@ type mutableLister struct {
 
 var _ fwk.MutableSnapshotSharedLister = mutableLister{}
 
-// session returns the attempt receiving the changes, and errNotInPostFilter if no plugin at
+// session returns the attempt that receives the changes, or errNotInPostFilter if no plugin at
 // PodGroupPostFilter is running.
 func (l mutableLister) session() (*groupSession, error) {
 	if g := l.f.group; g != nil && g.inPostFilter {

@@ -50,7 +50,7 @@ func (l mutableLister) RemovePod(_ klog.Logger, pod *v1.Pod, node string) error 
 }
 
 // AddPod implements fwk.MutableSnapshotSharedLister. The pod counts on the node until endMutations,
-// whether or not it fits there: checking that is up to the filters.
+// whether or not it fits there; the filters check that.
 func (l mutableLister) AddPod(info fwk.PodInfo, node string) error {
 	g, err := l.mutating()
 	if err != nil {
@@ -66,7 +66,7 @@ func (l mutableLister) AddPod(info fwk.PodInfo, node string) error {
 	return nil
 }
 
-// mutating is session, with an error unless StartMutations was called.
+// mutating is like session, but returns an error unless StartMutations was called.
 func (l mutableLister) mutating() (*groupSession, error) {
 	g, err := l.session()
 	if err == nil && g.mutations == nil {

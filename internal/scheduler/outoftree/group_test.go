@@ -22,13 +22,13 @@ import (
 )
 
 // groupPlugin is a plugin at the extension points of pod groups. At PreFilter it keeps its
-// arguments in the group's state, and at Reserve it counts.
+// arguments in the group's state, and at Reserve it counts its reservations.
 type groupPlugin struct {
 	*record
 	rescue   func(state fwk.PodGroupCycleState, group fwk.PodGroupInfo, schedule fwk.PodGroupSchedulingFunc) (*fwk.PodGroupPostFilterResult, *fwk.Status)
 	scores   map[string]int64 // by placement
 	reserved int
-	most     int // at Reserve and Filter
+	most     int // maximum of reserved, checked at Reserve and Filter
 }
 
 const seenKey fwk.StateKey = "seen"
@@ -109,9 +109,9 @@ func member(name, cpu string) *v1.Pod {
 	return p
 }
 
-// TestAPluginMakesRoomForAGroup verifies that the plugin sees the group and its own state, has the
-// group decided in a snapshot without one pod, sees the members again after undoing that, and
-// nominates them.
+// TestAPluginMakesRoomForAGroup verifies that the plugin sees the group and its own state, can have
+// the group decided in a snapshot without one pod, and can nominate the members after undoing that
+// change.
 func TestAPluginMakesRoomForAGroup(t *testing.T) {
 	a := &groupPlugin{}
 	inGroupWorld(t, "plugins: {multiPoint: {enabled: [{name: A}]}}", []fwk.Plugin{a}, func(w *world) {
@@ -199,8 +199,8 @@ func TestMembersSeeWhatOthersHaveReserved(t *testing.T) {
 	})
 }
 
-// TestAPluginScoresPlacements verifies that of two racks with room for the group, the plugin's
-// preferred one wins, even against the fuller one.
+// TestAPluginScoresPlacements verifies that of two racks with room for the group, the one preferred
+// by the plugin is chosen, even if the other one is fuller.
 func TestAPluginScoresPlacements(t *testing.T) {
 	for _, best := range []string{"r1", "r2"} {
 		a := &groupPlugin{scores: map[string]int64{best: 100}}

@@ -49,8 +49,8 @@ func (h *handle) ProfileName() string                                    { retur
 // lister was obtained earlier: plugins obtain it once, in their factory.
 func (h *handle) SnapshotSharedLister() fwk.SharedLister { return sharedLister{h.f.set.store} }
 
-// Activate makes pods active without further waiting. It ignores pods that do not wait; before the
-// scheduler runs, that is all of them.
+// Activate moves waiting pods to the active queue, and ignores other pods. Before Attach, it does
+// nothing.
 func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	list := make([]types.UID, 0, len(pods))
 	for _, pod := range pods {
@@ -61,7 +61,7 @@ func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	}
 }
 
-// IterateOverWaitingPods calls back for every pod of this profile held at Permit.
+// IterateOverWaitingPods calls the callback for every pod of this profile held at Permit.
 func (h *handle) IterateOverWaitingPods(callback func(fwk.WaitingPod)) {
 	if host := h.f.set.host(); host != nil {
 		host.EachWaitingPod(func(w *runner.WaitingPod) {
@@ -91,7 +91,7 @@ func (h *handle) RejectWaitingPod(uid types.UID) bool {
 	return false
 }
 
-// waitingPod is a pod held at Permit. Its methods may be called from any goroutine, and without
+// waitingPod is a pod held at Permit. Its methods may be called from any goroutine, and have no
 // effect after the pod's wait has ended.
 type waitingPod struct{ w *runner.WaitingPod }
 
@@ -108,7 +108,8 @@ func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) 
 	h.preBinding.addPod(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
 }
 
-// GetPodInPreBind returns a pod about to be bound that can still be given up, or nil.
+// GetPodInPreBind returns the pod if it is at PreBind and its binding can still be canceled, or
+// nil.
 func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
 	if b := h.preBinding.getPod(uid); b != nil {
 		return b
@@ -160,8 +161,8 @@ func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 type parallelizer struct{ set *Set }
 
 // Until implements fwk.Parallelizer. It returns when all pieces are done, or when ctx ends and the
-// begun pieces are done. The chunk is upstream's: the square root of the pieces, but at most one
-// worker's share.
+// begun pieces are done. The chunk size is upstream's: the square root of the pieces, but at most
+// one worker's share.
 func (p parallelizer) Until(ctx context.Context, pieces int, piece workqueue.DoWorkPieceFunc, _ string) {
 	workers := int(p.set.parallelism.Load())
 	chunk := max(1, min(int(math.Sqrt(float64(pieces))), pieces/workers+1))

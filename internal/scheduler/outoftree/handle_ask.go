@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// This file holds the methods of the framework that a plugin may call in the middle of a call: to
+// This file holds the methods of Handle that a plugin may call while it is itself being called: to
 // check whether a pod would fit on a node with other pods, to score nodes, or to list nominated
 // pods. Upstream works on copies. Berth's own filters read the cluster itself, so the cluster must
 // temporarily contain those pods (package cluster's Supposing), on the goroutine owning it and
@@ -27,12 +27,12 @@ import (
 var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and " +
 	"Permit, while these run, and at no other time")
 
-// askingBack marks the context of calls to plugins during another plugin's callback. A plugin
-// calling back from there would deadlock on itself: askBack refuses it.
+// askingBack marks the context of calls to plugins during another plugin's callback. A callback
+// from such a call would deadlock, so askBack refuses it.
 type askingBack struct{}
 
-// askBack waits for the plugin's turn to call back; the cycle is nil if that is not allowed.
-// Several goroutines of one plugin take turns. Unless the cycle is nil, done must be called.
+// askBack waits for the plugin's turn to call back, since several goroutines of a plugin may do so.
+// It returns a nil session if a callback is not allowed now; otherwise done must be called.
 func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
 	if ctx.Value(askingBack{}) != nil {
 		return nil, nil
@@ -45,13 +45,13 @@ func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
 	return y, f.asking.Unlock
 }
 
-// foreignState returns the error for a CycleState not made by Berth: it lacks the list of moves.
+// foreignState returns the error for a CycleState not made by Berth, which lacks the list of moves.
 func foreignState(state fwk.CycleState) *fwk.Status {
 	return fwk.AsStatus(fmt.Errorf("the CycleState is a %T: not one that was handed to the plugin", state))
 }
 
-// RunFilterPlugins runs all filters of the profile on the node with info's pods on it. The pod may
-// differ from the cycle's.
+// RunFilterPlugins runs all filters of the profile on a node that has the pods in info. The pod may
+// differ from the pod being decided.
 //
 // The hypothetical differences from the real cluster have two sources: on the node itself, the pods
 // of info; on other nodes, the moves announced by the plugin (RunPreFilterExtensionAddPod and its
@@ -113,8 +113,9 @@ func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, wai
 // outOfTree is a name for filter where a loop variable has that name.
 type outOfTree = filter
 
-// askAbout calls the plugin's Filter with the state and node of the plugin calling back, and not
-// with those of the cycle. PreFilter is not called: it has filled the caller's state.
+// askAbout calls the plugin's Filter with the state and node passed by the plugin calling back, and
+// not with those of the session. PreFilter is not called, because the passed state already holds
+// its results.
 func (p *filter) askAbout(ctx context.Context, state *State, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	if p.node == nil || state.skipFilter.Has(p.node.Name()) {
 		return nil
@@ -126,8 +127,8 @@ func (p *filter) askAbout(ctx context.Context, state *State, pod *v1.Pod, info f
 	return status
 }
 
-// askOwn runs one of Berth's filters, including PreFilter's part of its judgement: the pod may
-// differ from the cycle's, and the cluster has changed.
+// askOwn runs one of Berth's filters, including its PreFilter part, because the pod may differ from
+// the pod being decided, and the cluster has changed.
 func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *cluster.Node) *fwk.Status {
 	judge := filter.Filter(c, waiting)
 	switch {
@@ -147,9 +148,9 @@ func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *
 }
 
 // RunFilterPluginsWithNominatedPods runs the filters on the node with the nominated pods of at
-// least this pod's priority and, if it fits then, without them. Like upstream, it must fit both
-// ways: nominated pods may take room and ports, but a pod with affinity to one of them must not
-// rely on it.
+// least this pod's priority and, if the pod fits, without them. Like upstream, the pod must fit
+// both ways: nominated pods may take room and ports, but a pod with affinity to one of them must
+// not rely on it.
 func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	withGuests, guests := state, info
 	for _, guest := range h.NominatedPodsForNode(info.Node().Name) {
@@ -174,7 +175,8 @@ func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fw
 }
 
 // RunPreFilterExtensionAddPod calls AddPod of the plugins for a pod hypothetically added to the
-// node, and records it in the state for Berth's own filters. The caller adds it to node itself.
+// node, and records it in the state for Berth's own filters. The caller itself adds the pod to the
+// NodeInfo.
 func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, come fwk.PodInfo,
 	node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
@@ -196,8 +198,8 @@ func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.C
 	return h.f.removePod(ctx, own, pod, gone, node)
 }
 
-// RunPreScorePlugins calls the out-of-tree plugins at PreScore; Berth's own prepare themselves when
-// they score.
+// RunPreScorePlugins calls the out-of-tree plugins at PreScore; Berth's own scorers need no
+// separate preparation.
 func (h *handle) RunPreScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
@@ -245,8 +247,8 @@ func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod 
 }
 
 // AddNominatedPod nominates a pending pod to a node: the node of info in override mode, otherwise
-// the one in the pod's status. Decisions see the nomination soon, but not necessarily when this
-// returns (see onOwner).
+// the one in the pod's status. Decisions see the nomination soon, but not necessarily when
+// AddNominatedPod returns (see onOwner).
 func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.NominatingInfo) {
 	node := pod.GetPod().Status.NominatedNodeName
 	if info.Mode() == fwk.ModeOverride {
@@ -278,8 +280,8 @@ func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo)
 	})
 }
 
-// NominatedPodsForNode lists the waiting pods nominated to the node: the current ones while a pod
-// is decided, else those of the latest snapshot.
+// NominatedPodsForNode lists the waiting pods nominated to the node: the current nominations while
+// plugins may call back, otherwise those of the latest snapshot.
 func (h *handle) NominatedPodsForNode(node string) (list []fwk.PodInfo) {
 	y := h.f.openSession()
 	if y == nil {

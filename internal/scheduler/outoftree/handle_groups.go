@@ -18,15 +18,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// groupStore holds the PodGroups, and the pods naming them. The store's lock guards its maps of
-// pods; its own guards the objects. Where both are held, the store's is taken first.
+// groupStore holds the PodGroups; the pods naming them are in Store.byGroup. The lock mu guards
+// objects. A goroutine that also needs the Store's lock takes the Store's lock first.
 type groupStore struct {
 	mu      sync.Mutex
 	objects map[cluster.Name]*groups.PodGroup
 }
 
 // Group stores a PodGroup of the API. Groups are kept even while plugins need no pods and nodes:
-// they are few, and not listed again.
+// they are few, and Need does not list them.
 func (s *Store) Group(object *groups.PodGroup) {
 	s.groups.mu.Lock()
 	defer s.groups.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *Store) GroupGone(name cluster.Name) {
 	delete(s.groups.objects, name)
 }
 
-// groupManager shows pod groups. Groups of groups do not exist.
+// groupManager shows pod groups to plugins, but no composite pod groups.
 type groupManager struct{ store *Store }
 
 // PodGroupManager implements fwk.Handle.
@@ -81,9 +81,9 @@ func (l groupLister) Get(namespace, name string) (*schedulingv1beta1.PodGroup, e
 // groupStates lists the states of groups' pods.
 type groupStates struct{ store *Store }
 
-// Get implements fwk.PodGroupStateLister: the pods naming the group, in the state of the API and
-// the latest snapshot. A group with neither pods nor an object is not found; a group with pods may
-// still wait for its object.
+// Get implements fwk.PodGroupStateLister. It returns the pods naming the group, in their state in
+// the API and in the latest snapshot. A group with neither pods nor an object is not found; a group
+// with pods may still wait for its object.
 //
 // A pod is assigned once the API shows its node, assumed while only the snapshot has it on a node,
 // and unscheduled otherwise.
@@ -133,7 +133,8 @@ func (s *podGroupState) AssignedPods() sets.Set[types.UID]   { return s.assigned
 func (s *podGroupState) ScheduledPods() []*v1.Pod            { return s.scheduled }
 func (s *podGroupState) ScheduledPodsCount() int             { return len(s.scheduled) }
 
-// noCompositeStates and noCompositeGroups find nothing: groups of groups are not shown to plugins.
+// noCompositeStates and noCompositeGroups find nothing: composite pod groups are not shown to
+// plugins.
 type (
 	noCompositeStates struct{}
 	noCompositeGroups struct{}

@@ -17,8 +17,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// The parts of a Handle not provided by Berth return errors when they are used, and are never nil
-// where plugins do not expect it.
+// The parts of a Handle that Berth does not provide return errors when used. They are nil only
+// where plugins expect it.
 
 // APIDispatcher and APICacher are nil, as in a kube-scheduler without the feature gate
 // SchedulerAsyncAPICalls: plugins call the API themselves.
@@ -37,15 +37,15 @@ func (c csiNodes) CSINodes() fwk.CSINodeLister                 { return c }
 func (c csiNodes) List() ([]*storagev1.CSINode, error)         { return c.lister.List(labels.Everything()) }
 func (c csiNodes) Get(name string) (*storagev1.CSINode, error) { return c.lister.Get(name) }
 
-// SharedDRAManager cannot be provided: Berth's own DynamicResources keeps its books in the cluster
-// used for decisions.
+// SharedDRAManager cannot be provided: Berth's own DynamicResources keeps its allocations in the
+// cluster model used for decisions.
 func (h *handle) SharedDRAManager() fwk.SharedDRAManager { return noDevices{} }
 
 // errNoDevices names the working alternative, since plugin authors read it in their own logs.
 var errNoDevices = errors.New("berth gives plugins no SharedDRAManager: read ResourceClaims and ResourceSlices from SharedInformerFactory")
 
-// noDevices and its siblings return errNoDevices from every method, or nothing where the interface
-// lacks an error.
+// noDevices and its siblings return errNoDevices from every method, or an empty result if the
+// method has no error.
 type noDevices struct{}
 
 // ResourceClaims and its siblings implement fwk.SharedDRAManager.

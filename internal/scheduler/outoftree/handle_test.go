@@ -97,8 +97,8 @@ func podsNow(f *fixture, node string) string {
 	return string(rune('0' + len(f.cluster.Node(node).Pods)))
 }
 
-// TestFiltersCanBeAskedWhileAPluginIsAskedAlone also verifies that at any other time the result is
-// an error, without a race.
+// TestFiltersCanBeAskedWhileAPluginIsAskedAlone verifies that a plugin that calls back from Filter,
+// or while it is not being called, gets an error.
 func TestFiltersCanBeAskedWhileAPluginIsAskedAlone(t *testing.T) {
 	var within *fwk.Status
 	var f *fixture
@@ -123,8 +123,8 @@ func TestFiltersCanBeAskedWhileAPluginIsAskedAlone(t *testing.T) {
 	}
 }
 
-// TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood verifies that Berth's own filters count them
-// as well.
+// TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood verifies that Berth's own filters take such
+// moves into account.
 func TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood(t *testing.T) {
 	far := func(p *v1.Pod) {
 		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{

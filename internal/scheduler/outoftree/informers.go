@@ -30,15 +30,15 @@ import (
 // managed fields are removed from all objects.
 //
 // It embeds client-go's factory and differs from it in the informer of pods only; the types below
-// exist to get between Core().V1().Pods() and client-go's own.
+// exist only to override Core().V1().Pods().
 type informerFactory struct {
 	informers.SharedInformerFactory
-	made, pods atomic.Pointer[cache.SharedIndexInformer] // made: informer of pods, once requested; pods: the same, once running
-	stuck      *string                                   // the informer's version after an unsuccessful wait
+	made, pods atomic.Pointer[cache.SharedIndexInformer] // informer of pods: made is set once it is requested, pods once it is synced
+	stuck      *string                                   // version of the informer of pods at the last unsuccessful wait
 }
 
-// newInformerFactory creates a factory without resync, like kube-scheduler's: plugins get an event
-// per change.
+// newInformerFactory creates a factory without resync, like kube-scheduler's: plugins get events
+// only for changes.
 func newInformerFactory(client kubernetes.Interface) *informerFactory {
 	return &informerFactory{SharedInformerFactory: informers.NewSharedInformerFactoryWithOptions(client, 0,
 		informers.WithTransform(withoutManagedFields))}
@@ -52,8 +52,8 @@ func withoutManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// startInformers starts the informers requested so far, until life ends, and waits for them to
-// sync, until ctx ends at the latest.
+// startInformers starts the informers requested so far, which run until life ends. It waits until
+// they are synced, or ctx ends.
 func (f *informerFactory) startInformers(ctx, life context.Context) error {
 	f.Start(life.Done())
 	for kind, ok := range f.WaitForCacheSync(ctx.Done()) {
@@ -65,20 +65,20 @@ func (f *informerFactory) startInformers(ctx, life context.Context) error {
 	return nil
 }
 
-// patience bounds the lag of the informer of pods behind the scheduler's own watch. It delays all
-// pods waiting for their turn.
+// patience bounds the wait for the informer of pods to catch up with the scheduler's own watch. The
+// wait delays all pods in the queue.
 const patience = 100 * time.Millisecond
 
-// settled is the time until a received object is in the informer's store: client-go notes the
+// settled is the time until a received object is in the informer's store: client-go records the
 // version of an event when it is queued, and another goroutine puts the object into the store.
 const settled = 2 * time.Millisecond
 
-// awaitPod waits until plugins listing pods find the current pod, in this version or a newer one,
-// and the other pods in the state known to the scheduler: their informer has a separate watch.
-// Otherwise a plugin counting the members of a group would miss the last one, with no event to wake
-// the pod; and a plugin counting a namespace's usage would count a deleted victim, and preempt
-// again. If the informer does not catch up in time, awaitPod does not wait again before the
-// informer moves. Only the deciding goroutine may call it.
+// awaitPod waits until the informer of pods shows the current pod, in this version or a newer one,
+// and the other pods in the state known to the scheduler. It may be behind, because it has a
+// separate watch. A plugin that counts the members of a group would then miss the last member, and
+// no event would wake the pod; a plugin that counts a namespace's usage would count a deleted
+// victim, and preempt again. After a wait in vain, awaitPod does not wait again until the informer
+// has received an event. Only the deciding goroutine may call it.
 func (f *informerFactory) awaitPod(pod *v1.Pod, store *Store) {
 	informer := f.pods.Load()
 	if informer == nil || f.stuck != nil && *f.stuck == (*informer).LastSyncResourceVersion() {
@@ -163,7 +163,7 @@ func newPodInformer(client kubernetes.Interface, _ time.Duration) cache.SharedIn
 	informer := corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{},
 		func(o *metav1.ListOptions) { o.FieldSelector = living })
 	if err := informer.SetTransform(withoutManagedFields); err != nil {
-		panic(err) // only for a started informer
+		panic(err) // happens only if the informer was started
 	}
 	return informer
 }
@@ -176,7 +176,8 @@ type recorders struct {
 	writers []events.EventBroadcaster
 }
 
-// recorderFor returns the recorder of the scheduler name, the events' reporting controller.
+// recorderFor returns the recorder for a scheduler name, which is the reporting controller of its
+// events.
 func (s *Set) recorderFor(name string) events.EventRecorderLogger {
 	r := &s.recorders
 	r.mu.Lock()

@@ -41,7 +41,7 @@ func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 		if err := f.startInformers(ctx, ctx); err != nil {
 			t.Fatal(err)
 		}
-		const lag = 20 * time.Millisecond // the informer's
+		const lag = 20 * time.Millisecond // lag of the informer
 		later := func(act func() error) {
 			time.AfterFunc(lag, func() {
 				if err := act(); err != nil {
@@ -70,7 +70,7 @@ func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 		await("7", lag)
 		await("6", 0)
 		await("8", patience)
-		await("8", 0) // the informer did not move
+		await("8", 0) // no second wait, since the informer has received nothing
 		show("8")
 		later(func() error { return update("9") })
 		await("9", lag)

@@ -28,8 +28,8 @@ var anyChange = func() (all []queue.Interest) {
 }()
 
 // Interests implements cycle.Interested: it returns the events that can help pods rejected by the
-// plugin. Like upstream, a plugin without EnqueueExtensions is called again after every event. The
-// plugin's registered custom resources are watched from now on.
+// plugin. Like upstream, a plugin without EnqueueExtensions is called again after every event. It
+// also begins to watch the custom resources registered by the plugin.
 func (x *extension) Interests() ([]queue.Interest, error) {
 	registers, ok := x.plugin.(fwk.EnqueueExtensions)
 	if !ok {
@@ -82,11 +82,11 @@ func (x *extension) wrapHint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Ev
 
 // narrowHint restricts a hint to the pods named by the plugin for the event (PreQueueingHintFn),
 // instead of all pods it has rejected. The plugin is called once per event, when the first hint is
-// due. Pods waiting for other plugins are not restricted: kube-scheduler then looks at no pod that
-// is not named by any plugin, whichever plugin rejected it.
+// due. Pods rejected by other plugins are not restricted. In contrast, kube-scheduler then ignores
+// all pods that no plugin names, whichever plugin rejected them.
 //
-// The func remembers only the last event. That suffices, because the queue goes through all pods
-// for one event before it takes the next, on one goroutine.
+// The returned function remembers only the last event. This suffices, because the queue goes
+// through all pods for one event before it takes the next, on one goroutine.
 func (x *extension) narrowHint(name fwk.PreQueueingHintFn, hint func(*queue.Item, *queue.Event) bool) func(*queue.Item, *queue.Event) bool {
 	if name == nil || !x.f.set.options.PreQueueingHints {
 		return hint

@@ -63,7 +63,8 @@ func TestAHintDecidesWhatWakesAPod(t *testing.T) {
 	})
 }
 
-// TestAPodThatIsKeptOutComesInWhenThePluginLetsIt.
+// TestAPodThatIsKeptOutComesInWhenThePluginLetsIt verifies that a pod rejected at PreEnqueue is not
+// decided, and enters the queue when the plugin passes its updated version.
 func TestAPodThatIsKeptOutComesInWhenThePluginLetsIt(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, enqueue: unpaid, events: podUpdates}
 	inWorld(t, everywhere, []fwk.Plugin{a}, func(w *world) {

@@ -176,7 +176,7 @@ func TestAPodGoesThroughAllExtensionPoints(t *testing.T) {
 
 // TestWhatGoesWrongBehindTheDecisionIsTakenBack verifies that the pod's condition has upstream's
 // reason, the room is free again, and the pod is retried: after an error as soon as its back-off
-// ends, else on an event that can help.
+// ends, otherwise on an event that can help.
 func TestWhatGoesWrongBehindTheDecisionIsTakenBack(t *testing.T) {
 	no, broken := fwk.NewStatus(fwk.Unschedulable, "no"), fwk.AsStatus(errors.New("broken"))
 	for _, c := range []struct {
@@ -217,8 +217,8 @@ func TestWhatGoesWrongBehindTheDecisionIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestPodsThatWaitAtPermit covers pods that are allowed, rejected, preempted or forgotten by the
-// plugin.
+// TestPodsThatWaitAtPermit verifies the state of pods that wait at Permit and are allowed,
+// rejected, preempted or forgotten by the plugin.
 func TestPodsThatWaitAtPermit(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -306,7 +306,7 @@ func TestAGroupIsBoundAsAWhole(t *testing.T) {
 }
 
 // TestAPluginPicksTheNodeForAPodThatFitsNowhere verifies that the plugin's nomination is written to
-// the pod, and its message appended to the reasons.
+// the pod, and that its message is appended to the reasons.
 func TestAPluginPicksTheNodeForAPodThatFitsNowhere(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	inWorld(t, "plugins: {postFilter: {enabled: [{name: A}], disabled: [{name: DefaultPreemption}]}}", []fwk.Plugin{a}, func(w *world) {
@@ -328,8 +328,8 @@ func TestAPluginPicksTheNodeForAPodThatFitsNowhere(t *testing.T) {
 	})
 }
 
-// bursting is a plugin panicking for the pod "bad" at one of the points outside of attempts, where
-// a panic cannot end an attempt.
+// bursting is a plugin that panics for the pod "bad" at one of the points called outside of
+// attempts, where no attempt can fail.
 type bursting struct {
 	*fakePlugin
 	point string

@@ -152,8 +152,8 @@ func (n *nodeInfo) countPod(p fwk.PodInfo, sign int64) {
 }
 
 // countPorts adds or removes the pod's host ports. They form a set without counts: if two pods have
-// the same port, it is free as soon as either is removed. Upstream has the same flaw; see samePods
-// for the case where it would matter.
+// the same port, the port counts as free as soon as either pod is removed. Upstream has the same
+// flaw; see samePods for the case where it would matter.
 func (n *nodeInfo) countPorts(pod *v1.Pod, add bool) {
 	for _, port := range rules.HostPorts(pod) {
 		if add {

@@ -15,7 +15,7 @@ import (
 
 // podInfo is a pod with derived data for plugins, computed once on demand: most plugins read
 // neither terms nor resources of most pods. It never changes, and any goroutine may read it; an
-// updated pod gets a new one.
+// updated pod gets a new podInfo.
 type podInfo struct {
 	pod       *v1.Pod
 	terms     func() *terms

@@ -12,23 +12,23 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// preBinding is a pod between its first PreBind and its binding: until it is about to be bound it
-// can be given up, for instance to a pod that preempts it. The first call of CancelPod or
-// markBinding wins. Its methods may be called from any goroutine; endPod and markBinding also on
-// nil, which means a pod without PreBind plugins.
+// preBinding is a pod between its first PreBind and its binding. Until the binding begins, a plugin
+// can cancel it, for instance to preempt the pod. The first call of CancelPod or markBinding wins.
+// The methods may be called from any goroutine. The methods endPod and markBinding accept a nil
+// receiver, which is a pod without PreBind plugins.
 type preBinding struct {
-	forget func() // removes it from the profile's preBindings; nil if it is not in them
+	forget func() // removes the pod from the profile's preBindings; nil if it is not in them
 
 	mu       sync.Mutex
 	cancels  []context.CancelCauseFunc // of the plugins' contexts; several may run concurrently
 	binding  bool                      // about to be bound
-	canceled error                     // the reason for giving it up; nil: it was not
+	canceled error                     // reason for canceling the pod; nil: not canceled
 }
 
 var _ fwk.PodInPreBind = &preBinding{}
 
 // toPreBind records that PreBind will follow. From then on plugins may run concurrently, and must
-// not change the cycle.
+// not change the session.
 func (y *session) toPreBind() {
 	if y.prebind != nil {
 		return
@@ -41,8 +41,9 @@ func (y *session) toPreBind() {
 	}
 }
 
-// beginPlugin returns the context of a plugin's PreBind, which ends when the pod is given up. If
-// the pod was given up already, it returns the reason as an error: the plugin must not begin.
+// beginPlugin returns the context of a plugin's PreBind, which ends when the pod is canceled. If
+// the pod is already canceled, beginPlugin returns the reason as an error, and the plugin must not
+// be called.
 func (b *preBinding) beginPlugin(ctx context.Context) (context.Context, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b.mu.Lock()
@@ -58,8 +59,8 @@ func (b *preBinding) cancelAll(why error) {
 	}
 }
 
-// CancelPod implements fwk.PodInPreBind. It reports whether the pod was given up in time. The first
-// reason counts.
+// CancelPod implements fwk.PodInPreBind. It returns false if the binding has already begun. The
+// first reason counts.
 func (b *preBinding) CancelPod(reason string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,8 +77,8 @@ func (b *preBinding) CancelPod(reason string) bool {
 // MarkPrebound implements fwk.PodInPreBind: from then on CancelPod is too late.
 func (b *preBinding) MarkPrebound() bool { return b.markBinding() }
 
-// markBinding records that the pod is about to be bound; false if it was given up. A pod without
-// PreBind cannot be given up.
+// markBinding records that the pod is about to be bound. It returns false if the pod was canceled.
+// A pod without PreBind plugins cannot be canceled.
 func (b *preBinding) markBinding() bool {
 	if b == nil {
 		return true
@@ -91,7 +92,7 @@ func (b *preBinding) markBinding() bool {
 	return true
 }
 
-// cause returns the reason why the pod was given up, or nil.
+// cause returns the reason why the pod was canceled, or nil.
 func (b *preBinding) cause() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,7 +112,7 @@ func (b *preBinding) endPod() {
 	b.cancelAll(context.Canceled)
 }
 
-// preBindings holds the pods in that state, by UID. The zero value is empty.
+// preBindings holds the pods between PreBind and binding, by UID. The zero value is empty.
 type preBindings struct {
 	mu   sync.Mutex
 	pods map[types.UID]*preBinding

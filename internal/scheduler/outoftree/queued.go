@@ -20,8 +20,8 @@ type queued struct{ item *queue.Item }
 var _ fwk.QueuedEntityInfo = queued{}
 
 // GetPodInfo is, like upstream's, not part of the interface: plugins comparing more than priorities
-// and times find it by a type assertion. Each call creates a new one, which is cheap: all of its
-// data is computed on demand.
+// and times find it by a type assertion. Each call creates a new PodInfo, which is cheap because
+// its data is computed on demand.
 func (q queued) GetPodInfo() fwk.PodInfo { return newPodInfo(q.item.Pod) }
 
 // Type and its siblings implement fwk.QueuedEntityInfo.

@@ -47,8 +47,8 @@ func newVerdicts(e *decide.Evaluation) *verdicts {
 	return v
 }
 
-// statusOf converts a rejection to the plugin's equivalent status in kube-scheduler; the reverse of
-// toRejection.
+// statusOf converts a plugin's rejection to the equivalent status in kube-scheduler. It is the
+// inverse of toRejection.
 func statusOf(r *plugins.Rejection, plugin string) *fwk.Status {
 	code := fwk.Unschedulable
 	switch {

@@ -25,8 +25,8 @@ func (r *resources) GetEphemeralStorage() int64                    { return r.Ep
 func (r *resources) GetAllowedPodNumber() int                      { return int(r.Pods) }
 func (r *resources) GetScalarResources() map[v1.ResourceName]int64 { return r.Scalars }
 
-// SetMaxResource raises every amount to that of the list, where that is larger. Like upstream, it
-// does not raise the number of pods.
+// SetMaxResource raises every amount to the amount in the list, if that is larger. Like upstream,
+// it does not raise the number of pods.
 func (r *resources) SetMaxResource(list v1.ResourceList) {
 	other := cluster.NewResources(list)
 	r.MilliCPU = max(r.MilliCPU, other.MilliCPU)

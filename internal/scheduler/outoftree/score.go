@@ -15,12 +15,12 @@ import (
 )
 
 // preScorer precedes all scorers of a profile, and calls the plugins at PreScore in their order:
-// one may read data kept by another. As a scorer, it is called first by package decide, with the
-// nodes that passed, without package decide supporting PreScore.
+// one may read data kept by another. Package decide calls it as the first scorer, with the feasible
+// nodes, and needs no support for PreScore.
 type preScorer struct{ f *framework }
 
-// Name returns the name that distinguishes it from scorers in package decide: its errors already
-// name their plugin.
+// Name returns the name by which package decide recognizes it, because its errors already name
+// their plugin.
 func (preScorer) Name() string { return plugins.PreScorers }
 
 // Score calls the plugins at PreScore, and scores nothing. An error fails the attempt.

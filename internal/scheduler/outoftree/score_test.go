@@ -107,7 +107,8 @@ func constantly(score int64) func(fwk.CycleState, fwk.NodeInfo) (int64, *fwk.Sta
 	return func(fwk.CycleState, fwk.NodeInfo) (int64, *fwk.Status) { return score, nil }
 }
 
-// TestWhatAllPreScoresWriteAnyScoreReads covers data written by plugins later in the order.
+// TestWhatAllPreScoresWriteAnyScoreReads verifies that a plugin at Score can read data written at
+// PreScore by a plugin later in the order.
 func TestWhatAllPreScoresWriteAnyScoreReads(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, score: func(state fwk.CycleState, n fwk.NodeInfo) (int64, *fwk.Status) {
 		best, err := state.Read("best")

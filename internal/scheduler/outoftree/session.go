@@ -30,7 +30,7 @@ import (
 // is put back, the node has the same pods as the snapshot again, and the first verdict applies.
 type session struct {
 	f       *framework
-	ctx     context.Context    // the scheduling cycle's, and after its end the context of the following steps
+	ctx     context.Context    // context of the scheduling cycle and, after its end, of the following steps
 	end     context.CancelFunc // ends the scheduling cycle; nil outside of one
 	pod     *v1.Pod
 	waiting *cluster.Pod // the same pod in the form for decisions
@@ -46,8 +46,8 @@ type session struct {
 	mu       sync.Mutex
 	supposed map[int32]*view // the last view of each node with hypothetical changes, by index
 
-	answers *extenderAnswers // inherited from the attempt's first try, if any
-	aside   bool             // requests to extenders run aside
+	answers *extenderAnswers // responses, including those inherited from an earlier decision
+	aside   bool             // send requests to extenders from another goroutine; see askExtender
 
 	assumed *v1.Pod // the pod with its node, from Reserve on
 	prebind *preBinding
@@ -62,7 +62,7 @@ type verdict struct {
 }
 
 // view is a node with its state, either unchanged or with pods hypothetically added and removed.
-// The two never change.
+// Neither state nor info changes after the view was made.
 type view struct {
 	state *State
 	info  *nodeInfo
@@ -84,9 +84,9 @@ func newSession(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster
 	}
 }
 
-// beginCycle gives the scheduling cycle a context that ends with it, and a place for plugins to
-// leave pods for activation afterwards. Upstream cancels the cycle's context as well, so that
-// goroutines started by a plugin in Filter do not outlive it.
+// beginCycle gives the scheduling cycle a context that ends with it, and adds the data in which
+// plugins leave pods to be activated afterwards. Upstream cancels the cycle's context as well, so
+// that goroutines started by a plugin in Filter do not outlive it.
 func (y *session) beginCycle() {
 	after := y.ctx
 	cycle, cancel := context.WithCancel(after)
@@ -96,7 +96,7 @@ func (y *session) beginCycle() {
 	}
 }
 
-// endCycle ends the scheduling cycle. It does nothing if that has ended or never began.
+// endCycle ends the scheduling cycle. It does nothing if the cycle has ended or never began.
 func (y *session) endCycle() {
 	if y.end != nil {
 		y.end()
@@ -111,8 +111,9 @@ func (y *session) takeSnapshot(c *cluster.Cluster) {
 	}
 }
 
-// isUnchanged reports whether the node matches the snapshot. It does not after pods were added or
-// removed hypothetically, which either grows the cluster's log or is done on a copy of the node.
+// isUnchanged reports whether the node matches the snapshot. It returns false after hypothetical
+// additions and removals of pods, which either extend the cluster's log or are made on a copy of
+// the node.
 func (y *session) isUnchanged(n *cluster.Node) bool {
 	return y.c.Nodes[n.Index] == n && y.c.Log.Len() == y.position
 }
@@ -184,8 +185,8 @@ func (y *session) podOf(p *cluster.Pod, node string) fwk.PodInfo {
 }
 
 // samePods reports whether a NodeInfo has the pods of the node. If so, it is preferred to a copy
-// with pods added and removed again: on that copy, host ports shared with another pod would be
-// free.
+// with pods removed and added again: on that copy, host ports shared by two pods could count as
+// free (see countPorts).
 func samePods(info *nodeInfo, n *cluster.Node) bool {
 	if len(info.pods) != len(n.Pods) {
 		return false

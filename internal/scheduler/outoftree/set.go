@@ -28,16 +28,16 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/runner"
 )
 
-// Factory creates a plugin from its arguments: nil, or a *runtime.Unknown with the JSON of the
+// Factory creates a plugin from its arguments: nil, or a *runtime.Unknown with the JSON from the
 // configuration file. It is kube-scheduler's frameworkruntime.PluginFactory. ctx ends when the
 // plugin is no longer used.
 type Factory = func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error)
 
 // Options configures the plugins. The zero Options contains no plugins.
 type Options struct {
-	// Factories holds the factories by their plugins' names in configuration files.
+	// Factories holds the factories by plugin name, as used in configuration files.
 	Factories map[string]Factory
-	// Store holds the API objects; one for the life of the process.
+	// Store holds the API objects. All sets of a process share it.
 	Store *Store
 	// Client and KubeConfig are passed to plugins.
 	Client     kubernetes.Interface
@@ -45,8 +45,9 @@ type Options struct {
 	// PodsToActivate, if set, creates the value that plugins find in the CycleState under
 	// kubernetes.io/pods-to-activate; see [ActivatesBy].
 	PodsToActivate func() fwk.StateData
-	// PreQueueingHints lets plugins name the pods that an event can help before each is looked at
-	// (the feature gate SchedulerPreQueueingHints). PreHinted, if set, counts these calls.
+	// PreQueueingHints enables the feature gate SchedulerPreQueueingHints: plugins may name the
+	// pods that an event can help, before each pod is examined. PreHinted, if set, counts these
+	// calls.
 	PreQueueingHints bool
 	PreHinted        func(plugin string, narrowed bool)
 	// Panicked, if set, counts panics outside of attempts.
@@ -55,9 +56,10 @@ type Options struct {
 
 // Set holds the out-of-tree plugins and the extenders of one configuration. They live until Close.
 //
-// Its life: New, Probe for every plugin named in the configuration, Profiles, Start, Attach, and
-// Close once another configuration has replaced it. The Set then stays until its last attempt is
-// over, in parallel with the new one; both use the same Store.
+// Its functions are called in this order: New, Probe for every plugin named in the configuration,
+// Profiles, Start, Attach, and Close when another configuration has replaced it. A closed Set
+// remains in use until its last attempt is over, in parallel with the new Set. Both use the same
+// Store.
 type Set struct {
 	options   Options // unchanged after New
 	store     *Store
@@ -72,10 +74,10 @@ type Set struct {
 	frameworks map[string]*framework // by scheduler name
 	live       Host                  // nil until Attach
 	recorders  recorders
-	attempts   int                        // unfinished ones
+	attempts   int                        // number of unfinished attempts
 	closing    bool                       // the set is closed, and ends with its last attempt
 	keeping    bool                       // the store keeps objects for this set
-	changes    []func(c *cluster.Cluster) // requested by plugins and not made yet, in order
+	changes    []func(c *cluster.Cluster) // changes requested by plugins and not applied yet, in order
 	shutdown   sync.Once
 	customs    map[fwk.EventResource]bool // watched custom resources
 }
@@ -90,12 +92,11 @@ type Host interface {
 	Look(look func(cycle.View))
 }
 
-// defaultParallelism is upstream's; it applies until the configuration is read, for plugins using
-// the Parallelizer during their creation.
+// defaultParallelism is upstream's default. It applies until Profiles is called, to plugins that
+// use the Parallelizer during their creation.
 const defaultParallelism = 16
 
-// New returns a set without plugins. Plugins are created on request of a configuration (Probe,
-// Profiles), with a context that ends with ctx.
+// New returns a set without plugins. Probe creates the plugins, with a context that ends with ctx.
 func New(ctx context.Context, options Options) *Set {
 	if options.Store == nil {
 		options.Store = NewStore()
@@ -157,8 +158,8 @@ func (s *Set) frameworkOf(schedulerName string) *framework {
 	return f
 }
 
-// Profiles returns the profiles of the configuration with the out-of-tree plugins and the extenders
-// at their places. It is called once for a Set, after all plugins were probed.
+// Profiles returns the profiles of the configuration, with the out-of-tree plugins and the
+// extenders added. It is called once for a Set, after all plugins were probed.
 func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 	s.parallelism.Store(*c.Spec.Parallelism)
 	for i := range c.Spec.Extenders {
@@ -225,8 +226,9 @@ func (s *Set) isNeeded() bool {
 	return len(s.extenders) > 0
 }
 
-// Start prepares the plugins' requests made at their creation: informers, and the objects of nodes
-// and pods. It waits until they are there, or ctx ends. It is called before the profiles are used.
+// Start lists nodes and pods for the Store, and starts the informers that plugins requested at
+// their creation. It returns when all of these are synced, or ctx ends. Call it before the profiles
+// are used.
 func (s *Set) Start(ctx context.Context) error {
 	if !s.isNeeded() {
 		return nil
@@ -240,14 +242,15 @@ func (s *Set) Start(ctx context.Context) error {
 	return s.informers.startInformers(ctx, s.ctx)
 }
 
-// Attach sets the plugins' scheduler. Before that, methods that need it do nothing.
+// Attach connects the plugins to the live scheduler. Before that, the methods of Handle that need
+// the scheduler do nothing.
 func (s *Set) Attach(host Host) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live = host
 }
 
-// host returns the plugins' scheduler; nil before Attach.
+// host returns the live scheduler, or nil before Attach.
 func (s *Set) host() Host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,8 +266,8 @@ func (s *Set) Close() {
 	}
 }
 
-// countAttempts counts the current attempts, and reports whether the set must end: it is closed,
-// and the count is zero. Both callers may see that; endSet acts once.
+// countAttempts adds delta to the number of unfinished attempts, and reports whether the set must
+// end because it is closed and has none. It may return true more than once; endSet acts only once.
 func (s *Set) countAttempts(delta int, closing bool) (over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,8 +306,9 @@ func (s *Set) endSet() {
 	})
 }
 
-// onOwner changes the cluster on its owner's goroutine, after all changes requested before:
-// immediately if a plugin that may call back is running, otherwise between two pods.
+// onOwner applies a change to the cluster on the goroutine that owns the cluster, after all changes
+// requested before. If a plugin that may call back is running, the change is applied immediately,
+// otherwise between two pods.
 //
 // Like upstream, a plugin that nominates from PostFilter expects to see the nomination when the
 // call returns. A plugin nominating from another goroutine must not wait for the owner, which may
@@ -314,8 +318,8 @@ func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
 	s.changes = append(s.changes, change)
 	host := s.live
 	s.mu.Unlock()
-	// Not Lock: another callback may hold it for long. Its session's owner applies the change
-	// later.
+	// TryLock, because another callback may hold the mutex for long. If it does, the change is
+	// applied by Look below.
 	if f.asking.TryLock() {
 		defer f.asking.Unlock()
 		if y := f.openSession(); y != nil {

@@ -83,7 +83,7 @@ profiles:
 	}
 }
 
-// TestConfigurationsThatAreRefused verifies upstream's messages after the path.
+// TestConfigurationsThatAreRefused verifies that errors consist of the path and upstream's message.
 func TestConfigurationsThatAreRefused(t *testing.T) {
 	factories := map[string]Factory{
 		"A": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
@@ -127,7 +127,8 @@ func TestPluginsKeepTheirPlaceAmongBerthsOwn(t *testing.T) {
 	}
 }
 
-// TestPluginsLiveUntilTheLastPodThatTheyWereAskedAboutIsDone.
+// TestPluginsLiveUntilTheLastPodThatTheyWereAskedAboutIsDone verifies that closing the set ends the
+// plugins' context only after the last attempt has ended.
 func TestPluginsLiveUntilTheLastPodThatTheyWereAskedAboutIsDone(t *testing.T) {
 	var life context.Context
 	f := &fixture{T: t, store: NewStore(), record: &record{}}
@@ -156,8 +157,8 @@ func (f *fixture) end(a *cycle.Attempt) {
 	}
 }
 
-// TestInformersAreMadeOnlyWhenAskedFor also verifies that informers are synced when scheduling
-// begins, and contain no terminated pods.
+// TestInformersAreMadeOnlyWhenAskedFor verifies that only requested informers are created, and that
+// they are synced when scheduling begins.
 func TestInformersAreMadeOnlyWhenAskedFor(t *testing.T) {
 	var asked fwk.Handle
 	client := fake.NewClientset(pod("p", "1"))
@@ -187,8 +188,8 @@ func TestInformersAreMadeOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-// TestSetEndsThoughAnEventHandlerDoesNotReturn verifies that a configuration without the plugin
-// takes effect, and a stopping scheduler ends.
+// TestSetEndsThoughAnEventHandlerDoesNotReturn verifies that closing a set takes at most
+// closeWithin, and does not delay the deciding goroutine.
 func TestSetEndsThoughAnEventHandlerDoesNotReturn(t *testing.T) {
 	t.Run("with a pod under way", func(t *testing.T) { endsThoughAHandlerDoesNotReturn(t, true) })
 	t.Run("without", func(t *testing.T) { endsThoughAHandlerDoesNotReturn(t, false) })
@@ -243,8 +244,9 @@ func endsThoughAHandlerDoesNotReturn(t *testing.T, under bool) {
 	})
 }
 
-// TestObjectsThatWereShownBeforeTheyWereNeededAreListed covers, for example, a configuration that
-// adds the first plugin. Objects shown meanwhile are newer than the list.
+// TestObjectsThatWereShownBeforeTheyWereNeededAreListed verifies that Need lists objects shown
+// before, for example when a configuration adds the first plugin, and that objects shown meanwhile
+// take precedence over the list.
 func TestObjectsThatWereShownBeforeTheyWereNeededAreListed(t *testing.T) {
 	client := fake.NewClientset(pod("p", "1", on("n1")), pod("q", "1", on("n1")))
 	store := NewStore()

@@ -37,7 +37,7 @@ type snapshot struct {
 type snapshots struct {
 	last     *snapshot
 	cluster  *cluster.Cluster // another cluster has another log, with incomparable positions
-	position int              // in its log
+	position int              // position in the cluster's log
 }
 
 // takeSnapshot returns the current state of the cluster. Only the cluster's owner may call it.
@@ -57,8 +57,8 @@ func (s *Store) takeSnapshot(c *cluster.Cluster) *snapshot {
 	return b.last
 }
 
-// latestSnapshot returns the last snapshot taken; an empty one before the first. Any goroutine may
-// call it.
+// latestSnapshot returns the last snapshot taken, or an empty one before the first. Any goroutine
+// may call it.
 func (s *Store) latestSnapshot() *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,8 +70,8 @@ func (s *Store) latestSnapshot() *snapshot {
 	return s.snapshots.last
 }
 
-// readAnew creates a snapshot of the whole cluster: the first one, and when the log lacks some of
-// the changes.
+// readAnew creates a snapshot from the whole cluster. It is used for the first snapshot of a
+// cluster, and when the log no longer has all changes.
 func (s *Store) readAnew(c *cluster.Cluster) *snapshot {
 	next := &snapshot{infos: make([]*nodeInfo, len(c.Nodes))}
 	for i, n := range c.Nodes {
@@ -84,8 +84,8 @@ func (s *Store) readAnew(c *cluster.Cluster) *snapshot {
 	return next
 }
 
-// nextSnapshot creates the next snapshot from the last one and the changes since: in the cluster's
-// log, and in objects of nodes and pods not used by decisions (touched).
+// nextSnapshot creates the next snapshot from the last one and the changes since: those in the
+// cluster's log, and those of objects that do not affect decisions (touched).
 func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snapshot {
 	last := s.snapshots.last
 	next := &snapshot{infos: make([]*nodeInfo, len(c.Nodes)), list: last.list, index: last.index, nominated: last.nominated}
@@ -105,7 +105,7 @@ func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snap
 		}
 	}
 
-	sameNodes := len(c.Nodes) == len(last.infos) // the map of names stays valid if the number of indexes is unchanged
+	sameNodes := len(c.Nodes) == len(last.infos) // whether the map of names stays valid
 	for i := range renewed {
 		before := next.infos[i]
 		next.infos[i] = nil
@@ -200,7 +200,7 @@ func (s *snapshot) buildList() {
 	})
 }
 
-// infosThat lists the NodeInfos with that property.
+// infosThat lists the NodeInfos that satisfy the predicate.
 func (s *snapshot) infosThat(are func(*nodeInfo) bool) (list []fwk.NodeInfo) {
 	for _, info := range s.infos {
 		if info != nil && are(info) {
@@ -229,8 +229,8 @@ func (s *snapshot) NodeInfos() fwk.NodeInfoLister {
 	return nodeLister{func() *snapshot { return s }}
 }
 
-// sharedLister shows the latest snapshot at each call of its methods or of the listers it returned:
-// plugins retain what they get at their creation.
+// sharedLister reads the latest snapshot at each call of its methods, and of the methods of the
+// listers it returned, because plugins obtain these listers once and retain them.
 type sharedLister struct{ store *Store }
 
 var _ fwk.SharedLister = sharedLister{}
@@ -250,8 +250,8 @@ func (l sharedLister) CompositePodGroups() fwk.CompositePodGroupLister { return 
 // nodeLister implements fwk.NodeInfoLister on one snapshot, or on the latest one at each call.
 type nodeLister struct{ snapshot func() *snapshot }
 
-// List lists all nodes. The list is the snapshot's own: like upstream's, plugins must not change
-// it.
+// List lists all nodes. The list is the snapshot's own: as with upstream's list, plugins must not
+// change it.
 func (l nodeLister) List() ([]fwk.NodeInfo, error) { return l.snapshot().list, nil }
 
 // HavePodsWithAffinityList and the method after it list the nodes having pods relevant to inter-pod

@@ -12,8 +12,8 @@ import (
 )
 
 // State is the data kept by plugins about one pod from PreFilter to PostBind (upstream:
-// CycleState). Like upstream's, data may be read and written by many goroutines concurrently;
-// everything else belongs to the cycle until PreBind, and does not change from then on.
+// CycleState). As upstream, many goroutines may read and write the data concurrently. The other
+// fields belong to the deciding goroutine until PreBind, and do not change from then on.
 type State struct {
 	data                               sync.Map // fwk.StateKey to fwk.StateData
 	skipFilter, skipScore, skipPreBind sets.Set[string]
@@ -88,8 +88,8 @@ func (s *State) GetParallelPreBindPlugins() sets.Set[string]      { return s.par
 func (s *State) SetParallelPreBindPlugins(names sets.Set[string]) { s.parallelPreBind = names }
 func (s *State) ShouldSkipAllPostFilterPlugins() bool             { return false }
 
-// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. A nil pointer in an
-// interface would not be nil.
+// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. They return a nil interface,
+// and not an interface with a nil pointer.
 func (s *State) IsPodGroupSchedulingCycle() bool { return s.group != nil }
 func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState {
 	if s.group == nil {

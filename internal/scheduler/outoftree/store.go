@@ -20,8 +20,8 @@ import (
 
 // Store holds the API objects of nodes and pods, which a cluster.Cluster lacks, for plugins that
 // need them, and creates the plugins' snapshots. It is empty except between Need and Spare: the
-// objects of a large cluster take hundreds of megabytes, a cost spared to a scheduler without such
-// plugins.
+// objects of a large cluster take hundreds of megabytes, which a scheduler without such plugins
+// saves.
 //
 // It is updated in step with the cluster, on the goroutine owning the cluster; snapshots are
 // created there as well. Need and Spare may be called from any goroutine.
@@ -29,13 +29,13 @@ type Store struct {
 	listing sync.Mutex // held by Need
 
 	mu     sync.Mutex
-	needed int                  // the number of sets; objects are kept if it is above 0
+	needed int                  // number of sets that need objects; they are kept while it is above 0
 	missed bool                 // objects were shown but not kept
 	pods   map[types.UID]*known // pending and placed, not terminated
 	nodes  map[string]*v1.Node  // by name
 	// byGroup holds the pods naming a pod group.
 	byGroup map[cluster.Name]map[types.UID]bool
-	// newest is the newest version of a pod shown, and departed the last deleted pod.
+	// newest is the pod shown with the highest resourceVersion. departed is the last deleted pod.
 	newest, departed *v1.Pod
 	// gone holds the pods and nodes deleted while missed objects are listed: the list may still
 	// have them. It is nil while no list is running.
@@ -52,8 +52,8 @@ type Store struct {
 // together with the data computed about the pod.
 type known struct {
 	info *podInfo
-	// assumed is the same pod on its assumed node, not shown by the API yet; nil until a plugin
-	// needs it.
+	// assumed is the pod with its assumed node, which the API does not show yet. It is nil until a
+	// plugin needs it.
 	assumed *podInfo
 }
 
@@ -96,7 +96,8 @@ func (s *Store) keepPod(pod *v1.Pod) {
 	}
 }
 
-// newestPods returns the newest version of a pod shown, and the last deleted pod, or nil.
+// newestPods returns the pod shown with the highest resourceVersion and the last deleted pod.
+// Either may be nil.
 func (s *Store) newestPods() (newest, departed *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +152,7 @@ func (s *Store) Node(node *v1.Node) {
 	s.touchNode(node.Name)
 }
 
-// NodeGone forgets a node. The next snapshot learns of that from the cluster's log.
+// NodeGone forgets a node. The cluster's log makes the next snapshot omit it.
 func (s *Store) NodeGone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,9 +170,9 @@ func (s *Store) touchNode(node string) {
 	}
 }
 
-// Need makes the store keep objects until a Spare, and lists the objects shown before. Objects
-// shown in the meantime are newer than the list, and win. If Need fails, it counts as not called.
-// Needs are counted; a client of nil lists nothing.
+// Need makes the store keep objects until Spare is called, and lists the objects shown before.
+// Objects shown during the list are newer and take precedence. Each successful call requires one
+// call of Spare. With a nil client, Need lists nothing.
 func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
 	s.listing.Lock()
 	defer s.listing.Unlock()
@@ -194,8 +195,8 @@ func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
 	return err
 }
 
-// listMissed adds the missed objects. It does not read from the API server's cache: that may be
-// older than the objects shown before. Hence no resourceVersion of "0" in the requests.
+// listMissed adds the missed objects. The requests do not set resourceVersion to "0", because the
+// API server's cache may be older than the objects shown before.
 func (s *Store) listMissed(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -227,8 +228,8 @@ func (s *Store) addMissed(nodes []v1.Node, pods []v1.Pod) {
 	s.missed, s.gone = false, nil
 }
 
-// Spare reverses a Need. Without any, the objects are forgotten, and recorded as missed for the
-// next Need.
+// Spare reverses one Need. After the last one, the objects are forgotten, and recorded as missed
+// for the next Need.
 func (s *Store) Spare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +243,7 @@ func (s *Store) Spare() {
 	s.newest, s.departed = nil, nil
 }
 
-// waitingInfo returns a pending pod in the API's version, or, if the store does not keep it, with
+// waitingInfo returns a pending pod as shown by the API, or, if the store does not keep it, with
 // the cluster's data.
 func (s *Store) waitingInfo(p *cluster.Pod) *podInfo {
 	s.mu.Lock()

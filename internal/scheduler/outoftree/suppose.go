@@ -15,9 +15,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// supposition moves pods in the cluster, and moves them back. Readers of the log do not see it: the
-// changes are removed from the log again (package cluster's Supposing). It must be undone on the
-// same goroutine, before anything else reads the cluster.
+// supposition makes hypothetical changes of the pods in the cluster, and undoes them. Readers of
+// the log do not see the changes, because they are removed from the log again (package cluster's
+// Supposing). The changes must be undone on the same goroutine, before anything else reads the
+// cluster.
 type supposition struct {
 	c    *cluster.Cluster
 	over func()   // from Supposing
@@ -32,8 +33,8 @@ func (s *supposition) undoAll() {
 	s.over()
 }
 
-// holdPods gives a node the pods of info: all others are removed, and missing ones count there as
-// guests.
+// holdPods makes the pods of a node those in info: it removes all other pods, and adds the missing
+// ones as guests.
 func (s *supposition) holdPods(n *cluster.Node, info fwk.NodeInfo) {
 	wanted := map[string]*v1.Pod{}
 	for _, p := range info.GetPods() {
@@ -80,14 +81,14 @@ func (s *supposition) removePod(p *cluster.Pod) {
 	s.back = append(s.back, func() { s.c.Place(p, n) })
 }
 
-// addGuest counts a pod on the node until undoAll. It may be placed elsewhere as well.
+// addGuest counts a pod on the node until undoAll. The pod may also be placed on another node.
 func (s *supposition) addGuest(pod *v1.Pod, n *cluster.Node) {
 	guest := s.c.Visit(s.c.Pending(pod), n)
 	s.back = append(s.back, func() { s.c.Leave(guest) })
 }
 
-// scoring is one run of all scorers for a plugin calling back. The three lists are in the same
-// order.
+// scoring is one run of all scorers for a plugin calling back. The lists infos, nodes and totals
+// are in the same order.
 type scoring struct {
 	c       *cluster.Cluster
 	ctx     context.Context
@@ -105,7 +106,7 @@ func (a *scoring) addScorer(s plugins.Weighted) error {
 	var scores []int64
 	var err error
 	switch own := s.Scorer.(type) {
-	case preScorer: // the caller calls RunPreScorePlugins
+	case preScorer: // the plugin itself calls RunPreScorePlugins
 		return nil
 	case *scorer:
 		if a.state.skipScore.Has(own.Name()) {

@@ -23,7 +23,7 @@ const (
 	PatchNode
 	// PatchPod patches the status of the pod.
 	PatchPod
-	// DeletePod removes the pod: its processes have ended.
+	// DeletePod removes the pod after its processes have ended.
 	DeletePod
 	// DeleteNode removes a node left behind by an earlier, larger run.
 	DeleteNode
@@ -36,9 +36,10 @@ func (k Kind) String() string {
 	return [...]string{"register", "renew", "patch-node", "patch-pod", "delete-pod", "delete-node", "report"}[k]
 }
 
-// Action is one request for the shell to carry out. At most one action for a node's status, a Lease
-// or a pod is in flight at a time; Done ends it. Reports get no Done. An action shares nothing that
-// the fleet changes later, and may be carried out at any time.
+// Action is one request to the API server, to be carried out by the caller of Fleet.Take. At most
+// one action for a node's status, a Lease or a pod is in flight at a time, until Fleet.Done is
+// called for it. Done is not called for reports. The fleet never changes the contents of an action
+// later, so it may be carried out at any time.
 type Action struct {
 	Kind Kind
 	Node string

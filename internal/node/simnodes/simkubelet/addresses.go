@@ -9,17 +9,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// addressLots assigns lots to nodes: numbers that determine a node's address and pod range. The
-// zero value has no assigned lots.
+// addressLots assigns lots to nodes. A lot is a number that determines a node's address and pod
+// range. The zero value has no assigned lots.
 //
-// In a fresh cluster, a node's lot is its number. Nodes of other prefixes, sizes and processes, and
-// real nodes, may have taken some of the addresses.
+// In a new cluster, a node's lot is its number. In other clusters, real nodes and simulated nodes
+// of other runs may use some of the addresses.
 type addressLots struct {
 	taken map[int]struct{}
 	last  int // lot assigned last
 }
 
-// takeOf marks the lots with an address or a pod range of an existing node.
+// takeOf marks the lots taken by an existing node: those of its address and of its pod ranges.
 func (l *addressLots) takeOf(shape *Shape, n *v1.Node) {
 	if l.taken == nil {
 		l.taken = map[int]struct{}{}
@@ -38,7 +38,7 @@ func (l *addressLots) takeOf(shape *Shape, n *v1.Node) {
 		if other.Bits() > podNetwork.Bits() {
 			first, size = offsetIn(podNetwork, other.Masked().Addr()), 1<<(32-other.Bits())
 		}
-		// A range may be as large as several lots, or smaller than one.
+		// The range may cover several lots, or only a part of one.
 		scale := 32 - shape.podRangeBits()
 		for lot := first >> scale; lot <= (first+size-1)>>scale; lot++ {
 			l.taken[lot] = struct{}{}
@@ -65,7 +65,7 @@ type ipPool struct {
 	last   netip.Addr              // address assigned last; zero: none yet
 }
 
-// setRange sets the range, read from the node's object; it never changes. A dual-stack node's
+// setRange sets the range to the node's spec.podCIDR, which never changes. A dual-stack node's
 // second range is not used.
 func (p *ipPool) setRange(cidr string) {
 	if prefix, err := netip.ParsePrefix(cidr); err == nil {
@@ -100,8 +100,8 @@ func (p *ipPool) takeFree() string {
 	}
 }
 
-// takeAddress marks an address as taken, such as that of a pod older than this process. It may be
-// outside of the range.
+// takeAddress marks an address as taken, such as the address of a pod older than this process. The
+// address may be outside the range.
 func (p *ipPool) takeAddress(ip string) {
 	if a, err := netip.ParseAddr(ip); err == nil {
 		if p.taken == nil {

@@ -13,8 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Nodes of several prefixes, sizes and runs in one cluster, next to a real one, have different
-// addresses, and their pods do as well. A node keeps its own.
+// TestNodesOfOneClusterShareNoAddresses verifies that the nodes of several prefixes, sizes and runs
+// have different addresses and disjoint pod ranges in a cluster that also has a real node, and that
+// a node keeps its address.
 func TestNodesOfOneClusterShareNoAddresses(t *testing.T) {
 	w := newWorld(testShape())
 	w.storeNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "real"}, Spec: v1.NodeSpec{PodCIDR: "10.128.5.0/24", PodCIDRs: []string{"10.128.5.0/24"}}})
@@ -50,7 +51,7 @@ func TestNodesOfOneClusterShareNoAddresses(t *testing.T) {
 		}
 	}
 
-	// Without a free range, no node is registered that could share one.
+	// If no range is free, no node is registered.
 	w.storeNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1.NodeSpec{PodCIDR: "10.0.0.0/8", PodCIDRs: []string{"10.0.0.0/8"}}})
 	w.shape.Prefix, w.trace = "late-", nil
 	if w.start(); w.nodes["late-1"] != nil || !strings.Contains(strings.Join(w.trace, "\n"), "no address range is left") {

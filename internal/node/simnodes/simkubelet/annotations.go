@@ -46,7 +46,7 @@ const forEver time.Duration = -1
 // change while the pod runs.
 type script struct {
 	// runFor and exitCode apply to containers without an evident ending in their command line;
-	// given is set if an annotation sets one of them, so they apply to all.
+	// given is set if an annotation sets one of the two; they then apply to all containers.
 	runFor         time.Duration
 	exitCode       int32
 	given          bool
@@ -96,7 +96,8 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	return sc
 }
 
-// endingFor returns a container's ending by itself. Annotations on the pod override command lines.
+// endingFor returns the way a container ends by itself. Annotations on the pod override command
+// lines.
 func (sc *script) endingFor(c *v1.Container) ending {
 	if e, known := endingOf(c); known && !sc.given {
 		return e
@@ -105,8 +106,8 @@ func (sc *script) endingFor(c *v1.Container) ending {
 }
 
 // initEnding returns an init container's ending: after initFor and with success, unless its command
-// line implies another one. AnnotationInitFor makes a known command line take longer, never
-// shorter.
+// line implies another one. AnnotationInitFor may lengthen the running time implied by a command
+// line, but never shorten it.
 func (sc *script) initEnding(c *v1.Container) ending {
 	if e, known := endingOf(c); known {
 		if e.runFor != forEver {
@@ -154,8 +155,8 @@ func silentUntil(node *v1.Node, now time.Time) (bool, time.Time) {
 // Conditions are node conditions by type, in the annotation's form. A nil map is empty.
 type Conditions map[v1.NodeConditionType]v1.ConditionStatus
 
-// ParseConditions parses "Type=Status[,Type=Status...]". An empty text yields no conditions. A
-// repeated type has the last status.
+// ParseConditions parses "Type=Status[,Type=Status...]". An empty string yields no conditions. The
+// last status of a repeated type counts.
 func ParseConditions(text string) (Conditions, error) {
 	conditions := Conditions{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -188,7 +189,7 @@ func isConditionType(s string) bool {
 	return s != ""
 }
 
-// String formats them for the annotation, sorted.
+// String formats the conditions for the annotation, sorted by type.
 func (c Conditions) String() string {
 	parts := make([]string, 0, len(c))
 	for kind, status := range c {

@@ -19,9 +19,9 @@ type ending struct {
 	exitCode int32
 }
 
-// endingOf derives a container's ending from its command line, if evident without running anything:
-// true, false, sleep, and shell lines of these with exit and echo. Users write such commands to try
-// a failing Job or a restarting pod.
+// endingOf derives a container's ending from its command line, if it is evident without running
+// anything. It understands true, false and sleep, and shell scripts of these with exit and echo.
+// Users write such commands to try a failing Job or a restarting pod.
 //
 //	["sh", "-c", "sleep 30; exit 1"]   after 30 s, with code 1
 //	["sh", "-c", "sleep 5 && false"]   after 5 s, with code 1
@@ -30,7 +30,7 @@ type ending struct {
 func endingOf(c *v1.Container) (ending, bool) {
 	argv := slices.Concat(c.Command, c.Args)
 	if len(c.Command) == 0 {
-		// The arguments belong to a program defined by the image.
+		// The image defines the program, which is unknown except for pause.
 		return ending{runFor: forEver}, imageName(c.Image) == "pause"
 	}
 	switch name := path.Base(argv[0]); {
@@ -108,8 +108,8 @@ func (e *ending) applyStatement(words []string) (last, known bool) {
 	return false, true
 }
 
-// mostSleep counts as forever for a simulated process, so that the sum of a script's sleeps cannot
-// overflow a duration. Any longer sleep is indistinguishable from an endless one.
+// mostSleep is the longest finite sleep: longer ones count as endless, so that the sum of a
+// script's sleeps cannot overflow a duration.
 const mostSleep = 365 * 24 * time.Hour
 
 // sleepOf parses the argument of sleep: a number with a unit or in seconds.

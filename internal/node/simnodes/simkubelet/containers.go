@@ -31,7 +31,7 @@ type play struct {
 	// status is changed in place.
 	status *v1.PodStatus
 	// forgotten is the number of restarts that no longer count for a container's back-off. A new
-	// process counts all of them.
+	// process counts all restarts.
 	forgotten map[string]int32
 	// wake is the time of the next spontaneous change of the status; zero means never.
 	wake time.Time
@@ -50,9 +50,8 @@ func (p *play) wakeAt(t time.Time) {
 	}
 }
 
-// playContainers plays init containers in order, then the regular containers concurrently with the
-// sidecars, which end when all regular containers have ended for good. All regular containers start
-// together.
+// playContainers plays the init containers in order, and then the regular containers, which start
+// together. Sidecars run until all regular containers have ended for good.
 func (p *play) playContainers() {
 	spec := &p.pod.Spec
 	p.status.InitContainerStatuses = p.knownStatuses(spec.InitContainers, p.status.InitContainerStatuses)
@@ -112,7 +111,7 @@ func (p *play) initContainers() bool {
 		switch t := cs.State.Terminated; {
 		case t == nil:
 			return false
-		case t.ExitCode != 0: // failed permanently: otherwise it would wait for a restart
+		case t.ExitCode != 0: // failed permanently: before a restart, its state would be Waiting
 			p.stopSidecars()
 			return false
 		}
@@ -175,8 +174,8 @@ func (p *play) playContainer(c *v1.Container, cs *v1.ContainerStatus, e ending) 
 			}
 			// The end may lie before now; the loop continues with a restart.
 			p.endContainer(cs, end, e.exitCode)
-		// The container has ended or is in back-off. In back-off, State is Waiting and only the
-		// last state is informative.
+		// The container has ended or is in back-off. In back-off, State is Waiting, and
+		// LastTerminationState describes the last run.
 		case state.Terminated != nil || cs.LastTerminationState.Terminated != nil:
 			if !p.restartContainer(c, cs) {
 				return
@@ -243,7 +242,8 @@ func (p *play) mayRestart(c *v1.Container, exitCode int32) bool {
 	return policy == v1.RestartPolicyAlways || policy == v1.RestartPolicyOnFailure && exitCode != 0
 }
 
-// backOff is the kubelet's: the first restart immediately, then 10 s, doubled up to 5 min.
+// backOff returns the delay of the next restart, as in a kubelet: none for the first restart, then
+// 10 s, doubled up to 5 min.
 //
 //	restarts          0   1    2    3    4    5     6 and more
 //	back-off          0   10s  20s  40s  80s  160s  5m
@@ -254,8 +254,8 @@ func backOff(restarts int32) time.Duration {
 	return min(10*time.Second<<min(restarts-1, 10), 5*time.Minute)
 }
 
-// startContainer starts a container. IDs are hashes of the run's identity, so that a run can be
-// repeated.
+// startContainer starts a container. The IDs are hashes, so that a repeated simulation yields the
+// same IDs.
 func (p *play) startContainer(c *v1.Container, cs *v1.ContainerStatus, restarts int32) {
 	cs.State = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: toSeconds(p.now)}}
 	cs.RestartCount = restarts

@@ -6,7 +6,7 @@
 // start, become ready, end and restart, and when a deleted pod is removed.
 //
 // It is a pure core: it receives watch events (NodeSeen, PodSeen, ...) and the time as arguments,
-// returns actions (Take), and never calls or waits for an API server. A pod's only state is its
-// status in the API, so a restart continues where the last process ended. Package simnodes runs it
-// on a cluster.
+// returns actions (Take), and never calls or waits for an API server. The state that must survive a
+// restart is in the API, so a new process continues where the last one ended. Package simnodes
+// connects this package to a cluster.
 package simkubelet

@@ -14,15 +14,15 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// Fleet holds all simulated nodes of one process. It belongs to one goroutine.
+// Fleet holds all simulated nodes of one process. Only one goroutine may use it.
 //
-// Every method takes the time and does all due work for its object; later work sets a timer. The
-// API holds the state of nodes and pods: if an action is lost, its effect is missing from the API,
-// and the action is sent again.
+// A method that applies a change takes the present time and does all work due for the changed
+// object. It sets timers for later work. The state of nodes and pods is kept in the API: if an
+// action is lost, its effect is missing there, and the action is sent again.
 type Fleet struct {
 	shape Shape
-	// nodes holds the nodes by name: always the nodes 1 to Count, and deleted nodes of an earlier,
-	// larger run as long as their pods must be removed.
+	// nodes holds the nodes by name: the nodes 1 to Count, and nodes of an earlier, larger run,
+	// which are being deleted with their pods.
 	nodes map[string]*node
 	// pods holds the pods bound to one of nodes.
 	pods   map[types.UID]*pod
@@ -52,8 +52,8 @@ type node struct {
 	silent   bool
 	labelled bool // labels were checked once in this process
 	pods     map[types.UID]*pod
-	// lot is set for a node registered by this process. address is the node's own address, empty
-	// before its registration.
+	// lot is the number of the node's address range; it is set only if this process registered the
+	// node. address is the node's own address, empty before its registration.
 	lot     int
 	address string
 	ips     ipPool
@@ -67,8 +67,8 @@ type node struct {
 	asked    time.Time // time of the last renewal request
 	renew    timer
 
-	// core is nil until the first pod with declared usage, so that other nodes cost nothing.
-	// pressed holds the resulting conditions.
+	// core evaluates resource pressure. It is nil until the node has a pod with declared usage, so
+	// that other nodes cost nothing. pressed lists the conditions that are under pressure.
 	core    *pressure.Core
 	pressed []v1.NodeConditionType
 	measure timer
@@ -93,7 +93,8 @@ func New(shape Shape) *Fleet {
 }
 
 // Start registers the missing nodes, in the order of their numbers. NodesListed must be called
-// before, with the cluster's nodes. It fails if these nodes use too many addresses.
+// first, with the nodes of the cluster. Start fails if those nodes leave too few address ranges
+// free.
 func (f *Fleet) Start(now time.Time) error {
 	for number := 1; number <= f.shape.Count; number++ {
 		n := f.nodes[f.shape.Name(number)]
@@ -110,8 +111,8 @@ func (f *Fleet) Start(now time.Time) error {
 
 // NodesListed applies a list of all nodes at a version: nodes missing from it have been deleted.
 // Nodes of this shape beyond its count are removed. A list may be older than objects already
-// received from a watch or a response, so versions are compared. Only the addresses of foreign
-// nodes are recorded.
+// received from a watch or a response, so versions are compared. Of foreign nodes, only the
+// addresses are recorded.
 func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	there := make(map[string]bool, len(list))
 	for _, object := range list {
@@ -133,8 +134,8 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 }
 
 // retireNode removes a node left by an earlier, larger run, and treats its pods like those of a
-// deleted node. It retires only nodes known to be simulated: a machine may have a name of this
-// shape. The node's number is 0, so that it is never registered again.
+// deleted node. The caller checks that the node is simulated, because a machine may have a name of
+// this shape. The entry has number 0, so that NodeSeen ignores the node.
 func (f *Fleet) retireNode(object *v1.Node) {
 	if f.nodes[object.Name] == nil {
 		n := &node{name: object.Name, gone: true, pods: map[types.UID]*pod{}}
@@ -153,13 +154,14 @@ func (f *Fleet) Take() []Action {
 	return out
 }
 
-// Next returns the time of the next work for Tick; false if never. It may be in the past.
+// Next returns the time at which Tick is due, which may be in the past. It returns false if no
+// timer is set.
 func (f *Fleet) Next() (time.Time, bool) { return f.timers.nextTime() }
 
 // Tick does the due work. If called too early, it does nothing.
 func (f *Fleet) Tick(now time.Time) { f.timers.fireDue(now) }
 
-// Live returns the number of registered nodes. Silent ones count.
+// Live returns the number of registered nodes, including silent ones.
 func (f *Fleet) Live() int { return f.live }
 
 // Pods returns the number of pods on the nodes.
@@ -201,11 +203,11 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	}
 }
 
-// NodeGone applies the deletion of a node: its pods are removed with it. Like a kubelet that keeps
-// running, it does not register again.
+// NodeGone applies the deletion of a node: its pods are removed with it. As with a kubelet that
+// keeps running, the node is not registered again.
 func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
-	// The event is about an earlier node of the same name.
+	// The deletion is already known, or concerns an earlier node of the same name.
 	if n == nil || n.object == nil || n.object.UID != object.UID {
 		return
 	}
@@ -292,7 +294,8 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		f.timers.setTimer(&n.status, n.statusAt)
 		return
 	}
-	// Two writers that disagree about a field must not flood the API server.
+	// Reports are at least a second apart, so that two writers that disagree about a field do not
+	// flood the API server.
 	if soonest := n.reported.Add(time.Second); now.Before(soonest) {
 		f.timers.setTimer(&n.status, soonest)
 		return
@@ -377,7 +380,7 @@ func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
 	f.timers.setTimer(&n.renew, next)
 }
 
-// checkPods looks at all pods of a node.
+// checkPods calls checkPod for every pod of a node.
 func (f *Fleet) checkPods(n *node, now time.Time) {
 	for _, p := range inOrder(n.pods) {
 		f.checkPod(p, now)

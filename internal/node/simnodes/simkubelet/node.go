@@ -62,9 +62,10 @@ func (s *Shape) nodeLabels(number int) map[string]string {
 	return labels
 }
 
-// nodeStatus returns the present status of the node's kubelet, based on the API's: resources added
-// to the capacity by other writers stay, conditions keep their transition times, and heartbeats are
-// not touched (renewHeartbeats does that). The result is a copy.
+// nodeStatus returns the status that the node's kubelet would report now, based on the status in
+// the API. Resources that other writers added to the capacity are kept. Conditions keep their
+// transition times, and heartbeat times are not changed (renewHeartbeats does that). The result is
+// a copy.
 func (s *Shape) nodeStatus(node *v1.Node, address string, pressed []v1.NodeConditionType, now time.Time) v1.NodeStatus {
 	// The object belongs to the watch; only the copy is changed.
 	st := node.Status.DeepCopy()
@@ -75,7 +76,8 @@ func (s *Shape) nodeStatus(node *v1.Node, address string, pressed []v1.NodeCondi
 	for name, quantity := range s.Capacity {
 		st.Capacity[name] = quantity
 	}
-	// The system reserves no resources. A resource removed from the capacity is also removed here.
+	// Nothing is reserved for the system. A resource removed from the capacity is also removed
+	// here.
 	st.Allocatable = st.Capacity.DeepCopy()
 	st.Addresses = []v1.NodeAddress{
 		{Type: v1.NodeInternalIP, Address: address},
@@ -125,12 +127,12 @@ var kubeletConditions = []nodeCondition{
 
 // nodeConditions sets the kubelet's conditions, and those requested by the annotation, which
 // overrides measured pressure. A condition no longer requested becomes False rather than
-// disappearing, so that the change is seen; conditions of other writers are not touched.
+// disappearing, so that watchers notice the change. Conditions of other writers are not touched.
 func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, pressed []v1.NodeConditionType, now time.Time) {
 	// A malformed annotation is ignored; `berth nodes condition` never writes one.
 	asked, _ := ParseConditions(node.Annotations[AnnotationConditions])
 	for _, c := range kubeletConditions {
-		// The types remaining in asked are not reported by kubelets.
+		// After this loop, asked holds only types that kubelets do not report.
 		status, ok := asked[c.kind]
 		delete(asked, c.kind)
 		if !ok && slices.Contains(pressed, c.kind) {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// inOrder returns pods in the order of a kubelet after a restart: running pods first, since they
+// inOrder returns pods in the order of a kubelet after a restart: started pods first, since they
 // are not admitted again, then by age. The result is new, so that pods may be added and removed
 // during an iteration.
 func inOrder(pods map[types.UID]*pod) []*pod {
@@ -47,8 +47,9 @@ func isNewer(is, than string) bool {
 	return err != nil || order > 0
 }
 
-// olderThan reports whether a list at this version would include the object. If unknown, it returns
-// false: an object is not considered deleted without proof.
+// olderThan reports whether a list at this version is recent enough to include the object at its
+// version. If the versions are incomparable, it returns false: an object is not considered deleted
+// without proof.
 func olderThan(object, list string) bool {
 	order, err := resourceversion.CompareResourceVersion(object, list)
 	return err == nil && order <= 0

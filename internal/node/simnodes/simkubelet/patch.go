@@ -18,7 +18,8 @@ import (
 // directly: comparing two whole objects by reflection costs more than everything else that a
 // simulated kubelet does.
 
-// podPatch returns nil if nothing changed. was is the last known status in the API.
+// podPatch returns a patch that turns the last known status in the API (was) into the new status
+// (is). It returns nil if nothing changed.
 func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	status := map[string]any{}
 	set := func(key string, changed bool, value any) {
@@ -56,7 +57,7 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	}
 
 	// A removed condition, such as one about a resize, must be deleted by name: a strategic merge
-	// patch keeps an omitted one.
+	// patch keeps omitted conditions.
 	for i := range was.Conditions {
 		if podCondition(is, was.Conditions[i].Type) == nil {
 			conditions = append(conditions, map[string]any{"type": was.Conditions[i].Type, "$patch": "delete"})
@@ -70,8 +71,9 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	return mustMarshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// nodePatch returns nil if nothing changed. is begins with the conditions of was in the same order,
-// because they are compared by index.
+// nodePatch returns a patch that adds the labels and turns the status was into the status is. It
+// returns nil if nothing changed. Conditions are compared by index, so the conditions of is must
+// begin with the conditions of was, in the same order.
 func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) []byte {
 	status := map[string]any{}
 	set := func(key string, changed bool, value any) {
@@ -133,8 +135,8 @@ func resourcesPatch(was, is v1.ResourceList) map[v1.ResourceName]any {
 	return patch
 }
 
-// conditionPatch writes null for an empty reason or message: in a merge an omitted field keeps its
-// old value. The API's own type omits empty fields.
+// conditionPatch writes null for an empty reason or message: in a merge patch, an omitted field
+// keeps its old value. The API's own type omits empty fields.
 type conditionPatch struct {
 	Type               string             `json:"type"`
 	Status             v1.ConditionStatus `json:"status"`
@@ -145,7 +147,7 @@ type conditionPatch struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 }
 
-// orNull returns nil for the empty text.
+// orNull returns nil for an empty string.
 func orNull(s string) *string {
 	if s == "" {
 		return nil

@@ -36,7 +36,7 @@ type pod struct {
 	complained bool
 	// deferred is set while a resize waits for room. roomMade retries the resize.
 	deferred bool
-	// forgotten is described in play.
+	// forgotten is kept here for play; see there.
 	forgotten map[string]int32
 	// uses is the usage of the pod's processes according to the annotation; nil: unknown.
 	uses v1.ResourceList
@@ -45,17 +45,17 @@ type pod struct {
 	eviction *pressure.Eviction
 
 	busy     bool // an action is in progress
-	sent     bool // the pod has been removed, but not yet in the watch
+	sent     bool // the API server accepted the removal, but no watch event has confirmed it
 	failures int
-	timer    timer // time of the next spontaneous work of checkPod
+	timer    timer // calls checkPod at the next spontaneous change
 
 	counted *admit.Demand // demand computed from object and deferred; nil when stale
 }
 
 // PodsListed applies a list of all pods at a version: pods missing from it have been deleted. The
-// order is the order of a kubelet admitting pods after a restart.
+// pods are applied in the order in which a restarted kubelet admits them.
 func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
-	// These are not the fleet's own entries: they have only the fields read by inOrder.
+	// These entries are not the fleet's; they have only the fields that inOrder reads.
 	there := make(map[types.UID]*pod, len(list))
 	for _, object := range list {
 		if n := f.nodes[object.Spec.NodeName]; n != nil {
@@ -130,9 +130,9 @@ func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	f.measureNode(p.node, now)
 }
 
-// roomMade retries the resizes waiting for room on the node, in a fixed order. The pod that held
-// the room must have been removed, or have ended according to its newest object, on which
-// demandsWithout relies. Only resizes wait: pods that did not fit were rejected.
+// roomMade retries the resizes waiting for room on the node, in a fixed order. Before the call, the
+// pod that held the room must have been removed from n.pods, or its newest object must be terminal;
+// otherwise demandsWithout still counts it. Only resizes wait: pods that did not fit were rejected.
 func (f *Fleet) roomMade(n *node, now time.Time) {
 	waiting := map[types.UID]*pod{}
 	for uid, p := range n.pods {
@@ -165,8 +165,7 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	case p.eviction != nil:
 		f.endEvicted(p, now)
 	case !p.admitted:
-		// A kubelet calls its admission handlers in this order, and the first refusal is the
-		// reason.
+		// A kubelet calls its admission handlers in this order and reports the first refusal.
 		r := admit.UnderPressure(p.object, n.pressed)
 		if r == nil {
 			r = admit.Fit(p.object, n.object, n.demandsWithout(p))
@@ -184,9 +183,9 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	}
 }
 
-// demandsWithout returns the demands of all admitted, unfinished pods except one. Each is computed
-// once for every version of the object. The request of a waiting resize does not count; otherwise
-// two such pods would block each other.
+// demandsWithout returns the demands of all admitted, unfinished pods except one. Each demand is
+// computed once for every version of the pod's object. The requests of deferred resizes do not
+// count; otherwise two pods with deferred resizes would block each other.
 func (n *node) demandsWithout(without *pod) []admit.Demand {
 	list := make([]admit.Demand, 0, len(n.pods))
 	for _, p := range n.pods {
@@ -206,8 +205,8 @@ func (n *node) demandsWithout(without *pod) []admit.Demand {
 	return list
 }
 
-// rejectPod ends a pod not admitted by the node. The pod becomes Failed, and its controller creates
-// another, as with a kubelet.
+// rejectPod ends a pod that the node does not admit. The pod becomes Failed, and its controller
+// creates another, as with a kubelet.
 func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
 	status := p.object.Status.DeepCopy()
 	started := toSeconds(now)
@@ -219,7 +218,7 @@ func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
 }
 
 // advancePod plays the pod's containers up to now, writes the changes, and sets the timer for the
-// next one. Ends missed during a restart of this process get their actual times.
+// next change. Containers that ended while this process was down get their computed end times.
 func (f *Fleet) advancePod(p *pod, now time.Time) {
 	sc := f.shape.scriptOf(p.object)
 	if sc.bad != nil {
@@ -252,8 +251,8 @@ func (f *Fleet) advancePod(p *pod, now time.Time) {
 	f.writeStatus(p, status)
 }
 
-// placePod assigns addresses to a pod not yet started; false if the node has no address left. A pod
-// in the host's network has the node's address.
+// placePod assigns a start time and addresses to a pod that has none yet. It returns false if the
+// node has no address left. A pod in the host's network gets the node's address.
 func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 	if status.StartTime == nil {
 		started := toSeconds(now)
@@ -276,7 +275,7 @@ func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 	case ip == "":
 		if ip = p.node.ips.takeFree(); ip == "" {
 			f.complainOnce(p, "FailedCreatePodSandBox", "no address left in "+p.node.object.Spec.PodCIDR)
-			// An address may become free meanwhile, without an event here.
+			// A freed address does not trigger checkPod, so retry after a while.
 			f.timers.setTimer(&p.timer, now.Add(10*time.Second))
 			return false
 		}

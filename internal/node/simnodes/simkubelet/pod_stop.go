@@ -9,13 +9,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// stopPod terminates a deleted pod. The processes get SIGTERM when the node observes the deletion,
-// end by themselves or when the grace period is over, and then the pod is removed. Only a pod kept
-// by a finalizer (such as the Job controller's) gets a final status: other pods are removed before
-// it could be read.
+// stopPod terminates a deleted pod. The processes get SIGTERM when the node observes the deletion.
+// They end by themselves, or are killed at the end of the grace period; then the pod is removed.
+// Only a pod kept by a finalizer (such as the Job controller's) gets a final status: other pods are
+// removed before a client could read that status.
 //
-// It is called again with each timer and each new version. A second deletion can only shorten the
-// grace period.
+// stopPod is called again whenever the pod's timer fires or its object changes. A second deletion
+// can only shorten the grace period.
 func (f *Fleet) stopPod(p *pod, now time.Time) {
 	object := p.object
 	grace := graceOf(object)
@@ -26,7 +26,7 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 		p.stopBy, p.stopGrace = now.Add(takes), grace
 	case grace < p.stopGrace:
 		p.stopGrace = grace
-		// The new grace period counts from its observation by the node.
+		// The new grace period begins when the node observes it.
 		if sooner := now.Add(grace); sooner.Before(p.stopBy) {
 			p.stopBy, killed = sooner, true
 		}
@@ -45,8 +45,7 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 		return
 	}
 
-	// The API server itself carries out a deletion with grace 0: the pod should be removed any
-	// moment.
+	// The API server itself removes a pod deleted with grace period 0, usually within moments.
 	if p.leftAt.IsZero() {
 		p.leftAt = now.Add(patience)
 	}
@@ -57,9 +56,9 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 	f.removePod(p)
 }
 
-// patience is the maximum time a pod without grace left may remain. The API server writes the
-// deletion and then removes the pod, in two steps; after a failure in between, the pod remains
-// until deleted again.
+// patience is the time that the API server gets to remove a pod deleted with grace period 0. The
+// API server writes the deletion and then removes the pod, in two steps. After a failure in
+// between, the pod remains until it is deleted again.
 const patience = 5 * time.Second
 
 // graceOf returns the grace period of the deletion.

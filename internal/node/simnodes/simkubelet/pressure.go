@@ -70,7 +70,7 @@ func (f *Fleet) beginToMeasure(n *node) bool {
 			// Each node has a separate core; all have the same thresholds.
 			core, err := pressure.NewCore(f.shape.Eviction)
 			n.core = core
-			return err == nil // the command has checked the thresholds
+			return err == nil // never an error: the command has checked the thresholds
 		}
 	}
 	return false
@@ -91,8 +91,9 @@ func (n *node) evictionCandidates() (candidates []pressure.Candidate, leaving bo
 	return candidates, leaving
 }
 
-// evictPod emits the kubelet's event now, and has the status written once the pod has ended, after
-// the eviction's grace period at most. It does not evict a pod with an action in flight.
+// evictPod emits the kubelet's event now. The status is written when the pod has ended, after the
+// eviction's grace period at the latest. A pod that is being deleted or has an action in flight is
+// not evicted.
 func (f *Fleet) evictPod(p *pod, why *pressure.Eviction, now time.Time) {
 	if p.busy || p.object.DeletionTimestamp != nil {
 		return // measured again after the action
@@ -104,7 +105,7 @@ func (f *Fleet) evictPod(p *pod, why *pressure.Eviction, now time.Time) {
 }
 
 // endEvicted writes the status of an evicted pod once its processes have ended. As with a kubelet,
-// the pod stays in the API, Failed.
+// the pod stays in the API with phase Failed.
 func (f *Fleet) endEvicted(p *pod, now time.Time) {
 	if now.Before(p.stopBy) {
 		f.timers.setTimer(&p.timer, p.stopBy)

@@ -11,14 +11,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file evaluates probes without running anything: a probe passes after the times in its spec,
-// unless its command can only fail.
+// This file evaluates probes without running anything: a probe passes after the delay given by its
+// spec, unless its command can only fail.
 
 // runProbes evaluates a running container's startup and readiness probes. Readiness counts only
-// once the startup probe has passed. AnnotationReady overrides the probe.
+// once the startup probe has passed. AnnotationReady overrides the readiness probe.
 func (p *play) runProbes(c *v1.Container, cs *v1.ContainerStatus) {
 	began := cs.State.Running.StartedAt.Time
-	// Probes are not run: the time of passing follows from the spec and the start time.
 	up, upAt := probeResult(c.StartupProbe, began)
 	started := up && !p.now.Before(upAt)
 	ready := false
@@ -41,9 +40,10 @@ func (p *play) runProbes(c *v1.Container, cs *v1.ContainerStatus) {
 	cs.Ready = ready
 }
 
-// probeResult reports whether and from what time a probe passes. A command that can only fail
-// always fails; any other probe passes after its initial delay and as many periods as its success
-// threshold. began is the start of the container; the time is zero for a probe that never passes.
+// probeResult reports whether a probe passes at all, and from what time on. A command that can only
+// fail never passes. Any other probe first succeeds after its initial delay and then in every
+// period, and passes when its success threshold is reached. began is the start of the container;
+// the time is zero for a probe that never passes.
 func probeResult(probe *v1.Probe, began time.Time) (bool, time.Time) {
 	if probe == nil {
 		return true, began
@@ -51,7 +51,7 @@ func probeResult(probe *v1.Probe, began time.Time) (bool, time.Time) {
 	if probe.Exec != nil && alwaysFails(probe.Exec.Command) {
 		return false, time.Time{}
 	}
-	// The first success is right after the delay; each further one required takes a period.
+	// The first success is right after the delay; each further required success takes one period.
 	wait := int64(probe.InitialDelaySeconds)
 	if more := int64(probe.SuccessThreshold) - 1; more > 0 {
 		wait += more * int64(max(probe.PeriodSeconds, 1))
@@ -80,7 +80,7 @@ func alwaysFails(command []string) bool {
 }
 
 // isUnhealthy reports whether the readiness probe of a running container always fails, which a
-// kubelet reports as an event. It returns false if AnnotationReady decides.
+// kubelet reports as an event. It returns false if AnnotationReady is set.
 func (p *play) isUnhealthy() bool {
 	for i := range p.status.ContainerStatuses {
 		probe := p.pod.Spec.Containers[i].ReadinessProbe

@@ -15,8 +15,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAnyCourseOfEvents creates, edits and deletes pods, silences and deletes nodes, makes requests
-// fail and restarts the process, in any order, and checks the invariants after every step.
+// TestAnyCourseOfEvents verifies the invariants after every step of a random sequence: pods are
+// created, edited and deleted, nodes are silenced and deleted, requests fail and the process
+// restarts.
 func TestAnyCourseOfEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := testShape()
@@ -24,13 +25,13 @@ func TestAnyCourseOfEvents(t *testing.T) {
 		shape.Capacity[v1.ResourceCPU] = resource.MustParse("4")
 		w := newWorld(shape)
 		w.start()
-		containers := map[string]string{} // pod's UID and restarts to container ID
+		containers := map[string]string{} // container IDs by pod UID and restart count
 		for i := range rapid.IntRange(1, 40).Draw(t, "steps") {
 			step(t, w, i)
 			check(t, w, containers)
 		}
-		// In any case: once nothing fails any more and all nodes send heartbeats, everything
-		// deleted is removed.
+		// Whatever happened before, all deleted pods are removed once no request fails and all
+		// nodes send heartbeats.
 		for name := range w.nodes {
 			w.changeNode(name, func(n *v1.Node) { delete(n.Annotations, AnnotationHeartbeat) })
 		}

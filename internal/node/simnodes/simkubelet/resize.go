@@ -41,7 +41,7 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 	wants := admit.DemandOf(p.object, false)
 	if r := admit.Room(wants, p.node.object, p.node.demandsWithout(p)); r != nil {
 		p.deferred, p.counted = true, nil
-		// The resize would not fit on an empty node.
+		// Check whether the resize would fit on the empty node.
 		if never := admit.Room(wants, p.node.object, nil); never != nil {
 			pl.setCondition(v1.PodResizePending, true, v1.PodReasonInfeasible, never.Message)
 		} else {
@@ -56,9 +56,9 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 	dropCondition(pl.status, v1.PodResizePending)
 }
 
-// allocatedPod returns a pod with its size on the node while a resize waits: each container with
-// its allocation. A kubelet reads the allocation from its checkpoint; here it is read from the
-// status.
+// allocatedPod returns a copy of a pod whose resize is pending, with the resources allocated to
+// each container instead of the resources in its spec. A kubelet reads the allocation from its
+// checkpoint; here it is read from the status.
 func allocatedPod(object *v1.Pod) *v1.Pod {
 	o := *object
 	o.Spec.Containers = slices.Clone(object.Spec.Containers)

@@ -50,7 +50,7 @@ type Shape struct {
 	// JobRunFor is the default running time of the containers of a Job's pod, overridden by
 	// annotations.
 	JobRunFor time.Duration
-	// Eviction has the thresholds of pressure; the zero value is empty.
+	// Eviction holds the eviction thresholds; the zero value has none.
 	Eviction pressure.Config
 }
 
@@ -59,8 +59,8 @@ const (
 	LeaseDuration = 40 * time.Second
 	// MinRenewInterval is the kubelet's interval: a quarter of the lease's duration.
 	MinRenewInterval = 10 * time.Second
-	// maxRenewInterval leaves two renewals within a lease's duration, so that a single late or lost
-	// one never makes a node silent.
+	// maxRenewInterval allows two renewals per lease duration, so that a node survives a single
+	// late or lost renewal.
 	maxRenewInterval = 20 * time.Second
 	// cheapRenewals is the rate of renewals per second that is negligible for an API server on one
 	// or two cores. Above 1,000 nodes the interval grows to keep this rate.
@@ -78,7 +78,7 @@ func RenewIntervalFor(count int) time.Duration {
 }
 
 // DefaultCapacity returns the capacity of a mid-sized machine with the kubelet's default of 110
-// pods. The list is new with each call.
+// pods. Each call returns a new list.
 func DefaultCapacity() v1.ResourceList {
 	return v1.ResourceList{
 		v1.ResourceCPU:              resource.MustParse("32"),
@@ -92,15 +92,15 @@ func DefaultCapacity() v1.ResourceList {
 // and of its Lease.
 func (s *Shape) Name(number int) string { return s.Prefix + strconv.Itoa(number) }
 
-// Names reports whether a name is of this shape, whatever its number. Leading zeros and signs do
-// not count: "node-01" is not the name of node 1.
+// Names reports whether a name is of this shape, whatever its number. Leading zeros and signs are
+// not accepted: "node-01" is not the name of node 1.
 func (s *Shape) Names(name string) bool {
 	_, ok := s.numberOf(name)
 	return ok
 }
 
-// Beyond reports whether a name is of this shape with a number above the count, which belongs to a
-// node of an earlier, larger run. Such nodes are removed when a smaller run begins.
+// Beyond reports whether a name is of this shape, but its number exceeds Count. It is then the name
+// of a node of an earlier, larger run. Such nodes are removed when a smaller run begins.
 func (s *Shape) Beyond(name string) bool {
 	number, ok := s.numberOf(name)
 	return ok && number > s.Count
@@ -128,7 +128,8 @@ var (
 	podNetwork  = netip.MustParsePrefix("10.128.0.0/9")
 )
 
-// MaxCount returns the number of nodes that fit into the address ranges. Both skip the number 0.
+// MaxCount returns the number of nodes that fit into the address ranges. The number 0 is skipped in
+// both ranges.
 func (s *Shape) MaxCount() int {
 	return min(1<<(32-nodeNetwork.Bits()), 1<<(s.podRangeBits()-podNetwork.Bits())) - 1
 }
@@ -154,7 +155,7 @@ func (s *Shape) podRange(lot int) netip.Prefix {
 	return netip.PrefixFrom(addOffset(podNetwork.Addr(), uint32(lot)<<(32-size)), size)
 }
 
-// addOffset adds to an IPv4 address, and offsetIn is its inverse.
+// addOffset returns the n-th address after an IPv4 address; offsetIn is its inverse.
 func addOffset(a netip.Addr, n uint32) netip.Addr {
 	b := a.As4()
 	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n)
@@ -166,13 +167,13 @@ func offsetIn(network netip.Prefix, a netip.Addr) int {
 	return int(binary.BigEndian.Uint32(to[:]) - binary.BigEndian.Uint32(from[:]))
 }
 
-// spreadName maps a name to a number in [0,1): it distributes heartbeats evenly over an interval,
-// the same way in every run. For example, with an interval of 10 s and 0.37, a node's first
-// heartbeat is sent after 3.7 s.
+// spreadName maps a name to a number in [0,1), always the same one. It distributes the heartbeats
+// of many nodes evenly over an interval: a node with number 0.37 and an interval of 10 s sends its
+// first heartbeat after 3.7 s.
 func spreadName(name string) float64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
-	// FNV's high bits hardly differ between short names; fold them.
+	// FNV's high bits hardly differ between short names; the multiplication mixes them.
 	x := h.Sum64() * 0x9e3779b97f4a7c15
 	return float64(x>>11) / (1 << 53)
 }

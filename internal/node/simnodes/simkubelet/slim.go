@@ -50,8 +50,8 @@ func Slim(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// slimContainer removes unused parts of a container. It keeps a command line that determines the
-// container's ending.
+// slimContainer removes unused parts of a container. It keeps the command line if endingOf
+// understands it.
 func slimContainer(c *v1.Container) {
 	// Command lines can be long scripts.
 	if _, known := endingOf(c); !known {
@@ -76,7 +76,8 @@ func slimContainer(c *v1.Container) {
 	}
 }
 
-// filterMap returns the entries to keep, nil instead of an empty map. m is not changed.
+// filterMap returns a map of the entries selected by keep, or nil if there are none. It does not
+// change m.
 func filterMap(m map[string]string, keep func(string) bool) map[string]string {
 	var kept map[string]string
 	for k, v := range m {

@@ -17,20 +17,20 @@ import (
 
 // podPhase returns the phase derived from the containers' states, by the kubelet's rules:
 //
-//	an init container has not ended, a regular one has not begun  Pending
-//	one runs, or will be restarted                            Running
-//	all have ended, one of them with an error                 Failed
-//	all have ended without                                    Succeeded
+//	init containers not done, or a container not yet begun    Pending
+//	a container runs, or will be restarted                    Running
+//	all have ended, at least one with an error                Failed
+//	all have ended without an error                           Succeeded
 func (p *play) podPhase() v1.PodPhase {
 	waiting, running, ended, failed, restarting := 0, 0, 0, 0, 0
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
 		switch t := cs.State.Terminated; {
-		// A sidecar never keeps the pod from starting or ending.
+		// Sidecars do not count for the phase.
 		case isSidecar(c):
 		case t == nil:
 			waiting++
-		// The regular containers are never started.
+		// The regular containers will never start.
 		case t.ExitCode != 0 && !p.mayRestart(c, t.ExitCode):
 			return v1.PodFailed
 		}
@@ -60,7 +60,7 @@ func (p *play) podPhase() v1.PodPhase {
 	}
 
 	switch {
-	// A pod is Running only when all containers have been started once, even if some already run.
+	// A pod stays Pending until all containers have been started once, even if some already run.
 	case waiting > 0:
 		return v1.PodPending
 	case running > 0 || restarting > 0:
@@ -109,8 +109,8 @@ func (p *play) setConditions() {
 	p.setCondition(v1.PodScheduled, true, "", "")
 }
 
-// setInitialized sets the condition Initialized. Once a regular container has begun it stays true,
-// even while an init container runs again.
+// setInitialized sets the condition Initialized. Once a regular container has begun, the condition
+// stays true, even while an init container runs again.
 func (p *play) setInitialized() {
 	var incomplete []string
 	for i := range p.pod.Spec.InitContainers {
@@ -184,7 +184,7 @@ func (p *play) setCondition(kind v1.PodConditionType, is bool, reason, message s
 	setPodCondition(p.status, kind, is, reason, message, p.pod.Generation, p.now)
 }
 
-// setPodCondition sets a condition; its transition time changes with the status only.
+// setPodCondition sets a condition. The transition time changes only if the status does.
 func setPodCondition(st *v1.PodStatus, kind v1.PodConditionType, is bool, reason, message string, generation int64, now time.Time) {
 	status := v1.ConditionFalse
 	if is {

@@ -31,7 +31,7 @@ type world struct {
 	trace   []string
 	// outcomes holds the outcomes of the next actions of a kind; the default is OK.
 	outcomes map[Kind][]Outcome
-	// quiet omits renewals and reports without news from the trace.
+	// quiet omits renewals and reports without changes from the trace.
 	quiet bool
 }
 
@@ -227,7 +227,8 @@ func (w *world) createPod(pod *v1.Pod) {
 	w.settle()
 }
 
-// deletePod marks the pod as deleted, or removes it if the deletion does not wait.
+// deletePod removes the pod if its grace period is 0 or it has no node, and no finalizer holds it.
+// Otherwise it only marks the pod as deleted.
 func (w *world) deletePod(name string, grace int64) {
 	pod := w.pods[name].DeepCopy()
 	at := toSeconds(w.now.Add(time.Duration(grace) * time.Second))
