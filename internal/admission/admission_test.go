@@ -187,8 +187,8 @@ func show(t *testing.T, spec any, fields []string) string {
 	return out.String()
 }
 
-// TestOverheadThatAnotherWebhookLeftIsRefused simulates a webhook that changes or removes the
-// overhead of the pod's class after the rules.
+// TestOverheadThatAnotherWebhookLeftIsRefused verifies that a pod is refused if a webhook changes
+// or removes the overhead of its class after the rules.
 func TestOverheadThatAnotherWebhookLeftIsRefused(t *testing.T) {
 	objects, name := NewCatalog(nil, nil, nil), "kata"
 	objects.RuntimeClasses[name] = &nodev1.RuntimeClass{Overhead: &nodev1.Overhead{PodFixed: v1.ResourceList{"cpu": resource.MustParse("250m")}}}

@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// DedicatedNodesAnnotation, with key=value on a namespace, dedicates to it the nodes with key=value
-// both as a taint and as a label. The namespace's pods get the toleration and the node affinity, so
-// they run only on these nodes. On a pod, the annotation has the same effect for that pod; it must
-// not name other nodes than the namespace's annotation.
+// DedicatedNodesAnnotation on a namespace, with the value key=value, dedicates nodes to the
+// namespace: the nodes that have key=value both as a taint and as a label. The namespace's pods get
+// the toleration and the node affinity, so they run only on these nodes. On a pod, the annotation
+// has the same effect for that pod; it must not name other nodes than the namespace's annotation.
 const DedicatedNodesAnnotation = "berth.dev/dedicated-nodes"
 
 // dedicatedNodes implements DedicatedNodesAnnotation of the pod or its namespace: it adds a

@@ -23,7 +23,7 @@ func Default(pod *v1.Pod) {
 		}
 	}
 
-	// Not defaulted here: see DefaultPodResources.
+	// Pod-level resources are only rounded here; DefaultPodResources adds the missing ones.
 	if pod.Spec.Resources != nil {
 		roundUp(pod.Spec.Resources.Limits)
 		roundUp(pod.Spec.Resources.Requests)

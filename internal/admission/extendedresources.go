@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// extendedResources admits a pod that requests special hardware to the nodes reserved for it. Such
-// nodes have a taint with the resource's name as its key. It is kube-apiserver's plugin
-// ExtendedResourceToleration, disabled by default there.
+// extendedResources lets a pod that requests special hardware run on the nodes reserved for that
+// hardware. Such nodes have a taint with the resource's name as its key. It is kube-apiserver's
+// plugin ExtendedResourceToleration, disabled by default there.
 //
 // For example, a request of example.com/gpu adds the toleration example.com/gpu:NoSchedule,
 // regardless of the taint's value.

@@ -34,11 +34,11 @@ func mergeTolerations(first, second []v1.Toleration) []v1.Toleration {
 	return list
 }
 
-// tolerationSet determines in constant time whether one of its tolerations equals or covers
-// another.
+// tolerationSet determines in constant time whether one of its tolerations equals or covers a given
+// toleration.
 //
-// It defines covering like kube-apiserver, which supports only Equal and Exists: Gt and Lt cover
-// only equal tolerations. Allow-lists use the same definition.
+// It defines covering like kube-apiserver, which supports only Equal and Exists: a toleration with
+// Gt or Lt covers only equal tolerations. Allow-lists use the same definition.
 type tolerationSet struct {
 	exact  map[toleration]bool
 	widest map[coverage]widest
@@ -60,8 +60,8 @@ type coverage struct {
 	effect     v1.TaintEffect
 }
 
-// widest holds, for one coverage, the toleration with the longest time, and the next toleration
-// that differs from it.
+// widest holds, for one coverage, the toleration with the longest time, and the different one with
+// the next longest time.
 type widest struct{ first, second timed }
 
 // timed is a toleration with the seconds that count when it covers others.

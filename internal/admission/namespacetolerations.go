@@ -17,8 +17,9 @@ const (
 )
 
 // namespaceTolerations gives a pod the default tolerations of its namespace or, if the namespace
-// has no such annotation, of the cluster. An empty annotation means no tolerations. They are merged
-// with the pod's own: if one toleration covers another, only the wider one is kept.
+// has no such annotation, of the cluster. An empty annotation means no tolerations. The defaults
+// are merged with the pod's own tolerations: if one toleration covers another, only the wider one
+// is kept.
 func namespaceTolerations(r *request) error {
 	defaults, set, err := annotatedTolerations(r.namespace, DefaultTolerationsAnnotation)
 	if err != nil {
@@ -52,8 +53,8 @@ func allowedTolerations(r *request) error {
 		if before.has(t) {
 			continue
 		}
-		// Parse the list only for the first new toleration, so that a malformed annotation does not
-		// refuse pods without one.
+		// Parse the list only for the first new toleration, so that pods without new tolerations
+		// are not refused for a malformed annotation.
 		if allowed == nil {
 			list, of, err := allowList(r)
 			if err != nil {

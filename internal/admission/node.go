@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Node taints a new node, in place, to keep pods off it until it has reported ready; node health
-// removes the taint. It is kube-apiserver's plugin TaintNodesByCondition.
+// Node taints a new node, in place, to keep pods off it until it has reported ready; Berth's node
+// health controller removes the taint. It is kube-apiserver's plugin TaintNodesByCondition.
 func Node(node *v1.Node) {
 	taint := v1.Taint{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule}
 	if !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {

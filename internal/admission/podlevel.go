@@ -15,8 +15,8 @@ import (
 )
 
 // DefaultPodResources sets, in place, missing pod-level resources of a pod with such resources. The
-// API server does so after admission, which may add containers and change their resources. It
-// leaves a pod without pod-level resources unchanged.
+// API server does so after admission, because admission may add containers and change their
+// resources. A pod without pod-level resources stays unchanged.
 func DefaultPodResources(pod *v1.Pod) {
 	resources := pod.Spec.Resources
 	if resources == nil || len(resources.Limits)+len(resources.Requests) == 0 {

@@ -36,8 +36,8 @@ func resolvePriority(r *request) error {
 	if class != nil {
 		spec.PriorityClassName = class.Name
 	}
-	// The API server's plugin has the same check and wording; without it, users could set any
-	// number.
+	// The API server's plugin has the same check and wording; without this check, users could set
+	// any number.
 	if spec.Priority != nil && *spec.Priority != value {
 		return newRefusal("spec.priority", "the integer value of priority (%d) must not be provided in pod spec; priority "+
 			"admission controller computed %d from the given PriorityClass name", *spec.Priority, value)

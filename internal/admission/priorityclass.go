@@ -10,9 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// PriorityClass refuses a second default among the priority classes. A class by itself (values
-// above 1000000000, names with the prefix system-) is validated by package rules offline, and by
-// the API server live. isNew is false for an update of an existing class.
+// PriorityClass refuses a second default among the priority classes. The class itself (values above
+// 1000000000, names with the prefix system-) is validated elsewhere: offline by package rules, and
+// live by the API server. isNew is false for an update of an existing class.
 func PriorityClass(objects Objects, class *schedulingv1.PriorityClass, isNew bool) error {
 	if !class.GlobalDefault {
 		return nil

@@ -30,7 +30,7 @@ func startAnew(r *request) error {
 		return nil
 	}
 
-	// Only tolerations to be added again may be removed.
+	// Remove only tolerations that the rules add again.
 	given := newTolerationSet(givenToAny(r))
 	isGiven := func(t v1.Toleration) bool { return given.has(&t) }
 	switch marker := slices.IndexFunc(list, ofAPIServer); {

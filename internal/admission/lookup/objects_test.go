@@ -34,7 +34,8 @@ func filled(t *testing.T, objects ...runtime.Object) (*fake.Clientset, *Caches) 
 	return client, caches
 }
 
-// TestWhatTheCacheDoesNotKnowIsLookedUp verifies lookups after the watches have stopped.
+// TestWhatTheCacheDoesNotKnowIsLookedUp verifies that uncached objects are looked up at the API
+// server, here after the watches have stopped.
 func TestWhatTheCacheDoesNotKnowIsLookedUp(t *testing.T) {
 	client, caches := filled(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	known := false

@@ -19,7 +19,7 @@ const (
 	// streams limits the streams of one connection. An API server that needs more opens another
 	// connection.
 	streams = 100
-	// buffered is the number of unread bytes that a connection may send.
+	// buffered is the number of bytes that a connection may send before the webhook reads them.
 	buffered = 256 << 10
 )
 

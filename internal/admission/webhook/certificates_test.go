@@ -15,7 +15,7 @@ import (
 
 // TestAPIServersAlwaysTrustTheWebhook simulates years in steps of any length, with checks of the
 // certificates at any time, and occasionally parses them from the Secret. It verifies that an API
-// server with authorities from now, or from one settling time ago, trusts the current serving
+// server with the CA bundle of now, or of up to one settling time ago, trusts the current serving
 // certificate.
 func TestAPIServersAlwaysTrustTheWebhook(t *testing.T) {
 	names := []string{"berth-webhook.berth-system.svc", "192.0.2.1"}
@@ -43,7 +43,8 @@ func TestAPIServersAlwaysTrustTheWebhook(t *testing.T) {
 			}
 			certs = next
 			history = append(history, told{now, string(certs.caBundle())})
-			// An API server without news for longer than that has a broken watch.
+			// An API server that receives nothing for longer than the settling time has a broken
+			// watch.
 			history = slices.DeleteFunc(history, func(h told) bool { return now.Sub(h.at) > v.settlingTime() })
 			checked := map[string]bool{}
 			for _, h := range history {

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OptOutLabel on a namespace, with the value disabled, exempts its pods from the webhook. It works
-// even if Berth does not.
+// OptOutLabel on a namespace, with the value disabled, exempts its pods from the webhook. The label
+// works even while the webhook does not.
 const OptOutLabel = "berth.dev/webhook"
 
 // The webhooks' names in a configuration, and in the API server's messages and metrics.

@@ -66,7 +66,7 @@ func (w *Webhook) answerReview(out http.ResponseWriter, request *http.Request,
 	answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
 	ctx, cancel := withTimeoutOf(request)
 	defer cancel()
-	// A cold cache lacks all classes and annotations, so its response would be wrong.
+	// A cold cache lacks all classes and annotations, so the response would be wrong.
 	select {
 	case <-w.warm:
 	case <-ctx.Done():
@@ -144,8 +144,8 @@ type badRequest struct{ error }
 // errCold is the error before the caches are filled.
 var errCold = fmt.Errorf("not yet ready to handle request: the caches are not filled")
 
-// statusOf returns the HTTP status for a failed review. The API server considers any of them a
-// failed call, but retries after 503, sent with Retry-After, if its timeout allows.
+// statusOf returns the HTTP status for a failed review. The API server treats each of these
+// statuses as a failed call, but retries after 503, sent with Retry-After, if its timeout allows.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errCold), errors.Is(err, errBusy), errors.Is(err, lookup.ErrCold), errors.Is(err, lookup.ErrBusy):

@@ -16,8 +16,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestWritesWithoutEffectArePaced strips the CA bundle from each written configuration, as a policy
-// or another replica would, and sends an event after each write.
+// TestWritesWithoutEffectArePaced verifies that writes become rare if another client reverts each
+// of them. The test strips the CA bundle from each written configuration, and sends an event after
+// each write.
 func TestWritesWithoutEffectArePaced(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

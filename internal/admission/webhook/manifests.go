@@ -105,8 +105,8 @@ func (o *Options) clientCertificates() ([]string, error) {
 	return strings.Split(strings.TrimSpace(string(text)), "\n"), nil
 }
 
-// portOf returns the port of an address. It must be fixed, because the Service and the probes refer
-// to it.
+// portOf returns the port of an address. The port must be fixed, because the Service and the probes
+// refer to it.
 func portOf(address, flag string) (string, error) {
 	_, port, err := net.SplitHostPort(address)
 	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 1 {

@@ -63,7 +63,7 @@ func (m *instruments) countReview(path string, request *admissionv1.AdmissionReq
 	response *admissionv1.AdmissionResponse, err error, took time.Duration) {
 	resource, operation, result := "", "", "allowed"
 	if request != nil {
-		// Only values of a closed set, because any client can send a review.
+		// Use only label values of a closed set, because any client can send a review.
 		if resource = resourceOf(request); resource != "" {
 			operation = string(request.Operation)
 		}

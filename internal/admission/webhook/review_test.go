@@ -315,7 +315,8 @@ func TestAClassThatWasCreatedAgainIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestHugeQuantitiesHoldNobodyUp reviews pods with quantities that take encoding/json forever.
+// TestHugeQuantitiesHoldNobodyUp verifies that reviews of pods with huge quantities take little
+// time. Decoding these quantities with encoding/json would take forever.
 func TestHugeQuantitiesHoldNobodyUp(t *testing.T) {
 	r := testReviewer(t)
 	began := time.Now()

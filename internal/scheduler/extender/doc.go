@@ -3,7 +3,7 @@
 
 // Package extender is a client of HTTP extenders: separate processes that filter and score nodes
 // for a pod, spare pods from preemption, or bind, as configured in a KubeSchedulerConfiguration. An
-// [Extender] is one such configuration, ready to be called, in the wire format of
+// [Extender] calls one configured extender, in the wire format of
 // k8s.io/kube-scheduler/extender/v1.
 //
 // One request to an extender covers many nodes. It contains whole nodes or, if the extender keeps

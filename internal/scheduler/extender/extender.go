@@ -151,7 +151,7 @@ func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderA
 func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilterResult) ([]fwk.NodeInfo, error) {
 	var names []string
 	switch {
-	// A response in the other form is accepted as well.
+	// A nodeCacheCapable extender may respond with whole nodes as well.
 	case e.config.NodeCacheCapable && result.NodeNames != nil:
 		names = *result.NodeNames
 	case result.Nodes != nil:

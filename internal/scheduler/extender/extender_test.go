@@ -239,8 +239,8 @@ func TestASlowExtenderIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestCertificates verifies that with a certificate authority, the extender's certificate must be
-// signed by it; enableHTTPS without one accepts any certificate.
+// TestCertificates verifies that with a CA, the extender's certificate must be signed by it, and
+// that enableHTTPS without a CA accepts any certificate.
 func TestCertificates(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") }))
 	defer server.Close()

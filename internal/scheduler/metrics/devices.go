@@ -9,13 +9,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// longestLook bounds a scrape's wait for the scheduler to be between two decisions. After that it
-// shows the previous result.
+// longestLook bounds a scrape's wait for the scheduler to be between two decisions. After that, the
+// scrape shows the previous result.
 const longestLook = 200 * time.Millisecond
 
 // WatchDevices makes every scrape measure the free devices of profiles with the plugin
-// Fragmentation. look passes the scheduler's state to its argument later, between two decisions and
-// on the deciding goroutine: measuring takes time from decisions, so only a scrape causes it.
+// Fragmentation. look must call its argument with the scheduler's state, later, on the deciding
+// goroutine between two decisions. Measuring delays decisions, so it is done only for a scrape.
 func (r *Recorder) WatchDevices(look func(func(cycle.View))) { r.look.Store(&look) }
 
 // lookAtDevices measures the devices and waits for the result. While a measurement is pending,

@@ -24,9 +24,9 @@ profiles:
   pluginConfig: [{name: Fragmentation, args: {tasks: [{requests: {nvidia.com/gpu: "4"}}]}}]
 `
 
-// TestDevicesByPool uses pods that each request four devices, so that a node with three is useless.
-// Measuring starts after the first decision, because a scrape must not be the first to observe the
-// workload.
+// TestDevicesByPool verifies the metrics for pods that each request four devices, so that a node
+// with three devices is useless. Measuring starts after the first decision, because a scrape must
+// not be the first to observe the workload.
 func TestDevicesByPool(t *testing.T) {
 	parsed, err := config.Parse("packing", []byte(packing), config.Options{})
 	if err != nil {

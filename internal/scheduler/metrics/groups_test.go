@@ -109,8 +109,8 @@ func (w *groupWorld) group(name string, least, priority int32, change func(*sche
 
 var metricLine = regexp.MustCompile(`(?m)^scheduler_(\S+) (\S+)$`)
 
-// news compares the changes since the last look, in metrics with these name prefixes, with the
-// expected ones. It skips sums and buckets of times.
+// news compares the changes since the last call, of the metrics with these name prefixes, with the
+// expected changes. It skips sums and buckets of times.
 func (w *groupWorld) news(step string, begins []string, want ...string) {
 	w.t.Helper()
 	now, changed := map[string]string{}, map[string]bool{}
@@ -171,9 +171,9 @@ func TestMetricsOfEntities(t *testing.T) {
 		`pending_pods{queue="active"} 0`, `pending_pods{queue="unschedulable"} 2`)
 }
 
-// TestMetricsOfPreemptionByGroups verifies that victims of a group's preemption are not counted as
-// those of pods; groups evicted as a whole are counted, and so are pods evicted against their
-// budget.
+// TestMetricsOfPreemptionByGroups verifies that victims of preemption by a group are not counted as
+// victims of preemption by pods. Groups evicted as a whole, and pods evicted against their budget,
+// are counted.
 func TestMetricsOfPreemptionByGroups(t *testing.T) {
 	w := newGroupWorld(t)
 	begins := []string{"workload_preemption_", "preemption_"}

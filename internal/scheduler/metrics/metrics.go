@@ -7,9 +7,9 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// recorded holds the metrics. kube-scheduler's remaining metrics lack an equivalent: see
-// docs/reference/metrics.md. The fields are in the groups of the functions below, which define
-// names, help texts and buckets.
+// recorded holds the metrics. docs/reference/metrics.md lists the metrics of kube-scheduler that
+// have no equivalent here. The fields are grouped like the functions below, which define names,
+// help texts and buckets.
 type recorded struct {
 	attempts          *metrics.CounterVec   // schedule_attempts_total
 	attemptDuration   *metrics.HistogramVec // scheduling_attempt_duration_seconds
@@ -31,9 +31,9 @@ type recorded struct {
 	entities      *metrics.GaugeVec   // queued_entities; set at each scrape
 	incoming      *metrics.CounterVec // queue_incoming_pods_total
 	entering      *metrics.CounterVec // queue_incoming_entities_total
-	unschedulable *metrics.GaugeVec   // unschedulable_pods; counted up and down
+	unschedulable *metrics.GaugeVec   // unschedulable_pods; incremented and decremented
 	cacheSize     *metrics.GaugeVec   // cache_size; set at each scrape
-	goroutines    *metrics.GaugeVec   // goroutines; only of bindings
+	goroutines    *metrics.GaugeVec   // goroutines; only for bindings
 	panics        *metrics.Counter    // berth_scheduler_panics_total
 	lostRecords   *metrics.Counter    // berth_journal_lost_records_total
 
@@ -65,7 +65,7 @@ type recorded struct {
 	devices         *metrics.GaugeVec   // berth_scheduler_fragmentation_devices; set at a scrape, see WatchDevices
 }
 
-// subsystem is upstream's; Berth's own metrics do not use it, and begin with berth_scheduler_.
+// subsystem is upstream's; Berth's own metrics do not use it, and their names begin with berth_.
 const subsystem = "scheduler"
 
 // millis holds buckets for durations from a millisecond to many seconds.
@@ -233,8 +233,8 @@ func (r *recorded) ofPreemption() {
 	r.ofGroupPreemption()
 }
 
-// ofGroupPreemption creates the metrics that upstream added with pod groups; some are for pods as
-// well.
+// ofGroupPreemption creates the metrics that upstream added with pod groups; some also measure
+// preemption by single pods.
 func (r *recorded) ofGroupPreemption() {
 	seconds := metrics.ExponentialBuckets(0.001, 2, 16)
 	r.groupPreemptions = counter("workload_preemption_attempts_total",

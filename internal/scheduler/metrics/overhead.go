@@ -35,8 +35,8 @@ type overhead struct {
 	podFixed v1.ResourceList
 }
 
-// Overheads adds the overhead of all pods to the metrics. The result replaces objects, and passes
-// everything on to it. It keeps only pods with overhead.
+// Overheads adds the overhead of all pods to the metrics. The caller must use the result instead of
+// objects; it passes all calls on to objects. It keeps only pods with overhead.
 func (r *Recorder) Overheads(objects cycle.Objects) cycle.Objects {
 	o := &overheads{Objects: objects, pods: map[types.UID]overhead{}}
 	r.registry.RawMustRegister(o)

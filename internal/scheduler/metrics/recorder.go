@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Recorder keeps the metrics of one scheduler. It implements cycle.Observer, and most of its
-// methods are called by the deciding goroutine: they only count. Any goroutine may call them.
+// Recorder keeps the metrics of one scheduler. It implements cycle.Observer, and the deciding
+// goroutine calls most of its methods, which therefore only count. Any goroutine may call them.
 type Recorder struct {
 	*recorded
 	registry metrics.KubeRegistry
@@ -31,7 +31,7 @@ type Recorder struct {
 	labels   sync.Map                               // label by handled, cached because it is slow to build
 }
 
-// handled is the label of a change of an object.
+// handled is a kind of change of an object, for the cache of labels.
 type handled struct {
 	queue.Resource
 	queue.Action
@@ -154,7 +154,7 @@ func (r *Recorder) EntityQueued(place queue.Place, event string, group bool) {
 	r.entering.WithLabelValues(queueOf(place), event, entity(group)).Inc()
 }
 
-// manyAttempts is the number of attempts at and above which pods share a label. It is upstream's.
+// manyAttempts is the number of attempts from which on all pods share a label, as upstream.
 const manyAttempts = 15
 
 // Bound counts a bound pod.
@@ -170,7 +170,7 @@ func (r *Recorder) Bound(attempts int, sinceFirst time.Duration, afterFlush bool
 	}
 }
 
-// Rejected counts the pods waiting because of the plugin, up and down.
+// Rejected changes the number of pods waiting because of the plugin by delta.
 func (r *Recorder) Rejected(plugin, profile string, delta int) {
 	r.unschedulable.WithLabelValues(plugin, profile).Add(float64(delta))
 }
@@ -236,7 +236,7 @@ func (r *Recorder) Permitted(result string, took time.Duration) {
 	r.permitWait.WithLabelValues(code.String()).Observe(took.Seconds())
 }
 
-// AwaitedDevice measures a wait for devices, and counts the devices.
+// AwaitedDevice measures a wait for devices, and counts it if the devices have binding conditions.
 func (r *Recorder) AwaitedDevice(profile, driver, how string, conditions bool, took time.Duration) {
 	r.deviceWaiting.WithLabelValues(profile, driver, how).Observe(took.Seconds())
 	if conditions {

@@ -26,7 +26,7 @@ func scrape(t *testing.T, r *Recorder) string {
 	return w.Body.String()
 }
 
-// TestNamesAndLabelsAreKubeSchedulers contains the lines used by dashboards and alerts.
+// TestNamesAndLabelsAreKubeSchedulers verifies the lines used by dashboards and alerts.
 func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	r := New()
 	r.Attempted("default-scheduler", cycle.Scheduled, 3*time.Millisecond)
@@ -164,7 +164,8 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	}
 }
 
-// TestMetricsAreWellMade runs Prometheus' linter on Berth's own metrics, but not on upstream's.
+// TestMetricsAreWellMade verifies that Prometheus' linter accepts Berth's own metrics; it does not
+// check upstream's.
 func TestMetricsAreWellMade(t *testing.T) {
 	r := New()
 	r.Reloaded(true)

@@ -5,7 +5,7 @@
 // kube-scheduler's names and meanings; flags without an effect in Berth are accepted with a note.
 //
 // A [Source] is the origin of the configuration (a file, a legacy Policy file or ConfigMap, or
-// nothing). [Settings] holds the process's own settings from it and the flags: the connection to
-// the cluster, leader election, and observability. Flags override the file; kube-scheduler, in
-// contrast, ignores most flags if there is a file.
+// nothing). [Settings] holds the process's own settings from the source and the flags: the
+// connection to the cluster, leader election, and observability. Flags override the file;
+// kube-scheduler, in contrast, ignores most flags if there is a file.
 package options

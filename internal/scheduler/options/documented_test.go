@@ -24,8 +24,8 @@ var named = map[string]plugins.Point{
 	"CustomPlugin1":   plugins.Filters | plugins.Score, "CustomPlugin2": plugins.Filters | plugins.Score,
 }
 
-// TestConfigurationsOfTheDocumentation loads the files shown in Kubernetes' documentation and
-// compares the profiles' differences from the default.
+// TestConfigurationsOfTheDocumentation verifies the differences between the default profile and the
+// profiles in the files shown in Kubernetes' documentation.
 func TestConfigurationsOfTheDocumentation(t *testing.T) {
 	shown := map[string]bool{}
 	datadriven.RunTest(t, filepath.Join("testdata", "documented.txt"), func(t *testing.T, d *datadriven.TestData) string {

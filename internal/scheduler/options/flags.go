@@ -27,7 +27,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/serve"
 )
 
-// securePort is kube-scheduler's.
+// securePort is kube-scheduler's default for --secure-port.
 const securePort = 10259
 
 // Flags holds the command's flags. Current and former flags of kube-scheduler keep their names and
@@ -45,9 +45,9 @@ type Flags struct {
 	config        string // a file; "": upstream's defaults, or a legacy source
 	WriteConfigTo string
 	legacy        legacyFlags     // translated into a configuration; see Source
-	gates         map[string]bool // only given ones
+	gates         map[string]bool // only the gates set by the flag
 	Groups        groups.Gates    // set by Validate
-	SearchLimit   int             // in evaluations of a node; see cycle.Options
+	SearchLimit   int             // number of node evaluations; see cycle.Options
 
 	qps                            float32 // 0: no limit
 	burst                          int     // 0: twice qps
@@ -162,8 +162,8 @@ func (f *Flags) addLegacy() {
 		"with the flags above, or without --config: the schedulerName of the pods to schedule (default default-scheduler)")
 }
 
-// Validate returns the first error, with its flag. Conflicts with the file are reported when it is
-// read.
+// Validate returns the first error, with its flag. Conflicts with the configuration file are
+// reported when the file is read.
 func (f *Flags) Validate() error {
 	f.Serving.Parsed(f.Set)
 	if err := f.Serving.Validate(); err != nil {

@@ -57,7 +57,7 @@ const (
 )
 
 // Gates lists the gates consulted by kube-scheduler v1.37, by name. test/flagparity compares the
-// list with upstream's code. The list is the caller's.
+// list with upstream's code. Each call returns a new list.
 func Gates() []Gate {
 	return []Gate{
 		{Name: "ComponentFlagz", On: true, Beta: true, Why: "/flagz is always served"},
@@ -178,7 +178,7 @@ func (f *Flags) WithoutStorageScores() bool { return !f.isOn(storageScores) }
 // of its volumes.
 func (f *Flags) AllowMissingDrivers() bool { return !f.isOn(driversMissing) }
 
-// PreQueueingHints reports whether out-of-tree plugins name the pods that an event can help.
+// PreQueueingHints reports whether out-of-tree plugins may name the pods that an event can help.
 func (f *Flags) PreQueueingHints() bool { return f.isOn(preQueueingHints) }
 
 // Disabled returns the features of the cycle disabled by gates.

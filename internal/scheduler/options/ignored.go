@@ -12,7 +12,7 @@ import (
 )
 
 // ignored holds current and former flags of kube-scheduler without an effect in Berth, with the
-// reason: manifests and scripts using them still work.
+// reason, so that manifests and scripts using them still work.
 var ignored = map[string]string{
 	"authentication-kubeconfig":                    "callers are looked up at the cluster of --kubeconfig",
 	"authentication-skip-lookup":                   "client certificates are checked against --client-ca-file only",

@@ -22,8 +22,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// Settings holds the settings fixed for the life of the scheduler. Flags have already overridden
-// the file.
+// Settings holds the settings fixed for the life of the scheduler. Settings by flags have taken
+// precedence over the file.
 type Settings struct {
 	Lead    lead.Options
 	Cluster connect.Flags
@@ -40,7 +40,8 @@ type Settings struct {
 	Profiling, PlainProfiling, ContentionProfiling bool
 }
 
-// head holds the fields needed before the whole file can be parsed, and the fields lost by parsing.
+// head holds the fields needed before the whole file can be parsed, and the fields that parsing
+// drops.
 type head struct {
 	ClientConnection          componentbase.ClientConnectionConfiguration `json:"clientConnection"`
 	EnableContentionProfiling bool                                        `json:"enableContentionProfiling"`
@@ -73,7 +74,8 @@ func seconds(n int64) time.Duration {
 }
 
 // Connection returns only the settings for the connection to the cluster. It does not depend on the
-// rest of the data: a plugin enabled by the file may use the cluster while it is created.
+// rest of the data: a plugin enabled by the file may use the cluster when it is created, during
+// parsing.
 func (f *Flags) Connection(data []byte) Settings {
 	client := headOf(data).ClientConnection
 	s := Settings{Cluster: f.cluster, ContentType: client.ContentType, Accept: client.AcceptContentTypes,
@@ -105,7 +107,7 @@ func headOf(data []byte) (h head) {
 	return h
 }
 
-// election returns the file's section with upstream's defaults, filled in by parsing.
+// election returns the file's options for leader election. Parsing has set upstream's defaults.
 func election(e *componentbase.LeaderElectionConfiguration) lead.Options {
 	return lead.Options{
 		Elect:         ptr.Deref(e.LeaderElect, true),
@@ -154,9 +156,9 @@ func (f *Flags) override(s *Settings) {
 	}
 }
 
-// Rest returns the client configuration for the cluster. It is unlimited unless a limit is
-// configured: the load on the API server is bounded by the requests in flight. kube-scheduler has
-// 50 requests per second by default.
+// Rest returns the client configuration for the cluster. The request rate is unlimited unless a
+// limit is configured, because the number of requests in flight bounds the load on the API server.
+// kube-scheduler has 50 requests per second by default.
 func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	c, err := s.Cluster.Config(userAgent)
 	if err != nil {
@@ -172,10 +174,10 @@ func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	return c, nil
 }
 
-// Election returns the configuration of the client for leader election. It is unlimited: a renewal
-// must not wait for other requests. The managed fields of the Lease name berth-scheduler, even if
-// the program has another name, such as a build with out-of-tree plugins: other components use that
-// to identify the leading scheduler.
+// Election returns the configuration of the client for leader election. The request rate is
+// unlimited, because a renewal must not wait for other requests. The managed fields of the Lease
+// name berth-scheduler, even if the program has another name, such as a build with out-of-tree
+// plugins: other components use that to identify the leading scheduler.
 func (s *Settings) Election() (*rest.Config, error) {
 	c, err := s.Rest("leader-election")
 	if err != nil {

@@ -73,12 +73,12 @@ func (f *Flags) Source() Source {
 	if weighted {
 		file["hardPodAffinitySymmetricWeight"] = l.affinityWeight
 	}
-	s.wrapped, _ = yaml.Marshal(file) // of strings, numbers and maps
+	s.wrapped, _ = yaml.Marshal(file) // never an error: only strings, numbers and maps
 	return s
 }
 
-// Read returns the data for Parse. If it differs, the configuration has changed. Without a file it
-// is constant, and nil if nothing is configured.
+// Read returns the data for Parse. If the data differs from an earlier call, the configuration has
+// changed. Without a file, the data is constant, and nil if nothing is configured.
 func (s *Source) Read() ([]byte, error) {
 	switch {
 	case s.Follow:

@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// every is the interval between reads of the file: a few kilobytes, from memory.
+	// every is the interval between reads of the file, which is small and usually in the page
+	// cache.
 	every = 250 * time.Millisecond
-	// still is the time for which a change must have been stable to count.
+	// still is the time for which changed content must be stable before it counts.
 	still = time.Second
 	// atLatest is the time after which a change counts even if it is not stable.
 	atLatest = 10 * time.Second
 )
 
-// Follower follows a file.
+// Follower applies the changes of a file.
 type Follower struct {
 	// Read reads the file.
 	Read func() ([]byte, error)
@@ -39,14 +40,13 @@ func (c content) equal(other content) bool {
 	return bytes.Equal(c.data, other.data) && c.err == other.err
 }
 
-// Run follows the file until the context ends. inUse is the content that is in effect when it
-// begins.
+// Run follows the file until the context ends. inUse is the content in effect when Run is called.
 func (f *Follower) Run(ctx context.Context, inUse []byte) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	judged := content{data: inUse} // the last applied or refused content
 	seen := judged                 // the result of the last read
-	var since, changed time.Time   // start of the current content, and of the difference from judged
+	var since, changed time.Time   // when seen last changed, and when it began to differ from judged
 	for {
 		select {
 		case <-ctx.Done():

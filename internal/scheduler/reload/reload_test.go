@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// story is a file and what becomes of it.
+// story is a file, with the applied contents and the reports of its follower.
 type story struct {
 	mu      sync.Mutex
 	content []byte
@@ -147,8 +147,8 @@ func TestRemovedFileIsToldOnceAndWhatWasInUseStays(t *testing.T) {
 	}).expect(t, []string{"second"}, []string{"open x: no such file or directory", good, good})
 }
 
-// TestConfigMapVolume changes a file as the kubelet does: the name stays a link
-// through ..data, which is swapped.
+// TestConfigMapVolume verifies that a change by the kubelet is detected: the name stays a link
+// through ..data, and ..data is swapped.
 func TestConfigMapVolume(t *testing.T) {
 	dir := t.TempDir()
 	publish := func(version, content string) {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Outcome is the comparison of a choice with the best.
+// Outcome is the result of comparing the chosen node with the best nodes.
 type Outcome string
 
 const (
@@ -66,11 +66,12 @@ type Report struct {
 	MeanGain      float64 `json:"meanGain"`
 	MeanGainWorse float64 `json:"meanGainWorse"`
 	MaxGain       int64   `json:"maxGain"`
-	// MeanTotal is over the chosen nodes, MeanBestTotal over the best ones.
+	// MeanTotal is the mean total of the chosen nodes, and MeanBestTotal is the mean total of the
+	// best nodes.
 	MeanTotal     float64 `json:"meanTotal"`
 	MeanBestTotal float64 `json:"meanBestTotal"`
-	// Widest holds the comparisons with the largest gains, Refused the first ones with an
-	// infeasible node.
+	// Widest holds the comparisons with the largest gains. Refused holds the first comparisons with
+	// an infeasible node.
 	Widest  []Comparison `json:"widest,omitempty"`
 	Refused []Comparison `json:"refused,omitempty"`
 }
@@ -136,8 +137,8 @@ func orDash(text string) string {
 	return text
 }
 
-// widest keeps the comparisons with the largest gains, earlier before later ones if they are equal.
-// The list is sorted, and has at most answer.Most entries.
+// widest keeps the comparisons with the largest gains. Of equal gains, the earlier comparison is
+// first. The list is sorted, and has at most answer.Most entries.
 func widest(list []Comparison, c Comparison) []Comparison {
 	if c.Gain() == 0 {
 		return list

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// lockName also marks a directory as Berth's.
+// lockName is the name of the lock file, which also marks a directory as Berth's.
 const lockName = "berth.lock"
 
 // Dir is a data directory held exclusively by this process. The caller of Open must close it; the
@@ -47,7 +47,8 @@ func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one that you may write to with --data-dir", path, bare(err))
 	}
-	// Write access here controls everything trusted by the cluster's programs, including keys.
+	// Anyone who can write here controls everything that the cluster's programs trust, including
+	// keys.
 	if err := owned.Check(abs, owned.Writable); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one of your own with --data-dir", path, err)
 	}
@@ -81,7 +82,7 @@ const (
 )
 
 // awaitControlPlane waits for the control plane of a killed berth up. If it does not end, the new
-// one will report the holder of the lock.
+// control plane will report the holder of the lock.
 func (d *Dir) awaitControlPlane() {
 	lock, err := os.OpenFile(d.Join("lock"), os.O_RDWR, 0)
 	if err != nil {
@@ -155,7 +156,7 @@ func mayUse(path string) error {
 	return errors.New("is not empty and was not made by Berth")
 }
 
-// bare drops the path from an error if the message already names it.
+// bare reduces an *fs.PathError to its cause, for callers whose message already names the path.
 func bare(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

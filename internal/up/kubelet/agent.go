@@ -174,8 +174,8 @@ var ownLabels = []string{
 	"beta.kubernetes.io/arch",
 }
 
-// checkOwnLabels rejects labels that the admission plugin NodeRestriction would forever refuse to
-// the node itself: the kubelet only logs it.
+// checkOwnLabels rejects labels that a node may not set on itself. The admission plugin
+// NodeRestriction would refuse them forever, and the kubelet would only log that.
 func checkOwnLabels(labels map[string]string) error {
 	within := func(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
 	for key := range labels {

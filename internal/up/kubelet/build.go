@@ -14,7 +14,8 @@ import (
 )
 
 // FindOrBuild is Find, but builds a missing kubelet if this executable is in Berth's source tree.
-// out receives the build's output. named is the value of --kubelet; if empty, it searches.
+// out receives the build's output. named is the value of --kubelet; if it is empty, FindOrBuild
+// searches.
 func FindOrBuild(ctx context.Context, named string, out io.Writer) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -69,7 +70,7 @@ func sourceTree(self string) string {
 
 // build builds the kubelet into a folder.
 func build(ctx context.Context, tree, bin string, out io.Writer) (string, error) {
-	// Check for them first, so that the error is a remedy rather than make's output.
+	// Check for the tools first, so that the error contains a remedy rather than make's output.
 	for _, tool := range []string{"make", "go"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return "", fmt.Errorf("no kubelet beside berth nor in PATH, and no %s in PATH to build it with: "+

@@ -24,7 +24,7 @@ const Program = "kubelet"
 // DefaultEndpoint is containerd's default CRI endpoint.
 const DefaultEndpoint = "unix:///run/containerd/containerd.sock"
 
-// Kubelet is one kubelet of this machine. Write makes the first changes to disk.
+// Kubelet is one kubelet of this machine. Nothing is written to disk before Write.
 type Kubelet struct {
 	// Program is the executable.
 	Program string
@@ -101,8 +101,8 @@ func (k *Kubelet) Write() error {
 // configuration returns the path of Write's configuration file.
 func (k *Kubelet) configuration() string { return k.Path("config.yaml") }
 
-// ClientCA returns the file of the CA for client certificates accepted by the kubelet: the
-// cluster's, from the kubeconfig.
+// ClientCA returns the path of the CA with which the kubelet verifies client certificates. It is
+// the cluster's CA, copied from the kubeconfig.
 func (k *Kubelet) ClientCA() string { return k.Path("client-ca.crt") }
 
 // writeCA copies the CA from the kubeconfig to the separate file required by the kubelet.

@@ -161,7 +161,8 @@ func (c *Cluster) pageLine() string {
 	return "  dashboard   " + c.page + "\n"
 }
 
-// compareTolerations is on by default in the control plane, so the scheduler must honour it.
+// compareTolerations is a gate that is on by default in the control plane, so the scheduler must
+// honour it.
 const compareTolerations = "TaintTolerationComparisonOperators"
 
 // CheckGates rejects gates not supported by the scheduler. The control plane rejects unknown ones.
@@ -170,7 +171,8 @@ func (c *Cluster) CheckGates() error {
 	return usage.Of(err)
 }
 
-// evictionRequests is the gate of the API of that name. Upstream lacks a controller for it so far.
+// evictionRequests is the gate of the EvictionRequest API, for which upstream has no controller
+// yet.
 const evictionRequests = "EvictionRequestAPI"
 
 // answersEvictionRequests reports whether the API server serves EvictionRequests.
@@ -209,7 +211,8 @@ func (c *Cluster) controlplaneGates() (flags []string) {
 	return flags
 }
 
-// schedulerGates returns the gates honoured by the scheduler, and the gates on by default.
+// schedulerGates returns the gates honoured by the scheduler, including those on by default in the
+// control plane.
 func (c *Cluster) schedulerGates() string {
 	gates := map[string]bool{compareTolerations: true}
 	for name, on := range c.Gates {

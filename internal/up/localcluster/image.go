@@ -213,8 +213,8 @@ func (s *selfHosted) forgetEarlier(ctx context.Context, client kubernetes.Interf
 	return client.CoreV1().Pods(deploy.Namespace).DeleteCollection(ctx, now, metav1.ListOptions{LabelSelector: partOfBerth})
 }
 
-// freeLeases replaces an earlier run's Leases, used by the stand-ins, with unheld ones. The
-// stand-ins may not create any: see components in controlplane.
+// freeLeases replaces the Leases of an earlier run with unheld ones, for the stand-ins. The
+// stand-ins are not permitted to create Leases; see permissionsFor in package controlplane.
 func freeLeases(ctx context.Context, client kubernetes.Interface) error {
 	for _, at := range []metav1.ObjectMeta{{Namespace: metav1.NamespaceSystem, Name: "kube-scheduler"},
 		{Namespace: deploy.Namespace, Name: "berth-controller"}} {

@@ -174,8 +174,7 @@ func (n *OwnNode) kubeletConfig() (map[string]any, error) {
 	fields := kubelet.Defaults(n.kubelet.ClientCA())
 	maps.Copy(fields, map[string]any{
 		"containerRuntimeEndpoint": n.endpoint,
-		// A disk nearly full by percentage has enough room for a trial, also on a developer's
-		// machine.
+		// A developer's disk that is nearly full by percentage still has enough room for a trial.
 		"evictionHard": map[string]any{"memory.available": "100Mi", "nodefs.available": "500Mi", "imagefs.available": "500Mi"},
 		// Leave no persistent changes on the machine, and take no port also needed by a second
 		// cluster.
@@ -238,7 +237,7 @@ func (n *OwnNode) writeBootstrap(c *Cluster) error {
 	return clientcmd.WriteToFile(*config, n.kubelet.Bootstrap)
 }
 
-// awaitReady returns when a heartbeat since this start reports the node as ready.
+// awaitReady returns when a heartbeat sent since this start reports the node as ready.
 func (n *OwnNode) awaitReady(ctx context.Context, c *Cluster) error {
 	client, err := newClient(c)
 	if err != nil {

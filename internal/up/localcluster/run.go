@@ -99,8 +99,8 @@ func (c *Cluster) checkPorts() error {
 	return nil
 }
 
-// findExecutables finds this executable, used by its own parts, and the control plane's, which is
-// built separately.
+// findExecutables finds this executable, whose subcommands are parts of the cluster, and the
+// control plane's executable, which is built separately.
 func (c *Cluster) findExecutables() error {
 	var err error
 	if c.berth, err = os.Executable(); err != nil {

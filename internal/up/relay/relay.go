@@ -34,7 +34,7 @@ func Serve(l net.Listener, to func() (address string, err error)) {
 // pod's connection before it returns.
 func pass(pod net.Conn, to func() (string, error)) {
 	defer pod.Close()
-	// The API server is down; the pod's client retries.
+	// On an error, the API server is down, and the pod's client retries.
 	address, err := to()
 	if err != nil {
 		return

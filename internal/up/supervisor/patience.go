@@ -14,8 +14,8 @@ const (
 	// quietFor limits the time a starting part may show no progress: a slow machine with a cold
 	// cache needs minutes for a step or two, and produces output meanwhile.
 	quietFor = 2 * time.Minute
-	// startWithin limits the time until a part is ready, regardless of progress: endless retries
-	// also write a log.
+	// startWithin limits the time until a part is ready, regardless of progress, since endless
+	// retries also write a log.
 	startWithin = 15 * time.Minute
 )
 

@@ -120,7 +120,8 @@ func (p *process) wasReady() bool {
 	}
 }
 
-// stopProcess sends SIGTERM, and after a while kills the process and its descendants.
+// stopProcess sends SIGTERM. If the process has not ended within the limit, it kills the process
+// and its descendants.
 func (p *process) stopProcess(within time.Duration) {
 	// Signal only the part itself: it ends its own children in order.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)

@@ -53,16 +53,16 @@ type Supervisor struct {
 
 const (
 	defaultStopWithin = 10 * time.Second
-	// A dead part is restarted after restartMin, doubled each time up to restartMax, and reset to
-	// restartMin once it ran for steadyAfter.
+	// A dead part is restarted after restartMin. The delay doubles with each restart up to
+	// restartMax, and returns to restartMin after a run longer than steadyAfter.
 	restartMin  = 500 * time.Millisecond
 	restartMax  = 30 * time.Second
 	steadyAfter = time.Minute
 )
 
 // Run starts the parts in order, calls up when all are ready, keeps them running until ctx ends,
-// and stops them. A part that ends before it was ever ready is an error: a retry would not help. It
-// returns nil if ctx ends, even while parts are starting. All started parts have ended when it
+// and stops them. A part that ends before it was ever ready is an error: a retry would not help.
+// Run returns nil if ctx ends, even while parts are starting. All started parts have ended when Run
 // returns.
 func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
 	var keepers []*keeper
@@ -150,9 +150,8 @@ func (s *Supervisor) signsOf(part Part, p *process) signs {
 	return now
 }
 
-// keepRunning waits for the process to end and restarts it, until own ends. died receives the error
-// of a part that ended before it was ever ready; after that, or once it was ready, the part is
-// restarted for as long as the keeper lives.
+// keepRunning waits for the process to end and restarts it, until own ends. If the part ends before
+// it was ever ready, died receives the error, and the part is not restarted.
 func (k *keeper) keepRunning(own context.Context, p *process, died chan<- error) {
 	delay := restartMin
 	for {
@@ -192,8 +191,8 @@ func (k *keeper) keepRunning(own context.Context, p *process, died chan<- error)
 	}
 }
 
-// announceRestart reports the readiness of a restarted part. It is silent if the part ends again
-// first.
+// announceRestart reports the readiness of a restarted part. It reports nothing if the part ends
+// again first.
 func (k *keeper) announceRestart(own context.Context, p *process) {
 	select {
 	case <-p.ready:
