@@ -34,7 +34,7 @@ type loaded struct {
 	inUse    *config.InUse // configuration in use, as reported to any client
 }
 
-// closePlugins stops the plugins once the last pod has finished with them.
+// closePlugins stops the plugins once the last attempt that involves them is over.
 func (l *loaded) closePlugins() { l.set.Close() }
 
 // loadConfig parses a configuration and creates its plugins.

@@ -76,7 +76,7 @@ func (c *command) runScheduler(ctx context.Context) error {
 	}
 	first, err := p.loadConfig(ctx, data)
 	if err != nil {
-		return err // takes precedence over a connection error: the file is the cause
+		return err // reported rather than a connection error, which the file may have caused
 	}
 	if p.settings, err = p.flags.Settings(first.config, data); err != nil {
 		if p.flags.ElectionGiven() {

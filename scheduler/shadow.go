@@ -16,7 +16,7 @@ import (
 // reportEvery is the interval between a shadow's reports.
 const reportEvery = time.Minute
 
-// runShadow makes the scheduler observe another one until the context ends.
+// runShadow makes the scheduler observe another scheduler until the context ends.
 func (p *process) runShadow(ctx context.Context) error {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -14,11 +14,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Write writes a document in one of Formats, or as names if it is Named; any other format is
-// delegated to people. The document's JSON tags are its public form: JSON, YAML and jsonpath share
-// the same fields.
+// Write writes a document in one of Formats, or as names if it is Named; any other format means the
+// text form, which the function people writes. The document's JSON tags are its public form: JSON,
+// YAML and jsonpath share the same fields.
 func Write(out io.Writer, format string, document any, people func(*Page)) error {
-	// The only format with an argument.
+	// jsonpath is the only format with an argument.
 	if template, ok := strings.CutPrefix(format, JSONPath+"="); ok {
 		return pick(out, template, document)
 	}
@@ -51,7 +51,7 @@ func Write(out io.Writer, format string, document any, people func(*Page)) error
 const Most = 10
 
 // List names the first Most of n things and counts the rest: "a, b, c, and 3 more". It calls name
-// only for the named ones.
+// only for the things that it names.
 func List(n int, name func(i int) string) string {
 	var names []string
 	for i := range n {

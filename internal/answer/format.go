@@ -79,7 +79,7 @@ func pick(out io.Writer, template string, document any) error {
 	if err := utiljson.Unmarshal(text, &fields); err != nil {
 		return err
 	}
-	// Buffered, to write the output completely or not at all.
+	// Buffer the output, to write it completely or not at all.
 	var picked bytes.Buffer
 	if err := path.Execute(&picked, fields); err != nil {
 		return fmt.Errorf("--output jsonpath=%s: %w", template, err)

@@ -142,9 +142,9 @@ func (p *Page) room(indent int) int {
 	return max(p.width-indent, narrowest/2)
 }
 
-// wrap breaks a text between words so that its first line is at most first and the following lines
-// at most rest columns wide. A longer word stays whole, because it is a name to copy. If first is
-// 0, the text is not broken.
+// wrap breaks a text between words. The parameter first limits the columns of the first line, and
+// rest limits the columns of each following line. A longer word stays whole, because it is a name
+// to copy. If first is 0, the text is not broken.
 func wrap(text string, first, rest int) (lines []string) {
 	if first == 0 || utf8.RuneCountInString(text) <= first {
 		return []string{text}
@@ -170,8 +170,8 @@ const (
 	besides = 30
 )
 
-// Table writes rows, the first as a heading. If they are too wide, it wraps the last column in
-// place or, if too narrow for that, moves it below the rest of the row. (A tabwriter would leave
+// Table writes rows, the first as a heading. If the rows are too wide, it wraps the last column. If
+// that column would be too narrow, it is moved below the rest of the row. (A tabwriter would leave
 // spaces after empty cells at the end.)
 func (p *Page) Table(indent string, rows [][]string) { p.table(indent, rows, bold) }
 
@@ -219,7 +219,7 @@ func (p *Page) table(indent string, rows [][]string, first string) {
 	}
 }
 
-// longestWord returns the width of the longest word of a text, never broken by wrapping.
+// longestWord returns the width of the longest word of a text. Wrapping never breaks a word.
 func longestWord(text string) (most int) {
 	for word := range strings.SplitSeq(text, " ") {
 		most = max(most, utf8.RuneCountInString(word))

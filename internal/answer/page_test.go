@@ -25,7 +25,8 @@ var wide = [][]string{
 	{"default/a-pod-with-quite-a-long-name-5d9f7", "node-1", ""},
 }
 
-// Wrappable text never exceeds the screen, and in a pipe every row stays a line.
+// TestTablesKeepToTheWidth verifies that wrappable text never exceeds the screen, and that in a
+// pipe every row is one line.
 func TestTablesKeepToTheWidth(t *testing.T) {
 	for _, width := range []int{60, 80, 100, 120} {
 		text := page(width, false, func(p *Page) { p.Table("  ", wide) })
@@ -50,7 +51,8 @@ func TestLinesWrapUnderTheirIndent(t *testing.T) {
 	}
 }
 
-// A wrapped command could not be copied.
+// TestCommandsAreOneLine verifies that commands are not wrapped, because a wrapped command could
+// not be copied.
 func TestCommandsAreOneLine(t *testing.T) {
 	const command = "kubectl patch deployment web -n default -p '{}'"
 	if got := page(40, false, func(p *Page) { p.Command("  ", command) }); got != "  "+command+"\n" {
@@ -58,7 +60,7 @@ func TestCommandsAreOneLine(t *testing.T) {
 	}
 }
 
-// Styles are written only to terminals, and do not count as width.
+// TestStyles verifies that styles are written only to terminals, and do not count as width.
 func TestStyles(t *testing.T) {
 	write := func(p *Page) { p.Heading("Pods"); p.Table("", [][]string{{"A", "B"}, {"1", "2"}}) }
 	if got := page(0, false, write); strings.Contains(got, "\x1b") {
@@ -69,14 +71,15 @@ func TestStyles(t *testing.T) {
 	}
 }
 
-// Rows without a heading are not highlighted.
+// TestRowsHaveNoHeading verifies that rows without a heading are not highlighted.
 func TestRowsHaveNoHeading(t *testing.T) {
 	if got, want := page(80, true, func(p *Page) { p.Rows("", [][]string{{"A", "B"}, {"1", "2"}}) }), "A   B\n1   2\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// Text from a cluster, such as the name of a scheduler, must not control the terminal.
+// TestControlCharactersAreWritten verifies that text from a cluster, such as the name of a
+// scheduler, cannot control the terminal.
 func TestControlCharactersAreWritten(t *testing.T) {
 	evil := "a\x1b]0;title\x07b\u009bc\u202ed"
 	got := page(80, true, func(p *Page) { p.Line("%s", evil); p.Rows("", [][]string{{evil, evil}}) })
@@ -85,7 +88,8 @@ func TestControlCharactersAreWritten(t *testing.T) {
 	}
 }
 
-// Only the methods of a page write to it, and all of them make control characters visible.
+// TestAPageIsNoWriter verifies that only the methods of a page write to it, and that all of them
+// make control characters visible.
 func TestAPageIsNoWriter(t *testing.T) {
 	var p any = NewPage(&bytes.Buffer{})
 	switch p.(type) {
@@ -93,7 +97,7 @@ func TestAPageIsNoWriter(t *testing.T) {
 		t.Error("text can be written to a page around Visible")
 	}
 
-	// A message from a cluster may contain them in any text.
+	// Any text from a cluster may contain control characters.
 	evil := "\x1b[2J"
 	got := page(80, false, func(p *Page) {
 		p.Line("%s", evil)

@@ -31,7 +31,7 @@ const (
 	// docker.io/library/busybox:1 and :latest.
 	Busybox = "berth.local/busybox:1"
 	// Pause is the image of the sandboxes. As process 1 of a shared PID namespace it does not reap
-	// orphans: zombies stay until their pod goes.
+	// orphans: zombies stay until their pod ends.
 	Pause = "berth.local/pause:1"
 )
 
@@ -51,7 +51,7 @@ type Containerd struct {
 	CgroupRoot string
 
 	command *exec.Cmd
-	owner   io.Closer // its end of the script's standard input
+	owner   io.Closer // write end of the script's standard input; the script ends when it is closed
 	stderr  lockedBuffer
 	stop    sync.Once
 	stopped error
@@ -67,8 +67,8 @@ func Install(ctx context.Context) error {
 	return nil
 }
 
-// Run starts an instance in dir, which must not be in use, and returns when it responds. It ends by
-// Stop, or with this process.
+// Run starts an instance in dir, which must not be in use, and returns when it responds. The
+// instance ends by Stop, or with this process.
 func Run(ctx context.Context, dir string) (*Containerd, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -82,8 +82,8 @@ func Run(ctx context.Context, dir string) (*Containerd, error) {
 		return nil, err
 	}
 	c := &Containerd{Dir: dir, command: exec.Command("sh", path, "run", dir, "--owned")}
-	// A separate group: Ctrl-C in the terminal is for the process that started it, which then stops
-	// it in order.
+	// Use a separate process group, so that Ctrl-C in the terminal reaches only this process, which
+	// then stops the instance.
 	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.command.Stderr = &c.stderr
 	if c.owner, err = c.command.StdinPipe(); err != nil {
@@ -173,7 +173,7 @@ func (c *Containerd) Kill() error {
 	return wait("containerd is still there", func() bool { return !c.serves() })
 }
 
-// Revive restarts it after Kill, and returns when it responds.
+// Revive restarts containerd after Kill, and returns when it responds.
 func (c *Containerd) Revive() error {
 	if err := os.Remove(c.down()); err != nil {
 		return fmt.Errorf("revive containerd: it was not killed: %w", err)
@@ -185,7 +185,7 @@ func (c *Containerd) Revive() error {
 // running.
 func (c *Containerd) Hang() error { return c.signal(syscall.SIGSTOP) }
 
-// GoOn resumes it after Hang.
+// GoOn resumes containerd after Hang.
 func (c *Containerd) GoOn() error { return c.signal(syscall.SIGCONT) }
 
 func (c *Containerd) signal(s syscall.Signal) error {

@@ -36,8 +36,8 @@ func TestKilledContainerdComesBackWithItsContainers(t *testing.T) {
 	})
 }
 
-// TestImagesThatAreRemovedComeBack simulates a kubelet on a nearly full disk, which removes unused
-// images; the sandboxes' image is not in any registry.
+// TestImagesThatAreRemovedComeBack verifies that removed images are restored. A kubelet on a nearly
+// full disk removes unused images, and the sandboxes' image is not in any registry.
 func TestImagesThatAreRemovedComeBack(t *testing.T) {
 	c := Start(t)
 	for _, image := range []string{Pause, Busybox} {
@@ -54,8 +54,8 @@ func TestImagesThatAreRemovedComeBack(t *testing.T) {
 	})
 }
 
-// TestNothingIsLeftOfAKilledOwner covers a killed test process, which cannot clean up: its children
-// must do so themselves.
+// TestNothingIsLeftOfAKilledOwner verifies that nothing is left after a test process is killed. The
+// process cannot clean up, so its children must do so.
 func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	if os.Getenv("BERTH_TEST_OWNER") != "" {
 		c := Start(t)
@@ -76,8 +76,8 @@ func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	}
 	owner := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
 	owner.Env = append(os.Environ(), "BERTH_TEST_OWNER=1")
-	// It also ends with this test. For the kernel the parent is the starting thread, which must
-	// therefore stay.
+	// The owner also ends with this test. For the kernel, its parent is the thread that starts it,
+	// so that thread must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	owner.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package containerd starts a private containerd for as long as a real container runtime is needed:
-// for tests of real nodes, and for `berth up --agent` unless it is given another. Root, state,
-// socket, network and images are below one folder, and are removed with it.
+// for tests of real nodes, and for `berth up --agent` unless the user names another runtime. Root,
+// state, socket, network and images are below one folder, and are removed with it.
 //
 // The implementation is in containerd.sh, which users can run themselves (containerd.sh run DIR);
 // this package is its Go side. The script ends with the process that started it, however that ends:

@@ -1,11 +1,11 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durable writes files that must be whole after a kill of the process or a crash of the
-// machine.
+// Package durable writes files that must be complete after the process is killed or the machine
+// crashes.
 //
-// What is not finished yet has a name that is derived from the file's. So what a kill leaves is
-// overwritten by the next write, and does not pile up; and two writes of one file must not overlap.
+// An unfinished file has a name derived from the final name. A kill therefore leaves at most one
+// unfinished file, which the next write overwrites. Two writes of the same file must not overlap.
 package durable
 
 import (
@@ -18,8 +18,8 @@ import (
 // Unfinished is the prefix of the names of files being written.
 const Unfinished = ".new-"
 
-// Replace replaces a file, or creates it. After a crash of the machine it is the old one or the new
-// one, and the new one if Replace had returned.
+// Replace replaces or creates a file. After a crash of the machine, the file has either the old or
+// the new content; if Replace had returned, it has the new content.
 func Replace(path string, content []byte, mode fs.FileMode) error {
 	if err := write(path, content, mode, true); err != nil {
 		return err
@@ -27,8 +27,9 @@ func Replace(path string, content []byte, mode fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// Swap replaces a file, or creates it, for readers that must not see a part of it. After a kill of
-// the process it is the old one or the new one; a crash of the machine can lose it.
+// Swap replaces or creates a file for readers that must not see partial content. After a kill of
+// the process, the file has either the old or the new content. After a crash of the machine, it may
+// be lost.
 func Swap(path string, content []byte, mode fs.FileMode) error {
 	return write(path, content, mode, false)
 }

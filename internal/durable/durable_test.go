@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// What a kill has left is overwritten, whatever its mode is, and nothing else stays.
+// TestLeftoversDoNotPileUp verifies that the remains of a kill are overwritten, whatever their
+// mode, and that no other files stay.
 func TestLeftoversDoNotPileUp(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state")
@@ -34,7 +35,8 @@ func TestLeftoversDoNotPileUp(t *testing.T) {
 	}
 }
 
-// A failed write leaves the old file, and nothing next to it.
+// TestAFailureLeavesTheOldFile verifies that a failed write leaves the old file, and no other
+// files.
 func TestAFailureLeavesTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state")

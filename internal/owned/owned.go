@@ -3,9 +3,10 @@
 
 //go:build unix
 
-// Package owned checks whether a file or folder may be trusted because of its owner: it belongs to
-// the user of this process, and no other user may write it. Files in the current folder must be: a
-// folder writable by others, or a foreign archive, can hold anything.
+// Package owned checks whether a file or folder can be trusted because of its owner: it must belong
+// to the user of this process, and other users must not be able to write to it. Files in the
+// current folder need this check, because a folder writable by others, or an archive from another
+// user, may contain anything.
 package owned
 
 import (
@@ -16,18 +17,18 @@ import (
 )
 
 const (
-	// Writable are the bits that let others change something.
+	// Writable holds the mode bits that let other users change a file.
 	Writable fs.FileMode = 0o022
-	// Accessible holds the bits that also permit reading by others. A secret has none of them, and
-	// files checked out by a version control system always have some.
+	// Accessible holds the mode bits that let other users access a file in any way. A secret must
+	// have none of them; files checked out by a version control system always have some.
 	Accessible fs.FileMode = 0o077
 )
 
-// Check is nil for a path of this user's without the refused bits of mode. A symbolic link must be
-// the user's, as well as what it leads to.
+// Check returns nil if the path belongs to this user and has none of the refused mode bits. For a
+// symbolic link, both the link and its target must belong to the user.
 func Check(path string, refused fs.FileMode) error { return CheckFor(os.Geteuid(), path, refused) }
 
-// CheckFor is Check for another user than that of this process.
+// CheckFor is Check for the user with the given ID.
 func CheckFor(uid int, path string, refused fs.FileMode) error {
 	for _, stat := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
 		info, err := stat(path)
@@ -37,7 +38,7 @@ func CheckFor(uid int, path string, refused fs.FileMode) error {
 		if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != uid {
 			return fmt.Errorf("belongs to user %d and not to user %d, who runs this", owner.Uid, uid)
 		}
-		// The mode of a symbolic link means nothing.
+		// The mode of a symbolic link has no meaning.
 		if info.Mode()&fs.ModeSymlink == 0 && info.Mode().Perm()&refused != 0 {
 			return fmt.Errorf("has mode %04o, which lets others in (chmod %04o)", info.Mode().Perm(), info.Mode().Perm()&^refused)
 		}

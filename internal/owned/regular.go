@@ -13,10 +13,10 @@ import (
 	"syscall"
 )
 
-// Open opens a file of a folder that another user may have made: a recording, a folder of
-// manifests, an archive. It may be a link; what is not a regular file in the end, as a device or a
-// FIFO, is refused, since it might be read for ever; so is a file that is nearly all hole, of which
-// a few bytes on disk are terabytes of zeros.
+// Open opens a file in a folder that another user may have created, such as a recording, a folder
+// of manifests or an archive. It follows links. It refuses files that are not regular, such as
+// devices and FIFOs, because they might be read forever. It also refuses sparse files that are
+// nearly all hole, because a few bytes on disk may represent terabytes of zeros.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {
@@ -25,10 +25,11 @@ func Open(path string) (*os.File, error) {
 	return regular(f, path)
 }
 
-// flags open a file for reading. Opening a FIFO does not wait for a writer.
+// flags are the flags for opening a file for reading. O_NONBLOCK keeps the opening of a FIFO from
+// waiting for a writer.
 const flags = os.O_RDONLY | syscall.O_NONBLOCK
 
-// OpenIn opens such a file within a folder. Links that lead out of the folder are errors.
+// OpenIn is Open for a file within a folder. A link that leads out of the folder is an error.
 func OpenIn(dir, name string) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -42,7 +43,7 @@ func OpenIn(dir, name string) (*os.File, error) {
 	return regular(f, filepath.Join(dir, name))
 }
 
-// regular returns the file if it is regular and not nearly all hole, and closes it otherwise.
+// regular returns the file if it is regular and not nearly all hole. Otherwise it closes the file.
 func regular(f *os.File, path string) (*os.File, error) {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -59,18 +60,18 @@ func regular(f *os.File, path string) (*os.File, error) {
 	return f, nil
 }
 
-// hollow reports whether a large file has less than a hundredth of its length on disk. Filesystems
-// that compress text leave more than that.
+// hollow reports whether a large file has less than a hundredth of its length on disk. A filesystem
+// that compresses text uses more than that.
 func hollow(info os.FileInfo) bool {
 	const large, block = 64 << 20, 512
 	stat, known := info.Sys().(*syscall.Stat_t)
 	return known && info.Size() > large && stat.Blocks*block < info.Size()/100
 }
 
-// ReadFile is os.ReadFile for such a file.
+// ReadFile is like os.ReadFile, but opens the file with Open.
 func ReadFile(path string) ([]byte, error) { return readAll(Open(path)) }
 
-// ReadFileIn reads such a file within a folder.
+// ReadFileIn is like os.ReadFile, but opens the file with OpenIn.
 func ReadFileIn(dir, name string) ([]byte, error) { return readAll(OpenIn(dir, name)) }
 
 func readAll(f *os.File, err error) ([]byte, error) {

@@ -41,8 +41,9 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 	}
 }
 
-// TestHolesAreNotRead: a file of a terabyte of zeros takes no room on disk, and would be read for
-// hours. A file with contents is read, however long it is.
+// TestHolesAreNotRead verifies that a file that is nearly all hole is refused: a terabyte of zeros
+// takes no room on disk, but would be read for hours. A file with contents is read, however long it
+// is.
 func TestHolesAreNotRead(t *testing.T) {
 	dir := t.TempDir()
 	hole, full := filepath.Join(dir, "hole"), filepath.Join(dir, "full")
@@ -52,7 +53,7 @@ func TestHolesAreNotRead(t *testing.T) {
 	if _, err := Open(hole); err == nil || !strings.Contains(err.Error(), "hole") {
 		t.Errorf("a hole is opened: %v", err)
 	}
-	text := make([]byte, 65<<20) // that no filesystem compresses to nothing
+	text := make([]byte, 65<<20) // random, so that no filesystem compresses it
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(text)
 	if err := os.WriteFile(full, text, 0o600); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,8 @@ func (b Backoff) delay(attempts int) time.Duration {
 // Pace spaces the requests about one object. A core calls Sent with each request and sends the next
 // one only when Ready. The zero value is ready.
 //
-// Responses play no part: requests that succeed without effect are spaced like failed requests.
+// Responses have no influence: requests that succeed without effect are spaced like failed
+// requests.
 type Pace struct {
 	// Attempts counts the requests since the last reset.
 	Attempts int `json:"attempts,omitempty"`

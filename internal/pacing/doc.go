@@ -1,8 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pacing holds the vocabulary shared by the pure cores and their drivers: how often a
-// request may be repeated.
+// Package pacing defines how often the pure cores and their drivers may repeat a request.
 //
 // A core never repeats a request about an object without increasing back-off, whatever the
 // responses are. A response can be lost, and a request can succeed without effect: a policy drops

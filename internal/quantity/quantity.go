@@ -4,7 +4,7 @@
 // Package quantity bounds the quantities used in Berth's computations.
 //
 // The API accepts quantities with any exponent of 31 bits: 1e60000000 is ten characters long, and
-// comparing it with 1 multiplies up to a number of 25 MB, for half a minute. Every tenant can write
+// comparing it with 1 computes a number of 25 MB, which takes half a minute. Every tenant can write
 // such a quantity into a pod or a claim. Therefore quantities are bounded on entry: in objects of
 // the API, in manifests, and in device selectors.
 package quantity
@@ -21,16 +21,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// largestExponent bounds the exponent of quantities: larger ones all equal ±1e270. That is far
-// beyond the 64 bits of any amount, so no verdict depends on their differences, and within the
+// largestExponent bounds the exponent of quantities: all larger quantities become ±1e270. This is
+// far beyond the 64 bits of any amount, so no verdict depends on their differences, and within the
 // range of a float64.
 const largestExponent = 270
 
-// mostDigits is the number of parsed digits of a quantity: down to the nano units, the API's
-// rounding limit, even for 1e270.
+// mostDigits is the number of digits parsed of a quantity. Even for 1e270, they reach the nano
+// units, to which the API rounds.
 const mostDigits = largestExponent + 100
 
-// mostPower is an exponent beyond the bound with any suffix, even n.
+// mostPower is an exponent so large that the quantity is beyond the bound with any suffix, even n.
 const mostPower = largestExponent + 20
 
 // largestQuantity replaces all larger quantities.
@@ -73,7 +73,7 @@ func Parse(text string) (resource.Quantity, error) {
 	case power > mostPower:
 		digits, power = "1", mostPower
 	case power < -mostDigits:
-		power = -mostDigits // rounds up to a nano unit, like everything below
+		power = -mostDigits // rounds up to a nano unit, like every smaller number
 	}
 	if len(digits) > mostDigits {
 		rest := digits[mostDigits:]
@@ -88,8 +88,8 @@ func Parse(text string) (resource.Quantity, error) {
 	return Bound(quantity), err
 }
 
-// decimalExponent returns the exponent of a suffix such as e6, 0 for any other suffix. Like the
-// API's, it wraps around at 32 bits.
+// decimalExponent returns the exponent of a suffix such as e6, 0 for any other suffix. As in the
+// API, the exponent wraps around at 32 bits.
 func decimalExponent(suffix string) (exponent int, decimal bool) {
 	if len(suffix) < 2 || suffix[0] != 'e' && suffix[0] != 'E' {
 		return 0, false
@@ -115,7 +115,8 @@ func Bound(quantity resource.Quantity) resource.Quantity {
 }
 
 // isBounded reports whether a quantity is within the bound. The approximation is cheap for any
-// exponent, and not a number for a zero with a large one. Close to the bound, comparing is cheap.
+// exponent; it is NaN for a zero with a large exponent. Close to the bound, an exact comparison is
+// also cheap.
 func isBounded(quantity resource.Quantity) bool {
 	about := math.Abs(quantity.AsApproximateFloat64())
 	if about < 1e269 || !(about < 1e271) {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestParseIsUpstreams compares random texts with upstream's parser: the same errors, the
-// same values, the same formats, up to the bound.
+// TestParseIsUpstreams verifies that Parse returns the same errors, values and formats as
+// upstream's parser for random texts, up to the bound.
 func TestParseIsUpstreams(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	digits := func() string {
@@ -50,7 +50,7 @@ func TestParseIsUpstreams(t *testing.T) {
 				want = limit
 			}
 		}
-		for _, quantity := range []*resource.Quantity{&got, &want} { // forget the text
+		for _, quantity := range []*resource.Quantity{&got, &want} { // drops the cached text
 			quantity.Neg()
 			quantity.Neg()
 		}
@@ -134,8 +134,8 @@ func TestQuantitiesOfObjectsAreBounded(t *testing.T) {
 	}
 }
 
-// TestHugeQuantitiesInJSONAreCheap decodes pods with costly quantities in every form the decoder
-// accepts, and verifies that other fields keep their values.
+// TestHugeQuantitiesInJSONAreCheap verifies that pods with costly quantities are decoded quickly,
+// in every form the decoder accepts, and that other fields keep their values.
 func TestHugeQuantitiesInJSONAreCheap(t *testing.T) {
 	began := time.Now()
 	decode := func(value string) (pod v1.Pod, err error) {

@@ -16,7 +16,7 @@ const ExitCode = 2
 // that cannot be used.
 type Error struct{ error }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the underlying error.
 func (e Error) Unwrap() error { return e.error }
 
 // Of returns err as an Error; nil for nil.
@@ -27,7 +27,7 @@ func Of(err error) error {
 	return Error{err}
 }
 
-// Errorf is Of of fmt.Errorf.
+// Errorf returns an Error with a message formatted by fmt.Errorf.
 func Errorf(format string, args ...any) error { return Error{fmt.Errorf(format, args...)} }
 
 // IsError reports whether err is, or wraps, an Error.

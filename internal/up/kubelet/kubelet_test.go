@@ -64,8 +64,8 @@ func TestConfigurationThatIsNone(t *testing.T) {
 	}
 }
 
-// TestKubeletsOfTheMachineAreFound uses a /proc with kubelets that set their runtime by a flag, in
-// a file, and not at all.
+// TestKubeletsOfTheMachineAreFound verifies that the kubelets in a /proc are found with their
+// runtimes, whether these are set by a flag, in a file, or not at all.
 func TestKubeletsOfTheMachineAreFound(t *testing.T) {
 	proc := t.TempDir()
 	write(t, filepath.Join(proc, "10", "cmdline"), "/usr/bin/kubelet\x00--container-runtime-endpoint=unix:///a.sock\x00")

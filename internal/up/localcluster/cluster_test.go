@@ -60,8 +60,8 @@ func TestTheTokenOfUpIsKept(t *testing.T) {
 	}
 }
 
-// TestServiceRangeIsKept covers a cluster with the default range, a new cluster next to it, and a
-// cluster with an explicit range.
+// TestServiceRangeIsKept verifies the service ranges of a cluster with the default range, of a new
+// cluster next to it, and of a cluster with an explicit range.
 func TestServiceRangeIsKept(t *testing.T) {
 	dir := t.TempDir()
 	if got := serviceRange(dir); got != "10.96.0.0/12" {

@@ -251,8 +251,8 @@ func TestAPartThatCannotBeStartedLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-// TestAPartIsPreparedAndAwaited covers a part that does not report readiness: it is awaited by
-// other means, and prepared at each start.
+// TestAPartIsPreparedAndAwaited verifies that a part with Await is ready when Await returns,
+// whatever it prints, and that it is prepared at each start.
 func TestAPartIsPreparedAndAwaited(t *testing.T) {
 	s, d := supervise(t)
 	prepared := make(chan struct{}, 10)
