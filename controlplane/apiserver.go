@@ -214,7 +214,7 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		"etcd-servers": "http://etcd.in.memory:2379",
 
 		// The API listens on loopback only, and access is limited to the data directory's owner.
-		// Pods on this machine connect through package door.
+		// Pods on this machine connect through package relay (internal/up/relay).
 		"bind-address":      "127.0.0.1",
 		"advertise-address": "127.0.0.1",
 		// Loopback addresses are invalid as endpoints of the Service "kubernetes", and a wrong

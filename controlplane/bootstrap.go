@@ -26,7 +26,7 @@ import (
 // classes. The upstream hooks sleep for a second and then create the objects sequentially, which
 // would dominate Berth's startup; this hook creates the same objects immediately and concurrently.
 // (Upstream's hook also migrates roles of clusters that predate Berth, which cannot exist here.)
-// /readyz shows the name until the hook is done.
+// /readyz shows the hook's name until the hook is done.
 const bootstrapHook = "berth/bootstrap-policy"
 
 const (

@@ -123,7 +123,8 @@ func startControllers(ctx context.Context, client *rest.Config, p *pki, selected
 		return nil, err
 	}
 	descriptors := app.NewControllerDescriptors()
-	// Its descriptor works inside kube-controller-manager only; see newTokenController.
+	// The token controller's descriptor works only inside kube-controller-manager; see
+	// newTokenController.
 	delete(descriptors, names.ServiceAccountTokenController)
 	// BuildControllers skips controllers not selected or not served by the API.
 	if c.built, err = app.BuildControllers(ctx, c.context, descriptors, nil, noHealthChecks{}); err != nil {
@@ -242,7 +243,7 @@ func (c *tokenController) Name() string            { return names.ServiceAccount
 func (c *tokenController) Run(ctx context.Context) { c.TokensController.Run(ctx, c.workers) }
 
 // newTokenController returns the controller that fills Secrets with tokens signed by the cluster's
-// token key. Upstream's descriptor of it reads the keys from the command's own configuration.
+// token key. Upstream's descriptor reads the keys from kube-controller-manager's configuration.
 func newTokenController(ctx context.Context, c app.ControllerContext, builder clientbuilder.ControllerClientBuilder,
 	p *pki) (app.Controller, error) {
 	key, err := keyutil.PrivateKeyFromFile(p.pathOf(tokenKeyFile))

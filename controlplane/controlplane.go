@@ -137,8 +137,8 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 	if err := c.startWorkers(starting); err != nil {
 		return nil, err
 	}
-	// Write it after the controllers have started, because they approve and sign the nodes'
-	// certificate requests.
+	// Write the bootstrap kubeconfig after the controllers have started, because they approve and
+	// sign the nodes' certificate requests.
 	if c.options.NodeBootstrap {
 		if err := c.writeNodeBootstrap(starting); err != nil {
 			return nil, err
@@ -218,10 +218,11 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 		}
 		etcdStarted <- err
 	}()
-	// Register before etcd is up: a start that fails half-way must be undone as well.
+	// Register the undo function before etcd is up, because a startup that fails half-way must be
+	// undone as well.
 	c.onStop(c.etcd.stop)
 
-	// The server must outlive ctx, which ends with the start.
+	// The server must outlive ctx, which ends with the startup.
 	running, end := context.WithCancel(context.Background())
 	api, err := c.configureBeside(running, listener, etcdStarted)
 	if err == nil {
@@ -268,7 +269,7 @@ func (a *apiServer) reason(ctx context.Context, err error, ended func() error) e
 
 // configureBeside configures the API server while etcd starts. If etcd fails, configureBeside
 // returns immediately and abandons the configuring goroutine, which may keep trying to reach etcd
-// for a while: the process is about to end.
+// for a while. This is harmless, because the process is about to end.
 func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPListener, etcdStarted <-chan error) (*apiServer, error) {
 	type result struct {
 		api *apiServer
@@ -310,10 +311,11 @@ func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListen
 
 // startWorkers starts the controllers and waits until pods can be created in the namespace
 // "default". Without the default service account the API refuses pods, and a test that creates one
-// right after Start would fail now and then.
+// right after Start would occasionally fail.
 func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
 	running, end := context.WithCancel(klog.NewContext(context.Background(), klog.Background()))
-	// Register before starting them, so that a failure in between stops the running ones.
+	// Register the undo function before starting the controllers, so that a failure in between
+	// stops the running ones.
 	c.onStop(end)
 	selected := selectControllers(c.options.Controllers)
 	if c.workers, err = startControllers(running, c.api.loopbackConfig(), c.pki, selected); err != nil {

@@ -97,8 +97,8 @@ func machineMemory() int64 {
 // watchMemory calls end once the process holds more than the limit, until the context ends. Above
 // nine tenths of the limit, the garbage collector works harder. Without a limit, a tenant's stored
 // objects could exhaust the machine's memory, and the kernel would kill some process without an
-// explanation. It checks four times a second, measuring the system memory held by the process
-// rather than the size of its objects.
+// explanation. watchMemory checks four times a second, measuring the system memory held by the
+// process rather than the size of its objects.
 func watchMemory(ctx context.Context, limit int64, end func(error)) {
 	const often = 250 * time.Millisecond
 	debug.SetMemoryLimit(limit / 10 * 9)

@@ -38,7 +38,8 @@ type keyPair struct {
 
 // validity is the lifetime of certificates. All other times derive from it.
 type validity struct {
-	// serving is the lifetime of the serving certificate; it is renewed after two thirds of it.
+	// serving is the lifetime of the serving certificate, which is renewed after two thirds of that
+	// time.
 	serving time.Duration
 }
 

@@ -127,7 +127,7 @@ func (o *Options) namespaceSelector() *metav1.LabelSelector {
 }
 
 // clientConfig gives API servers the address of the webhook and the certificates to accept: through
-// the Service, or by a URL if it runs outside the cluster.
+// the Service, or by a URL if the webhook runs outside the cluster.
 func (o *Options) clientConfig(path string, port int, bundle []byte) v1.WebhookClientConfig {
 	if o.AdvertiseHost != "" {
 		return v1.WebhookClientConfig{URL: new(fmt.Sprintf("https://%s%s",

@@ -127,7 +127,7 @@ func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 func (w *Webhook) ownerReferences(ctx context.Context) ([]metav1.OwnerReference, error) {
 	role, err := w.client.RbacV1().ClusterRoles().Get(ctx, w.options.Service, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // its permissions differ from the manifests
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // forbidden if the webhook's permissions differ from the manifests
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("clusterrole %s: %w", w.options.Service, err)

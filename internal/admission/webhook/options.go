@@ -34,8 +34,8 @@ type Options struct {
 	// they do not use the Service. It is for a webhook outside the cluster.
 	AdvertiseHost string
 
-	// Register enables writing the webhook configurations. Otherwise, the webhook only adds the
-	// certificate authority to existing configurations.
+	// Register enables writing the webhook configurations. Otherwise, the webhook only adds the CA
+	// to existing configurations.
 	Register bool
 	// FailurePolicy decides the fate of a pod if no replica responds.
 	FailurePolicy string
@@ -107,7 +107,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 // shortestLifetime leaves enough time to renew, regardless of clock skew.
 const shortestLifetime = 10 * time.Second
 
-// Validate returns an error for the first invalid option, by flag.
+// Validate returns an error for the first invalid option. The error names its flag.
 func (o *Options) Validate() error {
 	if _, _, err := net.SplitHostPort(o.Address); err != nil {
 		return fmt.Errorf("--bind-address: %q: must be address:port", o.Address)

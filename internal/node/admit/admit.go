@@ -42,9 +42,10 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 // upstream.
 const systemCritical = 2_000_000_000
 
-// Critical reports whether the pod is admitted under pressure and never evicted because of it:
-// static pods, their mirrors, and pods with a system-critical priority. The source annotation is
-// set by kubelets; a pod from the API server has no such annotation, or has the value "api".
+// Critical reports whether the pod is admitted under pressure and never evicted because of it. This
+// applies to static pods, their mirror pods, and pods with a system-critical priority. The source
+// annotation is set by kubelets; a pod from the API server has no such annotation, or has the value
+// "api".
 func Critical(pod *v1.Pod) bool {
 	_, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
 	source := pod.Annotations["kubernetes.io/config.source"]

@@ -30,8 +30,9 @@ type Eviction struct {
 	Message string
 	// Annotations holds the annotations of the event.
 	Annotations map[string]string
-	// Disruption is set because the pod is evicted for the sake of other pods. The pod gets the
-	// condition DisruptionTarget, so that a Job can distinguish the eviction from a failure.
+	// Disruption is set if the pod is evicted for the sake of other pods. Such a pod gets the
+	// condition DisruptionTarget, so that a Job can distinguish the eviction from a failure. Victim
+	// always sets it.
 	Disruption bool
 }
 

@@ -86,7 +86,7 @@ type Threshold struct {
 func (t Threshold) isHard() bool { return t.Grace == 0 }
 
 // Thresholds parses the configuration. Memory thresholds precede all others, and hard thresholds
-// precede soft ones in either group. This is the order in which the kubelet frees scarce resources.
+// precede soft ones in each group. This is the order in which the kubelet frees scarce resources.
 func (c Config) Thresholds() ([]Threshold, error) {
 	if c.Transition < 0 {
 		return nil, fmt.Errorf("--eviction-pressure-transition-period: %s must not be negative", c.Transition)

@@ -22,8 +22,8 @@ import (
 
 // AnnotationPlayer, on the first node, identifies the process simulating the nodes of its prefix.
 // Two processes simulating the same nodes would fight over every Lease and delete each other's
-// nodes, and it is easy to run `berth nodes` next to `berth up` by mistake. It is a hint, not a
-// lock: two processes started simultaneously are not detected.
+// nodes, and it is easy to run `berth nodes` next to `berth up` by mistake. The annotation is a
+// hint, not a lock: two processes started simultaneously are not detected.
 const AnnotationPlayer = "berth.dev/played-by"
 
 // playerID identifies this process by host, process ID and start time, so that another process on

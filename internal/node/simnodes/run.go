@@ -108,8 +108,9 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 // workers, but loses nothing.
 const mostWaiting = 64
 
-// listNodes lists the cluster's nodes at a version, and refuses to simulate a real one: its kubelet
-// would interfere. It gives up after ten seconds, with an error about the unreachable cluster.
+// listNodes returns the cluster's nodes and their resource version. It refuses to simulate a real
+// node, whose kubelet would interfere. It gives up after ten seconds, with an error about the
+// unreachable cluster.
 func listNodes(ctx context.Context, client kubernetes.Interface, shape *simkubelet.Shape) ([]*v1.Node, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

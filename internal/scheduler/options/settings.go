@@ -22,8 +22,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// Settings holds the settings fixed for the life of the scheduler. Settings by flags have taken
-// precedence over the file.
+// Settings holds the settings fixed for the life of the scheduler. Flags take precedence over the
+// file.
 type Settings struct {
 	Lead    lead.Options
 	Cluster connect.Flags

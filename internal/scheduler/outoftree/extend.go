@@ -80,9 +80,9 @@ func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesM
 	return &plugins.Rejection{Code: plugins.ExtenderName, Unresolvable: true}
 }
 
-// Score returns the extender's scores, weighted and scaled from the range 0 to 10 to the range 0 to
-// 100. Like upstream, a failing extender adds nothing: a score is only a preference. A node missing
-// from the response gets 0.
+// Score returns the extender's scores, scaled from the range 0 to 10 to the range 0 to 100, and
+// multiplied by the extender's weight. Like upstream, a failing extender adds nothing: a score is
+// only a preference. A node missing from the response gets 0.
 //
 // The scale is upstream's: a node with 7 from an extender of weight 2 gets 7 * 2 * (100 / 10) =
 // 140.

@@ -23,9 +23,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
 )
 
-// keeper begins and ends the cycles of a profile. It precedes the profile's plugins (see
-// buildProfile), so that their session exists before the first call. A profile with only an
-// extender needs a keeper as well: the extender's responses are kept in the session.
+// keeper begins and ends the sessions of a profile. It precedes the profile's plugins (see
+// buildProfile), so that the session exists before the first call. A profile with only an extender
+// needs a keeper as well: the extender's responses are kept in the session.
 type keeper struct{ f *framework }
 
 var (
@@ -117,8 +117,8 @@ var (
 // Name is the plugin's name in the configuration and in Profile.At.
 func (x *extension) Name() string { return x.name }
 
-// sessionOf returns the attempt's cycle. Without one, it begins a session that has only the Set's
-// context.
+// sessionOf returns the attempt's session. If there is none, it begins a session that has only the
+// Set's context.
 func (x *extension) sessionOf(a *cycle.Attempt) *session {
 	if y, ok := a.State.(*session); ok {
 		return y
@@ -128,7 +128,7 @@ func (x *extension) sessionOf(a *cycle.Attempt) *session {
 	return y
 }
 
-// callGuarded calls the plugin where no attempt is there to fail. If the plugin panics, only the
+// callGuarded calls the plugin where a panic cannot fail an attempt. If the plugin panics, only the
 // call fails: a pod that makes a plugin panic must not end the process at every start.
 func (x *extension) callGuarded(point string, call func()) (err error) {
 	defer func() {

@@ -26,8 +26,8 @@ import (
 // exists, and used later from any goroutine. Its methods therefore read the current state on each
 // call: a scheduler may not be attached yet, and a snapshot may be missing.
 //
-// This file holds the methods available at any time; handle_ask.go those available only during a
-// call in a cycle; handle_none.go those not provided by Berth.
+// This file holds the methods available at any time. The methods in handle_ask.go are available
+// only during a call in a cycle, and the methods in handle_none.go are not provided by Berth.
 type handle struct {
 	f          *framework
 	preBinding preBindings // pods of the profile between PreBind and their binding

@@ -59,8 +59,8 @@ func (x *extension) Interests() ([]queue.Interest, error) {
 	return interests, nil
 }
 
-// wrapHint wraps the plugin's function. If that fails or panics, the pod is tried, so that it is
-// not forgotten. A nil function stays nil: every event of the kind helps.
+// wrapHint wraps the plugin's function. If the function fails or panics, the pod is tried, so that
+// it is not forgotten. A nil function stays nil: every event of the kind helps.
 func (x *extension) wrapHint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event) bool {
 	if ask == nil {
 		return nil

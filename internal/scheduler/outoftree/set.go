@@ -318,7 +318,7 @@ func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
 	s.changes = append(s.changes, change)
 	host := s.live
 	s.mu.Unlock()
-	// TryLock, because another callback may hold the mutex for long. If it does, the change is
+	// Use TryLock, because another callback may hold the mutex for long. If it does, the change is
 	// applied by Look below.
 	if f.asking.TryLock() {
 		defer f.asking.Unlock()

@@ -254,9 +254,9 @@ func (s *Store) waitingInfo(p *cluster.Pod) *podInfo {
 	return newPodInfo(p.Object())
 }
 
-// placedInfo returns a pod of the node; the lock is held. Plugins find the node in its spec, even
-// while the binding is in flight and the API does not show it yet, as in kube-scheduler's cache
-// of assumed pods.
+// placedInfo returns a pod of the node; the lock is held. The pod's spec names the node, even while
+// the binding is in flight and the API does not show it yet, as in kube-scheduler's cache of
+// assumed pods.
 func (s *Store) placedInfo(p *cluster.Pod, node string) *podInfo {
 	k := s.pods[p.UID]
 	switch {

@@ -33,8 +33,8 @@ func (s *supposition) undoAll() {
 	s.over()
 }
 
-// holdPods makes the pods of a node those in info: it removes all other pods, and adds the missing
-// ones as guests.
+// holdPods makes a node have exactly the pods of info: it removes all other pods, and adds the
+// missing ones as guests.
 func (s *supposition) holdPods(n *cluster.Node, info fwk.NodeInfo) {
 	wanted := map[string]*v1.Pod{}
 	for _, p := range info.GetPods() {

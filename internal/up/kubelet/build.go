@@ -13,9 +13,9 @@ import (
 	"regexp"
 )
 
-// FindOrBuild is Find, but builds a missing kubelet if this executable is in Berth's source tree.
-// out receives the build's output. named is the value of --kubelet; if it is empty, FindOrBuild
-// searches.
+// FindOrBuild finds the kubelet, and builds a missing one if this executable is in Berth's source
+// tree. out receives the build's output. named is the value of --kubelet; if it is empty,
+// FindOrBuild searches.
 func FindOrBuild(ctx context.Context, named string, out io.Writer) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -40,8 +40,8 @@ type Cluster struct {
 	page       string // address of the running dashboard
 }
 
-// listParts returns the processes of a cluster in start order. Each reports readiness with a line
-// beginning with "ready".
+// listParts returns the processes of a cluster in start order. Except for the kubelet, each reports
+// readiness with a line beginning with "ready".
 func (c *Cluster) listParts() []supervisor.Part {
 	parts := []supervisor.Part{
 		{Name: "controlplane", OwnLog: true, Argv: c.controlplaneArgv},

@@ -44,7 +44,7 @@ func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*p
 		ready: make(chan struct{}),
 		ended: make(chan struct{}),
 	}
-	// Always keep the last lines, for the message when it dies.
+	// Always keep the last lines, for the message when the part dies.
 	p.cmd.Stderr = p.tail
 	var log io.WriteCloser
 	if !part.OwnLog {

@@ -111,7 +111,7 @@ func (p *ipPool) takeAddress(ip string) {
 	}
 }
 
-// freeAddress gives an address back. It returns "", for the owner to store as its new value.
+// freeAddress gives an address back. It returns "", which the owner stores as its new address.
 func (p *ipPool) freeAddress(ip string) string {
 	if a, err := netip.ParseAddr(ip); err == nil {
 		delete(p.taken, a)

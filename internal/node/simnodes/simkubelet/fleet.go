@@ -50,7 +50,7 @@ type node struct {
 	// neither start nor end, and deletions are not observed, as on a machine cut off from the
 	// network.
 	silent   bool
-	labelled bool // labels were checked once in this process
+	labelled bool // labels were checked in this process
 	pods     map[types.UID]*pod
 	// lot is the number of the node's address range; it is set only if this process registered the
 	// node. address is the node's own address, empty before its registration.
@@ -109,10 +109,10 @@ func (f *Fleet) Start(now time.Time) error {
 	return nil
 }
 
-// NodesListed applies a list of all nodes at a version: nodes missing from it have been deleted.
-// Nodes of this shape beyond its count are removed. A list may be older than objects already
-// received from a watch or a response, so versions are compared. Of foreign nodes, only the
-// addresses are recorded.
+// NodesListed applies a list of all nodes with its resource version: nodes missing from the list
+// have been deleted. Nodes of this shape beyond its count are removed. A list may be older than
+// objects already received from a watch or a response, so versions are compared. Of foreign nodes,
+// only the addresses are recorded.
 func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	there := make(map[string]bool, len(list))
 	for _, object := range list {
@@ -265,7 +265,7 @@ func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
 	}
 }
 
-// registerNode creates the node's object. It is called for a node without an object only.
+// registerNode creates the node's object. Call it only for a node without an object.
 func (f *Fleet) registerNode(n *node, now time.Time) {
 	n.busy = true
 	f.emitAction(Action{Kind: Register, Node: n.name, Object: f.shape.Node(n.number, n.lot, now)})

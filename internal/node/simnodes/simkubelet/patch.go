@@ -71,9 +71,9 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	return mustMarshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// nodePatch returns a patch that adds the labels and turns the status was into the status is. It
-// returns nil if nothing changed. Conditions are compared by index, so the conditions of is must
-// begin with the conditions of was, in the same order.
+// nodePatch returns a patch that adds the labels and changes the status from was to is. It returns
+// nil if nothing changed. Conditions are compared by index, so is.Conditions must begin with the
+// conditions in was.Conditions, in the same order.
 func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) []byte {
 	status := map[string]any{}
 	set := func(key string, changed bool, value any) {

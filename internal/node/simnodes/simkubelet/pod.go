@@ -36,7 +36,7 @@ type pod struct {
 	complained bool
 	// deferred is set while a resize waits for room. roomMade retries the resize.
 	deferred bool
-	// forgotten is kept here for play; see there.
+	// forgotten is kept for play.forgotten.
 	forgotten map[string]int32
 	// uses is the usage of the pod's processes according to the annotation; nil: unknown.
 	uses v1.ResourceList
@@ -52,8 +52,8 @@ type pod struct {
 	counted *admit.Demand // demand computed from object and deferred; nil when stale
 }
 
-// PodsListed applies a list of all pods at a version: pods missing from it have been deleted. The
-// pods are applied in the order in which a restarted kubelet admits them.
+// PodsListed applies a list of all pods with its resource version: pods missing from the list have
+// been deleted. The pods are applied in the order in which a restarted kubelet admits them.
 func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
 	// These entries are not the fleet's; they have only the fields that inOrder reads.
 	there := make(map[types.UID]*pod, len(list))
@@ -109,7 +109,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	// The annotation may have changed.
 	p.uses = f.usesOf(p)
 	f.checkPod(p, now)
-	// The object of an ended pod stays, but no longer takes room.
+	// The object of an ended pod stays, but no longer consumes resources.
 	if ended {
 		f.roomMade(n, now)
 	}
