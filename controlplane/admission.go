@@ -52,8 +52,8 @@ func (o Options) admissionPlugins() []AdmissionPlugin {
 	return slices.Concat(berthAdmission(o.Rules), o.Admission)
 }
 
-// enabledAdmission returns the upstream plugins enabled in addition to upstream's defaults:
-// NodeRestriction, which keeps a node from modifying other nodes, unless it is switched off.
+// enabledAdmission returns the upstream plugins enabled in addition to upstream's defaults. Unless
+// it is disabled, they include NodeRestriction, which keeps a node from modifying other nodes.
 func (o Options) enabledAdmission() []string {
 	const restriction = "NodeRestriction"
 	// Skip it if it is disabled, and do not add it twice.

@@ -74,8 +74,8 @@ func admissionFillsIn(t *testing.T, c *cluster) {
 	}
 }
 
-// evictionAndNodeHealthAreLeftToBerth checks the list of controllers: a test cannot wait for the
-// absence of evictions.
+// evictionAndNodeHealthAreLeftToBerth checks the list of controllers, because a test cannot wait
+// for the absence of evictions.
 func evictionAndNodeHealthAreLeftToBerth(t *testing.T, c *cluster) {
 	for _, name := range []string{"node-lifecycle-controller", "taint-eviction-controller", "device-taint-eviction-controller",
 		"node-ipam-controller", "service-lb-controller", "node-route-controller", "persistentvolume-attach-detach-controller"} {

@@ -157,13 +157,13 @@ func (s *apiServer) waitReady(ctx context.Context) error {
 	})
 }
 
-// errEnded reports that the server has ended and waiting is futile; apiServer.err has the reason.
+// errEnded reports that the server has ended; apiServer.err has the reason.
 var errEnded = errors.New("the API server ended")
 
 // awaitStarted waits until the server can be stopped safely: stopping it while its hooks still run
-// would take the process down. A server that was ready once can always be stopped, even if it is
-// too busy to report ready again. If awaitStarted returns false, the server did not get that far
-// and must be left running, with its listener, until the process exits. It waits for settleLimit at
+// would end the process. A server that was ready once can always be stopped, even if it is too busy
+// to report ready again. If awaitStarted returns false, the hooks may still run, and the server
+// must be left running, with its listener, until the process exits. It waits for settleLimit at
 // most.
 func (s *apiServer) awaitStarted() bool {
 	if s.ready {

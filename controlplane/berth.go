@@ -44,7 +44,7 @@ func (c *Cluster) RunBerth(nodes int) {
 			}
 		})
 	}
-	// The buffer has room for both messages, so that neither sender blocks.
+	// The buffer holds both messages, so that neither sender blocks.
 	ready := make(chan string, 2)
 
 	options := controller.DefaultOptions()

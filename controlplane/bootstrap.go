@@ -35,7 +35,8 @@ const (
 	bootstrapWorkers   = 8
 )
 
-// replaceBootstrapHooks substitutes Berth's hook for upstream's; readiness waits for it likewise.
+// replaceBootstrapHooks substitutes Berth's hook for upstream's hooks. As with those, the server
+// becomes ready only after the hook is done.
 func replaceBootstrapHooks(config *genericapiserver.Config) error {
 	config.DisabledPostStartHooks.Insert(rbacrest.PostStartHookName, schedulingrest.PostStartHookName)
 	return config.AddPostStartHook(bootstrapHook, func(hook genericapiserver.PostStartHookContext) error {
@@ -69,8 +70,8 @@ func retryUntilDone(ctx context.Context, try func(context.Context) error) {
 }
 
 // bootstrapCluster creates missing objects and adds missing permissions. It keeps an
-// administrator's additions. It is idempotent and does not rewrite objects that are already
-// correct.
+// administrator's additions, except in the roles of Berth's components. It is idempotent and does
+// not rewrite objects that are already correct.
 func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
 	// The first error cancels the rest; the next try fills the gaps.
 	group, ctx := errgroup.WithContext(ctx)
@@ -126,7 +127,7 @@ func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, o
 	}
 }
 
-// bootstrapNamespacedRoles does the same for namespaced roles and bindings.
+// bootstrapNamespacedRoles is bootstrapClusterRoles for namespaced roles and their bindings.
 func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
 	add := func(all []rbacv1.Role, exactly bool) {
 		for _, role := range all {

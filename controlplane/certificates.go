@@ -26,8 +26,8 @@ const (
 )
 
 // issueCertificates issues the certificates that the API server presents to clients, nodes and
-// aggregated APIs. more holds the names and addresses from Options.TLSNames. It must be called
-// before the API server is configured, because that step reads the files.
+// aggregated APIs. more holds the names and addresses from Options.TLSNames. Call issueCertificates
+// before configuring the API server, because that step reads the files.
 func (p *pki) issueCertificates(serviceRange string, more []string) error {
 	names, ips, err := apiServerNames(serviceRange)
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 		return err
 	}
 
-	// The other CA signs this certificate; see pki.frontProxy.
+	// The front-proxy CA signs this certificate; see pki.frontProxy.
 	proxyCert, proxyKey, err := p.frontProxy.issueClient(frontProxyUser)
 	if err != nil {
 		return err

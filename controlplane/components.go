@@ -32,7 +32,7 @@ type permissions struct {
 // the manifests, have the permissions in simulatedNodesRules. No component is an administrator.
 //
 // `berth up` therefore runs components with the permissions of a real cluster, and a permission
-// missing from a manifest causes the same failure here.
+// missing from a manifest causes the same failure as there.
 func listComponents() (map[string]permissions, error) {
 	all := map[string]permissions{"nodes": {
 		everywhere: simulatedNodesRules(),
@@ -45,8 +45,8 @@ func listComponents() (map[string]permissions, error) {
 		}
 		all[name] = permissionsFor(rights)
 	}
-	// A role may name resources that the API does not serve, but grant these permissions only if
-	// they are needed.
+	// A role may name resources that the API does not serve, but these permissions are granted only
+	// if the feature gate is enabled.
 	if utilfeature.DefaultFeatureGate.Enabled(features.EvictionRequestAPI) {
 		rights, err := deploy.EvictionRequestRights()
 		if err != nil {
@@ -70,10 +70,10 @@ func leaseRule(verbs ...string) rbacv1.PolicyRule {
 }
 
 // permissionsFor grants each right in its namespace. Berth's own namespace need not exist here, so
-// a right inside it is granted for objects of that name in all namespaces. The verb create cannot
-// be limited by name and is not granted for Leases; `berth up --from-image`, the only mode with
-// leader election, creates them beforehand. Rights in other namespaces, such as kube-system, are
-// granted in those namespaces.
+// a right in this namespace is granted in all namespaces, for objects of the name in the right.
+// Rights to Leases without a name, such as create, are not granted; `berth up --from-image`, the
+// only mode with leader election, creates them beforehand. Rights in other namespaces, such as
+// kube-system, are granted in those namespaces.
 func permissionsFor(rights []deploy.Right) permissions {
 	byNamespace := map[string][]deploy.Right{}
 	for _, right := range rights {

@@ -102,7 +102,7 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 	}
 	c := &controlPlane{options: o.withDefaults(), began: time.Now()}
 	c.broken, c.fail = context.WithCancelCause(context.Background())
-	// Run this last: a component ended by stop has not failed.
+	// Closers run in reverse order, so the first one, which releases the context, runs last.
 	c.onStop(func() { c.fail(nil) })
 	defer func() {
 		if err != nil {
@@ -256,8 +256,8 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 }
 
 // reason returns the reason that the API server is not ready: its own end, or the cancellation of
-// the context by another component or the caller. The server is checked first, because the context
-// may be cancelled only after the server has ended.
+// the context by another component or the caller. The server is checked first, because its end
+// cancels the context only a moment later.
 func (a *apiServer) reason(ctx context.Context, err error, ended func() error) error {
 	select {
 	case <-a.ended:

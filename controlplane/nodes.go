@@ -32,7 +32,7 @@ const (
 	// bootstrappers is the group of users with a bootstrap token.
 	bootstrappers = bootstrapapi.BootstrapDefaultGroup + ":berth"
 
-	// kubeletClientUser is the API server's user name towards nodes.
+	// kubeletClientUser is the user name in the API server's requests to kubelets.
 	kubeletClientUser = "kube-apiserver-kubelet-client"
 )
 

@@ -58,7 +58,7 @@ type Options struct {
 	EnableAdmission, DisableAdmission []string
 	// Admission holds additional compiled-in admission plugins, which may replace upstream ones.
 	Admission []AdmissionPlugin
-	// Verbosity of the log, like klog's -v.
+	// Verbosity is the verbosity of the log, like klog's -v.
 	Verbosity int
 	// LogTo receives the log instead of <data-dir>/controlplane.log.
 	LogTo io.Writer
@@ -99,7 +99,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate reports the first invalid option: a mistake of the caller, independent of the machine's
+// Validate returns an error for the first invalid option. It does not depend on the machine's
 // state. The error contains the flag of berth-controlplane, the value and the allowed values.
 func (o Options) Validate() error {
 	if o.DataDir == "" {

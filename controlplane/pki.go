@@ -27,8 +27,8 @@ import (
 
 // pki holds the cluster's trust anchors. The CAs and the token key are created together, once, and
 // kept in the data directory, so that issued kubeconfigs and tokens stay valid across restarts.
-// Certificates signed by the CAs are reissued at every start, so they need no renewal and cannot be
-// missing.
+// Certificates signed by the CAs are reissued at every start (the administrator's only in its last
+// month), so they need no renewal and cannot be missing.
 type pki struct {
 	dir        string
 	cluster    *authority // signs certificates of clients and of the API server itself

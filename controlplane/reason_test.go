@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestTheEndOfTheAPIServerIsAnError verifies that the start fails with a reason in the moment
-// between the end of the API server and the resulting cancellation of the context.
+// TestTheEndOfTheAPIServerIsAnError verifies that the startup fails with the server's error even if
+// the API server has ended and the context is not cancelled yet.
 func TestTheEndOfTheAPIServerIsAnError(t *testing.T) {
 	own, others, over := errors.New("out of memory"), errors.New("etcd ended"), errors.New("not ready")
 	cancelled, cancel := context.WithCancelCause(t.Context())

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// withDecisions adds the configuration in use and the last decision about each pod.
+// withDecisions adds endpoints for the configuration in use and the last decision about each pod.
 func (p *process) withDecisions(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)

@@ -48,7 +48,7 @@ func (c *crowding) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node
 	return nil
 }
 
-// Plugins can be tested without a cluster: the factory creates one from the arguments of a
+// Plugins can be tested without a cluster: the factory creates a plugin from the arguments of a
 // configuration file, and package plugintest provides nodes with pods.
 func Example_plugin() {
 	made, err := newCrowding(context.Background(), &runtime.Unknown{Raw: []byte(`{"maxPerNode": 2}`)}, nil)

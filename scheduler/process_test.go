@@ -45,8 +45,8 @@ func withSlowServer(t *testing.T, factory PluginFactory) *cobra.Command {
 	return cmd
 }
 
-// TestHealthIsServedWhilePluginsWaitForTheirInformers verifies that a slow API server does not make
-// the kubelet repeatedly restart the scheduler.
+// TestHealthIsServedWhilePluginsWaitForTheirInformers verifies that health is served while plugins
+// wait for a slow API server. Otherwise, the kubelet would repeatedly restart the scheduler.
 func TestHealthIsServedWhilePluginsWaitForTheirInformers(t *testing.T) {
 	cmd := withSlowServer(t, func(_ context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 		h.SharedInformerFactory().Core().V1().ConfigMaps().Informer()

@@ -29,7 +29,8 @@ var (
 	_ apiserver.InitializationValidator            = &informed{}
 )
 
-// SetExternalKubeClientSet implements the initializer. It runs first.
+// SetExternalKubeClientSet implements the initializer. Upstream calls it before the other
+// initializers.
 func (p *informed) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
 
 // SetExternalKubeInformerFactory implements the initializer.
@@ -57,7 +58,7 @@ func (p *informed) await(a apiserver.Attributes) error {
 	return nil
 }
 
-// isAbout reports whether the request is for an object of that kind itself, not a subresource.
+// isAbout reports whether the request is for an object of that resource, and not for a subresource.
 func isAbout(a apiserver.Attributes, resource schema.GroupResource) bool {
 	return a.GetSubresource() == "" && a.GetResource().GroupResource() == resource
 }

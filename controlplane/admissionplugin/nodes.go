@@ -74,7 +74,7 @@ func (p *nodes) Admit(_ context.Context, a apiserver.Attributes, _ apiserver.Obj
 		}
 	}
 
-	// Without taints, leave the list unchanged, nil or empty.
+	// If there are no taints, keep the list as it was sent, nil or empty.
 	if len(taints) > 0 {
 		node.Spec.Taints = taints
 	}

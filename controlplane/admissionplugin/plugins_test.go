@@ -28,7 +28,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/lookup"
 )
 
-// prepared initialises a plugin like the API server. A cold plugin's informers have not listed yet.
+// prepared initialises a plugin like the API server. If cold is set, the plugin's informers have
+// not listed yet.
 func prepared(t *testing.T, plugin *informed, cold bool, objects ...runtime.Object) {
 	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)

@@ -18,10 +18,10 @@ import (
 // ReplicasName is the name of the plugin for workloads.
 const ReplicasName = "BerthReplicas"
 
-// mostReplicas is the maximum number of pods of a workload. Controllers allocate memory by the
-// requested number, regardless of any quota: the StatefulSet controller needs 30 GB for
-// 2,000,000,000, in the API server's process. The scalability goal of Kubernetes is 150,000 pods
-// per cluster.
+// mostReplicas is the maximum number of pods of a workload. Controllers allocate memory in
+// proportion to the requested number, regardless of any quota. For 2,000,000,000 replicas, the
+// StatefulSet controller would allocate 30 GB in the API server's process. The scalability goal of
+// Kubernetes is 150,000 pods per cluster.
 const mostReplicas = 100_000
 
 // replicas rejects workloads with more pods than any cluster has. It reads nothing but the object,

@@ -55,7 +55,7 @@ type Refusal struct {
 	Faults field.ErrorList
 }
 
-// Error returns the message without the field: API servers add the rest.
+// Error returns the message without the field.
 func (r *Refusal) Error() string { return r.Message }
 
 // newRefusal returns a refusal that forbids the pod, rather than marking it invalid.

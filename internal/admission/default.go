@@ -17,7 +17,7 @@ func Default(pod *v1.Pod) {
 	for _, c := range containers {
 		// Like upstream, do this before amounts are rounded.
 		defaultRequests(&c.Resources)
-		// The pod then uses the node's network, so the host port cannot differ.
+		// The pod then uses the node's network, so a host port must equal the container port.
 		if pod.Spec.HostNetwork {
 			defaultHostPorts(c.Ports)
 		}
@@ -95,7 +95,7 @@ func defaultRequests(r *v1.ResourceRequirements) {
 	}
 }
 
-// defaultHostPorts gives a port of the host's network the same number on both sides.
+// defaultHostPorts sets missing host ports to the container ports.
 func defaultHostPorts(ports []v1.ContainerPort) {
 	for i := range ports {
 		if ports[i].HostPort == 0 {

@@ -35,7 +35,7 @@ func defaultContainer(c *v1.Container) {
 		}
 	}
 
-	// After defaultRequests, which copies unrounded limits.
+	// Round only after defaultRequests has run, because it copies unrounded limits.
 	roundUp(c.Resources.Limits)
 	roundUp(c.Resources.Requests)
 	for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
@@ -51,8 +51,9 @@ func defaultContainer(c *v1.Container) {
 	}
 }
 
-// pullPolicy returns Always for images that may change under the same name: the tag latest, even if
-// implied, but not with a digest. It leaves unparsable names to the node.
+// pullPolicy returns Always for images that may change under the same name. These are images with
+// the tag latest, explicit or implied, and without a digest. An unparsable name gets IfNotPresent,
+// and the node reports the error.
 func pullPolicy(image string) v1.PullPolicy {
 	name, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -64,7 +65,7 @@ func pullPolicy(image string) v1.PullPolicy {
 	return v1.PullIfNotPresent
 }
 
-// defaultProbe sets the defaults of a probe's times, in seconds, if there is one.
+// defaultProbe sets the defaults of a probe's times and thresholds; it ignores a nil probe.
 func defaultProbe(probe *v1.Probe) {
 	if probe == nil {
 		return

@@ -49,7 +49,7 @@ func defaultVolume(volume *v1.Volume) {
 	defaultOfOldKinds(volume)
 }
 
-// defaultProjected sets the default mode of the files and lifetime of tokens.
+// defaultProjected sets the default mode of the files and the default lifetime of tokens.
 func defaultProjected(projected *v1.ProjectedVolumeSource) {
 	const hour int64 = 3600
 	setDefault(&projected.DefaultMode, fileMode)

@@ -38,7 +38,7 @@ func extendedResources(r *request) error {
 // setTolerations adds a toleration for each of the keys, or replaces existing tolerations that
 // differ only in seconds. It does not modify the given list.
 func setTolerations(list []v1.Toleration, keys []string) []v1.Toleration {
-	same, without := map[string][]int{}, map[string]bool{} // existing tolerations of the form to be added
+	same, without := map[string][]int{}, map[string]bool{} // by key: tolerations like the added one, and whether one has no seconds
 	for i := range list {
 		t := &list[i]
 		if t.Operator == v1.TolerationOpExists && t.Effect == v1.TaintEffectNoSchedule && t.Value == "" {

@@ -20,7 +20,7 @@ const (
 const defaultSeconds = 300
 
 // lostNodes adds tolerations that let a pod stay on a lost node for a while. A pod's own toleration
-// takes precedence: for this taint or any taint, with effect NoExecute or any effect. It is
+// takes precedence if its key is this taint's or empty, and its effect is NoExecute or empty. It is
 // kube-apiserver's plugin DefaultTolerationSeconds, plus the namespace's annotation:
 //
 //	pod's own toleration > namespace's annotation > Config > 300 s

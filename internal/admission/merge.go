@@ -60,7 +60,7 @@ type coverage struct {
 	effect     v1.TaintEffect
 }
 
-// widest holds, for one coverage, the toleration with the longest time, and the different one with
+// widest holds, for one coverage, the toleration with the longest time, and another toleration with
 // the next longest time.
 type widest struct{ first, second timed }
 

@@ -21,10 +21,11 @@ func Node(node *v1.Node) {
 }
 
 // NoteTaintTimes sets missing timeAdded fields of evicting taints, in place. kubectl does not set
-// them, and pods count their tolerationSeconds from that time, even after a restart. A taint
-// already present in old keeps its time, so that a client that replaces the list as a whole neither
-// loses nor restarts it. An existing taint without a time stays without one: it is older than this
-// write, and the eviction controller knows its age better. old is nil for a new node.
+// them, and tolerationSeconds count from that time, even after a restart of the eviction
+// controller. A taint already present in old keeps its time, so that a client that replaces the
+// list as a whole neither loses nor restarts it. An existing taint without a time stays without
+// one: it is older than this write, and the eviction controller has a better record of its age. old
+// is nil for a new node.
 func NoteTaintTimes(node, old *v1.Node, now time.Time) {
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]

@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// DefaultPodResources sets, in place, missing pod-level resources of a pod with such resources. The
-// API server does so after admission, because admission may add containers and change their
-// resources. A pod without pod-level resources stays unchanged.
+// DefaultPodResources sets, in place, missing pod-level requests and limits of a pod that has at
+// least one pod-level request or limit. The API server does so after admission, because admission
+// may add containers and change their resources. A pod without pod-level resources stays unchanged.
 func DefaultPodResources(pod *v1.Pod) {
 	resources := pod.Spec.Resources
 	if resources == nil || len(resources.Limits)+len(resources.Requests) == 0 {

@@ -16,9 +16,9 @@ import (
 func resolvePriority(r *request) error {
 	spec := &r.pod.Spec
 	if r.AfterAPIServer && spec.PriorityClassName == "" && spec.Priority != nil && *spec.Priority == 0 {
-		// The API server found no default class. A default class known here was created since, but
-		// this process must follow the API server: otherwise it would refuse every pod created in
-		// between.
+		// The API server found no default class. If a default class is known here, it was created
+		// later. This process must follow the API server, because it would otherwise refuse every
+		// pod that the API server admitted before it observed the class.
 		return nil
 	}
 	class, err := classFor(r, spec.PriorityClassName)

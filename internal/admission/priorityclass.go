@@ -10,9 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// PriorityClass refuses a second default among the priority classes. The class itself (values above
-// 1000000000, names with the prefix system-) is validated elsewhere: offline by package rules, and
-// live by the API server. isNew is false for an update of an existing class.
+// PriorityClass refuses a second default among the priority classes. The class's value and name
+// (values above 1000000000 and the prefix system- are reserved) are validated elsewhere: by package
+// rules for files, and by the API server in a cluster. isNew is false for an update of an existing
+// class.
 func PriorityClass(objects Objects, class *schedulingv1.PriorityClass, isNew bool) error {
 	if !class.GlobalDefault {
 		return nil
@@ -29,8 +30,8 @@ func PriorityClass(objects Objects, class *schedulingv1.PriorityClass, isNew boo
 }
 
 // ResolvePriority returns the name and value of the given priority class, or of the default class
-// if the name is empty. It serves pod groups; pods have a separate rule. Without a name and a
-// default it returns "" and 0.
+// if the name is empty. It serves pod groups; pods have a separate rule. If the name is empty and
+// there is no default class, it returns "" and 0.
 func ResolvePriority(objects Objects, name string) (string, int32, error) {
 	class, err := classFor(objects, name)
 	if err != nil || class == nil {

@@ -88,7 +88,7 @@ func (p *Page) Heading(format string, args ...any) { p.lines(bold, fmt.Sprintf(f
 // Warning writes a line for the user's attention.
 func (p *Page) Warning(format string, args ...any) { p.lines(yellow, fmt.Sprintf(format, args...)) }
 
-// Alarm writes a line reporting an impossible action.
+// Alarm writes a line reporting a serious problem.
 func (p *Page) Alarm(format string, args ...any) { p.lines(bold+red, fmt.Sprintf(format, args...)) }
 
 // lines writes each line of a text, wrapped and styled.
@@ -166,13 +166,13 @@ func wrap(text string, first, rest int) (lines []string) {
 const (
 	// gap is the distance between the columns of a table.
 	gap = 3
-	// besides is the width required by the last column to be readable next to the others.
+	// besides is the minimum width of the last column next to the other columns.
 	besides = 30
 )
 
 // Table writes rows, the first as a heading. If the rows are too wide, it wraps the last column. If
-// that column would be too narrow, it is moved below the rest of the row. (A tabwriter would leave
-// spaces after empty cells at the end.)
+// that column would be too narrow, it is moved below the other columns of the row. (A tabwriter
+// would leave spaces after empty cells at the end.)
 func (p *Page) Table(indent string, rows [][]string) { p.table(indent, rows, bold) }
 
 // Rows is Table without a heading.

@@ -125,7 +125,7 @@ func (c *Containerd) Import(ctx context.Context, file string) error {
 }
 
 // Bridge returns the name of the pods' network device.
-func (c *Containerd) Bridge() string { return strings.TrimPrefix(c.CgroupRoot, "/") } // one name for both
+func (c *Containerd) Bridge() string { return strings.TrimPrefix(c.CgroupRoot, "/") } // the bridge and the cgroup have the same name
 
 // Gateway returns this machine's address in the network of the pods.
 func (c *Containerd) Gateway() (net.IP, error) {
@@ -145,7 +145,7 @@ func (c *Containerd) Gateway() (net.IP, error) {
 	return nil, fmt.Errorf("network of the pods: %s has no address", bridge.Name)
 }
 
-// Stop ends the instance and removes all remains of it and its pods. It is idempotent.
+// Stop ends the instance, and removes its state and its pods. It is idempotent.
 func (c *Containerd) Stop() error {
 	c.stop.Do(func() {
 		c.owner.Close()

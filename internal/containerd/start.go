@@ -71,7 +71,7 @@ func Impossible() string {
 const folder = "berth-containerd-"
 
 // sweep removes remains of killed tests' instances whose script was killed as well. It keeps locked
-// ones, which are in use.
+// instances, which are in use.
 func sweep() {
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), folder+"*"))
 	for _, dir := range left {

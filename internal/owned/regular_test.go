@@ -42,8 +42,8 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 }
 
 // TestHolesAreNotRead verifies that a file that is nearly all hole is refused: a terabyte of zeros
-// takes no room on disk, but would be read for hours. A file with contents is read, however long it
-// is.
+// takes no space on disk, but would be read for hours. A file with contents is read, however long
+// it is.
 func TestHolesAreNotRead(t *testing.T) {
 	dir := t.TempDir()
 	hole, full := filepath.Join(dir, "hole"), filepath.Join(dir, "full")

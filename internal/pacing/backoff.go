@@ -39,7 +39,7 @@ func (b Backoff) delay(attempts int) time.Duration {
 // Pace spaces the requests about one object. A core calls Sent with each request and sends the next
 // one only when Ready. The zero value is ready.
 //
-// Responses have no influence: requests that succeed without effect are spaced like failed
+// Responses do not affect the pace: requests that succeed without effect are spaced like failed
 // requests.
 type Pace struct {
 	// Attempts counts the requests since the last reset.

@@ -22,8 +22,8 @@ import (
 )
 
 // largestExponent bounds the exponent of quantities: all larger quantities become ±1e270. This is
-// far beyond the 64 bits of any amount, so no verdict depends on their differences, and within the
-// range of a float64.
+// far beyond any 64-bit amount, so no verdict depends on the differences between larger quantities.
+// It is within the range of a float64.
 const largestExponent = 270
 
 // mostDigits is the number of digits parsed of a quantity. Even for 1e270, they reach the nano

@@ -50,7 +50,7 @@ func TestParseIsUpstreams(t *testing.T) {
 				want = limit
 			}
 		}
-		for _, quantity := range []*resource.Quantity{&got, &want} { // drops the cached text
+		for _, quantity := range []*resource.Quantity{&got, &want} { // negating twice drops the cached text
 			quantity.Neg()
 			quantity.Neg()
 		}

@@ -84,7 +84,7 @@ func writeUntilFull(t *testing.T, p *process, dir string) {
 	}
 }
 
-// fill creates a file that leaves room bytes of its disk free.
+// fill creates a file so large that the disk has room bytes left.
 func fill(path string, room int64) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err

@@ -87,7 +87,7 @@ func run(args []string) int {
 	if err != nil {
 		return fail(2, err)
 	}
-	// A raised verbosity implies the log on standard error.
+	// The flag -v implies logging to standard error.
 	if *logToStderr || flags.Changed("v") {
 		o.LogTo = os.Stderr
 	} else {

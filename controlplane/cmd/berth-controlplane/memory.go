@@ -77,8 +77,8 @@ func groupMemory(groups, mounted string) int64 {
 	return lowest
 }
 
-// machineMemory returns the machine's memory, or twice mostMemory if unknown. Systems without /proc
-// do not report it.
+// machineMemory returns the machine's memory, or twice mostMemory if unknown. It is unknown on
+// systems without /proc.
 func machineMemory() int64 {
 	file, err := os.Open("/proc/meminfo")
 	if err != nil {

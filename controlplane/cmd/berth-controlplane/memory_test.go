@@ -51,8 +51,8 @@ func TestTooMuchMemoryIsAClearEnd(t *testing.T) {
 	}
 }
 
-// TestAControlGroupIsTheMachine verifies that a container's limit replaces the machine's memory,
-// most of which is unavailable: the kernel would end the process without an explanation.
+// TestAControlGroupIsTheMachine verifies that groupMemory returns a container's limit. If the
+// process relied on the machine's memory, the kernel would kill it without an explanation.
 func TestAControlGroupIsTheMachine(t *testing.T) {
 	const none = 2 * mostMemory
 	for name, test := range map[string]struct {

@@ -3,10 +3,10 @@
 
 // Package etcdlog sends the messages of etcd's client to Berth's log.
 //
-// The API server's storage code creates the logger of its etcd clients in an init function, always
-// for standard error. The only way to influence that logger is to change etcd's default
-// configuration earlier. Go initializes packages in the order of their import paths as soon as
-// their imports are initialized; this package imports less than that code, and its path sorts
+// The API server's storage code creates the logger of its etcd clients in an init function. That
+// logger always writes to standard error. The only way to influence that logger is to change etcd's
+// default configuration earlier. Go initializes packages in the order of their import paths as soon
+// as their imports are initialized; this package imports less than that code, and its path sorts
 // before "k8s.io", so its init runs first.
 package etcdlog
 

@@ -59,7 +59,8 @@ type lane struct {
 	sources map[string]*place // of active and waiting sources
 }
 
-// place is a source's share of a lane. It exists while the source has reviews in flight or waiting.
+// place is a source's share of a lane. It exists while reviews of the source are in flight or wait
+// for a slot.
 type place struct {
 	own   chan struct{}
 	users int
@@ -70,9 +71,9 @@ func newLane(all, each int) *lane {
 	return &lane{all: make(chan struct{}, all), each: each, sources: map[string]*place{}}
 }
 
-// takeRoom waits for room until the API server's timeout. If it returns no error, the caller must
-// call leave after responding to the review. It acquires the source's own room first, so that a
-// waiting source does not occupy shared room.
+// takeRoom waits for a slot in the lane until the API server's timeout. If it returns no error, the
+// caller must call leave after responding to the review. It acquires a slot in the source's share
+// first, so that a source at its limit occupies no shared slots.
 func (l *lane) takeRoom(ctx context.Context, source string) (leave func(), err error) {
 	p := l.joinSource(source)
 	select {

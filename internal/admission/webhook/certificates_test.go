@@ -13,10 +13,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAPIServersAlwaysTrustTheWebhook simulates years in steps of any length, with checks of the
-// certificates at any time, and occasionally parses them from the Secret. It verifies that an API
-// server with the CA bundle of now, or of up to one settling time ago, trusts the current serving
-// certificate.
+// TestAPIServersAlwaysTrustTheWebhook renews the certificates, if due, at steps of random lengths
+// over years, and occasionally parses them from the Secret. It verifies that an API server trusts
+// the current serving certificate, whether it has the current CA bundle or a bundle that was
+// current up to one settling time ago.
 func TestAPIServersAlwaysTrustTheWebhook(t *testing.T) {
 	names := []string{"berth-webhook.berth-system.svc", "192.0.2.1"}
 	rapid.Check(t, func(t *rapid.T) {

@@ -60,8 +60,8 @@ func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 // answerReview reads a review and computes its response. The returned review is for logs and
 // metrics, and may be empty.
 //
-// The order of its steps bounds the cost of any caller: it reads only after getting room, and no
-// more than the lane allows.
+// The order of its steps bounds the cost of any caller: it reads only after acquiring a slot in the
+// lane, and no more than the lane allows.
 func (w *Webhook) answerReview(out http.ResponseWriter, request *http.Request,
 	answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
 	ctx, cancel := withTimeoutOf(request)
@@ -115,7 +115,8 @@ const answerEarly = 100 * time.Millisecond
 
 // withTimeoutOf returns the request's context, ending shortly before the API server's timeout, as
 // given in the request. A later response would be lost, and the API server would log a timeout
-// instead of the reason. Without a timeout it is 10 s, the API's default.
+// instead of the reason. If the request has no valid timeout of at most 30 s, the API's default of
+// 10 s applies.
 func withTimeoutOf(request *http.Request) (context.Context, context.CancelFunc) {
 	timeout, err := time.ParseDuration(request.URL.Query().Get("timeout"))
 	if err != nil || timeout > 30*time.Second {

@@ -82,9 +82,9 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 	}
 }
 
-// renewNow performs all due tasks. The first time, and only once the webhook can serve, it writes
-// the configurations as a whole. Later it restores only missing parts, so that replicas of two
-// versions do not write alternately.
+// renewNow performs all due tasks. The first time, after the caches are filled, it writes the
+// configurations as a whole. Later it restores only missing parts, so that replicas of two versions
+// do not write alternately.
 //
 // The order is: find the owner of the created objects, renew the certificates, serve with them, and
 // finally write the configurations, which make API servers call the webhook.

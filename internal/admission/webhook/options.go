@@ -37,7 +37,7 @@ type Options struct {
 	// Register enables writing the webhook configurations. Otherwise, the webhook only adds the CA
 	// to existing configurations.
 	Register bool
-	// FailurePolicy decides the fate of a pod if no replica responds.
+	// FailurePolicy decides whether a pod is stored if no replica responds.
 	FailurePolicy string
 	// Timeout is the API server's timeout, in whole seconds.
 	Timeout time.Duration

@@ -60,8 +60,8 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
-	// An API server calls webhooks after its own plugins, so their additions must be distinguished
-	// from the user's.
+	// An API server calls webhooks after its own plugins, so the plugins' additions must be
+	// distinguished from the user's fields.
 	options.Rules.AfterAPIServer = true
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf

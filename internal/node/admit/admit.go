@@ -81,8 +81,8 @@ func otherSystem(pod *v1.Pod) *Refusal {
 	return nil
 }
 
-// misfit returns the reason, other than a lack of room, that keeps the pod off this node. The
-// scheduler filters nodes for the same reasons, but not for a pod created with a node name.
+// misfit returns the reason, other than insufficient resources, why the node must reject the pod.
+// The scheduler filters nodes for the same reasons, but not for a pod created with a node name.
 func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if matches, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !matches {
 		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
@@ -101,7 +101,7 @@ func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 }
 
 // expelled refuses a pod that a taint of the node would evict immediately. The kubelet looks at
-// NoExecute taints only: NoSchedule is the scheduler's business.
+// NoExecute taints only: NoSchedule matters only to the scheduler.
 func expelled(pod *v1.Pod, node *v1.Node) *Refusal {
 	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations,

@@ -23,8 +23,8 @@ type Demand struct {
 	ports   []hostPort
 }
 
-// DemandOf returns a pod's demand. It uses the containers' allocated resources for a placed pod,
-// and the spec for an unplaced pod.
+// DemandOf returns a pod's demand. For a placed pod, the resources in the containers' statuses
+// count in addition to the spec; see requests.
 func DemandOf(pod *v1.Pod, placed bool) Demand { return Demand{requests(pod, placed), hostPorts(pod)} }
 
 // hostPort is a port of the node. An empty address in the API becomes 0.0.0.0.
@@ -59,7 +59,7 @@ func hostPorts(pod *v1.Pod) []hostPort {
 		}
 	}
 
-	// An init container that ends before the rest begin is not counted.
+	// An init container that ends before the next container starts is not counted.
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
 			add(c)

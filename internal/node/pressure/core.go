@@ -93,7 +93,7 @@ func (c *Core) Step(levels Levels, now time.Time) Verdict {
 	return verdict
 }
 
-// isMet reports whether the available amount is below the threshold. Once the threshold was due,
+// isMet reports whether the available amount is below the threshold. While the threshold is due,
 // its minimum reclaim is added to it; otherwise evictions would stop right at the threshold and
 // soon begin again.
 //

@@ -19,7 +19,8 @@ import (
 // Reason is the reason in an evicted pod's status and in the event about it.
 const Reason = "Evicted"
 
-// Eviction is the eviction of one pod. The caller carries it out: event, processes, and status.
+// Eviction is the eviction of one pod. The caller emits the event, ends the processes, and writes
+// the status.
 type Eviction struct {
 	Pod *v1.Pod
 	// Signal is the cause, as named in the kubelet's metrics.
@@ -68,7 +69,7 @@ func explainEviction(s *Starved, c Candidate) (message string, annotations map[s
 	fmt.Fprintf(&text, "The node was low on resource: %s. ", s.Resource)
 	fmt.Fprintf(&text, "Threshold quantity: %s, available: %s. ", &s.threshold, &s.available)
 	annotations = map[string]string{}
-	// The usage of its containers is unknown.
+	// The usage of the pod's containers is unknown.
 	if c.Usage == nil {
 		return text.String(), annotations
 	}
@@ -112,8 +113,8 @@ func containerRequest(pod *v1.Pod, name string, resourceName v1.ResourceName) (r
 	return requested, false
 }
 
-// containerUsed returns a container's use of memory or disk. Disk is measured only if both layers
-// and logs are.
+// containerUsed returns a container's use of memory or disk. The use of disk is known only if the
+// use by both the writable layer and the logs is known.
 func containerUsed(usage *stats.ContainerStats, name v1.ResourceName) (used resource.Quantity, measured bool) {
 	switch name {
 	case v1.ResourceMemory:

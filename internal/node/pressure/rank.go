@@ -203,8 +203,8 @@ func diskPart(fs *stats.FsStats, name v1.ResourceName) resource.Quantity {
 	return toQuantity(fs.UsedBytes, resource.BinarySI)
 }
 
-// isLocal reports whether a volume takes room on the node's disk, not in memory. A volume missing
-// from the pod's spec is not counted.
+// isLocal reports whether a volume uses the node's disk, not its memory. A volume missing from the
+// pod's spec is not counted.
 func isLocal(pod *v1.Pod, name string) bool {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Name == name {

@@ -62,7 +62,7 @@ func TestNodesFailAndRecoverByZone(t *testing.T) {
 }
 
 // TestNodeThatIsSelectedTwiceIsAnnotatedOnce verifies that a node selected both by name and by
-// zone, or twice by either, is annotated once.
+// zone, or twice in the same way, is annotated once.
 func TestNodeThatIsSelectedTwiceIsAnnotatedOnce(t *testing.T) {
 	client := threeNodes()
 	f := Faults{Client: client}

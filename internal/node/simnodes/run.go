@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
-// Options of Run. Ready and Log must be set.
+// Options configures Run. Ready and Log must be set.
 type Options struct {
 	Shape simkubelet.Shape
 	// Workers bounds the requests in flight for pods and, separately, those for heartbeats, which
@@ -42,8 +42,8 @@ func Client(cfg *rest.Config) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(cfg)
 }
 
-// Run simulates the nodes until ctx ends. It leaves them in the cluster, where they fall silent
-// like machines without power; the next Run takes them over.
+// Run simulates the nodes until ctx ends. It leaves them in the cluster, where their heartbeats
+// stop like those of machines without power; the next Run takes them over.
 //
 // One goroutine owns the fleet (runLoop). Watches send it events, and the workers of three lanes
 // carry out its actions and send it their outcomes; so the fleet needs no lock, and never waits for

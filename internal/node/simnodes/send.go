@@ -225,7 +225,7 @@ func (s *sender) renewLease(ctx context.Context, a simkubelet.Action) error {
 		return err
 	}
 	if len(wrote.ManagedFields) > 0 {
-		// One empty entry makes the API server stop tracking field managers, which is a tenth of
+		// One empty entry makes the API server stop tracking field managers, which takes a tenth of
 		// the cost of a renewal.
 		wrote.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	}

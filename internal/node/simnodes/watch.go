@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
-// owner passes the events of the feeds in order to the goroutine that owns the fleet. Its functions
+// owner passes the feeds' events, in their order, to the goroutine that owns the fleet. Its methods
 // are called by the feeds' goroutines.
 type owner struct {
 	ctx    context.Context

@@ -34,7 +34,7 @@ func TestAnAnswerWithoutEndIsNotReadToIt(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	patience := metav1.Duration{Duration: time.Minute} // only the length matters
+	patience := metav1.Duration{Duration: time.Minute} // so long that the length limit ends the request
 	e, err := New(configv1.Extender{URLPrefix: server.URL, FilterVerb: "filter", HTTPTimeout: patience})
 	if err != nil {
 		t.Fatal(err)

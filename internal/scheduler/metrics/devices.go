@@ -19,7 +19,7 @@ const longestLook = 200 * time.Millisecond
 func (r *Recorder) WatchDevices(look func(func(cycle.View))) { r.look.Store(&look) }
 
 // lookAtDevices measures the devices and waits for the result. While a measurement is pending,
-// further scrapes start none.
+// further scrapes do not start another.
 func (r *Recorder) lookAtDevices() {
 	look := r.look.Load()
 	if look == nil || !r.looking.CompareAndSwap(false, true) {

@@ -109,8 +109,8 @@ func (w *groupWorld) group(name string, least, priority int32, change func(*sche
 
 var metricLine = regexp.MustCompile(`(?m)^scheduler_(\S+) (\S+)$`)
 
-// news compares the changes since the last call, of the metrics with these name prefixes, with the
-// expected changes. It skips sums and buckets of times.
+// news verifies that the metrics with these name prefixes have exactly the expected changes since
+// the last call. It skips sums and buckets of times.
 func (w *groupWorld) news(step string, begins []string, want ...string) {
 	w.t.Helper()
 	now, changed := map[string]string{}, map[string]bool{}

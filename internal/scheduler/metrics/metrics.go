@@ -255,7 +255,7 @@ func (r *recorded) ofGroupPreemption() {
 		"Total number of pod disruption budget violations caused by preemption.", metrics.ALPHA, "preemptor")
 }
 
-// own registers the metrics without an equivalent in kube-scheduler.
+// own creates the metrics without an equivalent in kube-scheduler.
 func (r *recorded) own() {
 	r.reloads = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name:           "berth_scheduler_config_reloads_total",

@@ -110,7 +110,7 @@ func title(point plugins.Point) string {
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
-// status returns upstream's status label at an extension point, for success and for failure.
+// status returns upstream's status label for the success or failure of an extension point.
 func status(point plugins.Point, ok bool) string {
 	switch {
 	case ok:
@@ -170,7 +170,7 @@ func (r *Recorder) Bound(attempts int, sinceFirst time.Duration, afterFlush bool
 	}
 }
 
-// Rejected changes the number of pods waiting because of the plugin by delta.
+// Rejected adds delta to the number of waiting pods that the plugin has rejected.
 func (r *Recorder) Rejected(plugin, profile string, delta int) {
 	r.unschedulable.WithLabelValues(plugin, profile).Add(float64(delta))
 }

@@ -31,8 +31,8 @@ import (
 const securePort = 10259
 
 // Flags holds the command's flags. Current and former flags of kube-scheduler keep their names and
-// meanings. The command itself reads the exported fields; it gets the rest through Settings,
-// Source, Profiles and other methods that also consider the configuration file.
+// meanings. The command itself reads the exported fields; it gets all other settings through
+// Settings, Source, Profiles and other methods, which also consider the configuration file.
 type Flags struct {
 	Set *pflag.FlagSet
 
@@ -260,8 +260,8 @@ func (f *Flags) MetricsChosen() bool {
 func (f *Flags) given(name string) bool { return f.Set.Changed(name) }
 
 // Profiles applies flags to profiles: respecting disruption budgets in preemption, gentle
-// preemption, and room reservations for pod groups. It changes the profiles in place, and is called
-// each time a configuration is read, including after a change of the file.
+// preemption, and reservations of resources for pod groups. It changes the profiles in place, and
+// is called each time a configuration is read, including after a change of the file.
 func (f *Flags) Profiles(profiles []*plugins.Profile) error {
 	if err := forNamed("--preemption-respects-budgets", f.keepBudgets, profiles,
 		func(p *plugins.Profile) { p.KeepBudgets = true }); err != nil {

@@ -112,7 +112,7 @@ func Gates() []Gate {
 	}
 }
 
-// gone holds the gates of earlier versions unknown to the current kube-scheduler.
+// gone holds the gates of earlier versions that the current kube-scheduler no longer has.
 var gone = []string{"GangScheduling", "SchedulerQueueingHints", "SidecarContainers", "WorkloadAwarePreemption"}
 
 // gateFlag is the value of --feature-gates. As in kube-scheduler, with kube as its only component,

@@ -50,7 +50,7 @@ var ignoredBooleans = []string{
 	"permit-address-sharing", "permit-port-sharing", "runtime-config-emulation-forward-compatible", "use-legacy-policy-config",
 }
 
-// anything accepts every value, so that an old manifest's flag is valid, whatever its value.
+// anything accepts every value, so that an old manifest may set an ignored flag to any value.
 type anything struct{ value string }
 
 // String, Set and Type implement [pflag.Value].

@@ -99,8 +99,8 @@ func TestBackoffOfAnyLength(t *testing.T) {
 	}
 }
 
-// TestTheLeadersLeaseSaysThatItIsBerths verifies that the Lease identifies Berth whatever the
-// program's name, here that of a test. The managed fields name the client up to the first slash.
+// TestTheLeadersLeaseSaysThatItIsBerths verifies that the Lease identifies Berth regardless of the
+// program's name, which is a test's here. The managed fields name the client up to the first slash.
 func TestTheLeadersLeaseSaysThatItIsBerths(t *testing.T) {
 	kubeconfig := write(t, `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: x}}]}`)
@@ -251,8 +251,8 @@ func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 	}
 }
 
-// TestGatesThatAreHonoured covers gates set by name, or by the names of groups, with upstream's
-// defaults.
+// TestGatesThatAreHonoured verifies that gates take effect if set by name or by the name of a
+// group, and otherwise have upstream's defaults.
 func TestGatesThatAreHonoured(t *testing.T) {
 	for _, row := range []struct {
 		gates                                                                 string
@@ -286,7 +286,8 @@ func TestGatesThatAreHonoured(t *testing.T) {
 	}
 }
 
-// TestGatesThatBerthCannotFollowAreRefused verifies that such gates are never accepted silently.
+// TestGatesThatBerthCannotFollowAreRefused verifies that a gate is never silently accepted with a
+// value that Berth does not support.
 func TestGatesThatBerthCannotFollowAreRefused(t *testing.T) {
 	for _, g := range Gates() {
 		asDefault, other := fmt.Sprintf("--feature-gates=%s=%t", g.Name, g.On), fmt.Sprintf("--feature-gates=%s=%t", g.Name, !g.On)

@@ -88,7 +88,7 @@ func (s *Source) Read() ([]byte, error) {
 	}
 }
 
-// Parse reads the configuration. data is the result of Read, for a file.
+// Parse reads the configuration. data is the result of Read; only a file's data is used.
 func (s *Source) Parse(data []byte, options config.Options) (*config.Config, error) {
 	switch {
 	case s.wrapped != nil:

@@ -76,8 +76,8 @@ func TestASlowExtenderHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestAnExtenderIsAskedAboutVictimsAside verifies that requests about victims do not block
-// decisions either.
+// TestAnExtenderIsAskedAboutVictimsAside verifies that decisions continue while a request about
+// victims is pending.
 func TestAnExtenderIsAskedAboutVictimsAside(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {
@@ -102,7 +102,7 @@ func TestAnExtenderIsAskedAboutVictimsAside(t *testing.T) {
 }
 
 // TestVictimsThatChangedAreAskedAboutAgain verifies that preemption succeeds with another victim if
-// the first one is deleted, and another pod takes its room, while the request is pending.
+// the first one is deleted, and another pod takes its resources, while the request is pending.
 func TestVictimsThatChangedAreAskedAboutAgain(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {

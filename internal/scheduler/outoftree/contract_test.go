@@ -31,7 +31,7 @@ func podUpdates() ([]fwk.ClusterEventWithHint, error) {
 }
 
 // TestAPluginThatRegistersNothingIsAskedAgainInTime verifies that the rejected pod is retried after
-// five minutes in the queue, and not after any event.
+// five minutes in the queue, and that no event wakes it earlier.
 func TestAPluginThatRegistersNothingIsAskedAgainInTime(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, enqueue: unpaid}
 	inWorld(t, everywhere, []fwk.Plugin{a}, func(w *world) {

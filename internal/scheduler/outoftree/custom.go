@@ -40,8 +40,8 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 		return
 	}
 
-	// Set even if the watch fails below, so that the reason is logged once, and not per plugin and
-	// profile.
+	// Set this even if the watch fails below, so that the reason is logged once, and not per plugin
+	// and profile.
 	s.customs[name] = true
 	if s.options.KubeConfig == nil {
 		logger.Error(nil, "A custom resource cannot be watched without a client configuration", "plugin", plugin, "resource", name)

@@ -22,8 +22,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// fakeExtender is an HTTP extender responding by functions; a nil function responds with status
-// 500.
+// fakeExtender is an HTTP extender that calls a function for each verb. If the function is nil, it
+// responds with status 500.
 type fakeExtender struct {
 	*record
 	filter     func(args *extenderv1.ExtenderArgs) extenderv1.ExtenderFilterResult
@@ -58,8 +58,8 @@ func answer[A, R any](w http.ResponseWriter, r *http.Request, to func(*A) R) {
 	_ = json.NewEncoder(w).Encode(to(args))
 }
 
-// extendedBy returns a cluster with a scheduler using the extenders, configured after urlPrefix as
-// in a file.
+// extendedBy returns a fixture whose profile uses x as an extender, once for each element of
+// configured. An element holds the extender's YAML fields other than urlPrefix.
 func extendedBy(t *testing.T, x *fakeExtender, configured ...string) *fixture {
 	t.Helper()
 	x.record = &record{}
@@ -233,8 +233,9 @@ func TestAnExtenderSparesPods(t *testing.T) {
 	f.expect("an extender that fails", preempts(), "failed preempt with extender at URL "+f.set.extenders[0].Name()+"/preempt, code 500")
 }
 
-// TestAnAnswerAboutVictimsStandsForThese verifies that a response is reused for the same nodes or
-// some of them, regardless of requests in between, and for no other victims.
+// TestAnAnswerAboutVictimsStandsForThese verifies that a response is reused for the same victims on
+// the same nodes, or on some of these nodes, even after other requests. It is never reused for
+// other victims.
 func TestAnAnswerAboutVictimsStandsForThese(t *testing.T) {
 	other := map[string]string{}
 	x := &fakeExtender{preempt: func(args *extenderv1.ExtenderPreemptionArgs) extenderv1.ExtenderPreemptionResult {

@@ -154,8 +154,8 @@ func preBind(t *testing.T, x cycle.PreBinder, a *cycle.Attempt) string {
 	return text + "done"
 }
 
-// TestAPodBetweenPreBindAndBindingCanBeGivenUp verifies that such a pod can be canceled, for
-// example by preemption, but not once it is about to be bound.
+// TestAPodBetweenPreBindAndBindingCanBeGivenUp verifies that a pod can be canceled between PreBind
+// and its binding, for example by preemption, but not when it is about to be bound.
 func TestAPodBetweenPreBindAndBindingCanBeGivenUp(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	f := newConfigured(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: DefaultBinder}]}}", binding{a})
@@ -225,8 +225,8 @@ func TestStatusesOfBind(t *testing.T) {
 	}
 }
 
-// TestStatusesOfPostFilter verifies that a success and an unresolvable status are final, and so is
-// an error; otherwise the next plugin is called.
+// TestStatusesOfPostFilter verifies that a success, an unresolvable status and an error are final,
+// and that the next plugin is called after any other status.
 func TestStatusesOfPostFilter(t *testing.T) {
 	there := &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: "n1"}}
 	for _, c := range []struct {
@@ -336,7 +336,7 @@ func nameOf(entity fwk.QueuedEntityInfo) string {
 	return entity.(interface{ GetPodInfo() fwk.PodInfo }).GetPodInfo().GetPod().Name
 }
 
-// TestQueueingHints verifies that events become interests, hints get the waiting pod and the
+// TestQueueingHints verifies that events become interests, hints get the pending pod and the
 // objects, and a failing hint wakes the pod.
 func TestQueueingHints(t *testing.T) {
 	hint := func(answer fwk.QueueingHint, err error) fwk.QueueingHintFn {

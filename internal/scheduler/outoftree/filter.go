@@ -29,9 +29,9 @@ var _ plugins.Filter = &filter{}
 // Name is the plugin's name in the configuration, used in messages and metrics.
 func (p *filter) Name() string { return p.name }
 
-// Reads declares that every input may matter except hypothetical changes of other nodes: the plugin
-// is called again for every pod. The inputs of an out-of-tree plugin are unknown, so its verdicts
-// are never carried from one pod to an identical one.
+// Reads declares that every input may matter except hypothetical changes of other nodes. The inputs
+// of an out-of-tree plugin are unknown, so its verdicts are never carried from one pod to an
+// identical one.
 func (p *filter) Reads() plugins.Part {
 	return plugins.Labels | plugins.Taints | plugins.Images | plugins.Features | plugins.Identity | plugins.Contents | plugins.Objects
 }

@@ -108,7 +108,7 @@ func (f *fixture) framework() *framework { return f.set.frameworks["default-sche
 
 func (f *fixture) handle() *handle { return f.framework().handle }
 
-// node adds a node with room for this many CPUs and ten pods.
+// node adds a node that has this many CPUs and allows ten pods.
 func (f *fixture) node(name string, cpus int, change ...func(*v1.Node)) {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name}},

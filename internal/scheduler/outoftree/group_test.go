@@ -199,8 +199,8 @@ func TestMembersSeeWhatOthersHaveReserved(t *testing.T) {
 	})
 }
 
-// TestAPluginScoresPlacements verifies that of two racks with room for the group, the one preferred
-// by the plugin is chosen, even if the other one is fuller.
+// TestAPluginScoresPlacements verifies that a group that fits on two racks is placed on the rack
+// preferred by the plugin, even if the other rack is fuller.
 func TestAPluginScoresPlacements(t *testing.T) {
 	for _, best := range []string{"r1", "r2"} {
 		a := &groupPlugin{scores: map[string]int64{best: 100}}

@@ -149,8 +149,8 @@ func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *
 
 // RunFilterPluginsWithNominatedPods runs the filters on the node with the nominated pods of at
 // least this pod's priority and, if the pod fits, without them. Like upstream, the pod must fit
-// both ways: nominated pods may take room and ports, but a pod with affinity to one of them must
-// not rely on it.
+// both ways: nominated pods may take resources and ports, but a pod with affinity to one of them
+// must not rely on it.
 func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	withGuests, guests := state, info
 	for _, guest := range h.NominatedPodsForNode(info.Node().Name) {
@@ -257,7 +257,7 @@ func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.Nomin
 	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { h.f.set.nominatePod(c, pod.GetPod(), node) })
 }
 
-// nominatePod nominates a waiting pod. Like upstream, it skips a deleted or bound pod: nothing
+// nominatePod nominates a pending pod. Like upstream, it skips a deleted or bound pod: nothing
 // would end its nomination.
 func (s *Set) nominatePod(c *cluster.Cluster, pod *v1.Pod, node string) {
 	if c.Pod(pod.UID) == nil && s.store.Shown(pod.UID) != nil {
@@ -270,7 +270,7 @@ func (h *handle) DeleteNominatedPodIfExists(pod *v1.Pod) {
 	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { c.Unnominate(pod.UID) })
 }
 
-// UpdateNominatedPod applies a changed pod's nomination.
+// UpdateNominatedPod applies the nomination of a changed pod.
 func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo) {
 	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { // a single change: two could be reordered
 		c.Unnominate(old.UID)
@@ -280,8 +280,8 @@ func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo)
 	})
 }
 
-// NominatedPodsForNode lists the waiting pods nominated to the node: the current nominations while
-// plugins may call back, otherwise those of the latest snapshot.
+// NominatedPodsForNode lists the pending pods nominated to the node. It uses the current
+// nominations while plugins may call back, and otherwise the nominations of the latest snapshot.
 func (h *handle) NominatedPodsForNode(node string) (list []fwk.PodInfo) {
 	y := h.f.openSession()
 	if y == nil {

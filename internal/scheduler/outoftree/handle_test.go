@@ -27,8 +27,8 @@ func evaluation(f *fixture, a *cycle.Attempt) func() *decide.Evaluation {
 	return func() *decide.Evaluation { return f.decider.Plain().Evaluate(a.Waiting) }
 }
 
-// capacity is a PostFilter searching for a node by itself, like plugins that preempt: it removes
-// pods one by one and runs all filters, those of Berth included, on many nodes concurrently.
+// capacity returns a PostFilter that searches for a node by itself, like plugins that preempt. On
+// many nodes concurrently, it removes pods one by one and runs all filters, including Berth's.
 func capacity(f *fixture) func(p *v1.Pod, verdicts fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	return func(p *v1.Pod, verdicts fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 		h, ctx := f.handle(), context.Background()
@@ -123,8 +123,8 @@ func TestFiltersCanBeAskedWhileAPluginIsAskedAlone(t *testing.T) {
 	}
 }
 
-// TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood verifies that Berth's own filters take such
-// moves into account.
+// TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood verifies that Berth's own filters take into
+// account that a plugin hypothetically removed a pod from another node.
 func TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood(t *testing.T) {
 	far := func(p *v1.Pod) {
 		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
@@ -238,7 +238,8 @@ func nominatedTo(node string, pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// TestWhatAHandleCannotGiveSaysSo verifies that methods return no unexpected nil, and do not panic.
+// TestWhatAHandleCannotGiveSaysSo verifies that methods not provided by Berth return an error or an
+// empty result, and that the other methods return no unexpected nil.
 func TestWhatAHandleCannotGiveSaysSo(t *testing.T) {
 	f := newFixture(t, &fakePlugin{name: "A"})
 	h := f.handle()
@@ -297,9 +298,8 @@ func (signing) SignPod(_ context.Context, p *v1.Pod) ([]fwk.SignFragment, *fwk.S
 	return []fwk.SignFragment{{Key: "sign", Value: p.Labels["sign"]}}, nil
 }
 
-// TestParallelismIsTheConfigurations verifies that a plugin can look at the configured number of
-// nodes in parallel, even if it obtained the Parallelizer at its creation, before the whole file
-// was read.
+// TestParallelismIsTheConfigurations verifies that a Parallelizer uses the configured parallelism,
+// even if a plugin obtained the Parallelizer in its factory, before the whole file was read.
 func TestParallelismIsTheConfigurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := New(t.Context(), Options{Client: fake.NewClientset()})

@@ -77,8 +77,8 @@ const settled = 2 * time.Millisecond
 // and the other pods in the state known to the scheduler. The informer may be behind, because it
 // has a separate watch. A plugin that counts the members of a group would then miss the last
 // member, and no event would wake the pod; a plugin that counts a namespace's usage would count a
-// deleted victim, and preempt again. After a wait in vain, awaitPod does not wait again until the
-// informer has received an event. Only the deciding goroutine may call it.
+// deleted victim, and preempt again. After a wait that timed out, awaitPod does not wait again
+// until the informer has received an event. Only the deciding goroutine may call it.
 func (f *informerFactory) awaitPod(pod *v1.Pod, store *Store) {
 	informer := f.pods.Load()
 	if informer == nil || f.stuck != nil && *f.stuck == (*informer).LastSyncResourceVersion() {

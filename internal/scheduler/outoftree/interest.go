@@ -60,7 +60,7 @@ func (x *extension) Interests() ([]queue.Interest, error) {
 }
 
 // wrapHint wraps the plugin's function. If the function fails or panics, the pod is tried, so that
-// it is not forgotten. A nil function stays nil: every event of the kind helps.
+// it is not forgotten. A nil function stays nil, which means that every event of the kind can help.
 func (x *extension) wrapHint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event) bool {
 	if ask == nil {
 		return nil

@@ -174,9 +174,10 @@ func TestAPodGoesThroughAllExtensionPoints(t *testing.T) {
 	})
 }
 
-// TestWhatGoesWrongBehindTheDecisionIsTakenBack verifies that the pod's condition has upstream's
-// reason, the room is free again, and the pod is retried: after an error as soon as its back-off
-// ends, otherwise on an event that can help.
+// TestWhatGoesWrongBehindTheDecisionIsTakenBack verifies the effects of a failure after the
+// decision: the pod's condition has upstream's reason, the resources are free again, and the pod is
+// retried. After an error, it is retried when its back-off ends; otherwise on an event that can
+// help.
 func TestWhatGoesWrongBehindTheDecisionIsTakenBack(t *testing.T) {
 	no, broken := fwk.NewStatus(fwk.Unschedulable, "no"), fwk.AsStatus(errors.New("broken"))
 	for _, c := range []struct {
@@ -367,9 +368,9 @@ func (b bursting) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint,
 	}}, nil
 }
 
-// TestAPanicOutsideOfAttemptsEndsNothing verifies that the call fails and is counted. A pod stays
-// gated if its gate panicked, and is tried if its hint panicked; reservations are given back, and
-// other pods are placed.
+// TestAPanicOutsideOfAttemptsEndsNothing verifies that only the call fails, and that the panic is
+// counted. A pod stays gated if its gate panicked, and is tried if its hint panicked; reservations
+// are given back, and other pods are placed.
 func TestAPanicOutsideOfAttemptsEndsNothing(t *testing.T) {
 	const refused = "bad SchedulerError: running Permit plugin \"A\": not this one"
 	for point, want := range map[string]string{

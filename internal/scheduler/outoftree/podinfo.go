@@ -30,7 +30,7 @@ type terms struct {
 
 var _ fwk.PodInfo = &podInfo{}
 
-// newPodInfo returns the podInfo of a pod, which must not change any more.
+// newPodInfo returns the podInfo of a pod. The pod must not be changed afterwards.
 func newPodInfo(pod *v1.Pod) *podInfo {
 	return &podInfo{
 		pod:       pod,

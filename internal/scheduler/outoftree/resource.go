@@ -40,7 +40,7 @@ func (r *resources) SetMaxResource(list v1.ResourceList) {
 	}
 }
 
-// clone copies the scalars as well, so that changing one does not change the other.
+// clone copies the scalars as well, so that changing the copy does not change r.
 func (r *resources) clone() resources {
 	copied := *r
 	copied.Scalars = maps.Clone(r.Scalars)

@@ -19,8 +19,8 @@ import (
 // nodes, and needs no support for PreScore.
 type preScorer struct{ f *framework }
 
-// Name returns the name by which package decide recognizes it, because its errors already name
-// their plugin.
+// Name returns the name by which package decide recognizes the preScorer. Package decide does not
+// add this name to errors, which already name their plugin.
 func (preScorer) Name() string { return plugins.PreScorers }
 
 // Score calls the plugins at PreScore, and scores nothing. An error fails the attempt.

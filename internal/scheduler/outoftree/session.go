@@ -119,8 +119,8 @@ func (y *session) isUnchanged(n *cluster.Node) bool {
 }
 
 // viewOf returns the view of a node with its current pods. It may be called for different nodes
-// concurrently, but never for one node by two goroutines. The last view of a node is kept: the next
-// one is derived from it, and plugins are called only for the pods that differ.
+// concurrently, but never for one node by two goroutines. The last view of a node is kept. The next
+// view is derived from it, and plugins are called only for the pods that differ.
 func (y *session) viewOf(n *cluster.Node) *view {
 	asItIs := &view{state: y.state, info: y.snapshot.infos[n.Index]}
 	if y.isUnchanged(n) || samePods(asItIs.info, n) {
@@ -174,7 +174,7 @@ func (y *session) changePods(state *State, info *nodeInfo, gone []fwk.PodInfo, c
 }
 
 // podOf returns the object of a pod added to a node: a pod of the snapshot, or a pod nominated to
-// the node. Like upstream, the latter has an empty node name in its spec.
+// the node. Like upstream, a nominated pod has an empty node name in its spec.
 func (y *session) podOf(p *cluster.Pod, node string) fwk.PodInfo {
 	for _, there := range y.snapshot.infos[y.snapshot.index[node]].pods {
 		if there.GetPod().UID == p.UID {

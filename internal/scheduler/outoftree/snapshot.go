@@ -25,7 +25,7 @@ type snapshot struct {
 	infos     []*nodeInfo              // by index in the cluster; nil at unused indexes
 	list      []fwk.NodeInfo           // infos without nil; plugins get it uncopied, and must not change it
 	index     map[string]int32         // into infos, by node name
-	nominated map[string][]fwk.PodInfo // waiting pods by their nominated node
+	nominated map[string][]fwk.PodInfo // pending pods by their nominated node
 
 	affine, antiAffine func() []fwk.NodeInfo
 	claims             func() sets.Set[string]
@@ -210,7 +210,7 @@ func (s *snapshot) infosThat(are func(*nodeInfo) bool) (list []fwk.NodeInfo) {
 	return list
 }
 
-// listNominated records the waiting pods by their nominated node. The store's lock is held.
+// listNominated records the pending pods by their nominated node. The store's lock is held.
 func (s *snapshot) listNominated(store *Store, c *cluster.Cluster) {
 	s.nominated = map[string][]fwk.PodInfo{}
 	for _, n := range c.NominatedNodes() {

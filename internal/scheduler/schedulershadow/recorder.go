@@ -28,8 +28,8 @@ func New(now time.Time) *Recorder {
 }
 
 // Bound records a binding by the other scheduler, and the evaluation of all nodes at the time of
-// its decision. unclear means that the decision may have been made in another state; a worse node
-// is then not counted as a difference.
+// its decision. If unclear is set, the decision may have been made in another state of the cluster;
+// a worse node is then not counted as a difference.
 func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear bool) {
 	// compare runs without the lock, because an evaluation has thousands of nodes.
 	c := compare(pod, node, e)

@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// judged returns a pod and an evaluation of nodes with room for the given numbers of pods of one
-// CPU each.
+// judged returns a pod and an evaluation of nodes. Each element of rooms is the number of pods with
+// one CPU that fit on a node.
 func judged(rooms ...int) (*v1.Pod, *decide.Evaluation) {
 	c := cluster.New()
 	for i, room := range rooms {

@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// Agent makes a machine the node of a cluster, by the flags of berth agent. Everything else is the
-// kubelet's own configuration.
+// Agent makes a machine a node of a cluster, as configured by the flags of berth agent. Everything
+// else is the kubelet's own configuration.
 type Agent struct {
 	program        string
 	file           string // the user's KubeletConfiguration

@@ -30,11 +30,12 @@ type Kubelet struct {
 	Program string
 	// Root is the folder of its state and of its pods' volumes.
 	Root string
-	// Name of the node.
+	// Name is the node's name.
 	Name string
-	// Addresses of the node, one for each IP family; if empty, the kubelet detects them.
+	// Addresses holds the node's addresses, one for each IP family; if empty, the kubelet detects
+	// them.
 	Addresses string
-	// Labels for registering the node.
+	// Labels holds the labels with which the kubelet registers the node.
 	Labels map[string]string
 	// Bootstrap, if set, is a kubeconfig with a token that lets the kubelet request its
 	// certificate.

@@ -15,7 +15,7 @@ import (
 // Process is a kubelet running on this machine.
 type Process struct {
 	PID string
-	// Endpoint of its container runtime.
+	// Endpoint is the endpoint of its container runtime.
 	Endpoint string
 }
 
@@ -52,8 +52,8 @@ func endpoint(argv []string, root string) string {
 	return cmp.Or(valueOf(argv, flag), configured, DefaultEndpoint)
 }
 
-// valueOf returns the value of a flag, as --flag=value or --flag value. The first of repeated flags
-// counts.
+// valueOf returns the value of a flag, given as --flag=value or --flag value. The first of repeated
+// flags counts.
 func valueOf(argv []string, flag string) string {
 	for i, word := range argv {
 		name, value, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")

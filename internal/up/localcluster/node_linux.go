@@ -174,7 +174,8 @@ func (n *OwnNode) kubeletConfig() (map[string]any, error) {
 	fields := kubelet.Defaults(n.kubelet.ClientCA())
 	maps.Copy(fields, map[string]any{
 		"containerRuntimeEndpoint": n.endpoint,
-		// A developer's disk that is nearly full by percentage still has enough room for a trial.
+		// A developer's disk that is nearly full by percentage still has enough free space for a
+		// trial.
 		"evictionHard": map[string]any{"memory.available": "100Mi", "nodefs.available": "500Mi", "imagefs.available": "500Mi"},
 		// Leave no persistent changes on the machine, and take no port also needed by a second
 		// cluster.

@@ -25,8 +25,8 @@ import (
 // defaultServiceRange is the control plane's default.
 const defaultServiceRange = "10.96.0.0/12"
 
-// serviceRangeFile records a cluster's service range if it is not the default: it cannot change
-// once Services have addresses.
+// serviceRangeFile records a cluster's service range if it is not the default, because the range
+// cannot change after Services have addresses.
 const serviceRangeFile = "service-range"
 
 // serviceRange returns the service range of the cluster in the data directory.
@@ -38,8 +38,8 @@ func serviceRange(dir string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// serviceRelay lets pods reach the API server, which listens on loopback only, at its expected
-// address: that of the Service kubernetes. The node runs without kube-proxy.
+// serviceRelay lets pods reach the API server at the address of the Service kubernetes, although
+// the API server listens on loopback only, and the node runs without kube-proxy.
 type serviceRelay struct {
 	listener net.Listener
 	prefix   netip.Prefix

@@ -30,8 +30,8 @@ func Serve(l net.Listener, to func() (address string, err error)) {
 	}
 }
 
-// pass connects a pod to the API server until either side closes the connection. It closes the
-// pod's connection before it returns.
+// pass relays data between a pod and the API server until the API server closes its connection. It
+// closes the pod's connection before it returns.
 func pass(pod net.Conn, to func() (string, error)) {
 	defer pod.Close()
 	// On an error, the API server is down, and the pod's client retries.

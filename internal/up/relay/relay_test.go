@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// TestOnePodDoesNotTakeTheDoor verifies the connection limit per source, on both sides, while
-// another source can still connect.
+// TestOnePodDoesNotTakeTheDoor verifies that the connections of one source are limited, on both
+// sides of the relay, and that another source can still connect.
 func TestOnePodDoesNotTakeTheDoor(t *testing.T) {
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

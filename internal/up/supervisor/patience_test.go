@@ -13,7 +13,7 @@ import (
 )
 
 // TestAPartHasTimeToStartWhileProgressIsSeen verifies that a starting part fails after two minutes
-// of silence, but not while it logs or prints something, up to a quarter of an hour.
+// without output. While it logs or prints something, it fails only after a quarter of an hour.
 func TestAPartHasTimeToStartWhileProgressIsSeen(t *testing.T) {
 	for what, c := range map[string]struct {
 		progress func(minute int) signs

@@ -29,8 +29,9 @@ type process struct {
 	lastSaid atomic.Pointer[string]
 }
 
-// launchPart starts the part and returns immediately: ready and ended report its fate. progress, if
-// set, is called with each line printed until it is ready. After an error, no process is running.
+// launchPart starts the part and returns immediately. The channels ready and ended of the result
+// report when the part is ready and when it has ended. progress, if set, is called with each line
+// printed until it is ready. After an error, no process is running.
 func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*process, error) {
 	if part.Prepare != nil {
 		if err := part.Prepare(); err != nil {

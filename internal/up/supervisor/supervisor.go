@@ -46,7 +46,7 @@ type Supervisor struct {
 	Trouble func(part, what string)
 	// StopWithin bounds a part's shutdown after SIGTERM; 0: 10 s.
 	StopWithin time.Duration
-	// looks is the interval between checks of a starting part and reports of its elapsed time to
+	// looks is the interval at which a starting part is checked and its elapsed time is reported to
 	// Progress; 0: lookEvery.
 	looks time.Duration
 }

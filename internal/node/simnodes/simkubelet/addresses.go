@@ -19,7 +19,7 @@ type addressLots struct {
 	last  int // lot assigned last
 }
 
-// takeOf marks the lots taken by an existing node: those of its address and of its pod ranges.
+// takeOf marks the lots taken by an existing node, which contain its address and its pod ranges.
 func (l *addressLots) takeOf(shape *Shape, n *v1.Node) {
 	if l.taken == nil {
 		l.taken = map[int]struct{}{}

@@ -23,7 +23,7 @@ func TestEndingIsToldFromPlainCommandsOnly(t *testing.T) {
 		"sleep -5":                           unknown,
 		"sleep NaN":                          unknown,
 		"sleep 1 2":                          unknown,
-		"exit 3":                             unknown, // no program
+		"exit 3":                             unknown, // a shell builtin, not a program
 		"sh -c|exit 3":                       {exitCode: 3},
 		"/bin/sh -c|exit":                    {},
 		"bash -c|exit 256":                   unknown,

@@ -16,8 +16,8 @@ import (
 )
 
 // play advances one pod's status to now: it starts, ends and restarts containers and makes them
-// ready. Its input is little more than the status, so that a new process can continue where the
-// last one stopped.
+// ready. Apart from forgotten, its state is in the API, so that a new process can continue where
+// the last one stopped.
 //
 // For example, a container that ended at 10:00:05 and is checked at 10:00:30 is played as
 //
@@ -51,7 +51,7 @@ func (p *play) wakeAt(t time.Time) {
 }
 
 // playContainers plays the init containers in order, and then the regular containers, which start
-// together. Sidecars run until all regular containers have ended for good.
+// together. Sidecars run until all regular containers have ended and none will be restarted.
 func (p *play) playContainers() {
 	spec := &p.pod.Spec
 	p.status.InitContainerStatuses = p.knownStatuses(spec.InitContainers, p.status.InitContainerStatuses)
@@ -119,8 +119,8 @@ func (p *play) initContainers() bool {
 	return true
 }
 
-// stopSidecars ends the running sidecars when an init container has failed for good. Sidecars not
-// yet started stay waiting.
+// stopSidecars ends the running sidecars when an init container has failed and will not be
+// restarted. Sidecars not yet started remain in the state Waiting.
 func (p *play) stopSidecars() {
 	for i := range p.status.InitContainerStatuses {
 		if cs := &p.status.InitContainerStatuses[i]; cs.State.Running != nil {
@@ -130,7 +130,8 @@ func (p *play) stopSidecars() {
 }
 
 // knownStatuses returns a status for every container of the spec, in the spec's order. A container
-// without one is waiting. Statuses of containers missing from the spec are dropped.
+// that had no status gets one in the state Waiting. Statuses of containers missing from the spec
+// are dropped.
 func (p *play) knownStatuses(containers []v1.Container, have []v1.ContainerStatus) []v1.ContainerStatus {
 	if len(containers) == 0 {
 		return nil

@@ -18,7 +18,7 @@ import (
 //
 // A method that applies a change takes the present time and does all work due for the changed
 // object. It sets timers for later work. The state of nodes and pods is kept in the API: if an
-// action is lost, its effect is missing there, and the action is sent again.
+// action is lost, its effect is missing in the API, and the action is sent again.
 type Fleet struct {
 	shape Shape
 	// nodes holds the nodes by name: the nodes 1 to Count, and nodes of an earlier, larger run,

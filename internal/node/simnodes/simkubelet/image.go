@@ -12,8 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// missing lists name parts of images that count as nonexistent. Such names are used to try the
-// effect of a missing image.
+// missing lists substrings of the names of images that count as nonexistent. Users choose such
+// names to try the effect of a missing image.
 var missing = []string{"non-existent", "nonexistent", "does-not-exist", "doesnt-exist"}
 
 // isPullable returns false for an image declared nonexistent by the last part of its name, by the

@@ -83,7 +83,7 @@ func (s *Shape) nodeStatus(node *v1.Node, address string, pressed []v1.NodeCondi
 		{Type: v1.NodeInternalIP, Address: address},
 		{Type: v1.NodeHostName, Address: node.Name},
 	}
-	// The kubelet's port, without a listener.
+	// This is the kubelet's default port, but a simulated node does not listen on it.
 	st.DaemonEndpoints.KubeletEndpoint.Port = 10250
 	st.NodeInfo = v1.NodeSystemInfo{
 		MachineID:               node.Name,

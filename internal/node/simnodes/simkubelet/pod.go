@@ -18,7 +18,8 @@ import (
 type pod struct {
 	node   *node
 	object *v1.Pod
-	// admitted is set while the pod counts against the node's room, until it ends.
+	// admitted is set while the pod's demand counts against the node's resources, until the pod
+	// ends.
 	admitted bool
 	// ip is the pod's address, before and after it is written to the API.
 	ip string
@@ -34,11 +35,12 @@ type pod struct {
 	// complained is set after the first report of a problem with the pod, and prevents further
 	// reports. It stays set for the life of the pod in this process.
 	complained bool
-	// deferred is set while a resize waits for room. roomMade retries the resize.
+	// deferred is set while a resize waits for free resources. roomMade retries the resize.
 	deferred bool
-	// forgotten is kept for play.forgotten.
+	// forgotten keeps play.forgotten between two checks of the pod.
 	forgotten map[string]int32
-	// uses is the usage of the pod's processes according to the annotation; nil: unknown.
+	// uses is the usage of the pod's processes according to the annotation; nil: no valid
+	// annotation.
 	uses v1.ResourceList
 	// eviction is set if the pod is evicted under pressure. The pod ends at stopBy, and its status
 	// is written then.
@@ -62,7 +64,7 @@ func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
 			there[object.UID] = &pod{object: object}
 		}
 	}
-	// Handle deleted pods first, so that their room is free for the rest.
+	// Handle deleted pods first, so that their resources are free for the listed pods.
 	for uid, p := range f.pods {
 		if there[uid] == nil && olderThan(p.object.ResourceVersion, version) {
 			f.PodGone(uid, now)
@@ -116,7 +118,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	f.measureNode(n, now)
 }
 
-// PodGone applies the removal of a pod. Its address and its room are free from now on.
+// PodGone applies the removal of a pod. Its address and its resources are free from now on.
 func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	p := f.pods[uid]
 	if p == nil {
@@ -130,8 +132,8 @@ func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	f.measureNode(p.node, now)
 }
 
-// roomMade retries the resizes waiting for room on the node, in a fixed order. Before the call, the
-// pod that held the room must have been removed from n.pods, or its newest object must be terminal;
+// roomMade retries the node's deferred resizes in a fixed order. Before the call, the pod that held
+// the resources must have been removed from n.pods, or its newest object must be terminal;
 // otherwise demandsWithout still counts it. Only resizes wait: pods that did not fit were rejected.
 func (f *Fleet) roomMade(n *node, now time.Time) {
 	waiting := map[types.UID]*pod{}
@@ -155,7 +157,7 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	case n.gone:
 		f.removePod(p)
 	case n.object == nil || n.silent:
-	// This case precedes the rest: a deleted pod is neither admitted nor evicted.
+	// This case precedes the following ones, because a deleted pod is neither admitted nor evicted.
 	case p.object.DeletionTimestamp != nil:
 		f.stopPod(p, now)
 	// The pod's containers have ended, so its address is free although the object stays.

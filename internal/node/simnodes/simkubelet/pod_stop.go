@@ -69,10 +69,10 @@ func graceOf(pod *v1.Pod) time.Duration {
 	return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 }
 
-// stopTakes returns the time a pod takes to end, and whether it must be killed then: preStop
-// sleeps, then SIGTERM, all within the grace period. For example, with a preStop sleep of 5 s and
-// terminateAfter 10 s, a pod takes 15 s of its grace period of 30 s; with a grace period of 12 s it
-// is killed after 12 s.
+// stopTakes returns the time a pod takes to end, and whether it must be killed then. The preStop
+// hooks sleep first, and SIGTERM follows, all within the grace period. For example, with a preStop
+// sleep of 5 s and terminateAfter 10 s, a pod takes 15 s of its grace period of 30 s; with a grace
+// period of 12 s it is killed after 12 s.
 func (sc script) stopTakes(pod *v1.Pod, grace time.Duration) (time.Duration, bool) {
 	var sleep time.Duration
 	for i := range pod.Spec.Containers {

@@ -96,7 +96,7 @@ func (n *node) evictionCandidates() (candidates []pressure.Candidate, leaving bo
 // not evicted.
 func (f *Fleet) evictPod(p *pod, why *pressure.Eviction, now time.Time) {
 	if p.busy || p.object.DeletionTimestamp != nil {
-		return // measured again after the action
+		return // the node is measured again after the action
 	}
 	takes, _ := f.shape.scriptOf(p.object).stopTakes(p.object, time.Duration(why.Grace)*time.Second)
 	p.eviction, p.stopBy = why, now.Add(takes)

@@ -64,7 +64,7 @@ func probeResult(probe *v1.Probe, began time.Time) (bool, time.Time) {
 }
 
 // alwaysFails recognises `false` and `exit N`, directly or run by a shell. Any other command is
-// assumed to succeed: nothing can be run.
+// assumed to succeed, because simulated nodes run nothing.
 func alwaysFails(command []string) bool {
 	shells := []string{"sh", "/bin/sh", "bash", "/bin/bash", "ash", "/bin/ash"}
 	if len(command) == 3 && slices.Contains(shells, command[0]) && command[1] == "-c" {

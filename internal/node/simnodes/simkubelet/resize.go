@@ -12,12 +12,13 @@ import (
 )
 
 // This file resizes pods in place, like the kubelet's allocation manager: immediately if the node
-// has room; otherwise the condition PodResizePending has the reason.
+// has enough free resources. Otherwise, the reason of the condition PodResizePending explains the
+// delay.
 
-// resizePod changes the pod's resources in place if the node has room. Otherwise the pod keeps its
-// resources, and a condition reports that the resize is pending. A Deferred resize is retried when
-// room is made; an Infeasible one is larger than the node. As in the kubelet, a pod resizes all its
-// containers or none.
+// resizePod changes the pod's resources in place if they fit on the node. Otherwise the pod keeps
+// its resources, and a condition reports that the resize is pending. A Deferred resize is retried
+// when resources become free; an Infeasible one exceeds the node's allocatable resources. As in the
+// kubelet, a pod resizes all its containers or none.
 func (f *Fleet) resizePod(p *pod, pl *play) {
 	var changed []int
 	for i := range pl.status.ContainerStatuses {
@@ -37,7 +38,7 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 		return
 	}
 
-	// Use the amounts of the spec for this pod, and the allocated amounts for the others.
+	// Use the amounts of the spec for this pod, and the allocated amounts for the other pods.
 	wants := admit.DemandOf(p.object, false)
 	if r := admit.Room(wants, p.node.object, p.node.demandsWithout(p)); r != nil {
 		p.deferred, p.counted = true, nil

@@ -306,7 +306,7 @@ func describePod(pod *v1.Pod) string {
 	return strings.Join(parts, " ")
 }
 
-// nodeNews describes the changes of a node, heartbeats aside.
+// nodeNews describes the changes of a node, except for heartbeats.
 func nodeNews(was, is *v1.Node) string {
 	var news []string
 	for _, c := range is.Status.Conditions {
