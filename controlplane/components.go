@@ -32,7 +32,7 @@ type permissions struct {
 // the manifests, have the permissions in simulatedNodesRules. No component is an administrator.
 //
 // `berth up` therefore runs components with the permissions of a real cluster, and a permission
-// missing from a manifest causes the same failure as there.
+// missing from a manifest causes the same failure as in such a cluster.
 func listComponents() (map[string]permissions, error) {
 	all := map[string]permissions{"nodes": {
 		everywhere: simulatedNodesRules(),

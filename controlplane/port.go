@@ -20,9 +20,10 @@ import (
 // meets an occupied port.
 const firstPickedPort, lastPickedPort = 20000, 29999
 
-// listenAPI binds the API's port. An explicitly requested port is mandatory. Otherwise the last
-// run's port, which is read from the file named by memory, is preferred, so that copied kubeconfigs
-// stay valid; if it is occupied, another is picked and remembered instead. Errors suggest a remedy.
+// listenAPI binds the API's port. An explicitly requested port is mandatory. Otherwise listenAPI
+// prefers the last run's port, so that copied kubeconfigs stay valid. It reads that port from the
+// file named by memory. If the port is occupied, it picks another one and records it in the file.
+// Errors suggest a remedy.
 func listenAPI(asked int, memory string) (*net.TCPListener, error) {
 	if asked != 0 {
 		l, err := bindPort(asked)

@@ -6,9 +6,9 @@
 // bypass the rules.
 //
 // There is one plugin per kind of object, each at the position of the first upstream plugin it
-// replaces: after NamespaceLifecycle, LimitRanger and PodNodeSelector, because the rules read their
-// results; before the webhooks, which may inspect the result; and before ResourceQuota, which
-// counts the overhead.
+// replaces. The plugins run after NamespaceLifecycle, LimitRanger and PodNodeSelector, because the
+// rules read the results of these plugins. They run before the webhooks, which may inspect the
+// result, and before ResourceQuota, which counts the overhead.
 //
 // The plugins contain no rules: they convert between the API server's internal objects and those of
 // package admission.

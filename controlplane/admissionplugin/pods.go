@@ -107,7 +107,7 @@ func external(object any) (*v1.Pod, error) {
 }
 
 // write copies back only the fields that the rules may have changed. Converting the whole pod back
-// could change others.
+// could change other fields.
 func write(pod *core.Pod, changed *v1.Pod) error {
 	var only v1.PodSpec
 	admission.CopyChanges(&only, &changed.Spec)

@@ -24,8 +24,8 @@ const ReplicasName = "BerthReplicas"
 // Kubernetes is 150,000 pods per cluster.
 const mostReplicas = 100_000
 
-// replicas rejects workloads with more pods than any cluster has. It reads nothing but the object,
-// so it never delays a request.
+// replicas rejects workloads that request more than mostReplicas pods. It reads nothing but the
+// object, so it never delays a request.
 type replicas struct{ *apiserver.Handler }
 
 var _ apiserver.ValidationInterface = &replicas{}

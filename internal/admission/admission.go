@@ -174,8 +174,8 @@ func Create(config Config, objects Objects, pod *v1.Pod) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// checkNamespace refuses a pod in a terminating namespace, so that controllers there cannot
-// recreate pods.
+// checkNamespace refuses a pod in a terminating namespace, so that controllers cannot recreate pods
+// in it.
 func checkNamespace(objects Objects, name string) error {
 	switch namespace, err := objects.Namespace(name); {
 	case err != nil:
@@ -186,6 +186,6 @@ func checkNamespace(objects Objects, name string) error {
 	return nil
 }
 
-// Stored reports whether an API server has stored the pod. Such a pod has passed admission there,
-// under the rules and classes of the time, and must not pass it again.
+// Stored reports whether an API server has stored the pod. Such a pod has passed admission in that
+// API server, under the rules and classes of the time, and must not pass it again.
 func Stored(pod *v1.Pod) bool { return pod.UID != "" }

@@ -18,7 +18,7 @@ func resolvePriority(r *request) error {
 	if r.AfterAPIServer && spec.PriorityClassName == "" && spec.Priority != nil && *spec.Priority == 0 {
 		// The API server found no default class. If a default class is known here, it was created
 		// later. This process must follow the API server, because it would otherwise refuse every
-		// pod that the API server admitted before it observed the class.
+		// pod that the API server admitted before observing the class.
 		return nil
 	}
 	class, err := classFor(r, spec.PriorityClassName)

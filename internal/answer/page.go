@@ -189,7 +189,7 @@ func (p *Page) table(indent string, rows [][]string, first string) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	// The last column, the one with the long texts, begins after all others.
+	// The last column has the long texts, and begins after all other columns.
 	offset := len(indent) // of the last column
 	for _, width := range widths[:max(0, len(widths)-1)] {
 		offset += width + gap

@@ -38,7 +38,7 @@ const (
 // Handler is a non-default runtime handler, for RuntimeClasses; it also uses runc.
 const Handler = "kata-fc"
 
-// patience allows for a busy machine: merely starting containerd takes seconds there.
+// patience allows for a busy machine, on which merely starting containerd takes seconds.
 const patience = 2 * time.Minute
 
 // Containerd is a running instance.

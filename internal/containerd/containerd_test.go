@@ -143,7 +143,7 @@ func leftovers(t *testing.T, dir, cgroup string) (left []string) {
 			left = append(left, rule)
 		}
 	}
-	// The chain leading to all host ports is needed only while there are any.
+	// The chain leading to all host ports is needed only while there are host ports.
 	if rules := natRules(); strings.Contains(rules, "\n:CNI-HOSTPORT-DNAT ") && !strings.Contains(rules, "\n-A CNI-HOSTPORT-DNAT ") {
 		left = append(left, "an empty chain CNI-HOSTPORT-DNAT")
 	}

@@ -6,7 +6,8 @@
 // state, socket, network and images are below one folder, and are removed with it.
 //
 // The implementation is in containerd.sh, which users can run themselves (containerd.sh run DIR);
-// this package is its Go side. The script ends with the process that started it, however that ends:
-// it waits for the end of its standard input, then kills the containers and their shims and removes
-// mounts, network and cgroups. Images are built from the machine's static busybox, not pulled.
+// this package is its Go side. The script ends with the process that started it, even if that
+// process is killed. It waits for the end of its standard input, then kills the containers and
+// their shims, and removes mounts, network and cgroups. Images are built from the machine's static
+// busybox, not pulled.
 package containerd

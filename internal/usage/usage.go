@@ -12,8 +12,8 @@ import (
 // ExitCode is the exit code of a command after an [Error].
 const ExitCode = 2
 
-// Error is an error of the command line: a wrong flag, argument or command, or a file named there
-// that cannot be used.
+// Error is an error of the command line: a wrong flag, argument or command, or a file that is named
+// on the command line and cannot be used.
 type Error struct{ error }
 
 // Unwrap returns the underlying error.

@@ -27,7 +27,8 @@ import (
 const DefaultTimeout = 5 * time.Second
 
 // longestAnswer bounds an extender's response, in bytes. An extender that gets whole nodes returns
-// them: 5,000 of 10 KiB are 50 MiB. A longer response is an error, and is not read to its end.
+// whole nodes: 5,000 nodes of 10 KiB are 50 MiB. A longer response is an error, and is not read to
+// its end.
 const longestAnswer = 64 << 20
 
 // Extender is an HTTP extender. It is safe for concurrent use. Its methods block until the extender
@@ -138,7 +139,7 @@ func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderA
 		args.NodeNames = &names
 		return args
 	}
-	// Whole nodes, for an extender without its own view of the cluster.
+	// Send whole nodes to an extender without its own view of the cluster.
 	args.Nodes = &v1.NodeList{Items: make([]v1.Node, 0, len(nodes))}
 	for _, n := range nodes {
 		args.Nodes.Items = append(args.Nodes.Items, *n.Node())

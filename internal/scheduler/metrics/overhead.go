@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// Names, labels and texts are kube-state-metrics'.
+// The names, labels and texts are the same as in kube-state-metrics.
 var (
 	ofPod       = []string{"namespace", "pod", "uid"}
 	overheadCPU = prometheus.NewDesc("kube_pod_overhead_cpu_cores",

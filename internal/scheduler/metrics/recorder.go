@@ -154,7 +154,7 @@ func (r *Recorder) EntityQueued(place queue.Place, event string, group bool) {
 	r.entering.WithLabelValues(queueOf(place), event, entity(group)).Inc()
 }
 
-// manyAttempts is the number of attempts from which on all pods share a label, as upstream.
+// manyAttempts is upstream's limit: pods with at least this number of attempts share a label.
 const manyAttempts = 15
 
 // Bound counts a bound pod.

@@ -62,7 +62,7 @@ type Flags struct {
 	reserve                        []string             // scheduler names; "*": all profiles
 	reservations                   plugins.Reservations // for the profiles in reserve
 	Shadow                         bool                 // compare only, write nothing
-	Journal                        records.Flags        // "" as Dir: no journal
+	Journal                        records.Flags        // no journal if Dir is empty
 	ShadowReport                   string               // a file; "": none
 }
 
@@ -250,7 +250,8 @@ func (f *Flags) Added() config.Added {
 	return a
 }
 
-// MetricsChosen reports whether Metrics has settings to apply. Applying no settings logs an error.
+// MetricsChosen reports whether Metrics has settings to apply. Applying Metrics without settings
+// logs an error.
 func (f *Flags) MetricsChosen() bool {
 	return f.given("show-hidden-metrics-for-version") || f.given("disabled-metrics") ||
 		f.given("allow-metric-labels") || f.given("allow-metric-labels-manifest")

@@ -33,8 +33,8 @@ type extenderAnswer struct {
 	// Each field is nil until a request of its kind has completed, with a result or with an error.
 	filter     *filterAnswer
 	prioritize *prioritizeAnswer
-	// preempt holds the last few responses, newest last: an attempt may first send victims that
-	// break no budget and then a different set, and needs both responses when the pod is decided
+	// preempt holds the last few responses, newest last. An attempt may first send victims that
+	// break no budget and then other victims, and needs both responses when the pod is decided
 	// again.
 	preempt []*preemptAnswer
 }

@@ -210,7 +210,7 @@ func (x *extension) Reserve(a *cycle.Attempt) *plugins.Rejection {
 }
 
 // Unreserve implements cycle.Reserver. It is guarded: other plugins' reservations must be undone
-// even if this one panics.
+// even if this plugin panics.
 func (x *extension) Unreserve(a *cycle.Attempt) {
 	y := x.sessionOf(a)
 	_ = x.callGuarded("Unreserve", func() { x.plugin.(fwk.ReservePlugin).Unreserve(y.ctx, y.state, y.onNode(a.Node), a.Node) })

@@ -201,7 +201,7 @@ func (f *framework) listFilters() (list []plugins.Filter) {
 }
 
 // filterOf returns the plugin as a filter, with the points enabled for it in the profile: a plugin
-// may implement Filter and be disabled there.
+// may implement Filter and be disabled at this point.
 func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
 	made := &filter{f: f, name: name}
 	if f.profile.Has(plugins.PreFilter, name) {
@@ -214,7 +214,7 @@ func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
 }
 
 // listScorers lists all scorers of the profile in its order, after one scorer representing all
-// plugins at PreScore. The latter adds no scores, so its weight does not matter.
+// plugins at PreScore. That scorer adds no scores, so its weight does not matter.
 func (f *framework) listScorers() (list []plugins.Weighted) {
 	own := map[string]plugins.Weighted{}
 	for _, scorer := range f.profile.Scorers {

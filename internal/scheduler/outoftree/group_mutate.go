@@ -81,8 +81,8 @@ func (h *handle) MutableSnapshotSharedLister() fwk.MutableSnapshotSharedLister {
 	return mutableLister{sharedLister{h.f.set.store}, h.f}
 }
 
-// RunReservePluginsReserve calls the out-of-tree plugins at Reserve, hypothetically: only plugins
-// at PodGroupPostFilter may do so. It does not make Berth's own reservations of volumes and
+// RunReservePluginsReserve calls the out-of-tree plugins at Reserve, hypothetically. Only plugins
+// at PodGroupPostFilter may call it. It does not make Berth's own reservations of volumes and
 // devices. Like upstream, the first failure ends the calls, and the caller must unreserve.
 func (h *handle) RunReservePluginsReserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	if g := h.f.group; g == nil || !g.inPostFilter {

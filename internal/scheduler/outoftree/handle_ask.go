@@ -17,12 +17,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// This file holds the methods of Handle that a plugin may call while it is itself being called: to
-// check whether a pod would fit on a node with other pods, to score nodes, or to list nominated
-// pods. Upstream works on copies. Berth's own filters read the cluster itself, so the cluster must
-// temporarily contain those pods (package cluster's Supposing), on the goroutine owning it and
-// without concurrent readers.
-//
+// This file holds the methods of Handle that a plugin may call while the scheduler calls the
+// plugin. They check whether a pod would fit on a node with other pods, score nodes, and manage
+// nominated pods. Upstream works on copies. Berth's own filters read the cluster itself, so the
+// cluster must temporarily contain those pods (package cluster's Supposing), on the goroutine
+// owning it and without concurrent readers.
+
 // errClosed is returned to a plugin calling back at the wrong time.
 var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and " +
 	"Permit, while these run, and at no other time")
@@ -53,10 +53,10 @@ func foreignState(state fwk.CycleState) *fwk.Status {
 // RunFilterPlugins runs all filters of the profile on a node that has the pods in info. The pod may
 // differ from the pod being decided.
 //
-// The hypothetical differences from the real cluster have two sources: on the node itself, the pods
-// of info; on other nodes, the moves announced by the plugin (RunPreFilterExtensionAddPod and its
-// counterpart), which matter to filters that look across nodes, such as PodTopologySpread. All
-// changes are undone before it returns.
+// The hypothetical differences from the real cluster have two sources. On the node itself, they are
+// the pods of info. On other nodes, they are the moves announced by the plugin
+// (RunPreFilterExtensionAddPod and its counterpart), which matter to filters that read several
+// nodes, such as PodTopologySpread. All changes are undone before it returns.
 func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {

@@ -105,8 +105,9 @@ func (x *extension) narrowHint(name fwk.PreQueueingHintFn, hint func(*queue.Item
 	}
 }
 
-// nameHelped returns the pods named by the plugin's function for an event, or nil for all pods: the
-// function returned all, it failed, or the event has no objects to judge by.
+// nameHelped returns the pods named by the plugin's function for an event, or nil for all pods. It
+// returns nil if the function returned all pods or failed, if the event has no objects or is about
+// any resource, and if the event is about a single pending pod.
 func (x *extension) nameHelped(name fwk.PreQueueingHintFn, e *queue.Event) sets.Set[types.NamespacedName] {
 	if e.Old == nil && e.New == nil || e.Resource == queue.AnyResource || e.Own != nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 
 // nodeInfo is a node with its pods in the form for plugins. A snapshot's nodeInfos never change;
 // plugins change copies (Snapshot). The sums (requested, ports, claims, ...) always match the pods:
-// only AddPodInfo and RemovePod may change either.
+// only AddPodInfo and RemovePod may change the pods or the sums.
 type nodeInfo struct {
 	node *v1.Node
 	pods []fwk.PodInfo
@@ -111,8 +111,8 @@ func (n *nodeInfo) SetNode(node *v1.Node) {
 	n.generation = generations.Add(1)
 }
 
-// AddPodInfo adds a pod to the node, whether or not it fits there. The caller ensures that the pod
-// is not there already.
+// AddPodInfo adds a pod to the node, whether or not it fits. The caller ensures that the node does
+// not have the pod already.
 func (n *nodeInfo) AddPodInfo(p fwk.PodInfo) {
 	n.pods = append(n.pods, p)
 	if hasAffinity(p.GetPod()) {
@@ -124,9 +124,9 @@ func (n *nodeInfo) AddPodInfo(p fwk.PodInfo) {
 	n.countPod(p, 1)
 }
 
-// RemovePod removes the pod with this UID from the node, and returns an error if it is not there.
-// It subtracts the amounts counted when the pod was added, even if the pod passed here is a newer
-// version.
+// RemovePod removes the pod with this UID from the node, and returns an error if the node does not
+// have the pod. It subtracts the amounts counted when the pod was added, even if the pod passed
+// here is a newer version.
 func (n *nodeInfo) RemovePod(_ klog.Logger, pod *v1.Pod) error {
 	i := slices.IndexFunc(n.pods, func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID })
 	if i < 0 {

@@ -195,8 +195,8 @@ func samePods(info *nodeInfo, n *cluster.Node) bool {
 	return len(gone)+len(come) == 0
 }
 
-// diffPods compares the pods of a NodeInfo with those of the node, by UID: it returns the removed
-// and the added ones.
+// diffPods compares the pods of a NodeInfo with the pods of the node, by UID. It returns the
+// removed pods and the added pods.
 func diffPods(info *nodeInfo, n *cluster.Node) (gone []fwk.PodInfo, come []*cluster.Pod) {
 	there := make(map[types.UID]bool, len(n.Pods))
 	for _, p := range n.Pods {

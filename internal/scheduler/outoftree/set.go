@@ -257,9 +257,9 @@ func (s *Set) host() Host {
 	return s.live
 }
 
-// Close ends the plugins' context, their informers and their events once all attempts involving
-// them are over: pods decided by this configuration may still wait at Permit after another has
-// replaced it. It may be called more than once.
+// Close ends the plugins' context, their informers and their events after all attempts involving
+// them are over, because pods decided by this configuration may still wait at Permit after another
+// configuration has replaced it. It may be called more than once.
 func (s *Set) Close() {
 	if s.countAttempts(0, true) {
 		s.endSet()

@@ -84,8 +84,8 @@ func (s *Store) readAnew(c *cluster.Cluster) *snapshot {
 	return next
 }
 
-// nextSnapshot creates the next snapshot from the last one and the changes since: those in the
-// cluster's log, and those of objects that do not affect decisions (touched).
+// nextSnapshot creates the next snapshot from the last one, the later changes in the cluster's log,
+// and the changes of objects that do not affect decisions (touched).
 func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snapshot {
 	last := s.snapshots.last
 	next := &snapshot{infos: make([]*nodeInfo, len(c.Nodes)), list: last.list, index: last.index, nominated: last.nominated}

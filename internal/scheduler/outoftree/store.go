@@ -228,7 +228,7 @@ func (s *Store) addMissed(nodes []v1.Node, pods []v1.Pod) {
 	s.missed, s.gone = false, nil
 }
 
-// Spare reverses one Need. After the last one, the objects are forgotten, and recorded as missed
+// Spare reverses one Need. After the last call, the objects are forgotten, and recorded as missed
 // for the next Need.
 func (s *Store) Spare() {
 	s.mu.Lock()

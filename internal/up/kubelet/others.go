@@ -70,8 +70,8 @@ func valueOf(argv []string, flag string) string {
 
 // Refuse returns an error if a running kubelet conflicts with a new one on the endpoint. Two
 // kubelets on one runtime kill each other's pods. All kubelets serve device plugins at the same
-// path, so any kubelet not started by Berth is a conflict, unless the user named the endpoint.
-// named is set if the user named the endpoint.
+// path, so any kubelet not started by Berth is a conflict, unless named is set, which means that
+// the user named the endpoint.
 func Refuse(running []Process, endpoint string, named bool) error {
 	for _, other := range running {
 		switch {

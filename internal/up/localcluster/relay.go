@@ -47,7 +47,7 @@ type serviceRelay struct {
 }
 
 // freeRanges returns the ranges for new clusters, above the default one and below the pods'
-// networks. The first one depends on the folder, so that a restarted cluster usually finds its
+// networks. The first range depends on the folder, so that a restarted cluster usually finds its
 // range free, regardless of clusters started meanwhile.
 func freeRanges(dir string) (ranges []string) {
 	hash := fnv.New32a()

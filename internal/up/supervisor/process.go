@@ -21,7 +21,7 @@ import (
 type process struct {
 	cmd   *exec.Cmd
 	tail  *tail
-	ready chan struct{} // closed when the part has reported readiness
+	ready chan struct{} // closed when the part is ready
 	ended chan struct{} // closed when the process has ended
 	err   error         // valid after ended
 
@@ -29,9 +29,9 @@ type process struct {
 	lastSaid atomic.Pointer[string]
 }
 
-// launchPart starts the part and returns immediately. The channels ready and ended of the result
-// report when the part is ready and when it has ended. progress, if set, is called with each line
-// printed until it is ready. After an error, no process is running.
+// launchPart starts the part and returns immediately. The result's channel ready is closed when the
+// part is ready, and its channel ended when the process has ended. progress, if set, is called with
+// each line printed until the part is ready. After an error, no process is running.
 func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*process, error) {
 	if part.Prepare != nil {
 		if err := part.Prepare(); err != nil {

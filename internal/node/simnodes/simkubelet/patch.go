@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The patches are strategic merge patches, like a kubelet's. They contain only changed fields,
-// merge conditions by type so that conditions of other writers stay, and have the UID as a
-// precondition so that a pod is never mistaken for a later pod of the same name. They are built
+// The patches are strategic merge patches, like a kubelet's. They contain only changed fields. They
+// merge conditions by type, so that conditions of other writers stay. They have the UID as a
+// precondition, so that a pod is never mistaken for a later pod of the same name. They are built
 // directly: comparing two whole objects by reflection costs more than everything else that a
 // simulated kubelet does.
 

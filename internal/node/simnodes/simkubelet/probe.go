@@ -40,7 +40,7 @@ func (p *play) runProbes(c *v1.Container, cs *v1.ContainerStatus) {
 	cs.Ready = ready
 }
 
-// probeResult reports whether a probe passes at all, and from what time on. A command that can only
+// probeResult reports whether a probe ever passes, and if so, since when. A command that can only
 // fail never passes. Any other probe first succeeds after its initial delay and then in every
 // period, and passes when its success threshold is reached. began is the start of the container;
 // the time is zero for a probe that never passes.
