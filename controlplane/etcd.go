@@ -32,9 +32,9 @@ import (
 // needs no port and no certificates, and other processes on the machine cannot reach it. While the
 // process is stopped, etcdutl can be used on the directory.
 type etcd struct {
-	fail     context.CancelCauseFunc // called when etcd gives up
-	gaveUp   chan error              // receives the same error for startMember, after fail was called; at most one
-	once     sync.Once               // guards fail and gaveUp
+	fail     context.CancelCauseFunc // called when etcd gives up or its server ends
+	gaveUp   chan error              // receives the reason for startMember after etcd gave up; at most one
+	once     sync.Once               // guards the report that etcd gave up
 	over     atomic.Bool             // etcd has given up
 	listener *bufconn.Listener
 	member   *embed.Etcd
@@ -60,8 +60,8 @@ const (
 	etcdPipe = 32 << 10
 )
 
-// newEtcd returns a member that has not started. fail is called once, if etcd gives up or its
-// server ends.
+// newEtcd returns a member that has not started. fail is called if etcd gives up or its server
+// ends.
 func newEtcd(fail context.CancelCauseFunc) *etcd {
 	return &etcd{fail: fail, gaveUp: make(chan error, 1), listener: bufconn.Listen(etcdPipe)}
 }
@@ -136,8 +136,8 @@ func finishEtcdDir(dir string) error {
 }
 
 // startMember starts etcd, but does not rely on StartEtcd to return: on broken files, StartEtcd may
-// panic, or wait for a goroutine that gave up. In that case, the calling goroutine is abandoned
-// until the process exits.
+// panic, or wait for a goroutine that gave up. In that case, the goroutine that called StartEtcd is
+// abandoned until the process exits.
 func (e *etcd) startMember(config *embed.Config) error {
 	type result struct {
 		member *embed.Etcd

@@ -16,7 +16,7 @@ import (
 )
 
 // OptOutLabel on a namespace, with the value disabled, exempts its pods from the webhook. The label
-// works even while the webhook does not.
+// takes effect even while the webhook is down.
 const OptOutLabel = "berth.dev/webhook"
 
 // The webhooks' names in a configuration, and in the API server's messages and metrics.

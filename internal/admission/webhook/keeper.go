@@ -83,8 +83,8 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 }
 
 // renewNow performs all due tasks. The first time, after the caches are filled, it writes the
-// configurations as a whole. Later it restores only missing parts, so that replicas of two versions
-// do not write alternately.
+// configurations as a whole. Later it only creates missing configurations and corrects CA bundles,
+// so that replicas of two versions do not write alternately.
 //
 // The order is: find the owner of the created objects, renew the certificates, serve with them, and
 // finally write the configurations, which make API servers call the webhook.
@@ -231,7 +231,7 @@ type configurations[C any] interface {
 
 // keepOne creates the configuration if it is missing and make is set. It updates an existing
 // configuration if mend changes it. The update is conditional on the resource version read: if two
-// replicas update concurrently, one gets a conflict and retries.
+// replicas update concurrently, one gets a conflict and retries at its next check.
 func keepOne[C interface {
 	metav1.Object
 	DeepCopy() C

@@ -58,7 +58,8 @@ func (s *sender) sendAction(ctx context.Context, a simkubelet.Action) (simkubele
 	if ctx.Err() != nil {
 		return simkubelet.Failed, nil
 	}
-	// Give up a slow renewal, because the next one replaces it.
+	// Give up slow heartbeats early, because the next heartbeat replaces them, and slow events,
+	// because they are unimportant.
 	limit := requestTimeout
 	switch a.Kind {
 	case simkubelet.Renew, simkubelet.PatchNode, simkubelet.Report:

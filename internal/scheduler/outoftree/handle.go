@@ -108,8 +108,8 @@ func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) 
 	h.preBinding.addPod(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
 }
 
-// GetPodInPreBind returns the pod if it is at PreBind and its binding can still be canceled, or
-// nil.
+// GetPodInPreBind returns the pod's record, or nil if the pod is neither at PreBind nor being
+// bound.
 func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
 	if b := h.preBinding.getPod(uid); b != nil {
 		return b

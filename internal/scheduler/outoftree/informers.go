@@ -74,11 +74,11 @@ const patience = 100 * time.Millisecond
 const settled = 2 * time.Millisecond
 
 // awaitPod waits until the informer of pods shows the current pod, in this version or a newer one,
-// and the other pods in the state known to the scheduler. The informer may be behind, because it
-// has a separate watch. A plugin that counts the members of a group would then miss the last
-// member, and no event would wake the pod; a plugin that counts a namespace's usage would count a
-// deleted victim, and preempt again. After a wait that timed out, awaitPod does not wait again
-// until the informer has received an event. Only the deciding goroutine may call it.
+// has the newest pod known to the scheduler, and no longer has the last deleted one. The informer
+// may be behind, because it has a separate watch. A plugin that counts the members of a group would
+// then miss the last member, and no event would wake the pod; a plugin that counts a namespace's
+// usage would count a deleted victim, and preempt again. After a wait that timed out, awaitPod does
+// not wait again until the informer has received an event. Only the deciding goroutine may call it.
 func (f *informerFactory) awaitPod(pod *v1.Pod, store *Store) {
 	informer := f.pods.Load()
 	if informer == nil || f.stuck != nil && *f.stuck == (*informer).LastSyncResourceVersion() {

@@ -218,8 +218,8 @@ func TestWhatGoesWrongBehindTheDecisionIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestPodsThatWaitAtPermit verifies the state of pods that wait at Permit and are allowed,
-// rejected, preempted or forgotten by the plugin.
+// TestPodsThatWaitAtPermit verifies the state of pods that wait at Permit and are allowed, rejected
+// or preempted by the plugin, or reach the timeout.
 func TestPodsThatWaitAtPermit(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -19,9 +19,9 @@ import (
 )
 
 // Store holds the API objects of nodes and pods, which a cluster.Cluster lacks, for plugins that
-// need them, and creates the plugins' snapshots. It is empty except between Need and Spare: the
-// objects of a large cluster take hundreds of megabytes, which a scheduler without such plugins
-// saves.
+// need them, and creates the plugins' snapshots. It has no nodes and pods except between Need and
+// Spare: the objects of a large cluster take hundreds of megabytes, which a scheduler without such
+// plugins saves.
 //
 // It is updated in step with the cluster, on the goroutine owning the cluster; snapshots are
 // created there as well. Need and Spare may be called from any goroutine.
@@ -35,7 +35,8 @@ type Store struct {
 	nodes  map[string]*v1.Node  // by name
 	// byGroup holds the pods naming a pod group.
 	byGroup map[cluster.Name]map[types.UID]bool
-	// newest is the pod shown with the highest resourceVersion. departed is the last deleted pod.
+	// newest is the pod with the highest resourceVersion. When that pod is deleted, newest becomes
+	// nil until another pod is shown. departed is the last deleted or terminated pod.
 	newest, departed *v1.Pod
 	// gone holds the pods and nodes deleted while missed objects are listed: the list may still
 	// have them. It is nil while no list is running.
@@ -53,7 +54,7 @@ type Store struct {
 type known struct {
 	info *podInfo
 	// assumed is the pod with its assumed node, which the API does not show yet. It is nil until a
-	// plugin needs it.
+	// snapshot needs it.
 	assumed *podInfo
 }
 
@@ -96,8 +97,7 @@ func (s *Store) keepPod(pod *v1.Pod) {
 	}
 }
 
-// newestPods returns the pod shown with the highest resourceVersion and the last deleted pod.
-// Either may be nil.
+// newestPods returns the fields newest and departed. Either may be nil.
 func (s *Store) newestPods() (newest, departed *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

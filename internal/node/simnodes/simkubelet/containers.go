@@ -312,7 +312,8 @@ func (p *play) endedForGood() bool {
 	return true
 }
 
-// stopAll ends all running containers, and containers that never ran.
+// stopAll ends all containers that have not ended, including containers in back-off and containers
+// that never ran.
 func (p *play) stopAll(exitCode int32) {
 	for _, list := range [][]v1.ContainerStatus{p.status.InitContainerStatuses, p.status.ContainerStatuses,
 		p.status.EphemeralContainerStatuses} {

@@ -332,8 +332,8 @@ func (f *Fleet) followHeartbeat(n *node, now time.Time) {
 	}
 }
 
-// addLabels patches missing labels, once per process. It returns true if labels were missing. It
-// does not revert later changes of labels.
+// addLabels patches missing and different labels, once per process. It returns true if there were
+// any. It does not revert later changes of labels.
 func (f *Fleet) addLabels(n *node) bool {
 	if n.labelled {
 		return false
@@ -361,7 +361,7 @@ func (f *Fleet) renewLease(n *node, now time.Time) {
 // scheduleRenewal sets the next renewal. The first renewal is at a node-specific point of the
 // interval, so that nodes created together do not renew together. Each further renewal is due one
 // interval after the previous request, with a kubelet's jitter; a slow API server must not stretch
-// the interval.
+// the interval. A failed renewal is repeated after a second.
 //
 //	interval 10 s, requested at 12:00:00, completed at 12:00:04: next at about 12:00:10
 func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
