@@ -165,9 +165,12 @@ func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 			func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].MaxSkew = skew })
 	}
 
+	const most = 1 << 16
+	if c.MaxSkew >= most {
+		return nil // a larger one does not help, and doubling could overflow
+	}
 	// After the first loop, the pod runs with high and not with low.
 	low, high := c.MaxSkew, c.MaxSkew+1
-	const most = 1 << 16
 	for f.tryEdits(with(high)) == "" {
 		if low, high = high, 2*high; high > most {
 			return nil
