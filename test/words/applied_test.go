@@ -5,6 +5,7 @@ package words
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -204,10 +205,15 @@ func TestManifestsAreRefusedInUpstreamsWords(t *testing.T) {
 		s := newSource(seed)
 		s.bad = 0
 		object, theirs, by := s.appliedObject()
-		ours := mistakes(rules.ValidateApplied(object))
+		before := mistakes(rules.ValidateApplied(object))
 		legacyscheme.Scheme.Default(object)
-		if again := mistakes(rules.ValidateApplied(object)); !slices.Equal(ours, again) {
-			t.Fatalf("seed %d: %v, and with defaults %v", seed, ours, again)
+		ours := mistakes(rules.ValidateApplied(object))
+		// Manifests are checked before defaulting. Of the defaults, only those of limit ranges are wrong
+		// because of other fields.
+		if _, ok := object.(*v1.LimitRange); !ok && !slices.Equal(before, ours) {
+			t.Fatalf("seed %d: %v, and with defaults %v", seed, before, ours)
+		} else if len(before) == 0 && len(ours) > 0 {
+			t.Fatalf("seed %d: only with defaults: %v", seed, ours)
 		}
 		internal(t, object, theirs)
 		ctx := genericrequest.WithNamespace(genericrequest.NewContext(), "default")
@@ -223,6 +229,8 @@ func TestManifestsAreRefusedInUpstreamsWords(t *testing.T) {
 	}
 }
 
+var volumeIndex = regexp.MustCompile(`volumes\[\d+\]`)
+
 // mistakes lists errors by field, type and detail, without the supported values, whose order
 // differs, and without consequences of an unnamed or repeated object.
 func mistakes(errs field.ErrorList) (list []string) {
@@ -231,7 +239,8 @@ func mistakes(errs field.ErrorList) (list []string) {
 		if err.Type == field.ErrorTypeNotSupported {
 			detail = ""
 		}
-		list = append(list, strings.TrimSpace(fmt.Sprintf("%s: %s: %s", err.Field, err.Type, detail)))
+		// For StatefulSets, upstream counts the volumes of the claim templates first.
+		list = append(list, strings.TrimSpace(fmt.Sprintf("%s: %s: %s", volumeIndex.ReplaceAllString(err.Field, "volumes[]"), err.Type, detail)))
 	}
 	slices.Sort(list)
 	return list

@@ -151,16 +151,15 @@ func validateJob(j *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 
 func validateClaim(c *v1.PersistentVolumeClaimSpec, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	others := []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany, v1.ReadWriteMany, v1.ReadWriteOnce}
 	if len(c.AccessModes) == 0 {
 		errs = append(errs, field.Required(spec.Child("accessModes"), "at least 1 access mode is required"))
 	}
 	for _, mode := range c.AccessModes {
-		errs = append(errs, oneOf(spec.Child("accessModes"), mode,
-			v1.ReadOnlyMany, v1.ReadWriteMany, v1.ReadWriteOnce, v1.ReadWriteOncePod)...)
+		errs = append(errs, oneOf(spec.Child("accessModes"), mode, append(others, v1.ReadWriteOncePod)...)...)
 	}
-	if slices.Contains(c.AccessModes, v1.ReadWriteOncePod) && slices.ContainsFunc(c.AccessModes, func(m v1.PersistentVolumeAccessMode) bool {
-		return m != v1.ReadWriteOncePod
-	}) {
+	if slices.Contains(c.AccessModes, v1.ReadWriteOncePod) &&
+		slices.ContainsFunc(c.AccessModes, func(m v1.PersistentVolumeAccessMode) bool { return slices.Contains(others, m) }) {
 		errs = append(errs, field.Forbidden(spec.Child("accessModes"), "may not use ReadWriteOncePod with other access modes"))
 	}
 	size := spec.Child("resources").Key(string(v1.ResourceStorage))
@@ -218,19 +217,23 @@ func validateRun(spec *v1.PodSpec, added []string, path *field.Path) field.Error
 	volumes := map[string]bool{}
 	for i := range spec.Volumes {
 		volume, at := &spec.Volumes[i], path.Child("volumes").Index(i)
-		switch sources := countSet(reflect.ValueOf(volume.VolumeSource)); {
-		case slices.Contains(added, volume.Name): // replaced
-			continue
-		case volume.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		case volumes[volume.Name]:
-			errs = append(errs, field.Duplicate(at.Child("name"), volume.Name))
-		case sources > 1:
-			errs = append(errs, field.Forbidden(at, "may not specify more than 1 volume type"))
-			continue
+		if slices.Contains(added, volume.Name) {
+			continue // replaced by the added volume
 		}
-		errs = append(errs, invalidErrors(at.Child("name"), volume.Name, nameFaults(volume.Name))...)
-		volumes[volume.Name] = true
+		var faults field.ErrorList
+		if countSet(reflect.ValueOf(volume.VolumeSource)) > 1 {
+			faults = append(faults, field.Forbidden(at, "may not specify more than 1 volume type"))
+		}
+		if volume.Name == "" {
+			faults = append(faults, field.Required(at.Child("name"), ""))
+		} else {
+			faults = append(faults, invalidErrors(at.Child("name"), volume.Name, validation.IsDNS1123Label(volume.Name))...)
+		}
+		if volumes[volume.Name] {
+			faults = append(faults, field.Duplicate(at.Child("name"), volume.Name))
+		}
+		volumes[volume.Name] = volumes[volume.Name] || len(faults) == 0
+		errs = append(errs, faults...)
 	}
 	for _, name := range added {
 		volumes[name] = true
@@ -261,13 +264,6 @@ func validateRun(spec *v1.PodSpec, added []string, path *field.Path) field.Error
 	}
 	return append(errs, oneOf(path.Child("dnsPolicy"), spec.DNSPolicy,
 		v1.DNSClusterFirstWithHostNet, v1.DNSClusterFirst, v1.DNSDefault, v1.DNSNone)...)
-}
-
-func nameFaults(name string) []string {
-	if name == "" {
-		return nil // reported as missing
-	}
-	return validation.IsDNS1123Label(name)
 }
 
 // validateContainer checks the fields shared by all containers. volumes are the pod's volumes.
