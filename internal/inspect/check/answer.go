@@ -39,8 +39,8 @@ func (a *Answer) Write(out io.Writer, format string) error {
 	})
 }
 
-// Held counts the findings of this level or a more severe one. An unknown level equals OK, and
-// counts all.
+// Held counts the findings of this level or a more severe one. An unknown level is treated as OK,
+// so all findings count.
 func (a *Answer) Held(level Level) int {
 	held := 0
 	for _, f := range a.Findings {

@@ -17,15 +17,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// The tasks of kube-scheduler and kube-controller-manager in the cluster, as far as their command
-// lines are visible; on a managed control plane they do not run as pods. All checks verify that
-// exactly one component performs each task.
+// This file checks kube-scheduler and kube-controller-manager, as far as their command lines are
+// visible: on a managed control plane they do not run as pods. The checks verify that exactly one
+// component performs each task.
 
 // UpstreamLease is the Lease of kube-scheduler's leader election. If Berth uses it, one of the two
 // schedulers is on standby. If Berth uses another Lease, it must serve other scheduler names.
 const UpstreamLease = "kube-system/kube-scheduler"
 
-// evicting lists the controllers replaced by Berth's controller. If two instances of one ran, they
+// evicting lists the controllers replaced by Berth's controller. Two instances of such a controller
 // would taint and evict against each other.
 var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller", "device-taint-eviction-controller"}
 
@@ -82,15 +82,16 @@ func (j *judge) checkSchedulers() {
 		j.addFinding(OK, "kube-scheduler", "", "runs as %s", joinPlaces(upstream))
 	}
 
-	// Two schedulers with the same name and different Leases both bind its pods, each by its own
-	// view of the cluster.
+	// Two schedulers that serve the same name with different Leases both bind the pods of that
+	// name, each by its own view of the cluster.
 	if slices.Contains(j.SchedulerNames, "default-scheduler") && j.SchedulerLease != UpstreamLease && (len(upstream) > 0 || holder != "") {
 		j.addFinding(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name",
 			"Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
 	}
 }
 
-// checkStopped reports stopped schedulers. One without pods of its names may have been removed.
+// checkStopped reports stopped schedulers. A scheduler without pods of its names may have been
+// removed.
 func (j *judge) checkStopped() {
 	for i := range j.Stopped {
 		s, pods, waiting := &j.Stopped[i], 0, 0
@@ -154,14 +155,14 @@ func (j *judge) checkControllers() {
 	}
 }
 
-// former maps older names still accepted by --controllers.
+// former maps older names, which --controllers still accepts, to current ones.
 var former = map[string]string{"nodelifecycle": "node-lifecycle-controller", "attachdetach": attachDetach}
 
-// attachDetach is the controller that has volumes attached to nodes.
+// attachDetach is the controller that creates and deletes VolumeAttachments.
 const attachDetach = "persistentvolume-attach-detach-controller"
 
 // checkVolumes finds CSI drivers without an attacher for their volumes. The scheduler would place
-// pods with them, and they would not start.
+// pods with such volumes, but the pods would not start.
 func (j *judge) checkVolumes() {
 	managers := j.processesNamed("kube-controller-manager")
 	for i := range j.Drivers {
@@ -229,8 +230,8 @@ func (j *judge) checkNames() {
 	}
 }
 
-// checkGroups reports missing requirements of pod groups. The gates are off by default in some
-// releases, and without them the API server drops the field that names the group.
+// checkGroups notes the feature gates required by pod groups if pods name one. The gates are off by
+// default in some releases, and without them the API server drops the field that names the group.
 func (j *judge) checkGroups() {
 	if j.Grouped > 0 {
 		j.addFinding(Note, "pod groups", "see that the gates are on everywhere, or none is",

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
-// Facts holds the facts about a cluster. The fields of unreadable parts are empty, and Unread names
-// those parts.
+// Facts holds the facts about a cluster. Facts that could not be read are empty, and Unread lists
+// them.
 type Facts struct {
 	AsOf    time.Time
 	Version string   // version of the API server, such as v1.36.3
@@ -30,8 +30,8 @@ type Facts struct {
 	Mutating        []admissionregistrationv1.MutatingWebhookConfiguration
 	Validating      []admissionregistrationv1.ValidatingWebhookConfiguration
 	Drivers         []storagev1.CSIDriver
-	// Attachments counts attached volumes and pending attachments by driver, and the attachments
-	// pending for long; nil if they could not be read.
+	// Attachments counts the VolumeAttachments by driver; Waiting is the number of attachments that
+	// have been pending for long. Attachments is nil if they could not be read.
 	Attachments map[string]Count
 
 	// Pods counts the pods by spec.schedulerName; Waiting is the number of pods without a node.
@@ -45,7 +45,7 @@ type Facts struct {
 	// Processes lists the processes of the control plane that run as pods.
 	Processes []Process
 	// Leases maps the Leases held by schedulers, as namespace/name, to their holders. BerthLeads is
-	// set if Berth holds UpstreamLease, recognized by the configuration on the Lease.
+	// set if Berth holds UpstreamLease, recognized by the configuration in the Lease's annotation.
 	Leases     map[string]string
 	BerthLeads bool
 	// Stopped lists the schedulers that released their Lease or no longer renew it.
@@ -82,7 +82,7 @@ type Failing struct {
 // Controller is the name of Berth's controller as a Process.
 const Controller = "berth-controller"
 
-// Process is a visible container of the control plane: a static pod's, for example.
+// Process is a visible container of the control plane, for example of a static pod.
 type Process struct {
 	Name  string // kube-scheduler, kube-controller-manager, or Controller
 	Where string // namespace/pod
@@ -106,8 +106,8 @@ func (p *Process) flagList(name string) (all []string) {
 	return all
 }
 
-// flagValues returns the values of a flag in command-line order: --name=value, -name=value, or in
-// two words.
+// flagValues returns the values of a flag in command-line order: --name=value, -name=value or
+// --name value.
 func (p *Process) flagValues(name string) (values []string) {
 	for i, arg := range p.Args {
 		if value, ok := cutPrefixes(arg, "--"+name+"=", "-"+name+"="); ok {

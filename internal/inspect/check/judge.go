@@ -44,8 +44,8 @@ var (
 	oldestMinor = newestMinor - 2
 )
 
-// Judge returns the findings about a cluster, in a fixed order. It makes no requests: it skips
-// unreadable parts, and a finding mentions them.
+// Judge returns the findings about a cluster, in a fixed order. It makes no requests. It skips
+// facts that could not be read, and lists them in findings.
 func Judge(f *Facts) []Finding {
 	j := &judge{Facts: f}
 	for _, look := range []func(){
@@ -73,8 +73,9 @@ func (j *judge) addFinding(level Level, topic, action, message string, args ...a
 // isInstalled reports whether a component of Berth is installed.
 func (j *judge) isInstalled(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
 
-// MinorOf returns 36 for v1.36.3-gke.1. It is negative for versions without a minor, such as an
-// unreleased build's (v0.0.0-master), and for another major version.
+// MinorOf returns the minor version: 36 for v1.36.3-gke.1. It returns a negative number if the
+// major version is not 1, as in unreleased builds (v0.0.0-master), or if the minor version is not a
+// number.
 func MinorOf(version string) int {
 	// Distributions append their own suffixes, so only the digits count.
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
@@ -96,21 +97,20 @@ func MinorOf(version string) int {
 // may have kinds and rules unknown to this version of Berth.
 func (j *judge) checkVersion() {
 	switch minor := MinorOf(j.Version); {
-	// Unreleased builds and distributions use other version schemes.
+	// Unreleased builds and some distributions use other version schemes.
 	case minor < 0:
 		j.addFinding(Warning, "version", "compare it with the table in docs/tasks/install.md",
 			"the API server's version %q says no minor", j.Version)
 	case minor < oldestMinor:
 		j.addFinding(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor),
 			"the API server is %s; Berth follows v1.%d and is made for v1.%d to v1.%d", j.Version, newestMinor, oldestMinor, newestMinor)
-	// It may have fields and rules unknown to Berth's libraries.
 	case minor > newestMinor:
 		j.addFinding(Warning, "version", "look for a newer Berth; until then only as a second scheduler",
 			"the API server is %s, newer than v1.%d, which Berth follows", j.Version, newestMinor)
 	default:
 		j.addFinding(OK, "version", "", "the API server is %s", j.Version)
 	}
-	// Without any group, they could not be read.
+	// An empty list means that the groups could not be read.
 	if !slices.Contains(j.Groups, "resource.k8s.io") && len(j.Groups) > 0 {
 		j.addFinding(Note, "version", "", "the API has no resource.k8s.io: pods cannot claim devices here")
 	}
@@ -186,7 +186,7 @@ func changedAt(node *v1.Node) (at time.Time) {
 }
 
 // checkPermissions reports the permissions lacking in the installed components. If the caller may
-// not query another account's permissions, it reports the command to do so.
+// not query another account's permissions, it suggests a command to run with that account's token.
 func (j *judge) checkPermissions() {
 	for _, part := range j.Installed {
 		denied, asked := j.Denied[part]
@@ -203,7 +203,7 @@ func (j *judge) checkPermissions() {
 	}
 }
 
-// crashed is the reason of a container that has run, and so has a log.
+// crashed is the waiting reason of a container that has run before, and therefore has a log.
 const crashed = "CrashLoopBackOff"
 
 // checkOwnPods reports Berth's containers that cannot start.

@@ -10,14 +10,15 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// answering is the controller that responds to EvictionRequests, in any process. In Berth's
-// controller it has the same name.
+// answering is the name of the controller that responds to EvictionRequests, both in
+// kube-controller-manager and in Berth's controller.
 const answering = "evictionrequest-controller"
 
 // AnswersRequests reports whether Berth's controller is configured to respond to EvictionRequests.
 func (f *Facts) AnswersRequests() bool { return f.answererOf(Controller) != "" }
 
-// answererOf returns the place of a program configured to respond to EvictionRequests, or "".
+// answererOf returns the location of a process of the program that is configured to respond to
+// EvictionRequests, or "".
 func (f *Facts) answererOf(program string) (where string) {
 	for i := range f.Processes {
 		if p := &f.Processes[i]; p.Name == program && slices.Contains(p.flagList("controllers"), answering) {
@@ -28,8 +29,8 @@ func (f *Facts) answererOf(program string) (where string) {
 }
 
 // checkRequests checks that exactly one process responds to EvictionRequests. The controller runs
-// only if --controllers names it. If it is named nowhere and no requests are served, nothing is
-// reported.
+// only if --controllers names it. If no process names it and the API server does not serve
+// EvictionRequests, nothing is reported.
 func (j *judge) checkRequests() {
 	// At most one of them should be set.
 	ours, theirs := j.answererOf(Controller), j.answererOf("kube-controller-manager")

@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Other components that affect the cluster's pods: webhooks, budgets, priority classes and
-// extensions. None of them is a fault of an installation; they explain why pods are created late,
-// stay, or are not preempted.
+// This file checks other components that affect the cluster's pods: webhooks, budgets, priority
+// classes and extensions. Their findings are no faults of Berth's installation, but explain why
+// pods are created late, are not evicted, or are not preempted.
 
 // hook holds the common fields of both kinds of webhooks, with the name of the configuration.
 // Fields are nil where the API's are.
@@ -115,11 +115,11 @@ func (h *hook) selectsNamespace(namespace string) bool {
 	return h.namespaces == nil || err == nil && selector.Matches(labels.Set{v1.LabelMetadataName: namespace})
 }
 
-// ownWebhook checks whether Berth's own webhook can respond: it is registered, trusted, and has
-// ready replicas. If it is neither registered nor installed, there is no finding.
+// ownWebhook checks whether Berth's own webhook can respond: it must be registered, have a CA
+// bundle, and have ready replicas. If it is neither registered nor installed, there is no finding.
 func (j *judge) ownWebhook() {
 	registered := slices.ContainsFunc(j.listHooks(), func(h hook) bool { return strings.HasSuffix(h.name, ".admission.berth.dev") })
-	// The API server does not call a webhook with an unverifiable certificate.
+	// The API server does not call a webhook if it cannot verify its certificate.
 	trusted := true
 	for _, c := range j.Mutating {
 		for _, w := range c.Webhooks {
@@ -128,7 +128,7 @@ func (j *judge) ownWebhook() {
 	}
 
 	switch {
-	// A removed installation has left the webhook behind.
+	// A removed installation has left its webhook configurations behind.
 	case registered && !j.isInstalled(deploy.Webhook) && j.WebhookEndpoints <= 0:
 		j.addFinding(Warning, "berth-webhook", "delete its webhook configurations, or install it",
 			"its configurations are there, and nobody answers: pods are created later, and without the rules")

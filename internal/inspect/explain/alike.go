@@ -7,10 +7,10 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// SameReason reports whether the explanation of one pending pod is valid for the other, so that one
-// explanation serves thousands of pods: both pods belong to one class, and no further decision
-// concerns only one of them. It excludes pods from manifests, which are placed one after the other,
-// and members of a pod group, because each has a separate place in the group.
+// SameReason reports whether the explanation of one pending pod is valid for the other. One
+// explanation may thus serve thousands of pods. Both pods must belong to one class, and nothing
+// else may affect only one of them. It excludes pods from manifests, which are placed one after the
+// other, and members of a pod group, because each has a separate place in the group.
 func SameReason(a, b simulate.Found) bool {
 	return a.Pod != nil && b.Pod != nil && a.Pod.Class == b.Pod.Class && waitsLikeOthers(a) && waitsLikeOthers(b)
 }

@@ -23,7 +23,8 @@ import (
 // holding the pod's template, with the command required by its kind. Most fields of a pod, and the
 // template of a Job, are immutable; the object is then recreated.
 
-// keeper holds the template of a pod. Changes made elsewhere do not last.
+// keeper identifies the object that holds the template of a pod. Changes of other objects do not
+// last.
 //
 //	pod of a ReplicaSet of a Deployment   made: ReplicaSet   holds: Deployment
 //	pod of a Job of a CronJob             made: Job          holds: CronJob
@@ -101,21 +102,22 @@ const (
 	recreateObject      // deletes the object, and creates it with the patch
 )
 
-// changeSteps returns the commands applying alter to the pod, or to the template of its
-// replacement; nil if kubectl cannot do it. kinds are the kinds of the changes.
+// changeSteps returns the commands that apply alter to the pod, or to the template for its
+// replacement. It returns nil if kubectl cannot make the change. kinds are the kinds of the
+// changes.
 func (k keeper) changeSteps(kinds []string, alter func(*v1.Pod)) []step {
 	own := patchOf(k.pod, alter)
 	fitting := !slices.ContainsFunc(kinds, func(kind string) bool { return !slices.Contains(inPlace, kind) })
 	switch {
 	case own == "":
 		return nil
-	case k.holds == nil && fitting || slices.Equal(kinds, []string{"RemoveGate"}): // a gate is removed from each pod
+	case k.holds == nil && fitting || slices.Equal(kinds, []string{"RemoveGate"}): // gates are removed from the pod, not from its template
 		return []step{{patchObject, "pod", k.pod.Name, own}}
 	case k.holds == nil:
 		return []step{{recreateObject, "pod", k.pod.Name, own}}
 	}
 
-	// Only some kinds replace a pending pod with an outdated template.
+	// Only some controllers replace a pending pod when its template changes.
 	template := k.templatePatch(alter, own)
 	steps := []step{{patchObject, strings.ToLower(k.holds.Kind), k.holds.Name, k.workloadPatch(template)}}
 	drop := step{verb: deletePod, kind: "pod", name: k.pod.Name}
@@ -225,9 +227,9 @@ type podInTemplate struct {
 }
 
 // templatePatch returns the patch of the pod's template, without additions of the API server to the
-// pod, such as its priority and further tolerations. If the template was not read, or if the
-// changed part differs from the pod's, it returns the pod's own patch (own) without the fields set
-// by admission.
+// pod, such as its priority and further tolerations. If the template was not read, or if it differs
+// from the pod (see sameContainers), it returns the pod's own patch (own) without the fields set by
+// admission.
 func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	bare := func(p *v1.Pod) { p.Spec.Priority, p.Spec.PreemptionPolicy = nil, nil } // admission sets them
 	if k.made.Template == nil || !sameContainers(&k.made.Template.Spec, &k.pod.Spec) {
@@ -247,8 +249,9 @@ func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	return patch
 }
 
-// sameContainers reports whether both specs have the same containers at the same positions, because
-// an edit identifies a container by its index.
+// sameContainers reports whether both specs have the same containers at the same positions, the
+// same number of topology spread constraints, and the same affinity. An edit identifies elements of
+// these lists by index.
 func sameContainers(a, b *v1.PodSpec) bool {
 	names := func(list []v1.Container) (names []string) {
 		for i := range list {

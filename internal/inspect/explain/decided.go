@@ -20,8 +20,8 @@ import (
 // pod's place in its queue. Both are history; the rest of an explanation is about now.
 
 // adoptDecision adopts the live scheduler's record if it concerns this very pod, rather than an
-// earlier pod with the same name. It takes precedence over the pod's condition, which is older and
-// less detailed.
+// earlier pod with the same name. The record takes precedence over the pod's condition, which is
+// older and less detailed.
 func (e *explainer) adoptDecision() {
 	d := e.options.Decided
 	// The record of an earlier pod with this name does not apply.
@@ -34,7 +34,7 @@ func (e *explainer) adoptDecision() {
 		e.out.wakes = e.wakesOf(d.Queue.Wakes)
 	}
 
-	// The scheduler knows the pod but has not decided it.
+	// The scheduler has the pod in its queue, but has not decided about it yet.
 	if d.At == nil {
 		return
 	}
@@ -50,8 +50,8 @@ func (e *explainer) adoptDecision() {
 	e.out.LastDecision = &LastDecision{At: *d.At, Reason: reason, Message: d.Message}
 }
 
-// wakesOf replaces the events in the scheduler's record with the descriptions by their plugins. It
-// keeps the events of a plugin without descriptions, and lists each wake once.
+// wakesOf replaces the events in the scheduler's record with their descriptions by the plugins. It
+// keeps the events of a plugin that does not describe them, and lists each wake once.
 func (e *explainer) wakesOf(list []decision.Wake) (wakes []Wake) {
 	// The descriptions are from this binary's plugins; the scheduler may run different ones.
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
@@ -112,7 +112,7 @@ func (p printer) printDecision(e *Explanation) {
 	}
 }
 
-// heldLine names the beneficiary of the held room. It requires d.Held.
+// heldLine describes the room that is held for a pod group. d.Held must be set.
 func heldLine(d *decision.Decision) string {
 	whom := fmt.Sprintf("pod group %s/%s, which has waited for long: this pod cannot take it", d.Held.Group.Namespace, d.Held.Group.Name)
 	if d.Group != nil && d.Held.Group == (decision.Name{Namespace: d.Namespace, Name: d.Group.Name}) {
@@ -145,7 +145,7 @@ func groupLine(g *decision.Group) string {
 }
 
 // decidedLine describes when and how the scheduler decided, and whether the decision still holds.
-// It omits message, which the explanation prints elsewhere.
+// It omits the decision's message if it equals message, which the explanation prints elsewhere.
 func decidedLine(d *decision.Decision, holds bool, message string) string {
 	still := "This still holds"
 	if !holds {
@@ -179,7 +179,7 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05
 // schedulersQueue prints the pod's place in the live scheduler's queue, and the events that would
 // wake it.
 func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
-	// Keyed by the names of the queues.
+	// The keys are the names of the queues.
 	where := map[string]string{
 		"active": answer.Count(q.Ahead, "other") + " before it", "backoff": "it is in back-off",
 		"unschedulable": "it is retried after an event that can help",
@@ -187,7 +187,7 @@ func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 	}[q.Place]
 	text := fmt.Sprintf("In the scheduler's queue since %s, %s: %s", formatTime(q.Since.Time),
 		answer.Count(q.Attempts, "attempt"), cmp.Or(where, q.Place))
-	// Set only while the pod is in back-off.
+	// NotBefore is set only while the pod is in back-off.
 	if q.NotBefore != nil {
 		text += fmt.Sprintf(", not tried before %s", q.NotBefore.UTC().Format("15:04:05Z"))
 	}

@@ -25,20 +25,20 @@ import (
 type edit struct {
 	Change
 	size int // see Suggestion.Size
-	// Exactly one of these is set.
+	// Exactly one of pod, node, add, delete, set and parts is set.
 	pod  func(*v1.Pod)
 	node *nodeEdit
 	add  *v1.Node // the node to add
-	// like is the node used as the model for the added one, including its CSINode.
+	// like is the name of the node on which add and its CSINode are modelled.
 	like   string
 	delete []*cluster.Pod       // the pods to remove
 	set    func(w *world.World) // changes other objects
 	parts  []*edit              // edits effective only in combination
-	// preempts is set if the pod fits by preemption: the victims are removed before the pod is
-	// tried again. preempted is the result of that preemption.
+	// preempts allows preemption: if the pod does not fit, the victims are removed and the pod is
+	// tried again. preempted is the result of the preemption.
 	preempts  bool
 	preempted decide.Preemption
-	// before is the command to run before that of the change, such as the creation of a class.
+	// before is a command to run before Command, such as the creation of a PriorityClass.
 	before string
 	class  *schedulingv1.PriorityClass // created by before
 	// otherwise is a larger edit to try if the rehearsal of this one fails.
@@ -54,8 +54,8 @@ func joinEdits(edits []*edit) *edit {
 	return all
 }
 
-// splitEdits lists edits with joined ones split into their parts, to be tried and published
-// separately.
+// splitEdits replaces joined edits by their parts, because only the parts have a text and can be
+// published.
 func splitEdits(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if e.parts == nil {
@@ -154,7 +154,7 @@ func runsOn(p *v1.Pod, n *cluster.Node) bool {
 	return p.Spec.OS == nil || !labelled || string(p.Spec.OS.Name) == os
 }
 
-// addNode adds a node with the volume limits of its model.
+// addNode adds a node, and a CSINode with the volume limits of the node on which it is modelled.
 func (b *bench) addNode(e *edit) {
 	b.w.Trial().Put(e.add)
 	if csi := b.csiNodeLike(e); csi != nil {
@@ -162,7 +162,8 @@ func (b *bench) addNode(e *edit) {
 	}
 }
 
-// csiNodeLike returns the CSINode of an added node; nil if its model lacks one.
+// csiNodeLike returns the CSINode of an added node; nil if the node on which it is modelled has
+// none.
 func (b *bench) csiNodeLike(e *edit) *storagev1.CSINode {
 	csi, ok := b.c.CSINodes.Get("", e.like)
 	if !ok {
@@ -216,7 +217,8 @@ func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
 	return e
 }
 
-// onNode returns a change of a node. command may be empty: kubectl cannot make a node recover.
+// onNode returns a change of a node. command is empty if kubectl cannot make the change: it cannot
+// make a node recover.
 func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v1.Node)) *edit {
 	e := &edit{Change: Change{Kind: kind, Object: "node/" + node, Text: text, Command: command}, size: size, node: &nodeEdit{node, alter}}
 	before := b.w.Node(node)

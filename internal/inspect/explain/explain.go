@@ -79,7 +79,7 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 	if state := e.out.State; (state == Pending || state == Schedulable) && o.Source.IsStopped(e.out.Pod.Scheduler) {
 		e.out.Summary += " No scheduler is running to place it."
 	}
-	// The user requested a node missing from the explanation, so explain why.
+	// The requested node is missing from the explanation, so add the reason.
 	if o.Node != "" && e.out.Node == nil && err == nil {
 		e.out.Summary += fmt.Sprintf(" No plugin was asked about %s: %s.", o.Node, e.whyUnasked())
 	}
@@ -135,7 +135,7 @@ type explainer struct {
 	pod     *cluster.Pod // nil if it has completed
 	options Options
 	out     *Explanation
-	// gang is the group to be placed as a whole, if the pod waits with it.
+	// gang is the pod's group if the group must be placed as a whole.
 	gang *groupSearch
 }
 
@@ -181,7 +181,6 @@ func (e *explainer) explainPod(found simulate.Found) error {
 // The API only stores the end: deletionTimestamp is the time of the request plus the grace period.
 func deletionOf(p *v1.Pod) (since time.Time, grace string) {
 	since = p.DeletionTimestamp.Time
-	// deletionTimestamp minus the grace period is the time of the request.
 	if seconds := p.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {
 		d := time.Duration(*seconds) * time.Second
 		since, grace = since.Add(-d), ", with a grace period of "+answer.Duration(d)
@@ -253,7 +252,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 		return nil
 	}
 
-	// Only that scheduler knows the reason.
+	// Only the pod's own scheduler could explain the placement.
 	if profile == nil {
 		out.Summary = fmt.Sprintf("The pod is on node %s. It was for the scheduler %q, which this configuration does "+
 			"not serve.", node, e.object.Spec.SchedulerName)
@@ -303,7 +302,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	return nil
 }
 
-// sharedWith reports the number of nodes with the same score as the pod's own.
+// sharedWith returns a note on the number of other nodes with the score of the pod's node.
 func sharedWith(others int) string {
 	switch others {
 	case 0:

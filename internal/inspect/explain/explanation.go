@@ -75,7 +75,7 @@ type Explanation struct {
 	Node *NodeReport `json:"node,omitempty"`
 
 	// wakes has the wake events of Decision in the words of their plugins. Like where and verdict
-	// below, it serves the text output and is not part of the document.
+	// below, wakes is only for the text output and not part of the document.
 	wakes []Wake
 	// where names the object to change in order to change the pod.
 	where string
@@ -83,8 +83,8 @@ type Explanation struct {
 	verdict string
 }
 
-// Alike returns a key shared by all pods in the same state for the same reason and, if they must
-// leave their nodes, for the same taint at the same time.
+// Alike returns a key that is equal for pods in the same state for the same reason. For pods that
+// must leave their nodes, the key includes the taint and the deadline.
 func (e *Explanation) Alike() string {
 	reason := string(e.State) + e.verdict
 	if e.Pod.Node == "" {
@@ -121,7 +121,7 @@ type LastDecision struct {
 // Score is a node's score for the pod.
 type Score struct {
 	Node  string `json:"node"`
-	Own   bool   `json:"own,omitempty"` // the pod is on it
+	Own   bool   `json:"own,omitempty"` // the pod is on this node
 	Total int64  `json:"total"`
 	// Scores are the plugins' normalised scores times their weights.
 	Scores map[string]int64 `json:"scores,omitempty"`
@@ -192,14 +192,15 @@ type Suggestion struct {
 	Size int `json:"size"`
 }
 
-// Withheld is a change that lets the engine place the pod, yet is not suggested because the pod
-// would not run after its commands: admission, a quota or a controller interferes.
+// Withheld is a change that would let the scheduler place the pod but is not suggested. After its
+// commands the pod would still not run, because admission, a quota or a controller interferes.
 type Withheld struct {
 	Text   string `json:"text"`
 	Reason string `json:"reason"`
 }
 
-// Command returns the command for the changes supported by kubectl; empty without such changes.
+// Command returns the kubectl commands for the changes, joined by &&. It omits changes that kubectl
+// cannot make.
 func (s *Suggestion) Command() string {
 	var commands []string
 	for i := range s.Changes {

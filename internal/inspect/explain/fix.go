@@ -12,12 +12,12 @@ import (
 )
 
 // fixer proposes changes that address the causes keeping the pod from running; search determines
-// which of them help. A plugin declares the possible fixes of its rejections as a list of Fix, and
-// the methods of fixer in the files fix_*.go implement them.
+// which of the changes help. A plugin declares the possible fixes of its rejections as a list of
+// Fix, and the methods of fixer in the files fix_*.go implement them.
 type fixer struct {
 	*bench
 	profile *plugins.Profile
-	// judges are the pod's filters, prepared without changes.
+	// judges are the pod's filters, prepared for the cluster without changes.
 	judges   judges
 	preempts bool // preemption makes room for the pod, so pods need not be deleted for it
 }
@@ -40,9 +40,10 @@ var fixers = map[plugins.Fix]func(f *fixer, plugin string, nodes []verdict) []*e
 	plugins.FreeDevices:    (*fixer).fixDevices,
 }
 
-// fixCause returns the changes against a cause: those of all plugins rejecting some of the nodes
-// for it. A fix declared by several plugins runs once. Fixes run in the order of the values of Fix,
-// independent of the profile. For example, for nodes rejected by NodeResourcesFit:
+// fixCause returns the changes that address a cause: the changes of all plugins that reject some of
+// the nodes for this cause. A fix declared by several plugins runs once. Fixes run in the order of
+// the values of Fix, independent of the profile. For example, for nodes rejected by
+// NodeResourcesFit:
 //
 //	AskForLess  lower the cpu request from 2 to 1500m
 //	MakeRoom    delete pod default/batch-1 from node-3
@@ -80,8 +81,8 @@ func (f *fixer) fixCause(causedBy string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// rejectedFor returns the nodes rejected for a cause by a plugin with its own fixes. A plugin that
-// merely shares another's cause leaves the fixes to the other.
+// rejectedFor returns the nodes rejected by a plugin for a cause, if the plugin's own fixes apply
+// to them. A plugin that merely shares the cause of another plugin leaves the fixes to that plugin.
 func (f *fixer) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*cluster.Node) {
 	for i := range nodes {
 		v := &nodes[i]

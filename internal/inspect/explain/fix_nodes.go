@@ -44,7 +44,7 @@ func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	}
 	for _, key := range sortedKeys(sets) {
 		set := sets[key]
-		// These taints are deliberate, so circumventing them is proposed last.
+		// Taints are usually deliberate, so circumventing them is proposed last.
 		size := 50 + 10*len(set.taints)
 		if slices.ContainsFunc(set.taints, taint.ofState) {
 			size += 30 // the node is unhealthy
@@ -98,8 +98,8 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 		})
 	}
 
-	// The text covers the node's other taints as well, because the pod fits only without all of
-	// them.
+	// A recovery is also assumed to remove the node's other taints, because the pod fits only
+	// without all of them.
 	if len(states) > 0 {
 		text := fmt.Sprintf("%s recovers, so that it is no longer tainted %s", name, strings.Join(states, ", "))
 		return f.onNode("RecoverNode", name, text, "", 45, alter)
@@ -249,7 +249,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 			}
 		}
 	}
-	// A node added like another one does not get a given name.
+	// The name of an added node cannot be chosen.
 	if _, named := wanted[v1.LabelHostname]; named || len(wanted) == 0 {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	}
 
 	like := f.w.Node(v.node.Name)
-	// Add the labels to the model before NodeLike copies it.
+	// Add the labels to a copy of the existing node, on which NodeLike models the new node.
 	with := like.DeepCopy()
 	with.Labels = labels.Merge(with.Labels, wanted)
 	return &edit{

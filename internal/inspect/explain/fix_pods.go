@@ -92,7 +92,6 @@ func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	})
 	const tried = 3
 	for _, v := range best[:min(tried, len(best))] {
-		// All pods on the node holding one of the ports.
 		holders := plugins.PortHolders(f.pod, v.node)
 		// All holders must go, so a single replaced holder defeats the change.
 		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !f.isRemovable(o) }) {
@@ -139,8 +138,8 @@ func (f *fixer) takenPorts(nodes []verdict) (taken []cluster.Port) {
 	return taken
 }
 
-// fixAntiAffinity proposes deleting the pods that conflict with the pending pod by the
-// anti-affinity of either, if they are few.
+// fixAntiAffinity proposes deleting the pods that conflict with the pending pod because of their
+// anti-affinity or its own, if they are few.
 func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	const tried, most = 4, 4
 	type option struct {
@@ -176,9 +175,9 @@ func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) 
 	return edits
 }
 
-// inTheWay lists the pods in the node's domains that conflict with the pending pod by the
-// anti-affinity of either. It returns nil, which rules out the node, if they exceed most or include
-// a pod that cannot be removed.
+// inTheWay lists the pods in the node's domains that conflict with the pending pod because of their
+// anti-affinity or its own. It returns nil, which rules out the node, if there are more such pods
+// than most, or if one of them cannot be removed.
 func (f *fixer) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 	namespaces := f.c.NamespaceLabels(f.pod.Namespace())
 	for _, other := range f.c.Nodes {
@@ -211,13 +210,10 @@ func inSameDomain(a, b *cluster.Node, key string) bool {
 	return ok && also && x == y
 }
 
-// addCompanion proposes to run a pod required by the pending one's affinity. It returns nil for
-// selectors not satisfiable by a single pod, and if the pod would not fit next to the companion
-// either.
+// addCompanion proposes to run a pod required by the pending pod's affinity. It returns nil if the
+// term has a namespace selector or a label selector with expressions, and if the pod would not fit
+// next to the companion either.
 func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
-	// addCompanion proposes running a pod required by the pending pod's affinity. It returns nil if
-	// no single pod can satisfy the selector, or if the pod would not fit next to the companion
-	// either.
 	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 ||
 		t.NamespaceSelector != nil {
 		return nil
@@ -229,7 +225,7 @@ func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	}
 
 	for _, v := range sortRoomiest(nodes)[:min(3, len(nodes))] {
-		// The engine sees the companion on the node, but the world does not include it.
+		// The companion is on the node only while the edit is tried.
 		object := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "companion", UID: "companion", Labels: t.LabelSelector.MatchLabels},
 			Spec:       v1.PodSpec{NodeName: v.node.Name, SchedulerName: f.object.Spec.SchedulerName},
@@ -251,8 +247,8 @@ func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	return nil
 }
 
-// fixPriority proposes the lowest priority class sufficient for the pod to preempt. If the pod must
-// not preempt at all, a new class of the same value may do.
+// fixPriority proposes the lowest priority class sufficient for the pod to preempt. If only its
+// preemption policy keeps the pod from preempting, it may propose a new class of the same value.
 func (f *fixer) fixPriority() []*edit {
 	profile := f.w.Profile(f.object.Spec.SchedulerName)
 	if f.preempts || profile == nil || !profile.Preemption {
@@ -260,8 +256,8 @@ func (f *fixer) fixPriority() []*edit {
 	}
 	never := f.object.Spec.PreemptionPolicy != nil && *f.object.Spec.PreemptionPolicy == v1.PreemptNever
 	for _, class := range f.classes {
-		// A lower class does not help. A class of the same value only helps if the pod's policy
-		// alone keeps it from preempting.
+		// A lower class does not help. A class of the same value helps only a pod with the policy
+		// Never.
 		if class.Value < f.pod.Class.Priority || class.Value == f.pod.Class.Priority && !never || neverPreempts(class) {
 			continue
 		}

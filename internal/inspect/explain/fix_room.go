@@ -45,7 +45,7 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 			// If the resource is exhausted, no positive request fits.
 			possible = possible && short.Free > 0
 		}
-		// Among nodes short of the same resources, the one with the smallest shortage is the model.
+		// Among nodes short of the same resources, use the node with the smallest shortage.
 		key := strings.Join(names, ",")
 		if known, ok := best[key]; possible && (!ok || o.part < known.part) {
 			best[key] = o
@@ -78,8 +78,9 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 }
 
 // lowerRequest reduces the largest request that determines the pod's total, in an init container or
-// a container, and continues with the next such request. It returns nil if a container requests no
-// more than the shortage, because no rule divides the reduction among several containers.
+// a container, and continues with the next such request until the pod fits. It returns nil if a
+// container requests no more than the shortage, because no rule divides the reduction among several
+// containers.
 func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
 	// Pod-level requests take precedence over requests of containers.
@@ -168,8 +169,8 @@ func containerNote(p *v1.Pod, which int) string {
 	return ""
 }
 
-// lowerLimits extends an edit of requests to the limits above them, because a limit range may bound
-// the ratio. It returns nil without such limits.
+// lowerLimits extends an edit of requests to the limits above them, because a LimitRange may bound
+// the ratio of limits to requests. It returns nil without such limits.
 func (f *fixer) lowerLimits(lower *edit) *edit {
 	found := false
 	alter := func(p *v1.Pod) {
@@ -266,7 +267,7 @@ func byPriority(a, b *cluster.Pod) int { return cmp.Compare(a.Class.Priority, b.
 
 // leastToGo picks pods of the node to remove until the pending pod fits: pods below its priority
 // first, then the largest contributors. It is greedy, so a smaller set may exist. It returns nil if
-// that takes more than most pods, or if even the empty node is too small for the pod.
+// more removals than most are needed, or if even the empty node is too small for the pod.
 func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	short := plugins.Shortages(f.pod, n)
 	// slots is the number of pods to remove because of the node's pod limit, regardless of

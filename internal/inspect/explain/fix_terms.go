@@ -16,16 +16,16 @@ import (
 // This file proposes changes of the pod's own placement constraints: node affinity, topology
 // spread, pod affinity and anti-affinity.
 
-// unmet is the node affinity term with the fewest requirements unmet by a node, with these
-// requirements. Terms are alternatives, so meeting one is enough. A nil *unmet means that node
-// affinity needs no change; its methods accept nil.
+// unmet holds the requirements of a node affinity term that a node does not meet. Terms are
+// alternatives, so the term with the fewest such requirements is chosen. A nil *unmet means that
+// node affinity needs no change; its methods accept nil.
 type unmet struct {
 	// term is the index of the term.
 	term         int
 	requirements []v1.NodeSelectorRequirement
 }
 
-// unmetKey returns equal keys for two nodes lacking the same requirements of the same term.
+// unmetKey returns equal keys for nodes that do not meet the same requirements of the same term.
 func (u *unmet) unmetKey() string {
 	if u == nil {
 		return ""
@@ -66,7 +66,7 @@ func (f *fixer) unmetTerm(v verdict) *unmet {
 	var best *unmet
 	for i, term := range a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		if len(term.MatchFields) > 0 || len(term.MatchExpressions) == 0 {
-			continue // a DaemonSet's pod is bound to its node
+			continue // a term that selects a node by name, as for DaemonSet pods, cannot be relaxed
 		}
 		u := &unmet{term: i}
 		for _, r := range term.MatchExpressions {
@@ -129,7 +129,7 @@ func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
 		if e := f.leastSkew(i, c); e != nil {
 			edits = append(edits, e)
 		}
-		// Otherwise nodes with untolerated taints keep the minimum at zero.
+		// By default, nodes with untolerated taints are counted, and keep the minimum at zero.
 		if c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor {
 			honor := v1.NodeInclusionPolicyHonor
 			edits = append(edits, f.onPod("HonorTaints",

@@ -22,7 +22,7 @@ import (
 // from all nodes.
 
 // provideVolumes proposes creating or binding the pod's claims or their volumes, regardless of the
-// rejected nodes, because a missing claim keeps the pod off all of them.
+// rejected nodes, because a missing claim keeps the pod off all nodes.
 func (f *fixer) provideVolumes(string, []verdict) []*edit { return f.forClaims(f.fixMissing) }
 
 // moveVolumes proposes moving data to a volume reachable from more nodes. It is a large change, and
@@ -47,8 +47,9 @@ func (f *fixer) forClaims(propose func(v *v1.Volume, claim string) *edit) (edits
 	return edits
 }
 
-// freeClaim proposes deleting the pods that use a disk, or a claim restricted to one pod. Without
-// such a claim, the conflict concerns a disk attachable to one node only.
+// freeClaim proposes deleting the pods that use a ReadWriteOncePod claim of the pod. Without such a
+// claim, the conflict is about a disk, and freeClaim proposes deleting a pod that uses the disk on
+// a node.
 func (f *fixer) freeClaim(plugin string, nodes []verdict) []*edit {
 	if edits := f.fixHolders(); len(edits) > 0 {
 		return edits
@@ -189,9 +190,9 @@ func bindClaim(claim *v1.PersistentVolumeClaim) func(w *world.World) {
 }
 
 // fixHolders proposes deleting the pods that use a ReadWriteOncePod claim. It returns nil without
-// such a claim, or if one of the pods would be replaced.
+// such a claim, or if one of the pods is not removable (see isRemovable).
 func (f *fixer) fixHolders() (edits []*edit) {
-	// The pod's ReadWriteOncePod claims.
+	// mine holds the names of the pod's ReadWriteOncePod claims.
 	mine := map[string]bool{}
 	for i := range f.object.Spec.Volumes {
 		name := claimName(f.object, &f.object.Spec.Volumes[i])
@@ -239,7 +240,7 @@ func (f *fixer) fixDevices(string, []verdict) (edits []*edit) {
 
 	for _, claim := range claims[:min(tried, len(claims))] {
 		p := f.c.Pod(claim.Status.ReservedFor[0].UID)
-		// The claim's holder is not on a node, or would be replaced.
+		// The claim's holder is not on a node, or is not removable.
 		if p == nil || p.Node == nil || p.UID == f.pod.UID || !f.isRemovable(p) {
 			continue
 		}

@@ -20,7 +20,7 @@ import (
 // of nodes are rejected for a handful of reasons.
 func (e *explainer) recordEvaluation(evaluation *decide.Evaluation, own string) {
 	e.out.Feasible, e.out.Nodes = evaluation.Feasible, len(evaluation.Nodes)
-	// The evaluation was made with this profile, so it names the scorers.
+	// The evaluation was made with this profile, so the profile has its scorers.
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
 	e.recordScores(profile, evaluation, own)
 	groups := map[string]*Group{}

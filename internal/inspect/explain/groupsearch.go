@@ -76,8 +76,9 @@ func (s *groupSearch) suggestChanges(placed int) (list []GroupSuggestion) {
 }
 
 // mostAtOnce returns the highest minCount below the gang's own at which the gang would be placed.
-// It returns 0 if there is none, or if the gang keeps its minCount. If pods differ, more of them
-// may fit than in the first order, so it searches upwards from the current number of fitting pods.
+// It returns 0 if there is none, or if the gang keeps its minCount. If the pods differ, more pods
+// may fit than in the attempt without changes, so it searches upwards from the number of pods that
+// fit in that attempt.
 func (s *groupSearch) mostAtOnce(placed int) int {
 	if s.g.MinCount() == 0 || placed > 0 || s.now.Fit == 0 {
 		return 0
@@ -91,7 +92,7 @@ func (s *groupSearch) mostAtOnce(placed int) int {
 	if low >= high || !enough(low) {
 		return 0
 	}
-	for next := low + 1; next < high; next = (low + high + 1) / 2 { // one more rarely fits, so try it first
+	for next := low + 1; next < high; next = (low + high + 1) / 2 { // one more pod rarely fits, so try that first
 		if enough(next) {
 			low = next
 		} else {

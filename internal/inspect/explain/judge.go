@@ -23,7 +23,8 @@ type judge struct {
 	plugins.Judge
 }
 
-// notSelected rejects nodes outside a plugin's preselection. Removing pods cannot resolve it.
+// notSelected rejects nodes outside a plugin's preselection. Removing pods cannot resolve this
+// rejection.
 var notSelected = &plugins.Rejection{Code: "NotSelected", Unresolvable: true,
 	Reasons: []string{"node(s) didn't satisfy the pod's choice of nodes"}}
 
@@ -68,8 +69,8 @@ type rejection struct {
 	*plugins.Rejection
 }
 
-// judgeNodes runs every filter on every node, and returns the nodes by name. Its cost is plugins
-// times nodes, without any of the shortcuts of decisions.
+// judgeNodes runs every filter on every node, and returns the nodes sorted by name. It takes none
+// of the shortcuts of a scheduling decision.
 func (list judges) judgeNodes(c *cluster.Cluster) []verdict {
 	all := make([]verdict, 0, c.Len())
 	for _, n := range c.Nodes {
@@ -105,8 +106,9 @@ func (v *verdict) causesOf(profile *plugins.Profile, p *cluster.Pod) []string {
 	return names
 }
 
-// causeOf returns the plugin representing a plugin's cause: itself, or a filter of the profile
-// sharing the cause. own reports whether to try the plugin's own fixes.
+// causeOf returns the name under which a plugin's rejection of a node counts: the plugin itself, or
+// another filter of the profile that rejects the node for the same cause. own reports whether to
+// try the plugin's own fixes.
 //
 //	cordoned node: NodeUnschedulable rejects, and TaintToleration for the taint -> one cause
 func causeOf(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) (name string, own bool) {

@@ -28,8 +28,8 @@ type Leaving struct {
 	Preempted bool `json:"preempted,omitempty"`
 }
 
-// overdue is the time after its grace period before a pod counts as stuck: kubelets need some time
-// to report its end.
+// overdue is the time from the end of a pod's grace period until the pod counts as stuck. Kubelets
+// need some time to report the end of a pod.
 const overdue = 30 * time.Second
 
 // afterLeaving describes the terminating pods if the pod fits once they have left, and otherwise
@@ -59,8 +59,9 @@ func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 	return leavingOf(e.w, node, pods, e.pod.Nominated == node)
 }
 
-// leavingOf records the departing pods. nominated reports whether they make room for the pods
-// nominated there. pods must not be empty.
+// leavingOf describes the departing pods, which must not be empty. nominated is set if the pending
+// pod or group is nominated to their nodes; if all of them have been preempted, they count as its
+// victims.
 func leavingOf(w *simulate.World, node string, pods []*cluster.Pod, nominated bool) *Leaving {
 	out := &Leaving{Node: node, Preempted: nominated}
 	for _, p := range pods {
@@ -98,7 +99,7 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 	if again := s.nodesWithout(there); len(there) > 0 && again != nil {
 		pods, taken = there, again
 	}
-	// Name a single node only; a list of several would be useless.
+	// Set the node only if it is the only one.
 	node := ""
 	for name := range taken {
 		if len(taken) == 1 {
@@ -108,8 +109,8 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 	return leavingOf(s.w, node, pods, len(nominated) > 0)
 }
 
-// nodesWithout returns the nodes that the pods of the group would get without some pods, or nil if
-// the group would not be placed. It restores the pods before it returns.
+// nodesWithout returns the nodes that the pods of the group would get without the given pods, or
+// nil if the group would not be placed. It restores the given pods before it returns.
 func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
 	trial := s.w.Trial()
 	defer trial.Undo(trial.Mark())

@@ -26,8 +26,8 @@ import (
 func (e *explainer) explainPending(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Pending
-	// A gated pod is judged without its scheduling gates, so the answer reports whether it would
-	// fit after their removal.
+	// A gated pod is judged without its scheduling gates, so the explanation reports whether it
+	// would fit after their removal.
 	gate := e.w.Gate(e.pod)
 	waiting, object := e.pod, e.object
 	if gate != "" {
@@ -90,7 +90,7 @@ func (e *explainer) explainSchedulable(evaluation *decide.Evaluation, gate strin
 		return
 	}
 
-	// The scheduler has decided, and binds the pod after its volumes.
+	// The scheduler has chosen a node, and binds the pod once its volumes are ready.
 	if awaited := plugins.AwaitedVolumes(e.c, e.pod); awaited != "" {
 		out.Queue, out.Summary = nil, fmt.Sprintf("The pod is pending for its volumes: %s.", awaited)
 		return
@@ -106,8 +106,8 @@ func (e *explainer) explainSchedulable(evaluation *decide.Evaluation, gate strin
 	}
 }
 
-// withGroup explains a pod that fits by itself by the outcome of an attempt for its group. It
-// returns false if that attempt would not include the pod.
+// withGroup explains a pod for which single nodes are feasible. The explanation is the outcome of
+// an attempt to place its group. It returns false if that attempt would not include the pod.
 func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	out, t := e.out, e.w.TryGroup(e.object.Namespace, name)
 	if t == nil {
@@ -156,7 +156,7 @@ func (e *explainer) adviseGroup(now *decision.GroupTrial) {
 }
 
 // findGang finds the gang that must be placed as a whole with the pod. Terminating pods count as
-// help only if the gang fits once they have left. A gang that was scheduled once no longer counts
+// help only if the gang fits once they have left. A gang that has been scheduled no longer counts
 // as a gang, because replacements of its pods are placed one by one.
 func (e *explainer) findGang() {
 	g := e.w.Group(e.object.Namespace, groups.NameOf(e.object))
@@ -188,8 +188,8 @@ func (e *explainer) gangLine() string {
 	return text + fmt.Sprintf(": berth explain podgroup/%s -n %s tells how they stand together.", g.Name.Name, g.Name.Namespace)
 }
 
-// choiceText names the chosen node among the best. The scheduler picks randomly among equal ones,
-// so the choice is unpredictable.
+// choiceText names the node that would be chosen. Among several nodes with the best score, the
+// scheduler chooses randomly.
 func choiceText(evaluation *decide.Evaluation) string {
 	best := evaluation.Best()
 	first := best[0].Node.Name
@@ -287,7 +287,7 @@ func (e *explainer) pendingSummary(gate string) string {
 	}
 
 	text += "."
-	// The best answer: waiting is enough.
+	// Terminating pods will make room, so no change is needed.
 	if out.Leaving != nil {
 		return text + " It " + out.Leaving.Summary() + ". Nothing needs to be done."
 	}
@@ -307,8 +307,8 @@ func (e *explainer) pendingSummary(gate string) string {
 	return text
 }
 
-// wakesBy describes the events after which the pod is tried again because of a plugin. It returns
-// no events for a plugin without descriptions, never nil.
+// wakesBy describes the events after which a pod rejected by the plugin is tried again. For a
+// plugin that does not describe its events, the list is empty but not nil.
 func wakesBy(profile *plugins.Profile, name string) []string {
 	if w, ok := profile.Plugin(name).(plugins.Waker); ok {
 		return w.Wakes()

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// KindGroup is the kind of the answer about a pod group.
+// KindGroup is the kind of a GroupExplanation.
 const KindGroup = "PodGroupExplanation"
 
 // GroupExplanation is the state of a pod group, and the outcome of an attempt to place it now.
@@ -33,7 +33,7 @@ type GroupExplanation struct {
 	// Summary is the explanation in one sentence.
 	Summary string `json:"summary"`
 	// MinCount is the gang's minimum number of pods to place together; 0 for a basic group.
-	// Topology is the label with a common value on all nodes of the group.
+	// Topology is the key of the label that must have the same value on all nodes of the group.
 	MinCount int    `json:"minCount,omitempty"`
 	Topology string `json:"topology,omitempty"`
 	// Scheduled is set if the group has been scheduled before, according to its condition.
@@ -109,8 +109,9 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	return out, w.Err()
 }
 
-// adviseGroup describes the event for which a pending group waits or, without such an event, the
-// changes that would help. It extends the summary; at most one of leaving and suggestions is set.
+// adviseGroup returns the terminating pods that make room for a pending group or, if they are not
+// enough, the changes that would help. It extends the summary. At most one of leaving and
+// suggestions is set.
 func (s *groupSearch) adviseGroup(summary string, placed int) (says string, leaving *Leaving, suggestions []GroupSuggestion) {
 	text := strings.TrimSuffix(summary, ".")
 	if leaving = s.afterLeaving(s.w.MembersOf(s.g)); leaving != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// This file prints an explanation for people, in the order of their needs: the state in one
-// sentence, the reasons, the awaited events, and the suggestions. It omits empty parts.
+// This file prints an explanation as text: the state in one sentence, the reasons, the awaited
+// events, and the suggestions. It omits empty parts.
 
 // Names returns the pod in the format of kubectl -o name, for answer.Named.
 func (e *Explanation) Names() []string { return []string{"pod/" + e.Pod.Name} }
@@ -77,7 +77,7 @@ func (p printer) printExplanation(e *Explanation) {
 		p.Line("\nThe scheduler's message: %s", e.Message)
 	}
 
-	// It differs from the current message, and so explains what users have seen.
+	// A last message that differs from the current message explains what users have seen.
 	if l := e.LastDecision; l != nil && e.Decision == nil && !l.Holds && l.Message != "" && l.Message != e.Message {
 		p.Line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
 	}
@@ -188,7 +188,7 @@ func (p printer) printGroups(e *Explanation) {
 	p.printColumns(rows)
 }
 
-// joinNames lists nodes, at most the first three of many.
+// joinNames joins the names of nodes. Without wide, it omits all but the first three.
 func (p printer) joinNames(nodes []string) string {
 	const most = 3
 	if !p.wide && len(nodes) > most {
@@ -261,7 +261,7 @@ func (p printer) printSuggestions(e *Explanation) {
 	}
 }
 
-// printWithheld prints the smallest withheld change for each of the first reasons.
+// printWithheld prints the first withheld change for each of the first three reasons.
 func (p printer) printWithheld(e *Explanation) {
 	if len(e.Withheld) == 0 {
 		return

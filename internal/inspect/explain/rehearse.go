@@ -26,14 +26,14 @@ import (
 // not roll out a template, and other pods may take the capacity.
 
 const (
-	// RehearsedPods bounds the total size of all twins for one answer. A twin of 100,000 pods on
+	// RehearsedPods bounds the total size of all twins for one result. A twin of 100,000 pods on
 	// nodes takes about two seconds.
 	RehearsedPods = 200_000
 	// pendingPods is the weight of a pending pod, because each twin tries it.
 	pendingPods = 20
 	// rehearsedMissing bounds the missing pods created in a twin: tenants may request any number.
 	rehearsedMissing = 100
-	leastSize        = 1000 // of a twin
+	leastSize        = 1000 // minimum size of a twin
 	// leastRehearsals is the guaranteed number of twins.
 	leastRehearsals = 2
 	// rehearsalTime is the virtual time for rollouts, terminating victims and back-off.
@@ -60,7 +60,7 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 	}
 	for _, e := range edits {
 		if e.set != nil {
-			e.set(w.Trial()) // before the first attempt: no event would requeue the pod
+			e.set(w.Trial()) // before the first attempt, because no event would requeue the pod afterwards
 		}
 	}
 	w.MakeMissing(rehearsedMissing)
@@ -81,7 +81,7 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 		case e.delete != nil:
 			for _, p := range e.delete {
 				if _, there := w.Find(p.Namespace(), p.Name); !there {
-					continue // its taint or a preemptor has removed it
+					continue // a taint or a preemptor has removed the pod already
 				}
 				if _, err := w.Do(&simulate.Operation{Delete: &simulate.Delete{Object: "pod/" + p.Name, Namespace: p.Namespace()}}); err != nil {
 					return err.Error()
@@ -113,9 +113,9 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 	return k.whyNotRunning(w, before, notes)
 }
 
-// isRehearsed reports whether the world can apply the edits. It lacks provisioners, so only the
-// engine tries changes of volumes. It also lacks controllers for unread workloads and unknown
-// kinds.
+// isRehearsed reports whether the world can apply the edits. The world has no volume provisioners,
+// so only the engine tries changes of volumes. It also has no controllers for workloads that were
+// not read, and for unknown kinds.
 func (s *search) isRehearsed(edits []*edit) bool {
 	if !slices.ContainsFunc(edits, func(e *edit) bool { return e.set == nil }) {
 		return false
@@ -126,7 +126,7 @@ func (s *search) isRehearsed(edits []*edit) bool {
 	})
 }
 
-// execute runs steps in a world like kubectl.
+// execute applies steps to a world, as kubectl would to a cluster.
 func (k keeper) execute(w *simulate.World, steps []step) (notes []string, err error) {
 	for _, s := range steps {
 		object, err := k.objectOf(w, s)
@@ -230,8 +230,8 @@ func isRunning(f simulate.Found) bool {
 }
 
 // whyNotRunning returns why the commands did not help, or "" if they did. It looks for the pod
-// itself and, if the pod was replaced, for a new running pod. More pods must run than before; after
-// a rollout, as many may run if fewer are pending.
+// itself and, if the pod was replaced, for a new running pod. More pods must run than before. After
+// a rollout, the same number of running pods is enough if fewer pods are pending.
 func (k keeper) whyNotRunning(w *simulate.World, before podsBefore, notes []string) string {
 	if f, ok := w.Find(k.pod.Namespace, k.pod.Name); ok && f.Object.UID == k.pod.UID && isRunning(f) {
 		return ""

@@ -21,7 +21,8 @@ const (
 	// mostSuggestions is the maximum number of suggestions shown, the smallest changes first, since
 	// users do not read more.
 	mostSuggestions = 12
-	// mostPairs is the number of changes per cause in combinations: 25 tries for a pair of causes.
+	// mostPairs is the maximum number of changes per cause that are combined for two causes, which
+	// results in at most 25 tries.
 	mostPairs = 5
 )
 
@@ -35,7 +36,7 @@ type search struct {
 	*fixer
 	verdicts []verdict // of all nodes, by name, without changes
 	original *v1.Pod   // with its scheduling gates
-	ungate   *edit     // removes them with every change; nil without gates
+	ungate   *edit     // removes the scheduling gates as part of every suggestion; nil without gates
 	found    []candidate
 	withheld []Withheld
 	budget   *int            // remaining rehearsals
@@ -88,7 +89,7 @@ func (s *search) takeConfirmed() (list []Suggestion) {
 			if reason := s.rehearse(c.edits); reason != "" {
 				s.withheld = append(s.withheld, Withheld{Text: c.Text, Reason: reason})
 				if len(c.edits) == 1 && c.edits[0].otherwise != nil {
-					s.keepIfHelps(c.edits[0].otherwise) // at the end of found
+					s.keepIfHelps(c.edits[0].otherwise) // appends to found, so the loop reaches it
 				}
 				continue
 			}
@@ -114,13 +115,15 @@ func deletedPods(s Suggestion) (pods []simulate.Name) {
 }
 
 // decisivePlugin returns the plugin that rejects the most nodes, with its most frequent reason. If
-// several reject as many, it returns the first in order; if every node is feasible, nil.
+// several plugins reject the same number of nodes, it returns the first of them. It returns nil if
+// every node is feasible.
 func (s *search) decisivePlugin() *Decisive {
 	count, reasons := map[string]int{}, map[string]map[string]int{}
 	var order []string
 	for i := range s.verdicts {
 		for _, r := range s.verdicts[i].rejections {
-			// A plugin that rejects all nodes keeps the scheduler from calling this one.
+			// The scheduler does not call this failing plugin, because another plugin rejects all
+			// nodes.
 			if r.Err != nil {
 				continue
 			}
@@ -146,8 +149,8 @@ func onlyBy(list []Suggestion, kinds ...string) bool {
 	return !slices.ContainsFunc(list, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
 }
 
-// eachAlone yields the nodes rejected for a single cause, by the plugin of that cause, in a
-// deterministic order. A single change can help only there.
+// eachAlone yields the nodes rejected for a single cause, grouped by the plugin of that cause, in a
+// fixed order. A single change can help only on these nodes.
 func (s *search) eachAlone() func(yield func(string, []verdict) bool) {
 	by := s.nodesByCauses(1)
 	return func(yield func(string, []verdict) bool) {
@@ -180,8 +183,8 @@ func (s *search) offerEdits(edits ...*edit) {
 	}
 }
 
-// keepIfHelps tries edits as a combination, and records it if the pod can then run. It reports
-// whether it did.
+// keepIfHelps tries edits as a combination, and records the combination if the pod then fits. It
+// reports whether it recorded one.
 func (s *search) keepIfHelps(edits ...*edit) bool {
 	var texts []string
 	edits = distinctEdits(splitEdits(edits))
@@ -210,7 +213,7 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 	for _, e := range edits {
 		f.Size += e.size
 	}
-	// A pair costs more than the sum of its parts: neither change helps by itself.
+	// A combination costs more than the sum of its changes, because none of them helps by itself.
 	if len(edits) > 1 {
 		f.Size += 20
 	}
@@ -220,8 +223,8 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 
 // publishChanges returns the edits in their published form, each patch based on the result of the
 // previous patches. A single command, the command of the first pod change, makes all changes of the
-// pod, since two commands would recreate the pod twice. It is last, as in rehearsals, because a
-// quota may have room for the pod only after the other changes.
+// pod, since two commands would recreate the pod twice. The command is last, as in rehearsals,
+// because a quota may have room for the pod only after the other changes.
 func (s *search) publishChanges(edits []*edit) (list []Change) {
 	edits = slices.Clone(edits)
 	slices.SortStableFunc(edits, func(a, b *edit) int { return boolCompare(a.pod != nil, b.pod != nil) })
@@ -273,8 +276,8 @@ func (s *search) isExcluded(edits []*edit) bool {
 	return len(s.brokenBudgets(gone)) > said
 }
 
-// distinctEdits drops edits with equal texts: two plugins may propose the same one, such as a
-// claim.
+// distinctEdits drops edits with equal texts: two plugins may propose the same edit, for example of
+// a claim.
 func distinctEdits(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if !slices.ContainsFunc(list, func(o *edit) bool { return o.Text == e.Text }) {
@@ -342,5 +345,5 @@ func sortRoomiest(nodes []verdict) []verdict {
 	return sorted
 }
 
-// freeCPU returns the node's unrequested CPU in thousandths.
+// freeCPU returns the node's unrequested CPU in millicores.
 func freeCPU(n *cluster.Node) int64 { return n.Size.MilliCPU - n.Requested.MilliCPU }

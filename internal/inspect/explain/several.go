@@ -56,7 +56,7 @@ func (a Alike) laterRank() int {
 // mostAlike is the maximum number of pods explained one by one.
 const mostAlike = 100
 
-// OfSeveral explains pods, with one explanation for each set of indistinguishable ones.
+// OfSeveral explains pods, with one explanation for each set of pods in the same situation.
 func OfSeveral(w *simulate.World, of string, found []simulate.Found,
 	one func(turn int, pod simulate.Found) (*Explanation, error)) (*Several, error) {
 	s := &Several{APIVersion: simulate.APIVersion, Kind: Kind + "List", Of: of, Pods: len(found), Items: []Alike{}}

@@ -23,9 +23,9 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// Reading of a recording: the objects at the beginning of a session, and the changes up to a time.
-// Missing parts are errors, since a cluster without its nodes or its budgets would make every
-// result wrong.
+// This file reads a recording: the objects at the beginning of a session, and the changes up to a
+// time. Missing files are errors, because every result for a cluster without its nodes or its
+// budgets would be wrong.
 
 // At reads the objects' state at a time. It reads the last session that began before that time, and
 // replays the session's changes. It returns an error if the recording does not cover the time.
@@ -35,7 +35,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		return nil, err
 	}
 
-	// Users give times in whole seconds, so the last one counts as covered.
+	// Users give times in whole seconds, so the last second counts as covered.
 	session := index.sessionAt(at)
 	if session == nil || session.Until.Add(time.Second).Before(at) {
 		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), listSpans(index))
@@ -69,7 +69,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	}
 
 	err = replaySession(dir, session.Folder, at, func(c *Change) error {
-		// A change has the whole object, so changes can be applied without knowing their targets.
+		// A Set change has the whole object, so it does not depend on the object's earlier state.
 		if c.Type == "Set" {
 			return set(c.Object)
 		}
@@ -83,7 +83,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	// order may contain an object twice; take it at its first place and remove it.
+	// order may contain an object twice. Use its first position.
 	list := make([]json.RawMessage, 0, len(objects))
 	for _, key := range order {
 		if o := objects[key]; o != nil {
@@ -100,8 +100,9 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	return all, nil
 }
 
-// assembleSet validates the objects as strictly as any file's: a recording may be of foreign
-// origin. Objects once accepted by the API server are accepted.
+// assembleSet validates the objects like the objects of any other file, because a recording may be
+// of foreign origin. It accepts objects that the API server once accepted, even if new objects like
+// them would be invalid.
 func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	var text bytes.Buffer
 	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
@@ -150,7 +151,8 @@ func listSpans(index *Index) string {
 }
 
 // readList calls take for the objects of a list written by the recorder. A missing file is an empty
-// list, since session.checkFolder has checked for lost files. The text is valid until take returns.
+// list, since session.checkFolder has checked for lost files. The argument of take is valid only
+// until take returns.
 func readList(dir, name string, take func([]byte) error) error {
 	path := filepath.Join(dir, name)
 	text, err := owned.ReadFileIn(dir, name)

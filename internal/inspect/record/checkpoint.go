@@ -21,7 +21,7 @@ import (
 func (r *recorder) writeCheckpoint() error {
 	at := now()
 	r.mu.Lock()
-	// Only slices of immutable texts leave the lock.
+	// The lists hold immutable texts, so they can be written without the lock.
 	lists := r.listObjects()
 	// listObjects has just counted the objects.
 	if r.options.Progress != nil {
@@ -35,7 +35,7 @@ func (r *recorder) writeCheckpoint() error {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// The lists on disk are then newer than the index, which remains valid.
+	// After an earlier failure, only the lists on disk are newer. The index remains valid.
 	if r.failed != nil {
 		return r.failed
 	}

@@ -186,7 +186,7 @@ func replaceFile(dir, name string, write func(w *bufio.Writer) error) error {
 		if err != nil {
 			return err
 		}
-		// After the rename nothing remains to be removed, and that error does not matter.
+		// After the rename, Remove fails because the file has another name, which does not matter.
 		defer root.Remove(writing)
 		w := bufio.NewWriterSize(f, 1<<16)
 		if err := errors.Join(write(w), w.Flush(), f.Sync(), f.Close()); err != nil {
@@ -216,7 +216,7 @@ func writeList(dir, name string, objects []json.RawMessage) error {
 	})
 }
 
-// changes is the file of a session's changes, created with the first of them.
+// changes is the file of a session's changes. It is created with the first change.
 type changes struct {
 	dir  string // folder of the recording
 	name string // name within dir

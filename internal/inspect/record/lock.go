@@ -20,8 +20,9 @@ const lockFile = "lock"
 
 // claimFolder checks that the folder is a recording not being written by another process, and locks
 // it. It takes the lock before it inspects the content, since an unfinished recording of another
-// process may not look like one yet. It leaves a folder without a recording unchanged and returns a
-// nil release: createFolder claims the folder once there is something to write.
+// process may not look like one yet. In a folder without a recording and without a lock file, it
+// changes nothing and returns a nil release: createFolder claims the folder once there is something
+// to write.
 func claimFolder(dir string) (release func(), err error) {
 	if release, err = lockFolder(dir, os.O_RDWR); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -79,8 +80,8 @@ func createFolder(dir string) (release func(), err error) {
 	return release, nil
 }
 
-// A kill before the index was written leaves one session, which is restarted. Several sessions mean
-// that the index of a recording was lost; restarting would remove them as leftovers.
+// isRecording reports whether the folder has a recording with an index. It returns an error if the
+// folder has anything else, except for the remains of a recording killed before it wrote the index.
 func isRecording(dir string) (ours bool, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -90,7 +91,7 @@ func isRecording(dir string) (ours bool, err error) {
 		return true, nil
 	}
 	// A kill before the index was written leaves one session, which is restarted. Several sessions
-	// are a recording with a lost index; restarting would remove them as leftovers.
+	// belong to a recording that has lost its index; restarting would remove them as leftovers.
 	if n := len(listSessions(dir)); n > 1 {
 		return false, fmt.Errorf("%s has %d sessions of a recording, and no %s: nothing was written; put that file "+
 			"back, or name a new folder", dir, n, IndexFile)

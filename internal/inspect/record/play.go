@@ -36,8 +36,8 @@ var played = []struct{ resource, kind string }{
 	{"resourceclaims", "ResourceClaim"}, {"pods", "Pod"},
 }
 
-// Play yields the events of the nodes, pod groups, device claims and pods of sessions like a watch,
-// in order of time. It stops after yielding an error. The consumer owns the objects.
+// Play yields the events of the played kinds in the sessions, in order of time, as watches would
+// have shown them. It stops after yielding an error. The consumer owns the objects.
 func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		for i := range sessions {

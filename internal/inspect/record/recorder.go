@@ -36,11 +36,11 @@ type Options struct {
 	// MaxBytes bounds the total size of the sessions; the oldest are removed. The newest is always
 	// kept. 0 means 1 GiB.
 	MaxBytes int64
-	// Every is the interval between updates of the objects in the folder and writes of buffered
-	// changes, and thus the maximum loss if the process crashes. 0 means a minute.
+	// Every is the interval at which the objects in the folder are updated and buffered changes are
+	// written. A crash of the process loses at most the changes of one interval. 0 means a minute.
 	Every time.Duration
 	// Progress, if set, is called with the number of objects and changes at each update. It must
-	// not block: watches wait meanwhile.
+	// not block, because the watches wait for it.
 	Progress func(objects, changes int)
 }
 
@@ -51,21 +51,21 @@ type Options struct {
 //	DIR/sessions/BEGAN/*.json     the objects at the beginning of a session
 //	DIR/sessions/BEGAN/changes-*  the changes since, one per line
 //
-// The objects are kept as JSON, the written form, which also reveals changes.
+// The objects are kept as JSON, as they are written to files. Comparing the JSON reveals changes.
 type recorder struct {
 	options Options
 	client  *snapshot.Client
 	release func() // unlocks the folder; nil until something is written to it
 
 	mu sync.Mutex
-	// mu guards all fields from here on, except for ready.
+	// mu guards the fields below, except for ready.
 	index *Index
 	kinds map[string]map[string]json.RawMessage // by resource and name
 	// listed holds the served kinds; the value reports whether the kind's list is complete.
 	listed  map[string]bool
 	missing []string         // unreadable kinds, as in Session.Missing
 	opened  metav1.MicroTime // beginning of the first session
-	changes *changes         // changes of the session; nil before the first session: its objects then include all changes
+	changes *changes         // changes of the session; nil before the first session, whose objects include all earlier changes
 	// full is the number of bytes of changes at which the session ends, and counted is the total
 	// number of recorded changes.
 	full    int64
@@ -128,7 +128,7 @@ func (r *recorder) openIndex(ctx context.Context) error {
 	}
 
 	if n := len(index.Sessions); n > 0 {
-		// The last session may have been killed after its last checkpoint.
+		// The last recorder may have been killed after its last checkpoint.
 		index.Sessions[n-1].extendEnd(r.options.Dir)
 	}
 	index.Source.From = r.client.Host()
@@ -155,8 +155,9 @@ func (r *recorder) recordOnce(ctx context.Context) error {
 	return r.beginRecording()
 }
 
-// leaveOut records that a kind is missing. An unserved kind has no objects. Pod groups exist in few
-// clusters, and few roles permit reading them. Any other kind may have objects.
+// leaveOut records an unreadable kind as missing. It ignores kinds that are not served, because
+// they have no objects, and pod groups, because few clusters have them and few roles permit reading
+// them.
 func (r *recorder) leaveOut(k snapshot.Kind, err error) {
 	if !apierrors.IsNotFound(err) && k.GroupVersion != schedulingv1beta1.SchemeGroupVersion {
 		r.missing = append(r.missing, fmt.Sprintf("%s: %v", k.Resource, err))
@@ -188,7 +189,6 @@ func (r *recorder) followKinds(ctx context.Context) error {
 			continue
 		}
 		r.listed[k.Resource] = false // no other goroutine runs yet
-		// Omit unserved kinds, since they belong to optional API groups.
 		served = append(served, k)
 	}
 	for _, k := range served {
@@ -217,9 +217,8 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	}
 }
 
-// beginRecording writes the objects at the beginning of the session, once everything has been
-// listed, so that an unreadable cluster leaves no folder behind. Earlier observations do not count
-// as changes.
+// beginRecording begins the first session and writes its objects. Callers must have listed
+// everything before, so that an unreadable cluster leaves no folder behind.
 func (r *recorder) beginRecording() error {
 	if r.release == nil {
 		var err error
@@ -236,8 +235,8 @@ func (r *recorder) beginRecording() error {
 	return r.writeCheckpoint()
 }
 
-// sweepSessions removes the sessions of recordings killed before they were in the index. Nothing
-// else refers to them. The caller must hold r.mu.
+// sweepSessions removes session folders missing from the index. They belong to recorders that were
+// killed before they wrote the index. The caller must hold r.mu.
 func (r *recorder) sweepSessions() error {
 	for _, folder := range listSessions(r.options.Dir) {
 		if slices.ContainsFunc(r.index.Sessions, func(s Session) bool { return s.Folder == folder }) {
@@ -265,7 +264,7 @@ func (r *recorder) beginSession(began metav1.MicroTime) error {
 		return err
 	}
 	s.Files = slices.Sorted(maps.Keys(sizes))
-	const parts = 8 // a session is full at this fraction of the limit, or when its changes outweigh its objects
+	const parts = 8 // a session is full when its changes exceed both this fraction of the limit and the size of its objects
 	r.full = max(r.options.MaxBytes/parts, sumSizes(sizes))
 	r.changes = &changes{dir: r.options.Dir, name: filepath.Join(s.Folder, changesPrefix+"000001"+changesSuffix)}
 	r.index.Sessions = append(r.index.Sessions, s)
@@ -313,13 +312,13 @@ func (r *recorder) makeRoom() error {
 	}
 	gone := r.index.Sessions[:first]
 	r.index.Sessions = slices.Clone(r.index.Sessions[first:])
-	if err := r.writeIndex(); err != nil { // objects about to be deleted need no search
+	if err := r.writeIndex(); err != nil { // write the index first, so that it never names removed sessions
 		return err
 	}
 	for _, s := range gone {
 		// The index may be of foreign origin. Remove only folders created by a recorder.
 		if filepath.Dir(s.Folder) != sessionsFolder {
-			continue // the recorder did not create it
+			continue
 		}
 		if err := removeInside(r.options.Dir, s.Folder); err != nil {
 			return err
@@ -328,7 +327,7 @@ func (r *recorder) makeRoom() error {
 	return nil
 }
 
-// endRecording flushes and closes the file of changes.
+// endRecording writes a last checkpoint and closes the file of changes.
 func (r *recorder) endRecording() error {
 	err := r.writeCheckpoint()
 	r.mu.Lock()
@@ -360,7 +359,7 @@ func (r *recorder) setObject(k snapshot.Kind, object metav1.Object) {
 		return
 	}
 	objects[name] = text
-	// Every node renews its Lease every ten seconds, so keep only the newest state.
+	// Do not record changes of Leases, because every node renews its Lease every ten seconds.
 	if k.Resource != "leases" {
 		r.appendChange("Set", text)
 	}
@@ -374,14 +373,14 @@ func (r *recorder) deleteObject(k snapshot.Kind, namespace, name string) {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": k.GroupVersion.String(), "kind": k.Kind, "metadata": map[string]string{"namespace": namespace, "name": name},
 	})
-	// A name always marshals.
+	// Marshaling a name never fails.
 	if err == nil {
 		r.appendChange("Delete", text)
 	}
 }
 
-// appendChange appends a change, unless the session has not begun: its objects then include the
-// change. The caller must hold r.mu.
+// appendChange appends a change. Before the first session it does nothing, because the session's
+// objects will include the change. The caller must hold r.mu.
 func (r *recorder) appendChange(kind string, object json.RawMessage) {
 	if r.changes == nil || r.failed != nil {
 		return

@@ -14,7 +14,8 @@ import (
 )
 
 // sink passes a feed's events of one kind to the recorder. A list replaces all known objects of its
-// kind: while the watch was interrupted, deletions went unseen. Only the feed's goroutine calls it.
+// kind: deletions may have been missed while the watch was interrupted. Only the feed's goroutine
+// calls it.
 type sink struct {
 	*recorder
 	kind snapshot.Kind
@@ -31,7 +32,7 @@ func (s *sink) sink() feed.Sink {
 		Listed:  s.removeUnlisted,
 		Seen: func(object runtime.Object) {
 			o := object.(metav1.Object)
-			// Objects seen outside a list do not make the list complete.
+			// During a list, remember which objects it contains.
 			if s.there != nil {
 				s.there[o.GetNamespace()+"/"+o.GetName()] = true
 			}
@@ -66,7 +67,7 @@ func (s *sink) removeUnlisted() {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The first list of this kind. The recording begins with the first list of the last kind.
+	// The recording begins once every kind has been listed for the first time.
 	if s.index.Source.ResourceVersion = s.version; !s.listed[s.kind.Resource] {
 		s.listed[s.kind.Resource] = true
 		for _, listed := range s.listed {

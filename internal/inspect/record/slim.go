@@ -22,11 +22,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Selection of the recorded fields. A recording is meant to be handed on, to a colleague or with a
-// bug report, so potentially confidential fields are never written.
+// This file removes fields from recorded objects. A recording is meant to be handed on, to a
+// colleague or with a bug report, so potentially confidential fields are never written.
 
-// decisive lists the annotations that affect decisions and results. Recordings contain only these,
-// since other annotations can contain anything.
+// decisive lists the annotations that affect decisions and results. Recordings contain no other
+// annotations, because those could contain anything.
 var decisive = annotations(
 	[]string{
 		v1.MirrorPodAnnotationKey, v1.PodDeletionCost, batchv1.JobCompletionIndexAnnotation, batchv1.JobIndexFailureCountAnnotation,
@@ -40,7 +40,7 @@ var decisive = annotations(
 	workload.Annotations, rebalance.Annotations, provision.NodeAnnotations,
 )
 
-// annotations makes a set of lists of keys.
+// annotations returns the set of the keys in all lists.
 func annotations(lists ...[]string) map[string]bool {
 	keys := map[string]bool{}
 	for _, key := range slices.Concat(lists...) {
@@ -78,8 +78,8 @@ func Slim(object metav1.Object) {
 	slimAnnotations(object)
 	switch o := object.(type) {
 	case *v1.Node:
-		return // its managed fields show the time since which it has its taints
-	// Volumes keep their names, sizes, classes and reach.
+		return // keep the managed fields, which show when the taints were added
+	// Volumes keep their names, sizes, classes and node affinity.
 	case *v1.PersistentVolume:
 		slimVolume(&o.Spec)
 	case *storagev1.StorageClass:
@@ -96,7 +96,7 @@ func Slim(object metav1.Object) {
 				slimOpaque(a.Devices.Config[i].Opaque)
 			}
 		}
-		// Drivers may write anything there.
+		// Drivers may write anything to the field Data.
 		for i := range o.Status.Devices {
 			o.Status.Devices[i].Data = nil
 		}
@@ -153,7 +153,8 @@ func slimFiles(volume *v1.Volume) {
 	}
 }
 
-// slimSpec removes the containers' workload from a pod's spec.
+// slimSpec removes the fields of a pod's spec that do not affect its placement, such as commands
+// and environments.
 func slimSpec(spec *v1.PodSpec) {
 	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {

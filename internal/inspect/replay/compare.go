@@ -85,7 +85,7 @@ func Compare(f *File, config string, text []byte, words func(string)) (*Compared
 // Comparisons holds the comparisons of several journals.
 type Comparisons []*Compared
 
-// Write writes the comparisons in one of answer.Formats, and otherwise for people.
+// Write writes the comparisons in one of answer.Formats, and otherwise as text.
 func (all Comparisons) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, all, func(page *answer.Page) {
 		for _, c := range all {

@@ -99,8 +99,9 @@ func journalsAt(arg string) (files []string, err error) {
 	return files, nil
 }
 
-// findGaps records the gaps before files, by their names. The oldest file of a folder has no gap,
-// since old files are removed first. An unreadable file has no gap: playing it reports the reason.
+// findGaps records the gap before each file, as described by the file's header. The oldest file of
+// a folder has no gap, since old files are removed first. An unreadable file has no gap: playing it
+// reports the reason.
 func findGaps(files []File) {
 	there, older := map[string]bool{}, map[string]bool{}
 	for i := range files {

@@ -48,7 +48,7 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 	s := &Snapshot{Source: simulate.Source{From: c.config.Host, AsOf: metav1.NewTime(time.Now().UTC().Truncate(time.Second))}}
 	var mu sync.Mutex
 	read := 0
-	var ofGroups []string // missing kinds of pod groups, reported only if a pod is in one
+	var ofGroups []string // unreadable kinds of pod groups, reported only if a pod belongs to a group
 	group, listing := errgroup.WithContext(ctx)
 	group.SetLimit(atATime)
 	for i, k := range kinds {

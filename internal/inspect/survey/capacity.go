@@ -19,8 +19,8 @@ import (
 // Capacity reports the pods that still fit, and where.
 //
 // Sums are misleading: 100 free CPUs on 100 nodes cannot run a pod that requests 2 CPUs. Each group
-// therefore reports its largest room, and its stranded room, which is free but useless to a typical
-// pod.
+// therefore reports the largest free room of a node, and its stranded room, which is free but
+// useless to a typical pod.
 type Capacity struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -35,16 +35,16 @@ type Capacity struct {
 	Fill *simulate.Fill `json:"fill,omitempty"`
 }
 
-// Room is CPU in thousandths, memory in bytes, and pods. Pods is 0 if pod slots do not matter.
+// Room is CPU in millicores, memory in bytes, and pods. Pods is 0 if pod slots do not matter.
 type Room struct {
 	CPU    int64 `json:"cpu"`
 	Memory int64 `json:"memory"`
 	Pods   int64 `json:"pods,omitempty"`
 }
 
-// Group is the sum of a set of nodes. Like the scheduler, Requested, Largest and Stranded include
-// terminating pods. With typical pods of 500m and 2 GiB, a node with 4 CPU and 1 GiB free strands 4
-// CPU and no memory.
+// Group is the sum of a set of nodes. As for the scheduler, terminating pods still occupy their
+// room. With typical pods of 500m and 2 GiB, a node with 4 CPU and 1 GiB free strands 4 CPU and no
+// memory.
 type Group struct {
 	Name  string `json:"name"`
 	Nodes int    `json:"nodes"`
@@ -52,9 +52,10 @@ type Group struct {
 	// tolerated by a plain pod.
 	Closed      int  `json:"closed,omitempty"`
 	Allocatable Room `json:"allocatable"`
-	// Requested may exceed allocatable on a node with shrunken allocatable.
+	// Requested may exceed Allocatable if a node's allocatable resources have shrunk.
 	Requested Room `json:"requested"`
-	// Largest is the free room of the open node with the most CPU left: no larger pod fits.
+	// Largest is the free room of the open node with the most free CPU: no pod with a larger CPU
+	// request fits.
 	Largest Room `json:"largest"`
 	// LargestNode is "" if no open node has a pod slot left.
 	LargestNode string `json:"largestNode,omitempty"`
@@ -83,7 +84,7 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 			at[name] = i
 			c.Groups = append(c.Groups, Group{Name: name})
 		}
-		// A node with a taint tolerated only by some pods is closed to a plain one.
+		// A node with a taint tolerated only by some pods is closed to a plain pod.
 		closed := n.Taints.Unschedulable || rules.Untolerated(taintsOf(n), nil, rules.KeepsOff) != nil
 		c.Groups[i].addNode(n, closed, c.Typical)
 		c.Total.addNode(n, closed, c.Typical)
@@ -93,7 +94,7 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 	return c
 }
 
-// taintsOf returns the taints of a node known to the cluster.
+// taintsOf returns the node's taints.
 func taintsOf(n *cluster.Node) []v1.Taint { return n.Taints.Taints }
 
 // groupOf returns the group of a node: its name, its zone, or its shape. The shape is the instance

@@ -9,8 +9,8 @@ import (
 )
 
 // Fingerprint is the report without the time of the request and the age of pending pods. Reports
-// with the same fingerprint have the same content for a reader. It serves callers that poll and
-// print only changes, such as a watch.
+// with the same fingerprint have the same content for a reader. It is for callers that poll and
+// print only changes, such as commands with --watch.
 func (p *Pending) Fingerprint() string {
 	var gist strings.Builder
 	for i := range p.Workloads {

@@ -61,7 +61,7 @@ type Devices struct {
 
 // PodKind is a kind of pods that want devices.
 type PodKind struct {
-	CPU     int64 `json:"cpu"`     // thousandths
+	CPU     int64 `json:"cpu"`     // millicores
 	Memory  int64 `json:"memory"`  // bytes
 	Devices int64 `json:"devices"` // thousandths of a device
 	// Pending counts the pending pods; Share is the share of all expected pods, in percent.
@@ -73,8 +73,7 @@ type PodKind struct {
 	kind plugins.Coming
 }
 
-// Pools are the ways to group nodes by common properties. A pool is the value of its label, or else
-// the shape.
+// Pools are the ways to group nodes. With "pool", nodes without a pool label are grouped by shape.
 var Pools = []string{"pool", "shape", "zone", "node"}
 
 // poolOf returns the name of a node's group.
@@ -121,7 +120,7 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 }
 
 // listKinds lists the kinds of pods that want devices: pending kinds first, then by share. It
-// merges kinds that have the same eligible nodes and are printed alike.
+// merges kinds with the same requests and the same node selector and affinity.
 func (s *Fragmentation) listKinds(w *simulate.World, f plugins.DeviceValuer) {
 	at := map[string]int{}
 	add := func(kind plugins.Coming, pending int, share float64) {
@@ -168,7 +167,7 @@ func (d *Devices) addRoom(room *plugins.DeviceRoom) {
 	d.Left += room.Left
 }
 
-// Write writes the report, for people or in one of answer.Formats, or as names.
+// Write writes the report as tables, in one of answer.Formats, or as names.
 func (s *Fragmentation) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, s, func(page *answer.Page) { s.writeForPeople(page, format == "wide") })
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// The kinds of reports; they share the version of package simulate.
+// The kinds of reports. Their API version is simulate.APIVersion.
 const (
-	// Each is the field kind of a report in JSON or YAML.
+	// Each is the value of the field kind of a report in JSON or YAML.
 	KindPending   = "PendingPods"
 	KindEvictions = "Evictions"
 	KindCapacity  = "Capacity"
@@ -49,8 +49,8 @@ type Pending struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
-	// Pods is the total number of pending pods, and Missing is the number of pods that workloads
-	// want but that do not exist.
+	// Pods is the total number of pending pods. Missing is the total number of pods that workloads
+	// want but cannot create yet.
 	Pods    int `json:"pods"`
 	Missing int `json:"missing,omitempty"`
 	// Workloads has several entries for a workload with several reasons.
@@ -68,8 +68,8 @@ type Workload struct {
 	// Name is deployment/NAME and so on; pod/NAME for a bare pod, podgroup/NAME for the pods of a
 	// group.
 	Name string `json:"name"`
-	// Pods lists the names, the oldest first. Missing is the number of nonexistent pods, if the
-	// entry concerns nonexistent pods.
+	// Pods lists the names, the oldest first. If the entry is about pods that do not exist, Pods is
+	// empty and Missing is their number.
 	Pods    []string `json:"pods"`
 	Missing int      `json:"missing,omitempty"`
 	// Since is the creation time of the oldest pod; For is its age.
@@ -77,13 +77,14 @@ type Workload struct {
 	For   simulate.Seconds `json:"for"`
 	// State is the oldest pod's state, representing all pods of the entry.
 	State explain.State `json:"state"`
-	// Reason is the reason the pods are pending. If a plugin is the reason, Nodes is the number of
-	// nodes it rejects, out of Of.
+	// Reason is the reason the pods are pending. If a plugin rejects the pods, Nodes is the number
+	// of nodes it rejects, and Of is the number of all nodes.
 	Reason string `json:"reason"`
 	Plugin string `json:"plugin,omitempty"`
 	Nodes  int    `json:"nodes,omitempty"`
 	Of     int    `json:"of,omitempty"`
-	// Detail names the objects and amounts behind the oldest pod's reason, if the reason does not.
+	// Detail names the objects and amounts behind the oldest pod's reason, if Reason does not name
+	// them.
 	Detail string `json:"detail,omitempty"`
 	// Help is the smallest change that lets one of the pods run, if one was found.
 	Help string `json:"help,omitempty"`
@@ -131,7 +132,7 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 			shared.begin()
 		}
 		for _, pods := range byTurn(w, groups[k]) {
-			// The oldest represents the entry, and has been pending for the longest.
+			// The oldest pod, which has been pending for the longest, represents the entry.
 			slices.SortStableFunc(pods, func(a, b simulate.Found) int {
 				return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
 			})
@@ -145,7 +146,7 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 			p.Workloads = append(p.Workloads, *one)
 		}
 	}
-	// Classes pending for the same reason become one line again.
+	// Merge the entries of a workload's classes that are pending for the same reason.
 	p.Workloads = mergeWorkloads(p.Workloads)
 	p.addMissing(w)
 	slices.SortFunc(p.Workloads, func(a, b Workload) int {
@@ -184,8 +185,8 @@ func (p *Pending) addMissing(w *simulate.World) {
 
 // byTurn tries manifest pods, which no scheduler has tried yet, in the order of the queue. It
 // separates placed pods and preempting pods from the remaining pods, because a workload may have
-// room for only some of its pods. Pods of a group are placed together, or not at all. The parts are
-// never empty. It leaves pods stored by an API server unchanged.
+// room for only some of its pods. The parts are never empty. Pods of a group, which are placed
+// together or not at all, and pods stored by an API server are one part, and are not tried.
 //
 //	5 pods of a manifest, room for 2, and another preempts: [2 placed] [1 preempting] [2 left]
 func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found) {
@@ -220,7 +221,7 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 			left = append(left, p)
 		}
 	}
-	// The victims of the first preemptor were not preempted by another pod before.
+	// The first pod to preempt represents the entry.
 	slices.SortFunc(preempting, func(a, b simulate.Found) int { return cmp.Compare(turnOf(a), turnOf(b)) })
 	for _, part := range [][]simulate.Found{placed, preempting, left} {
 		if len(part) > 0 {
@@ -230,9 +231,9 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 	return parts
 }
 
-// mergeWorkloads combines a workload's entries with the same content: each pod of a DaemonSet, and
-// each pod with its own claim, is a separate class. The pods keep the order of the entries, the
-// oldest first.
+// mergeWorkloads combines entries of a workload with the same state and reason. Such entries are
+// common, because each pod of a DaemonSet, and each pod with its own claim, has a separate class.
+// The pods keep the order of the entries, the oldest first.
 func mergeWorkloads(all []Workload) (kept []Workload) {
 	type key struct {
 		namespace, name, reason, plugin string
@@ -276,7 +277,8 @@ func (r *rehearsals) begin() {
 	r.left, r.namespaces = r.left-r.share, r.namespaces-1
 }
 
-// isLast reports whether the search for changes ends here in the current namespace.
+// isLast reports, once per namespace, that the budget is used up: no changes are searched for the
+// remaining entries.
 func (r *rehearsals) isLast() bool {
 	last := !r.ended && (r.entries == mostAdvised || r.share < r.size)
 	r.ended = r.ended || last
@@ -292,8 +294,8 @@ func (r *rehearsals) next() *int {
 	return &r.share
 }
 
-// newWorkload explains the first of the pods, which are sorted with the oldest first, and makes one
-// entry of all pods. With a budget, it searches for a change that helps.
+// newWorkload explains the first pod, which must be the oldest, and returns one entry for all pods.
+// With a budget, it searches for a change that helps.
 func newWorkload(w *simulate.World, name string, pods []simulate.Found, source simulate.Source, budget *int) (*Workload, error) {
 	oldest, most := pods[0].Object, 1
 	if budget == nil {
@@ -345,8 +347,8 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found, source s
 	return one, nil
 }
 
-// placeableText describes that pods have room. then describes their placement, unless their
-// scheduler has stopped.
+// placeableText returns the reason for pods that have a feasible node. The argument then describes
+// when they are placed. It is not used if their scheduler has stopped.
 func placeableText(stopped bool, then string) string {
 	if stopped {
 		return "can be placed, but no scheduler is running to do it"
@@ -354,7 +356,7 @@ func placeableText(stopped bool, then string) string {
 	return "can be placed, and " + then
 }
 
-// preemptsText describes that a pod makes room for itself, and where.
+// preemptsText returns the reason for a pod that preempts victims on a node.
 func preemptsText(victims int, node string) string {
 	return fmt.Sprintf("preempts %s on %s", answer.Count(victims, "pod"), node)
 }

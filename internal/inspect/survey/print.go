@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Write writes the pending workloads, for people or in one of answer.Formats, or as names. wide
+// Write writes the pending workloads as a table, in one of answer.Formats, or as names. Format wide
 // adds the pods and the scheduler's message.
 func (p *Pending) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, p, func(page *answer.Page) { p.writeForPeople(page, format == "wide") })
@@ -138,7 +138,7 @@ func (w *Workload) why() string {
 	return text
 }
 
-// Write writes the pods due for eviction, for people or in one of answer.Formats, or as names.
+// Write writes the pods due for eviction as a table, in one of answer.Formats, or as names.
 func (e *Evictions) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, e, func(page *answer.Page) { e.writeForPeople(page, format == "wide") })
 }
@@ -151,7 +151,7 @@ func (e *Evictions) Names() (names []string) {
 	return names
 }
 
-// writeForPeople writes the pods in order of time, only the first ones without wide.
+// writeForPeople writes the pods in order of time. Without wide, it writes only the first ones.
 func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 	if len(e.Evictions) == 0 {
 		page.Line("No pod has to leave its node%s.", e.scope.scopeText())
@@ -186,7 +186,7 @@ func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 	page.Line("\n%s to leave. %s.", answer.Count(len(e.Evictions), "pod"), e.Source)
 }
 
-// Write writes the capacity, for people or in one of answer.Formats, or as names.
+// Write writes the capacity as a table, in one of answer.Formats, or as names.
 func (c *Capacity) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, c, func(page *answer.Page) { c.writeForPeople(page, format == "wide") })
 }
@@ -287,7 +287,7 @@ func (g *Group) tableRow() []string {
 	}
 }
 
-// showCPU formats thousandths of CPU like quantities, such as 1500m or 2.
+// showCPU formats millicores as a quantity, such as 1500m or 2.
 func showCPU(milli int64) string {
 	return resource.NewMilliQuantity(milli, resource.DecimalSI).String()
 }

@@ -20,13 +20,13 @@ const (
 	Kind       = "Trial"
 )
 
-// Course is the outcome of one course of events: the day under one configuration.
+// Course is the outcome of playing the journal's day under one configuration.
 type Course struct {
 	Began, Ended time.Time
 	// Pods holds the pods scheduled here, by UID.
 	Pods map[types.UID]*Fate
-	// Preempted lists the victims in order, except for replacements created here, which
-	// PreemptedAgain counts.
+	// Preempted lists the victims in order, except for victims that were themselves replacements
+	// created in this course. PreemptedAgain counts the latter.
 	Preempted      []Name
 	PreemptedAgain int
 	// Unserved counts the pods served by the journal's scheduler but not in this course, by
@@ -65,7 +65,7 @@ type Fate struct {
 	Recorded      string // node bound in the journal
 }
 
-// newFate adds a pod schedulable from now on.
+// newFate adds a pod that is schedulable from now on.
 func (c *Course) newFate(p *v1.Pod, now time.Time) *Fate {
 	f := &Fate{Name: Name{p.Namespace, p.Name}, Since: now}
 	c.Pods[p.UID] = f
@@ -143,14 +143,14 @@ type Summary struct {
 	Longest    float64 `json:"longestWait"`
 }
 
-// Moved is a pod placed elsewhere.
+// Moved is a pod placed on different nodes in the two courses.
 type Moved struct {
 	Name
 	Before string `json:"before"`
 	After  string `json:"after"`
 }
 
-// Waited is a pod pending for longer, or for less time; in seconds.
+// Waited is a pod that was pending for different times in the two courses. Times are in seconds.
 type Waited struct {
 	Name
 	Before float64 `json:"before"`
@@ -178,8 +178,8 @@ func (c *Course) sumUp() Summary {
 }
 
 // Compare returns the changes under another configuration. before is the course under the journal's
-// configuration. It does not compare pods existing in only one of the courses, such as replacements
-// of victims, individually.
+// configuration. Pods that exist in only one of the courses, such as replacements of victims, are
+// not compared individually.
 func Compare(before, after *Course) *Comparison {
 	c := &Comparison{
 		APIVersion: APIVersion, Kind: Kind, Before: before.sumUp(), After: after.sumUp(), Elsewhere: []Moved{},

@@ -38,8 +38,8 @@ type Options struct {
 }
 
 // day is a course in progress: the API server of a world in virtual time, with a core as its
-// client. For each record of the journal, time advances to the record's; pending work of the core
-// and the agenda runs first.
+// client. For each record of the journal, time advances to the time of the record. Work of the core
+// and the agenda that is due before then runs first.
 //
 //	journal   what the API showed        -> takeEvent -> core   (as far as it still holds)
 //	          outcomes of requests       left out
@@ -53,14 +53,14 @@ type day struct {
 
 	pods     map[types.UID]*pod
 	recalled Known
-	// served holds the scheduler names of the pods placed by the journal's scheduler.
+	// served holds the scheduler names served by the journal's scheduler.
 	served map[string]bool
 	// relists holds the lists in progress for kinds with objects specific to this world: an object
 	// missing from a list has left the recorded cluster, but not necessarily this one.
 	relists map[cycle.Kind]map[types.UID]metav1.Object
 	known   map[cycle.Kind]map[types.UID]metav1.Object // objects in the journal
-	// late holds the claims, as namespace/name, bound to a volume only when a pod using them is
-	// placed.
+	// late holds the names (namespace/name) of claims that are bound to a volume only when a pod
+	// using them is placed.
 	late map[string]bool
 	// spare counts, by controller, the recorded replacements to suppress, because the pods they
 	// replace still exist in this course or have been replaced already.
@@ -165,14 +165,15 @@ func (d *day) playUntil(at time.Time) {
 	}
 }
 
-// settleCore lets the core make its possible decisions at this time, until no pod can be tried.
+// settleCore lets the core decide at the current time until no pod can be tried.
 func (d *day) settleCore() {
 	for !d.core.Wake(d.now).After(d.now) {
 		d.feedEvent(cycle.Tick{})
 	}
 }
 
-// feedEvent passes an event to the core and carries out the actions, which feed it again.
+// feedEvent passes an event to the core and carries out the resulting actions, which may call
+// feedEvent again.
 func (d *day) feedEvent(e cycle.Event) {
 	for _, action := range slices.Clone(d.core.Step(d.now, e)) {
 		d.carryOut(action)
@@ -191,7 +192,8 @@ func (d *day) takeEvent(e cycle.Event) {
 		kinds := slices.DeleteFunc(slices.Clone(e.Kinds), func(k cycle.Kind) bool { return slices.Contains(made, k) })
 		d.feedEvent(cycle.Follows{Kinds: kinds})
 
-	// A known kind is relisted: objects missing from the list have left.
+	// Do not pass on lists of the kinds in made: removeUnlisted removes the objects missing from
+	// them.
 	case cycle.Listing:
 		if d.known[e.Kind] != nil {
 			d.relists[e.Kind] = map[types.UID]metav1.Object{}

@@ -40,8 +40,8 @@ type pod struct {
 	goes    bool // the object is removed once the pod has ended
 }
 
-// seePod applies the journal's state of a pod. Once this course has diverged for a pod, recorded
-// events no longer change it, except for its users' changes.
+// seePod applies the journal's state of a pod. For a pod scheduled in this course, it applies only
+// changes that the scheduler did not make; see changePod.
 func (d *day) seePod(seen *v1.Pod) {
 	p := d.pods[seen.UID]
 	switch {
@@ -61,7 +61,7 @@ func (d *day) seePod(seen *v1.Pod) {
 
 // newPod adds a pod that appears for the first time in the journal. A pod already placed, or served
 // by another scheduler, is taken unchanged. Any other pod is pending here, regardless of its
-// recorded fate.
+// recorded fate, unless it is a replacement to suppress (day.spare).
 func (d *day) newPod(seen *v1.Pod) {
 	p := &pod{}
 	d.pods[seen.UID] = p
@@ -86,7 +86,8 @@ func (d *day) newPod(seen *v1.Pod) {
 }
 
 // changePod applies external changes to a pod scheduled here: it ended, it was deleted, or it was
-// edited. If the pod was bound, changePod only records the original node.
+// edited. It records the node to which the pod was bound in the journal, without binding the pod
+// here.
 func (d *day) changePod(p *pod, seen *v1.Pod) {
 	if seen.Spec.NodeName != "" && p.bound.IsZero() {
 		p.bound, p.fate.Recorded = d.now, seen.Spec.NodeName
@@ -121,8 +122,8 @@ func (d *day) noteVictim(p *pod, seen *v1.Pod) {
 	}
 }
 
-// schedulesPod reports whether pods of this scheduler name are scheduled in this course, or were in
-// the recorded one.
+// schedulesPod reports whether the pod's scheduler name is served in this course, or was served by
+// the journal's scheduler.
 func (d *day) schedulesPod(p *v1.Pod) bool {
 	return d.served[p.Spec.SchedulerName] || d.core.Decider(p.Spec.SchedulerName) != nil
 }
@@ -156,7 +157,7 @@ func (d *day) losePod(uid types.UID) {
 	case p == nil || p.object == nil:
 		delete(d.pods, uid)
 	case p.victim && !p.leaves: // the pod is not preempted in this course
-	case p.fate != nil && p.ended != nil && !rules.IsTerminal(p.object): // the pod has not run for as long yet
+	case p.fate != nil && p.ended != nil && !rules.IsTerminal(p.object): // the pod has not yet run here for its recorded time
 		p.goes = true
 	default:
 		d.removePod(p)
@@ -201,8 +202,8 @@ func (d *day) scheduleEnd(p *pod) {
 	d.agenda.Add(p.began.Add(max(p.ran, 0)), func() { d.endPod(p) })
 }
 
-// endPod ends a pod with its recorded result, succeeded or failed. If its object was meanwhile
-// deleted, the pod disappears with it.
+// endPod ends a pod with its recorded result, succeeded or failed. If the journal has meanwhile
+// deleted the pod, endPod also removes it.
 func (d *day) endPod(p *pod) {
 	if p.object == nil || rules.IsTerminal(p.object) {
 		return
@@ -221,8 +222,8 @@ func (d *day) endPod(p *pod) {
 }
 
 // removeVictim deletes a victim. Depending on its kind, its controller replaces it while it is
-// terminating, or once it has ended. The times are the journal's for the same pod or controller, if
-// recorded.
+// terminating, or once it has ended. If the journal has the delays of the same pod or controller,
+// they are used.
 func (d *day) removeVictim(a cycle.Remove) {
 	p := d.pods[a.Victim.UID]
 	if p == nil || p.object == nil || p.object.DeletionTimestamp != nil {
@@ -259,7 +260,8 @@ func (d *day) removeVictim(a cycle.Remove) {
 }
 
 // controllerTakes is the delay until a controller replaces a pod, if the journal has no time for
-// it. As recorded, pods pending for longer are decided first.
+// it. Because of the delay, pods that are already pending are tried before the replacement, as in
+// the journal.
 const controllerTakes = 50 * time.Millisecond
 
 // leavingTime returns a victim's termination time: the recorded time, or otherwise the longest time
@@ -287,7 +289,7 @@ func (d *day) createReplacement(of *v1.Pod) {
 	d.showObject(cycle.Pods, object)
 }
 
-// recordClaim records the claim with a pod's extended resources.
+// recordClaim records the ResourceClaim for a pod's extended resources in the pod's status.
 func (d *day) recordClaim(uid types.UID, status *v1.PodExtendedResourceClaimStatus) {
 	if p := d.pods[uid]; p != nil && p.object != nil {
 		object := *p.object

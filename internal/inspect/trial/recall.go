@@ -19,10 +19,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Known is knowledge of a whole journal, for a course that must know the future: the choices among
-// equal nodes, and the delays of other components. Times count from the scheduler's request to
-// delete a pod or, without a request, from the time the journal shows the deletion. The zero value
-// is empty.
+// Known holds facts from a whole journal that a course needs in advance: the choices among equal
+// nodes, and the delays of other components. Times count from the scheduler's request to delete a
+// pod or, without a request, from the time the journal shows the deletion. The zero value is empty.
 type Known struct {
 	nodes map[types.UID]string // last bound or nominated node of each pod
 	// leaving holds the termination times of placed pods: for each pod its own time, and for each
@@ -33,8 +32,8 @@ type Known struct {
 	preempted int // number of pods that the scheduler requested to delete
 }
 
-// Recall reads a journal to its end, for the knowledge that a course needs beforehand. The reader
-// is consumed; the course needs another reader.
+// Recall reads a journal to its end, and returns the facts that a course needs in advance. The
+// reader is consumed; the course needs another reader.
 func Recall(r *journal.Reader) (Known, error) {
 	m := memory{
 		Known:   Known{nodes: map[types.UID]string{}, leaving: map[types.UID]time.Duration{}, renewing: map[types.UID]time.Duration{}},
@@ -126,8 +125,8 @@ func (m *memory) losePod(pod *v1.Pod, at time.Time) {
 	delete(m.owners, pod.UID)
 }
 
-// victimOf returns the pod of a request to delete it, in the format of [cycle.Remove]: "remove
-// NAMESPACE/NAME (UID) ...".
+// victimOf returns the UID of the victim in the text of an action, if it is a [cycle.Remove]:
+// "remove NAMESPACE/NAME (UID) ...".
 func victimOf(action string) (types.UID, bool) {
 	rest, ok := strings.CutPrefix(action, "remove ")
 	if !ok {

@@ -18,7 +18,7 @@ type baseline struct {
 	// left has the times of departures, by identity. Several replacements of one workload can share
 	// a key. hasDeparture removes matched times.
 	left map[departure][]simulate.Seconds
-	// first is the first departure of each pod present at the beginning, by its name.
+	// first is the first departure of each pod, by its name.
 	first map[simulate.Name]*simulate.Departure
 	// due has the evictions still pending at the end. late counts these evictions by controller,
 	// node and taint.
@@ -37,8 +37,8 @@ type baseline struct {
 	full    *Utilisation
 }
 
-// departure identifies a departure with and without the operations. Names of replacements differ
-// between the two, so their controller identifies them.
+// departure identifies a departure in the worlds with and without the operations. Names of
+// replacements differ between the worlds, so a replacement is identified by its controller.
 type departure struct {
 	pod, owner, node string
 	by               rules.Owner // instead of owner, for a pending eviction
@@ -142,9 +142,9 @@ func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, de
 	return b
 }
 
-// hasDeparture reports whether the departure also happens without the operations, and no later.
-// Each of the baseline's departures is matched once. A pod that leaves earlier because of the
-// operations counts as leaving because of them.
+// hasDeparture reports whether the departure also happens without the operations: no later, or as
+// an eviction that is still pending at the end. Each of the baseline's departures is matched once.
+// A pod that leaves earlier because of the operations counts as leaving because of them.
 func (b *baseline) hasDeparture(d *simulate.Departure) bool {
 	if b == nil {
 		return false
@@ -157,7 +157,7 @@ func (b *baseline) hasDeparture(d *simulate.Departure) bool {
 			return true
 		}
 	}
-	// Without the operations the same eviction is also due, although only after the end.
+	// Without the operations, the same eviction is still pending at the end.
 	return b.due[dueOf(&simulate.Eviction{Namespace: d.Namespace, Name: d.Name, Node: d.Node, Taint: d.Detail})] &&
 		d.Cause == simulate.ByTaint
 }
@@ -195,8 +195,8 @@ func (b *baseline) isPending(p simulate.Found, before bool) bool {
 	return owner != (rules.Owner{}) && b.homeless[owner] >= 0
 }
 
-// sparedPods returns the pods that stay only because of the operations, for example by the timely
-// removal of a taint, ordered by the time of their departure without the operations.
+// sparedPods returns the pods that stay only because of the operations, for example because a taint
+// is removed in time. They are ordered by the time of their departure without the operations.
 func (b *baseline) sparedPods(w *simulate.World, departures []*simulate.Departure) (list []Leaving) {
 	if b == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// addEvictions records the results of the Eviction API, and returns the pods held by budgets, like
-// a drain.
+// addEvictions records the results of the Eviction API, and returns the pods that could not be
+// evicted, in the form of pods held during a drain.
 func (f *Forecast) addEvictions(list []simulate.Evicted) (held []simulate.Blocked) {
 	f.Evictions = append(f.Evictions, list...)
 	for _, e := range list {
@@ -21,7 +21,7 @@ func (f *Forecast) addEvictions(list []simulate.Evicted) (held []simulate.Blocke
 	return held
 }
 
-// findRoom finds the pods placed on the nodes of evicted pods. It requires Leaving and Placed.
+// findRoom finds the pods placed on the nodes of evicted pods. Leaving and Placed must be set.
 func (f *Forecast) findRoom() {
 	came := map[string][]string{}
 	for _, l := range f.Leaving {

@@ -17,8 +17,8 @@ import (
 // are never renamed or removed.
 const Kind = "Forecast"
 
-// Forecast is the predicted outcome of operations. It separates events that happen with or without
-// them: a drain must not be blamed for a node that is failing anyway.
+// Forecast is the predicted outcome of operations. It separates the effects of the operations from
+// events that would happen anyway: a drain must not be blamed for a node that is already failing.
 type Forecast struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -50,14 +50,14 @@ type Forecast struct {
 	Provision *provision.Plan `json:"provision,omitempty"`
 	// Later lists the evictions caused by the operations and due after For.
 	Later []simulate.Eviction `json:"later,omitempty"`
-	// For is the elapsed time. Settled is set if no events were pending at its end.
+	// For is the simulated time. Settled is set if no events were pending at its end.
 	For         simulate.Seconds `json:"for"`
 	Settled     bool             `json:"settled"`
 	Utilisation struct {
 		Before Utilisation `json:"before"`
 		After  Utilisation `json:"after"`
-		// Without is the utilisation at the same time without the operations; nil if the cluster is
-		// uneventful without them.
+		// Without is the utilisation at the same time without the operations; nil if nothing would
+		// happen without them.
 		Without *Utilisation `json:"without,omitempty"`
 	} `json:"utilisation"`
 	Notes []string `json:"notes,omitempty"`
@@ -100,7 +100,8 @@ type Otherwise struct {
 	Detail string           `json:"detail,omitempty"`
 }
 
-// Next is the replacement of a departed pod, created After the beginning.
+// Next is the replacement of a departed pod. After is the time from the beginning of the forecast
+// to its creation.
 type Next struct {
 	Name    string           `json:"name"`
 	After   simulate.Seconds `json:"after,omitempty"`
@@ -142,7 +143,8 @@ type Drain struct {
 	Ignored []simulate.Blocked `json:"ignored,omitempty"`
 	// Terminating lists pods that were already being deleted: kubectl waits for their end.
 	Terminating []simulate.Blocked `json:"terminating,omitempty"`
-	// Blocked lists pods held by a budget to the end, and Waited lists pods held for a while.
+	// Blocked lists pods that a budget holds until the end of the forecast. Waited lists pods that
+	// a budget holds for a while.
 	Blocked []simulate.Blocked `json:"blocked,omitempty"`
 	Waited  []simulate.Blocked `json:"waited,omitempty"`
 }
@@ -165,7 +167,7 @@ type Utilisation struct {
 	Empty   int    `json:"empty"` // nodes without pods
 	Pods    int    `json:"pods"`  // on nodes
 	Pending int    `json:"pending"`
-	CPU     Amount `json:"cpu"`    // in thousandths
+	CPU     Amount `json:"cpu"`    // in millicores
 	Memory  Amount `json:"memory"` // in bytes
 }
 
@@ -179,7 +181,7 @@ type Amount struct {
 // Conditions lists the conditions accepted by --fail-on.
 var Conditions = []string{"pending", "evicted", "pdb", "refused"}
 
-// CostOf parses the condition cost=MOST, which holds if new nodes cost more than MOST a month, in
+// CostOf parses the condition cost=MOST, which holds if new nodes cost more than MOST per month, in
 // the unit of the catalog's prices. A negative or missing number is an error.
 func CostOf(condition string) (most float64, err error) {
 	text, ok := strings.CutPrefix(condition, "cost=")

@@ -159,7 +159,8 @@ func (p printer) printMadeUp(f *Forecast) {
 	}
 }
 
-// printAside prints pods that leave for other reasons, under a title.
+// printAside prints pods that leave regardless of the operations, or only without them, under a
+// title.
 func (p printer) printAside(title string, list []Leaving) {
 	if len(list) == 0 {
 		return
@@ -198,7 +199,7 @@ func (p printer) printDrains(list []Drain) {
 	for _, d := range list {
 		// printRefused already prints refused drains at the top.
 		if len(d.Refused) > 0 {
-			continue // it was not started
+			continue
 		}
 		p.printBlocked("Held by a disruption budget to the end:", d.Blocked)
 		p.printBlocked("Held by a disruption budget for a while:", d.Waited)
@@ -253,7 +254,7 @@ func (p printer) printBlocked(title string, list []simulate.Blocked) {
 			p.Line("  and %d more", len(list)-most)
 			break
 		}
-		// The time until its eviction, if it was evicted in the end.
+		// For a pod that was evicted in the end, add the time until its eviction.
 		held := ""
 		if b.For > 0 {
 			held = " (" + textOf(b.For) + ")"
@@ -329,7 +330,7 @@ func (p printer) printUtilisation(f *Forecast) {
 			continue
 		}
 		rows = append(rows, []string{
-			// Include the column without the operations only if the baseline is eventful.
+			// The row "without" is omitted if nothing happens without the operations.
 			[]string{"now", "without", "then"}[i], fmt.Sprint(u.Nodes), fmt.Sprint(u.Empty), fmt.Sprint(u.Pods), fmt.Sprint(u.Pending),
 			u.CPU.formatAmount(func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }),
 			u.Memory.formatAmount(func(n int64) string { return plugins.Amount(v1.ResourceMemory, n&^(1<<20-1)) }),

@@ -55,11 +55,11 @@ func reasonsOf(list []Waiting) (reasons []reason) {
 	for _, w := range list {
 		// The pod's name in a refusal would make every reason unique.
 		r := reason{message: cmp.Or(strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name)),
-			"not tried yet")} // refused, possibly like other pods
+			"not tried yet")}
 		if w.Group != "" {
 			r.of = " of podgroup " + w.Namespace + "/" + w.Group
 		}
-		// One paragraph for each group and reason, regardless of the pods.
+		// Print one paragraph for each group and reason.
 		key := [2]string{r.of, r.message}
 		i, known := at[key]
 		if !known {

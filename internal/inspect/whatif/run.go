@@ -19,12 +19,12 @@ import (
 type Step struct {
 	Words string
 	*simulate.Operation
-	// Choose, if not 0, is the number of nodes to drain instead of an operation: the cheapest to
-	// lose.
+	// Choose, if not 0, replaces the operation. It is the number of nodes to drain: the nodes that
+	// are cheapest to lose.
 	Choose int
 	Drain  *simulate.Drain
-	// Catalog, if set, replaces the operation. It lists the nodes available for purchase for the
-	// pods pending after the preceding operations, and must be the last step.
+	// Catalog, if set, replaces the operation. It lists the nodes that can be bought for pods still
+	// pending after the preceding steps. The step must be the last.
 	Catalog *provision.Catalog
 	// Scored makes the scheduler place all pods on the nodes of the plan by its scores.
 	Scored bool
@@ -68,7 +68,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		w.Watch(func(elapsed time.Duration) { o.Progress(elapsed, o.For, false) })
 	}
 	barren := o.For == 0 && len(steps) == 1 && steps[0].Catalog != nil && w.Barren()
-	if !barren { // otherwise the plan's nodes get the first attempts
+	if !barren { // in a barren world, pods are first tried on the nodes of the plan
 		w.MakeMissing(simulate.MostPods)
 		w.Settle()
 	}
@@ -78,7 +78,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
-	var without *simulate.World // nil: uneventful
+	var without *simulate.World // nil if nothing would happen without the steps
 	if !barren && !w.Uneventful() {
 		var err error
 		if without, err = w.Twin(); err != nil {
@@ -147,7 +147,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			return nil, err
 		}
 		passed := w.Elapsed()
-		// A plan is judged in separate worlds after the same steps.
+		// Evaluate the plan in separate worlds, each with the same steps applied.
 		open := func() (*simulate.World, error) { return again(w, steps, passed) }
 		// The plan by itself places pods as computed; the scheduler's scores may spread them.
 		if last.Scored {
@@ -187,7 +187,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	f.compareWith(w, base, departed, drains, held)
 	f.listOutcome(w, base, waited, decided)
 	f.findRoom()
-	// Fold only now, after all code that uses the single departures.
+	// Fold last, because the code above needs the individual departures.
 	f.Leaving, f.Later = foldRecurring(f.Leaving, f.Later)
 	f.Anyway, _ = foldRecurring(f.Anyway, w.Outlook())
 	f.Utilisation.After = utilisationOf(w)
@@ -195,7 +195,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 }
 
 // advanceTime advances the world by the given time, or with 0 as defined by Options.For, and
-// returns the end. It stops after the first hour while only node health is active.
+// returns the end. It stops after an hour if only node health is then active.
 func (f *Forecast) advanceTime(w *simulate.World, exactly time.Duration) time.Duration {
 	most := w.Elapsed() + cmp.Or(exactly, longest)
 	until := w.Elapsed() + cmp.Or(exactly, patience)
@@ -214,7 +214,7 @@ func (f *Forecast) advanceTime(w *simulate.World, exactly time.Duration) time.Du
 }
 
 // again returns a world with the steps applied again and the given time elapsed. It is in the same
-// state as the first, because the random seed is the same.
+// state as w, because the random seed is the same.
 func again(w *simulate.World, steps []Step, elapsed time.Duration) (*simulate.World, error) {
 	again, err := w.Twin()
 	if err != nil {
@@ -299,7 +299,8 @@ func leavingOf(d *simulate.Departure) Leaving {
 // listOutcome lists the newly placed pods and the pending pods. decided is the number of decisions
 // before the first step. Replacements of departed pods are listed with their predecessors.
 func (f *Forecast) listOutcome(w *simulate.World, base *baseline, waited map[simulate.Name]string, decided int) {
-	// Names of replacements occur in no manifest; they are reported with the departed pods.
+	// Replacements are reported with the pods that they replace, because their names occur in no
+	// manifest.
 	returned := map[simulate.Name]bool{}
 	for _, l := range slices.Concat(f.Leaving, f.Anyway) {
 		if l.Next != nil {

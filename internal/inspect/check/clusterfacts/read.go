@@ -67,7 +67,7 @@ type reader struct {
 	facts  *check.Facts
 }
 
-// missed records an unreadable part, and the reason.
+// missed records that something could not be read, and the reason.
 func (r *reader) missed(what string, err error) {
 	r.facts.Unread = append(r.facts.Unread, fmt.Sprintf("%s: %v", what, err))
 }
@@ -187,7 +187,7 @@ func (r *reader) requests(ctx context.Context) {
 	list := r.client.LifecycleV1alpha1().EvictionRequests("").List
 	each(ctx, r, "eviction requests", list, func(e *lifecyclev1alpha1.EvictionRequest) {
 		r.facts.Requests.All++
-		// The controller handling the request writes it.
+		// The controller that handles the request sets ObservedGeneration.
 		if e.Status.ObservedGeneration == nil && time.Since(e.CreationTimestamp.Time) > answeredWithin {
 			r.facts.Requests.Waiting++
 		}
@@ -274,10 +274,10 @@ func (r *reader) installation(ctx context.Context) {
 		r.facts.Installed = append(r.facts.Installed, part)
 	}
 
-	// Read it before the permissions: it determines the scheduler's Lease.
+	// Read the configuration before the permissions, because it determines the scheduler's Lease.
 	r.configuration(ctx)
 	for _, part := range r.facts.Installed {
-		// Query the ServiceAccount, not the caller.
+		// Check the permissions of the ServiceAccount, not of the caller.
 		account := AccessOf(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part))
 		denied, err := Denied(ctx, account, part, r.facts.Version, r.facts.SchedulerLease)
 		if err == nil && part == deploy.Controller && r.facts.AnswersRequests() {
@@ -292,7 +292,6 @@ func (r *reader) installation(ctx context.Context) {
 		}
 	}
 
-	// As in the API, an endpoint is ready unless marked otherwise.
 	slices, err := r.client.DiscoveryV1().EndpointSlices(deploy.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=berth-webhook"})
 	if err != nil {
@@ -302,7 +301,8 @@ func (r *reader) installation(ctx context.Context) {
 
 	for _, slice := range slices.Items {
 		r.facts.WebhookEndpoints = max(r.facts.WebhookEndpoints, 0)
-		// Only ready replicas respond to the API server.
+		// Only ready replicas get requests. As in the API, an endpoint is ready if the condition is
+		// nil.
 		for _, endpoint := range slice.Endpoints {
 			if ready := endpoint.Conditions.Ready; ready == nil || *ready {
 				r.facts.WebhookEndpoints++

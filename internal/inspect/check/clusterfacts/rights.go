@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/check"
 )
 
-// AccessCheck queries the API server for a permission. It determines the user. It must be
+// AccessCheck queries the API server for a permission. Each AccessCheck is for one user. It must be
 // safe for concurrent use.
 type AccessCheck func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)
 
@@ -54,9 +54,9 @@ func OwnAccess(client kubernetes.Interface) AccessCheck {
 // atATime bounds the concurrent queries: a component has dozens of permissions.
 const atATime = 8
 
-// sinceMinor returns the first Kubernetes minor with a permission; 0: always. In earlier versions
-// the role system:kube-scheduler lacks it. 36 covers the scheduler's claims for extended resources,
-// and the subresource for allocations; 37 covers DeviceTaintRules.
+// sinceMinor returns the first minor version of Kubernetes in which the role system:kube-scheduler
+// has a permission, or 0 if every version has it. 36 covers the scheduler's claims for extended
+// resources, and the subresource for allocations; 37 covers DeviceTaintRules.
 func sinceMinor(r deploy.Right) int {
 	switch {
 	case r.Group != "resource.k8s.io":
@@ -74,9 +74,9 @@ func ofPodGroups(r deploy.Right) bool {
 	return r.Group == "scheduling.k8s.io" && (strings.HasPrefix(r.Resource, "podgroups") || r.Resource == "compositepodgroups")
 }
 
-// Denied lists the permissions required by a component on an API server of this version but denied
-// to the caller. lease is the scheduler's Lease as namespace/name; empty means the one in the
-// manifests.
+// Denied lists the permissions that a component needs on an API server of this version, but that
+// are denied to the user of the AccessCheck. lease is the scheduler's Lease as namespace/name;
+// empty means the one in the manifests.
 func Denied(ctx context.Context, ask AccessCheck, part deploy.Part, version, lease string) ([]string, error) {
 	rights, err := deploy.RightsOf(part)
 	if err != nil {
@@ -103,8 +103,8 @@ func Denied(ctx context.Context, ask AccessCheck, part deploy.Part, version, lea
 	return deniedOf(ctx, ask, rights)
 }
 
-// deniedToAnswer lists the permissions denied to the caller for responding to EvictionRequests,
-// which is off by default and needs additional permissions.
+// deniedToAnswer lists the additional permissions for responding to EvictionRequests, off by
+// default, that are denied to the user of the AccessCheck.
 func deniedToAnswer(ctx context.Context, ask AccessCheck) ([]string, error) {
 	rights, err := deploy.EvictionRequestRights()
 	if err != nil {
