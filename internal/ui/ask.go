@@ -42,7 +42,7 @@ const (
 type asker struct {
 	cluster clusterReader
 	options *Options
-	turn    chan struct{} // holds one token
+	turn    chan struct{} // semaphore with one slot, held by the request being computed
 	asked   chan struct{} // one element per request in progress
 }
 
@@ -119,7 +119,8 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 		return nil, nil, err
 	}
 	if len(set.Pods) > 10_000 {
-		// The cluster takes hundreds of megabytes, and the next request may be a day later.
+		// The cluster takes hundreds of megabytes, and the next request may come a day later, so
+		// return the memory to the operating system.
 		defer func() { set = nil; debug.FreeOSMemory() }()
 	}
 	running, err := a.runningConfig(ctx, set, source.AsOf.Time)
@@ -144,8 +145,8 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 	return said, missing, err
 }
 
-// runningConfig reads the configuration for every request: the scheduler follows its file. Without
-// Options.Running it returns the default configuration.
+// runningConfig reads the configuration for every request, because the scheduler may have reloaded
+// its file. Without Options.Running it returns the default configuration.
 func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Time) (*config.Running, error) {
 	if a.options.Running == nil {
 		return &config.Running{}, nil
@@ -189,7 +190,7 @@ type question struct {
 	applied int // number of times the manifest was read
 }
 
-// Foreseen is a forecast with the resulting changes to the map. The page shows both over the map.
+// Foreseen is a forecast with the resulting changes of nodes, which the page shows on its map.
 type Foreseen struct {
 	*whatif.Forecast
 	// Then holds the changed nodes in their future state.

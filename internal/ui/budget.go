@@ -29,9 +29,9 @@ const (
 	mostAddedPods  = 100_000
 )
 
-// newAllowance ends the work with the context, and bounds the number of created pods and nodes,
-// including replicas, daemon pods on new nodes and objects in manifests. Exceeding it ends the
-// forecast with an error.
+// newAllowance returns an allowance that ends the work with the context, and bounds the number of
+// created pods and nodes, including replicas, daemon pods on new nodes and objects in manifests.
+// Exceeding it ends the forecast with an error.
 func newAllowance(ctx context.Context) simulate.Allowance {
 	return simulate.Allowance{Stop: ctx.Err, Pods: mostAddedPods, Nodes: mostAddedNodes}
 }
@@ -90,8 +90,9 @@ func (q *question) readCatalog(steps []whatif.Step) error {
 	return nil
 }
 
-// readState returns the manifest for "-": the dashboard never reads files of this machine. It is
-// parsed again for each "apply": the objects must not be shared between them.
+// readState parses the submitted manifest, named "-". The dashboard never reads files of this
+// machine. The manifest is parsed again for each "apply", because the operations must not share
+// objects.
 func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set, error) {
 	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
 		return nil, errors.New("on the dashboard, apply -f - is the manifest that was entered: no file is read")

@@ -19,23 +19,23 @@ import (
 	access "github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// policy lets the page load only content of this server. With Trusted Types the browser refuses to
-// convert text into markup, regardless of the page's code. Inline scripts and styles are refused as
-// well.
+// policy lets the page load content only from this server. With Trusted Types the browser refuses
+// to convert text into markup, regardless of the page's code. Inline scripts and styles are refused
+// as well.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard admits requests of the page itself from callers with the token. The token is also required
-// on a loopback address: every user of the machine can reach it, and the dashboard shows the
-// cluster with the permissions of its owner. The guard checks the host name, the origin and the
-// token of every request, in this order.
+// guard admits requests with the token, and rejects requests on behalf of other sites. The token is
+// also required on a loopback address, because every user of the machine can reach it, and the
+// dashboard has the permissions of the user that started it. The guard checks the host name, the
+// origin and the token of every request, in this order.
 type guard struct {
 	next   http.Handler
 	token  string
 	cookie string   // name of the cookie
-	secure bool     // over HTTPS
+	secure bool     // the dashboard is served over HTTPS
 	names  []string // permitted host names in addition to localhost and IP addresses
-	// patience is the time for a body to arrive.
+	// patience is the maximum time for a request body to arrive.
 	patience time.Duration
 }
 
@@ -61,7 +61,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	if r.ContentLength != 0 { // covers all requests: the server reads even an unexpected body before it continues
+	if r.ContentLength != 0 { // for all methods, because the server reads even an unexpected body before it continues
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.patience)) // a test's recorder has no deadlines
 		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 	}
@@ -116,8 +116,8 @@ func (g *guard) knownHost(host string) bool {
 	return net.ParseIP(name) != nil
 }
 
-// sameOrigin rejects requests made by a browser on behalf of another site. The document itself may
-// be linked to. Browsers send Origin with every request that could change something, and current
+// sameOrigin rejects requests made by a browser on behalf of another site. Other sites may link to
+// the page itself. Browsers send Origin with every request that could change something, and current
 // browsers send Sec-Fetch-Site with all requests. Other clients, such as curl, send neither, and
 // need only the token.
 func (g *guard) sameOrigin(r *http.Request) bool {

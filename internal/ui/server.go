@@ -35,13 +35,13 @@ import (
 // Options configures the dashboard's address and access to it. Address and Parse must be set.
 type Options struct {
 	Address string // host:port; port 0 takes a free one
-	// Token is required to open the dashboard. Empty: one is generated.
+	// Token is required to open the dashboard. If it is empty, Listen generates one.
 	Token string
 	// Names are host names under which the dashboard may be requested.
 	Names             []string
 	CertFile, KeyFile string
 	// Running returns the configuration of the cluster's schedulers at a given time. leases holds
-	// the cluster's Leases. Nil: the default configuration.
+	// the cluster's Leases. If Running is nil, the default configuration is assumed.
 	Running func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error)
 	// Parse parses the operations of a forecast in the form of the command line; names without a
 	// namespace are in the given namespace.
@@ -56,7 +56,7 @@ type Options struct {
 }
 
 // Server serves the dashboard of a cluster, or of a recording. The shown data is held by watcher or
-// recording; requests about it go to asker, which reads a separate snapshot.
+// recording. Explanations and forecasts are computed by asker, which reads a separate snapshot.
 type Server struct {
 	options Options
 	cluster string // the API server's address, or the recording's folder
@@ -73,7 +73,7 @@ type Server struct {
 }
 
 // connections bounds the open connections. Callers without the token have the same bounds as on
-// other ports; callers with the token may hold all streams and make requests.
+// Berth's other ports. Callers with the token may hold all streams and still make requests.
 var connections = access.Bounds{Unadmitted: access.Ports.Unadmitted, PerSource: access.Ports.PerSource, Admitted: mostStreams + 64}
 
 // mostStreams bounds the number of open pages: each is a connection and a goroutine.
@@ -107,8 +107,8 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-// newShowing returns a server with its data source that is not listening yet. It reads nothing from
-// a live cluster yet, but reads a recording completely.
+// newShowing returns a server that has its data source but does not listen yet. It reads a
+// recording completely, but nothing from a live cluster.
 func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 	if o.Recording != "" {
 		s = &Server{cluster: o.Recording}
@@ -213,7 +213,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // newHandler routes requests for the page's files, the state, explanations and forecasts. guard
-// protects all paths. Paths lists the paths used by the page; none of them writes.
+// protects all paths. None of the requests writes to the cluster.
 func (s *Server) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { serveFile(w, "index.html", http.StatusOK) })
@@ -268,8 +268,9 @@ func (s *Server) serveState(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, state)
 }
 
-// lookAtCluster shows the requested cluster to look, or responds with an error and returns false.
-// look must not retain the cluster or its data: they change after its return.
+// lookAtCluster calls look with the requested state of the cluster. If the state is unavailable, it
+// responds with an error and returns false. look must not retain the cluster or its data: they
+// change after its return.
 func (s *Server) lookAtCluster(w http.ResponseWriter, r *http.Request, look func(c *model.Cluster)) bool {
 	if s.recording == nil {
 		s.watcher.Look(look)
@@ -282,7 +283,7 @@ func (s *Server) lookAtCluster(w http.ResponseWriter, r *http.Request, look func
 	return err == nil
 }
 
-// listedWithin is the maximum time a request waits for a cluster being read.
+// listedWithin is the maximum time a request waits until the cluster has been read.
 const listedWithin = 10 * time.Second
 
 // whenListed delays requests until the cluster has been read; otherwise every object would seem to

@@ -36,8 +36,8 @@ const (
 //	beat   the time
 //	end    the response ends here; the browser sends another request after a second
 //
-// A response ends after the pending changes if the request has the parameter once, as sent by
-// hidden tabs, or if the browser already holds mostHeld streams.
+// A response ends after the pending changes if the request has the parameter "once", which hidden
+// tabs set, or if the browser already holds mostHeld streams.
 //
 // State and delta have IDs. A page that reconnects with its last ID continues from there, if the
 // log reaches back that far. For example, after a connection loss of a minute:
@@ -108,8 +108,9 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hold reserves one of the streams of a browser, recognized by its address and name, and returns
-// the function that releases it. It returns nil if the browser holds mostHeld streams already.
+// hold reserves one of the streams of a browser, recognized by its address and user agent, and
+// returns the function that releases the stream. It returns nil if the browser holds mostHeld
+// streams already.
 func (s *Server) hold(r *http.Request) (release func()) {
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
 	browser := host + " " + r.UserAgent()

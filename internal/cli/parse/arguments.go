@@ -104,7 +104,7 @@ func Last(args []string) string {
 	return args[len(args)-1]
 }
 
-// AwaitsValue returns the flag that takes its value after the word, or "".
+// AwaitsValue returns the name of the flag in word if its value is the next word, or "".
 func AwaitsValue(flags *pflag.FlagSet, word string) string {
 	var flag *pflag.Flag
 	switch name, long := strings.CutPrefix(word, "--"); {

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// NodesAndConditions separates node names from conditions, given as TYPE=STATUS or TYPE-. A healthy
-// node's status reverts the condition.
+// NodesAndConditions separates node names from conditions, given as TYPE=STATUS or TYPE-. TYPE-, or
+// the status of a healthy node, reverts a condition.
 func NodesAndConditions(args []string) ([]string, simkubelet.Conditions, error) {
 	var nodes []string
 	change := simkubelet.Conditions{}

@@ -63,7 +63,7 @@ func (k Kind) OfKind(arg string) bool {
 	return typed && name != "" && !strings.Contains(name, "/") && k.IsWord(kind)
 }
 
-// NameOf returns the name in TYPE/NAME; a bare name has the kind.
+// NameOf returns the name in TYPE/NAME; a bare name is taken as a name of the kind.
 func (k Kind) NameOf(arg string) (string, error) {
 	_, name, typed := strings.Cut(arg, "/")
 	switch {

@@ -154,8 +154,9 @@ func (p *parts) readTaint(step *whatif.Step) error {
 	return usage.Of(err)
 }
 
-// bareNodes removes the node names preceding the taints, as in kubectl. For untaint, a bare key is
-// a taint, so only the first word can be a name, and only without any node/NAME.
+// bareNodes moves the bare node names that precede the taints, as in kubectl, to p.nodes. For
+// untaint, a bare key is a taint, so only the first word can be a node name, and only if no node is
+// given as node/NAME.
 func (p *parts) bareNodes() {
 	named := len(p.nodes.Nodes) > 0
 	for len(p.rest) > 1 && !strings.ContainsAny(p.rest[0], "=:") && !strings.HasSuffix(p.rest[0], "-") {

@@ -133,8 +133,8 @@ func OperationFlags(word string) *pflag.FlagSet {
 	return pflag.NewFlagSet(word, pflag.ContinueOnError)
 }
 
-// NamedBy returns the kinds accepted after an operation. With bare, they may be names without a
-// type.
+// NamedBy returns the kinds accepted after an operation. If bare is true, names without a type are
+// accepted as well.
 func NamedBy(word string) (kinds []Kind, bare bool) {
 	o := operationOf(word)
 	if o == nil {

@@ -15,12 +15,13 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// Line writes a line with words of a cluster or a file, which must not steer the terminal.
+// Line writes a line that may have text from a cluster or a file. It makes control characters
+// visible, so that they do not control the terminal.
 func Line(out io.Writer, format string, args ...any) {
 	fmt.Fprintln(out, answer.Visible(fmt.Sprintf(format, args...)))
 }
 
-// PrintLine writes a line about what happened, unless it is empty.
+// PrintLine writes a line, unless it is empty.
 func PrintLine(out io.Writer, line string) {
 	if line != "" {
 		Line(out, "%s", line)
@@ -41,7 +42,7 @@ func (o *Once) Write(text []byte) (int, error) {
 	return o.Out.Write(text)
 }
 
-// OneLine puts an error on one line, also one of a library that lists several causes.
+// OneLine formats an error on one line. Some libraries list several causes on separate lines.
 func OneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // ShellWord quotes a word for a shell if necessary.
@@ -55,7 +56,7 @@ func ShellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// Formats lists the formats of answers about a cluster.
+// Formats lists the formats of results about a cluster.
 var Formats = append(slices.Clone(answer.Formats), "name", "wide")
 
 // CheckFormat checks --output.
@@ -69,13 +70,13 @@ func CheckFormat(output string, allowed []string) error {
 // FormatsUsage is the text of a flag --output.
 func FormatsUsage(allowed []string) string { return answer.Choice(allowed) + "; by default a table" }
 
-// ExitHeld is the exit code of a command whose answer meets a condition of --fail-on.
+// ExitHeld is the exit code of a command whose result meets a condition of --fail-on.
 const ExitHeld = 3
 
 // heldError is not a failure of the command.
 type heldError struct{ error }
 
-// Held returns an error with the exit code ExitHeld if the answer meets conditions of --fail-on.
+// Held returns an error with the exit code ExitHeld if the result meets conditions of --fail-on.
 func Held(conditions []string, holds func(condition string) bool) error {
 	held := slices.DeleteFunc(slices.Clone(conditions), func(c string) bool { return !holds(c) })
 	if len(held) == 0 {
@@ -90,7 +91,7 @@ func HeldError(err error) error { return heldError{err} }
 // IsHeld reports whether an error has the exit code ExitHeld.
 func IsHeld(err error) bool { return errors.As(err, new(heldError)) }
 
-// Noticed notes that something was written, and the first error.
+// Noticed records whether anything was written, and the first error.
 type Noticed struct {
 	io.Writer
 	Any bool

@@ -18,9 +18,9 @@ var (
 	LinesEvery = 5 * time.Second
 )
 
-// Meter shows the progress of a slow command. The zero Meter is ready. Between its steps the
-// command may clear the line and write other lines. One goroutine uses it at a time, but any may
-// set the words.
+// Meter shows the progress of a slow command. The zero Meter is ready to use. Between its steps the
+// command may clear the line and write other lines. Only one goroutine may use it at a time, but
+// any goroutine may set the words.
 type Meter struct {
 	words atomic.Pointer[string]
 	since time.Time // start of the step; zero: not begun
@@ -30,7 +30,8 @@ type Meter struct {
 	done, ended chan struct{} // done is nil while nothing can be shown
 }
 
-// Begin begins the next step. After a while it is shown on a terminal immediately.
+// Begin begins the next step. If the command has already run for MeterAfter, a terminal shows the
+// step immediately.
 func (m *Meter) Begin(stderr io.Writer, words string) {
 	m.Words(words)
 	if m.since.IsZero() {
@@ -75,7 +76,7 @@ func (m *Meter) Words(words string) { m.words.Store(&words) }
 // Pods sets the shown text to the number of decided pods.
 func (m *Meter) Pods(decided, pods int) { m.Words(fmt.Sprintf("%d of %d pods", decided, pods)) }
 
-// Clear clears the line, so that another can be written.
+// Clear clears the line, so that another line can be written.
 func (m *Meter) Clear() {
 	if m.done != nil {
 		close(m.done)
@@ -84,7 +85,7 @@ func (m *Meter) Clear() {
 	}
 }
 
-// End clears the line and ends the meter; later work starts from the beginning.
+// End clears the line and resets the meter, so that a later Begin starts from the beginning.
 func (m *Meter) End() {
 	m.Clear()
 	m.since = time.Time{}

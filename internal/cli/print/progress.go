@@ -42,10 +42,10 @@ func (p *Progress) Step(part, line string) {
 	p.open = true
 }
 
-// Trouble writes a line that stays.
+// Trouble writes a line that later steps do not overwrite.
 func (p *Progress) Trouble(part, what string) { p.Final(part + ": " + what + "\n") }
 
-// Final ends the line, and writes a text that stays.
+// Final clears the line, and writes a text that later steps do not overwrite.
 func (p *Progress) Final(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,7 +33,8 @@ type Answer struct {
 	}
 	// Certain is set if the result does not depend on the scheduler's configuration.
 	Certain bool
-	// Held, if not nil, is the command's final error: a condition holds.
+	// Held, if not nil, is the error of the command after the result is written: a condition of
+	// --fail-on holds.
 	Held error
 }
 

@@ -85,8 +85,8 @@ func readManifests(cmd *cobra.Command, files []string, options manifest.Options)
 	return set, err
 }
 
-// limitToRecorded reports the kinds missing from the recordings among the files. Without them a set
-// is not a whole cluster.
+// limitToRecorded reports the kinds missing from the recordings among the files. If kinds are
+// missing, the set does not count as a whole cluster.
 func limitToRecorded(stderr io.Writer, files []string, set *manifest.Set) error {
 	for _, path := range files {
 		if !isRecording(path) {

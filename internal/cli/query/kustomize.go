@@ -44,8 +44,8 @@ func newKustomizer(fetch bool) func(folder string) ([]byte, error) {
 var errOffline = errors.New("the kustomization refers to another host")
 
 // goOffline keeps the kustomize library, which lacks such an option, from making requests and from
-// running git until the returned function is called. A command reads its files before anything
-// else.
+// running git until the returned function is called. The change is global, which is safe because a
+// command reads its files before it does anything else.
 func goOffline() (end func()) {
 	path, transport := os.Getenv("PATH"), http.DefaultTransport
 	http.DefaultTransport = refusing{}

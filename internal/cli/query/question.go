@@ -33,7 +33,7 @@ import (
 // Question holds the flags of a command that queries a cluster.
 type Question struct {
 	UserAgent string
-	Files     []string // manifests and recordings; none: a live cluster
+	Files     []string // manifests and recordings; if empty, the live cluster is read
 	Strict    bool
 	Config    string // file of --config
 	At        string

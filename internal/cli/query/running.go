@@ -28,7 +28,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// AddSchedulerFlags adds the flags that select the configuration for results.
+// AddSchedulerFlags adds the flags that select the scheduler's configuration.
 func (q *Question) AddSchedulerFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&q.Config, "config", "",
 		"the scheduler's configuration file, as for kube-scheduler (default: that of the scheduler that runs)")

@@ -74,8 +74,9 @@ func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (*deci
 }
 
 // InUse requests the scheduler's configuration in use. It returns nil without a scheduler, or if
-// its version does not report one. A discovered scheduler, as opposed to a named one, may belong to
-// a different cluster than the flag or the kubeconfig's context selects.
+// the scheduler's version does not report its configuration. It also returns nil if a scheduler
+// that was found, rather than named by the flag, belongs to a different cluster than the selected
+// one.
 func (s *Scheduler) InUse(ctx context.Context) (*config.InUse, error) {
 	text, at, err := s.get(ctx, config.InUsePath)
 	if text == nil || err != nil {

@@ -57,8 +57,9 @@ func Open(dir string) (*Recording, error) {
 	return r, nil
 }
 
-// Look shows the cluster at a time. A time outside the recording shows its beginning or its end.
-// Moving forward costs the steps in between; moving back, up to a whole session.
+// Look calls look with the cluster at a time. A time outside the recording is replaced by the
+// beginning or the end. Moving forward costs the steps in between; moving back costs up to a whole
+// session.
 func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +130,8 @@ type player struct {
 // playUntil plays up to a time. After an error the player must not be used.
 func (p *player) playUntil(at time.Time) error {
 	for {
-		// A step is read before its due time is known; a future one is kept for the next call.
+		// The time of a step is known only once it is read, so a step after the given time is kept
+		// for the next call.
 		if p.ahead == nil {
 			step, err, more := p.next()
 			switch {

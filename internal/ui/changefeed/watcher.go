@@ -33,8 +33,8 @@ const gather = 100 * time.Millisecond
 const askSchedulers = 10 * time.Second
 
 // Watcher follows a cluster. Watches change the cluster under the mutex (changeCluster), one
-// goroutine turns the changes into frames (gatherFrames), and readers wait on changed; they hold
-// the mutex for as long as it takes to copy a slice of frames.
+// goroutine turns the changes into frames (gatherFrames), and readers wait on changed. Readers hold
+// the mutex only while they copy frames or encode the state.
 type Watcher struct {
 	client  rest.Interface
 	clients kubernetes.Interface
@@ -43,7 +43,7 @@ type Watcher struct {
 	cluster *model.Cluster
 	log     log
 	changed chan struct{} // closed and replaced when the log or the watches change
-	state   *Frame        // state as of the log's last frame; nil: must be encoded again
+	state   *Frame        // encoded state as of the log's last frame; nil if it must be encoded again
 	watches Watches
 
 	wake chan struct{} // signals changes to gather
@@ -53,7 +53,7 @@ type Watcher struct {
 type Watches struct {
 	// Listed is set once nodes and pods have been read, so that the shown state is a cluster.
 	Listed bool `json:"listed"`
-	Read   int  `json:"read"` // number of objects read until then
+	Read   int  `json:"read"` // number of nodes and pods observed so far, including changed ones
 	// Lost maps the kinds with broken watches to the reasons.
 	Lost map[string]string `json:"lost,omitempty"`
 	// Since maps the same kinds to the times of their loss, in milliseconds since 1970.
@@ -66,7 +66,7 @@ type Watches struct {
 func New(config *rest.Config) (*Watcher, error) {
 	// Whatever the credentials allow, this client refuses to write.
 	config = snapshot.ReadOnly(config)
-	config.QPS = -1 // the client runs three watches and reads pages sequentially
+	config.QPS = -1 // no rate limit: the client only runs a few watches and reads pages sequentially
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (w *Watcher) wakeReaders() {
 	w.changed = make(chan struct{})
 }
 
-// changeCluster changes the cluster, and wakes gather.
+// changeCluster changes the cluster, and wakes gatherFrames.
 func (w *Watcher) changeCluster(do func(c *model.Cluster, now time.Time)) {
 	w.mu.Lock()
 	do(w.cluster, time.Now())
@@ -156,7 +156,7 @@ func (w *Watcher) changeCluster(do func(c *model.Cluster, now time.Time)) {
 	}
 }
 
-// nodeSink applies a watch's nodes. Objects are reduced without holding the mutex.
+// nodeSink applies the nodes of a watch. It reduces each object before it locks the mutex.
 func (w *Watcher) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodesListing(now) }) },
@@ -174,7 +174,7 @@ func (w *Watcher) nodeSink() feed.Sink {
 	}
 }
 
-// podSink applies a watch's pods.
+// podSink applies the pods of a watch.
 func (w *Watcher) podSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodsListing(now) }) },
@@ -192,7 +192,8 @@ func (w *Watcher) podSink() feed.Sink {
 	}
 }
 
-// eventSink applies events. It ignores their expiration in the API server, after an hour.
+// eventSink applies events. It ignores deletions, because events merely expire in the API server
+// after an hour.
 func (w *Watcher) eventSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() {},

@@ -143,7 +143,7 @@ func (c *Cluster) leavingRow(p *Pod) (row Leaving, leaves bool) {
 		return row, true
 	}
 	due, _ := c.core.Due(p.uid())
-	// No taint requires it, or it tolerates them for good.
+	// No taint evicts the pod, or the pod tolerates the taints without a time limit.
 	if due.Stays() {
 		return row, false
 	}
@@ -172,7 +172,7 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 			row.Blocks = c.blocksOf(n)
 		}
 
-		// Most changes of a node's pods change its row; most of its object do not.
+		// Most changes of a node's pods change its row; most changes of the node's object do not.
 		if n.shown == nil || !row.same(n.shown) {
 			n.shown = &row
 			set.Rows = append(set.Rows, row)

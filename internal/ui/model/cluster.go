@@ -147,7 +147,7 @@ func (c *Cluster) NodeGone(now time.Time, name string) {
 	c.touchPods(n)
 }
 
-// touchPods marks the node's pods for another examination, because their deadlines may have
+// touchPods marks the rows of the node's pods as dirty, because the pods' deadlines may have
 // changed.
 func (c *Cluster) touchPods(n *node) {
 	for uid := range n.pods {
@@ -296,8 +296,8 @@ func newestEvents(events []Event) []Event {
 	return kept
 }
 
-// trimEvents drops all but the last events. Neither lists nor watches are ordered by time: an
-// unshown event may be older than a shown one.
+// trimEvents drops all but the mostEvents most recent events. Neither lists nor watches are ordered
+// by time, so an unshown event may be older than a shown one.
 func (c *Cluster) trimEvents() {
 	unshown := map[string]bool{}
 	for _, e := range c.events[len(c.events)-c.unshown:] {
@@ -347,7 +347,7 @@ func EventOf(object *v1.Event) Event {
 	}
 
 	latest := object.EventTime.Time
-	// Written by the newer events API: the count is in the series.
+	// The newer events API stores the count in the series.
 	if object.Series != nil {
 		latest, e.Count = object.Series.LastObservedTime.Time, max(object.Series.Count, e.Count)
 	}

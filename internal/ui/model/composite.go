@@ -19,7 +19,7 @@ import (
 // Neither Berth nor kube-scheduler writes it yet.
 const initiallyScheduled = "CompositePodGroupInitiallyScheduled"
 
-// CompositeInfo is the stored part of a CompositePodGroup. It does not change.
+// CompositeInfo is the stored part of a CompositePodGroup. It is immutable.
 type CompositeInfo struct {
 	name    types.NamespacedName
 	parent  types.NamespacedName // empty name: the group is a root
@@ -115,7 +115,8 @@ func (ts *Trees) Gone(name types.NamespacedName) {
 	tree.info = nil
 }
 
-// compositeNamed returns a composite about to change, and marks it.
+// compositeNamed returns the composite of a name for a change, creating it if needed, and marks its
+// row as dirty.
 func (ts *Trees) compositeNamed(name types.NamespacedName) *composite {
 	tree := ts.byName[name]
 	if tree == nil {
@@ -126,8 +127,8 @@ func (ts *Trees) compositeNamed(name types.NamespacedName) *composite {
 	return tree
 }
 
-// showTrees updates the rows of all composites in trees with a possible change, and marks the
-// groups there. A tree is shown as a whole while a pod in it waits.
+// showTrees updates the rows of all composites in trees that may have changed, and marks the groups
+// of these trees as dirty. A tree is shown as a whole while one of its pods is pending.
 func (ts *Trees) showTrees(set *Set[Composite]) {
 	for name := range ts.dirtyGroups {
 		if parent := ts.groups[name].parent(); parent.Name != "" {
@@ -156,7 +157,7 @@ func (ts *Trees) showTrees(set *Set[Composite]) {
 	}
 }
 
-// showComposite shows a row, or none if it is zero.
+// showComposite replaces the shown row of a composite. A zero row removes it.
 func (ts *Trees) showComposite(name types.NamespacedName, row Composite, set *Set[Composite]) {
 	tree := ts.byName[name]
 	switch {
@@ -261,8 +262,8 @@ func (ts *Trees) compositeRow(name types.NamespacedName, t *treeView) Composite 
 	return row
 }
 
-// whyCompositeWaits returns the unmet condition of a tree with a root; empty if unknown, or if the
-// tree does not wait.
+// whyCompositeWaits returns the unmet condition for which a composite waits. It returns an empty
+// string if the condition is unknown, or if the composite does not wait. The tree must have a root.
 func (ts *Trees) whyCompositeWaits(name types.NamespacedName) string {
 	tree := ts.byName[name]
 	if tree.info.message != "" {
@@ -289,8 +290,9 @@ func (ts *Trees) whyCompositeWaits(name types.NamespacedName) string {
 	return ""
 }
 
-// countChildren counts the children of a composite that satisfy is. A composite child satisfies it
-// if its required number of children do. The tree has a root, so all composites in it are known.
+// countChildren counts the children of a composite that satisfy a predicate of groups. A composite
+// child satisfies the predicate if its required number of children do. The tree must have a root,
+// so that all composites in it have been observed.
 func (ts *Trees) countChildren(name types.NamespacedName, is func(*group) bool) (count int) {
 	for below := range ts.byName[name].groups {
 		if is(ts.groups[below]) {

@@ -34,8 +34,8 @@ type Tally struct {
 }
 
 // Find looks for a text in the names of nodes, pods, namespaces and workloads and in labels and
-// taints of nodes, and lists at most most matches of each kind. A pod may be given as
-// namespace/name. Find iterates over all nodes and pods.
+// taints of nodes, and lists at most the given number of matches of each kind. A pod may be given
+// as namespace/name. Find iterates over all nodes and pods.
 func (c *Cluster) Find(text string, most int) Found {
 	// Kubernetes names are in lower case; labels and taints are converted to lower case for the
 	// comparison.
@@ -88,7 +88,7 @@ func (c *Cluster) Find(text string, most int) Found {
 	return all
 }
 
-// topTallies returns the texts that contain the given one, the most frequent first. Texts with
+// topTallies returns the texts that contain the given text, the most frequent first. Texts with
 // equal counts are sorted alphabetically. most may exceed the number of texts.
 func topTallies(counts map[string]int, text string, most int) []Tally {
 	var list []Tally
@@ -126,7 +126,7 @@ func isTaint(t *v1.Taint, words string) bool {
 	return t.Key == key && (!hasEffect || string(t.Effect) == effect) && (!hasValue || t.Value == value)
 }
 
-// searchName returns the form of the pod's name to be searched for text.
+// searchName returns the pod's name for a search for text: with the namespace if text has a slash.
 func (p *Pod) searchName(text string) string {
 	if strings.Contains(text, "/") {
 		return p.eviction.Name.Namespace + "/" + p.eviction.Name.Name

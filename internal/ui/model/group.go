@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// GroupInfo is the stored part of a PodGroup. It does not change.
+// GroupInfo is the stored part of a PodGroup. It is immutable.
 type GroupInfo struct {
 	name      types.NamespacedName
 	parent    types.NamespacedName // parent CompositePodGroup; empty name: none
@@ -53,8 +53,8 @@ type group struct {
 func (c *Cluster) GroupsListing() { c.groupList++ }
 
 // GroupsListed ends a list of PodGroups. Before the first list, pods are shown without a group. An
-// API without PodGroups never provides a list. After it, all pods and groups are examined once
-// more.
+// API without PodGroups never provides a list. After the first list, the rows of all pods and
+// groups are computed again.
 func (c *Cluster) GroupsListed() {
 	for name, g := range c.groups {
 		if g.info != nil && g.list != c.groupList {
@@ -85,7 +85,8 @@ func (c *Cluster) GroupGone(name types.NamespacedName) {
 	}
 }
 
-// setGroupInfo makes a group a child of its current composite only. showTrees then finds its tree.
+// setGroupInfo replaces a group's object, and moves the group from its previous parent to its
+// current one. showTrees then finds its tree.
 func (c *Cluster) setGroupInfo(name types.NamespacedName, info *GroupInfo) {
 	g := c.groupNamed(name)
 	if was := g.parent(); was.Name != "" {
@@ -97,7 +98,8 @@ func (c *Cluster) setGroupInfo(name types.NamespacedName, info *GroupInfo) {
 	}
 }
 
-// groupNamed returns a group about to change, and marks it.
+// groupNamed returns the group of a name for a change, creating it if needed, and marks its row as
+// dirty.
 func (c *Cluster) groupNamed(name types.NamespacedName) *group {
 	g := c.groups[name]
 	if g == nil {
@@ -121,8 +123,8 @@ func (c *Cluster) joinGroup(p *Pod, sign int) {
 	}
 }
 
-// showGroup updates a group's row. A group is shown while one of its pods waits, or a pod of its
-// tree.
+// showGroup updates a group's row. A group is shown while one of its pods, or a pod of its tree, is
+// pending.
 func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 	g := c.groups[name]
 	row := g.groupRow(name)
@@ -172,7 +174,7 @@ func (g *group) waits() bool { return g.pods != g.placed }
 func (g *group) runs() bool { return g.info != nil && g.info.scheduled && g.placed > 0 }
 
 // isComplete reports whether the group has the number of pods needed simultaneously; isPlaced
-// reports whether that number of pods have a node. The group has an object.
+// reports whether that number of pods have a node. The group must have an object.
 func (g *group) isComplete() bool { return g.runs() || g.pods >= max(1, g.info.needed) }
 func (g *group) isPlaced() bool   { return g.runs() || g.placed >= max(1, g.info.needed) }
 

@@ -53,7 +53,7 @@ func (h *history) momentAt(now time.Time) *Moment {
 		return &h.moments[last]
 	case last >= 0 && h.moments[last][pending] != h.pending && h.moments[last][momentAt]+every.Milliseconds() < at:
 		h.addMoment(Moment{momentAt: h.moments[last][momentAt] + every.Milliseconds(),
-			pending: h.pending}) // the maximum of earlier moments does not apply
+			pending: h.pending}) // the maximum of the last moment does not apply to the time after it
 	}
 	h.addMoment(Moment{momentAt: at, pending: h.pending})
 	return &h.moments[len(h.moments)-1]

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// NodeInfo is the stored part of a node's object. It shares maps and slices with the object, and
-// does not change.
+// NodeInfo is the stored part of a node's object. It shares maps and slices with the object, and is
+// immutable.
 type NodeInfo struct {
 	eviction    eviction.Node
 	zone        string
@@ -136,7 +136,7 @@ func (n *Node) same(o *Node) bool {
 }
 
 // nodeEvents returns the changes between two states of a node, since the API creates no events for
-// them. Labels and conditions other than Ready make no event.
+// them. Changes of labels other than the zone, and of conditions other than Ready, create no event.
 func nodeEvents(before, after *NodeInfo) (list []Event) {
 	say := func(warning bool, reason, message string) {
 		list = append(list, Event{Warning: warning, Reason: reason, Message: message})

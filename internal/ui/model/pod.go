@@ -17,10 +17,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Pod is the stored part of a pod. It does not change: a new state is another Pod.
+// Pod is the stored part of a pod. It is immutable: each new state is a new Pod.
 type Pod struct {
 	eviction  eviction.Pod
-	status    string // status as shown by kubectl get
+	status    string // status in one word; see podStatus
 	ended     bool
 	owner     string // Kind/name of the pod's controller
 	workload  string // Kind/name of the workload; for a Deployment's ReplicaSet, the Deployment
@@ -40,7 +40,7 @@ type Pod struct {
 	going           int64    // end of the grace period; 0: the pod is not being deleted
 	cause           string   // reason of the condition DisruptionTarget
 
-	list uint32 // number of the last list that contained it
+	list uint32 // number of the last list that contained the pod
 }
 
 // PodOf extracts the stored part of an object. It keeps few fields, and interns most texts, which

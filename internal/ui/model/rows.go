@@ -12,7 +12,7 @@ type Node struct {
 	Cordoned bool     `json:"cordoned"`
 	Taints   []string `json:"taints"`  // taints in the form key=value:Effect
 	Trouble  []string `json:"trouble"` // conditions, other than Ready, that show a problem
-	CPU      [2]int64 `json:"cpu"`     // in thousandths
+	CPU      [2]int64 `json:"cpu"`     // in millicores
 	Memory   [2]int64 `json:"memory"`  // in bytes
 	Pods     [2]int64 `json:"pods"`
 	// Others holds the node's other resources with a non-zero amount, in whole units.
@@ -29,7 +29,7 @@ type Block struct {
 	Name      string           `json:"n"`
 	Workload  string           `json:"w,omitempty"` // Kind/name
 	Priority  int32            `json:"p,omitempty"`
-	CPU       int64            `json:"c,omitempty"` // in thousandths
+	CPU       int64            `json:"c,omitempty"` // in millicores
 	Memory    int64            `json:"m,omitempty"` // in bytes
 	Others    map[string]int64 `json:"o,omitempty"` // in whole units
 	Leaves    bool             `json:"l,omitempty"` // the pod must leave or is leaving
@@ -43,7 +43,7 @@ type Waiting struct {
 	Priority  int32  `json:"priority"`
 	Created   int64  `json:"created"`
 	// Reason and Message come from the pod's condition PodScheduled. If no scheduler has tried the
-	// pod yet, Message is the reason that none will try it; empty if one will.
+	// pod yet, Message is the reason why no scheduler will try it, or empty if one will.
 	Reason    string `json:"reason"`
 	Message   string `json:"message"`
 	Nominated string `json:"nominated"`
@@ -56,7 +56,7 @@ type Waiting struct {
 	Memory int64  `json:"memory"`
 }
 
-// Group is a pod group with pending pods, or one of a tree with pending pods.
+// Group is a pod group that has pending pods, or that belongs to a tree with pending pods.
 type Group struct {
 	Key     string `json:"key"`    // namespace/name
 	Parent  string `json:"parent"` // key of the parent Composite; empty: none
@@ -121,7 +121,7 @@ type Summary struct {
 }
 
 // Delta holds the changes or, with Fresh, everything. Times are in milliseconds since 1970. A page
-// that has applied the state and all deltas since shows the same as State returns.
+// that has applied a state and all later deltas shows what State would return.
 type Delta struct {
 	Now        int64           `json:"now"`
 	Fresh      bool            `json:"fresh,omitempty"`
@@ -136,8 +136,8 @@ type Delta struct {
 	History    []Moment        `json:"history,omitempty"`
 }
 
-// Set holds new or different rows, and the keys of removed ones: nodes by name, groups and
-// composites by key, pods by UID.
+// Set holds new or changed rows, and the keys of removed rows: nodes by name, groups and composites
+// by key, pods by UID.
 type Set[T any] struct {
 	Rows []T      `json:"rows,omitempty"`
 	Gone []string `json:"gone,omitempty"`

@@ -94,7 +94,7 @@ func (c *Cluster) ClaimGone(name types.NamespacedName) {
 	c.touchClaiming()
 }
 
-// touchClaiming marks pending pods with claims for another examination.
+// touchClaiming marks the rows of pending pods with claims as dirty.
 func (c *Cluster) touchClaiming() {
 	for uid := range c.queue {
 		if p := c.pods[uid]; p != nil && len(p.claims) > 0 {
