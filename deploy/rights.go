@@ -91,7 +91,7 @@ func RightsOf(part Part) ([]Right, error) {
 	if err := all.read(string(text)); err != nil {
 		return nil, fmt.Errorf("%s: %w", path.Base(file), err)
 	}
-	if part == View { // users are bound to it, no account of Berth's is
+	if part == View { // this role is bound to users, not to a ServiceAccount of Berth
 		return flat("", all.rules["ClusterRole//berth-view"]), nil
 	}
 	return all.grantedTo(Namespace, "berth-"+string(part)), nil

@@ -141,7 +141,7 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 			c.meter.Clear()
 			if a.Plan != nil {
 				plan = a.Plan
-				_ = plan.Write(cmd.OutOrStdout(), o.Nodes) // ignore errors: lack of access must not prevent the drain
+				_ = plan.Write(cmd.OutOrStdout(), o.Nodes) // ignore errors: a failure to print the plan must not prevent the drain
 			} else {
 				print.PrintLine(cmd.OutOrStdout(), a.Line())
 			}

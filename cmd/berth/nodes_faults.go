@@ -23,8 +23,8 @@ import (
 type fault func(faults simnodes.Faults, ctx context.Context, which simnodes.Selection) ([]string, error)
 
 // newFault completes a command that applies a fault to simulated nodes. prepare parses the
-// arguments and returns the node names among them, the fault, and its past participle for the
-// output.
+// arguments and returns the node names among them, the fault, and the text to print for each
+// changed node.
 func newFault(to *connect.Flags, cmd *cobra.Command,
 	prepare func(args []string) (nodes []string, do fault, done string, err error)) *cobra.Command {
 	var which simnodes.Selection

@@ -123,7 +123,7 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 				}
 				plan = a.Plan.Answer()
 				if d.Output == "" {
-					_ = plan.Write(progress, "") // ignore errors: lack of access must not prevent the roll
+					_ = plan.Write(progress, "") // ignore errors: a failure to print the plan must not prevent the roll
 				}
 			}, func(a execute.RollDone) { ended = &a; c.end() })
 	})

@@ -93,7 +93,7 @@ work on any cluster: they only read it, and install nothing.
 }
 
 // checkHelpTopics makes help reject unknown commands, as if they were called. The arguments of a
-// command that parses its own, such as kubectl, are not subcommands of this program.
+// command that parses them itself, such as kubectl, are not subcommands of this program.
 func checkHelpTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, err := root.Find([]string{"help"})
@@ -109,7 +109,7 @@ func checkHelpTopics(root *cobra.Command) {
 	}
 }
 
-// keepsLog reports whether a command runs until it is stopped, with a log.
+// keepsLog reports whether a command runs until it is stopped, and writes a log.
 func keepsLog(cmd *cobra.Command) bool {
 	for ; cmd != nil; cmd = cmd.Parent() {
 		if cmd.GroupID == groupParts || cmd.GroupID == groupTry || cmd.Name() == "ui" {

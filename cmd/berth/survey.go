@@ -21,7 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/survey"
 )
 
-// scope is a question about some of the pods.
+// scope holds the flags of a query about some of the pods.
 type scope struct {
 	query.Question
 	namespace     string
@@ -41,8 +41,8 @@ func (s *scope) parseScope() (of survey.Scope, err error) {
 	return of, nil
 }
 
-// inquire runs a command that lists objects in some condition, with an exit code for a non-empty
-// list.
+// inquire completes a command that lists pods in some condition. With --fail-on, a non-empty list
+// has a special exit code.
 func inquire(cmd *cobra.Command, condition string,
 	list func(*simulate.World, survey.Scope, simulate.Source) (answer *query.Answer, any bool, err error)) *cobra.Command {
 	s := scope{Question: query.Question{UserAgent: "berth-" + cmd.Name()}}

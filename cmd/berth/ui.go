@@ -123,8 +123,8 @@ func (p *pageFlags) askedScheduler() *query.Scheduler {
 	return &query.Scheduler{URL: p.scheduler, Cluster: &p.cluster, UserAgent: "berth-ui"}
 }
 
-// runningSource returns a function that reports the configuration for forecasts: the named file's,
-// or else the one in use by the running schedulers.
+// runningSource returns a function that reports the configuration for forecasts: the configuration
+// in the named file, or else the configuration in use by the running schedulers.
 func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*coordinationv1.Lease,
 	time.Time) (*config.Running, error), error) {
 	if p.config != "" {

@@ -66,7 +66,8 @@ func (d *drain) runUncordon(cmd *cobra.Command, args []string) error {
 	return restoreScales(cmd.Context(), cmd.OutOrStdout(), client, names)
 }
 
-// restoreScales restores scales raised by a killed drain of these nodes with surges.
+// restoreScales restores the scales of workloads that a killed drain of these nodes with --surge
+// has raised.
 func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interface, names []string) error {
 	surged := metav1.ListOptions{LabelSelector: rebalance.SurgeLabel, Limit: 1}
 	deployments, err := client.AppsV1().Deployments("").List(ctx, surged)

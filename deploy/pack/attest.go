@@ -18,7 +18,7 @@ import (
 	"strings"
 )
 
-// Attestations of a release: its provenance and its integrity.
+// This file writes the attestations of a release: its provenance, and the signed checksums.
 
 // writeProvenance writes the provenance of the files: an in-toto statement with SLSA's predicate.
 func (r *Release) writeProvenance(folder string) error {

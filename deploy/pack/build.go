@@ -11,7 +11,7 @@ import (
 	"regexp"
 )
 
-// kubelet is upstream's; `berth agent` uses it to make a machine a node.
+// kubelet is the name of upstream's kubelet, which `berth agent` runs to make a machine a node.
 const kubelet = "kubelet"
 
 // Platform is the target of programs.
@@ -47,7 +47,7 @@ func Compile(root string, p Platform, version, folder string, programs ...string
 	}
 	var own []string
 	for _, program := range programs {
-		if program == kubelet { // upstream's, of the module that the control plane is built from
+		if program == kubelet { // built from upstream's sources, in the module of the control plane
 			if err := build("controlplane", "k8s.io/kubernetes/cmd/kubelet"); err != nil {
 				return err
 			}
@@ -58,8 +58,8 @@ func Compile(root string, p Platform, version, folder string, programs ...string
 	return build(".", own...)
 }
 
-// kubernetesOf returns the version reported by Kubernetes' libraries, and its minor: the libraries'
-// version in go.mod, as in the Makefile.
+// kubernetesOf returns the version that Kubernetes' libraries report, and its minor version. It
+// derives them from the version of client-go in go.mod, like the Makefile.
 func kubernetesOf(root string) (version, minor string, err error) {
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {

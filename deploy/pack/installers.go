@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Inputs for installing Berth by Helm, krew and Homebrew.
+// This file writes the files for installing Berth with Helm, krew and Homebrew.
 
 // writeChartArtifact writes the packed chart in Helm's registry format: an OCI artifact with
 // Chart.yaml as its configuration and the packed chart as its only layer.

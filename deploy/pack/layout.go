@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// writeLayout writes an OCI layout as a tar file, the same bytes for the same content.
+// writeLayout writes an OCI layout as a tar file. The same content gives the same bytes.
 func writeLayout(file string, created time.Time, fill func(layout.Path) error) error {
 	work, err := os.MkdirTemp(filepath.Dir(file), ".layout-")
 	if err != nil {

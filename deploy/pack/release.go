@@ -43,7 +43,7 @@ func ProgramsOf(p Platform) []string {
 	return programs[:1]
 }
 
-// Versions of releases are semantic ones.
+// semantic matches the versions of releases, which are semantic versions.
 var semantic = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
 
 // Check rejects invalid releases.
@@ -218,7 +218,8 @@ type entry struct {
 	content []byte
 }
 
-// readTree returns the files below a source folder, sorted and converted by change.
+// readTree returns the files below a source folder, sorted by name. It converts each file with the
+// function change.
 func (r *Release) readTree(from, as string, change func(name, text string) string) (files []entry, err error) {
 	root := filepath.Join(r.Root, filepath.FromSlash(from))
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

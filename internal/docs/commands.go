@@ -12,7 +12,7 @@ import (
 // block, or within a sentence.
 type Command struct {
 	Line int    // from 1
-	Text string // without the prompt; continued lines are one
+	Text string // without the prompt; continued lines are joined
 }
 
 // typed matches the beginning of an indented line with a command, as opposed to output.
@@ -65,7 +65,7 @@ func (p *Page) Spans() (all []Command) {
 	return all
 }
 
-// Unrun lists the commands on pages not run verbatim by any test, by prefix, each with the reason.
+// Unrun lists the commands on pages that no test runs verbatim, by prefix, each with the reason.
 // All other commands of a console run until Ctrl-C, and test/e2e runs them until they report
 // readiness.
 var Unrun = []struct{ Page, Begins, Why string }{

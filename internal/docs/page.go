@@ -80,9 +80,9 @@ func Read(path, text string) *Page {
 	return p
 }
 
-// NamesCluster reports whether the page names its clusters in a line **Cluster:**.
-// test/e2e_deploy runs the scripts of these pages, and test/e2e those of all others, on the cluster
-// of `berth up`.
+// NamesCluster reports whether the page names its clusters in a line **Cluster:**. test/e2e_deploy
+// runs the scripts of these pages. test/e2e runs the scripts of all other pages, on the cluster of
+// `berth up`.
 func (p *Page) NamesCluster() bool {
 	return slices.ContainsFunc(p.Lines, func(line string) bool { return strings.HasPrefix(line, "**Cluster:** ") })
 }

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox is a plugin written like Berth's own: this file holds all that the engine, the
-// queue and `berth explain` must know of it, and one line of a catalog enables it.
+// Package sandbox is a plugin written like Berth's own: this file has everything that the engine,
+// the queue and `berth explain` need, and one line of a catalog enables the plugin.
 package sandbox
 
 import (
@@ -23,7 +23,7 @@ const Prefix = "sandbox.example.com/"
 // would fail to start them.
 type Sandbox struct{}
 
-// Entry is the line of the catalog.
+// Entry returns the plugin's entry for a catalog.
 func Entry() plugins.Entry {
 	return plugins.Entry{Name: Sandbox{}.Name(), Points: plugins.Filters, New: plugins.Plain(Sandbox{})}
 }
@@ -34,8 +34,8 @@ var missing = &plugins.Rejection{Code: "NoSandbox",
 // Name implements plugins.Filter.
 func (Sandbox) Name() string { return "Sandbox" }
 
-// Reads implements plugins.Filter. Nodes with the same labels share a verdict, and are grouped by
-// it.
+// Reads implements plugins.Filter. The verdict depends only on labels, so nodes with the same
+// labels share a verdict.
 func (Sandbox) Reads() plugins.Part { return plugins.Labels }
 
 // Filter implements plugins.Filter.

@@ -1,11 +1,11 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package datasets is an HTTP extender as for kube-scheduler: it keeps pods on nodes with the
-// needed dataset, and prefers nodes with more of it in their local cache.
+// Package datasets is an HTTP extender as for kube-scheduler: it restricts pods to nodes that can
+// reach their dataset, and prefers nodes with more of it in their local cache.
 //
-// A pod names its dataset in the annotation example.com/dataset. Which node has how much of what
-// stands in an [Inventory], which in real life would be kept by an agent on the nodes.
+// A pod names its dataset in the annotation example.com/dataset. An [Inventory] holds the share of
+// each dataset in each node's cache. In a real cluster, an agent on the nodes would maintain it.
 package datasets
 
 import (
@@ -25,11 +25,11 @@ const annotation = "example.com/dataset"
 // that is not listed cannot reach the dataset at all.
 type Inventory map[string]map[string]int64
 
-// A question has one pod and the names of nodes.
+// mostAsked bounds the size of a request, which has one pod and the names of nodes.
 const mostAsked = 16 << 20
 
-// Serve answers on the listener. A scheduler sends and takes everything in one request: a slow
-// client is not a scheduler, and does not hold a connection.
+// Serve serves requests on the listener. Its timeouts are short, because schedulers send requests
+// and read responses quickly, and other clients must not hold connections.
 func (in Inventory) Serve(l net.Listener) error {
 	server := &http.Server{
 		Handler:     http.MaxBytesHandler(in.Handler(), mostAsked),
@@ -47,7 +47,7 @@ func (in Inventory) Handler() http.Handler {
 	return mux
 }
 
-// serve reads the question, and writes the answer.
+// serve decodes a request, and writes the response.
 func serve[R any](w http.ResponseWriter, r *http.Request, answer func(pod *v1.Pod, nodes []string) R) {
 	var args extenderv1.ExtenderArgs
 	if err := json.NewDecoder(r.Body).Decode(&args); err != nil {
@@ -64,8 +64,8 @@ func serve[R any](w http.ResponseWriter, r *http.Request, answer func(pod *v1.Po
 	}
 }
 
-// filter lets those nodes pass that can reach the pod's dataset. No removal of pods would change
-// that, so the others are reported as unresolvable.
+// filter passes the nodes that can reach the pod's dataset. Removing pods would not help the other
+// nodes, so they are reported as unresolvable.
 func (in Inventory) filter(pod *v1.Pod, nodes []string) extenderv1.ExtenderFilterResult {
 	wanted, ok := pod.Annotations[annotation]
 	if !ok {
@@ -82,7 +82,7 @@ func (in Inventory) filter(pod *v1.Pod, nodes []string) extenderv1.ExtenderFilte
 	return extenderv1.ExtenderFilterResult{NodeNames: &passed, FailedAndUnresolvableNodes: failed}
 }
 
-// prioritize scores a node by how much of the dataset it has.
+// prioritize scores a node by its share of the dataset.
 func (in Inventory) prioritize(pod *v1.Pod, nodes []string) extenderv1.HostPriorityList {
 	list := extenderv1.HostPriorityList{}
 	for _, node := range nodes {

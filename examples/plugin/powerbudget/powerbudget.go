@@ -6,9 +6,9 @@
 //
 // Nodes are in racks (label example.com/rack), a rack supplies a limited number of watts (the
 // plugin's arguments), and pods declare the watts they draw (annotation example.com/watts). The
-// plugin keeps pods out of racks that have no power left for them, and prefers the rack with the
-// most left. A pod of higher priority may preempt others for their power: AddPod and RemovePod keep
-// count of what is supposed.
+// plugin rejects nodes of racks without enough power left for the pod, and prefers the rack with
+// the most power left. A pod of higher priority may preempt other pods for their power: AddPod and
+// RemovePod account for the pods that preemption adds and removes hypothetically.
 package powerbudget
 
 import (
@@ -38,7 +38,7 @@ type Args struct {
 	Racks map[string]int64 `json:"racks"`
 }
 
-// PowerBudget is the plugin. It has no state of its own: all is in the snapshot, or in the pod's
+// PowerBudget is the plugin. It holds no state: the state is in the snapshot, and in the pod's
 // CycleState.
 type PowerBudget struct{ budgets map[string]int64 }
 
@@ -51,7 +51,7 @@ var (
 	_ fwk.SignPlugin        = &PowerBudget{}
 )
 
-// New makes the plugin. It is a factory as kube-scheduler's registry takes it.
+// New creates the plugin. It is a factory for kube-scheduler's plugin registry.
 func New(_ context.Context, args runtime.Object, _ fwk.Handle) (fwk.Plugin, error) {
 	var parsed Args
 	if unknown, ok := args.(*runtime.Unknown); ok {
@@ -105,7 +105,7 @@ func stateOf(cycle fwk.CycleState) (*state, error) {
 	return data.(*state), nil
 }
 
-// PreFilter adds up what every rack draws. The plugin ignores pods that draw nothing.
+// PreFilter adds up the watts drawn by every rack. The plugin ignores pods that draw no power.
 func (p *PowerBudget) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod,
 	nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	wants, err := watts(pod)
@@ -186,7 +186,7 @@ func (p *PowerBudget) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, 
 // ScoreExtensions is nil: scores are within 0 to 100 already.
 func (*PowerBudget) ScoreExtensions() fwk.ScoreExtensions { return nil }
 
-// SignPod groups pods that draw the same.
+// SignPod groups pods that draw the same number of watts.
 func (*PowerBudget) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	n, err := watts(pod)
 	if err != nil {
