@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
-// TestRightsArePlain verifies that rights do not use wildcards for verbs, groups or resources, and
-// that each has a purpose in a comment.
+// TestRightsArePlain verifies that roles do not use wildcards for verbs, groups or resources, and
+// that the rules of each role begin with a comment on their purpose.
 func TestRightsArePlain(t *testing.T) {
 	for _, part := range Parts() {
 		rights, err := RightsOf(part)
@@ -60,8 +60,8 @@ func TestRightsReadAsASentence(t *testing.T) {
 	}
 }
 
-// TestViewIsWhatTheCommandsRead verifies that berth-view has exactly the kinds read by explain,
-// what-if and record, the events of the page, and NodePools for plans.
+// TestViewIsWhatTheCommandsRead verifies that berth-view permits reading exactly the kinds read by
+// explain, what-if and record, events for the dashboard, and NodePools for plans.
 func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	rights, err := RightsOf(View)
 	if err != nil {
@@ -84,7 +84,8 @@ func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	}
 }
 
-// TestPrintedWebhookHasTheSameRights verifies that `berth webhook --print-manifests` is equivalent.
+// TestPrintedWebhookHasTheSameRights verifies that the manifests of `berth webhook
+// --print-manifests` grant the same permissions as the kustomization.
 func TestPrintedWebhookHasTheSameRights(t *testing.T) {
 	options := webhook.DefaultOptions()
 	var printed strings.Builder

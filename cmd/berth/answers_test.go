@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// TestEveryFieldOfAnswersIsDocumented looks up the JSON fields of all results on their commands'
-// pages.
+// TestEveryFieldOfAnswersIsDocumented verifies that the pages document the JSON fields of all
+// results.
 func TestEveryFieldOfAnswersIsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		pages   string

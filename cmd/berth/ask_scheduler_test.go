@@ -88,9 +88,9 @@ func schedulerThat(t *testing.T, inUse *config.InUse) string {
 	return server.URL
 }
 
-// TestAnswersAreByTheConfigurationThatRuns covers a configuration reported by the queried
-// scheduler, one announced in another scheduler's Lease, and an assumed one, which the first line
-// mentions.
+// TestAnswersAreByTheConfigurationThatRuns verifies that results use the configuration reported by
+// the queried scheduler, or announced in a scheduler's Lease. Otherwise the first line mentions the
+// assumed configuration.
 func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	const assumed = "Assumed: default-scheduler runs with the default configuration, because "
 	for name, row := range map[string]struct {
@@ -146,8 +146,9 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	}
 }
 
-// TestPodsOfASecondSchedulerAreServed covers pods of schedulers that announce their configuration
-// in a Lease. Pods of other schedulers are not forecast; the output mentions that.
+// TestPodsOfASecondSchedulerAreServed verifies that pods of a scheduler that announces its
+// configuration in a Lease are served, and that the output reports pods of other schedulers as not
+// served.
 func TestPodsOfASecondSchedulerAreServed(t *testing.T) {
 	api := twoNodes(t, "berth-scheduler", "unknown")
 	api.Set("leases", leaseOf("berth-system", "berth-scheduler", "me", packs(t, "berth-scheduler", "").OnLease("me")))

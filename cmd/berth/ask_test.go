@@ -111,7 +111,8 @@ func TestAnswersAreMachineReadable(t *testing.T) {
 	}
 }
 
-// TestASchedulerThatDoesNotAnswerIsAskedOnce verifies a single request for any number of pods.
+// TestASchedulerThatDoesNotAnswerIsAskedOnce verifies that an unresponsive scheduler is queried
+// only once for any number of pods.
 func TestASchedulerThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	town := file(t, "town.yaml", smallTown)
 	code, _, errs := command(t, "explain", "-l", "!none", "-f", town, "--scheduler-url", "http://127.0.0.1:1")
@@ -138,7 +139,8 @@ func TestAForecastHeedsTheTimeoutOfDrains(t *testing.T) {
 	}
 }
 
-// TestAForecastRepeatsItsOperations verifies the heading of a forecast: its operations.
+// TestAForecastRepeatsItsOperations verifies that the heading of a forecast has its operations as
+// entered.
 func TestAForecastRepeatsItsOperations(t *testing.T) {
 	for _, words := range []string{"drain node-1 --force=false --ignore-daemonsets", "taint node-1 key=value:NoExecute", "scale deployment/web --replicas 3"} {
 		_, steps, err := (&forecast{}).parse(strings.Fields(words), "")

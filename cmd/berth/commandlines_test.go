@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/scheduler"
 )
 
-// TestCommandLinesOnPagesExist parses every command line of berth in README.md and docs/ without
-// running it.
+// TestCommandLinesOnPagesExist verifies that every command line of berth in README.md and docs/ can
+// be parsed.
 func TestCommandLinesOnPagesExist(t *testing.T) {
 	neutral(t)
 	pages, err := docs.Pages(filepath.Join("..", ".."))
@@ -45,8 +45,8 @@ func TestCommandLinesOnPagesExist(t *testing.T) {
 	}
 }
 
-// TestExamplesOfHelpExist parses the examples in the commands' own help. Two spaces precede an
-// explanation.
+// TestExamplesOfHelpExist verifies that the examples in the commands' own help can be parsed. Two
+// spaces precede an explanation.
 func TestExamplesOfHelpExist(t *testing.T) {
 	neutral(t)
 	read := 0
@@ -103,7 +103,8 @@ func TestWrongCommandLinesAreFound(t *testing.T) {
 	}
 }
 
-// understood has the command parse its arguments. known is false for a command other than Berth's.
+// understood parses the arguments of a command without running it. known is false for commands
+// other than Berth's.
 func understood(words []string) (known bool, err error) {
 	for len(words) > 0 && (slices.Contains([]string{"sudo", "exec", "nohup", "kubectl"}, words[0]) && len(words) > 1 && path.Base(words[1]) == "berth") {
 		words = words[1:]

@@ -78,7 +78,8 @@ func TestABerthFolderOfSomebodyElsesIsRefused(t *testing.T) {
 }
 
 // TestWhatAUserHasAddedToTheKubeconfigIsNotInTheWay verifies that a cluster and a user added to the
-// kubeconfig of berth up are harmless, and that kubectl's flags do not reach them either.
+// kubeconfig of berth up do not affect commands for that cluster, and that flags such as --context
+// cannot select them.
 func TestWhatAUserHasAddedToTheKubeconfigIsNotInTheWay(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv(connect.EnvDataDir, "")

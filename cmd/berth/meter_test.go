@@ -193,8 +193,8 @@ func TestProgressOfUp(t *testing.T) {
 	}
 }
 
-// TestProgressOfABuild covers the first build, which takes minutes: on a terminal it counts the
-// packages; in a pipe it prints only the output of go build.
+// TestProgressOfABuild verifies that the first build, which takes minutes, counts the packages on a
+// terminal, and prints only the output of go build in a pipe.
 func TestProgressOfABuild(t *testing.T) {
 	script, err := exec.LookPath("script")
 	if err != nil {
@@ -230,8 +230,8 @@ case " $* " in *" -v "*) printf 'internal/abi\nk8s.io/api/core/v1\n' >&2;; esac
 	}
 }
 
-// TestANamespacesAdminGetsThePodsOwnStatus verifies the answer to a caller permitted to read the
-// pod, but not the cluster: the required role, and the scheduler's message.
+// TestANamespacesAdminGetsThePodsOwnStatus verifies that a caller permitted to read the pod but not
+// the cluster gets an error with the required role and the scheduler's message.
 func TestANamespacesAdminGetsThePodsOwnStatus(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -62,8 +62,8 @@ spec:
     spec: {containers: [{name: c, image: i}]}
 `
 
-// TestCompletion covers __complete, which the shell's completion calls directly and kubectl calls
-// via kubectl_complete-berth.
+// TestCompletion verifies the output of __complete, which the shell's completion calls directly,
+// and kubectl calls through kubectl_complete-berth.
 func TestCompletion(t *testing.T) {
 	town := file(t, "town.yaml", completedTown)
 	kubeconfig := file(t, "kubeconfig", `{apiVersion: v1, kind: Config, contexts: [{name: prod, context: {cluster: c}}, {name: preview, context: {cluster: c}}, {name: dev, context: {cluster: c}}]}`)

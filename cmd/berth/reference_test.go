@@ -211,8 +211,8 @@ func writeOperations(page *bytes.Buffer) {
 	}
 }
 
-// writeScheduler documents the flags of the stand-alone scheduler. It writes nothing if they equal
-// the flags of berth scheduler.
+// writeScheduler documents the stand-alone scheduler. Its flags must equal the flags of berth
+// scheduler.
 func writeScheduler(t *testing.T, page *bytes.Buffer) {
 	t.Helper()
 	of := func(cmd *cobra.Command) map[string]string {

@@ -49,8 +49,8 @@ func aPod(name string, priority int32, node string) *v1.Pod {
 
 func seen(pod *v1.Pod) cycle.Event { return cycle.Seen{Kind: cycle.Pods, Object: pod} }
 
-// writeEvents writes a journal of events one second apart that begin after the start of the first
-// node list. edit modifies the core's actions.
+// writeEvents writes a journal with the given events, one second apart, after the start of the
+// first list of nodes. edit modifies the core's actions.
 func writeEvents(t *testing.T, edit func(string) string, events ...cycle.Event) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -246,8 +246,8 @@ func TestReplayTellsOfLostRecords(t *testing.T) {
 	}
 }
 
-// TestReplayTellsOfAMissingFile verifies that events in a missing file are unknown. The oldest file
-// is deleted when space runs out.
+// TestReplayTellsOfAMissingFile verifies that a missing file is reported if older files exist.
+// Otherwise it may have been deleted to limit the size of the journal.
 func TestReplayTellsOfAMissingFile(t *testing.T) {
 	for _, dir := range []string{threeFiles(t), threeControllerFiles(t)} {
 		files, err := records.Files(dir)

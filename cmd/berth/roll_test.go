@@ -73,7 +73,8 @@ func aRoll() *rebalance.Roll {
 	}}
 }
 
-// TestThePlanOfARollIsPrinted covers the batches of nodes and the notes on individual pods.
+// TestThePlanOfARollIsPrinted verifies that a printed plan has the batches of nodes and the notes
+// on individual pods.
 func TestThePlanOfARollIsPrinted(t *testing.T) {
 	var out bytes.Buffer
 	err := aRoll().Answer().Write(&out, "")

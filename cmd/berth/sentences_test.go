@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// TestCommandsInSentencesExist checks the names and flags of berth commands within sentences on
-// pages. Arguments may be omitted there.
+// TestCommandsInSentencesExist verifies that the names and flags of berth commands within sentences
+// on pages exist. The commands may lack arguments.
 func TestCommandsInSentencesExist(t *testing.T) {
 	neutral(t)
 	pages, err := docs.Pages(filepath.Join("..", ".."))
@@ -47,7 +47,8 @@ func TestCommandsInSentencesExist(t *testing.T) {
 // inMessage matches a command within a message or a comment.
 var inMessage = regexp.MustCompile("`(berth [a-z][^`\"]*)`")
 
-// TestCommandsInMessagesExist checks the commands in the messages and comments of the code.
+// TestCommandsInMessagesExist verifies that the commands in messages and comments of the code
+// exist.
 func TestCommandsInMessagesExist(t *testing.T) {
 	neutral(t)
 	read := 0

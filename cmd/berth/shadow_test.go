@@ -19,8 +19,8 @@ const (
 	schedulerReport = `{"apiVersion":"berth.dev/v1alpha1","kind":"Shadow","since":"2026-01-01T10:00:00Z","until":"2026-01-08T10:00:00Z","pods":10,"best":6,"worse":4,"meanGainWorse":12.5,"maxGain":30}`
 )
 
-// TestShadowReportIsMadeFromFilesAndAddresses covers both kinds of sources, and errors about
-// unreadable sources.
+// TestShadowReportIsMadeFromFilesAndAddresses verifies that reports are read from files and URLs,
+// and that unreadable sources are errors.
 func TestShadowReportIsMadeFromFilesAndAddresses(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "scheduler.json")

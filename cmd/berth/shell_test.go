@@ -77,7 +77,7 @@ type shell struct {
 	here   string // terminator of the here document starting on the next line
 }
 
-// read continues to the end of the text or to an unquoted closing character.
+// read parses up to the end of the text, or up to the next unquoted until.
 func (s *shell) read(until string) {
 	for s.at < len(s.text) {
 		rest := s.text[s.at:]

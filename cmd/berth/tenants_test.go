@@ -51,10 +51,10 @@ var asked = []string{
 	"what-if drain node/node-1", "what-if add-nodes 2 --like node-1", "rebalance", "evictions",
 }
 
-// TestCommandsEndWhateverATenantStores stores objects of every kind, each with a field of the
-// maximum length, and workloads of absurd sizes without any pods. It then records the cluster.
-// Every command that reads the recording or the cluster must finish within the limits, and must not
-// fail because of one tenant's objects.
+// TestCommandsEndWhateverATenantStores verifies that every command that reads a cluster or its
+// recording finishes within the limits, and does not fail because of one tenant's objects: objects
+// of every kind, each with a field of the maximum length, and workloads of absurd sizes without any
+// pods.
 func TestCommandsEndWhateverATenantStores(t *testing.T) {
 	// Runs with the race detector use -short, because the detector multiplies time and memory.
 	if testing.Short() {
@@ -189,7 +189,7 @@ func storeFields(t *testing.T, api *apitest.Server, seed uint64) {
 func store(t *testing.T, api *apitest.Server, kind string, object hostile.Object) {
 	of := slices.IndexFunc(snapshot.Kinds(), func(k snapshot.Kind) bool { return k.Kind == kind })
 	if of < 0 {
-		return // no command reads this field
+		return // no command reads this kind
 	}
 	k := snapshot.Kinds()[of]
 	text, err := json.Marshal(object)

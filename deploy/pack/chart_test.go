@@ -45,8 +45,9 @@ dashboard: {enabled: true}
 	{"second-scheduler-with-webhook", "webhook: {enabled: true}", "second-scheduler", []string{"webhook"}},
 }
 
-// TestChartAndKustomizationAreTheSame ignores Helm's general additions, and the namespace, created
-// by `helm install --create-namespace`.
+// TestChartAndKustomizationAreTheSame verifies that the chart and the kustomization have the same
+// objects. It ignores Helm's general additions, and the namespace, which `helm install
+// --create-namespace` creates.
 func TestChartAndKustomizationAreTheSame(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -96,7 +97,7 @@ func withoutNamespace(t *testing.T, objects []object) []object {
 	return sameText(out)
 }
 
-// sameText removes trailing white space from blocks of text.
+// sameText removes leading and trailing white space from blocks of text.
 func sameText(objects []object) []object {
 	for _, o := range objects {
 		if data, ok := o["data"].(map[string]any); ok {
@@ -129,8 +130,8 @@ func TestRendersAreKnown(t *testing.T) {
 	}
 }
 
-// TestMemoryIsLimited verifies that a growing component is ended instead of its neighbours, and
-// that Go learns the limit before the kernel enforces it.
+// TestMemoryIsLimited verifies that each container has a memory limit, so that a growing component
+// is killed instead of its neighbours, and that GOMEMLIMIT is below that limit.
 func TestMemoryIsLimited(t *testing.T) {
 	for _, c := range cases {
 		for name, objects := range map[string][]object{"chart": mustRender(t, c.values), "kustomization": kustomized(t, c.overlay, c.components...)} {
@@ -160,7 +161,8 @@ func TestMemoryIsLimited(t *testing.T) {
 			}
 		}
 	}
-	// The kubelet passes a limit in another unit on; without a limit there is nothing to pass.
+	// For a limit in another unit, the kubelet sets GOMEMLIMIT. Without a limit, GOMEMLIMIT is not
+	// set.
 	if text := asYAML(t, mustRender(t, "scheduler: {resources: {limits: {memory: 2G}}}")); !strings.Contains(text, "resource: limits.memory") {
 		t.Errorf("2G:\n%s", text)
 	}
@@ -226,7 +228,8 @@ func TestChartIsLinted(t *testing.T) {
 	}
 }
 
-// TestWrongValuesAreRefused verifies errors before anything reaches a cluster.
+// TestWrongValuesAreRefused verifies that invalid values are rejected before anything reaches a
+// cluster.
 func TestWrongValuesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		values map[string]any
@@ -249,7 +252,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// TestValuesHaveEffect checks the effect of each value, under another release name and namespace.
+// TestValuesHaveEffect verifies the effect of each value, with another release name and namespace.
 func TestValuesHaveEffect(t *testing.T) {
 	objects, err := render("blue", "team", map[string]any{
 		"image":             map[string]any{"repository": "registry.example.org/b", "digest": "sha256:" + strings.Repeat("a", 64)},
@@ -293,8 +296,8 @@ func TestValuesHaveEffect(t *testing.T) {
 	}
 }
 
-// TestAShadowTakesConfigurationAndFlags verifies that a shadow compares by the profiles and periods
-// of the cluster's own components.
+// TestAShadowTakesConfigurationAndFlags verifies that a shadow can have the configuration and the
+// flags of the cluster's own components, with which it is compared.
 func TestAShadowTakesConfigurationAndFlags(t *testing.T) {
 	text := asYAML(t, mustRender(t, `
 mode: shadow

@@ -203,8 +203,8 @@ func owner(h *tar.Header) string {
 	return "another owner"
 }
 
-// TestWhatWouldNotStartIsRefused covers programs that need a loader, which an image lacks, and
-// another machine's code.
+// TestWhatWouldNotStartIsRefused verifies that programs are rejected that need a loader, which an
+// image lacks, or that are built for another architecture.
 func TestWhatWouldNotStartIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		spoil func(*Image)

@@ -41,7 +41,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// sample replaces Berth's programs in these releases; it is also built from modules.
+// sample is a small program, built from modules, that replaces Berth's programs in these releases.
 var sample = sync.OnceValues(func() ([]byte, error) {
 	folder, err := os.MkdirTemp("", "berth-pack-")
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestEveryCommandIsRun verifies the division of commands: test/e2e, e2e_deploy and e2e_node run
-// scripts (sh); Unrun lists the commands shown elsewhere and not run by any test. It finds new
-// commands in neither group, and entries without a command.
+// TestEveryCommandIsRun verifies that every command on a page is run by a test or listed in Unrun,
+// and that Unrun has no entries without a command. test/e2e, e2e_deploy and e2e_node run the
+// scripts (sh).
 func TestEveryCommandIsRun(t *testing.T) {
 	shown := map[int]bool{}
 	for _, page := range pages(t) {
@@ -43,8 +43,8 @@ func TestEveryCommandIsRun(t *testing.T) {
 	}
 }
 
-// fences lists the kinds of blocks that are run or read; an indented block has an empty one.
-// docs/tasks/agent.md also has one of `sh agent`, run by test/e2e_node.
+// fences lists the kinds of blocks that are run or read; an indented block has an empty fence.
+// docs/tasks/agent.md also has a block of `sh agent`, run by test/e2e_node.
 var fences = []string{"", "sh", "console", "yaml", "json", "go", "text"}
 
 // untilCtrlC lists commands that report readiness and keep running, by page. test/e2e runs them.

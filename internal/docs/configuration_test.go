@@ -40,13 +40,13 @@ var fates = []string{"used", "checked only", "ignored", "refused"}
 // with that default.
 var elsewhereDefaulted = map[string]string{
 	"Extender.httpTimeout": extender.DefaultTimeout.String(),
-	"ResourceSpec.name":    "", // those of the default list are not the field's
+	"ResourceSpec.name":    "", // the default list has names, but the field has no default
 
-	"UtilizationShapePoint.score": "0", // those of VolumeBinding's default shape are not the field's
+	"UtilizationShapePoint.score": "0", // the default shape of VolumeBinding has scores, but the field's own default is 0
 }
 
-// TestConfigurationPageIsComplete compares the page with the types of
-// kubescheduler.config.k8s.io/v1, and its defaults with Berth's.
+// TestConfigurationPageIsComplete verifies that the page has all fields of the types of
+// kubescheduler.config.k8s.io/v1, with Berth's defaults.
 func TestConfigurationPageIsComplete(t *testing.T) {
 	page := configurationPage(t)
 	types := map[string]reflect.Type{}
@@ -124,8 +124,8 @@ func inEffect(t *testing.T) configv1.KubeSchedulerConfiguration {
 	return *settings.Full(read)
 }
 
-// ours lists the packages of a configuration's types. The types of Kubernetes' API are documented
-// there.
+// ours lists the packages of a configuration's types. Types of the Kubernetes API are documented by
+// Kubernetes.
 var ours = []string{reflect.TypeFor[plugins.FragmentationArgs]().PkgPath(), reflect.TypeFor[configv1.Extender]().PkgPath(), reflect.TypeFor[componentbase.LeaderElectionConfiguration]().PkgPath()}
 
 // gather collects the types within a value, and the values of their fields, using the first element
@@ -255,7 +255,7 @@ func configurationPage(t *testing.T) map[string]map[string]entry {
 	return page
 }
 
-// TestPluginsOnThePageAreThoseThatThereAre compares the table of plugins with the catalog.
+// TestPluginsOnThePageAreThoseThatThereAre verifies that the table of plugins matches the catalog.
 func TestPluginsOnThePageAreThoseThatThereAre(t *testing.T) {
 	page := configurationPage(t)["Plugins by name"]
 	known := map[string]string{}
@@ -273,7 +273,7 @@ func TestPluginsOnThePageAreThoseThatThereAre(t *testing.T) {
 	}
 }
 
-// sameLists compares a page's list with the actual one.
+// sameLists verifies that a page's list has the same names as the actual list.
 func sameLists(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	for _, name := range want {

@@ -20,8 +20,8 @@ var legacyTypes = map[string][]string{
 	"componentconfig/v1alpha1": {"componentConfig", "algorithmSource", "leaderElection"},
 }
 
-// TestEarlierFilesAreOnThePage compares the fields of legacy files with the page, and the
-// predicates and priorities with their replacement plugins.
+// TestEarlierFilesAreOnThePage verifies that the page has all fields of legacy files, and the
+// plugins that replace predicates and priorities.
 func TestEarlierFilesAreOnThePage(t *testing.T) {
 	page := configurationPage(t)
 	code := searchOf(t, "internal/engine/config")

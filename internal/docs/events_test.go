@@ -42,7 +42,7 @@ var carriers = map[string]carrier{
 // admit.
 var onlyAMachine = []string{"NodeName"}
 
-// TestEventsPageIsComplete compares the page with the code, in both directions.
+// TestEventsPageIsComplete verifies that the page and the code have the same events.
 func TestEventsPageIsComplete(t *testing.T) {
 	code := eventsOfCode(t, root, carriers)
 	code[leaderElection] = "client-go's leader election"
@@ -121,7 +121,8 @@ func cellsOf(line string) []string {
 	return cells
 }
 
-// TestEventsAreFoundHoweverTheyAreWritten runs the search on code in every form found in the tree.
+// TestEventsAreFoundHoweverTheyAreWritten verifies that the search finds the reasons of events in
+// all forms of code that occur in the tree.
 func TestEventsAreFoundHoweverTheyAreWritten(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

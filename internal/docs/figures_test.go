@@ -18,8 +18,8 @@ import (
 // evidence is the folder of measurements; other pages quote them.
 const evidence = "docs/evidence/"
 
-// figure is a number with a unit of measurements. Seconds and percentages count only with decimals:
-// whole ones are settings and percentiles more often than results.
+// figure matches a number with a unit of measurement. Seconds and percentages count only with
+// decimals: whole ones are settings and percentiles more often than results.
 var figure = regexp.MustCompile(`(?:^|[^\w.,/-])(?:(\d[\d,]*(?:\.\d+)?) (ms|µs|MiB|GiB|MB|pods/s|pods per second)|(\d+\.\d+) (s|%))(?:\W|$)`)
 
 // passage is a paragraph, a list item or a table row, with the pages to which it links.
@@ -52,7 +52,8 @@ func passages(p *Page) (all []passage) {
 	return all
 }
 
-// figuresOf returns the numbers and units in a text. Bounds are often powers of two.
+// figuresOf returns the numbers and units in a text. It omits powers of two, which are usually
+// bounds.
 func figuresOf(text string) (all [][2]string) {
 	for _, match := range figure.FindAllStringSubmatch(text, -1) {
 		number, unit := match[1]+match[3], strings.Replace(match[2]+match[4], "pods per second", "pods/s", 1)
@@ -63,15 +64,15 @@ func figuresOf(text string) (all [][2]string) {
 	return all
 }
 
-// distinctive reports whether a figure on two pages can hardly be a coincidence: it has three
-// digits or more, and does not end with two zeros.
+// distinctive reports whether a figure that occurs on two pages is hardly a coincidence: it has
+// three digits or more, and does not end with two zeros.
 func distinctive(f [2]string) bool {
 	digits := strings.NewReplacer(",", "", ".", "").Replace(f[0])
 	return len(digits) >= 3 && !strings.HasSuffix(digits, "00") && f[1] != "%" && f[1] != "s"
 }
 
 // figureProblems returns the figures that a passage quotes differently from the evidence to which
-// it links, and those of three digits or more on two pages without a link from one to the other.
+// it links, and the distinctive figures on two pages without a link from one to the other.
 func figureProblems(all []*Page) (problems []string) {
 	texts := map[string]string{}
 	for _, p := range all {

@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// TestCommandsOfGoAndMakeExist parses the command lines of go and make on all pages, in blocks and
-// within sentences: most take minutes, so no test runs them verbatim. The folders, tests and flags
-// that they name must exist.
+// TestCommandsOfGoAndMakeExist verifies that the folders, tests and flags exist that are named by
+// the command lines of go and make on all pages, in blocks and within sentences. Most of these
+// commands take minutes, so no test runs them verbatim.
 func TestCommandsOfGoAndMakeExist(t *testing.T) {
 	read := 0
 	for _, page := range pages(t) {
@@ -55,7 +55,7 @@ func TestCommandsOfGoAndMakeThatDoNotExistAreFound(t *testing.T) {
 
 var goOrMake = regexp.MustCompile(`^(cd \S+ && )?(go (test|run|build) |make )`)
 
-// goAndMake returns such command lines of a page.
+// goAndMake returns the command lines of go and make on a page.
 func goAndMake(p *Page) (all []Command) {
 	add := func(line int, text string) {
 		if goOrMake.MatchString(text) {

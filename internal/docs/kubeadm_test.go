@@ -19,8 +19,9 @@ const (
 		"    - --controllers=*,bootstrapsigner,tokencleaner\n    - --leader-elect=true\n"
 )
 
-// TestFilesOfKubeadm applies the steps of docs/tasks/replace-kube-scheduler.md on a control plane
-// node to copies of kubeadm's files. The section "Back" must restore the originals.
+// TestFilesOfKubeadm verifies, on copies of kubeadm's files, the steps of
+// docs/tasks/replace-kube-scheduler.md for control plane nodes, and that the section "Back"
+// restores the originals.
 func TestFilesOfKubeadm(t *testing.T) {
 	page, back := onControlPlaneNodes(t)
 	etc := t.TempDir()
@@ -52,8 +53,8 @@ func TestFilesOfKubeadm(t *testing.T) {
 	}
 }
 
-// onControlPlaneNodes returns the commands that the page has root type, and those below its heading
-// "Back".
+// onControlPlaneNodes returns the commands on the page for control plane nodes: the commands above
+// the heading "Back", and the commands below it.
 func onControlPlaneNodes(t *testing.T) (there, back []string) {
 	t.Helper()
 	all := pages(t)

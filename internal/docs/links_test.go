@@ -27,8 +27,8 @@ var (
 	absolute  = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:|//)`)
 )
 
-// TestEveryLinkLeadsSomewhere follows links and pictures within the tree, to the heading where one
-// is named. It includes pages at the root, such as GOVERNANCE.md.
+// TestEveryLinkLeadsSomewhere verifies that the targets of links and pictures within the tree
+// exist, including the headings in links. It includes pages at the root, such as GOVERNANCE.md.
 func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	all := pages(t)
 	atRoot, err := filepath.Glob(filepath.Join(root, "[A-Z]*.md"))
@@ -135,7 +135,7 @@ func slugOf(text string) string {
 	}, text)
 }
 
-// follow returns the reason why a link leads nowhere.
+// follow returns the reason why the target of a link does not exist, or nil.
 func follow(from *Page, target string, anchors map[string][]string) error {
 	file, fragment, hasFragment := strings.Cut(target, "#")
 	file, _, _ = strings.Cut(file, "?")
@@ -166,8 +166,7 @@ func follow(from *Page, target string, anchors map[string][]string) error {
 	return nil
 }
 
-// there reports whether a file exists with these very letters, also where the file system takes
-// others for them.
+// there reports whether a file with exactly this name exists, even if the file system ignores case.
 func there(name string) bool {
 	if name == "." {
 		return true

@@ -25,7 +25,7 @@ var examplePlugins = map[string]plugins.Point{
 	"PowerBudget": plugins.PreFilter | plugins.Filters | plugins.PreScore | plugins.Score,
 }
 
-// unread lists groups unknown to Kubernetes' client: only the YAML of their objects is parsed.
+// unread lists API groups unknown to Kubernetes' client: only the YAML of their objects is parsed.
 var unread = []string{"kustomize.config.k8s.io"}
 
 // document is one document of YAML or JSON on a page.
@@ -86,8 +86,9 @@ func split(page string, line int, lines []string) (all []document) {
 	return all
 }
 
-// TestEveryManifestCanBeRead reads Kubernetes' objects like berth simulate -f, and Berth's own
-// documents like Berth. Classes and nodes named by a manifest may be elsewhere on its page.
+// TestEveryManifestCanBeRead verifies that every manifest on a page can be read: Kubernetes'
+// objects by berth simulate -f, and Berth's own documents by Berth. Classes and nodes named by a
+// manifest may be elsewhere on its page.
 func TestEveryManifestCanBeRead(t *testing.T) {
 	read := 0
 	for _, page := range pages(t) {

@@ -45,13 +45,14 @@ func TestAPageIsTakenApart(t *testing.T) {
 	}
 }
 
-// longestCell is the length of one thought, in characters: longer text belongs in a sentence above
-// or below the table.
+// longestCell is the maximum length of a table cell, in characters. Longer text belongs above or
+// below the table.
 const longestCell = 250
 
 var cellBorder = regexp.MustCompile(`(?:^|[^\\])\|`)
 
-// TestATableCellHoldsOneThought skips pages generated from the code.
+// TestATableCellHoldsOneThought verifies that table cells are short, except on pages generated from
+// the code.
 func TestATableCellHoldsOneThought(t *testing.T) {
 	cells := 0
 	for _, p := range pages(t) {

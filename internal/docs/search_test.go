@@ -20,11 +20,10 @@ import (
 // carrier is a struct field declared in a folder.
 type carrier struct{ dir, name, field string }
 
-// search finds the reasons of events. Every event has a type, and search follows every mention in
-// the code of the API's types (v1.EventTypeNormal, v1.EventTypeWarning): the reason is the next
-// argument, or in the same literal. That expression may be a parameter, resolved from the callers,
-// a variable of the function, or a field of a carrier. Anything else is an error, so that no event
-// is missed.
+// search finds the reasons of events. Every event has a type, so search follows every use of
+// v1.EventTypeNormal and v1.EventTypeWarning in the code: the reason is the next argument, or is in
+// the same literal. The reason may be a parameter (resolved from the callers), a variable of the
+// function, or a field of a carrier. Anything else is an error, so that no event is missed.
 type search struct {
 	root     string
 	set      *token.FileSet
@@ -183,7 +182,7 @@ func (s *search) reasons(dir string, fn *ast.FuncDecl, expr ast.Expr) (all []str
 	return nil
 }
 
-// constant returns the value of a name declared in a folder's code.
+// constant returns the value of a constant declared in a folder's code.
 func (s *search) constant(dir, name string) ast.Expr {
 	for _, file := range s.folders[dir] {
 		for _, declared := range file.Decls {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestTasksNameTheirCluster verifies that a page names its cluster before the first command, and
-// that pages with scripts about the manifests of deploy/ do so.
+// that pages with scripts that use the manifests of deploy/ name one.
 func TestTasksNameTheirCluster(t *testing.T) {
 	named := 0
 	for _, page := range pages(t) {

@@ -24,8 +24,8 @@ const (
 	fewLines     = 50
 )
 
-// TestEnglishIsIdiomatic bounds the density of constructions that are right in their place, and too
-// frequent in translations. `make english` forbids the rest.
+// TestEnglishIsIdiomatic bounds the density of constructions that are correct, but too frequent in
+// translated text. `make english` forbids others.
 func TestEnglishIsIdiomatic(t *testing.T) {
 	re := constructions(t)
 	folders := map[string]density{}
@@ -124,7 +124,7 @@ func paragraphs(t *testing.T, path string, prose func(line string) (text string,
 	return append(list, run)
 }
 
-// directive begins comments for tools, and the lines of header.
+// directive matches the beginning of comments for tools, and of the license header.
 var directive = regexp.MustCompile(`^(go:|\+|nolint|Code generated| Copyright The | SPDX-)`)
 
 // commentLine accepts comments on lines of their own.

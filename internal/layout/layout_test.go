@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/berth-k8s/berth/"
 
-// pure packages decide; they see no client, no network, no process. Not even indirectly. With /...
-// a folder stands for all packages in it, future ones included.
+// pure lists the packages that only make decisions. They must not use clients, the network or
+// processes, not even indirectly. A folder with /... includes all packages in it.
 var pure = []string{
 	"internal/engine/...", "internal/admission", "internal/world/...", "internal/controller/eviction", "internal/controller/nodehealth",
 	"internal/controller/controllerjournal", "internal/controller/rebalance", "internal/controller/rebalance/policy", "internal/controller/rebalance/execute",
@@ -44,13 +44,13 @@ func TestPurePackagesKnowNoClient(t *testing.T) {
 	slices.Sort(names)
 	deps := dependencies(t, names)
 	for _, name := range names {
-		if slices.Contains(imports[name], "net/http") { // indirectly, API types bring it
+		if slices.Contains(imports[name], "net/http") { // indirect imports are allowed, because API types import it
 			t.Errorf("%s is to be pure, but imports net/http", name)
 		}
 		for _, dep := range deps[name] {
 			switch {
-			case dep == "os/exec" && strings.HasPrefix(name, "internal/inspect/"): // comes with the library of strategic merge patches, and is not used
-			case strings.HasSuffix(dep, "util/jsonpath"), strings.HasSuffix(dep, "forked/golang/template"): // of client-go, and know no client either
+			case dep == "os/exec" && strings.HasPrefix(name, "internal/inspect/"): // unused part of the strategic merge patch library
+			case strings.HasSuffix(dep, "util/jsonpath"), strings.HasSuffix(dep, "forked/golang/template"): // these packages use no client
 			case strings.HasPrefix(dep, "k8s.io/client-go"), strings.HasPrefix(dep, module+"cmd"), dep == "os/exec":
 				t.Errorf("%s is to be pure, but imports %s", name, dep)
 			}

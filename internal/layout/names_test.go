@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestPackageNamesOccurOnce covers all modules. A unique name needs no alias where it is imported,
-// and identifies the package in comments, stack traces and search results. Programs are exempt.
+// TestPackageNamesOccurOnce verifies that package names are unique across all modules. A unique
+// name needs no alias where it is imported, and identifies the package in comments, stack traces
+// and search results. Programs are exempt.
 func TestPackageNamesOccurOnce(t *testing.T) {
 	folders := map[string]string{}
 	for _, path := range goFiles(t) {

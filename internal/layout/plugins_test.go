@@ -17,10 +17,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// pluginsFolder is the folder where plugins may know each other.
+// pluginsFolder is the folder in which plugins may refer to each other.
 const pluginsFolder = "internal/engine/plugins"
 
-// namesPlugins are the folders and files that may name a plugin or its type, and why.
+// namesPlugins maps the folders and files that may name a plugin or its type to the reason.
 var namesPlugins = map[string]string{
 	"internal/engine/config":    "the names in configuration files of before, and what they stand for now",
 	"internal/node/admit":       "the kubelet's reasons for refusing a pod, which are named as the plugins are",
@@ -35,8 +35,9 @@ var namesPlugins = map[string]string{
 	"internal/controller/rebalance/policy/status.go": "the reason for which a kubelet rejects a pod, named as the plugin is",
 }
 
-// The plugin's file holds all that the engine, the queue and explain must know of a plugin, behind
-// the interfaces of package plugins. No other package distinguishes plugins.
+// TestNobodyAsksWhichPluginItIs verifies that no other package distinguishes plugins: a plugin's
+// file has everything that the engine, the queue and explain need, behind the interfaces of package
+// plugins.
 func TestNobodyAsksWhichPluginItIs(t *testing.T) {
 	names := map[string]bool{}
 	for _, entry := range plugins.Catalog() {

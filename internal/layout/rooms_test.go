@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// rooms are the folders of the root module, from the ground up. A room may import rooms before it
-// in this list, and none after it: so no arrow runs back up, and no two rooms import each other. A
-// folder that is listed inside of another one is a separate room.
+// rooms lists the folders of the root module in layers, the lowest first. A room may import only
+// rooms before it in this list, so no two rooms import each other. A folder listed inside another
+// one is a separate room.
 var rooms = []string{
 	"deploy", "internal/pacing", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/quantity", "internal/kube",
 	"internal/engine", "internal/engine/gang", "internal/engine/cycle", "internal/engine/journal", "internal/admission", "internal/world", "internal/controller", "internal/node",
@@ -55,7 +55,7 @@ func TestLittleIsPublic(t *testing.T) {
 	}
 }
 
-// roomOf returns the place of a package's room in rooms, the innermost one, or -1.
+// roomOf returns the index in rooms of a package's innermost room, or -1.
 func roomOf(path string) int {
 	innermost := -1
 	for i, room := range rooms {

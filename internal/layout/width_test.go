@@ -47,7 +47,7 @@ func goFiles(t *testing.T) (files []string) {
 	return files
 }
 
-// widths looks at the comments of a file. Text in strings is no comment.
+// widths checks the widths of a file's comments. Text in strings is not a comment.
 func widths(t *testing.T, path string) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func widths(t *testing.T, path string) {
 		at := set.Position(pos)
 		line := lines[at.Line-1]
 		if strings.TrimLeft(line[:at.Column-1], "\t") != "" {
-			continue // behind code
+			continue // after code
 		}
 		if width := utf8.RuneCountInString(comment) + 4*(at.Column-1); width > commentWidth {
 			t.Errorf("%s:%d: the comment is %d columns wide, and should be %d at most", path, at.Line, width, commentWidth)

@@ -50,8 +50,8 @@ func TestAForecastIsBoundedInSum(t *testing.T) {
 	}
 }
 
-// TestAForecastHasAnAllowance verifies that pods not added by counts, such as daemon pods on new
-// nodes, are bounded during their creation.
+// TestAForecastHasAnAllowance verifies that a forecast has an allowance, which also bounds pods
+// that cannot be counted in advance, such as daemon pods on new nodes.
 func TestAForecastHasAnAllowance(t *testing.T) {
 	if a := newAllowance(t.Context()); a.Pods != mostAddedPods || a.Nodes != mostAddedNodes || a.Stop == nil {
 		t.Errorf("it may add %d pods and %d nodes, and is stopped: %t", a.Pods, a.Nodes, a.Stop != nil)

@@ -45,7 +45,7 @@ func pod(name, on string) apitest.Object {
 	}
 }
 
-// cordonOnly parses one operation, so that these tests need no command line.
+// cordonOnly parses the operations used in these tests, so that they need no command line.
 func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
 	switch {
 	case len(args) == 2 && args[0] == "cordon":
@@ -220,11 +220,11 @@ func TestAPageThatComesBackGoesOnWhereItWas(t *testing.T) {
 }
 
 // TestStreamsLeaveConnectionsForQuestions verifies that the third stream of a browser ends after
-// the pending changes, and stays open once another stream has ended. A browser opens six
+// the pending changes, but stays open if another stream has ended before. A browser opens six
 // connections per host, and requests of any number of tabs must get a connection.
 func TestStreamsLeaveConnectionsForQuestions(t *testing.T) {
 	s, api := serving(t)
-	ask(t, s, "GET", "api/nodes/node-1", "") // the cluster has been read
+	ask(t, s, "GET", "api/nodes/node-1", "") // wait until the cluster has been read
 	held := make([]context.CancelFunc, mostHeld)
 	for i := range held {
 		var ctx context.Context

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// profile is the default one with the plugin's line in the catalog.
+// profile returns the default profile of a catalog with the plugin's entry.
 func profile() *plugins.Profile {
 	return plugins.DefaultOf(append(plugins.Catalog(), sandbox.Entry()))
 }
@@ -64,8 +64,8 @@ func world(t *testing.T, manifests ...string) *simulate.World {
 	return w
 }
 
-// The fast way asks the plugin once for all nodes with the same labels, and answers as the plain
-// evaluator.
+// TestTheEngineGroupsNodesByIt verifies that the engine, which calls the plugin once for all nodes
+// with the same labels, agrees with the plain evaluator.
 func TestTheEngineGroupsNodesByIt(t *testing.T) {
 	w := world(t, node("a", "disk"), node("b", sandbox.Prefix+"gvisor"), node("c", "disk"), pod)
 	found, _ := w.Find("default", "p")

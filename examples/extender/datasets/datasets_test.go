@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/scheduler/plugintest"
 )
 
-// TestTheSchedulerIsAnswered: over the wire, by what asks extenders in Berth.
+// TestTheSchedulerIsAnswered verifies the responses to Berth's own extender client over HTTP.
 func TestTheSchedulerIsAnswered(t *testing.T) {
 	server := httptest.NewServer(Inventory{"genomes": {"n1": 10, "n2": 2}}.Handler())
 	defer server.Close()

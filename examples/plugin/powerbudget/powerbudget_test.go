@@ -53,7 +53,7 @@ func TestARackIsNotOverdrawn(t *testing.T) {
 	}
 }
 
-// judge asks the plugin as a scheduler does.
+// judge calls the plugin as a scheduler does.
 func judge(t *testing.T, p *PowerBudget, pod *v1.Pod, nodes []fwk.NodeInfo) string {
 	state := plugintest.CycleState()
 	_, status := p.PreFilter(t.Context(), state, pod, nodes)

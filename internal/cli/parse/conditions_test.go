@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestNodesAndConditions mixes nodes and conditions in any order. A condition is reverted by a
-// trailing "-", or by the status of a healthy node.
+// TestNodesAndConditions verifies that nodes and conditions may be mixed in any order, and that a
+// trailing "-" or the status of a healthy node reverts a condition.
 func TestNodesAndConditions(t *testing.T) {
 	for words, want := range map[string]string{
 		"a MemoryPressure=True node/b":     "[a node/b] MemoryPressure=True",

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// read parses the operations of a command with own flags -f and --all; _ quotes a space.
+// read parses the operations of a command with the global flags -f, -k and -n.
 func read(words string) (s *Steps, steps []whatif.Step, files []string, err error) {
 	s = &Steps{General: pflag.NewFlagSet("what-if", pflag.ContinueOnError), Path: "berth what-if"}
 	AddFiles(s.General, &files, "", "")
@@ -186,7 +186,8 @@ func TestOperationsStandInARow(t *testing.T) {
 	}
 }
 
-// TestOperationsAreKnownByTheirWords covers the lookups by completion and the reference.
+// TestOperationsAreKnownByTheirWords verifies the look-ups of operations for completion and the
+// reference.
 func TestOperationsAreKnownByTheirWords(t *testing.T) {
 	words := OperationWords()
 	if len(words) != 16 || FirstOperation([]string{"-f", "a", "drain"}) != 2 || FirstOperation([]string{"a"}) != 1 {

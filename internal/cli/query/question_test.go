@@ -181,7 +181,8 @@ func TestWhatIsNotUsedIsTold(t *testing.T) {
 	}
 }
 
-// TestRecordingsAreReadAsOfATime verifies the default, a recording's end, and --at.
+// TestRecordingsAreReadAsOfATime verifies that a recording is read as of the time in --at, or as of
+// its end by default.
 func TestRecordingsAreReadAsOfATime(t *testing.T) {
 	nowhere(t)
 	api := apitest.New(t)
@@ -259,7 +260,7 @@ func TestALiveClusterIsRead(t *testing.T) {
 }
 
 // TestWhatIsAssumedIsTheFirstLine verifies that human-readable results begin with the assumptions
-// unless they do not depend on them, and that machine-readable results omit the assumptions.
+// if they depend on them, and that machine-readable results omit the assumptions.
 func TestWhatIsAssumedIsTheFirstLine(t *testing.T) {
 	nowhere(t)
 	api := apitest.New(t)

@@ -57,9 +57,9 @@ func told(t *testing.T, status int, text string) *httptest.Server {
 	return s
 }
 
-// TestTheSchedulerIsFoundBesideTheKubeconfig verifies that the flag takes precedence over the URL
-// published next to the selected kubeconfig, most explicit first. Without a file the scheduler is
-// unknown.
+// TestTheSchedulerIsFoundBesideTheKubeconfig verifies that --scheduler-url takes precedence over
+// the URL published next to the kubeconfig, and that the kubeconfig selected most explicitly
+// counts. Without a file the scheduler is unknown.
 func TestTheSchedulerIsFoundBesideTheKubeconfig(t *testing.T) {
 	nowhere(t)
 	root := t.TempDir()

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestFindings reads partial clusters and the expected findings. A file's first command, usual,
-// holds the defaults for all its other clusters.
+// TestFindings runs the text files of partial clusters and their expected findings. The first
+// command of a file, usual, has the defaults for all other clusters in the file.
 func TestFindings(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var usual string

@@ -57,8 +57,8 @@ func explainWith(t *testing.T, pod string, d *decision.Decision) (*explain.Expla
 
 func at(hour int) metav1.Time { return metav1.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC) }
 
-// TestTheSchedulersOwnDecisionIsUsed verifies for each decision whether it still holds, and the
-// printed text.
+// TestTheSchedulersOwnDecisionIsUsed verifies that the explanation reports, for each decision,
+// whether it still holds, and verifies the printed text.
 func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 	const message = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 	ten, eleven := at(10), at(11)

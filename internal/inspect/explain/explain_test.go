@@ -46,7 +46,7 @@ func TestExplanations(t *testing.T) {
 			if err != nil {
 				return "error: " + err.Error() + "\n"
 			}
-			if d.Cmd != "workload" { // read from a cluster, where controllers create pods
+			if d.Cmd != "workload" { // the input of workload is as read from a cluster, with the pods created by controllers
 				set.Expand(1)
 			}
 			w, err := simulate.Open(set, simulate.Options{Seed: 1})

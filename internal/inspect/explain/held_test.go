@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 )
 
-// TestHeldRoomIsExplained verifies that the explanation names the beneficiary of held room, both to
-// a pod kept out of it and to a pod of the benefiting group.
+// TestHeldRoomIsExplained verifies that the explanation names the pod group for which room is held,
+// both for a pod that may not use the room and for a pod of that group.
 func TestHeldRoomIsExplained(t *testing.T) {
 	d := &decision.Decision{Namespace: "default", Name: "small", Held: &decision.Held{
 		Group: decision.Name{Namespace: "default", Name: "train"}, Nodes: []string{"m", "n"},

@@ -84,7 +84,8 @@ func TestAnEarlyEndKeepsTheObjects(t *testing.T) {
 	}
 }
 
-// TestARecordingThatWasBrokenOffGoesOn covers a recording aborted before its first write.
+// TestARecordingThatWasBrokenOffGoesOn verifies that a recording can continue in a folder in which
+// a recording was aborted before its first write.
 func TestARecordingThatWasBrokenOffGoesOn(t *testing.T) {
 	api, dir := apitest.New(t), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "sessions", "20260101T000000.000Z"), 0o700); err != nil {
@@ -95,8 +96,8 @@ func TestARecordingThatWasBrokenOffGoesOn(t *testing.T) {
 	}
 }
 
-// TestARecordingWithoutItsIndexGoesOn covers a recording killed between writing its objects and its
-// index: it continues, and its unreferenced session takes no room.
+// TestARecordingWithoutItsIndexGoesOn verifies that a recording killed between writing its objects
+// and its index can continue, and that its unreferenced session does not take up space.
 func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
 	api, dir := apitest.New(t), ""
 	api.Set("nodes", node("node-1"))
@@ -128,7 +129,7 @@ func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
 		}
 		api.Set("pods", pod("a", "node-1"))
 	}
-	// A file missing from all sessions belongs to the user.
+	// A file without a counterpart in a session belongs to the user.
 	if err := os.Remove(filepath.Join(dir, record.IndexFile)); err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +177,8 @@ func TestTwoDoNotRecordIntoOneFolder(t *testing.T) {
 	}
 }
 
-// TestMessagesAndAnnotationsAreLeftOut covers potentially confidential data: containers'
-// termination messages, and annotations that do not affect decisions.
+// TestMessagesAndAnnotationsAreLeftOut verifies that recordings omit potentially confidential data:
+// containers' termination messages, and annotations that do not affect decisions.
 func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 	api, dir := apitest.New(t), t.TempDir()
 	p := pod("a", "node-1")

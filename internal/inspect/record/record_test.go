@@ -336,8 +336,8 @@ func refused(t *testing.T, dir, name string) {
 	}
 }
 
-// TestChangesThatAreMissingInTheMiddleAreAnError covers recordings of earlier builds, with several
-// files of changes per session.
+// TestChangesThatAreMissingInTheMiddleAreAnError verifies that a missing file of changes is an
+// error. Recordings of earlier builds have several files of changes per session.
 func TestChangesThatAreMissingInTheMiddleAreAnError(t *testing.T) {
 	change := fmt.Sprintf(`{"at":%q,"type":"Set","object":%s}`, recorded.Format(metav1.RFC3339Micro), good) + "\n"
 	dir := crafted(t, "sessions/one", `{"kind":"List","items":[]}`, change)

@@ -19,7 +19,7 @@ import (
 )
 
 // TestATenantDoesNotUseAllRehearsals verifies that a namespace with many different pending pods
-// leaves rehearsals to the next one, and that the answer states where the search ended.
+// leaves rehearsals to the next namespace, and that the report states where the search ended.
 func TestATenantDoesNotUseAllRehearsals(t *testing.T) {
 	objects := []metav1.Object{&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("110")}}}}

@@ -54,8 +54,8 @@ type town struct {
 	journal *journal.Writer
 	objects map[types.UID]*v1.Pod
 	bindsTo map[string]string // nodes of the pods placed before the journal began
-	leaving time.Duration     // time in which victims leave
-	renewal time.Duration     // time in which controllers replace victims
+	leaving time.Duration     // termination time of victims
+	renewal time.Duration     // delay until controllers replace victims
 }
 
 // record plays a script on a cluster, and returns its journal.
@@ -222,7 +222,7 @@ func play(t *testing.T, text []byte, other string) *Comparison {
 	return Compare(course(""), course(other))
 }
 
-// busy is a morning with forty pods on four nodes; half of the pods end after a minute.
+// busy scripts a morning with forty pods on four nodes. Half of the pods end after a minute.
 func busy(c *town) {
 	for _, name := range []string{"n1", "n2", "n3", "n4"} {
 		c.node(name)
@@ -337,8 +337,8 @@ func TestWithoutPreemption(t *testing.T) {
 	}
 }
 
-// TestWithPreemption verifies that a previously spared pod is evicted, takes its grace period, and
-// is recreated by its controller.
+// TestWithPreemption verifies that a pod that was not preempted in the journal is evicted, takes
+// its grace period to end, and is recreated by its controller.
 func TestWithPreemption(t *testing.T) {
 	c := play(t, record(t, peaceful, contended), preemptive)
 	if c.Before.Preempted != 0 || c.After.Preempted != 1 || len(c.Preempted) != 1 {
@@ -431,8 +431,8 @@ func TestPodsThatNobodyServes(t *testing.T) {
 	}
 }
 
-// TestPodsRunForAsLong verifies that a pod recorded to run for a minute runs for a minute, even
-// with a later start.
+// TestPodsRunForAsLong verifies that a pod that ran for a minute in the journal runs for a minute,
+// even if it starts later.
 func TestPodsRunForAsLong(t *testing.T) {
 	script := func(c *town) {
 		c.node("n1")
@@ -450,8 +450,8 @@ func TestPodsRunForAsLong(t *testing.T) {
 	}
 }
 
-// TestPodsThatNeverRanEnd verifies that a pod recorded to end without a node ends here at the same
-// time, and does not wait forever.
+// TestPodsThatNeverRanEnd verifies that a pod that ended without a node in the journal ends at the
+// same time in the course, and does not wait forever.
 func TestPodsThatNeverRanEnd(t *testing.T) {
 	script := func(c *town) {
 		c.node("n1")

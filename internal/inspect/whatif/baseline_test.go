@@ -124,8 +124,8 @@ func TestATaintOfANodesStateComesBack(t *testing.T) {
 	}
 }
 
-// terminating marks the node's pods as being deleted since earlier: their ReplicaSet has already
-// replaced them, up to its desired number.
+// terminating marks the node's pods as already being deleted. Their ReplicaSet has replaced them,
+// up to its desired number.
 func terminating(objects []metav1.Object, node string) {
 	for _, o := range objects {
 		if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == node {
@@ -190,8 +190,8 @@ func TestNothingHappensOnANodeThatHasBeenEmptied(t *testing.T) {
 }
 
 // TestANodeThatIsAboutToBeUnreachable verifies that the pods of a node that has just fallen silent
-// leave, and that the scheduler avoids it, with and without the operation, although it is not
-// tainted yet.
+// leave, and that the scheduler avoids the node although it is not tainted yet, both with and
+// without the operation.
 func TestANodeThatIsAboutToBeUnreachable(t *testing.T) {
 	objects := town("8", 2, 1, 1)
 	for i, o := range objects {

@@ -65,9 +65,9 @@ func TestAQuotaThatIsFreedLetsMissingPodsBeMade(t *testing.T) {
 	}
 }
 
-// TestAPodThatWaitsForAnotherIsPending verifies the report on a pod that a StatefulSet does not
-// recreate while another one is pending: it is not among the pending pods because it does not
-// exist.
+// TestAPodThatWaitsForAnotherIsPending verifies that a forecast reports a pod that a StatefulSet
+// does not recreate while another pod is pending. The pod is not among the pending pods, because it
+// does not exist.
 func TestAPodThatWaitsForAnotherIsPending(t *testing.T) {
 	objects := town("8", 0, 2)
 	set := &appsv1.StatefulSet{

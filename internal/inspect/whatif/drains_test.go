@@ -35,9 +35,9 @@ import (
 
 var asOf = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-// TestDrainsAgree drains the first node of random clusters three times: as forecast by what-if, as
-// planned by berth drain, and with kubectl's own filters, wherever they give a verdict. All must
-// name the same pods as leaving, staying and preventing the drain, with the same reasons.
+// TestDrainsAgree verifies, for the first node of random clusters, that what-if, berth drain and
+// kubectl's own filters (as far as they give a verdict) name the same pods as leaving, staying and
+// preventing the drain, with the same reasons.
 func TestDrainsAgree(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(1000) {
@@ -63,7 +63,7 @@ func TestDrainsAgree(t *testing.T) {
 			got, want := foreseen[name], planned[name]
 			begins := !refusedAny(planned) // otherwise what-if does not report departures
 			if strings.HasPrefix(want, "never: ") && strings.HasPrefix(became[name], "Job/job fails: ") {
-				continue // its Job deletes it after failing by another pod
+				continue // its Job has failed because of another pod, and deletes this pod
 			}
 			if (begins || strings.HasPrefix(want, "refused: ")) && !agrees(got, want) {
 				t.Fatalf("seed %d, %+v: %s: what-if %q, berth drain %q\n%v\n%v", seed, flags, name, got, want, foreseen, planned)
@@ -117,7 +117,8 @@ func agrees(foreseen, planned string) bool {
 
 type drainFlags struct{ IgnoreDaemonSets, DeleteEmptyDirData, Force bool }
 
-// foreseenDrain returns the forecast's ruling for each pod of the node, and each departure's fate.
+// foreseenDrain returns the forecast's verdict on each pod of the node, and the fate of each
+// departure.
 func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) (fates, became map[string]string) {
 	t.Helper()
 	set := manifest.Assemble("test", objects)
@@ -157,7 +158,7 @@ func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) (fat
 			simulate.Fails: "fails", simulate.IndexFails: "index fails: " + d.Reason,
 		}[d.Fate])
 	}
-	// A Job failing later deletes its replacements.
+	// A Job that fails later deletes its replacement pods.
 	for _, object := range objects {
 		if p, is := object.(*v1.Pod); is && became[p.Name] != "" && became[p.Name] != "stuck" {
 			if owner := w.ControllerOf(p); owner != nil && owner.Kind == "Job" {
@@ -183,7 +184,7 @@ func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) (fat
 	return fates, became
 }
 
-// plannedDrain returns the rulings and fates of a drain plan.
+// plannedDrain returns the verdicts and fates in a drain plan.
 func plannedDrain(objects []metav1.Object, flags drainFlags) (fates, becomes map[string]string) {
 	plan := rebalance.PlanDrain(&rebalance.State{AsOf: asOf, World: world.Open(objects)}, &rebalance.Leaving{
 		Nodes: []string{"n0"},
@@ -230,7 +231,7 @@ func kubectlDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[s
 	fates := map[string]string{}
 	for _, o := range objects {
 		switch o := o.(type) {
-		case *v1.Pod: // the fake ignores the selector for a node
+		case *v1.Pod: // the fake clientset ignores the field selector for a node
 			if o.Spec.NodeName == "n0" {
 				fates[o.Name] = ""
 				_ = client.Tracker().Add(o)

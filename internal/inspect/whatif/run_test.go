@@ -215,8 +215,8 @@ func TestAForecastInWhichNobodyLeavesHasAListOfThem(t *testing.T) {
 	}
 }
 
-// TestAPodThatReturnsIsListedOnce verifies that a pod that tolerates a taint for 30 s and returns
-// to it, and so leaves every 30 s, is listed once, regardless of the horizon, and that a later
+// TestAPodThatReturnsIsListedOnce verifies that a pod that tolerates a taint for 30 s, and returns
+// to the tainted node each time, is listed once regardless of the horizon, and that a later
 // departure of another pod does not hide the interval.
 func TestAPodThatReturnsIsListedOnce(t *testing.T) {
 	objects, seconds := town("1", 1), int64(30)

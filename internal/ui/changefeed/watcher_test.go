@@ -37,7 +37,7 @@ func follow(t *testing.T, api *apitest.Server) *changefeed.Watcher {
 	return w
 }
 
-// next reads the changes after a frame number, as soon as they satisfy enough.
+// next waits until the changes after a frame number satisfy enough, and returns them.
 func next(t *testing.T, w *changefeed.Watcher, after uint64, enough func([]changefeed.Frame, changefeed.Watches) bool) ([]changefeed.Frame, changefeed.Watches) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)

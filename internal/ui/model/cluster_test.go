@@ -359,7 +359,7 @@ func TestChangesAddUpToTheState(t *testing.T) {
 			}
 		}
 		follower.take(c.Changes(noon))
-		follower.take(c.Changes(noon)) // apply changed counts of nodes caused by the first call
+		follower.take(c.Changes(noon)) // the first call may have changed the counts of nodes
 		late := newFollower()
 		late.take(c.State(noon))
 		fresh := model.New()
@@ -379,7 +379,7 @@ func TestChangesAddUpToTheState(t *testing.T) {
 	})
 }
 
-// follower is a page.
+// follower applies changes like a page.
 type follower struct {
 	nodes     map[string]model.Node
 	queue     map[string]model.Waiting

@@ -102,7 +102,7 @@ func composite(name, parent string, needed int32) *model.CompositeInfo {
 	return model.CompositeOf(c)
 }
 
-// leaf returns a PodGroup in a composite. scheduled is its condition, nil if absent.
+// leaf returns a PodGroup in a composite. scheduled is the status of its condition, nil if absent.
 func leaf(name, parent string, needed int32, scheduled *bool, message string) *model.GroupInfo {
 	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Spec.ParentCompositePodGroupName = &parent

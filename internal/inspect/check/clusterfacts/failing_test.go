@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/check"
 )
 
-// TestFailingContainersOfBerth verifies that only Berth's containers are reported, and only those
-// not about to be created.
+// TestFailingContainersOfBerth verifies that only Berth's containers are reported, unless they are
+// about to be created.
 func TestFailingContainersOfBerth(t *testing.T) {
 	podOf := func(label, reason string) *v1.Pod {
 		return &v1.Pod{

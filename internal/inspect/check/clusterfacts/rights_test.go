@@ -15,7 +15,7 @@ import (
 )
 
 // TestRightsOfALease verifies that the configuration renames only the leader election Lease; the
-// Lease that shows rooms keeps its name.
+// rebalance controller's Lease, which shows rooms to keep, keeps its name.
 func TestRightsOfALease(t *testing.T) {
 	none := func(context.Context, *authorizationv1.ResourceAttributes) (bool, error) { return false, nil }
 	leases := func(lease string) []string {
