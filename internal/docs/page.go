@@ -110,7 +110,7 @@ func indented(line string) bool {
 	return strings.HasPrefix(line, "    ") && strings.TrimSpace(line) != ""
 }
 
-// Prose is the page with its code blanked out: lines keep their numbers.
+// Prose returns the page's lines with the code blanked out, so that lines keep their numbers.
 func (p *Page) Prose() []string {
 	prose := append([]string(nil), p.Lines...)
 	for _, block := range p.Blocks {

@@ -65,7 +65,7 @@ type Server struct {
 	recording *changefeed.Recording
 	asker     *asker
 	listener  net.Listener  // open since Listen
-	epoch     string        // distinguishes this process's frame numbers from another's
+	epoch     string        // distinguishes this process's frame numbers from an earlier process's
 	streams   chan struct{} // one element for each open stream
 
 	mu   sync.Mutex
@@ -176,7 +176,7 @@ func (s *Server) Run(ctx context.Context) error {
 		ReadHeaderTimeout: 10 * time.Second, // there is no ReadTimeout, which would end streams and long requests
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		// Requests end with Run.
+		// Requests are cancelled when Run ends.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ConnContext: access.ConnContext,
 	}

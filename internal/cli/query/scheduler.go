@@ -143,8 +143,8 @@ func Fetch(ctx context.Context, client *http.Client, at string, within time.Dura
 	return response, text, err
 }
 
-// clientFor sends the kubeconfig's credentials only to a scheduler with a certificate signed by the
-// cluster's CA, and not to redirect targets.
+// clientFor returns a client for an address. The client sends the kubeconfig's credentials only to
+// a scheduler with a certificate signed by the cluster's CA, and does not follow redirects.
 func (s *Scheduler) clientFor(where string) (client *http.Client, err error) {
 	to, err := parseURL(where)
 	if err != nil {

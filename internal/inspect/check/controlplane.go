@@ -262,7 +262,7 @@ func (j *judge) processesNamed(name string) []Process {
 	return found
 }
 
-// joinPlaces lists the places of processes.
+// joinPlaces joins the locations of processes.
 func joinPlaces(processes []Process) string {
 	var where []string
 	for _, p := range processes {
@@ -271,7 +271,7 @@ func joinPlaces(processes []Process) string {
 	return joinNames(where)
 }
 
-// namesWithout returns all but some, without modifying either list.
+// namesWithout returns the names in all that are not in some. It modifies neither list.
 func namesWithout(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }

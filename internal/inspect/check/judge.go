@@ -93,8 +93,8 @@ func MinorOf(version string) int {
 	return minor
 }
 
-// checkVersion compares the API server's version with the versions supported by Berth. A newer one
-// may have kinds and rules unknown to this version of Berth.
+// checkVersion compares the API server's version with the versions supported by Berth. A newer API
+// server may have kinds and rules unknown to this version of Berth.
 func (j *judge) checkVersion() {
 	switch minor := MinorOf(j.Version); {
 	// Unreleased builds and some distributions use other version schemes.

@@ -17,7 +17,7 @@ import (
 )
 
 // This file checks other components that affect the cluster's pods: webhooks, budgets, priority
-// classes and extensions. Their findings are no faults of Berth's installation, but explain why
+// classes and extensions. Their findings are not faults of Berth's installation, but explain why
 // pods are created late, are not evicted, or are not preempted.
 
 // hook holds the common fields of both kinds of webhooks, with the name of the configuration.
@@ -46,8 +46,8 @@ func (j *judge) listHooks() []hook {
 	return all
 }
 
-// checkWebhooks finds webhooks that can block requests of a component to bind, delete or taint, or
-// the start of kube-system. It reports the most severe problem of each webhook.
+// checkWebhooks finds webhooks that can block a component's requests to bind, delete or taint, or
+// the start of the pods of kube-system. It reports the most severe problem of each webhook.
 func (j *judge) checkWebhooks() {
 	for _, h := range j.listHooks() {
 		// ownWebhook checks Berth's own webhook.
@@ -183,7 +183,7 @@ func (j *judge) checkPriorities() {
 	}
 
 	switch {
-	// If several classes are the default, the API server uses the lowest.
+	// If several classes are marked as the default, the API server uses the lowest of them.
 	case len(standard) > 1:
 		j.addFinding(Warning, "priorities", "leave globalDefault to one class",
 			"several classes are the default, and the lowest of them counts: %s", joinNames(standard))

@@ -30,8 +30,8 @@ type Options struct {
 	// Most limits the suggestions; 0 selects mostSuggestions, and a negative number disables the
 	// search.
 	Most int
-	// Budget has the remaining pods of rehearsals, shared by several explanations. If it is nil,
-	// the explanation gets a separate budget.
+	// Budget is the remaining budget of rehearsals (see RehearsedPods), shared by several
+	// explanations. If it is nil, the explanation gets a separate budget.
 	Budget *int
 	// Source is the origin of the world.
 	Source simulate.Source

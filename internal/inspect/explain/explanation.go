@@ -158,7 +158,7 @@ type Preemption struct {
 	Helps      bool            `json:"helps"`
 	Node       string          `json:"node,omitempty"`
 	Victims    []simulate.Name `json:"victims,omitempty"`
-	Violations int             `json:"violations,omitempty"` // of disruption budgets
+	Violations int             `json:"violations,omitempty"` // victims in excess of their disruption budgets
 	Message    string          `json:"message,omitempty"`
 }
 

@@ -222,7 +222,8 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// nodeFacts are labels set by kubelets and cloud providers, which users do not set on existing nodes.
+// nodeFacts are the labels set by kubelets and cloud providers. Users do not set them on existing
+// nodes.
 var nodeFacts = map[string]bool{
 	v1.LabelOSStable: true, v1.LabelArchStable: true, v1.LabelInstanceTypeStable: true, v1.LabelTopologyZone: true, v1.LabelTopologyRegion: true,
 }

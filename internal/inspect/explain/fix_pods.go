@@ -318,7 +318,7 @@ func (f *fixer) withClass(kind, text string, size int, name string, value int32)
 		e.Text += fmt.Sprintf(", against the disruption budget of %d of them", n)
 	}
 
-	// Violating a budget is the user's last resort.
+	// Suggest violating a budget only after smaller changes.
 	e.size += 50
 	return e
 }

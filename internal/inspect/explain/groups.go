@@ -77,8 +77,8 @@ func sortCommonest(said map[string][]string, nodes int) (list []string) {
 	return list
 }
 
-// ofNodes names a few nodes of a group, and counts many. It is empty for a group of one node, since
-// the group already names it.
+// ofNodes names the nodes if they are few and not the whole group, and otherwise counts them. It is
+// empty for a group of one node, since the group already names it.
 func ofNodes(names []string, of int) string {
 	const few = 3
 	switch {

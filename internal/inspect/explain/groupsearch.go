@@ -45,7 +45,7 @@ type groupSearch struct {
 // Limits of the search: each trial decides the whole group.
 const (
 	mostModels = 4  // kinds of nodes tried, the most frequent ones
-	mostAdded  = 64 // nodes
+	mostAdded  = 64 // nodes added
 )
 
 // suggestChanges lists the changes, smallest first. The size of a change is the number of added

@@ -96,8 +96,8 @@ func (s *Session) checkFolder(dir string) error {
 	return nil
 }
 
-// noteWritten records that the session, including its changes, was written until a time. The
-// session may have begun after that time.
+// noteWritten records that the session, including its changes, was written until a time. It never
+// moves the session's end back: the session may have begun after that time.
 func (s *Session) noteWritten(until metav1.MicroTime, c *changes) {
 	if s.Until.Before(&until) {
 		s.Until = until
@@ -128,8 +128,8 @@ type Change struct {
 }
 
 const (
-	// Names within the folder. Files being written begin with writingPrefix, and are useless after
-	// a crash.
+	// These names are within the folder. The names of files being written begin with writingPrefix;
+	// such files are useless after a crash.
 	sessionsFolder = "sessions"
 	changesPrefix  = "changes-"
 	changesSuffix  = ".jsonl"
@@ -257,7 +257,7 @@ func sizesOf(dir, folder string) (sizes map[string]int64, err error) {
 	return sizes, err
 }
 
-// sumSizes is the sum of sizes.
+// sumSizes returns the sum of the sizes.
 func sumSizes(sizes map[string]int64) (size int64) {
 	for _, one := range sizes {
 		size += one

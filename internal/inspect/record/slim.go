@@ -107,8 +107,8 @@ func Slim(object metav1.Object) {
 		o.Status.EphemeralContainerStatuses = nil
 		for _, list := range [][]v1.ContainerStatus{o.Status.InitContainerStatuses, o.Status.ContainerStatuses} {
 			for i := range list {
-				// Messages of containers may be anything. Keep restart counts, since scaling down
-				// depends on them.
+				// Messages of containers may contain anything. Keep restart counts, since scaling
+				// down depends on them.
 				list[i].State, list[i].LastTerminationState = v1.ContainerState{}, v1.ContainerState{}
 			}
 		}
@@ -159,7 +159,7 @@ func slimSpec(spec *v1.PodSpec) {
 	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			c := &list[i]
-			// Passwords are found in all of these.
+			// All of these may contain passwords.
 			c.Env, c.EnvFrom, c.Command, c.Args, c.Lifecycle = nil, nil, nil, nil, nil
 			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = nil, nil, nil
 		}

@@ -103,8 +103,8 @@ type Workload struct {
 func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending, error) {
 	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}, scope: scope}
 	type key struct{ namespace, workload, class string }
-	// The class separates pods of a workload with different requirements, such as the pods of an
-	// old and a new ReplicaSet.
+	// Pods of a workload have different classes if their requirements differ, as in an old and a
+	// new ReplicaSet.
 	groups := map[key][]simulate.Found{}
 	for _, f := range w.Each() {
 		if f.Pod == nil || f.Object.Spec.NodeName != "" || !scope.Covers(f) {

@@ -67,7 +67,7 @@ type day struct {
 	spare map[rules.Owner]int
 }
 
-// made lists the kinds with different objects in this world and the journal, because the
+// made lists the kinds whose objects differ between this course and the journal, because the
 // scheduler's decisions change them.
 var made = []cycle.Kind{cycle.Pods, cycle.Volumes, cycle.Claims, cycle.ResourceClaims}
 

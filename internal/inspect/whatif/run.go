@@ -97,7 +97,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	decided, departed := len(w.Pods()), len(w.Departures())
 	f.Utilisation.Before = utilisationOf(w)
 	var drains []*simulate.Drained
-	var held []simulate.Blocked // by budgets, during an eviction
+	var held []simulate.Blocked // pods that could not be evicted
 	var catalog *provision.Catalog
 	for _, s := range steps {
 		f.Operations = append(f.Operations, s.Words)

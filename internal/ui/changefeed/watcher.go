@@ -46,7 +46,7 @@ type Watcher struct {
 	state   *Frame        // encoded state as of the log's last frame; nil if it must be encoded again
 	watches Watches
 
-	wake chan struct{} // signals changes to gather
+	wake chan struct{} // signals changes to gatherFrames
 }
 
 // Watches is the state of the connection to the API server, handed out by value.

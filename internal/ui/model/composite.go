@@ -53,7 +53,7 @@ func parentOf(namespace string, name *string) (parent types.NamespacedName) {
 // composite is an observed CompositePodGroup, or one referenced as a parent.
 type composite struct {
 	info               *CompositeInfo // nil: not observed
-	list               uint32         // number of the last list that contained it
+	list               uint32         // number of the last list that contained the object
 	groups, composites map[types.NamespacedName]bool
 	shown              Composite // shown row; zero: not shown
 }

@@ -41,7 +41,7 @@ func GroupOf(object *schedulingv1beta1.PodGroup) *GroupInfo {
 // group is an observed pod group, or one referenced by a pod.
 type group struct {
 	info         *GroupInfo // nil: not observed
-	list         uint32     // number of the last list that contained it
+	list         uint32     // number of the last list that contained the object
 	pods, placed int        // number of unfinished pods, and of unfinished pods with a node
 	tree         string     // root of the group's tree; empty: none or not yet known
 	treeWaits    bool       // a pod in that tree is pending
@@ -98,8 +98,8 @@ func (c *Cluster) setGroupInfo(name types.NamespacedName, info *GroupInfo) {
 	}
 }
 
-// groupNamed returns the group of a name for a change, creating it if needed, and marks its row as
-// dirty.
+// groupNamed returns the group with a name, for the caller to change. It creates the group if
+// needed, and marks its row as dirty.
 func (c *Cluster) groupNamed(name types.NamespacedName) *group {
 	g := c.groups[name]
 	if g == nil {

@@ -62,7 +62,7 @@ func (n *NodeInfo) troubleConditions() []string {
 type node struct {
 	name string
 	info *NodeInfo // nil: not observed
-	list uint32    // number of the last list that contained it
+	list uint32    // number of the last list that contained the object
 	pods map[types.UID]*Pod
 
 	cpu, memory, count int64                     // totals of the pods that take room
