@@ -39,7 +39,7 @@ func aNode() cycle.Event {
 	return cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1.NodeStatus{Allocatable: amounts}}}
 }
 
-// aPod returns a pod requesting a CPU and a half.
+// aPod returns a pod requesting 1.5 CPUs.
 func aPod(name string, priority int32, node string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{
 		SchedulerName: v1.DefaultSchedulerName, Priority: &priority, NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i",

@@ -203,8 +203,8 @@ func owner(h *tar.Header) string {
 	return "another owner"
 }
 
-// TestWhatWouldNotStartIsRefused verifies that programs are rejected that need a loader, which an
-// image lacks, or that are built for another architecture.
+// TestWhatWouldNotStartIsRefused verifies that programs for another architecture are rejected, and
+// programs that need a loader, which an image lacks.
 func TestWhatWouldNotStartIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		spoil func(*Image)

@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// TestCommandsOfGoAndMakeExist verifies that the folders, tests and flags exist that are named by
-// the command lines of go and make on all pages, in blocks and within sentences. Most of these
-// commands take minutes, so no test runs them verbatim.
+// TestCommandsOfGoAndMakeExist verifies that the folders, tests and flags in the command lines of
+// go and make exist, in blocks and within sentences of all pages. Most of these commands take
+// minutes, so no test runs them verbatim.
 func TestCommandsOfGoAndMakeExist(t *testing.T) {
 	read := 0
 	for _, page := range pages(t) {

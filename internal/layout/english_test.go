@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Bounds of the constructions in 1,000 lines. Karpenter has 57 of them, kube-scheduler 46.
+// Bounds of the constructions per 1,000 lines. Karpenter has 57 of them, kube-scheduler 46.
 const (
 	mostInFolder = 130 // of the comments of a folder with at least fewLines
 	mostInAll    = 90  // of all comments

@@ -1,7 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package layout keeps the shape of the tree: what may import what.
+// Package layout tests rules for the whole source tree: which packages may import which, package
+// names, license headers, the language and width of comments, and the workflows.
 package layout
 
 import (

@@ -211,8 +211,8 @@ func inSameDomain(a, b *cluster.Node, key string) bool {
 }
 
 // addCompanion proposes to run a pod required by the pending pod's affinity. It returns nil if the
-// term has a namespace selector or a label selector with expressions, and if the pod would not fit
-// next to the companion either.
+// term has a namespace selector, or no simple label selector (labels without expressions), or if
+// the pod would not fit even with the companion.
 func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 ||
 		t.NamespaceSelector != nil {

@@ -114,7 +114,7 @@ func groupOf(w *simulate.World, n *cluster.Node, by string) string {
 }
 
 // typicalRequest returns the median request of CPU and of memory, among the pods that request any.
-// The median is robust against single large pods. The two medians belong to different pods.
+// The median is robust against single large pods. The two medians may belong to different pods.
 func typicalRequest(nodes []*cluster.Node) Room {
 	var cpus, memories []int64
 	for _, n := range nodes {

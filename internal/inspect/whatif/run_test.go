@@ -115,8 +115,8 @@ func TestVictimsOfPendingPodsLeaveAnyway(t *testing.T) {
 	}
 }
 
-// TestADrainWaitsForBudgets verifies that a budget lets pods leave one by one, each after its
-// predecessor runs elsewhere. kubectl retries every five seconds.
+// TestADrainWaitsForBudgets verifies that a budget lets pods leave one by one, each after the
+// replacement of the previous pod runs. kubectl retries every five seconds.
 func TestADrainWaitsForBudgets(t *testing.T) {
 	objects := town("8", 3, 0)
 	set := manifest.Assemble("test", objects)

@@ -115,8 +115,8 @@ func (ts *Trees) Gone(name types.NamespacedName) {
 	tree.info = nil
 }
 
-// compositeNamed returns the composite of a name for a change, creating it if needed, and marks its
-// row as dirty.
+// compositeNamed returns the composite with a name, for the caller to change. It creates the
+// composite if needed, and marks its row as dirty.
 func (ts *Trees) compositeNamed(name types.NamespacedName) *composite {
 	tree := ts.byName[name]
 	if tree == nil {
