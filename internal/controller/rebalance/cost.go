@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// Cost is the cost of a move; its fields are ordered from the most expensive to the cheapest.
+// Cost is the cost of a move. Its exported fields are listed in the order of comparison, the most
+// important first; avoid is compared before them.
 //
 // It decides between candidates of equal gain, and shows the user the disruption of a move. Costs
 // are compared field by field, not added up: no number of volumes outweighs the only replica of a
@@ -39,8 +40,8 @@ type Cost struct {
 	avoid bool // the pod is annotated prefer-no-eviction
 }
 
-// costOf returns the current cost of moving a pod. The disruptions allowed by its budget are as of
-// the beginning of the plan.
+// costOf returns the current cost of moving a pod. The disruptions allowed by its budget are those
+// of the status before the plan, adjusted for pods recovered since.
 func (pt *protections) costOf(p *pod) Cost {
 	own := pt.costs[p]
 	if own == nil {

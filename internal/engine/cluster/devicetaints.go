@@ -57,21 +57,21 @@ func selectsPool(rule *resourcev1.DeviceTaintRule, slice *resourcev1.ResourceSli
 // Unpublish drops the published state of a deleted slice.
 func (o *Objects) Unpublish(name string) { delete(o.published, name) }
 
-// Retaint replaces the named rule, or deletes it if now is nil, in the table and in the slices. It
+// Retaint replaces the named rule, or deletes it if rule is nil, in the table and in the slices. It
 // returns the previous states of the slices whose taints change, sorted by name.
-func (o *Objects) Retaint(name string, now *resourcev1.DeviceTaintRule) (changed []*resourcev1.ResourceSlice) {
+func (o *Objects) Retaint(name string, rule *resourcev1.DeviceTaintRule) (changed []*resourcev1.ResourceSlice) {
 	before, had := o.DeviceTaintRules.Get("", name)
-	if now != nil {
-		o.DeviceTaintRules.Set(now)
+	if rule != nil {
+		o.DeviceTaintRules.Set(rule)
 	} else {
 		o.DeviceTaintRules.Delete("", name)
 	}
-	if had && now != nil && apiequality.Semantic.DeepEqual(before.Spec, now.Spec) {
+	if had && rule != nil && apiequality.Semantic.DeepEqual(before.Spec, rule.Spec) {
 		return nil // only its status has changed
 	}
 
 	for slice := range o.ResourceSlices.Each {
-		if had && selectsPool(before, slice) || now != nil && selectsPool(now, slice) {
+		if had && selectsPool(before, slice) || rule != nil && selectsPool(rule, slice) {
 			changed = append(changed, slice)
 		}
 	}

@@ -104,8 +104,8 @@ func (h *hasher) addStrings(list []string) {
 }
 
 // addResources hashes amounts, not their spelling: 1 and 1000m CPU are equal. The common resources
-// are looked up by name, which is faster than iterating over the map. more reports that the list
-// has other resources.
+// are looked up by name, which is faster than iterating over the map. more is set if the list has
+// other resources.
 func (h *hasher) addResources(list v1.ResourceList) (more bool) {
 	h.addWord(uint64(len(list)))
 	left := len(list)

@@ -28,15 +28,15 @@ type objectSelector struct {
 	err      error
 }
 
-// selectorOf returns the selector of an object. there reports whether an object still exists. It
-// returns the same pointer until the spec changes, so callers may compare pointers. Errors are
-// cached as well.
-func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, there func(Name) bool) (*rules.Selector, error) {
+// selectorOf returns the selector of an object. exists reports whether an object still exists.
+// selectorOf returns the same pointer until the spec changes, so callers may compare pointers.
+// Errors are cached as well.
+func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, exists func(Name) bool) (*rules.Selector, error) {
 	if before, known := s.read[name]; known && rules.SameSelector(before.spec, spec) {
 		return before.selector, before.err
 	}
 	if len(s.read) >= worthDropping(s.kept) {
-		s.dropGone(there)
+		s.dropGone(exists)
 	}
 	if s.read == nil {
 		s.read = map[Name]objectSelector{}
@@ -47,8 +47,8 @@ func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, ther
 }
 
 // dropGone drops the selectors of deleted objects.
-func (s *objectSelectors) dropGone(there func(Name) bool) {
-	maps.DeleteFunc(s.read, func(name Name, _ objectSelector) bool { return !there(name) })
+func (s *objectSelectors) dropGone(exists func(Name) bool) {
+	maps.DeleteFunc(s.read, func(name Name, _ objectSelector) bool { return !exists(name) })
 	s.kept = len(s.read)
 }
 

@@ -25,9 +25,9 @@ func (c *Cluster) Suppose(change, undo func()) {
 	over()
 }
 
-// Supposing is Suppose for a change made in several places. The caller must call over after undoing
+// Supposing is Suppose for a change made in several places. The caller must call end after undoing
 // the whole change. Calls may be nested.
-func (c *Cluster) Supposing() (over func()) {
+func (c *Cluster) Supposing() (end func()) {
 	position := c.Log.Len()
 	c.supposing++
 	return func() {

@@ -22,7 +22,7 @@ func (s *Set[V]) Len() int { return s.count }
 // placeOf returns the place of a hash: the first possible place of its value.
 func (s *Set[V]) placeOf(hash uint32) int { return int(uint64(hash) * uint64(len(s.hashes)) >> 32) }
 
-// nextPlace returns the place that follows at.
+// nextPlace returns the place after the given one. After the last place, it returns the first.
 func (s *Set[V]) nextPlace(at int) int {
 	if at++; at < len(s.hashes) {
 		return at
@@ -41,20 +41,20 @@ func (s *Set[V]) distance(from, to int) int {
 // ShortHash returns the hash used by a Set; never 0.
 func ShortHash(hash uint64) uint32 { return max(1, uint32(hash>>32)^uint32(hash)) }
 
-// Find returns the value with this hash for which is returns true, or nil.
-func (s *Set[V]) Find(hash uint32, is func(*V) bool) *V {
-	if at := s.find(hash, is); at >= 0 {
+// Find returns the value that has this hash and satisfies match, or nil.
+func (s *Set[V]) Find(hash uint32, match func(*V) bool) *V {
+	if at := s.find(hash, match); at >= 0 {
 		return s.values[at]
 	}
 	return nil
 }
 
-func (s *Set[V]) find(hash uint32, is func(*V) bool) int {
+func (s *Set[V]) find(hash uint32, match func(*V) bool) int {
 	if s.count == 0 {
 		return -1
 	}
 	for at := s.placeOf(hash); s.hashes[at] != 0; at = s.nextPlace(at) {
-		if s.hashes[at] == hash && is(s.values[at]) {
+		if s.hashes[at] == hash && match(s.values[at]) {
 			return at
 		}
 	}
@@ -91,8 +91,8 @@ func (s *Set[V]) resize(places int) {
 }
 
 // Remove removes and returns the value that Find would return, or nil.
-func (s *Set[V]) Remove(hash uint32, is func(*V) bool) *V {
-	gap := s.find(hash, is)
+func (s *Set[V]) Remove(hash uint32, match func(*V) bool) *V {
+	gap := s.find(hash, match)
 	if gap < 0 {
 		return nil
 	}
@@ -119,8 +119,9 @@ func (s *Set[V]) shrink() {
 
 // DeleteFunc removes all values for which gone returns true.
 //
-// The remaining values are moved into arrays of the right size in one step. Values are moved in the
-// order of their hashes, so in gradually growing arrays they would accumulate at the start.
+// The remaining values are moved into arrays of the right size in one step. Adding them one by one
+// to a growing set would be slow: they come in the order of their hashes, so each small array would
+// fill from its start, with long probe sequences.
 func (s *Set[V]) DeleteFunc(gone func(*V) bool) {
 	for at, value := range s.values {
 		if value != nil && gone(value) {

@@ -58,7 +58,8 @@ type InUse struct {
 // profiles; "*" means all.
 type Added struct {
 	CompareTolerations bool `json:"compareTolerations,omitempty"`
-	// WithoutStorageScores and AllowMissingDrivers disable features by feature gates.
+	// WithoutStorageScores and AllowMissingDrivers are set if the feature gates
+	// StorageCapacityScoring and VolumeLimitScaling, respectively, are disabled.
 	WithoutStorageScores bool     `json:"withoutStorageScores,omitempty"`
 	AllowMissingDrivers  bool     `json:"allowMissingDrivers,omitempty"`
 	KeepBudgets          []string `json:"keepBudgets,omitempty"`
@@ -70,8 +71,8 @@ type Added struct {
 	Reservations plugins.Reservations `json:"reservations,omitzero"`
 }
 
-// Parse reads the configuration like a scheduler with these flags. name serves for errors and as
-// the base of relative paths.
+// Parse reads the configuration like a scheduler with these flags. name is used in error messages,
+// and as the base of relative paths.
 func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	c, err := Parse(name, text, a.toOptions())
 	if err != nil {
@@ -122,7 +123,7 @@ func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 		return nil, err
 	}
 
-	// The document contains only the profiles of the file, as JSON.
+	// Of the file, the document contains only the profiles, as JSON.
 	var part struct {
 		Profiles json.RawMessage `json:"profiles"`
 	}

@@ -44,7 +44,7 @@ type Hold struct {
 	Pod    *v1.Pod
 	Node   string
 	// Waits holds the maximum wait requested by each plugin, counted from Since. The core itself
-	// ends expired waits; the shell needs no timer.
+	// ends expired waits; the executor of the actions needs no timer.
 	Waits map[string]time.Duration
 	Since time.Time
 }
@@ -64,8 +64,9 @@ type WriteVolumes struct {
 	Volumes plugins.PodVolumes
 }
 
-// WriteClaims writes the allocations and reservations of the pod's device claims. Its Outcome lists
-// the completed writes even if a later claim failed, because they must be released again.
+// WriteClaims writes the allocations and reservations of the pod's device claims. Even if a later
+// claim fails, its Outcome lists the claims already written, because their allocations and
+// reservations must be released.
 type WriteClaims struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -81,8 +82,8 @@ type ClaimUse struct {
 	// it. Written: a user has already written the allocation. If the allocation is missing now, it
 	// was revoked and must not be written again.
 	Decided, Written bool
-	// Joined: another user holds the reservation for the pod's group. The reservation may be
-	// missing from the API.
+	// Joined: another user has already added the reservation for the pod's group in the core. It
+	// may not be in the API yet, so this pod's write must include it.
 	Joined bool
 }
 
@@ -94,16 +95,16 @@ type ReleaseClaim struct {
 	Holder types.UID // UID of the pod or the PodGroup
 }
 
-// DeallocateClaim frees the devices of a claim unusable for a pending pod, by writing the given
-// status or deleting the claim.
+// DeallocateClaim frees the devices of a claim unusable for a pending pod, by writing the status in
+// Claim or deleting the claim.
 type DeallocateClaim struct {
 	Ticket Ticket
 	Claim  *resourcev1.ResourceClaim
 	Delete bool
 }
 
-// Remove writes a condition with the reason to a victim, and then deletes it. Its outcome arrives
-// when the API has accepted the deletion, before the pod has terminated.
+// Remove writes the condition DisruptionTarget to a victim, and then deletes the victim. Its
+// outcome arrives when the API has accepted the deletion, before the pod has terminated.
 type Remove struct {
 	Ticket    Ticket
 	Victim    v1.ObjectReference
@@ -142,8 +143,8 @@ type RecordEvent struct {
 // even if a watch has already shown the binding.
 type RecordBinding struct{ Attempt *Attempt }
 
-// ReadPod fetches a pod missing from the core's state. The reply is Read; a deleted pod gets no
-// reply.
+// ReadPod fetches a pod of which the core has kept only the name. The reply is Read; a deleted pod
+// gets no reply.
 type ReadPod struct{ Name cluster.Name }
 
 // Compared reports another scheduler's placement of a pod served by a profile, with every plugin's
@@ -152,7 +153,8 @@ type Compared struct {
 	Pod        *v1.Pod
 	Node       string
 	Evaluation *decide.Evaluation
-	// Unclear is set if the pod may have been decided against a state that the shadow did not try.
+	// Unclear is set if the other scheduler may have decided the pod in a state of the cluster that
+	// the shadow did not evaluate.
 	Unclear bool
 }
 
@@ -162,7 +164,8 @@ type Panicked struct {
 	Pod   v1.ObjectReference
 	Value string
 	Stack []byte
-	// Mended counts the nodes with sums that differed from the sums of their pods in the API.
+	// Mended counts the nodes whose totals differed from the totals of their pods in the API, and
+	// were corrected.
 	Mended int
 }
 

@@ -171,7 +171,7 @@ func (e bindHandler) handleOutcome(o Outcome) {
 	default:
 		ps.finishBound(b)
 	}
-	ps.outcome.bindAnswered(b)
+	ps.listener.bindAnswered(b)
 }
 
 // finishBound ends the attempt of a bound pod. The pod stays in byPod until a watch shows it on its
@@ -184,5 +184,5 @@ func (ps *placements) finishBound(b *placement) {
 	ps.observer().Attempted(b.Profile, Scheduled, ps.clock().Sub(b.watch))
 	ps.observer().Bound(b.item.Attempts, ps.now.Sub(b.item.Admitted), b.item.Overdue)
 	b.endAttempt(true)
-	ps.outcome.noteBound(b)
+	ps.listener.noteBound(b)
 }

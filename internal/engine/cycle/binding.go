@@ -44,8 +44,8 @@ type Stages struct {
 }
 
 // Bind binds a pod to its node. The outcome must be certain: after a request with an unknown
-// result, the shell checks the API until it knows whether the pod was bound. A Bind cancelled
-// before it began is reported as withdrawn.
+// result, the executor checks the API until it is certain whether the pod was bound. A Bind
+// cancelled before it began is reported as withdrawn.
 type Bind struct {
 	Ticket  Ticket
 	Attempt *Attempt

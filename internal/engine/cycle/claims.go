@@ -13,9 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// sharedClaim is a claim used by pods being placed. The first pod ready to write it writes the
-// allocation, and each pod adds its own reservation to the previous pod's result. A claim from a
-// template has one user. A claim referenced by name, or reserved for a group, may have many users.
+// sharedClaim is a claim used by pods being placed. The allocation is written by the first pod that
+// is ready to write the claim. Each pod then adds its own reservation to the previous pod's result.
+// A claim from a template has one user. A claim referenced by name, or reserved for a group, may
+// have many users.
 type sharedClaim struct {
 	number uint64 // identifies the claim in actions
 	name   cluster.Name
@@ -34,7 +35,8 @@ type sharedClaim struct {
 	added, reserved bool
 }
 
-// inAPI reports whether the reservation for a member's group is or may be in the API.
+// inAPI reports whether the reservation for a member's group is or may be in the API: a user has or
+// may have written it, or it existed before and no user had to add it.
 func (s *sharedClaim) inAPI() bool { return s.reserved || !s.added }
 
 // sharedClaims holds the claims in use or decided.
@@ -137,7 +139,8 @@ type releaseHandler struct {
 }
 
 // handleOutcome leaves the update to the watch, unless the watch has already shown the version
-// returned by the API server. In that case the reservation did not exist.
+// returned by the API server. In that case the reservation did not exist, no watch event will
+// follow, and the claim is updated here. After a failure, only the entry is dropped.
 func (e releaseHandler) handleOutcome(o Outcome) {
 	known, ok := e.l.cluster.ResourceClaims.Get(e.name.Namespace, e.name.Name)
 	switch {

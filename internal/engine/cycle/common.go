@@ -18,8 +18,8 @@ import (
 // common is the state shared by all components of the core: the model of the cluster, the queue,
 // and the current step with its actions. Each component embeds a pointer to the same instance.
 //
-// handlers holds the handlers of the actions whose outcomes have not arrived yet. The shell reports
-// an outcome for every action, including cancelled ones.
+// handlers holds the handlers of the actions whose outcomes have not arrived yet. The executor of
+// the actions reports an outcome for every action, including cancelled ones.
 type common struct {
 	options Options    // set by newCommon and never changed
 	rng     *rand.Rand // the only source of randomness; an additional or missing draw changes all later draws

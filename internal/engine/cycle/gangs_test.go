@@ -29,13 +29,13 @@ import (
 var gangRuns = flag.Int("gang-chaos", 500, "runs of TestChaosOfPodGroups")
 
 // TestChaosOfPodGroups is TestChaos with pod groups among the pods: gangs and basic groups of all
-// sizes, some confined to a zone, some preempted only as a whole, with pods that are created before
-// their group, gated, replaced or deleted. PodGroups are deleted and recreated. The test verifies
-// that the binding of a gang begins only when all required pods have a node. In every third run,
-// Berth reserves room for groups. No reservation exceeds the maximum duration, and the next
-// reservation begins only after a pause of the same length. Once everything is calm, the plain
-// evaluator, placing one pod after the other, cannot place any waiting group, and no gang is
-// partially bound unless it lost a pod, a node or its PodGroup.
+// sizes, some confined to a zone, some preempted only as a whole. Pods are created before their
+// group, gated, replaced or deleted. PodGroups are deleted and recreated. The test verifies that
+// the binding of a gang begins only when all required pods have a node. In every third run, Berth
+// reserves room for groups. No reservation exceeds the maximum duration, and the next reservation
+// begins only after a pause at least as long as the previous reservation lasted. Once everything is
+// calm, the plain evaluator, placing one pod after the other, cannot place any waiting group, and
+// no gang is partially bound unless it lost a pod, a node or its PodGroup.
 func TestChaosOfPodGroups(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the test allocates much and retains little
 	var reservations atomic.Int64
@@ -81,7 +81,7 @@ func gangRun(seed uint64, reservations *atomic.Int64) (binds int, err error) {
 var reservedInChaos = plugins.Reservations{After: 11 * time.Second, For: 15 * time.Second, Share: 0.5}
 
 // checkReservation checks that a reservation has the configured maximum duration, and begins only
-// after a pause as long as the previous reservation.
+// after a pause at least as long as the previous reservation lasted.
 func (w *world) checkReservation() {
 	r := w.core.View().Reserved
 	if was := w.gangs.reserved; was != nil && (r == nil || r.Since != was.Since) {
@@ -107,11 +107,11 @@ type gangs struct {
 	gates groups.Gates
 	all   map[string]*groups.PodGroup
 	// composites holds the CompositePodGroups. ofTrees lists the names of the pod groups in trees;
-	// all of them have the priority treePriority. beside is the name of a group outside all trees.
+	// all of them have the priority treePriority. loose is the name of a group outside all trees.
 	composites   map[string]*groups.CompositePodGroup
 	ofTrees      []string
 	treePriority int32
-	beside       string
+	loose        string
 	// whole holds the gangs that had all required pods when the core began to bind them. touched
 	// holds the gangs that lost a pod, node or PodGroup before they were complete, and may be
 	// partially bound.
@@ -211,8 +211,8 @@ func (c *chaos) somethingOfGroups() {
 	name := fmt.Sprintf("g%d", c.rng.IntN(4))
 	if c.gangs.ofTrees != nil {
 		names := c.gangs.ofTrees
-		if c.gangs.beside != "" {
-			names = append([]string{c.gangs.beside}, names...)
+		if c.gangs.loose != "" {
+			names = append([]string{c.gangs.loose}, names...)
 		}
 		name = names[c.rng.IntN(len(names))]
 	}
@@ -406,8 +406,8 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 	return gated
 }
 
-// fits places a group's pods naively, one after the other, each on the node with the most free
-// room.
+// fits places a group's pods naively, one after the other, each on the feasible node with the
+// highest score.
 func fits(truth *cluster.Cluster, object *groups.PodGroup, bound, waiting []*v1.Pod, need int) (where []string, ok bool) {
 	zones := []string{""}
 	if c := object.Spec.SchedulingConstraints; c != nil {

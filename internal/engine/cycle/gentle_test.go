@@ -66,7 +66,8 @@ type gentle struct {
 
 func (g *gentle) forget() { g.unfit = map[types.UID]time.Time{} }
 
-// checkGentle checks the victims chosen in a step, and the messages about unschedulable pods.
+// checkGentle checks the victims chosen in a step, and records the time at which a pod is first
+// reported as unschedulable.
 func (w *world) checkGentle(because Event, actions []Action) {
 	victims, moved, inMemory := map[types.UID]types.UID{}, map[types.UID]bool{}, false
 	for _, action := range actions {
@@ -78,7 +79,7 @@ func (w *world) checkGentle(because Event, actions []Action) {
 				moved[a.Pod.UID] = true // the pod lost its nomination
 			}
 		case RecordEvent:
-			inMemory = inMemory || a.Reason == "Preempted" // a victim chosen during its binding has already left its node
+			inMemory = inMemory || a.Reason == "Preempted" // a withdrawn victim is no longer on its node
 		}
 	}
 	if _, decided := because.(Tick); decided && w.options.Profiles[0].GentlePreemption {

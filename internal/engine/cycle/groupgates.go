@@ -52,8 +52,8 @@ func (gs *podGroups) keepsOut(g *groups.Group) bool {
 	return gs.progress.isIncomplete(g) || gs.held.heldBy(g) != ""
 }
 
-// regateHeld reruns the gates for the members of groups whose first member was gated, or whose last
-// gated member was released.
+// regateHeld reruns the gates for the members of each group that has a gated member but had none
+// before, or that had gated members but has none now.
 func (gs *podGroups) regateHeld() {
 	for len(gs.held.changed) > 0 {
 		g := gs.held.changed[0]
@@ -71,8 +71,8 @@ func (gs *podGroups) regateHeld() {
 }
 
 // keepOut gates the members of a group that has become incomplete. It reruns the gates for waiting
-// members, and also for gated members, since these may be gated only while room is being made for
-// the group.
+// members, and also for gated members: a member that was gated because room is being made for the
+// group is now gated because the group is incomplete.
 func (gs *podGroups) keepOut(g *groups.Group) {
 	if gs.progress.isIncomplete(g) {
 		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
@@ -81,8 +81,8 @@ func (gs *podGroups) keepOut(g *groups.Group) {
 
 // isIncomplete reports whether the group gates its pods because the PodGroup is missing, or because
 // there are too few pods to schedule a gang as a whole. A group in a tree gates its pods only if
-// the whole tree is incomplete. Otherwise an incomplete group is decided, and found to be
-// incomplete, while the other groups of the tree are placed.
+// the whole tree is incomplete. If the tree is complete, an incomplete group in it is decided, and
+// found to be incomplete, while the other groups of the tree are placed.
 func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
 	if g.Object != nil && g.Parent() != nil {
 		root := g.Root()

@@ -47,8 +47,8 @@ type groupProgress struct {
 }
 
 // heldMembers holds, for each group, the members rejected by a pod-level gate, with the plugin. A
-// single held member gates the whole group. changed lists the groups whose first member was gated,
-// or whose last member was released, since regateHeld last ran.
+// single held member gates the whole group. changed lists the groups that have got their first
+// gated member, or lost their last, since regateHeld last ran.
 type heldMembers struct {
 	held    map[*groups.Group]map[types.UID]string
 	changed []*groups.Group

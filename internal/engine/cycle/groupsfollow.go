@@ -17,7 +17,7 @@ import (
 
 // groupSeen processes an added or changed PodGroup.
 func (gs *podGroups) groupSeen(object *groups.PodGroup) {
-	if object.ManagedFields != nil { // avoids a write to a stripped object, which a journal may read concurrently
+	if object.ManagedFields != nil { // otherwise no write: a journal may concurrently read an object already stripped
 		object.ManagedFields = nil
 	}
 	if gs.options.Objects != nil {
@@ -76,7 +76,7 @@ func (gs *podGroups) groupGone(name cluster.Name) {
 	}
 	for _, other := range tree {
 		if other.Object != nil {
-			gs.recheckMembers(other, "PodGroupDelete") // includes the members of all groups of the tree
+			gs.recheckMembers(other, "PodGroupDelete") // covers the members of all groups of the tree
 			break
 		}
 	}
@@ -120,15 +120,15 @@ func (gs *podGroups) updateAllScheduled() {
 }
 
 // updateScheduled marks a group as scheduled once the group meets its requirement, unless its
-// condition already shows this. It is called whenever one of its pods may have been bound.
+// condition already shows this. It is called whenever a pod of the group may have been bound.
 func (gs *podGroups) updateScheduled(g *groups.Group) {
 	switch {
 	case !gs.ready.mayDecide() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
 		return
 	case g.Count() < g.MinCount():
-		g.Short = 0 // other pods may be bound until the group is complete again
+		g.Short = 0 // count again then: other pods may be bound by the time the group is complete again
 		return
-	case g.Short > 1: // at most one more pod was bound since the missing pods were counted
+	case g.Short > 1: // each call follows at most one new binding, so pods are still missing
 		g.Short--
 		return
 	}
@@ -206,8 +206,8 @@ func (gs *podGroups) listBroken(g *groups.Group) []*groups.Group {
 	return []*groups.Group{g}
 }
 
-// breaks reports whether the error means that a pod was lost to its group, as opposed to a failed
-// attempt.
+// breaks reports whether the error means that the group has lost the pod. After any other error,
+// the pod is only retried.
 func breaks(why error) bool {
 	switch why := why.(type) {
 	case *rejection:
@@ -232,8 +232,8 @@ var errGroupBroken = &Fault{
 }
 
 // wakeStarted reruns the gates for members of a gang found to be already scheduled, since such a
-// gang may have fewer pods than required. Finding a gang scheduled takes both its condition and a
-// bound pod, and a list may show the bound pods last.
+// gang may have fewer pods than required. A gang counts as scheduled only if it has the condition
+// and a bound pod (isStarted), and a list may show the bound pods after the gated pods.
 func (gs *podGroups) wakeStarted(g *groups.Group) {
 	if g.Parent() != nil {
 		gs.wakeStartedTree(g)

@@ -18,8 +18,9 @@ import (
 // intake processes pods and nodes shown by the API.
 //
 // A pod to be scheduled by one of the profiles is an item of the queue until a watch shows it
-// bound, ended or deleted. A pod of another scheduler name is in unserved if a profile may serve
-// the name later. A pod removed from the queue has neither a nomination nor a recorded failure.
+// bound, ended or deleted. A pending pod of any other scheduler name is in unserved, because a
+// profile may serve the name later. A pod removed from the queue has neither a nomination nor a
+// recorded failure.
 type intake struct {
 	*common
 	events      *clusterEvents
@@ -59,7 +60,7 @@ func (i *intake) seePod(pod, old *v1.Pod) {
 	case !served:
 		i.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
 		i.unserved = cluster.Shrunk(i.unserved, &i.mostUnserved)
-	case i.cluster.Pod(pod.UID) != nil: // the pod was placed in its former state; the new state matters if the pod returns to the queue
+	case i.cluster.Pod(pod.UID) != nil: // decided before this change, which matters only if the pod returns to the queue
 		if item := i.queue.Get(pod.UID); item != nil {
 			// A nomination is not adopted here: this scheduler has already chosen a node.
 			i.updateItem(item, pod, i.cluster.Pending(pod), 0)
@@ -135,8 +136,8 @@ func (i *intake) restorePod(item *queue.Item) {
 }
 
 // readPod processes a fetched pod. A fetched pod may be older than the state shown by the watch. It
-// is used only for an unserved pod, and for a pod that a binding found on another node; in these
-// cases the watch cannot have shown a newer state.
+// is used only if it is unserved, or if its binding failed because another client had bound it. In
+// both cases, the watch cannot have shown a newer state.
 func (i *intake) readPod(pod *v1.Pod) {
 	_, unserved := i.unserved[pod.UID]
 	if unserved && pod.Spec.NodeName == "" || i.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {

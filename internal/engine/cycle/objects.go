@@ -379,7 +379,7 @@ func (ps *placements) takeBack(b *placement, err error) {
 	ps.releaseReserved(b)
 	ps.uncountPod(b)
 	b.endAttempt(false)
-	ps.outcome.requeuePlacement(b, err)
+	ps.listener.requeuePlacement(b, err)
 }
 
 // dropPlacement ends a placement no longer needed by its pod.

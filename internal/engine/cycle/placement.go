@@ -19,14 +19,14 @@ import (
 )
 
 // placement is a pod on its way from the queue to its node. From assumePod until uncountPod or
-// confirmBound it is in placements.byPod and its pod counts on the node. It ends in exactly one of
-// three ways: takeBack (the pod returns to the queue), dropPlacement (the pod was deleted or bound
-// by another client), or finishBound. Only the core reads and changes it; actions carry only the
-// embedded Attempt.
+// confirmBound it is in placements.byPod, and its pod is counted on the node. It ends in exactly
+// one of three ways: takeBack (the pod returns to the queue), dropPlacement (the pod was deleted or
+// bound by another client), or finishBound. Only the core reads and changes it; actions carry only
+// the embedded Attempt.
 type placement struct {
 	Attempt
 	profile *servedProfile // the profile at the time of the decision; Configured may have replaced it since
-	item    *queue.Item    // in the place Taken, or removed from the queue
+	item    *queue.Item    // its place is queue.Taken, unless it was removed from the queue
 	began   time.Time      // time of the decision, by the clock of the core
 	watch   time.Time      // time of the decision by Options.Stopwatch, only for measuring durations
 
@@ -76,24 +76,25 @@ const (
 // placements takes pods from the decision to the binding: it counts them on their nodes, reserves
 // their resources, waits at Permit, issues the actions that write objects, and binds the pods.
 //
-// There is at most one placement per pod. A pod in byPod counts on its node, except while assumePod
-// is running. A placement in held is also in byPod, or is about to end. A panic in a plugin ends
-// the attempt (see recoverAttempt), so every step records its reservation before proceeding.
+// There is at most one placement per pod. A pod in byPod is counted on its node, except while
+// assumePod is running. A placement in held is also in byPod, or is about to end. A panic in a
+// plugin ends the attempt (see recoverAttempt), so every step records its reservation before
+// proceeding.
 type placements struct {
 	*common
 	events      *clusterEvents
 	nominations *nominations
 	claims      *sharedClaims
 	conditions  objectWaits
-	outcome     placementListener
+	listener    placementListener
 
 	byPod map[types.UID]*placement
 	most  int                   // largest length of byPod; see cluster.Shrunk
 	held  map[Ticket]*placement // placements waiting at Permit, by the ticket of their Hold
 }
 
-// placementListener is called when a placement or its binding ends. The type attempts implements
-// it; placements must not depend on that type.
+// placementListener is called when a placement or its binding ends. It is implemented by the type
+// attempts, on which placements must not depend.
 type placementListener interface {
 	// requeuePlacement: the pod is not bound, and returns to the queue.
 	requeuePlacement(b *placement, why error)
@@ -119,8 +120,8 @@ type rejection struct {
 	*plugins.Rejection
 }
 
-// bindHandler handles the outcome of a Bind. A bound pod stays in byPod, and counts on its node,
-// until a watch shows it there.
+// bindHandler handles the outcome of a Bind. A bound pod stays in byPod, and is counted on its
+// node, until a watch shows it there.
 type bindHandler struct {
 	ps *placements
 	b  *placement
@@ -194,15 +195,15 @@ type waitFor struct {
 	over func(ps *placements, b *placement, how string, took time.Duration)
 }
 
-// newPlacements returns an empty placements. assembleCore sets its listener, the field outcome.
+// newPlacements returns an empty placements. assembleCore sets its listener.
 func newPlacements(s *common, news *clusterEvents, n *nominations, l *sharedClaims) *placements {
 	return &placements{
 		common: s, events: news, nominations: n, claims: l, byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{},
 	}
 }
 
-// countUnderWay counts the assumed pods. They count on a node, but no watch has shown them there
-// yet.
+// countUnderWay counts the assumed pods. They are counted on a node, but no watch has shown them
+// there yet.
 func (ps *placements) countUnderWay() int { return len(ps.byPod) }
 
 // enter registers the placement of a pod just placed in the cluster model; leave undoes enter.
@@ -245,8 +246,8 @@ func (r *rejection) Error() string {
 // node.
 func (r *rejection) RefusedBy() (plugin string) { return r.plugin }
 
-// uncountPod takes the pod off the node on which it counts. It does nothing unless b is still the
-// pod's placement.
+// uncountPod takes the pod off the node on which it is counted. It does nothing unless b is still
+// the pod's placement.
 func (ps *placements) uncountPod(b *placement) {
 	if ps.byPod[b.Pod.UID] != b {
 		return

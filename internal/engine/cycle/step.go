@@ -29,7 +29,7 @@ func New(o Options) (*Core, error) {
 
 // assembleCore creates the parts of a core, in their order. Each part receives the earlier parts
 // that it uses. An earlier part calls a later part only through a function or an interface that is
-// set afterwards: nominations.keepsOut, placements.outcome, and the hooks of the queue.
+// set afterwards: nominations.keepsOut, placements.listener, and the hooks of the queue.
 func assembleCore(s *common) *Core {
 	c := &Core{common: s}
 	gates := s.options.Groups
@@ -67,7 +67,7 @@ func assembleCore(s *common) *Core {
 		},
 	}
 
-	c.placements.outcome = c.attempts
+	c.placements.listener = c.attempts
 	c.intake = &intake{
 		common: s, events: c.events, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
 		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts,

@@ -68,7 +68,7 @@ func treeRun(seed uint64, preempting bool) (binds int, err error) {
 	c.gangs.gates = groups.Gates{Generic: true, Topology: true, Composite: true}
 	c.gangs.ofTrees = []string{"g0", "g3", "g6", "g9"}
 	if preempting {
-		c.gangs.treePriority, c.gangs.beside = int32(seed%3*15), "g1" // other pods have priority 0, 10 or 20
+		c.gangs.treePriority, c.gangs.loose = int32(seed%3*15), "g1" // other pods have priority 0, 10 or 20
 	}
 	c.options.Groups = c.gangs.gates
 	c.kinds = append(c.kinds, CompositePodGroups, PodGroups)

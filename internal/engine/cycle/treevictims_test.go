@@ -51,7 +51,7 @@ func (w *world) checkTreeVictims(actions []Action) {
 		}
 	}
 	yielding := w.core.Books().Yielding
-	for _, action := range actions { // victims whose binding has not begun, which still count on their node
+	for _, action := range actions { // victims whose binding has not begun, which are still counted on their node
 		if tell, is := action.(RecordEvent); is && tell.Reason == "Preempted" {
 			yielding = append(yielding, tell.Regarding.UID)
 		}

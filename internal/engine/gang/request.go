@@ -81,16 +81,16 @@ type Refusal interface {
 // Member is a pod of the group being decided.
 type Member struct {
 	Pod     *v1.Pod      // last observed API state
-	Waiting *cluster.Pod // the same pod in the cluster model; it counts on a node while Node is set
+	Waiting *cluster.Pod // the same pod in the cluster model; counted on Node while that is set
 	// Asked is the pod to decide: a copy of Waiting with the priority of its group, possibly
 	// confined to a domain.
 	Asked *cluster.Pod
 	// Delayed is set while the pod may not preempt.
 	Delayed bool
 
-	Node    *cluster.Node   // node on which the member counts now, or nil
+	Node    *cluster.Node   // node on which the member is counted now, or nil
 	Found   decide.Decision // last decision by which the member was counted
-	Nominee *cluster.Pod    // the member's nomination, saved while the member counts on a node
+	Nominee *cluster.Pod    // the member's nomination, saved while the member is counted on a node
 
 	// Failure explains why the first pass found no node for the member; nil if it found a node. It
 	// is [NotReached] if the pass ended before the member.

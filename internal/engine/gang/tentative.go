@@ -13,9 +13,9 @@ import (
 // Tentative counts members on nodes in the cluster model itself, so that each decision sees earlier
 // placements, and takes them off again. It reports no events and writes no objects.
 //
-// Invariant: exactly the members in placed count on nodes, have reservations, and have a non-nil
-// Node. placed is not a pure stack, since a reprieve removes members from the middle. All changes
-// are recorded in the log of the cluster, so passes can detect them by its length.
+// Invariant: exactly the members in placed are counted on nodes, have reservations, and have a
+// non-nil Node. placed is not a pure stack, since a reprieve removes members from the middle. All
+// changes are recorded in the log of the cluster, so passes can detect them by its length.
 type Tentative struct {
 	cluster *cluster.Cluster
 	host    Host
@@ -104,7 +104,7 @@ func (t *Tentative) listPlaces() []Place {
 }
 
 // protectMember prevents later members, with a priority of at most highest, from choosing a just
-// placed member as a victim. If highest exceeds the member's priority, the member counts on its
+// placed member as a victim. If highest exceeds the member's priority, the member is counted on its
 // node with the maximum priority until it is taken off.
 func (t *Tentative) protectMember(m *Member, highest int32) {
 	if m.Waiting.Class.Priority < highest {

@@ -49,7 +49,7 @@ func (u Units) Complete(victims []*cluster.Pod) (all []*cluster.Pod) {
 	return all
 }
 
-// OnNodes lists the pods of groups that count on nodes, sorted by UID.
+// OnNodes lists the pods of groups that are counted on nodes, sorted by UID.
 func (u Units) OnNodes(of ...*groups.Group) (list []*cluster.Pod) {
 	for _, g := range of {
 		for uid := range g.Members {
@@ -151,8 +151,8 @@ func (u Units) Protect(preemptor Preemptor, budgets bool) *ProtectedPods {
 	return protected
 }
 
-// ProtectedPods holds pods that count on their nodes with the maximum priority, so that no search
-// for victims chooses them. The step that protects pods must also release them.
+// ProtectedPods holds pods that are counted on their nodes with the maximum priority, so that no
+// search for victims chooses them. The step that protects pods must also release them.
 type ProtectedPods struct {
 	cluster *cluster.Cluster
 	pods    []*cluster.Pod // the original pods

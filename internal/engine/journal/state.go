@@ -17,8 +17,8 @@ import (
 )
 
 // State reads the events that bring another core to the state at one moment, in an order that does
-// not depend on when they occurred. Another goroutine decodes them, a little ahead of the reader.
-// State is used by the goroutine stepping the core, which must not wait, so Next returns
+// not depend on the history of that state. Another goroutine decodes them, a little ahead of the
+// reader. State is used by the goroutine stepping the core, which must not wait, so Next returns
 // immediately.
 type State struct {
 	decoded <-chan batch
@@ -26,7 +26,7 @@ type State struct {
 	next    int // index of the first unread event of batch
 }
 
-// batch holds some events, or the reason for the end.
+// batch holds some events. The last batch may also hold the error that ended the state.
 type batch struct {
 	events []cycle.Event
 	err    error
@@ -112,11 +112,11 @@ func (k *known) copyMoment() *moment {
 	return m
 }
 
-// decodeState sends the events of a moment, until the context or the journal ends. It always closes
-// out. If the context ends, the state is incomplete and must not be used.
-func decodeState(ctx context.Context, at <-chan *moment, ended <-chan struct{}, out chan<- batch) {
-	defer close(out)
-	s := sender{ctx: ctx, ended: ended, out: out}
+// decodeState sends the events of a moment, until the context or the journal ends. At the end, it
+// always closes batches. If the context ends, the state is incomplete and must not be used.
+func decodeState(ctx context.Context, at <-chan *moment, ended <-chan struct{}, batches chan<- batch) {
+	defer close(batches)
+	s := sender{ctx: ctx, ended: ended, out: batches}
 	select {
 	case m := <-at:
 		s.sendMoment(m)
@@ -151,7 +151,8 @@ func (s *sender) sendMoment(m *moment) {
 			s.send(cycle.Listing{Kind: of.kind}, 0)
 		}
 		s.sendObjects(of.objects)
-		// A kind not awaited by decisions has not been listed; its objects are only shown.
+		// Decisions do not wait for a kind outside Follows, so its objects are sent without Listing
+		// and Listed.
 		if of.followed {
 			s.send(cycle.Listed{Kind: of.kind}, 0)
 		}

@@ -22,10 +22,11 @@ const CodeNoDeviceFits = "NoDeviceFits"
 // Fragmentation scores nodes by the part of their remaining free capacity that future pods can use;
 // see package fragmentation. It is off by default, and has no counterpart in upstream.
 //
-// The amount of a node's extended resource is a sum over its devices, but a share must be free on
-// one device. The plugin chooses the pod's device (Reserve), and rejects nodes with a sufficient
-// sum but no sufficient device. Pods placed earlier, or by another scheduler, are assumed to be
-// packed as tightly as possible. With a unit of 100:
+// The amount of a node's extended resource is the sum over its devices, but a request for a share
+// of a device must fit on a single device. The plugin chooses the pod's device (Reserve), and
+// rejects nodes with a sufficient sum but no sufficient device. The devices of pods not placed by
+// this process are unknown; these pods are assumed to be packed as tightly as possible. With a unit
+// of 100:
 //
 //	two devices of 100 with 60 taken on each: the resource has 80 free
 //	a pod requesting 50 is rejected (NodeResourcesFit would let it pass)
@@ -189,7 +190,7 @@ func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // ScoreByRoom implements [RoomScorer]: the score depends on more than the room.
 func (*Fragmentation) ScoreByRoom(*cluster.Cluster, *cluster.Pod) RoomScore { return RoomScore{} }
 
-// Version implements [Learner]. It returns the number of the future in use for scoring.
+// Version implements [Learner]. It returns the version of the expected workload used by Score.
 func (f *Fragmentation) Version(c *cluster.Cluster) uint64 { return f.coming.futureVersion(f, c) }
 
 // Score implements Scorer. A lower cost gives a higher score, and the exact cost breaks ties. Nodes
@@ -285,8 +286,8 @@ func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Nod
 	}
 }
 
-// ScoreDetail implements [ScoreDetailer]. It lists the loss in each term of the node's worth, and
-// describes the expected workload.
+// ScoreDetail implements [ScoreDetailer]. It lists the loss in each term of the node's worth (see
+// package fragmentation), and describes the expected workload.
 func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	future, task, whole := f.coming.currentFuture(f, c), f.taskOf(p), f.devices.Whole()
 	// The description is the same for all nodes.
@@ -326,8 +327,8 @@ func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cl
 	}
 }
 
-// amountOf is a quantity in the engine's units: CPU in thousandths, everything else in units, 0 if
-// the list lacks it.
+// amountOf returns a quantity in the engine's units: CPU in thousandths, everything else in units.
+// It returns 0 if the list lacks the resource.
 func amountOf(list v1.ResourceList, name v1.ResourceName) int64 {
 	quantity, ok := list[name]
 	if !ok {

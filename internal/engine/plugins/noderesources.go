@@ -28,8 +28,8 @@ type resourceReader struct {
 	specs resourceSpecs
 	// wanted is the pod's request for each resource, by the rules of the scorer.
 	wanted []int64
-	// nonZero reports whether the CPU and memory of placed pods count with defaults for containers
-	// without requests.
+	// nonZero reports whether the amounts of placed pods include default requests of containers
+	// that request no CPU or memory (NonZeroCPU and NonZeroMemory).
 	nonZero bool
 	cluster *cluster.Cluster
 	// devices counts the devices backing extended resources on nodes that lack the resource itself;

@@ -25,7 +25,7 @@ type wantedSpread struct {
 }
 
 // keep limits the number of classes cached by the hints of a plugin. cluster.MostBulk limits their
-// total size as well, because the pods of these classes may have been deleted.
+// total size as well, because the cache keeps a class alive after its pods were deleted.
 const keep = 512
 
 // lately caches a value for recently used classes. A full cache drops all values, and values still
@@ -35,7 +35,7 @@ type lately[T any] struct {
 	bulk  int // total bulk of these classes
 }
 
-// addValue caches the value of a new class. It also makes the map of a zero lately.
+// addValue caches the value of a new class. For a zero value, it first allocates the map.
 func (l *lately[T]) addValue(class *cluster.PodClass, value T) {
 	if len(l.known) >= keep || l.bulk > cluster.MostBulk || l.known == nil {
 		l.forgetAll()
@@ -84,9 +84,9 @@ func (s *PodTopologySpread) Interests(setting Setting) []queue.Interest {
 	}
 }
 
-// listSelectors returns the selectors of the constraints, for a narrowing by labels. all reports
-// that the constraints cannot be read, or that they are defaults, whose selectors change with
-// Services and controllers.
+// listSelectors returns the selectors of the constraints, for a narrowing by labels. all is set if
+// the constraints cannot be read, or if they are defaults, whose selectors change with Services and
+// controllers.
 func (s *wantedSpread) listSelectors() (list []*rules.Selector, all bool) {
 	for i := range s.constraints {
 		list = append(list, s.constraints[i].Selector)
@@ -145,8 +145,9 @@ func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool
 }
 
 // byCountedNodes selects the classes with counts that may depend on the event's node. An added or
-// removed node matters to classes with a topology key among its labels; a changed node matters to
-// classes with a changed key among their topology keys or requirements on nodes.
+// removed node matters to the classes whose topology keys include one of the node's labels. A
+// changed node matters to the classes whose topology keys or node requirements name a changed label
+// and, if its taints have changed, to the classes that honour taints.
 func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -166,8 +167,8 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 			return topics, s.err != nil || !s.own
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
-			// All labels of an added or removed node count, because the node is in a domain of
-			// each.
+			// All labels of an added or removed node count, because each may be a topology key, of
+			// which the node is in a domain.
 			if e.Node == nil || e.NodeBefore == nil {
 				for key := range cmp.Or(e.Node, e.NodeBefore).AllLabels() {
 					topics = append(topics, queue.Topic{Kind: queue.NodeKey, Key: key})

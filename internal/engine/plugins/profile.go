@@ -40,7 +40,7 @@ type Profile struct {
 	// preempts other pods.
 	GentlePreemption bool
 	PreemptionDelay  time.Duration
-	// Reservations bound the room reserved for pod groups. The zero value disables reservations.
+	// Reservations limits the room reserved for pod groups. The zero value disables reservations.
 	Reservations Reservations
 
 	// At names the plugins at each extension point in their order, including plugins outside this
@@ -66,9 +66,9 @@ type Weighted struct {
 	Weight int64
 }
 
-// Reservations bound the room reserved for a pod group. Berth reserves the room after the group has
-// fitted nowhere for the duration After, holds it for at most the duration For, and limits it to
-// the fraction Share of the cluster's CPU and memory.
+// Reservations limits the room reserved for a pod group. Berth reserves the room after the group
+// has fitted nowhere for the duration After, holds it for at most the duration For, and limits it
+// to the fraction Share of the cluster's CPU and memory.
 type Reservations struct {
 	After, For time.Duration
 	Share      float64 // above 0, 1 at most
@@ -255,8 +255,8 @@ func (p *Profile) filterNames() []string {
 }
 
 // PreFilterOrder returns the indices of Filters in the order of PreFilter, where a plugin can
-// reject a pod before the search of nodes. Filters not at PreFilter are last. A file may order the
-// two points differently.
+// reject a pod before the search of nodes. Filters not at PreFilter are last. A configuration may
+// list the plugins in different orders at the two points.
 func (p *Profile) PreFilterOrder() []int {
 	order, last := make([]int, 0, len(p.Filters)), make([]int, 0, len(p.Filters))
 	for _, name := range p.At[PreFilter] {

@@ -23,7 +23,7 @@ type valueTerms struct {
 //	bounds 1 3 3 7, number 3: the terms with 3, 3 and 7 are excluded
 type boundTerms struct {
 	list []boundTerm
-	rest [][]uint64 // for every words-th entry: the terms from this entry to the end
+	rest [][]uint64 // rest[i] is the mask of the terms in list[i*words:], where words is the length of a mask
 }
 
 type boundTerm struct {
@@ -31,8 +31,8 @@ type boundTerm struct {
 	term  int32
 }
 
-// termSet is a set of terms: a list or, if that is longer than the words of all terms, a mask.
-// Either way iterating over it costs at most one pass over the words.
+// termSet is a set of terms: a list or, once the list has as many entries as a mask has words, a
+// mask. Either way, iterating over it costs no more than a pass over a mask.
 type termSet struct {
 	list []int32
 	mask []uint64
@@ -44,10 +44,10 @@ func setBit(words []uint64, i int32) { words[i>>6] |= 1 << (i & 63) }
 
 func clearBit(words []uint64, i int32) { words[i>>6] &^= 1 << (i & 63) }
 
-// clearMask removes a mask from left. A nil mask removes nothing.
-func clearMask(left, mask []uint64) {
+// clearMask clears the bits of mask in remaining: remaining &^= mask. A nil mask clears nothing.
+func clearMask(remaining, mask []uint64) {
 	for i := range mask {
-		left[i] &^= mask[i]
+		remaining[i] &^= mask[i]
 	}
 }
 
@@ -55,7 +55,7 @@ func clearMask(left, mask []uint64) {
 func (s *termSet) add(term int32) { s.list = append(s.list, term) }
 
 // pack chooses between list and mask. It must be called after the last add. words is the length of
-// all masks.
+// every mask.
 func (s *termSet) pack(words int) {
 	if len(s.list) >= words {
 		s.mask = make([]uint64, words)
@@ -66,34 +66,34 @@ func (s *termSet) pack(words int) {
 	}
 }
 
-// excludeFrom removes the terms of s from left, except for the terms of the set but, which may be
-// nil: left &^= s &^ but. It first saves the terms that are in both left and but in w, and restores
-// them afterwards, because s may be much longer than but.
-func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
+// excludeFrom clears the terms of s in remaining, but keeps the terms of except, which may be nil:
+// remaining &^= s &^ except. The remaining terms that are also in except are first saved in w, and
+// set again at the end, because s may be much longer than except.
+func (s *termSet) excludeFrom(remaining []uint64, except *termSet, w *termSearch) {
 	w.kept = w.kept[:0]
-	// Save the terms of left that are excepted, since s may contain them.
-	if but != nil {
-		for _, term := range but.list {
-			if left[term>>6]>>(term&63)&1 != 0 {
+	// Save the excepted terms, since s may contain them.
+	if except != nil {
+		for _, term := range except.list {
+			if remaining[term>>6]>>(term&63)&1 != 0 {
 				w.kept = append(w.kept, term)
 			}
 		}
-		for i := range but.mask {
-			w.scratch[i] = left[i] & but.mask[i]
+		for i := range except.mask {
+			w.scratch[i] = remaining[i] & except.mask[i]
 		}
 	}
 
 	for _, term := range s.list {
-		clearBit(left, term)
+		clearBit(remaining, term)
 	}
-	clearMask(left, s.mask)
+	clearMask(remaining, s.mask)
 	for _, term := range w.kept {
-		setBit(left, term)
+		setBit(remaining, term)
 	}
 
-	if but != nil {
-		for i := range but.mask {
-			left[i] |= w.scratch[i]
+	if except != nil {
+		for i := range except.mask {
+			remaining[i] |= w.scratch[i]
 		}
 	}
 }
@@ -132,9 +132,8 @@ func (v *valueTerms) packSets(words int) {
 	}
 }
 
-// packBounds sorts the terms and prepares rest: for every words-th entry the mask of all entries
-// from there to the end. An exclusion then clears one mask and fewer single bits than words. All
-// masks together take at most about one word per term.
+// packBounds sorts the terms and prepares rest. An exclusion then clears at most words-1 single
+// bits and one mask. All masks together take at most about one word per term.
 func (b *boundTerms) packBounds(words int) {
 	slices.SortFunc(b.list, func(x, y boundTerm) int { return cmp.Compare(x.bound, y.bound) })
 	rest := make([]uint64, words)
@@ -147,9 +146,9 @@ func (b *boundTerms) packBounds(words int) {
 	}
 }
 
-// excludeFrom removes the terms with a bound not below the number from left, or all of them if the
+// excludeFrom clears in remaining the terms with bound >= number, or all terms of b if the node's
 // value is not a number.
-func (b *boundTerms) excludeFrom(left []uint64, number int64, isNumber bool, words int) {
+func (b *boundTerms) excludeFrom(remaining []uint64, number int64, isNumber bool, words int) {
 	from := 0
 	if isNumber {
 		from, _ = slices.BinarySearchFunc(b.list, number, func(t boundTerm, number int64) int {
@@ -160,9 +159,9 @@ func (b *boundTerms) excludeFrom(left []uint64, number int64, isNumber bool, wor
 		})
 	}
 	for ; from < len(b.list) && from%words != 0; from++ {
-		clearBit(left, b.list[from].term)
+		clearBit(remaining, b.list[from].term)
 	}
 	if from < len(b.list) {
-		clearMask(left, b.rest[from/words])
+		clearMask(remaining, b.rest[from/words])
 	}
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// VolumeBinding keeps pods on nodes that can reach the volumes of their claims. For claims waiting
-// for their pod it chooses the volumes together with the node: existing volumes, or new volumes to
-// provision there. It prefers nodes with much free storage.
+// VolumeBinding keeps pods on nodes that can reach the volumes of their claims. For unbound claims
+// with the binding mode WaitForFirstConsumer, it chooses the volumes together with the node:
+// existing volumes, or new volumes to provision there. It prefers nodes with much free storage.
 //
 // The filter only checks feasibility. After the choice of a node, the volumes are chosen again
 // (PodVolumes) and the choice is assumed in the cluster (Assume). The live scheduler then writes
@@ -39,7 +39,7 @@ const (
 	CodeNoVolumeToBind     = "NoVolumeToBind"
 	CodeNotEnoughStorage   = "NotEnoughStorage"
 	CodeVolumeMissing      = "BoundVolumeMissing"
-	// Codes of the rejection of a pod as a whole, before the search of nodes.
+	// Codes of the rejection of a pod as a whole, before any node is examined.
 	CodeImmediateUnbound = "ImmediateClaimUnbound"
 	CodeClaimLost        = "ClaimLost"
 	CodeClaimTerminating = "ClaimTerminating"
@@ -71,8 +71,8 @@ func (v *VolumeBinding) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { _, _, claims := claimOf(p, &v); return claims })
 }
 
-// Filter implements [Filter]. It rejects a pod waiting for a volume controller as a whole, rather
-// than node by node.
+// Filter implements [Filter]. If the claims rule out every node, for example because one is
+// unbound, lost or terminating, it rejects the pod as a whole rather than node by node.
 func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	claims, rejection, err := readClaims(c, p)
 	switch {
@@ -90,7 +90,7 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 // before the pod is bound. If both lists are empty, the pod can be bound without writing or
 // waiting. The objects are copies, except for unchanged volumes.
 type PodVolumes struct {
-	// Volumes name their new claim; some may have named it before.
+	// Volumes refer to their new claim in claimRef; some may already have been reserved for it.
 	Volumes []*v1.PersistentVolume
 	// Claims are annotated with the node for which their volume is to be provisioned.
 	Claims []*v1.PersistentVolumeClaim
@@ -284,9 +284,9 @@ func (*VolumeBinding) Wakes() []string {
 // Fixes implements Fixer.
 func (*VolumeBinding) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }
 
-// Detail implements Detailer. It lists the unbound claims not waiting for the pod, and the objects
-// they lack, in a text for all nodes. For claims waiting for the pod, it lists the topologies and
-// the capacity that keep a volume off the node.
+// Detail implements Detailer. It lists AwaitedVolumes, a text for all nodes. For claims that wait
+// for the choice of a node, it lists the topologies and the capacity that keep a volume off the
+// node.
 func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	text := AwaitedVolumes(c, p)
 	var perNode []func(*cluster.Node) string
@@ -313,8 +313,9 @@ func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.N
 // Brief implements Briefer.
 func (*VolumeBinding) Brief(c *cluster.Cluster, p *cluster.Pod) string { return AwaitedVolumes(c, p) }
 
-// AwaitedVolumes lists the unbound claims not waiting for a choice of node, and the objects or the
-// component they lack. A pod with a feasible node waits only for these claims.
+// AwaitedVolumes lists the unbound claims that do not wait for a node to be chosen, each with the
+// missing object or the component that it waits for. A pod with a feasible node waits only for
+// these claims.
 func AwaitedVolumes(c *cluster.Cluster, p *cluster.Pod) string {
 	var list []string
 	claims, _ := usableClaims(c, p)
@@ -388,7 +389,8 @@ func AwaitedOf(c *cluster.Cluster, p *cluster.Pod, classes map[string]bool) stri
 	return AwaitedVolumes(c, p)
 }
 
-// awaitedBy returns the component that must act on the volume chosen for a claim, or "" if none is
+// awaitedBy returns what a claim waits for after a node or volume was chosen for it: the
+// provisioner to make a volume, or the volume controller to bind one. It returns "" if neither was
 // chosen.
 func awaitedBy(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) string {
 	if node, ok := claim.Annotations[annSelectedNode]; ok {
@@ -403,8 +405,8 @@ func awaitedBy(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// whyUnbound explains why a claim not waiting for its pod is unbound: the remedy depends on whether
-// a volume, a class or a provisioner is missing.
+// whyUnbound explains why a claim that does not wait for a node to be chosen is unbound: the remedy
+// depends on whether a volume, a class or a provisioner is missing.
 func whyUnbound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) string {
 	name := claimClass(claim)
 	class, ok := c.StorageClasses.Get("", name)

@@ -31,8 +31,10 @@ func pod(name string, priority int32) *v1.Pod {
 	}
 }
 
-// newQueue returns a queue with one plugin per kind of change. Each plugin is named after the kind
-// of change that resolves its rejections.
+// newQueue returns a queue with the interests of six plugins. Nodes is helped by new or relabelled
+// nodes, Pods by deleted pods, Own by the pod's own new labels, and Named by a new node whose event
+// carries the pod's name. No event helps Never. Gate is the plugin of a gate, which new claims may
+// open.
 func newQueue() *Queue {
 	q := New()
 	q.SetInterests("s", Interests{
@@ -275,7 +277,7 @@ func TestEventDuringADecisionIsNotLost(t *testing.T) {
 func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 	for _, c := range []struct {
 		plugin string
-		helps  string // pod of the helpful event
+		helps  string // name of the pod helped by the event
 		more   int    // number of later events
 		want   Place
 	}{
@@ -414,8 +416,8 @@ func TestOwnChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNobodyHelpsAgainstNobody verifies that a pod rejected without a plugin's name waits until it
-// is activated, or until the maximum wait.
+// TestNobodyHelpsAgainstNobody verifies that no event wakes a pod whose only rejector has an empty
+// name, and that any event wakes a pod rejected without rejectors.
 func TestNobodyHelpsAgainstNobody(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	q.Add(pod("p", 0), class, epoch)
@@ -434,7 +436,7 @@ func TestOwnChange(t *testing.T) {
 	item := q.Add(pod("p", 0), class, epoch)
 	q.Rejected(pop(t, q, epoch, "p"), []string{"Own"}, nil, epoch)
 	q.Update(item, pod("p", 0), &cluster.PodClass{}, UpdatePodToleration, later)
-	q.Update(item, pod("p", 0), item.Class, Update, later) // an unnamed change helps only plugins interested in all updates
+	q.Update(item, pod("p", 0), item.Class, Update, later) // an update without a specific action matches only interests in all updates
 	pop(t, q, later, "nothing")
 	q.Update(item, pod("p", 0), item.Class, UpdatePodLabel, later)
 	pop(t, q, later, "p")
@@ -560,7 +562,7 @@ func TestNoPodIsForgotten(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"set": func(t *rapid.T) {
 				p, c := pod(name(t), int32(rapid.IntRange(0, 2).Draw(t, "priority"))), rapid.SampledFrom(classes).Draw(t, "class")
-				if p.Name < "4" { // two pods of each group
+				if p.Name < "4" { // names 0 to 3 form two groups of two pods
 					p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new(fmt.Sprint("g", p.Name[0]/2))}
 				}
 				if item := q.Get(p.UID); item != nil {
@@ -638,7 +640,7 @@ func TestBackoffCanBeWaitedOut(t *testing.T) {
 		q.Rejected(pop(t, q, later, "late"), []string{"Nodes"}, nil, later)
 		q.Happened(labelled, later)
 		if !waits {
-			pop(t, q, later, "late") // both back-offs end within a second, so the more urgent pod is first
+			pop(t, q, later, "late") // both back-offs end in the same one-second window, so priority decides
 			continue
 		}
 		pop(t, q, later, "nothing")
@@ -657,8 +659,9 @@ func TestBackoffCanBeWaitedOut(t *testing.T) {
 	}
 }
 
-// TestAPodThatIsRejectedOverAndOverRests verifies that an idle queue does not wait out back-offs,
-// but that pods that wake each other do not keep it busy.
+// TestAPodThatIsRejectedOverAndOverRests verifies that an idle queue retries a rejected pod before
+// the end of its back-off, but limits the rate of retries of a pod that an event wakes after every
+// attempt.
 func TestAPodThatIsRejectedOverAndOverRests(t *testing.T) {
 	q, now, taken := newQueue(), epoch, 0
 	q.Add(pod("a", 0), class, now)

@@ -45,7 +45,7 @@ func (w *World) DaemonSets() (list []*appsv1.DaemonSet) {
 }
 
 // DaemonRequests returns the requests of DaemonSet pods on a node, with their number as Pods. The
-// node need not exist. It excludes pods that admission would refuse, because they are never
+// node need not exist. The sum excludes pods that admission would refuse, because they are never
 // created.
 func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	node = node.DeepCopy()
@@ -107,8 +107,8 @@ type Turn struct {
 // SettleAt tries pending pods until nothing changes. First it tries each pod on its planned node,
 // in the order of the plan, and places it if the filters of its profile pass; then it tries the
 // remaining pods on all nodes. It proves the plan: filters and state are the scheduler's, and only
-// the choice among feasible nodes is replaced. It returns an error only if the allowance is used
-// up, or if a profile cannot create fresh plugins.
+// the choice among feasible nodes is replaced. It returns an error only if the world's allowance is
+// used up (see Err), or if a profile cannot create new plugins.
 func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	beyond := false
 	usual, plain := make([]cycle.Profile, 0, len(w.scheduler.profiles)), []cycle.Profile(nil)
@@ -145,9 +145,9 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	return w.Err()
 }
 
-// asPlanned restricts pods to their planned nodes, and tries them in the order of the plan. It is
-// an extension that sorts the queue, and rejects any other node at Reserve, after the choice of the
-// node.
+// asPlanned restricts pods to their planned nodes, and tries them in the order of their turns. It
+// is an extension that sorts the queue, and rejects any other node at Reserve, after the choice of
+// the node.
 type asPlanned struct {
 	turns map[types.UID]Turn
 	// numbers caches the turns by queue item, for frequent comparisons.

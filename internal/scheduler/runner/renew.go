@@ -29,7 +29,7 @@ type renewal struct {
 	next     *successor // nil: none in preparation
 	calmBy   time.Time  // deadline of the wait for calm; zero: not waiting
 	holdFrom time.Time  // start of the next wait for calm
-	giveUp   time.Time  // deadline for dropping next
+	giveUp   time.Time  // the successor is dropped at this time if it has not taken over
 	notUntil time.Time  // no renewal begins before this time; set when a renewal fails
 }
 

@@ -11,11 +11,11 @@ import (
 
 // Problem describes the things to pack and the available bins.
 //
-// All Size and Room slices have the same resources in the same order. Sizes, rooms and costs are
-// not negative. Solving a problem does not modify it.
+// All Size and Room slices have the same resources in the same order. Sizes, rooms, prices and
+// costs are not negative. Solving a problem does not modify it.
 //
 //	Items: 6 pods of 2 CPU, 4 pods of 3 CPU;  Bins: 4 CPU for 10, 8 CPU for 18
-//	-> 3 bins of 8 CPU for 54: 2+3+3, 2+3+3 and 2+2+2+2. Six bins of 4 CPU would cost 60.
+//	-> 3 bins of 8 CPU for 54: 2+3+3, 2+3+3 and 2+2+2+2. Bins of 4 CPU alone: 7 for 70.
 type Problem struct {
 	Items []Item
 	Bins  []Bin
@@ -48,8 +48,8 @@ type Limit struct {
 	Most  int64
 }
 
-// Apart is a group with at most Most things per bin. A thing may be in several groups. Most 1
-// models host ports and anti-affinity by node.
+// Apart is a group of items of which a bin may hold no more than Most things. A thing may be in
+// several groups. Most = 1 models host port conflicts and anti-affinity by hostname.
 type Apart struct {
 	Items []int
 	Most  int
