@@ -24,9 +24,9 @@ type table[T metav1.Object] struct {
 	look  func(t *target) // queues a target after a change of its objects
 }
 
-// newTable returns an empty table. of returns a target's objects of the kind.
-func newTable[T metav1.Object](of func(t *target) held[T], look func(t *target)) table[T] {
-	return table[T]{at: map[types.NamespacedName]*target{}, round: map[types.NamespacedName]int{}, held: of, look: look}
+// newTable returns an empty table. heldBy returns a target's objects of the kind.
+func newTable[T metav1.Object](heldBy func(t *target) held[T], look func(t *target)) table[T] {
+	return table[T]{at: map[types.NamespacedName]*target{}, round: map[types.NamespacedName]int{}, held: heldBy, look: look}
 }
 
 // see stores an object of a target. A recreated object may have another target than before.

@@ -165,7 +165,7 @@ func (g *emptied) countEmpty() int {
 	return g.empty
 }
 
-// emptyCheapest empties the nodes with the lowest cost. It closes as many nodes as wanted before
+// emptyCheapest empties the nodes with the lowest cost. It closes the wanted number of nodes before
 // the first move, so that no pod lands on a node about to be emptied.
 func (st *strategy) emptyCheapest(s *search, wanted int) {
 	if wanted <= 0 {
@@ -190,18 +190,18 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	slices.SortStableFunc(list, func(a, b *cluster.Node) int {
 		return cmp.Or(cmp.Compare(cost[a], cost[b]), cmp.Compare(a.Name, b.Name))
 	})
-	out := map[*cluster.Node]bool{}
+	excluded := map[*cluster.Node]bool{}
 	// All nodes must be chosen before the first move, so after a failure all of them are chosen
 	// again, without the failed node.
-	all := w.clusterShares() // unchanged by restarts
+	total := w.clusterShares() // unchanged by restarts
 	for range mostRestarts {
 		mark := s.w.Mark()
-		failed := st.emptyAll(s, list, out, cost, &all, wanted)
+		failed := st.emptyAll(s, list, excluded, cost, &total, wanted)
 		if failed == nil {
 			return
 		}
 		s.w.Undo(mark)
-		out[failed] = true
+		excluded[failed] = true
 	}
 }
 
@@ -209,21 +209,21 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 // moves of all the preceding nodes.
 const mostRestarts = 64
 
-// emptyAll closes and empties the first nodes of the list, except for those in out. It returns the
+// emptyAll closes and empties the first nodes of the list that are not excluded. It returns the
 // first node that cannot be emptied, or nil. cost holds the number of pods to move per node, plus
-// costly for each pod that must stay; out holds the nodes that failed before; all is the capacity
-// of the cluster.
-func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool,
-	cost map[*cluster.Node]int64, all *shares, wanted int) *cluster.Node {
+// costly for each pod that must stay; excluded holds the nodes that failed before; total is the
+// capacity of the cluster.
+func (st *strategy) emptyAll(s *search, list []*cluster.Node, excluded map[*cluster.Node]bool,
+	cost map[*cluster.Node]int64, total *shares, wanted int) *cluster.Node {
 	var chosen []string
 	for _, n := range list {
 		switch {
-		case len(chosen) == wanted || out[n]:
+		case len(chosen) == wanted || excluded[n]:
 			continue
 		case cost[n] >= costly:
 			s.emptyNode(st, n, Emptying) // moves no pod, but records the reason
 			continue
-		case !all.isWorth(n, len(movablePods(n, st.w))):
+		case !total.isWorth(n, len(movablePods(n, st.w))):
 			s.stayNode(st, n, NoBetterNode,
 				"it would free less than half the share of the cluster than the pods that would have to move are of all")
 			continue

@@ -47,15 +47,16 @@ func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	return weight
 }
 
-// greatestWeight returns the greatest affinityWeight of the pod on the nodes accepted by on.
-func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int64) {
+// greatestWeight returns the greatest affinityWeight of the pod on the nodes for which include
+// returns true.
+func (w *world) greatestWeight(p *pod, include func(n *cluster.Node) bool) (best int64) {
 	prefers := w.preferenceOf(p)
 	if prefers == nil {
 		return 0
 	}
 
 	for _, n := range w.c.Nodes {
-		if n == nil || !on(n) {
+		if n == nil || !include(n) {
 			continue
 		}
 		if weight, err := prefers(n); err == nil {

@@ -27,10 +27,10 @@ var (
 	worldsSeed = flag.Uint64("worlds-seed", 0, "seed of the first of them")
 )
 
-// seeds returns the range of seeds for a test. With -worlds=10000, the test has the number of
-// worlds given by most, or by short with -short. Other values of -worlds scale both numbers.
-func seeds(most, short int) (first, end uint64, runs int) {
-	if runs = most * *worlds / 10_000; testing.Short() {
+// seeds returns the range of seeds for a test. full and short are the numbers of worlds without and
+// with -short, for -worlds=10000. Other values of -worlds scale both numbers.
+func seeds(full, short int) (first, end uint64, runs int) {
+	if runs = full * *worlds / 10_000; testing.Short() {
 		runs = short * *worlds / 10_000
 	}
 	return *worldsSeed, *worldsSeed + uint64(runs), runs

@@ -59,13 +59,13 @@ func (h *reconstruction) isOrdered(item *queue.Item) bool {
 	return !rejected && !item.Patient && item.Since.After(h.began)
 }
 
-// evaluateWith evaluates the nodes as if, of the pods in around, exactly those accepted by before
-// were placed. It restores the state afterwards.
-func (h *reconstruction) evaluateWith(around []rivalPod, before func(*rivalPod) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
+// evaluateWith evaluates the nodes as if, of the pods in around, exactly the pods for which
+// isPlaced returns true were placed. It restores the state afterwards.
+func (h *reconstruction) evaluateWith(around []rivalPod, isPlaced func(*rivalPod) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
 	var undo []func()
 	for i := range around {
 		o := &around[i]
-		switch decided := before(o); {
+		switch decided := isPlaced(o); {
 		case decided && o.bound != nil:
 			p := h.cluster.Pending(o.bound)
 			h.cluster.Place(p, h.cluster.Node(o.bound.Spec.NodeName))

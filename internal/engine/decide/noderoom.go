@@ -13,10 +13,10 @@ import (
 func (r *ranking) roomOf(node int32) int16 { return r.roomBut(node, "") }
 
 // roomBut is like roomOf, but ignores one of the pods nominated to the node.
-func (r *ranking) roomBut(node int32, but types.UID) int16 {
+func (r *ranking) roomBut(node int32, except types.UID) int16 {
 	n, balance := r.ix.c.Nodes[node], r.ix.balance[node]
 	if balance < 0 && n != nil && r.plan.guestsInRoom() {
-		if rejected := r.lacksNominatedRoom(n, but); rejected < 0 {
+		if rejected := r.lacksNominatedRoom(n, except); rejected < 0 {
 			return rejected
 		}
 	}
@@ -49,12 +49,12 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 }
 
 // lacksNominatedRoom judges a node as if all pods of the same or a higher priority nominated to it
-// were placed there, except for the pod with the UID but. It returns ^reason, or 0 if the node has
-// room for these pods and the pending pod.
-func (r *ranking) lacksNominatedRoom(n *cluster.Node, but types.UID) int16 {
+// were placed there, except for the pod with the given UID. It returns ^reason, or 0 if the node
+// has room for these pods and the pending pod.
+func (r *ranking) lacksNominatedRoom(n *cluster.Node, except types.UID) int16 {
 	space, guests := r.space, false
 	for _, g := range n.Nominated {
-		if g.Class.Priority < r.plan.example.Class.Priority || g.UID == but {
+		if g.Class.Priority < r.plan.example.Class.Priority || g.UID == except {
 			continue
 		}
 		if !guests {

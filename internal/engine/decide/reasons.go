@@ -17,10 +17,10 @@ type reasonTable struct {
 	merged bool
 }
 
-// indexOf returns the index of a reason. If the table already holds most reasons, all further
+// indexOf returns the index of a reason. If the table already holds limit reasons, all further
 // reasons of a plugin are merged into two: one for rejections that preemption can resolve, and one
 // for all other rejections.
-func (t *reasonTable) indexOf(plugin string, rejection *plugins.Rejection, most int) int16 {
+func (t *reasonTable) indexOf(plugin string, rejection *plugins.Rejection, limit int) int16 {
 	text := append(t.text[:0], plugin...)
 	if rejection.Unresolvable {
 		text = append(text, 1)
@@ -32,7 +32,7 @@ func (t *reasonTable) indexOf(plugin string, rejection *plugins.Rejection, most 
 	t.text = text
 
 	id, known := t.byText[string(text)]
-	if !known && len(t.list) >= most {
+	if !known && len(t.list) >= limit {
 		t.merged = true
 		text = append(text[:name], 2)
 		id, known = t.byText[string(text)]

@@ -121,11 +121,11 @@ func hundredTerms() *v1.Pod {
 }
 
 // thousandsOfTerms returns a pod with 2,000 terms. Each term selects all pods except the pods of
-// one app. The name of the app consists of the parameter but and the number of the term.
-func thousandsOfTerms(but string) *v1.Pod {
+// one app. The name of the app consists of prefix and the number of the term.
+func thousandsOfTerms(prefix string) *v1.Pod {
 	var change []func(*v1.Pod)
 	for i := range 2000 {
-		change = append(change, preferring(fmt.Sprint("k", i%9), notOf(fmt.Sprint(but, "-", i))))
+		change = append(change, preferring(fmt.Sprint("k", i%9), notOf(fmt.Sprint(prefix, "-", i))))
 	}
 	return towards("thousands", change...)
 }

@@ -147,9 +147,9 @@ func (o *Outlook) viewOf(cpu, memory int64) view {
 	return view{o, *row}
 }
 
-// upTo counts the numbers of a sorted list that do not exceed most.
-func upTo(list []int64, most int64) int {
-	at, found := slices.BinarySearch(list, most)
+// upTo counts the numbers of a sorted list that do not exceed limit.
+func upTo(list []int64, limit int64) int {
+	at, found := slices.BinarySearch(list, limit)
 	if found {
 		at++
 	}

@@ -102,12 +102,12 @@ func (v view) bestDevice(devices []int64, amount, whole int64) (change int64, de
 	return change, device
 }
 
-// Score maps a cost to 0..most: half of most for a cost of zero, less for higher costs, relative to
-// the requested devices. Nodes with similar costs may have the same score: see Scoring.Exact in
-// package plugins.
-func (o *Outlook) Score(cost int64, t *Task, most int64) int64 {
+// Score maps a cost to 0..highest: half of highest for a cost of zero, less for higher costs,
+// relative to the requested devices. Nodes with similar costs may have the same score: see
+// Scoring.Exact in package plugins.
+func (o *Outlook) Score(cost int64, t *Task, highest int64) int64 {
 	scale := farWeight * (o.whole + t.Amount) * one / 4
-	return max(0, min(most, (most*scale-most*cost)/(2*scale)))
+	return max(0, min(highest, (highest*scale-highest*cost)/(2*scale)))
 }
 
 // Worst exceeds the cost of any placement.

@@ -106,14 +106,14 @@ func (s *Story) isAbout(pod *v1.Pod) bool {
 	return pod.Namespace == s.Pod.Namespace && pod.Name == s.Pod.Name
 }
 
-// podChange describes the changes of a pod that matter to scheduling. was is nil if the pod was not
-// there before.
-func podChange(was, is *v1.Pod) string {
+// podChange describes the changes of a pod that matter to scheduling. before is nil if the pod did
+// not exist.
+func podChange(before, after *v1.Pod) string {
 	// The pod is new, or replaced another pod of the same name.
-	if was == nil || was.UID != is.UID {
+	if before == nil || before.UID != after.UID {
 		text := "appears"
-		if is.Spec.NodeName != "" {
-			text += " on " + is.Spec.NodeName
+		if after.Spec.NodeName != "" {
+			text += " on " + after.Spec.NodeName
 		}
 		return text
 	}
@@ -125,13 +125,13 @@ func podChange(was, is *v1.Pod) string {
 		}
 	}
 
-	note(was.Spec.NodeName != is.Spec.NodeName, "bound to "+is.Spec.NodeName)
-	nominated := is.Status.NominatedNodeName
-	note(was.Status.NominatedNodeName != nominated && is.Spec.NodeName == "", "nominated to "+cmp.Or(nominated, "no node"))
-	note(was.DeletionTimestamp == nil && is.DeletionTimestamp != nil, "deletion requested")
-	note(was.Status.Phase != is.Status.Phase, "phase "+string(is.Status.Phase))
-	note(len(was.Spec.SchedulingGates) != len(is.Spec.SchedulingGates), fmt.Sprintf("%d scheduling gates", len(is.Spec.SchedulingGates)))
-	note(!maps.Equal(was.Labels, is.Labels) && was.Spec.NodeName == is.Spec.NodeName, "labels changed")
+	note(before.Spec.NodeName != after.Spec.NodeName, "bound to "+after.Spec.NodeName)
+	nominated := after.Status.NominatedNodeName
+	note(before.Status.NominatedNodeName != nominated && after.Spec.NodeName == "", "nominated to "+cmp.Or(nominated, "no node"))
+	note(before.DeletionTimestamp == nil && after.DeletionTimestamp != nil, "deletion requested")
+	note(before.Status.Phase != after.Status.Phase, "phase "+string(after.Status.Phase))
+	note(len(before.Spec.SchedulingGates) != len(after.Spec.SchedulingGates), fmt.Sprintf("%d scheduling gates", len(after.Spec.SchedulingGates)))
+	note(!maps.Equal(before.Labels, after.Labels) && before.Spec.NodeName == after.Spec.NodeName, "labels changed")
 	return cmp.Or(strings.Join(changes, ", "), "changed")
 }
 

@@ -53,8 +53,9 @@ type turn struct {
 	waiting int
 }
 
-// setOf returns the set for claims. long reports more expressions than Berth evaluates. If the
-// cached texts exceed keptExpressionText, setOf drops all sets; sets in use are requested again.
+// setOf returns the set for claims. long is set if there are more or longer expressions than Berth
+// evaluates. If the cached texts exceed keptExpressionText, setOf drops all sets; sets in use are
+// requested again.
 func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (set *expressionSet, long bool) {
 	list := expressionsOf(c, open)
 	key := strings.Join(list, "\x00")

@@ -57,9 +57,9 @@ type ClaimReserver interface {
 func (d *DynamicResources) SetClock(now func() time.Time) { d.Now = now }
 
 // ReserveClaims is Reserve for a caller that writes the claims to the API. undo removes the
-// reservations of all claims not yet written; is returns true for claims already written.
+// reservations of the claims not yet written; written returns true for a claim already written.
 func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (
-	reserved ReservedClaims, undo func(is func(*resourcev1.ResourceClaim) bool), err error,
+	reserved ReservedClaims, undo func(written func(*resourcev1.ResourceClaim) bool), err error,
 ) {
 	if !needsDevices(c, p) {
 		return ReservedClaims{}, nil, nil
@@ -106,7 +106,9 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 		c.ResourceClaims.Set(claim)
 	}
 
-	return all, func(is func(*resourcev1.ResourceClaim) bool) { a.unreserveClaims(slices.DeleteFunc(changed, is)) }, nil
+	return all, func(written func(*resourcev1.ResourceClaim) bool) {
+		a.unreserveClaims(slices.DeleteFunc(changed, written))
+	}, nil
 }
 
 // ErrDeviceBinding is wrapped by the error of [Ready].

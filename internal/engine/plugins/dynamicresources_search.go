@@ -134,7 +134,7 @@ func (a *attempt) mustRetry() bool {
 }
 
 // costOfExpressions is the maximum cost of evaluating one of the claims' selector expressions for a
-// device on the grounds. over reports that measuring it has exceeded the limit.
+// device on the grounds. over is set if measuring it has exceeded the limit.
 func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim, on *grounds) (cost int64, over bool) {
 	read := func(selectors []resourcev1.DeviceSelector) {
 		for i := range selectors {

@@ -44,10 +44,10 @@ func (f *Fragmentation) Worth(c *cluster.Cluster, n *cluster.Node) int64 {
 	return f.coming.currentFuture(f, c).outlookOf(n).Worth(&d.room)
 }
 
-// Exchange is the rise of a node's worth if comes replaces leaves; either pod may be nil. ok is
-// false if the new pod does not fit after the departure of the old pod. Exchange modifies nothing:
-// a plan evaluates many pairs, and carries out few.
-func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, comes *cluster.Pod) (rise int64, ok bool) {
+// Exchange returns the rise of a node's worth if the pod arriving replaces the pod departing;
+// either may be nil. ok is false if the new pod does not fit after the departure of the old pod.
+// Exchange modifies nothing: a plan evaluates many pairs, and carries out few.
+func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, departing, arriving *cluster.Pod) (rise int64, ok bool) {
 	d := f.scratches.Get().(*scratch)
 	defer f.scratches.Put(d)
 	d.readNode(f, n)
@@ -55,11 +55,11 @@ func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, co
 	before := o.Worth(&d.room)
 
 	// The pod leaves only the copy in the scratch space, not the node.
-	f.returnRoom(n, leaves, &d.room)
-	if comes == nil {
+	f.returnRoom(n, departing, &d.room)
+	if arriving == nil {
 		return o.Worth(&d.room) - before, true
 	}
-	task := f.taskOf(comes)
+	task := f.taskOf(arriving)
 	if task.CPU > d.room.CPU || task.Memory > d.room.Memory || !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) {
 		return 0, false
 	}

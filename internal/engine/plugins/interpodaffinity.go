@@ -360,11 +360,11 @@ func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	return slices.ContainsFunc(a.Required(), changed) || h.repelledBy(a, changed)
 }
 
-// repelledBy reports whether some placed pod repels the pending pod by a topology key for which is
-// returns true.
-func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool {
+// repelledBy reports whether some placed pod repels the pending pod by a topology key for which
+// match returns true.
+func (h *affinityHints) repelledBy(a *Affinities, match func(key string) bool) bool {
 	for class := range h.repellingClasses {
-		if slices.ContainsFunc(a.RepelledBy(class), is) {
+		if slices.ContainsFunc(a.RepelledBy(class), match) {
 			return true
 		}
 	}

@@ -148,12 +148,12 @@ func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	return append(topics, keptAway...), everybody
 }
 
-// keptAwayBy selects the classes that a pod of this class may repel by a topology key for which by
-// returns true.
-func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []queue.Topic, everybody bool) {
+// keptAwayBy selects the classes that a pod of this class may repel by a topology key for which
+// match returns true.
+func keptAwayBy(class *cluster.PodClass, match func(key string) bool) (topics []queue.Topic, everybody bool) {
 	for i := range class.RequiredAntiAffinity {
 		term := &class.RequiredAntiAffinity[i]
-		if !by(term.TopologyKey) {
+		if !match(term.TopologyKey) {
 			continue
 		}
 		required, everybody := cluster.RequiredLabels(term.Selector)
@@ -167,7 +167,7 @@ func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []que
 	return topics, false
 }
 
-// requiredSelectors returns the selectors of a class's required terms. all reports that the terms
+// requiredSelectors returns the selectors of a class's required terms. all is set if the terms
 // cannot be parsed: the pod is then retried after every event, so that the error stays current.
 func requiredSelectors(class *cluster.PodClass) (list []*rules.Selector, all bool) {
 	for _, terms := range [2][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {

@@ -288,12 +288,12 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 	}
 }
 
-// coversTaints reports whether all contains all of some, regardless of their order.
-func coversTaints(all, some []v1.Taint) bool {
-	for i := range some {
+// coversTaints reports whether list contains each taint of subset, regardless of their order.
+func coversTaints(list, subset []v1.Taint) bool {
+	for i := range subset {
 		found := false
-		for j := range all {
-			found = found || all[j].Key == some[i].Key && all[j].Value == some[i].Value && all[j].Effect == some[i].Effect
+		for j := range list {
+			found = found || list[j].Key == subset[i].Key && list[j].Value == subset[i].Value && list[j].Effect == subset[i].Effect
 		}
 		if !found {
 			return false

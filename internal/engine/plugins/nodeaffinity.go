@@ -88,17 +88,17 @@ func partsOf(term *v1.NodeSelectorTerm) int {
 	return parts
 }
 
-// readOnce returns the result of read, possibly from an earlier call with the same from. It holds
+// readOnce returns the result of read, possibly from an earlier call with the same source. It holds
 // the lock while reading, so that only the first of several concurrent callers reads.
-func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, error)) (To, error) {
+func (l *lastRead[From, To]) readOnce(source *From, parts int, read func() (To, error)) (To, error) {
 	if parts < worthKeeping {
 		return read()
 	}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	if l.from != from {
+	if l.from != source {
 		l.result, l.err = read()
-		l.from = from
+		l.from = source
 	}
 	return l.result, l.err
 }

@@ -92,11 +92,11 @@ func (es *entities) regroup(item *Item, nameOf entityNamer) {
 	es.move(is, item.place, 1)
 }
 
-// move adds by to the number of an entity's items in a place. It is used for items that enter or
-// leave an entity; follow is used for items that change places.
-func (es *entities) move(e *groupEntity, place Place, by int) {
+// move adds change to the number of an entity's items in a place. It is used for items that enter
+// or leave an entity; follow is used for items that change places.
+func (es *entities) move(e *groupEntity, place Place, change int) {
 	es.places[e.place]--
-	e.places[place] += by
+	e.places[place] += change
 	e.place = e.findPlace()
 	es.places[e.place]++
 	if e.place == Taken {

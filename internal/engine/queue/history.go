@@ -57,12 +57,12 @@ func (h *history) forgetOldest(events int) {
 	}
 }
 
-// missedHelp returns the effect that the events after position since have on an item of the group.
-// Hints receive the objects as of each event, but the current state of the nodes. Events dropped
-// from the history are matched only by kind, without hints. A pod may then be retried once too
-// often, but never misses an event.
-func (g *group) missedHelp(item *Item, h *history, since uint64, asked Asked) (best help) {
-	if missed := h.events - since; missed <= uint64(len(h.recent)) {
+// missedHelp returns the effect of the events after a position on an item of the group. Hints
+// receive the objects as of each event, but the current state of the nodes. Events dropped from the
+// history are matched only by kind, without hints. A pod may then be retried once too often, but
+// never misses an event.
+func (g *group) missedHelp(item *Item, h *history, position uint64, asked Asked) (best help) {
+	if missed := h.events - position; missed <= uint64(len(h.recent)) {
 		for i := len(h.recent) - int(missed); i < len(h.recent); i++ {
 			if e := &h.recent[i]; e.Own == nil || e.Own == item {
 				best = max(best, g.helpFor(item, e, asked))
@@ -76,7 +76,7 @@ func (g *group) missedHelp(item *Item, h *history, since uint64, asked Asked) (b
 
 	for k := range h.last {
 		for bit, at := range h.last[k] {
-			if at > since && (g.anything || g.wants[k]>>bit&1 != 0 || k == len(kinds)-1) {
+			if at > position && (g.anything || g.wants[k]>>bit&1 != 0 || k == len(kinds)-1) {
 				return afterBackoff
 			}
 		}

@@ -129,16 +129,16 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 }
 
 // aggregateRequests returns the maximum of two amounts: the sum of containers and sidecars, and the
-// peak while init containers run. Each container counts with the amounts returned by of, and with
-// the amounts in missing for resources that it does not name. Init containers run one after the
-// other, each together with the sidecars started before it:
+// peak while init containers run. Each container counts with the amounts returned by amountsOf, and
+// with the amounts in missing for resources that it does not name. Init containers run one after
+// the other, each together with the sidecars started before it:
 //
 //	init a: 3, sidecar b: 1, init c: 4, container d: 2
 //	sum of b and d: 3; peak: max(a, b + c) = 5; result: 5
-func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Container, *v1.ContainerStatus) v1.ResourceList) v1.ResourceList {
+func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, amountsOf func(*v1.Container, *v1.ContainerStatus) v1.ResourceList) v1.ResourceList {
 	statuses := statusesByName(pod)
 	has := func(c *v1.Container) v1.ResourceList {
-		list := of(c, statuses[c.Name])
+		list := amountsOf(c, statuses[c.Name])
 		if len(missing) == 0 {
 			return list
 		}
@@ -150,7 +150,7 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	// map per container.
 	sum := make(v1.ResourceList, max(mostListed(pod.Spec.Containers), mostListed(pod.Spec.InitContainers)))
 	for i := range pod.Spec.Containers {
-		list := of(&pod.Spec.Containers[i], statuses[pod.Spec.Containers[i].Name])
+		list := amountsOf(&pod.Spec.Containers[i], statuses[pod.Spec.Containers[i].Name])
 		for name, amount := range list {
 			addAmount(sum, name, amount)
 		}

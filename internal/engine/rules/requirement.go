@@ -56,8 +56,8 @@ func newRequirement(key string, operator selection.Operator, values []string) Re
 	return r
 }
 
-// findValue returns the slot in places of the value, or the free slot for it, which is the first
-// free slot at or after its hash. It requires a table.
+// findValue returns the index of the value's slot in places. For an unknown value, it returns the
+// index of the slot to use: the first free slot at or after its hash. It requires a table.
 func (r *Requirement) findValue(value string) (at uint64, known bool) {
 	places := r.table.places
 	last := uint64(len(places) - 1)

@@ -228,11 +228,11 @@ func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	c.addFault(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
-// hasTemplate reports whether a template of that name is in list, or nested in the composite
-// templates in.
-func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1beta1.CompositePodGroupTemplate, name string) bool {
+// hasTemplate reports whether a template of that name is in list, or nested in one of the
+// composites.
+func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, composites []schedulingv1beta1.CompositePodGroupTemplate, name string) bool {
 	return slices.ContainsFunc(list, func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == name }) ||
-		slices.ContainsFunc(in, func(t schedulingv1beta1.CompositePodGroupTemplate) bool {
+		slices.ContainsFunc(composites, func(t schedulingv1beta1.CompositePodGroupTemplate) bool {
 			return hasTemplate(t.PodGroupTemplates, t.CompositePodGroupTemplates, name)
 		})
 }

@@ -185,14 +185,14 @@ func (p *parser) parseObject(n int32, kindName, apiVersion string, order int32) 
 }
 
 // findKind finds a kind. If the kind exists only in another version or under a similar name, it
-// returns a fault, and in at the field with the fault. An unknown kind is ignored, and counted
-// under the name in ignored:
+// returns a fault, and the field with the fault. An unknown kind is ignored, and counted under the
+// name in ignored:
 //
 //	Deployment apps/v1                  kind
 //	Deployment extensions/v1beta1       fault: must be apps/v1 for a Deployment
 //	Pods v1                             fault: did you mean Pod?
 //	Service serving.knative.dev/v1      ignored as Service.serving.knative.dev
-func findKind(name, apiVersion string) (k *kind, ignored, at, fault string) {
+func findKind(name, apiVersion string) (k *kind, ignored, field, fault string) {
 	group, _, hasGroup := strings.Cut(apiVersion, "/")
 	if !hasGroup {
 		group = ""

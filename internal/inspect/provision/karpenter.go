@@ -157,23 +157,23 @@ func first(list []string) string {
 	return list[0]
 }
 
-// allows reports whether a label with this value meets the requirement. there is false for a label
+// allows reports whether a label with this value meets the requirement. exists is false for a label
 // missing on a node. Comparisons need an integer on both sides, as with node affinity.
-func (r *requirement) allows(value string, there bool) bool {
+func (r *requirement) allows(value string, exists bool) bool {
 	// check has verified that the values of a comparison are one integer.
 	number, err := strconv.ParseInt(value, 10, 64)
 	bound, _ := strconv.ParseInt(first(r.Values), 10, 64)
-	whole := there && err == nil
+	whole := exists && err == nil
 
 	switch r.Operator {
 	case "In":
-		return there && slices.Contains(r.Values, value)
+		return exists && slices.Contains(r.Values, value)
 	case "NotIn":
-		return !there || !slices.Contains(r.Values, value)
+		return !exists || !slices.Contains(r.Values, value)
 	case "Exists":
-		return there
+		return exists
 	case "DoesNotExist":
-		return !there
+		return !exists
 	case "Gt":
 		return whole && number > bound
 	case "Lt":

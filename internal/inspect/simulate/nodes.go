@@ -131,9 +131,9 @@ func (n *nodes) eachSelected(selected *Nodes, do func(name string)) error {
 	return err
 }
 
-// taintNodes changes taints like kubectl taint, or, with off, only removes them. Where kubectl
-// would fail because a taint is missing or already present, it adds a note and makes the change
-// anyway, so that users see its consequences.
+// taintNodes changes taints like kubectl taint. If off is set, it only removes taints. Where
+// kubectl would fail because a taint is missing or already present, it adds a note and makes the
+// change anyway, so that users see its consequences.
 func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 	specs := slices.Clone(t.Taints)
 	if len(specs) == 0 {

@@ -221,9 +221,9 @@ func (l *lease) now() renewal {
 	return renewal{time.Now(), l.wall().Round(0)}
 }
 
-// since returns the time elapsed since before, by the clock that shows more.
-func (r renewal) since(before renewal) time.Duration {
-	return max(r.monotonic.Sub(before.monotonic), r.wall.Sub(before.wall))
+// since returns the time elapsed since an earlier renewal, by the clock that shows more.
+func (r renewal) since(earlier renewal) time.Duration {
+	return max(r.monotonic.Sub(earlier.monotonic), r.wall.Sub(earlier.wall))
 }
 
 // newLease returns the lock for one Run.
@@ -240,10 +240,11 @@ func (e *Elector) newLease() *lease {
 	}
 }
 
-// left returns the time remaining until good has passed since the last renewal. It uses only the
-// monotonic clock, so that a leader that renews in time keeps working when the wall clock is set.
-func (l *lease) left(good time.Duration) time.Duration {
-	return good - time.Since(l.renewed.Load().monotonic)
+// left returns the time remaining until the given duration has passed since the last renewal. It
+// uses only the monotonic clock, so that a leader that renews in time keeps working when the wall
+// clock is set.
+func (l *lease) left(d time.Duration) time.Duration {
+	return d - time.Since(l.renewed.Load().monotonic)
 }
 
 // Get reads the Lease, and ends the work immediately if another replica holds it. client-go's

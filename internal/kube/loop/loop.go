@@ -57,8 +57,8 @@ func (l *Loop[E, A]) Show(event E, size int) {
 	l.inbox.put(message[E]{event: event, size: size})
 }
 
-// Look makes the owner call the function what between two steps. It does not wait for the call.
-func (l *Loop[E, A]) Look(what func()) { l.inbox.put(message[E]{look: what}) }
+// Look makes the owner call f between two steps. It does not wait for the call.
+func (l *Loop[E, A]) Look(f func()) { l.inbox.put(message[E]{look: f}) }
 
 // Run runs the core and its feeds until the context ends, and returns when all feeds and requests
 // have ended. A Loop can be run only once. If the core panics, Run does not wait for feeds and

@@ -79,16 +79,16 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 	return failed
 }
 
-// callOwner calls the function what on the owner's goroutine, and waits for it to return. If
-// callOwner returns an error, the function has not been called, and never will be: the task leaves
-// the state waiting either when the owner begins the call or when the caller gives up, whichever is
-// first. The owner itself must not call callOwner.
-func (s *Scheduler) callOwner(ctx context.Context, what func()) error {
+// callOwner calls f on the owner's goroutine, and waits for it to return. If callOwner returns an
+// error, f has not been called, and never will be: the task leaves the state waiting either when
+// the owner begins the call or when the caller gives up, whichever is first. The owner itself must
+// not call callOwner.
+func (s *Scheduler) callOwner(ctx context.Context, f func()) error {
 	t, done := &task{}, make(chan struct{})
 	s.loop.Look(func() {
 		if t.state.CompareAndSwap(waiting, begun) {
 			defer close(done)
-			what()
+			f()
 		}
 	})
 

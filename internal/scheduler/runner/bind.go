@@ -167,13 +167,13 @@ func (b *binder) askBinder(ctx context.Context, binder cycle.Binder, attempt *cy
 	return callGuarded(b.plugins, binder, func() (bool, error) { return binder.Bind(ctx, attempt) })
 }
 
-// hasNode reads the pod after the failed binding why, and reports whether the pod is on its node
-// nevertheless. It returns an error if the pod will not get the node, or if the scheduler stops.
-// While the API server is unreachable, hasNode retries, so that the resources on the node stay
-// reserved. If the read is refused, the response to the binding counts; if there was none, hasNode
-// retries until the binding can no longer be carried out. If the pod exists and has no node, has is
-// false and err is nil, and the binding may be retried.
-func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, why error) (has bool, err error) {
+// hasNode reads the pod after a binding has failed with bindErr, and reports whether the pod is on
+// its node nevertheless. It returns an error if the pod will not get the node, or if the scheduler
+// stops. While the API server is unreachable, hasNode retries, so that the resources on the node
+// stay reserved. If the read is refused, the response to the binding counts; if there was none,
+// hasNode retries until the binding can no longer be carried out. If the pod exists and has no
+// node, bound is false and err is nil, and the binding may be retried.
+func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, bindErr error) (bound bool, err error) {
 	err = errors.New("the scheduler stops")
 	began := time.Now()
 	b.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
@@ -186,14 +186,14 @@ func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, why error)
 				klog.FromContext(ctx).Error(failed, "A pod cannot be read to find out whether it was bound", "pod",
 					klog.KObj(attempt.Pod), "node", attempt.Node)
 			}
-			err = fmt.Errorf("%w; whether the pod has its node in spite of that cannot be read: %w", why, failed)
-			return isAnswered(why) || time.Since(began) >= writtenWithin
+			err = fmt.Errorf("%w; whether the pod has its node in spite of that cannot be read: %w", bindErr, failed)
+			return isAnswered(bindErr) || time.Since(began) >= writtenWithin
 		case failed != nil:
 			return false
 		case pod.UID != attempt.Pod.UID:
 			err = errGone
 		case pod.Spec.NodeName == attempt.Node:
-			has, err = true, nil
+			bound, err = true, nil
 		case pod.Spec.NodeName != "":
 			err = errBoundElsewhere
 			// The core gets the pod immediately, without waiting for the watch.
@@ -206,7 +206,7 @@ func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, why error)
 		return true
 	})
 
-	return has, err
+	return bound, err
 }
 
 // isAnswered reports whether the outcome of a request is final: the API server has carried it out,

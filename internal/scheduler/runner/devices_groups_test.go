@@ -57,10 +57,11 @@ func (w *world) checkGroupHolds() {
 	}
 }
 
-// counted counts the requests for which of returns true, and returns the faults of then.
-func counted(n *atomic.Int32, of func(*http.Request) bool, then func(*http.Request) fakeapi.Fault) func(*http.Request) fakeapi.Fault {
+// counted counts the requests for which match returns true, and injects the faults returned by
+// then.
+func counted(n *atomic.Int32, match func(*http.Request) bool, then func(*http.Request) fakeapi.Fault) func(*http.Request) fakeapi.Fault {
 	return func(r *http.Request) fakeapi.Fault {
-		if of(r) {
+		if match(r) {
 			n.Add(1)
 		}
 		return then(r)

@@ -180,12 +180,12 @@ func (w *world) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// until advances the time until holds returns true.
-func (w *world) until(what string, holds func() bool) {
+// until advances the time until condition returns true.
+func (w *world) until(what string, condition func() bool) {
 	w.Helper()
 	for range 600 {
 		synctest.Wait()
-		if holds() {
+		if condition() {
 			return
 		}
 		time.Sleep(time.Second)
@@ -271,12 +271,12 @@ func isPodGet(r *http.Request, pod string) bool {
 	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods/"+pod)
 }
 
-// times injects the fault f into the first n requests for which of returns true.
-func times(n int, of func(*http.Request) bool, f fakeapi.Fault) func(*http.Request) fakeapi.Fault {
+// times injects the fault f into the first n requests for which match returns true.
+func times(n int, match func(*http.Request) bool, f fakeapi.Fault) func(*http.Request) fakeapi.Fault {
 	var mu = make(chan int, 1)
 	mu <- n
 	return func(r *http.Request) fakeapi.Fault {
-		if !of(r) {
+		if !match(r) {
 			return fakeapi.Fault{}
 		}
 		left := <-mu

@@ -48,9 +48,9 @@ const (
 	longestAnswer = 64 << 10
 )
 
-// newPoster returns a poster that uses the connections of through and the rate limit of limited. If
-// agent is empty, the user agent is that of through. The clients must be real ones: newPoster
-// returns an error for a fake clientset.
+// newPoster returns a poster that uses the connections of one client (through) and the rate limit
+// of another (limited). If agent is empty, the user agent is that of the first client. The clients
+// must be real ones: newPoster returns an error for a fake clientset.
 func newPoster(through, limited kubernetes.Interface, contentType, agent string) (*poster, error) {
 	contentType = cmp.Or(contentType, runtime.ContentTypeProtobuf)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentType)

@@ -60,10 +60,9 @@ const unhurriedRate, unhurriedBurst = 20, 100
 // of thousands of objects after an outage.
 const longestPause = 30 * time.Second
 
-// newStatuses returns a statuses without pending writes, whose writes are carried out by the
-// workers by.
-func newStatuses[W any](by *workers, write func(context.Context, W) error, merged func(older, newer W) W) *statuses[W] {
-	return &statuses[W]{workers: by, write: write, merged: merged,
+// newStatuses returns a statuses without pending writes, whose writes are carried out by pool.
+func newStatuses[W any](pool *workers, write func(context.Context, W) error, merged func(older, newer W) W) *statuses[W] {
+	return &statuses[W]{workers: pool, write: write, merged: merged,
 		unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), pending: map[types.UID]*statusesOf[W]{}}
 }
 

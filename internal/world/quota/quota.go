@@ -96,10 +96,10 @@ func namesNamespaces(a *v1.Affinity) bool {
 }
 
 // Refuses returns why the quota refuses a new pod, in the API server's words: the pod lacks an
-// amount counted by the quota, or exceeds the quota. It returns "" if the quota admits the pod. of
-// is the usage of the quota's pods, and usage is the usage of the new pod. The caller must have
-// checked that the quota covers the pod.
-func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.ResourceList) string {
+// amount counted by the quota, or exceeds the quota. It returns "" if the quota admits the pod.
+// current is the usage of the quota's pods, and usage is the usage of the new pod. The caller must
+// have checked that the quota covers the pod.
+func Refuses(q *v1.ResourceQuota, current v1.ResourceList, p *v1.Pod, usage v1.ResourceList) string {
 	// As in the API server, an unspecified amount cannot be counted.
 	if missing := missing(q, p); missing != "" {
 		return fmt.Sprintf("failed quota: %s: must specify %s", q.Name, missing)
@@ -112,7 +112,7 @@ func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.Resour
 		}
 		// Name all exceeded amounts, sorted, because users compare the message with the API
 		// server's.
-		sum, before, hard := of[name].DeepCopy(), of[name], q.Spec.Hard[name]
+		sum, before, hard := current[name].DeepCopy(), current[name], q.Spec.Hard[name]
 		if sum.Add(amount); sum.Cmp(hard) > 0 {
 			requested = append(requested, fmt.Sprintf("%s=%s", name, amount.String()))
 			used = append(used, fmt.Sprintf("%s=%s", name, before.String()))

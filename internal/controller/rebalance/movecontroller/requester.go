@@ -226,9 +226,9 @@ func WithdrawDrains(ctx context.Context, client kubernetes.Interface, nodes []st
 }
 
 // withdraw deletes the requests of this component, including those of earlier processes, for the
-// pods accepted by which. It continues after errors and returns all of them, because each remaining
-// request evicts a pod.
-func (a *requester) withdraw(ctx context.Context, which func(namespace string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool) error {
+// pods for which match returns true. It continues after errors and returns all of them, because
+// each remaining request evicts a pod.
+func (a *requester) withdraw(ctx context.Context, match func(namespace string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, withdrawnWithin)
 	defer cancel()
 	selector := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: a.labels()})
@@ -238,7 +238,7 @@ func (a *requester) withdraw(ctx context.Context, which func(namespace string, o
 	}
 
 	for i := range list.Items {
-		if r := &list.Items[i]; r.Spec.Target.Pod != nil && which(r.Namespace, r.Spec.Target.Pod) {
+		if r := &list.Items[i]; r.Spec.Target.Pod != nil && match(r.Namespace, r.Spec.Target.Pod) {
 			err = errors.Join(err, a.deleteRequest(ctx, r))
 		}
 	}

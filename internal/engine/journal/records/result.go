@@ -37,11 +37,11 @@ type Replayed struct {
 	Actions         int
 }
 
-// Replay replays records one after the other until the file ends, or, unless on is set, until the
-// first difference. replay reads and replays the n-th record, and returns io.EOF after the last
-// record. told, if set, is called after each record. A panic of the core, for example caused by a
-// journal not written by a core, is returned as an error.
-func (r *Reader) Replay(began time.Time, on bool, replay func(n int) (Replayed, error), told func(n int)) (result Result, err error) {
+// Replay replays records one after the other until the file ends. Unless toEnd is set, it also ends
+// at the first difference. replay reads and replays the n-th record, and returns io.EOF after the
+// last record. told, if set, is called after each record. A panic of the core, for example caused
+// by a journal not written by a core, is returned as an error.
+func (r *Reader) Replay(began time.Time, toEnd bool, replay func(n int) (Replayed, error), told func(n int)) (result Result, err error) {
 	// A journal of unknown origin must not crash the process that replays it.
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -64,7 +64,7 @@ func (r *Reader) Replay(began time.Time, on bool, replay func(n int) (Replayed, 
 		result.Lasted = event.At.Sub(began)
 		if event.Again != event.Recorded && result.Parting == nil {
 			result.Parting = &Parting{Event: n, At: event.At, Recorded: event.Recorded, Replayed: event.Again}
-			if !on {
+			if !toEnd {
 				return result, nil
 			}
 		}

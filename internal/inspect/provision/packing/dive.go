@@ -13,13 +13,13 @@ import (
 // dive packs all remaining things and returns the bins without buying them. It repeatedly solves
 // the linear program, buys the whole bins with the largest amounts in the program, and continues
 // with the rest. Before each step it computes the cost of finishing with one more bin, and in the
-// end returns the cheapest of these solutions. It returns nil if none costs less than enough, or if
+// end returns the cheapest of these solutions. It returns nil if none costs less than limit, or if
 // limits prevent packing everything.
 //
 // Rounding only once, at the beginning, would leave far more things to be packed poorly. pool holds
 // the initial patterns, and bins holds the bins searched for more patterns. dive restores the state
 // of the search when it returns.
-func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) []*pattern {
+func (s *search) dive(left []int, pool []*pattern, bins []int, limit float64) []*pattern {
 	left = slices.Clone(left)
 	used, spent := s.used, s.spent
 	s.used, s.spent = slices.Clone(used), slices.Clone(spent)
@@ -30,8 +30,8 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 	for slices.Max(left) > 0 {
 		// The remaining things may fit into one bin at any step. Keep the cheapest of these
 		// solutions, not the last.
-		if last := s.last(left); last != nil && cost+last.price < enough {
-			enough = cost + last.price
+		if last := s.last(left); last != nil && cost+last.price < limit {
+			limit = cost + last.price
 			done = append(slices.Clone(taken), last)
 		}
 		p := s.newProgram(left)
@@ -70,19 +70,19 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 				s.countOff(f, left)
 			}
 		}
-		if len(taken) == before || cost >= enough {
+		if len(taken) == before || cost >= limit {
 			return done
 		}
 	}
 
-	if cost < enough {
+	if cost < limit {
 		return taken
 	}
 	return done
 }
 
-// countOff subtracts a bin's contents from left, and counts the bin as used. left belongs to the
-// caller, not to the search.
+// countOff subtracts a bin's contents from the numbers in left, and counts the bin as used. left
+// belongs to the caller, not to the search.
 func (s *search) countOff(f *pattern, left []int) {
 	s.used[f.bin]++
 	for i, l := range s.p.Limits {

@@ -47,20 +47,20 @@ type stuff struct {
 }
 
 // fillBest returns the best filling found for a bin, and an upper limit on the value of any
-// filling. It stops if no filling can exceed enough, and after the given number of steps.
+// filling. It stops if no filling can exceed target, and after the given number of steps.
 //
 // The second result is valid whether or not the pattern is the best: an interrupted search includes
-// the limits of the branches left open. Callers interested only in better fillings pass a value for
-// enough, such as the price of a bin.
-func (f *filler) fillBest(bin int, values []float64, left []int, enough float64, steps int) (*pattern, float64) {
+// the limits of the branches left open. Callers interested only in fillings above a value, such as
+// the price of a bin, pass it as target.
+func (f *filler) fillBest(bin int, values []float64, left []int, target float64, steps int) (*pattern, float64) {
 	k := &f.search
 	k.f, k.bin, k.steps = f, bin, steps
-	ceiling := k.weigh(values, left, enough)
-	if ceiling <= enough || steps == 0 {
+	ceiling := k.weigh(values, left, target)
+	if ceiling <= target || steps == 0 {
 		return nil, ceiling
 	}
 
-	k.most, k.open = enough, 0
+	k.most, k.open = target, 0
 	k.counts = append(k.counts[:0], make([]int, len(k.list))...)
 	k.best = k.best[:0]
 	f.empty(bin)
@@ -139,28 +139,28 @@ func (k *fullest) divisible(at int, spare float64) (value float64) {
 }
 
 // weigh looks for charges, and for weights of the resources, that make the divisible filling worth
-// little, and returns its value. It stops at enough. On return, the best weights and charges are in
-// place.
-func (k *fullest) weigh(values []float64, left []int, enough float64) float64 {
-	least := k.balance(k.charge(values, left, -1), values, left, enough)
-	if least <= enough || len(k.f.p.Apart) == 0 {
+// little, and returns its value. It stops once that value is at most target. On return, the best
+// weights and charges are in place.
+func (k *fullest) weigh(values []float64, left []int, target float64) float64 {
+	least := k.balance(k.charge(values, left, -1), values, left, target)
+	if least <= target || len(k.f.p.Apart) == 0 {
 		return least
 	}
 
 	best := -1.0
 	for _, part := range []float64{0.3, 0.5, 0.7, 0.85, 1} {
-		if value := k.balance(k.charge(values, left, part), values, left, enough); value < least {
+		if value := k.balance(k.charge(values, left, part), values, left, target); value < least {
 			least, best = value, part
-			if least <= enough {
+			if least <= target {
 				return least
 			}
 		}
 	}
-	return k.balance(k.charge(values, left, best), values, left, enough)
+	return k.balance(k.charge(values, left, best), values, left, target)
 }
 
 // balance looks for the weights in shrinking steps: a weight grows if its resource is overfull.
-func (k *fullest) balance(charged, values []float64, left []int, enough float64) float64 {
+func (k *fullest) balance(charged, values []float64, left []int, target float64) float64 {
 	f, room := k.f, k.f.p.Bins[k.bin].Room
 	copy(f.spare, f.spares)
 	for r := range f.weight {
@@ -174,7 +174,7 @@ func (k *fullest) balance(charged, values []float64, left []int, enough float64)
 		if value := k.divisible(0, 1); value < least {
 			least = value
 			copy(chosen, f.weight)
-			if least <= enough {
+			if least <= target {
 				return least
 			}
 		}

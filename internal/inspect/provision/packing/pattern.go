@@ -250,10 +250,10 @@ func (f *filler) share(item int) (sum float64) {
 	return sum
 }
 
-// most returns the number of things of an item that fit into the remaining room, limited by the
-// argument of. It is 0 without room, or if a group is full.
-func (f *filler) most(item, of int) int {
-	n := int64(of)
+// most returns the number of things of an item that fit into the remaining room, but at most limit.
+// It is 0 without room, or if a group is full.
+func (f *filler) most(item, limit int) int {
+	n := int64(limit)
 	for r, size := range f.p.Items[item].Size {
 		if size > 0 {
 			n = min(n, f.room[r]/size)

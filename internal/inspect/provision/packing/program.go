@@ -161,15 +161,15 @@ func (p *program) hot() (bins []int) {
 }
 
 // price fills the bins, adds the fillings worth more than they cost as patterns, and returns false
-// if it added none. Fillings are made by the values in by, but are added only if they are
+// if it added none. Fillings are made by the values in guide, but are added only if they are
 // worthwhile by the program's values.
-func (p *program) price(bins []int, by []float64, hard bool) bool {
+func (p *program) price(bins []int, guide []float64, hard bool) bool {
 	fillings := p.s.fillEach(bins, func(f *filler, bin int) (made *pattern) {
 		if hard {
 			made, _ = f.fillBest(bin, p.values, p.left, p.s.p.Bins[bin].Price*(1+gainful), pricingSteps/len(p.s.useful)+1)
 			return made
 		}
-		return f.fill(bin, by, p.left)
+		return f.fill(bin, guide, p.left)
 	})
 	var found []*pattern
 	for _, f := range fillings {

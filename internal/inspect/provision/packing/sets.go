@@ -132,9 +132,9 @@ func (k *sets) prepare(counts []int) {
 	}
 }
 
-// list adds to k.found the sets that extend bins by bins at position at or later, cost at most
-// money more, and pass all tests. needs holds the needs of the tests not yet met by bins. Sets with
-// a price up to k.from are omitted, because they were listed before.
+// list adds to k.found the sets that extend bins by bins of k.bins[at:], cost at most money more,
+// and pass all tests. needs holds the needs of the tests not yet met by bins. Sets with a price up
+// to k.from are omitted, because they were listed before.
 func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 	if k.steps--; k.steps <= 0 {
 		return

@@ -170,7 +170,7 @@ func (s *search) relax() {
 }
 
 // needed returns the bins not dominated by another bin with as much room, at most the same price,
-// and the same items. takes has a number for each bin, equal for bins with the same items.
+// and the same items. takes holds a number for each bin, equal for bins with the same items.
 func (s *search) needed() (bins, takes []int) {
 	order := make([]int, 0, len(s.p.Bins))
 	takes = make([]int, len(s.p.Bins))
