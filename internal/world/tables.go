@@ -18,18 +18,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// table holds the objects of one kind: the objects of base, unless over has another state under the
-// same name.
+// table holds the objects of one kind: the objects of base, with the changes in over. In the
+// example, b was changed, c was deleted, and d was added:
 //
 //	base  a  b  c          in order, and never changed: shared by forks
-//	over     b' .  d       the later changes; c is deleted
+//	over     b' .  d       the later changes
 //	      a  b'    d       yielded by All
 //
-// When over becomes large, base and over are merged into a new base.
+// When there are many changes, they are merged with the objects of base into a new base.
 type table struct {
 	base *base
 	over map[cluster.Name]metav1.Object // replaced objects; nil if deleted
-	// adopted holds, for each owner, the names of its present or former pods in over.
+	// adopted holds, for each owner, the names of its present or former pods among the changes.
 	adopted map[rules.Owner]map[cluster.Name]bool
 	ordered []metav1.Object // all objects in order; nil if not computed
 }
@@ -42,7 +42,7 @@ type base struct {
 	byOwner func() map[rules.Owner][]cluster.Name
 }
 
-// leastOver is the number of changes kept in over even if base is smaller.
+// leastOver is the number of changes kept apart from base, even if base has fewer objects.
 const leastOver = 64
 
 // newTable returns a table of these objects. It keeps and sorts the list.

@@ -84,8 +84,8 @@ func saysTheSame(a, b string) bool {
 
 // notes holds the nodes with a note that differs from the wanted note.
 //
-// A node is in late at most once, and only while its note must be written. One write of a node's
-// note is in flight at a time: node.noting is set exactly for the nodes in written.
+// A node is in the list late at most once, and only while its note must be written. One write of a
+// node's note is in flight at a time: node.noting is set exactly for the nodes in written.
 type notes struct {
 	out   *outbox
 	broke *safeguards

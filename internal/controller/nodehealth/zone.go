@@ -61,7 +61,7 @@ func (o *Options) rateOf(state State, size int) float64 {
 // tainted 10 s apart.
 type bucket struct {
 	rate   float64 // tokens per second; 0 disables
-	tokens float64 // at the time last
+	tokens float64 // number of tokens at time last
 	last   time.Time
 }
 

@@ -18,7 +18,7 @@ import (
 // The share is rounded up. The suitable nodes are counted only once, for the first pod of the kind.
 func (st *strategy) setupDuplicates() {
 	g := &evenness{w: st.w, kinds: map[string]*kind{}, byPod: map[*pod]*kind{}, excluded: st.Duplicates.ExcludeOwners}
-	st.gauge, st.anew = g, true
+	st.gauge, st.reselects = g, true
 	st.gain, st.among = g.surplusOf, g.podsInSurplus
 	st.says = func(p *pod) string { return "more of its kind than an even share are on its node" }
 }

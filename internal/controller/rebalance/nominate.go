@@ -49,7 +49,7 @@ func (s *search) nominateCandidates(st *strategy) *nominations {
 			s.w.protections.unsettled = true
 		case gain > 0:
 			c := &candidate{pod: p, gain: gain, depth: s.excessDepth(st, p), avoid: prefersNoEviction(p)}
-			if !st.anew { // the cost is computed before the first move of the round
+			if !st.reselects { // the cost is computed before the first move of the round
 				s.costOf(c)
 			}
 			list.list = append(list.list, c)

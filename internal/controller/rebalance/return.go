@@ -75,7 +75,7 @@ func (st *strategy) podsAway(yield func(*pod) bool) {
 type reach struct {
 	w      *world
 	most   map[int32]int64 // by class
-	change int             // value of closures.nodeChanges for which most is valid
+	change int             // value of closures.nodeChanges for which the map is valid
 }
 
 // reachOf returns the weight for a pod's class. It scans all nodes once per class, and again after

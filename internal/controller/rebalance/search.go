@@ -108,7 +108,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 		s.moves[number].Next = next
 		moved, refusedBefore = true, nil
 		// The gains depend on each other: a list from before the move would be outdated.
-		if st.anew {
+		if st.reselects {
 			return true
 		}
 	}

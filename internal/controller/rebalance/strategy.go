@@ -17,8 +17,9 @@ import (
 // strategy is a goal applied to a world.
 //
 // A goal states the user's intent; a strategy drives the search towards it. Every strategy has a
-// gauge. A strategy that moves one pod at a time has gain; a strategy with moves that help only
-// together has attempts. The meaning of a zero value is documented at each field.
+// gauge. A strategy that moves one pod at a time has the function gain; a strategy with moves that
+// help only together has the function attempts. The meaning of a zero value is documented at each
+// field.
 type strategy struct {
 	*Goal
 	w     *world
@@ -48,8 +49,8 @@ type strategy struct {
 	// attempts makes the attempts of a goal with moves that help only together, and reports whether
 	// a pod was moved. gain is nil then.
 	attempts func(s *search) bool
-	// anew requests choosing the candidates again after every move.
-	anew bool
+	// reselects is set if the candidates are chosen again after every move.
+	reselects bool
 	// price is the minimum by which moving the pod must lower the gauge; nil means that any
 	// reduction will do.
 	price func(p *pod) int64

@@ -132,7 +132,7 @@ func (pc *prices) deviceValuer() plugins.DeviceValuer {
 func (st *strategy) setupTypical() {
 	w := st.w
 	g := &losses{w: w, plugin: w.prices.deviceValuer(), nodes: map[int32]*nodeLoss{}}
-	st.gauge, st.anew = g, true
+	st.gauge, st.reselects = g, true
 	st.ready = func() string {
 		if g.plugin == nil {
 			return "no profile of the scheduler has the plugin Fragmentation, which knows the pods that come; only pending pods count"

@@ -229,7 +229,7 @@ func (st *strategy) setupUtilization() {
 		return
 	}
 
-	st.anew = true
+	st.reselects = true
 	st.ready = func() string {
 		if n := len(g.listUnderused()); n <= st.Utilization.MoreThan {
 			return fmt.Sprintf("%d nodes are below all thresholds, and there have to be more than %d", n, st.Utilization.MoreThan)

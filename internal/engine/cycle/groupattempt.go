@@ -40,8 +40,8 @@ type groupAttempt struct {
 	tree      *treeAttempt  // attempt for the group's tree; nil if the group is in no tree
 }
 
-// member is a pod of a group being decided: the cycle uses its placement, and package gang uses
-// asked.
+// member is a pod of a group being decided: the cycle uses its placement, and package gang uses the
+// field asked.
 type member struct {
 	*placement
 	asked  *gang.Member

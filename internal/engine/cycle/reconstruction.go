@@ -50,7 +50,7 @@ type reconstruction struct {
 	coming   map[types.UID]struct{} // pending pods in held events
 	foreseen map[types.UID]*v1.Pod  // bound pods in held events
 	bound    []boundItem            // judged pods, until forgetPod drops them
-	most     int                    // length of bound that triggers forgetPod
+	most     int                    // length of the list bound at which forgetPod runs
 	rejected map[types.UID]struct{} // pending pods found unschedulable at least once
 	// generations holds the generations of objects other than pods and nodes, for kinds with
 	// generations.
@@ -61,7 +61,8 @@ type reconstruction struct {
 	late        time.Time // time at which a binding was observed more than MaxBindingDelay after its pod arrived
 }
 
-// heldEvent is an event that was observed at the time at, and is held back for MaxBindingDelay.
+// heldEvent is an event with the time at which it was observed. It is held back for
+// MaxBindingDelay.
 type heldEvent struct {
 	Event
 	at time.Time

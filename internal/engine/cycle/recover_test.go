@@ -406,8 +406,8 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 	w.put(shaped("high", "4", 10, 0))
 	w.settle(10 * time.Minute)
 
-	// anew returns a cluster built from scratch from the current state.
-	anew := func() *cluster.Cluster {
+	// rebuilt returns a cluster built from scratch from the current state.
+	rebuilt := func() *cluster.Cluster {
 		c := cluster.New()
 		for _, name := range sorted(w.nodes) {
 			c.SetNode(w.nodes[name])
@@ -427,7 +427,7 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 	for shape := range 3 {
 		probe := shaped(fmt.Sprint("probe", shape), "1", 20, shape)
 		var best []string
-		truth := anew()
+		truth := rebuilt()
 		for _, v := range decide.NewPlain(truth, plugins.Default()).Evaluate(truth.Pending(probe)).Best() {
 			best = append(best, v.Node.Name)
 		}
@@ -437,7 +437,7 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 			t.Errorf("a probe of shape %d goes to %q, and best are %v", shape, node, best)
 		}
 	}
-	anew()
+	rebuilt()
 	if n := w.core.View().Cluster.Recount(); n != 0 {
 		t.Errorf("%d nodes are wrong", n)
 	}

@@ -94,7 +94,7 @@ func newServed(seed uint64) *served {
 	if s.features["groups"] {
 		s.gates = groups.Gates{Generic: true, Topology: s.chance(2)}
 	}
-	s.core = s.anew()
+	s.core = s.freshCore()
 	s.controllers = claimcontrollers.Controllers{
 		Cluster: s.core.View().Cluster, Feed: s.feed, Now: func() metav1.Time { return metav1.NewTime(s.now) },
 		Named: func(uid types.UID, status *v1.PodExtendedResourceClaimStatus) {
@@ -105,8 +105,8 @@ func newServed(seed uint64) *served {
 	return s
 }
 
-// anew returns a new core started on all current objects.
-func (s *served) anew() *Core {
+// freshCore returns a new core started on all current objects.
+func (s *served) freshCore() *Core {
 	profile := Profile{Profile: plugins.Default()}
 	profile.KeepBudgets, profile.GentlePreemption = s.seed%3 == 0, s.seed%5 == 0
 	core, err := New(Options{Profiles: []Profile{profile}, Seed: s.seed, Groups: s.gates, MaxWait: 1000 * time.Hour})
@@ -301,7 +301,7 @@ func (s *served) judge() {
 	if view.Queue.Len(queue.Waiting)+view.Queue.Len(queue.Gated) == 0 {
 		return
 	}
-	if uid, action, does := firstThing(s.anew(), s.now); does && !takesBack(view, action, s.podOf) {
+	if uid, action, does := firstThing(s.freshCore(), s.now); does && !takesBack(view, action, s.podOf) {
 		if text, asleep := sleeping(view, uid); asleep {
 			s.breaks("another core begins with %s%s", action, text)
 		}

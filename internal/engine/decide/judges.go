@@ -28,9 +28,9 @@ type judges struct {
 	left *effort.Budget // budget for judging nodes with nominated pods
 
 	only map[string]bool // nodes to consider; nil: all nodes
-	// anywhere is set if all nodes are considered, even if they are not in only.
+	// anywhere is set if all nodes are considered, whether or not they are listed in only.
 	anywhere bool
-	outside  *plugins.Rejection // rejection of nodes that are not in only
+	outside  *plugins.Rejection // rejection of nodes that are not listed in only
 	names    []string
 	judges   []func(n *cluster.Node) *plugins.Rejection
 	again    []func() bool // see plugins.Judge

@@ -101,15 +101,15 @@ type lookPods struct {
 // map.
 type nodeCounts struct {
 	few         []nodeCount
-	*manyCounts // replaces few if there are more than fewNodes nodes, or a count does not fit into a nodeCount; otherwise nil
+	*manyCounts // replaces the list if there are more than fewNodes nodes, or a count does not fit into a nodeCount; otherwise nil
 }
 
 // manyCounts holds the counts for many nodes.
 type manyCounts struct {
 	many  map[int32]podCount
-	every []podCount // by node; replaces many
-	there int32      // number of nodes with pods, if every is used
-	top   int32      // highest node added so far, if many is used
+	every []podCount // by node; replaces the map
+	there int32      // number of nodes with pods, if the slice is used
+	top   int32      // highest node added so far, if the map is used
 }
 
 // nodeCount stores a node and its podCount with half the number of bits per count.

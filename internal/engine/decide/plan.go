@@ -21,8 +21,8 @@ type plan struct {
 	way      way
 	skeleton uint32 // number of the plan's skeleton; 0: none
 
-	// Judges independent of placements. The filters that depend on placed pods follow early and
-	// precede late.
+	// Judges independent of placements. The filters that depend on placed pods run after the judges
+	// in early, and before the judges in late.
 	early, late []namedJudge
 	// perNode is set if one of these judges or raw scores depends on the node's name. Each node is
 	// then judged individually, even if it shares all of its cluster.Parts with another node.

@@ -43,7 +43,7 @@ type ranking struct {
 
 	// flat replaces the buckets of groups while at most one group has unsettled nodes; otherwise it
 	// is nil. While flat is set, live is the group with unsettled nodes, or none; settledOnes holds
-	// the groups of settled nodes by reason; and at is not maintained.
+	// the groups of settled nodes by reason; and the positions (at) are not maintained.
 	flat        *maxTree
 	live        int32
 	settledOnes map[int]int32

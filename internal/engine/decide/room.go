@@ -24,9 +24,9 @@ type room struct {
 	// many nodes in one step. others holds all other scores.
 	least, even roomScore
 	others      []roomScore
-	// usual is set if least and even are the only scores, which is the default. One function then
-	// computes both scores without calls, since hundreds of rankings may need them for each
-	// placement.
+	// usual is set if there are no scores other than least and even, which is the default. One
+	// function then computes both scores without calls, since hundreds of rankings may need them
+	// for each placement.
 	usual bool
 	// skips is set if a scorer skips the pod because the pod requests no scored resource. The same
 	// scorer may score another pod that differs only in the requested amounts.

@@ -30,7 +30,7 @@ type survey struct {
 
 	// The groups of the sheet are the base's groups, followed by one for each node set apart.
 	apart  []loneNode
-	isLone []int32 // by node: index in apart plus 1
+	isLone []int32 // by node: index in the list apart, plus 1
 	lone   []int32 // by group: number of nodes set apart
 
 	axisOf          []int        // by tally: index in the base's axes

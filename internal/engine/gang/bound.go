@@ -63,7 +63,7 @@ type Memory struct {
 // nodes found so far.
 type Bound struct {
 	limits  Limits
-	decider *decide.Decider // decider whose Work is limited by until
+	decider *decide.Decider // decider whose Work is limited
 	rand    *rand.Rand
 	members int // number of members to decide
 	earlier Memory

@@ -59,7 +59,7 @@ func (c *victimSearch) reprieve(unit []*cluster.Pod, gone *RemovedPods, together
 	for _, m := range slices.Backward(moving) {
 		m.placer.tentative.Rewind(m.stay)
 	}
-	if c.pods.differ() && !c.bound.isSpent() && c.isFree(together) && c.pods.anew() {
+	if c.pods.differ() && !c.bound.isSpent() && c.isFree(together) && c.pods.placeAgain() {
 		return true
 	}
 

@@ -16,14 +16,14 @@ import (
 //
 // It is exact up to two symmetries: only one of several identical empty nodes is tried, and
 // identical members are placed in the order of their nodes. The search ends when searched exceeds
-// until.
+// its limit.
 type search struct {
 	*Placer
 	order     []*Member // members tried in this order
 	dependent []*Member // members that depend on the pods placed before, tried at any point
 	plain     bool      // no member selects nodes or has volumes or devices, so nodes that are alike are interchangeable
 	until     int       // limit of searched
-	ended     bool      // the search reached until
+	ended     bool      // the search reached its limit
 }
 
 // searchPlacement searches for a placement of the needed number of members, and leaves the members

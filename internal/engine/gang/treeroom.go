@@ -95,7 +95,7 @@ func (t *treePodSet) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 // refit keeps the groups in the places found by find.
 func (t *treePodSet) refit() bool { return true }
 
-func (t *treePodSet) anew() bool {
+func (t *treePodSet) placeAgain() bool {
 	t.bound.addEffort(costOfDecision * len(t.Members))
 	restore := t.tree.Remember()
 	t.tree.Rewind()

@@ -35,7 +35,7 @@ func (r *RoomMaker) refit() bool {
 	return r.placer.hasEnough()
 }
 
-func (r *RoomMaker) anew() bool {
+func (r *RoomMaker) placeAgain() bool {
 	were := r.tentative.listPlaces()
 	if r.tentative.Rewind(0); r.placer.placeAnyhow() {
 		return true

@@ -35,9 +35,9 @@ type podSet interface {
 	find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool)
 	// refit places the pods again after a successful find.
 	refit() bool
-	// anew places all pods again, in any order. If they do not fit, it restores the previous
+	// placeAgain places all pods again, in any order. If they do not fit, it restores the previous
 	// placement.
-	anew() bool
+	placeAgain() bool
 	// rewind takes the pods off their nodes.
 	rewind()
 	// placers returns the placers of the placed groups.

@@ -24,14 +24,14 @@ import (
 // these may grow during judging, guarded by the mutex.
 type deviceIndex struct {
 	c *cluster.Cluster
-	// claims and slices are the versions of the tables followed so far. now counts the changes
-	// applied.
+	// claims and slices are the versions of the tables followed so far. The counter now is the
+	// number of changes applied.
 	claims, slices, now uint64
 
 	sliceOf map[string]*resourcev1.ResourceSlice
 	pools   map[poolID]*devicePool
 	// sharedPools counts the pools with slices not tied to a single node. sharedAt is the value of
-	// now at the last change of such a slice or of its devices.
+	// the counter at the last change of such a slice or of its devices.
 	sharedPools int
 	sharedAt    uint64
 

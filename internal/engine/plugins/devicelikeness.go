@@ -39,7 +39,7 @@ type nodeContent struct {
 	pools   []poolID
 	devices []structured.DeviceID
 	shared  []int // indices of devices with shares
-	// likeness is valid as long as at equals nodeDevices.changed.
+	// likeness is valid as long as nodeDevices.changed has the value at.
 	likeness likeness
 	at       uint64
 }

@@ -55,7 +55,7 @@ type claimScoresKey struct {
 type claimScore struct {
 	node        *cluster.Node
 	own         *nodeDevices
-	at          uint64 // when own or the shared devices last changed, by the index's counter
+	at          uint64 // value of the index's counter at the last change of own or of the shared devices
 	free, size  roomOnly
 	labels      *cluster.LabelSet
 	score, fine int64

@@ -40,11 +40,11 @@ type coming struct {
 	// shapes are the kinds of pods, with their weights as task.Weight.
 	shapes map[comingKey]*comingShape
 	seen   int64 // number of learnt pods
-	next   int64 // value of seen at which lessons take effect
-	fading int64 // value of seen at which all weights fade; see fadeWeights
+	next   int64 // number of learnt pods at which lessons take effect
+	fading int64 // number of learnt pods at which all weights fade; see fadeWeights
 	every  int64 // number of pods between two fadings
 
-	// begun reports that the earlier workload is known, from running pods or from an earlier plugin
+	// begun is set if the earlier workload is known, from running pods or from an earlier plugin
 	// (Profile.Relearn).
 	begun bool
 

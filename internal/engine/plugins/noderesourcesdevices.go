@@ -60,8 +60,9 @@ type stockKey struct {
 	node  individual
 }
 
-// stocked is the number of devices of a class on a node. It is outdated if own, or a device shared
-// by nodes, has changed after at, the value of the index's counter at the count.
+// stocked is the number of devices of a class on a node. at is the value of the index's counter
+// when they were counted. The number is outdated if own, or a device shared by nodes, has changed
+// since.
 type stocked struct {
 	amounts
 	own *nodeDevices

@@ -63,7 +63,7 @@ type indexedKey struct {
 	key    string
 	needed []int32 // the terms that require the label
 	all    []keyRequirement
-	index  *valueIndex // instead of all, for many requirements
+	index  *valueIndex // replaces the list, if there are many requirements
 }
 
 // manyOfKey is the least number of requirements worth an index of one key.

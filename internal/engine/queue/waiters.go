@@ -77,8 +77,8 @@ const (
 	AllPods
 )
 
-// waiters holds the groups waiting for events of one interest. Each group is in exactly one of all,
-// byTopic and byAmount.
+// waiters holds the groups waiting for events of one interest. Each group is in exactly one of the
+// fields all, byTopic and byAmount.
 type waiters struct {
 	interest *Interest
 	all      map[*group]bool     // groups selected by every event; without a Narrowing, all groups

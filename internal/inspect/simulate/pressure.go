@@ -45,7 +45,7 @@ type measured struct {
 	others map[v1.ResourceName]int64
 	// conditions lists the pressure conditions last reported as True.
 	conditions []v1.NodeConditionType
-	// While waits is set, next is the time of the scheduled measurement. made numbers the scheduled
+	// While a measurement is scheduled (waits), next is its time. made numbers the scheduled
 	// measurements: a call with an outdated number was superseded by a measurement at an earlier
 	// time, and does nothing.
 	waits bool

@@ -26,9 +26,9 @@ import (
 // result. The core is the live scheduler's: it takes events and returns actions. Here the world
 // generates the events, and the actions are carried out immediately and succeed.
 //
-// A pod without a node is in created or late until showCreated shows it to the core, and in pending
-// from then on. A pod that is refused or has no profile is not shown, and is in none of them
-// afterwards.
+// A pod without a node is in the list created or late. Once showCreated has shown it to the core,
+// it is in the map pending. A pod that is refused or has no profile is not shown, and is in none of
+// them afterwards.
 type scheduler struct {
 	clock   *clock
 	report  *report

@@ -21,7 +21,7 @@ type watcher struct {
 	table *table
 	more  chan struct{} // has an element if there may be new changes
 	over  chan struct{}
-	ended bool // guarded by the server's lock, like the closing of over
+	ended bool // guarded by the server's lock, like the closing of the channel over
 }
 
 // wakeUp makes the watch check for changes. It never blocks.

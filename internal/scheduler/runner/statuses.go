@@ -36,7 +36,7 @@ type statuses[W any] struct {
 
 	mu      sync.Mutex
 	pending map[types.UID]*statusesOf[W] // only objects with pending writes
-	late    []*statusesOf[W]             // objects with deferred writes, in order; may include objects whose waits is false
+	late    []*statusesOf[W]             // objects with deferred writes, in order; may include objects without a deferred write
 	turn    *time.Timer                  // calls takeTurns for the first object in late; nil if late is empty
 }
 
@@ -44,12 +44,12 @@ type statuses[W any] struct {
 // worker, is deferred, or waits for a retry.
 type statusesOf[W any] struct {
 	object   metav1.Object // nil: the object was forgotten
-	next     *W            // the next write, or nil
+	next     *W            // the write to make next, or nil
 	inFlight bool          // a write is in flight
-	late     bool          // next is deferrable
-	waits    bool          // next is deferred: the object is in statuses.late
-	again    *time.Timer   // timer that retries next
-	pause    time.Duration // pause before the retry of next; 0 if the last attempt had a final response
+	late     bool          // that write is deferrable
+	waits    bool          // that write is deferred: the object is in statuses.late
+	again    *time.Timer   // timer that retries that write
+	pause    time.Duration // pause before that retry; 0 if the last attempt had a final response
 }
 
 // unhurriedRate is the limit of deferrable writes per second, and unhurriedBurst the maximum size

@@ -61,7 +61,7 @@ func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 	m.kinds = append(m.kinds, kind{client.AppsV1().RESTClient(), "daemonsets",
 		func() runtime.Object { return &appsv1.DaemonSetList{} }, false})
 	events := newDrainEvents(client)
-	m.dry, m.beside = options.DryRun, append(m.beside, events.log.Run)
+	m.dry, m.concurrent = options.DryRun, append(m.concurrent, events.log.Run)
 	m.report = func(_ context.Context, action execute.Action) bool {
 		a, ok := action.(execute.DrainProgress)
 		if ok {

@@ -36,13 +36,13 @@ type Mover struct {
 	// the loop's goroutine.
 	report func(ctx context.Context, action execute.Action) bool
 	// prepare, if set, is called at the beginning of Run. finish, if set, is called at its end.
-	// beside holds functions that run concurrently with the loop.
-	prepare func(ctx context.Context) error
-	finish  func(ctx context.Context)
-	beside  []func(ctx context.Context)
-	kinds   []kind // kinds shown to the core
-	surge   bool   // successors may be created first
-	dry     bool   // nothing is changed
+	// concurrent holds functions that run concurrently with the loop.
+	prepare    func(ctx context.Context) error
+	finish     func(ctx context.Context)
+	concurrent []func(ctx context.Context)
+	kinds      []kind // kinds shown to the core
+	surge      bool   // successors may be created first
+	dry        bool   // nothing is changed
 	// synced is written by a feed and read by health checks.
 	synced atomic.Bool
 }
@@ -117,7 +117,7 @@ func (m *Mover) Run(ctx context.Context) (err error) {
 	if why := otherPlacer(ctx, m.client, m.options.Profiles); why != "" && !m.dry {
 		m.requests.noReservation(why)
 	}
-	m.Loop.Run(ctx, append(feeds, m.beside...)...)
+	m.Loop.Run(ctx, append(feeds, m.concurrent...)...)
 	if m.finish != nil {
 		m.finish(ctx)
 	}
