@@ -80,8 +80,8 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 			}
 
 			// A plan is nil because a sequel moved pods again, or because mostSequels was reached.
-			// In the first case the pods are pinned for the next try; in the second, again is empty
-			// and the set does not grow.
+			// In the first case the pods are pinned for the next try; in the second, planToEnd
+			// returns no pods, so the set does not grow.
 			before := len(pinned)
 			if pinPods(state, again, pinned); len(pinned) == before {
 				break // another search would be identical

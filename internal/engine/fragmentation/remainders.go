@@ -66,7 +66,7 @@ func (g *game) scarcity() int64 {
 	if all <= 0 {
 		return 0
 	}
-	const parts = 16 * scarce // number of parts into which all is divided
+	const parts = 16 * scarce // number of parts into which the whole is divided
 	return max(0, min(scarce, wanted*parts/all-parts))
 }
 

@@ -127,7 +127,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 			}
 			continue
 		}
-		// open has the order of claims, because offers list their results in this order.
+		// The list open has the order of claims, because offers list their results in this order.
 		a.open = append(a.open, claim)
 		if claim == a.extended {
 			continue

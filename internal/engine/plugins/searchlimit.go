@@ -172,10 +172,10 @@ func (e *expressionCosts) costOf(expression string) expressionCost {
 // everywhere.
 func findCost(expression string) (cost expressionCost) {
 	cost.most = costOfExpression
-	// enough limits an evaluation in costOn rather than the estimate: if a single device uses up
+	// costLimit limits an evaluation in costOn rather than the estimate: if a single device uses up
 	// the limit of a whole search, the exact cost does not matter.
-	enough := uint64(longestSearch/searchCost) * expressionCostsEach
-	compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{CostLimit: &enough})
+	costLimit := uint64(longestSearch/searchCost) * expressionCostsEach
+	compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{CostLimit: &costLimit})
 	if compiled.Error != nil {
 		return cost
 	}

@@ -23,8 +23,8 @@ import (
 // compared with the groups waiting for other zones.
 type Narrowing struct {
 	// Topics returns the topics of an item's group, and EventTopics returns the topics of an event.
-	// The event selects the groups that share a topic with it. If Topics returns all, every event
-	// selects the group. If EventTopics returns all, the event selects every group.
+	// The event selects the groups that share a topic with it. If Topics sets all, every event
+	// selects the group. If EventTopics sets all, the event selects every group.
 	Topics      func(item *Item) (topics []Topic, all bool)
 	EventTopics func(e *Event) (topics []Topic, all bool)
 	// Wanted returns the minimum needed by a group, and Offered returns the maximum offered by an

@@ -49,7 +49,8 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 	ready.begin(s, set.Pods, 0)
 	for first := 0; first < len(set.Pods); first += admittedAtATime {
 		ready.Wait()
-		// Other goroutines admit next while this one enters ready. Then the batches swap.
+		// Other goroutines admit the batch next while this one enters the batch ready. Then the two
+		// are swapped.
 		next.begin(s, set.Pods, first+admittedAtATime)
 		err := s.enterBatch(set, first, ready, discard)
 		if err == nil && allowed.mustStop() {

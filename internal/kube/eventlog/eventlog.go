@@ -220,8 +220,8 @@ func (l *Log) Run(ctx context.Context) {
 // starve the shared events.
 func (l *Log) writeLane(write, ctx context.Context, lane *lane, shared <-chan *queued) {
 	more := lane.more
-	// once does not call awaitTurn, because handOut has done so.
-	once := func(e *queued, open bool) {
+	// writeOnce does not call awaitTurn, because handOut has done so.
+	writeOnce := func(e *queued, open bool) {
 		if !open {
 			shared = nil
 			return
@@ -236,7 +236,7 @@ func (l *Log) writeLane(write, ctx context.Context, lane *lane, shared <-chan *q
 		case own != nil:
 			select {
 			case e, open := <-shared:
-				once(e, open)
+				writeOnce(e, open)
 			default:
 			}
 			if l.awaitTurn(ctx); write.Err() == nil {
@@ -251,7 +251,7 @@ func (l *Log) writeLane(write, ctx context.Context, lane *lane, shared <-chan *q
 					more = nil
 				}
 			case e, open := <-shared:
-				once(e, open)
+				writeOnce(e, open)
 			}
 		}
 	}

@@ -24,8 +24,8 @@ const (
 	Kind    = "DeschedulerPolicy"
 )
 
-// Priorities resolves the name of a priority class. If it is nil or returns known false, the class
-// does not exist, and a policy naming it is refused.
+// Priorities resolves the name of a priority class. If Priorities is nil, or known is false, the
+// class does not exist, and a policy naming it is refused.
 type Priorities func(name string) (value int32, known bool)
 
 // Load reads a file, as described for Read. Errors include the path.
