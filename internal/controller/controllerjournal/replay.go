@@ -78,8 +78,8 @@ func Replay(r *Reader, o Options) (records.Result, error) {
 	return records.Result{}, fmt.Errorf("a journal of %q, which this build does not know", r.Header.Component)
 }
 
-// beginReplay reads the core's options and state. cut reports that the file ends before the end of
-// the state.
+// beginReplay reads the core's options and state. cut is set if the file ends before the end of the
+// state.
 func (r *Reader) beginReplay(options, knowledge any) (cut bool, err error) {
 	if err := json.Unmarshal(r.Header.Options, options); err != nil {
 		return false, fmt.Errorf("options of the core: %w", err)

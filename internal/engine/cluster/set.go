@@ -117,14 +117,14 @@ func (s *Set[V]) shrink() {
 	}
 }
 
-// DeleteFunc removes all values for which gone returns true.
+// DeleteFunc removes all values that satisfy match.
 //
 // The remaining values are moved into arrays of the right size in one step. Adding them one by one
 // to a growing set would be slow: they come in the order of their hashes, so each small array would
 // fill from its start, with long probe sequences.
-func (s *Set[V]) DeleteFunc(gone func(*V) bool) {
+func (s *Set[V]) DeleteFunc(match func(*V) bool) {
 	for at, value := range s.values {
-		if value != nil && gone(value) {
+		if value != nil && match(value) {
 			s.hashes[at], s.values[at] = 0, nil
 			s.count--
 		}

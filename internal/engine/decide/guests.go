@@ -10,7 +10,7 @@ import "github.com/berth-k8s/berth/internal/engine/cluster"
 // since nominated pods may add reasons, or if a question precedes the filter that rejects such
 // nodes, since the question may fail with the nominated pods. If the buckets account for nominated
 // pods, only the pod's own nominated node can change, since the pod does not compete with itself.
-// failed reports that a plugin failed.
+// failed is set if a plugin failed.
 func (r *ranking) withholdNodes(p *cluster.Pod, q questions, all bool) (held []int32, failed bool) {
 	c := r.ix.c
 	if c.Nominations() == 0 {

@@ -56,7 +56,7 @@ type attempt struct {
 	bySize      map[*cluster.Size]*extendedOffer
 	limit       searchLimit
 	before      int64 // cost spent before the filter's call
-	// alternatives reports that a request lists alternatives. The nodes are then scored by the
+	// alternatives is set if a request lists alternatives. The nodes are then scored by the
 	// alternatives chosen on them.
 	alternatives bool
 

@@ -288,7 +288,7 @@ func (*InterPodAffinity) Interests(setting Setting) []queue.Interest {
 // only until the labels of namespaces change, so any such change drops them all.
 type affinityHints struct {
 	c          *cluster.Cluster
-	affinities lately[*Affinities]
+	affinities recentValues[*Affinities]
 	namespaces uint64 // the version of the namespaces' labels
 }
 

@@ -12,7 +12,7 @@ import (
 // TestHintsForgetLargeClasses requires the caches of hints to be bounded by number and size.
 func TestHintsForgetLargeClasses(t *testing.T) {
 	for _, bulk := range []int{0, 1 << 20} {
-		var l lately[bool]
+		var l recentValues[bool]
 		for range 3 * keep {
 			class := &cluster.PodClass{Bulk: bulk}
 			l.addValue(class, true)

@@ -139,7 +139,7 @@ func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
 }
 
 // ofPod selects the classes with selectors that may select a pod of this class, and the classes
-// that such a pod may repel. everybody reports that a term of the pod may select any pod.
+// that such a pod may repel. everybody is set if a term of the pod may select any pod.
 func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	for key, value := range class.Labels.All() {
 		topics = append(topics, queue.Topic{Kind: queue.Means, Key: key, Value: value})

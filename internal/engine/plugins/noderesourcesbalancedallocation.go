@@ -65,8 +65,8 @@ func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.P
 	}}
 }
 
-// readerFor prepares the amounts for a pod; skip reports that the pod requests none of the
-// resources. Requests count literally, without defaults for containers without requests.
+// readerFor prepares the amounts for a pod; skip is set if the pod requests none of the resources.
+// Requests count literally, without defaults for containers without requests.
 func (b *NodeResourcesBalancedAllocation) readerFor(c *cluster.Cluster, p *cluster.Pod) (reader *resourceReader, skip bool) {
 	reader = &resourceReader{specs: b.specs, wanted: b.specs.requestsOf(p, rules.Requests), cluster: c}
 	reader.devices = b.stock.countsFor(c, b.specs, reader.wanted)

@@ -36,9 +36,9 @@ func (v *NodeVolumeLimits) Interests(setting Setting) []queue.Interest {
 	}
 }
 
-// usedVolumes reports whether a pod with a volume for which such returns true has left its node.
-func usedVolumes(e *queue.Event, such func(v1.Volume) bool) bool {
-	return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, such)
+// usedVolumes reports whether a pod with a volume for which match returns true has left its node.
+func usedVolumes(e *queue.Event, match func(v1.Volume) bool) bool {
+	return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, match)
 }
 
 // countsLess reports whether nodes may use fewer volumes of a driver without the departure of a

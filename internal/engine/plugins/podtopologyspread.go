@@ -31,8 +31,8 @@ type PodTopologySpread struct {
 	// defaults apply to pods without a constraint. They lack a selector, which is filled in for
 	// each pod's application.
 	defaults []v1.TopologySpreadConstraint
-	// system reports that the default constraints are the built-in constraints, which also count
-	// and score nodes that lack one of the keys.
+	// system is set if the default constraints are the built-in constraints, which also count and
+	// score nodes that lack one of the keys.
 	system bool
 	// Compare enables the toleration operators Gt and Lt, as in TaintToleration.
 	Compare bool

@@ -28,15 +28,15 @@ type wantedSpread struct {
 // total size as well, because the cache keeps a class alive after its pods were deleted.
 const keep = 512
 
-// lately caches a value for recently used classes. A full cache drops all values, and values still
-// in use are read again. It is not safe for concurrent use.
-type lately[T any] struct {
+// recentValues caches a value for each recently used class. A full cache drops all values, and
+// values still in use are read again. It is not safe for concurrent use.
+type recentValues[T any] struct {
 	known map[*cluster.PodClass]T
 	bulk  int // total bulk of these classes
 }
 
 // addValue caches the value of a new class. For a zero value, it first allocates the map.
-func (l *lately[T]) addValue(class *cluster.PodClass, value T) {
+func (l *recentValues[T]) addValue(class *cluster.PodClass, value T) {
 	if len(l.known) >= keep || l.bulk > cluster.MostBulk || l.known == nil {
 		l.forgetAll()
 	}
@@ -45,12 +45,12 @@ func (l *lately[T]) addValue(class *cluster.PodClass, value T) {
 }
 
 // forgetAll drops the values after a change of their inputs.
-func (l *lately[T]) forgetAll() { l.known, l.bulk = map[*cluster.PodClass]T{}, 0 }
+func (l *recentValues[T]) forgetAll() { l.known, l.bulk = map[*cluster.PodClass]T{}, 0 }
 
 // Interests implements Requeuer. Any change of a count, or of the counted nodes, helps. Even a
 // higher count can help: it may raise the minimum over all domains.
 func (s *PodTopologySpread) Interests(setting Setting) []queue.Interest {
-	var latest lately[*wantedSpread]
+	var latest recentValues[*wantedSpread]
 	of := func(class *cluster.PodClass) *wantedSpread {
 		if w, ok := latest.known[class]; ok {
 			return w

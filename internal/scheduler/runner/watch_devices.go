@@ -116,11 +116,11 @@ func (w *watches) awaitDevices(ctx context.Context) {
 	})
 }
 
-// awaitKinds waits until lists returns nil, and then announces the kinds and runs their feeds. From
-// then on, pods are decided only after these kinds have been listed. If lists did not check the
-// permissions, pods might never be decided.
+// awaitKinds waits until tryList returns nil, and then announces the kinds and runs their feeds.
+// From then on, pods are decided only after these kinds have been listed. If tryList did not check
+// the permissions, pods might never be decided.
 func (w *watches) awaitKinds(
-	ctx context.Context, what string, lists func(context.Context) error, follows func() ([]cycle.Kind, []func(context.Context)),
+	ctx context.Context, what string, tryList func(context.Context) error, follows func() ([]cycle.Kind, []func(context.Context)),
 ) {
 	for {
 		select {
@@ -129,7 +129,7 @@ func (w *watches) awaitKinds(
 		case <-time.After(devicesAgain):
 		}
 		asking, cancel := context.WithTimeout(ctx, readWithin)
-		err := lists(asking)
+		err := tryList(asking)
 		cancel()
 		if err == nil {
 			break
