@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestEveryModeRuns measures on so few nodes that the numbers are meaningless, but every pod must
-// be placed on both sides.
+// TestEveryModeRuns verifies that every mode is measured and that both schedulers place all pods.
+// With so few nodes the numbers themselves are meaningless.
 func TestEveryModeRuns(t *testing.T) {
 	report, err := Run(t.Context(), Options{Nodes: 60, Sizes: []int{20}, Workloads: []int{10, 40}, Large: 500, Each: 5 * time.Millisecond, Progress: io.Discard})
 	if err != nil {
@@ -82,8 +82,8 @@ func TestReportShowsGoals(t *testing.T) {
 	}
 }
 
-// TestFastestRoundCounts verifies that a temporarily disturbed measurement still yields the cost of
-// a step.
+// TestFastestRoundCounts verifies that disturbances in some rounds do not change the measured cost
+// of a step.
 func TestFastestRoundCounts(t *testing.T) {
 	r := rounds{each: 100 * time.Millisecond}
 	for _, took := range []time.Duration{60, 11, 30} { // milliseconds for ten steps

@@ -30,7 +30,7 @@ func newBerth(m *Mode, nodes int) *berth {
 	return b
 }
 
-// placePod decides on a pod and counts it on its node.
+// placePod chooses a node for a pod and places the pod on it.
 func (b *berth) placePod(pod *v1.Pod) error {
 	p := b.cluster.Pending(pod)
 	decision := b.decider.Decide(p)
@@ -44,8 +44,8 @@ func (b *berth) placePod(pod *v1.Pod) error {
 	return nil
 }
 
-// placeUntil places pods, beginning with the first, until there are most pods or the clock is done.
-// Pods are created in batches with the clock stopped.
+// placeUntil places pods from number first on, until the given number of pods is placed or the
+// clock is done. Pods are created in batches while the clock is stopped.
 func (b *berth) placeUntil(m *Mode, first, most int, clock *rounds) error {
 	const largest = 1000
 	var pods []*v1.Pod
@@ -61,14 +61,14 @@ func (b *berth) placeUntil(m *Mode, first, most int, clock *rounds) error {
 			}
 		}
 		if clock.stopSteps(len(pods)); time.Since(clock.started) < 10*time.Millisecond {
-			batch = min(2*batch, largest) // looking at the clock takes as long as a decision
+			batch = min(2*batch, largest) // reading the clock takes as long as a decision
 		}
 	}
 	return nil
 }
 
-// Steady is the cost of a decision on a cluster with a pod on every node, after each kind of pod
-// has been seen.
+// Steady is the cost of a decision on a cluster with a pod on every node, after a pod of each kind
+// was placed.
 type Steady struct {
 	Mode     string
 	Nodes    int
@@ -76,7 +76,7 @@ type Steady struct {
 	Pods     int
 }
 
-// measureBerth measures on one core.
+// measureBerth measures a steady decision on one core.
 func measureBerth(m *Mode, nodes, most int, atMost time.Duration) (Steady, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	b := newBerth(m, nodes)
@@ -96,10 +96,10 @@ func measureBerth(m *Mode, nodes, most int, atMost time.Duration) (Steady, error
 type Filling struct {
 	Mode        string
 	Nodes, Pods int
-	// Took is the time for all pods; First is the part of it until the first pod of each kind was
-	// placed.
+	// Took is the cost of placing all pods. First is its share until a pod of each kind was placed.
 	Took, First Cost
-	// NodeBytes includes the data kept for each kind of pod; PodBytes is the increase per pod.
+	// NodeBytes is the memory per node of the empty cluster, including the data kept for each kind
+	// of pod. PodBytes is the increase per pod.
 	NodeBytes, PodBytes int64
 	// Complete reports whether all pods were placed in time.
 	Complete bool

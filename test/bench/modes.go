@@ -13,10 +13,11 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// Mode is one kind of cluster and of pods.
+// Mode is a kind of cluster and pods, with its goals.
 type Mode struct {
 	driver.Mode
-	// Goal is Berth's targeted speedup over kube-scheduler's sampled decision, with 5,000 nodes.
+	// Goal is the targeted ratio of the cost of kube-scheduler's sampled decision to the cost of
+	// Berth's decision, with 5,000 nodes.
 	Goal float64
 	// Within limits the time of a decision by Berth, including the first evaluation of new kinds of
 	// pods; 0 if the ratio is the goal.
@@ -26,11 +27,11 @@ type Mode struct {
 	Bound float64
 
 	taint bool
-	kinds int // number of kinds of pods, if more than a few
+	kinds int // number of kinds of pods, if more than driver.Few
 }
 
-// Modes lists the modes with goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPU, 64Gi
-// and 110 pods in 3 zones.
+// Modes lists the modes with goals. In most modes the pods belong to 10 apps and request 100m and
+// 200Mi each. The nodes have 32 CPUs, 64Gi and 110 pod slots, and are in 3 zones.
 var Modes = listModes()
 
 func listModes() []Mode {
@@ -46,10 +47,10 @@ func listModes() []Mode {
 	return modes
 }
 
-// diverse is the goal for clusters with many new kinds of pods.
+// diverse is the limit of a decision's time in clusters in which new kinds of pods appear often.
 const diverse = 12 * time.Microsecond
 
-// groups of nodes, in taints mode.
+// groups is the number of node groups in the taints mode.
 const groups = 5
 
 var (
@@ -57,8 +58,8 @@ var (
 	high = int32(1000)
 )
 
-// countKinds returns the number of pods until all kinds have appeared. Constantly new kinds are
-// part of the measurement.
+// countKinds returns the number of pods after which all kinds have appeared. In the modes of
+// driver.Diverse, new kinds are a part of the measurement and do not count.
 func (m *Mode) countKinds() int { return max(driver.Few, m.kinds) }
 
 // newNode returns the i-th node.
@@ -80,7 +81,7 @@ func (m *Mode) newNodes(n int) []*v1.Node {
 	return list
 }
 
-// newPod returns the i-th pod, as read from the API.
+// newPod returns the i-th pod with the fields that the API server sets.
 func (m *Mode) newPod(i int) *v1.Pod {
 	pod := m.NewPod(i)
 	pod.Namespace, pod.UID = "default", types.UID(pod.Name)

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// Plot writes an SVG file of the cost of a decision by the number of nodes, with kube-scheduler's
-// as points.
+// Plot writes an SVG file with the cost of a decision by the number of nodes: lines for Berth, and
+// points for kube-scheduler.
 func (r *Report) Plot(path string) error {
 	p := newPlot("One decision, from a pod to its node", "nodes")
 	for i, m := range Modes {
@@ -38,8 +38,8 @@ func (r *Report) Plot(path string) error {
 	return savePlot(p, path)
 }
 
-// PlotWorkloads writes an SVG file of the cost of a decision by the number of workloads with
-// distinct selectors, both sides, in processor time.
+// PlotWorkloads writes an SVG file with the processor time of a decision by the number of workloads
+// with distinct selectors, for both schedulers.
 func (r *Report) PlotWorkloads(path string) error {
 	p := newPlot(fmt.Sprintf("One decision, from a pod to its node: %s nodes, processor time", driver.Thousands(r.Nodes)), "workloads")
 	for i, m := range driver.Selecting {
@@ -60,7 +60,7 @@ func (r *Report) PlotWorkloads(path string) error {
 	return savePlot(p, path)
 }
 
-// pointOf returns the cost of a decision in microseconds.
+// pointOf returns a point with the cost of a decision in microseconds.
 func pointOf(x int, took time.Duration) plotter.XY {
 	return plotter.XY{X: float64(x), Y: float64(took.Nanoseconds()) / 1e3}
 }
@@ -86,7 +86,7 @@ func savePlot(p *plot.Plot, path string) error {
 	return nil
 }
 
-// addLine adds the i-th line, with its points, if any.
+// addLine adds the i-th line with its points. It adds nothing if there are no points.
 func addLine(p *plot.Plot, i int, name string, line plotter.XYs, dashes []vg.Length) error {
 	if len(line) == 0 {
 		return nil
@@ -127,7 +127,7 @@ func (r *Report) plotUpstream(p *plot.Plot, i int, mode string) error {
 	return nil
 }
 
-// decades labels powers of ten in full.
+// decades places ticks at powers of ten and labels them with all digits.
 type decades struct{}
 
 func (decades) Ticks(low, high float64) []plot.Tick {

@@ -21,16 +21,16 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// PreemptionGoal is Berth's targeted speedup over kube-scheduler, which evaluates a tenth of the
-// candidates.
+// PreemptionGoal is the targeted ratio of the cost of kube-scheduler's preemption, which evaluates
+// a tenth of the candidates, to the cost of Berth's.
 const PreemptionGoal = 100
 
-// full is a cluster with every node full of low-priority pods, and arriving high-priority pods.
+// full is the mode in which low-priority pods fill every node and high-priority pods arrive.
 var full = Mode{Mode: driver.Mode{Name: "preemption"}}
 
 const lowPerNode = 10
 
-// lowPod returns the k-th pod on the i-th node: a tenth of its CPU.
+// lowPod returns the k-th pod on the i-th node. It requests a tenth of the node's CPU.
 func lowPod(i, k int) *v1.Pod {
 	pod := full.newPod(i*lowPerNode + k)
 	driver.Request(&pod.Spec, 3200, 1000)
@@ -40,7 +40,7 @@ func lowPod(i, k int) *v1.Pod {
 	return pod
 }
 
-// highPod returns a pod that fits after one low pod has left.
+// highPod returns the i-th high-priority pod, which fits after one low pod has left.
 func highPod(i int) *v1.Pod {
 	pod := full.newPod(10_000_000 + i)
 	driver.Request(&pod.Spec, 3000, 1000)
@@ -48,8 +48,8 @@ func highPod(i int) *v1.Pod {
 	return pod
 }
 
-// preemptUpstream determines that a pod fits nowhere and its victims, removes them and places the
-// pod.
+// preemptUpstream measures kube-scheduler's preemption: it finds that a pod fits nowhere, selects
+// the victims, removes them and places the pod.
 func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atMost time.Duration) (Cost, error) {
 	u, err := newUpstream(ctx, full.newNodes(nodes), 0)
 	if err != nil {
@@ -120,7 +120,7 @@ func (u *upstream) preemptFor(ctx context.Context, plugin *defaultpreemption.Def
 	return u.scheduler.Cache.AssumePod(u.logger, assumed)
 }
 
-// preemptBerth does the same.
+// preemptBerth measures the same steps with Berth.
 func preemptBerth(nodes, most int, atMost time.Duration) (Cost, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	b := newBerth(&full, nodes)

@@ -64,7 +64,7 @@ func (r *Report) writeSizes(w io.Writer) {
 			cost[s.Mode] = map[int]time.Duration{}
 			modes = append(modes, s.Mode)
 		}
-		cost[s.Mode][s.Nodes] = s.Decision.CPU // on one core nearly equal to wall time, and less disturbed by other load
+		cost[s.Mode][s.Nodes] = s.Decision.CPU // on one core CPU time nearly equals wall time, and other load disturbs it less
 	}
 	slices.Sort(sizes)
 	columns := slices.Compact(sizes)

@@ -11,16 +11,16 @@ import (
 
 // Cost is the cost of one decision.
 type Cost struct {
-	// Wall is the elapsed time, CPU the usage of all threads of the process in it, including
-	// garbage collection.
+	// Wall is the elapsed time. CPU is the CPU time of all threads of the process in that time,
+	// including garbage collection.
 	Wall, CPU time.Duration
 }
 
-// rounds divides a measurement into ten rounds and keeps the fastest round, which is least
-// disturbed by other work on the machine. A round is long enough for a typical share of garbage
-// collections.
+// rounds divides a measurement into ten rounds and keeps the costs of the fastest round, which is
+// least disturbed by other work on the machine. A round is long enough to contain a typical share
+// of garbage collection.
 type rounds struct {
-	each time.Duration // time of all rounds together
+	each time.Duration // total time of all rounds
 
 	started  time.Time
 	startCPU time.Duration
@@ -32,7 +32,8 @@ type rounds struct {
 
 func (r *rounds) startStep() { r.started, r.startCPU = time.Now(), process.Own() }
 
-// stopSteps counts the steps since start.
+// stopSteps adds the time since startStep, in which the given number of steps was done, to the
+// round.
 func (r *rounds) stopSteps(steps int) {
 	took := Cost{time.Since(r.started), process.Own() - r.startCPU}
 	r.round, r.total = r.round.plus(took), r.total.plus(took)
@@ -57,12 +58,12 @@ func (r *rounds) finishRound() {
 
 func (r *rounds) isDone() bool { return r.total.Wall >= r.each }
 
-// costOfStep returns the cost of a step.
+// costOfStep returns the cost of a step in the fastest round.
 func (r *rounds) costOfStep() Cost {
-	if r.best.Wall == 0 { // not even one round
+	if r.best.Wall == 0 { // not even one round was completed
 		return r.total.over(max(r.all, 1))
 	}
-	if r.round.Wall >= r.each/50 { // the work ended during the last round, but the round is long enough
+	if r.round.Wall >= r.each/50 { // the last round is incomplete, but long enough to count
 		r.finishRound()
 	}
 	return r.best

@@ -14,18 +14,19 @@ import (
 
 // Options selects the measurements.
 type Options struct {
-	// Modes by name; empty means all. They include "preemption".
+	// Modes lists the names of the modes to measure, possibly "preemption"; empty for all modes.
 	Modes []string
-	// Nodes is the size at which both sides are compared.
+	// Nodes is the number of nodes at which both schedulers are compared.
 	Nodes int
-	// Sizes lists the sizes for measuring only Berth.
+	// Sizes lists the numbers of nodes at which only Berth is measured.
 	Sizes []int
-	// Workloads lists the numbers of workloads with distinct selectors at which both sides are
+	// Workloads lists the numbers of workloads with distinct selectors at which both schedulers are
 	// compared.
 	Workloads []int
-	// Large nodes are filled with as many pods; 0 skips it.
+	// Large is the number of nodes that are filled with the same number of pods; 0 skips this
+	// measurement.
 	Large int
-	// Each measurement takes about so long.
+	// Each is the approximate duration of each measurement.
 	Each time.Duration
 	// Progress receives progress messages.
 	Progress io.Writer
@@ -34,25 +35,26 @@ type Options struct {
 // Report holds the measurements.
 type Report struct {
 	Nodes     int
-	Compared  []Comparison // preemption, which has no size, is the last
+	Compared  []Comparison // by mode; preemption is the last
 	Workloads []Comparison
 	Sizes     []Steady
 	Filled    []Filling
 }
 
-// Comparison is both sides' cost of one decision.
+// Comparison is the cost of one decision by both schedulers.
 type Comparison struct {
 	Mode string
-	// Apps is the number of workloads, in Report.Workloads.
+	// Apps is the number of workloads; it is set only in Report.Workloads.
 	Apps int
 	Goal float64
-	// Within is the goal instead if it is not 0; see Mode.
+	// Within, if not 0, is the goal instead of Goal; see Mode.
 	Within time.Duration
-	// Sampled is kube-scheduler's default; All evaluates all nodes (or all candidates), like Berth.
+	// Sampled is the cost of kube-scheduler with its default sampling. All is its cost if, like
+	// Berth, it evaluates all nodes (or all candidates of a preemption).
 	Sampled, All, Berth Cost
 }
 
-// Run measures.
+// Run performs the measurements. After an error it returns partial results.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{Nodes: o.Nodes}
 	for i := range Modes {
@@ -91,7 +93,7 @@ func (o *Options) printProgress(format string, args ...any) {
 func (r *Report) compareMode(ctx context.Context, o Options, m *Mode) (err error) {
 	o.printProgress("%s: kube-scheduler and Berth, %d nodes", m.Name, o.Nodes)
 	c := Comparison{Mode: m.Name, Goal: m.Goal, Within: m.Within}
-	most := 2 * o.Nodes // pods; with those there at the start, three on every node
+	most := 2 * o.Nodes // with the initial pods, three pods on every node
 	if c.Sampled, err = measureUpstream(ctx, m, o.Nodes, 0, most, o.Each); err != nil {
 		return err
 	}
@@ -107,8 +109,8 @@ func (r *Report) compareMode(ctx context.Context, o Options, m *Mode) (err error
 	return err
 }
 
-// byWorkloads compares both sides with increasing numbers of workloads of a kind, including the
-// cost of the first pods of each.
+// byWorkloads compares both schedulers at each number of workloads. The costs include the first
+// pods of each workload.
 func (r *Report) byWorkloads(ctx context.Context, o Options, of driver.Mode) (err error) {
 	for _, apps := range o.Workloads {
 		o.printProgress("%d workloads, %s: kube-scheduler and Berth, %d nodes", apps, of.Name, o.Nodes)
@@ -145,11 +147,11 @@ func (r *Report) comparePreemption(ctx context.Context, o Options) (err error) {
 
 func (r *Report) measureAlone(o Options, m *Mode) error {
 	if m.Within > 0 {
-		return nil // the share of initial costs depends on the number of pods, so other numbers are not comparable
+		return nil // the share of initial costs depends on the number of nodes and pods, so other sizes are not comparable
 	}
 	for _, size := range o.Sizes {
 		if size == r.Nodes {
-			continue // measured
+			continue // already measured
 		}
 		o.printProgress("%s: Berth alone, %d nodes", m.Name, size)
 		s, err := measureBerth(m, size, 2*size, o.Each)

@@ -19,8 +19,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// upstream is kube-scheduler without an API: its informers are empty and never run, its cache is
-// filled manually.
+// upstream is kube-scheduler without an API. Its informers are empty and never run, and its cache
+// is filled directly.
 type upstream struct {
 	scheduler *scheduler.Scheduler
 	framework framework.Framework
@@ -29,7 +29,8 @@ type upstream struct {
 	stop      context.CancelFunc
 }
 
-// newUpstream starts it; percentage is percentageOfNodesToScore, 0 for the default sampling.
+// newUpstream returns a kube-scheduler with the given nodes. percentage is
+// percentageOfNodesToScore; 0 selects the default sampling.
 func newUpstream(ctx context.Context, nodes []*v1.Node, percentage int32) (*upstream, error) {
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	client := clientset.NewClientset()
@@ -55,7 +56,8 @@ func newUpstream(ctx context.Context, nodes []*v1.Node, percentage int32) (*upst
 	return u, s.Cache.UpdateSnapshot(u.logger, snapshot)
 }
 
-// placePod decides on a pod and assumes it there: a scheduling cycle without queue and binding.
+// placePod chooses a node for a pod and assumes the pod on it, as in a scheduling cycle without the
+// queue and the binding.
 func (u *upstream) placePod(ctx context.Context, pod *v1.Pod) error {
 	info, err := framework.NewPodInfo(pod)
 	if err != nil {
@@ -74,7 +76,8 @@ func (u *upstream) placePod(ctx context.Context, pod *v1.Pod) error {
 	return u.scheduler.Cache.AssumePod(u.logger, assumed)
 }
 
-// measureUpstream decides on pods, limited in number and time, and returns the cost of one.
+// measureUpstream returns the cost of a decision by kube-scheduler. most and atMost limit the
+// number of decisions and the time.
 func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, most int, atMost time.Duration) (Cost, error) {
 	list := m.newNodes(nodes)
 	u, err := newUpstream(ctx, list, percentage)
@@ -95,11 +98,12 @@ func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, 
 	})
 }
 
-// measureEach decides on one pod after the other, created with the clock stopped, limited in number
-// and time. It excludes the first decisions, which read the whole cluster.
+// measureEach calls decide for one pod after the other, and returns the cost of a call. Pods are
+// created while the clock is stopped. most and atMost limit the number of calls and the time. The
+// first calls do not count, because they read the whole cluster.
 func measureEach(first, most int, atMost time.Duration, newPod func(i int) *v1.Pod, decide func(*v1.Pod) error) (Cost, error) {
 	clock := rounds{each: atMost}
-	runtime.GC() // exclude the garbage of filling the cluster
+	runtime.GC() // exclude the garbage from filling the cluster
 	for i := 0; i < most && !clock.isDone(); i++ {
 		pod := newPod(i)
 		clock.startStep()

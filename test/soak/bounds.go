@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// mostMemory and mostGoroutines bound a part of Berth on a cluster of this size, with a margin;
-	// a leaking part exceeds them.
+	// mostMemory and mostGoroutines limit each process of Berth on a cluster of this size. They
+	// include a margin, so only a leak exceeds them.
 	mostMemory     = 400 << 20
 	mostGoroutines = 1500
-	// moreMemory and moreGoroutines bound the growth of a process since its first measurement at
+	// moreMemory and moreGoroutines limit the growth of a process since its first measurement at
 	// rest, to find slow leaks.
 	moreMemory     = 80 << 20
 	moreGoroutines = 300
@@ -29,7 +29,7 @@ const (
 // size holds the resources of a process.
 type size struct{ memory, goroutines int64 }
 
-// sizes holds the sizes of all parts at rest.
+// sizes holds the sizes of all processes at rest.
 type sizes struct {
 	mu    sync.Mutex
 	first map[int]size // first measured size, by process
@@ -38,7 +38,7 @@ type sizes struct {
 
 func newSizes() *sizes { return &sizes{first: map[int]size{}, most: map[string]size{}} }
 
-// noteSize compares a size with the bounds, and describes exceeded bounds.
+// noteSize compares the size of a process with the limits, and describes the exceeded limits.
 func (s *sizes) noteSize(name string, pid int, now size) (over []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +64,8 @@ func (s *sizes) noteSize(name string, pid int, now size) (over []string) {
 	return over
 }
 
-// measureParts measures all parts of Berth. The control plane, being Kubernetes' own, is measured
-// but not judged.
+// measureParts measures all processes. The control plane consists of Kubernetes code, so it is not
+// compared with the limits.
 func (c *campaign) measureParts() {
 	for _, p := range c.parts {
 		pid := p.pid()
@@ -89,7 +89,7 @@ func (c *campaign) measureParts() {
 	}
 }
 
-// residentMemory returns the process's resident memory, 0 if it has ended.
+// residentMemory returns the process's resident memory in bytes, or 0 if the process has ended.
 func residentMemory(pid int) int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -117,7 +117,7 @@ func parseMetric(page, name string) int64 {
 
 var endpoints = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// getPath reads one of the part's endpoints.
+// getPath returns the response body of one of the part's HTTP endpoints.
 func (p *part) getPath(path string) (string, error) {
 	address := p.journal.endpointAddress()
 	if address == "" {

@@ -26,16 +26,16 @@ type campaign struct {
 	Options
 	began time.Time
 
-	parts    []*part // the control plane first; complete once the rounds begin, under mu before
+	parts    []*part // the control plane first; guarded by mu until the rounds begin, constant afterwards
 	plane    *part
-	disk     *disk // nil: a disk cannot be mounted or is not wanted
+	disk     *disk // nil if no separate disk was requested, or if it cannot be mounted
 	noDisk   string
 	client   kubernetes.Interface
 	observer *observer
 	churn    *churn
 	keeping  sync.WaitGroup
-	// rolling is set if parts are replaced one by one. The other replica keeps running, so trouble
-	// of one replica does not hinder the controllers.
+	// rolling is set if processes are replaced one by one. The other replica keeps running, so the
+	// restart of one replica does not make the controllers count as unhealthy.
 	rolling  bool
 	election election
 	release  context.CancelFunc // stops restarting parts
@@ -52,7 +52,8 @@ type campaign struct {
 	rests      []time.Duration
 }
 
-// Run plays a campaign. An error means that it could not be played; the report has the findings.
+// Run plays a campaign. It returns an error only if the campaign could not be played to its end;
+// broken promises are in the report.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return c.makeReport(), nil
 }
 
-// newRand returns a separate source of randomness for one purpose.
+// newRand returns a separate source of randomness for one purpose, such as forStorm.
 func (c *campaign) newRand(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, purpose)) }
 
 const (
@@ -98,7 +99,7 @@ const (
 func (c *campaign) playRounds(ctx context.Context) {
 	c.setPhase("first rest")
 	if !c.awaitRest(ctx) {
-		return // there is no part to disturb
+		return // faults would prove nothing without a working cluster
 	}
 	storm := &storm{c: c, rng: c.newRand(forStorm), counts: c.faults}
 	for ctx.Err() == nil && (c.rounds == 0 || time.Since(c.began) < c.For) {
@@ -155,8 +156,8 @@ func (c *campaign) startAll(ctx context.Context) error {
 	c.release = release
 	c.plane, err = c.newPart("controlplane", nil, func(string) []string {
 		return []string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--port", strconv.Itoa(port), "--log-to-stderr",
-			// An API server killed every other minute would never reach the default interval, and
-			// its disk would fill up.
+			// At the default interval, an API server that is killed every other minute would never
+			// compact, and its disk would fill up.
 			"--etcd-compaction-interval", "20s",
 			"--default-not-ready-toleration-seconds", strconv.Itoa(lostFor),
 			"--default-unreachable-toleration-seconds", strconv.Itoa(lostFor)}
@@ -182,7 +183,7 @@ func (c *campaign) startAll(ctx context.Context) error {
 	return nil
 }
 
-// connectAPI waits for the API server.
+// connectAPI waits until the API server is ready, and returns its client configuration.
 func (c *campaign) connectAPI(ctx context.Context, kubeconfig string) (*rest.Config, error) {
 	for end := time.Now().Add(2 * time.Minute); ; {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -243,8 +244,8 @@ func (c *campaign) watchClock(ctx context.Context) {
 	}
 }
 
-// pollReady polls the API server's readiness: a running but unresponsive server also counts as in
-// trouble.
+// pollReady polls the API server's readiness, so that a running but unresponsive server also counts
+// as disturbed.
 func (c *campaign) pollReady(ctx context.Context) {
 	for sleepFor(ctx, 500*time.Millisecond) {
 		if err := c.checkReady(ctx); err != nil {
@@ -263,7 +264,7 @@ func (c *campaign) checkReady(ctx context.Context) error {
 // endParts terminates all parts, the control plane last.
 func (c *campaign) endParts() {
 	c.setPhase("end")
-	c.release() // no part is restarted
+	c.release() // from now on, ended processes are not restarted
 	for _, p := range slices.Backward(c.parts) {
 		code, ran := p.terminateProcess(time.Minute)
 		if !ran {
@@ -283,7 +284,7 @@ func (c *campaign) cleanUp() {
 	}
 	ended := make(chan struct{})
 	go func() { c.keeping.Wait(); close(ended) }()
-	for over := false; !over; { // a part may have been starting
+	for over := false; !over; { // repeat, because a process may be starting
 		for _, p := range slices.Backward(c.parts) {
 			p.killProcess(0)
 		}

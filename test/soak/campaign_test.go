@@ -20,16 +20,17 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Unsetenv("GOGC") // the memory of processes is watched, with default settings
+	os.Unsetenv("GOGC") // the memory limits assume the default settings of Go's garbage collector
 	os.Exit(m.Run())
 }
 
-// TestShortCampaign is one round of the hour played by `make soak`.
+// TestShortCampaign plays a short version of the campaign of `make soak`, by default one round, and
+// verifies that no promise is broken.
 func TestShortCampaign(t *testing.T) {
 	o := Defaults()
 	o.Bin, o.Dir = programs(t), filepath.Join(t.TempDir(), "soak")
 	o.For, o.Seed, o.Nodes = *rounds, *seed, 12
-	// Bounds are generous: the cluster must reach rest, regardless of the machine's speed.
+	// The limits are generous, so that the cluster also reaches rest on a slow machine.
 	o.Storm, o.Rest, o.Silence = 10*time.Second, 5*time.Minute, 6*time.Second
 	o.Disk = false // the time until etcd fills the disk depends on the machine
 	var out strings.Builder
@@ -53,7 +54,7 @@ func TestShortCampaign(t *testing.T) {
 	}
 }
 
-// programs returns the folder of the binaries under test.
+// programs builds the binaries under test, and returns their folder.
 func programs(t *testing.T) string {
 	t.Helper()
 	dir, err := binaries.BuildIn(t.TempDir(), "../..")

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// schedulerConfig serves two names: one like upstream's, and one with preemption that respects
-// budgets.
+// schedulerConfig returns a configuration with two profiles: default-scheduler, and the profile
+// named by careful. The flag --preemption-respects-budgets selects the latter.
 func (c *campaign) schedulerConfig() []byte {
 	return fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -77,7 +77,8 @@ func pathExists(path string) bool {
 	return err == nil
 }
 
-// newPart returns a part with a log in the campaign's folder.
+// newPart adds a part with a log and a kubeconfig in the campaign's folder. argv returns its
+// command line.
 func (c *campaign) newPart(name string, network *network, argv func(kubeconfig string) []string) (*part, error) {
 	file, err := os.Create(filepath.Join(c.Dir, name+".log"))
 	if err != nil {
@@ -108,8 +109,8 @@ func (p *part) kindName() string {
 	return kind
 }
 
-// excuseOf names documented ends: a leader that may have lost its Lease, a part refused by the API
-// server or unable to reach it at startup, and a control plane without room for its state.
+// excuseOf returns the reason if a process exited for a documented cause: it lost its Lease, its
+// first request was refused, the API server could not be reached, or the disk of etcd is full.
 func (c *campaign) excuseOf(p *part, words string) (string, bool) {
 	switch {
 	case strings.Contains(words, "leadership lost"):
@@ -124,7 +125,7 @@ func (c *campaign) excuseOf(p *part, words string) (string, bool) {
 	return "", false
 }
 
-// partEnded records the unrequested end of a part.
+// partEnded records that a process exited without a request.
 func (c *campaign) partEnded(p *part, why string, excused bool) {
 	c.observer.checks.addOne(noPanic)
 	c.ends.addOne(p.kindName() + ": " + why)

@@ -29,10 +29,10 @@ type churn struct {
 	nodes  int
 	counts *counts
 	jobs   int
-	mends  int // number of reversions of each change of a node; 0: one
+	mends  int // factor for the frequency of actions that revert changes to nodes; 0 means 1
 }
 
-// action is an occasional change of the workloads.
+// action is a change to the workloads or nodes.
 type action struct {
 	name  string
 	often int
@@ -159,8 +159,8 @@ func (c *churn) changeNode(ctx context.Context, name string, change func(*v1.Nod
 	})
 }
 
-// taintNode adds a taint to a node: without a time, like kubectl, or with the time of a possibly
-// wrong clock.
+// taintNode adds a taint to a node. TimeAdded is empty, as with kubectl, or is taken from a clock
+// that may be wrong by an hour.
 func (c *churn) taintNode(ctx context.Context, key string, effect v1.TaintEffect) error {
 	t := v1.Taint{Key: key, Value: fmt.Sprint(c.rng.IntN(3)), Effect: effect}
 	if wrong := []time.Duration{0, 0, -time.Hour, time.Hour}; effect == v1.TaintEffectNoExecute && c.rng.IntN(3) == 0 {
@@ -212,7 +212,8 @@ func (c *churn) uncordonOne(ctx context.Context) error {
 	return c.cordonNode(ctx, name, false)
 }
 
-// drainNode cordons a node and requests an eviction of each of its pods once; budgets may refuse.
+// drainNode cordons a node and requests the eviction of each of its pods once, except DaemonSet
+// pods. Budgets may forbid an eviction.
 func (c *churn) drainNode(ctx context.Context) error {
 	name := c.randomNode()
 	if err := c.cordonNode(ctx, name, true); err != nil {
@@ -239,7 +240,7 @@ func (c *churn) drainNode(ctx context.Context) error {
 
 func (c *churn) nodeFaults() simnodes.Faults { return simnodes.Faults{Client: c.client} }
 
-// failNodes silences a node or occasionally a zone, like `berth nodes fail`.
+// failNodes stops the heartbeats of a node or occasionally of a zone, like `berth nodes fail`.
 func (c *churn) failNodes(ctx context.Context) error {
 	which := simnodes.Selection{Names: []string{c.randomNode()}}
 	if c.rng.IntN(6) == 0 {
@@ -266,8 +267,9 @@ func (c *churn) pressNode(ctx context.Context) error {
 	return err
 }
 
-// fillNodes creates more small pods than there is room for, and more device users than devices:
-// every node is then full at rest, which reveals capacity lost by a scheduler's accounting.
+// fillNodes scales Deployments beyond the capacity of the nodes: one by its CPU, and one by an
+// extended resource. Every node is then full at rest, so the observer notices capacity lost by a
+// scheduler's accounting.
 func (c *churn) fillNodes(ctx context.Context) error {
 	for name, replicas := range map[string]int{filler: c.nodes * nodeCPU * 2, guarded: c.nodes*nodeWidgets + 1} {
 		body := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)

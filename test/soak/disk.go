@@ -13,18 +13,18 @@ import (
 	"syscall"
 )
 
-// diskSize is room for an hour of etcd: it keeps seven logs of 64 MiB, and the database.
+// diskSize suffices for an hour of etcd, which keeps seven WAL files of 64 MiB, and its database.
 const diskSize = 1 << 30
 
 // disk is a separate file system for the control plane's data that can be filled.
 type disk struct {
 	dir    string
-	filled atomic.Bool // now, or lately
+	filled atomic.Bool // whether the disk has ever been filled
 	mu     sync.Mutex
 	file   *os.File
 }
 
-// newDisk mounts the disk, or returns why this machine cannot.
+// newDisk mounts the disk. It returns an error if this machine does not permit mounts.
 func newDisk(dir string) (*disk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

@@ -23,13 +23,13 @@ type nodeSeen struct {
 	}
 }
 
-// held holds a node's NoExecute taints since a given time.
+// held is the list of a node's NoExecute taints from a given time on.
 type held struct {
 	from   time.Time
 	taints []heldTaint
 }
 
-// heldTaint is a taint with two times: it existed since late at the latest, and not before early.
+// heldTaint is a taint added at an unknown time between early and late.
 type heldTaint struct {
 	v1.Taint
 	early, late time.Time
@@ -52,13 +52,14 @@ func (w *observer) seesNode(node *v1.Node, now time.Time, gap *span) {
 	n.recordTaints(now, gap)
 }
 
-// recordTaints compares the taints with the node's previous ones.
+// recordTaints appends the node's NoExecute taints to its history if they have changed, or if they
+// may have changed in a gap.
 func (n *nodeSeen) recordTaints(now time.Time, gap *span) {
 	var before []heldTaint
 	if len(n.history) > 0 {
 		before = n.history[len(n.history)-1].taints
 	}
-	since := now // no watch can have observed it much earlier
+	since := now // without a gap in the watch, a new taint was added just now
 	if gap != nil {
 		since = gap.from
 	}
@@ -82,7 +83,8 @@ func (n *nodeSeen) recordTaints(now time.Time, gap *span) {
 	if !changed && len(taints) == len(before) && len(n.history) > 0 {
 		return
 	}
-	// A list rewritten while unobserved may count from then on.
+	// A controller that did not observe the change may count tolerationSeconds of every taint from
+	// now on.
 	for i := range taints {
 		taints[i].late = now
 	}
@@ -95,8 +97,8 @@ func (n *nodeSeen) forgetBefore(before time.Time) {
 	}
 }
 
-// dueBy reports whether these taints require a pod to leave by some time. It implements the
-// documented rule, independently of Berth's code.
+// dueBy reports whether the taints require the eviction of a pod at or before the given time. It
+// implements the documented rule, independently of Berth's code.
 func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since func(heldTaint) time.Time) bool {
 	for _, t := range taints {
 		i := slices.IndexFunc(pod.Spec.Tolerations,
@@ -120,11 +122,11 @@ func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since
 	return false
 }
 
-// checkJust verifies that a pod deleted by a controller for a taint was due to leave at some time
-// in the window.
+// checkJust verifies that a pod deleted by a controller because of a taint was due for eviction at
+// some time within the window.
 func (w *observer) checkJust(p *podSeen, now time.Time) {
 	if at, sent := w.deleted[podKey(p.pod)]; !sent || now.Sub(at) > 2*window {
-		return // marked earlier, but deleted by another client
+		return // a controller added the condition earlier, but another client deleted the pod
 	}
 	if !w.sawAll(now.Add(-window), "nodes", "pods") {
 		w.checks.addOne(evictionJust + " (not judged: changes may have been missed)")
@@ -152,7 +154,7 @@ func (w *observer) checkJust(p *podSeen, now time.Time) {
 		"asked for it in the last %s", podKey(p.pod), n.node.Name, window)
 }
 
-// leftLate is a pod evicted for a taint, with its delay, as precisely as observed.
+// leftLate is a pod evicted because of a taint, with the observed delay of its eviction.
 type leftLate struct {
 	pod, node string
 	at        time.Time
@@ -168,16 +170,17 @@ func (p *podSeen) leftLate(now time.Time) leftLate {
 }
 
 const (
-	// evictionDelayLimit is the maximum delay of an eviction and of the detection of a silent node,
-	// counting only times without hindrance of the controllers.
+	// evictionDelayLimit is the maximum delay of an eviction, and of tainting a silent node. Only
+	// time during which the controllers are healthy counts (observer.fair).
 	evictionDelayLimit = 40 * time.Second
-	// recovers is the time for which controllers count as hindered after trouble: a Lease expires,
-	// lists are read, back-offs end.
+	// recovers is the time for which controllers count as unhealthy after a disturbance. It
+	// includes the expiry of a Lease, the reading of lists, and back-offs.
 	recovers = 20 * time.Second
 )
 
-// checkLate finds pods still present after they were due to leave. passed is the time since the
-// last check, if the controllers were well throughout.
+// checkLate reports pods and silent nodes whose eviction or taint is overdue, and returns the
+// number of due evictions and missing taints. passed is the time since the last check, or 0 if the
+// controllers were not healthy throughout.
 func (w *observer) checkLate(now time.Time, passed time.Duration) (late int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,7 +209,8 @@ func (w *observer) checkLate(now time.Time, passed time.Duration) (late int) {
 	return late + w.checkSilent()
 }
 
-// checkSilent finds silent nodes without the taint.
+// checkSilent returns the number of silent nodes without the taint node.kubernetes.io/unreachable,
+// and reports the overdue nodes.
 func (w *observer) checkSilent() (unnoticed int) {
 	for _, n := range w.nodes {
 		noticed := slices.ContainsFunc(n.node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnreachable })

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// follower shows an observer all objects of a resource. It uses neither Berth's code nor an
-// informer: it detects and reports possibly missed events.
+// follower passes all objects of a resource to an observer. It is independent of Berth's code, and
+// uses no informer, because it must detect and report possibly missed events.
 type follower struct {
 	resource string
 	client   rest.Interface
@@ -29,7 +29,7 @@ type follower struct {
 	observer *observer
 
 	version string
-	newest  uint64    // version that was ever seen
+	newest  uint64    // highest version ever seen
 	seenAll time.Time // time until which no event was missed
 }
 
@@ -71,7 +71,7 @@ func (f *follower) listAll(ctx context.Context) error {
 		gap = &span{f.seenAll, now}
 	}
 	present := map[types.UID]bool{}
-	_ = meta.EachListItem(list, func(o runtime.Object) error { // the function fails never
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // the function never fails
 		present[o.(metav1.Object).GetUID()] = true
 		f.observer.seeObject(o, now, gap)
 		return nil
@@ -86,7 +86,8 @@ func (f *follower) listAll(ctx context.Context) error {
 	return nil
 }
 
-// noteVersion records the version; the API server must never return an older one afterwards.
+// noteVersion records a resource version, and reports a violation if the version is older than a
+// previous one.
 func (f *follower) noteVersion(version string) {
 	f.version = version
 	n, err := strconv.ParseUint(version, 10, 64)
@@ -100,7 +101,7 @@ func (f *follower) noteVersion(version string) {
 	f.newest = max(n, f.newest)
 }
 
-// watchChanges watches. Without an error the next watch continues from its last version.
+// watchChanges runs one watch. If it returns nil, the next watch continues from f.version.
 func (f *follower) watchChanges(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -111,7 +112,7 @@ func (f *follower) watchChanges(ctx context.Context) error {
 			return err
 		}
 		sleepFor(ctx, 100*time.Millisecond)
-		return nil // the API server was not reached: missed events are still available
+		return nil // the API server was not reached: the next watch can still receive the missed events
 	}
 	defer watching.Stop()
 	for event := range watching.ResultChan() {
@@ -141,7 +142,7 @@ func (f *follower) isGone(err error) bool {
 	return ok && status.Status().Code == 410 || ok && status.Status().Code == 504
 }
 
-// sleepFor sleeps, and reports whether it was uninterrupted.
+// sleepFor sleeps for d. It returns false if the context ends first.
 func sleepFor(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

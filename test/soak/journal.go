@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// keptLines is the number of log lines kept for a report; the file has all lines.
+// keptLines is the number of log lines kept in memory for a report; the file has all lines.
 const keptLines = 20_000
 
 // journal is the log of a part: kept in a file, and parsed while it is written.
@@ -24,7 +24,7 @@ type journal struct {
 
 	mu      sync.Mutex
 	file    io.WriteCloser
-	lines   []line // a ring
+	lines   []line // ring buffer
 	next    int
 	partial []byte
 	address string // address of the part's endpoints, as last reported
@@ -60,13 +60,13 @@ func (j *journal) Write(text []byte) (int, error) {
 	return j.file.Write(text)
 }
 
-// The caller of takeLine must hold mu.
+// takeLine parses and keeps a line. The caller must hold mu.
 func (j *journal) takeLine(text string) {
 	if found := addressPattern.FindStringSubmatch(text); found != nil {
 		j.address = found[1]
 	}
 	if panicPattern.MatchString(text) && j.panic != nil {
-		go j.panic(text) // panic reads the surrounding lines later
+		go j.panic(text) // asynchronous, because panic reads the surrounding lines and so needs mu
 	}
 	one := line{time.Now(), text}
 	if len(j.lines) < keptLines {
@@ -77,7 +77,7 @@ func (j *journal) takeLine(text string) {
 	j.next = (j.next + 1) % keptLines
 }
 
-// writeNote writes a line of the campaign itself.
+// writeNote adds a note by the campaign to the log.
 func (j *journal) writeNote(format string, args ...any) {
 	fmt.Fprintf(j, "---- "+format+"\n", args...)
 }
@@ -95,7 +95,7 @@ func (j *journal) forgetEndpoints() {
 	j.address = ""
 }
 
-// linesAbout returns the last lines, up to a limit, with one of the words.
+// linesAbout returns the last lines that contain one of the words, up to a limit, the newest first.
 func (j *journal) linesAbout(most int, words ...string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -27,7 +27,7 @@ func TestPanicsAreFoundInLogs(t *testing.T) {
 	} {
 		found := make(chan string, 1)
 		j := newJournal("x", &nowhere{}, func(line string) { found <- line })
-		for i := range c.text { // write byte by byte, since chunks are arbitrary
+		for i := range c.text { // write byte by byte, since a write may end anywhere in a line
 			fmt.Fprint(j, c.text[i:i+1])
 		}
 		j.mu.Lock()

@@ -21,7 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// far is an API server behind a network: it counts requests, and sends news to watches.
+// far is a fake API server behind a network. It counts requests, and sends the strings in news to
+// watches.
 type far struct {
 	*testing.T
 	*network

@@ -20,7 +20,7 @@ var quiet = log.New(io.Discard, "", 0)
 // gate passes callers, or blocks them until it is opened.
 type gate struct {
 	mu     sync.Mutex
-	closed chan struct{} // nil: open; closed when it opens
+	closed chan struct{} // nil if the gate is open; otherwise closed when the gate opens
 }
 
 func (g *gate) shut() {
@@ -40,7 +40,7 @@ func (g *gate) open() {
 	}
 }
 
-// waitOpen waits until the gate is open; it returns false if over was closed before.
+// waitOpen waits until the gate is open. It returns false if over is closed first.
 func (g *gate) waitOpen(over <-chan struct{}) bool {
 	for {
 		g.mu.Lock()

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// window is the maximum age of the state that a part acts on: trouble of the part and delays of
-	// its requests may have lasted so long.
+	// window is the maximum age of the state that a component acts on. It covers the longest fault
+	// of the component and two delayed requests.
 	window = longestTrouble + 2*longestDelay + 10*time.Second
-	// remembers is the observer's retention of past events.
+	// remembers is the time for which the observer keeps past events.
 	remembers = 3 * window
-	// inexact is the maximum difference between times seen on two watches, or written in whole
-	// seconds.
+	// inexact is the tolerance for comparing times: two watches show events with different delays,
+	// and API objects contain times in whole seconds.
 	inexact = 3 * time.Second
 )
 
-// observer observes all nodes, pods and budgets, directly from the API server, and judges. Events
-// are passed with their times, so that tests can simulate them.
+// observer checks Berth's promises. It receives the events of all nodes, pods and budgets, watched
+// directly at the API server, together with their times, so that tests can simulate events.
 type observer struct {
 	found  func(promise, what string, about ...string)
 	checks *counts
-	// silence is the maximum time without a node's sign of life before it must be tainted.
+	// silence is the maximum time without a heartbeat before a node must be tainted.
 	silence time.Duration
 
 	mu      sync.Mutex // guards the fields below
@@ -41,12 +41,13 @@ type observer struct {
 	deleted map[string]time.Time
 	// blind holds, by resource, the last period of possibly missed changes.
 	blind map[string]span
-	// waited holds pods that were pending, with their priority and the end of their wait.
+	// waited holds the pods that are no longer pending, with their priority and the end of their
+	// wait.
 	waited []waitedPod
-	// fair is the total time during which the controllers were well; only this time counts for
-	// lateness. See evicted.go.
+	// fair is the total time during which the controllers were healthy. Only this time counts as a
+	// delay; see evicted.go.
 	fair     time.Duration
-	reported map[string]bool // reported subjects
+	reported map[string]bool // promises and subjects of reported violations
 	left     []leftLate      // pods that left because of a taint
 }
 
@@ -55,11 +56,11 @@ type span struct{ from, to time.Time }
 type podSeen struct {
 	pod     *v1.Pod
 	demand  demand
-	boundAt time.Time // seen
+	boundAt time.Time // time at which the binding was seen
 	late    struct {
 		due  bool
 		fair time.Duration // value of observer.fair at the due time
-		at   time.Time     // seen
+		at   time.Time     // time at which the pod was first seen to be due
 	}
 	wasLeaving bool
 }
@@ -72,7 +73,7 @@ func newObserver(silence time.Duration, found func(promise, what string, about .
 	}
 }
 
-// reportOnce reports a violation, once per subject.
+// reportOnce reports a violation only once per promise and subject.
 func (w *observer) reportOnce(promise string, about string, format string, args ...any) {
 	if w.reported[promise+about] {
 		return
@@ -87,8 +88,8 @@ func (w *observer) noteDeletion(pod string, now time.Time) {
 	w.deleted[pod] = now
 }
 
-// seeObject records the current state of an object. With a gap, it may differ from the previous
-// state by more than one change.
+// seeObject records the current state of an object. After a gap in the watch, the state may differ
+// from the previous one by more than one change.
 func (w *observer) seeObject(object any, now time.Time, gap *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,8 +117,8 @@ func (w *observer) missObject(object any, now time.Time) {
 	}
 }
 
-// seeListed records a complete list after changes may have been missed; present holds the UIDs in
-// the list.
+// seeListed removes the objects that are not in a complete list, and records the gap before the
+// list. present holds the UIDs of the listed objects.
 func (w *observer) seeListed(resource string, present map[types.UID]bool, now time.Time, gap *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,7 +146,7 @@ func (w *observer) seeListed(resource string, present map[types.UID]bool, now ti
 	}
 }
 
-// sawAll reports whether no change of these resources can have been missed since then.
+// sawAll reports whether no change to these resources can have been missed since the given time.
 func (w *observer) sawAll(since time.Time, resources ...string) bool {
 	for _, resource := range resources {
 		if w.blind[resource].to.After(since) {
@@ -187,7 +188,7 @@ func (w *observer) missesPod(pod *v1.Pod, now time.Time) {
 	delete(w.pods, pod.UID)
 }
 
-// isWaiting reports whether a pod is pending.
+// isWaiting reports whether a pod waits for a scheduler: it is not bound, terminating or gated.
 func isWaiting(pod *v1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
@@ -205,8 +206,9 @@ func (w *observer) checkLeaving(p *podSeen, now time.Time) {
 	}
 }
 
-// disruptionOf returns the cause of a pod's termination from its condition. The pod may have been
-// marked and spared before, and terminate for another reason.
+// disruptionOf returns the cause of a pod's termination from its condition. The condition may
+// remain from an earlier disruption that did not take place, so the pod may terminate for another
+// reason.
 func disruptionOf(pod *v1.Pod) (reason, message string) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {

@@ -36,7 +36,8 @@ func newStory(t *testing.T) *story {
 
 func (s *story) passes(d time.Duration) { s.now = s.now.Add(d) }
 
-// finding expects exactly this finding, or none with "", and clears it.
+// finding expects exactly one finding, of this promise, or no finding if promise is "". It clears
+// the findings.
 func (s *story) finding(promise string) {
 	s.Helper()
 	switch {
@@ -72,7 +73,7 @@ func (s *story) pod(name, node, cpu string, change ...func(*v1.Pod)) *v1.Pod {
 	return p
 }
 
-// becomes returns the same pod, changed.
+// becomes passes a changed copy of a pod to the observer, and returns the copy.
 func (s *story) becomes(p *v1.Pod, change ...func(*v1.Pod)) *v1.Pod {
 	p = p.DeepCopy()
 	for _, f := range change {
@@ -377,7 +378,7 @@ func TestWhatGrowsIsFound(t *testing.T) {
 	}
 }
 
-// TestWitnessForgets verifies that the observer does not grow during a campaign of hours.
+// TestWitnessForgets verifies that the observer's memory stays bounded during a campaign of hours.
 func TestWitnessForgets(t *testing.T) {
 	s := newStory(t)
 	for i := range 1000 {

@@ -15,14 +15,15 @@ import (
 type Options struct {
 	Bin   string        // folder of berth and berth-controlplane
 	Dir   string        // folder of the cluster and the logs; must be empty or missing
-	For   time.Duration // rounds are begun until then, one at least
+	For   time.Duration // no round begins after this time, except the first
 	Seed  uint64
 	Nodes int
-	// Storm is the duration of faults in a round; Rest bounds the time from their end to rest.
+	// Storm is the duration of the faults in a round. Rest limits the time from the end of the
+	// faults until the cluster is at rest.
 	Storm, Rest time.Duration
 	// Disk lets the disk of etcd run full, if a separate file system can be mounted.
 	Disk bool
-	// Silence is the maximum time without a node's sign of life.
+	// Silence is the maximum time without a heartbeat before a node must be tainted.
 	Silence time.Duration
 	// First ends the campaign at the first violation.
 	First bool
@@ -35,7 +36,7 @@ func Defaults() Options {
 		Silence: 16 * time.Second, Out: os.Stdout}
 }
 
-// Validate reports invalid options by flag.
+// Validate returns an error that names the flag of an invalid option.
 func (o *Options) Validate() error {
 	switch {
 	case o.For <= 0:
@@ -69,10 +70,12 @@ var (
 	usual = election{15 * time.Second, 10 * time.Second, 2 * time.Second}
 )
 
-// lostFor is the number of seconds that pods stay on lost nodes, so that a round takes minutes.
+// lostFor is the default toleration for not-ready and unreachable nodes, in seconds. It is short,
+// so that a round takes minutes.
 const lostFor = 8
 
-// Maximum durations of faults of a part. Faults longer than the Lease change the leader.
+// Maximum durations of faults of a part. Faults longer than the duration of the Lease cause a
+// change of leader.
 const (
 	longestTrouble = 14 * time.Second
 	longestOutage  = 6 * time.Second // maximum suspension of the API server

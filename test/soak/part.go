@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// part is a process of the cluster, restarted after every end as by a kubelet.
+// part is a component's process. It is started again whenever it ends, as by a kubelet.
 type part struct {
 	name    string
 	journal *journal
 	network *network // network between the part and the API server; nil for the control plane
-	// excused reports whether an end with these last words is expected.
+	// excused reports whether an end after this last output is expected, and returns the reason.
 	excused func(p *part, words string) (string, bool)
 	ended   func(p *part, why string, excused bool) // called for each unrequested end
 
@@ -32,14 +32,14 @@ type part struct {
 	downFor  time.Duration // pause before the restart
 	asleep   bool
 	cut      bool
-	troubled time.Time // time at which the last trouble began or ended
+	troubled time.Time // time at which the last disturbance began or ended
 	exit     error     // exit error of the last process
-	said     string    // last output of the process
+	said     string    // last output of the last ended process
 }
 
 // keepRunning runs the part until the context ends.
 func (p *part) keepRunning(ctx context.Context) {
-	runtime.LockOSThread() // a child is killed when its creating thread ends, not the process
+	runtime.LockOSThread() // Pdeathsig takes effect when the thread that started the child ends, not only when the process ends
 	defer runtime.UnlockOSThread()
 	for ctx.Err() == nil {
 		p.runOnce(ctx)
@@ -63,7 +63,7 @@ func (p *part) runOnce(ctx context.Context) {
 	p.mu.Unlock()
 	cmd.Stdout, cmd.Stderr = p.journal, p.journal
 	// Use a separate process group, because a terminal sends Ctrl-C to the campaign's whole group:
-	// the part would end before the campaign, apparently by itself.
+	// the child would end before the campaign, apparently by itself.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "KUBECONFIG=", "BERTH_DATA_DIR=")
 	gone := make(chan struct{})
@@ -107,7 +107,7 @@ func (p *part) killProcess(downFor time.Duration) bool {
 	}
 	p.struck, p.downFor = true, downFor
 	p.mu.Unlock()
-	_ = process.Kill() // it may have ended by itself
+	_ = process.Kill() // the process may have ended by itself
 	<-gone
 	return true
 }
@@ -127,7 +127,7 @@ func (p *part) wakeProcess() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.process != nil && p.asleep {
-		_ = p.process.Signal(syscall.SIGCONT) // it may have been killed
+		_ = p.process.Signal(syscall.SIGCONT) // the process may have been killed
 	}
 	p.asleep, p.troubled = false, time.Now()
 }
@@ -139,14 +139,14 @@ func (p *part) setCut(cut bool) {
 	p.cut, p.troubled = cut, time.Now()
 }
 
-// noteTrouble records that the part is in trouble now.
+// noteTrouble records that the part is disturbed now.
 func (p *part) noteTrouble() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.troubled = time.Now()
 }
 
-// isWell reports whether the part has been free of trouble for a while.
+// isWell reports whether the part runs and has been undisturbed for a while.
 func (p *part) isWell(now time.Time, forAWhile time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +177,8 @@ func (p *part) lastWords() string {
 	return p.said
 }
 
-// terminateProcess sends SIGTERM and returns the exit code: -1 if it did not end in time.
+// terminateProcess sends SIGTERM and returns the exit code, or -1 if the process did not end in
+// time.
 func (p *part) terminateProcess(within time.Duration) (code int, ran bool) {
 	p.mu.Lock()
 	process, gone := p.process, p.gone
@@ -186,7 +187,7 @@ func (p *part) terminateProcess(within time.Duration) (code int, ran bool) {
 	if process == nil {
 		return 0, false
 	}
-	_ = process.Signal(syscall.SIGTERM) // it may have ended by itself
+	_ = process.Signal(syscall.SIGTERM) // the process may have ended by itself
 	select {
 	case <-gone:
 	case <-time.After(within):

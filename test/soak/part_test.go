@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// TestAPartDoesNotHearCtrlC verifies that parts are outside the terminal's process group, the
-// target of Ctrl-C: the campaign ends them, and none counts as ended by itself.
+// TestAPartDoesNotHearCtrlC verifies that a part has a separate process group, so that Ctrl-C in
+// the terminal does not reach it, and that a part ended by the campaign does not count as ended by
+// itself.
 func TestAPartDoesNotHearCtrlC(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {

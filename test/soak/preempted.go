@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// waitedPod is a pod that was pending until then.
+// waitedPod is a pod that was pending until the given time.
 type waitedPod struct {
 	priority int32
 	until    time.Time
 }
 
-// noteServed records that a pod is no longer pending.
+// noteServed records that a pending pod stops waiting.
 func (w *observer) noteServed(p *podSeen, now time.Time) {
 	if isWaiting(p.pod) {
 		w.waited = append(w.waited, waitedPod{priorityOf(p.pod), now})
@@ -33,8 +33,8 @@ func priorityOf(pod *v1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// checkPreemption verifies that the victim had a lower priority than some pending pod, and that no
-// budget to be respected forbade it.
+// checkPreemption verifies that the victim had a lower priority than some pod that was recently
+// pending, and that no budget forbade the preemption if the preemptor respects budgets.
 func (w *observer) checkPreemption(p *podSeen, message string, now time.Time) {
 	if !w.sawAll(now.Add(-window), "pods") {
 		w.checks.addOne(victimJust + " (not judged: changes may have been missed)")
@@ -61,11 +61,11 @@ func (w *observer) checkPreemption(p *podSeen, message string, now time.Time) {
 	}
 }
 
-// budgetSeen is a budget, and the time since which it allows no disruptions.
+// budgetSeen is a budget with the time since which it allows no disruptions.
 type budgetSeen struct {
 	budget   *policyv1.PodDisruptionBudget
 	selector labels.Selector
-	spent    time.Time // zero: it allows something
+	spent    time.Time // zero if the budget allows disruptions
 }
 
 func (w *observer) seesBudget(budget *policyv1.PodDisruptionBudget, now time.Time, gap *span) {
@@ -83,14 +83,15 @@ func (w *observer) seesBudget(budget *policyv1.PodDisruptionBudget, now time.Tim
 	case budget.Status.DisruptionsAllowed > 0 || budget.Status.ObservedGeneration == 0:
 		b.spent = time.Time{}
 	case b.spent.IsZero() || gap != nil && budget.Spec.MaxUnavailable == nil:
-		b.spent = now // the budget may have allowed an unobserved disruption, unless it never allows any
+		b.spent = now // the budget may have allowed a disruption in the gap; the budgets with maxUnavailable allow none
 	}
 }
 
-// checkBudgets verifies that no budget of the pod has denied disruptions throughout the window.
+// checkBudgets verifies that each budget of a ready pod allowed disruptions at some time within the
+// window.
 func (w *observer) checkBudgets(p *podSeen, by string, now time.Time) {
 	if !isReady(p.pod) {
-		return // a pod that is not healthy may go if its budget is met
+		return // an unready pod may be evicted if its budget is met
 	}
 	for _, b := range w.budgets {
 		if b.budget.Namespace != p.pod.Namespace || !b.selector.Matches(labels.Set(p.pod.Labels)) {

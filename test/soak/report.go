@@ -20,18 +20,18 @@ type Report struct {
 	Nodes      int
 	Took       time.Duration
 	Rounds     int
-	NoDisk     string // reason that the disk of etcd could not fill up; "" if it could
+	NoDisk     string // reason why the disk of etcd could not fill up; "" if it could
 	Faults     map[string]int
 	Requests   map[string]int
 	Deeds      map[string]int
-	Ends       map[string]int // number of unexpected ends by part
+	Ends       map[string]int // number of unrequested ends, by component and reason
 	Checks     map[string]int
 	Sizes      map[string]string
-	Rests      []time.Duration // times from the end of all trouble to rest
+	Rests      []time.Duration // times from the end of all faults until the cluster was at rest
 	Violations []Violation
 }
 
-// sameKept is the number of retained violations with the same text.
+// sameKept is the maximum number of recorded violations with the same text.
 const sameKept = 3
 
 // addViolation records a violation.

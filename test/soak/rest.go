@@ -20,12 +20,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// forgotten is the time at rest after which a feasible pod still pending counts as forgotten:
-// longer than the longest back-off, preceded by a preemption and its grace period.
+// forgotten is the time after which a pending pod that could run counts as forgotten. It exceeds
+// the sum of the longest back-off, a preemption and the victims' grace period.
 const forgotten = 60 * time.Second
 
-// awaitSettled waits, after all faults have ended and nothing else was reverted, until every pod
-// due to leave has left and every silent node is detected. The observer reports delays.
+// awaitSettled is called after the faults have ended, while taints and silent nodes remain. It
+// waits until every component is ready, every pod due for eviction has left, and every silent node
+// is tainted. The observer reports delays.
 func (c *campaign) awaitSettled(ctx context.Context) {
 	for end := time.Now().Add(c.Rest); sleepFor(ctx, 500*time.Millisecond); {
 		if len(c.notUp(ctx)) == 0 && c.observer.checkLate(time.Now(), 0) == 0 {
@@ -39,7 +40,7 @@ func (c *campaign) awaitSettled(ctx context.Context) {
 	}
 }
 
-// notUp returns the parts that are not ready.
+// notUp describes the parts that are not ready.
 func (c *campaign) notUp(ctx context.Context) (names []string) {
 	for _, p := range c.parts {
 		switch {
@@ -65,9 +66,9 @@ func (c *campaign) notUp(ctx context.Context) (names []string) {
 // every pod runs, or is pending for a reason.
 func (c *campaign) awaitRest(ctx context.Context) bool {
 	began := time.Now()
-	could := map[types.UID]time.Time{} // pods that wait and could run, since when
+	could := map[types.UID]time.Time{} // by pending pod: time since which the pod could have run
 	var left []string
-	whole := false // objects deleted in the storm must be present again
+	whole := false // whether objects deleted in the storm were created again
 	for sleepFor(ctx, time.Second) {
 		asking, cancel := context.WithTimeout(ctx, 20*time.Second)
 		var err error
@@ -102,7 +103,7 @@ func (c *campaign) awaitRest(ctx context.Context) bool {
 	return false
 }
 
-// namesIn returns the first words of the remaining items, which are names.
+// namesIn returns the names in the first three items. Each name is the second word of its item.
 func namesIn(left []string) (names []string) {
 	for _, l := range left[:min(len(left), 3)] {
 		if words := strings.Fields(l); len(words) > 1 {
@@ -152,7 +153,7 @@ func (c *campaign) listUnrest(ctx context.Context, could map[types.UID]time.Time
 	return left, nil
 }
 
-// noteCould reports a pod pending for long although it could run.
+// noteCould reports a violation if a pod has been pending for long although it could run.
 func (c *campaign) noteCould(p *v1.Pod, why string, could map[types.UID]time.Time) {
 	since, known := could[p.UID]
 	if !known {
@@ -162,7 +163,7 @@ func (c *campaign) noteCould(p *v1.Pod, why string, could map[types.UID]time.Tim
 	if waited := time.Since(since); waited > forgotten {
 		c.addViolation(noneForgot, fmt.Sprintf("pod %s has waited for %s with all well, and %s", podKey(p),
 			waited.Round(time.Second), why), podKey(p))
-		could[p.UID] = time.Now().Add(24 * time.Hour) // once is enough
+		could[p.UID] = time.Now().Add(24 * time.Hour) // report each pod once
 	}
 }
 
@@ -173,7 +174,7 @@ func nodeReady(n *v1.Node) bool {
 	})
 }
 
-// whyUnsettled describes the outstanding change of a bound pod.
+// whyUnsettled describes why a pod is not at rest, or returns "".
 func whyUnsettled(p *v1.Pod) string {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -188,13 +189,13 @@ func whyUnsettled(p *v1.Pod) string {
 	return ""
 }
 
-// judge consults the plain evaluator.
+// judge evaluates pending pods with the plain evaluator.
 type judge struct {
 	nodes   []v1.Node
 	pods    []v1.Pod
 	profile *plugins.Profile
 	now     *cluster.Cluster
-	without map[int32]*cluster.Cluster // all pods of lower priorities
+	without map[int32]*cluster.Cluster // by priority: the cluster without pods of lower priorities
 }
 
 func newJudge(nodes []v1.Node, pods []v1.Pod) *judge {
@@ -216,13 +217,13 @@ func (j *judge) pictureOf(counts func(*v1.Pod) bool) *cluster.Cluster {
 	return c
 }
 
-// couldRun returns why a pending pod could run, or "" if it cannot.
+// couldRun describes how a pending pod could run, with or without preemption, or returns "".
 func (j *judge) couldRun(p *v1.Pod) string {
 	if e := decide.NewPlain(j.now, j.profile).Evaluate(j.now.Pending(p)); e.Err == nil && e.Feasible > 0 {
 		return fmt.Sprintf("%d nodes could take it", e.Feasible)
 	}
 	if p.Spec.SchedulerName == careful {
-		return "" // whom it may make leave depends on budgets
+		return "" // its possible victims depend on budgets
 	}
 	limit := priorityOf(p)
 	if j.without[limit] == nil {

@@ -17,7 +17,7 @@ func TestPodThatCouldRunIsNoticed(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		there string // CPU of a pod of priority 10 on the only node, which has 4
+		there string // CPU requested by a pod of priority 10 on the only node, which has 4 CPUs
 		waits func(*story) *v1.Pod
 		could string
 	}{

@@ -8,8 +8,8 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// demand is a pod's usage of a node, including overhead. CPU is in thousandths, other resources are
-// in whole units.
+// demand holds a pod's requests, including overhead: CPU in millicores, and other resources in
+// whole units.
 type demand map[v1.ResourceName]int64
 
 func demandOf(pod *v1.Pod) demand {
@@ -30,8 +30,8 @@ func toDemand(list v1.ResourceList) demand {
 	return d
 }
 
-// takesRoom reports whether a pod counts on its node: until it has terminated or disappeared, and
-// also while terminating.
+// takesRoom reports whether a pod occupies resources of its node. A terminating pod does so until
+// it succeeds, fails or disappears.
 func takesRoom(pod *v1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
 }

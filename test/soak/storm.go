@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// fault is a kind of failure. do causes the failure and returns when it is over; it returns false
-// if the failure could not be caused.
+// fault is a kind of failure. The function do causes the failure and returns when the failure is
+// over. It returns done=false if it could not cause the failure.
 type fault struct {
 	often int
 	do    func(ctx context.Context, p *part, rng *rand.Rand) (kind string, done bool)
@@ -24,8 +24,8 @@ type storm struct {
 	c      *campaign
 	rng    *rand.Rand
 	counts *counts
-	// targets are the affected parts. Every second storm spares the control plane: during its
-	// outages the observer is blind, and must give doubtful cases the benefit of the doubt.
+	// targets are the affected components. Every second storm spares the control plane: during an
+	// outage of the control plane the observer misses changes, and cannot judge doubtful cases.
 	targets []*part
 }
 
@@ -59,7 +59,7 @@ func (s *storm) runFaults(ctx context.Context) {
 		dice := s.rng.IntN(sum)
 		i := slices.IndexFunc(faults, func(f fault) bool { dice -= f.often; return dice < 0 })
 		p := s.targets[s.rng.IntN(len(s.targets))]
-		own := rand.New(rand.NewPCG(s.rng.Uint64(), 0)) // the outcome of a fault does not affect the next
+		own := rand.New(rand.NewPCG(s.rng.Uint64(), 0)) // a separate source, so that a fault does not affect the choice of the next faults
 		under.Go(func() {
 			if kind, done := faults[i].do(ctx, p, own); done {
 				s.counts.addOne(kind)

@@ -17,16 +17,16 @@ import (
 )
 
 // TenantOptions configures a campaign without failures but with a hostile user: a tenant with the
-// permissions of a namespace's administrator does anything accepted by the API server, while
-// another namespace gets one normal pod a second.
+// permissions of a namespace's administrator does anything that the API server accepts, while one
+// normal pod a second is created in another namespace, the witness.
 type TenantOptions struct {
 	Options
-	// Calm is the duration of the witness's measurements before and after the tenant.
+	// Calm is the duration of the witness's measurements before and after the tenant's actions.
 	Calm time.Duration
 	// Rate limits the tenant's requests per second, on Workers connections.
 	Rate, Workers int
-	// Slack is the witness's permitted additional waiting time, since the machine has other work as
-	// well.
+	// Slack is added to the maximum wait of the witness's pods, for machines that have other work
+	// as well.
 	Slack time.Duration
 }
 
@@ -47,7 +47,7 @@ const (
 	tenantNamespace, probeNamespace = "tenant", "witness"
 	tenantUser                      = "tenant"
 	normalWithin                    = time.Minute
-	leastPeace                      = 50 * time.Millisecond // minimum value of a wait in a calm phase
+	leastPeace                      = 50 * time.Millisecond // shorter waits in the calm phase count as this value
 )
 
 // tenancy is a running campaign.
@@ -65,8 +65,8 @@ type tenancy struct {
 	evicted time.Duration // time taken by the API server to delete the tenant's objects
 }
 
-// RunTenant plays the campaign. An error means that it could not be played; the report has the
-// findings.
+// RunTenant plays the campaign. It returns an error only if the campaign could not be played to its
+// end; broken promises are in the report.
 func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -92,8 +92,8 @@ func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
 	return t.makeTenantReport(), nil
 }
 
-// startTenancy starts the control plane and one of each component, with the identities issued by
-// the control plane.
+// startTenancy starts the control plane and one process of each component, with the identities
+// issued by the control plane.
 func (t *tenancy) startTenancy(ctx context.Context) (*rest.Config, error) {
 	c := t.campaign
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
@@ -183,7 +183,7 @@ func (t *tenancy) playPhases(ctx context.Context, config *rest.Config) error {
 		return ctx.Err()
 	}
 	t.war = t.served.takeWaits()
-	t.served.setBound(0) // from here on an administrator acts
+	t.served.setBound(0) // from now on waits are not judged: an administrator deletes the tenant's objects
 
 	t.setPhase("after")
 	return t.awaitRecovery(ctx)
@@ -204,7 +204,7 @@ func (t *tenancy) waitBound() time.Duration {
 	return 4*max(t.longest, leastPeace) + time.Second + t.o.Slack
 }
 
-// reportLate records a pod exceeding the bound.
+// reportLate records a violation by a pod whose wait exceeds the bound.
 func (t *tenancy) reportLate(name string, waited time.Duration) {
 	t.addViolation(probeServed, fmt.Sprintf("a pod waited %v for its node; in peace at most %v",
 		waited.Round(time.Millisecond), t.longest.Round(time.Millisecond)), probeNamespace+"/"+name)
@@ -240,7 +240,7 @@ func (t *tenancy) runTenant(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-const forTenant = 1000 // number of seeds
+const forTenant = 1000 // first purpose of a worker's randomness; see newRand
 
 // awaitRecovery removes the tenant's objects, and waits until the initial state is restored.
 func (t *tenancy) awaitRecovery(ctx context.Context) error {
@@ -261,7 +261,7 @@ func (t *tenancy) awaitRecovery(ctx context.Context) error {
 			t.addViolation(backToNormal, left, "scheduler")
 			break
 		}
-		if !sleepFor(ctx, 4*time.Second) { // long enough to include some pods of the witness
+		if !sleepFor(ctx, 4*time.Second) { // long enough for some new pods of the witness
 			return ctx.Err()
 		}
 	}

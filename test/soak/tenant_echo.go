@@ -18,9 +18,9 @@ import (
 )
 
 // echoes measures the API server's own latency: the time from the beginning of a request changing a
-// pod until the watches show the change. The pod is independent of Berth. One watch is like the
-// scheduler's: it covers the pods of all namespaces including the tenant's. The other is the watch
-// by which the witness observes the binding of its pods.
+// pod until the watches show the change. The pod is independent of Berth. One of the two watches
+// resembles the scheduler's: it covers the pods of all namespaces including the tenant's. The other
+// is the watch that shows the witness the binding of its pods.
 type echoes struct {
 	mu    sync.Mutex
 	all   []echo
@@ -36,7 +36,7 @@ const (
 	echoName  = "echo"
 	echoLabel = "change"
 	echoEvery = 200 * time.Millisecond
-	// echoesKept is the retention of echoes: longer than the wait of the witness's pods.
+	// echoesKept is the time for which echoes are kept. It exceeds the wait of the witness's pods.
 	echoesKept = 2 * time.Minute
 )
 
@@ -79,7 +79,7 @@ func (s *served) watchEchoes(ctx context.Context) {
 }
 
 // seeState records a state of the pod seen by one of the watches. It does not wait for the other
-// one, which may be behind.
+// watch, which may be behind.
 func (e *echoes) seeState(watch int, pod *v1.Pod) {
 	n, err := strconv.Atoi(pod.Labels[echoLabel])
 	if err != nil {
@@ -110,7 +110,8 @@ func (e *echoes) endRequest(now time.Time) {
 	last.took = max(now.Sub(last.began), 1)
 }
 
-// longest returns the longest latency so far of a change in flight at any time between the two.
+// longest returns the longest latency so far of a change that was in flight at any time between
+// from and to.
 func (e *echoes) longest(from, to time.Time) (longest time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

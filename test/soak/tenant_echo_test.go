@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestWhatTheAPIServerTakes verifies that the API server's latency counts for its duration,
-// observed or not, and not for waits before or after it.
+// TestWhatTheAPIServerTakes verifies that the latency of a change counts for the waits that overlap
+// it, whether the change has been observed or not, and for no other waits.
 func TestWhatTheAPIServerTakes(t *testing.T) {
 	at := func(seconds float64) time.Time {
 		return time.Unix(0, 0).Add(time.Duration(seconds * float64(time.Second)))
@@ -18,7 +18,7 @@ func TestWhatTheAPIServerTakes(t *testing.T) {
 	e.beginRequest(at(1))
 	e.endRequest(at(1.5))
 	e.beginRequest(at(10))
-	e.beginRequest(at(11)) // the first one is not seen yet
+	e.beginRequest(at(11)) // ignored: the first change has not been observed yet
 	for _, c := range []struct {
 		from, to float64
 		want     time.Duration
@@ -40,8 +40,9 @@ func TestWhatTheAPIServerTakes(t *testing.T) {
 	}
 }
 
-// TestThePartOfTheAPIServerIsNotBerths verifies that a pod of the witness is late when its wait
-// exceeds the bound plus twice the API server's latency: it is created, seen, bound and seen.
+// TestThePartOfTheAPIServerIsNotBerths verifies that a pod of the witness is late if its wait
+// exceeds the bound plus twice the API server's latency: once for the creation of the pod, and once
+// for its binding.
 func TestThePartOfTheAPIServerIsNotBerths(t *testing.T) {
 	late := make(chan string, 10)
 	s := newServed(nil, func(name string, _ time.Duration) { late <- name })

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// forgedNames is small: names recur within seconds.
+// forgedNames is the number of different names. It is small, so that names recur within seconds.
 const forgedNames = 10
 
 // forgeLease announces a scheduler whose only profile packs all pods onto a node of the tenant's
@@ -47,8 +47,8 @@ func (h *hostile) forgeLease(ctx context.Context) error {
 	return err
 }
 
-// forgeSurge creates a workload with the label of an abandoned surge, owned by an object with a
-// name that leads to another namespace's Deployment.
+// forgeSurge creates a workload with the label of an abandoned surge, owned by an object whose name
+// is a relative path to another namespace's Deployment.
 func (h *hostile) forgeSurge(ctx context.Context) error {
 	name, app := fmt.Sprint("surged-", h.rng.IntN(forgedNames)), map[string]string{"app": "surged"}
 	pod := types.UID("x")
@@ -73,7 +73,8 @@ func (h *hostile) forgeSurge(ctx context.Context) error {
 	return err
 }
 
-// forgePod creates a pod that claims to be surged, moved or evicted, under a recurring name.
+// forgePod creates a pod, under a recurring name, whose annotations and owner imitate a pod being
+// moved.
 func (h *hostile) forgePod(ctx context.Context) error {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("forged-", h.rng.IntN(forgedNames)), Labels: map[string]string{"app": "witness"},
@@ -120,8 +121,8 @@ const (
 // commandLimit bounds each of the operator's commands.
 const commandLimit = time.Minute
 
-// runOperator uses Berth's commands until the context ends, and compares the scale of another
-// namespace's Deployment.
+// runOperator runs Berth's commands until the context ends, and verifies that the Deployment of
+// another namespace keeps its scale.
 func (t *tenancy) runOperator(ctx context.Context, kubeconfig string) {
 	commands := [][]string{
 		{"pending", "-A"}, {"check"}, {"explain", "deployment/shop", "-n", probeNamespace}, {"rebalance", "heal"},
@@ -145,7 +146,7 @@ func (t *tenancy) runOperator(ctx context.Context, kubeconfig string) {
 			continue
 		}
 		t.observer.checks.addOne(scaleIsOthers)
-		// A surge of the operator's drain adds one replica, and labels the workload meanwhile.
+		// A surge by the operator's drain adds one replica, and labels the workload while it lasts.
 		if n := *shop.Spec.Replicas; n != shopReplicas && shop.Labels["berth.dev/surge"] == "" {
 			t.addViolation(scaleIsOthers, fmt.Sprintf("deployment witness/shop has %d replicas", n), "operator")
 		}
@@ -172,6 +173,6 @@ func (t *tenancy) runCommand(args []string) (out string, ended bool) {
 	command := exec.CommandContext(limited, filepath.Join(t.Bin, "berth"), args...)
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGQUIT) }
 	command.WaitDelay = 10 * time.Second
-	text, _ := command.CombinedOutput() // a refusal is a good end
+	text, _ := command.CombinedOutput() // an error exit is acceptable
 	return string(text), limited.Err() == nil
 }

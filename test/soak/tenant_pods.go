@@ -28,7 +28,7 @@ func (h *hostile) chosenNode(p *v1.Pod) {
 	p.Spec.NodeName = oneOf(h, fmt.Sprint("node-", 1+h.rng.IntN(h.nodes)), "nowhere", "node-1")
 }
 
-// randomKey returns a label key that is either used by nodes or one of very many unused keys.
+// randomKey returns a label key used by nodes, or one of very many unused keys.
 func (h *hostile) randomKey() string {
 	return oneOf(h, v1.LabelHostname, v1.LabelTopologyZone, v1.LabelOSStable, fmt.Sprint("key-", h.rng.IntN(1000)),
 		fmt.Sprint("x/", h.rng.IntN(1<<30)))

@@ -21,10 +21,10 @@ import (
 // tenantPods is the tenant's quota of pods.
 const tenantPods = 500
 
-// createObjects creates the namespaces, the tenant's permissions, and the quotas required for any
-// isolation in Kubernetes: the number of pods; critical priorities; and affinity across namespaces,
-// since one pod with required anti-affinity to all pods of all namespaces would keep all other pods
-// off its zone.
+// createObjects creates the namespaces, the tenant's permissions, and the quotas without which
+// Kubernetes provides no isolation. They limit the number of pods, and forbid critical priorities
+// and affinity across namespaces: a single pod with required anti-affinity to the pods of all
+// namespaces would keep all other pods out of its zone.
 func (t *tenancy) createObjects(ctx context.Context) error {
 	none, errs := metav1.CreateOptions{}, []error{}
 	try := func(_ any, err error) {
@@ -72,7 +72,7 @@ func (t *tenancy) createObjects(ctx context.Context) error {
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: "csi.example.com",
 			VolumeBindingMode: &later}, none))
 	t.furnishDevices(ctx, try)
-	for range 100 { // service accounts come a moment after their namespace
+	for range 100 { // service accounts are created a moment after their namespace
 		if _, err := core.ServiceAccounts(probeNamespace).Get(ctx, "default", metav1.GetOptions{}); err == nil {
 			break
 		}
@@ -101,7 +101,7 @@ func (t *tenancy) furnishDevices(ctx context.Context, try func(any, error)) {
 	}
 }
 
-// evictTenant removes all of the tenant's objects, including finalizers.
+// evictTenant deletes all of the tenant's objects, and removes their finalizers.
 func (t *tenancy) evictTenant(ctx context.Context) error {
 	now, all := metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}, metav1.ListOptions{}
 	steps := []error{

@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// served creates one normal pod a second and measures each pod's wait for its node. The pods
-// request only one of a node's pod slots: any pod creator may fill the cluster with requests, and
-// preventing that is the task of quotas.
+// served is the witness: it creates one normal pod a second and measures each pod's wait for its
+// node. The pods request no resources except a pod slot, because any client that may create pods
+// can exhaust the other resources; preventing that is the task of quotas.
 type served struct {
 	client kubernetes.Interface
 	late   func(name string, waited time.Duration)
@@ -30,10 +30,10 @@ type served struct {
 	waiting  map[string]time.Time
 	reported map[string]bool
 	waits    []time.Duration
-	bound    time.Duration // 0: not judged
+	bound    time.Duration // maximum wait; 0: waits are not judged
 }
 
-// figures holds waits.
+// figures holds the waits of some pods.
 type figures struct {
 	pods  int
 	waits []time.Duration // sorted
@@ -41,7 +41,7 @@ type figures struct {
 
 func (f figures) longest() time.Duration { return f.waitAt(1) }
 
-// waitAt returns the wait not exceeded by this share of the pods.
+// waitAt returns a quantile of the waits.
 func (f figures) waitAt(share float64) time.Duration {
 	if len(f.waits) == 0 {
 		return 0
@@ -83,14 +83,14 @@ func (s *served) createPods(ctx context.Context) {
 		}
 		name := fmt.Sprint("w-", i)
 		if _, err := pods.Create(ctx, probePod(name), metav1.CreateOptions{}); err != nil {
-			continue // the API server's affair
+			continue // not a failure of Berth
 		}
 		s.mu.Lock()
 		s.waiting[name] = time.Now()
 		s.mu.Unlock()
 		s.tooLate(time.Now())
 		if i >= 5 {
-			_ = pods.Delete(ctx, fmt.Sprint("w-", i-5), metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}) // it may be pending
+			_ = pods.Delete(ctx, fmt.Sprint("w-", i-5), metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}) // may be pending
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (s *served) exceedsBound(since, now time.Time) bool {
 	return s.bound > 0 && now.Sub(since) > s.bound+2*s.echoes.longest(since, now)
 }
 
-// tooLate reports pods still waiting.
+// tooLate reports the waiting pods that exceed the bound.
 func (s *served) tooLate(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *served) soFar() figures {
 	return figures{len(s.waits), slices.Sorted(slices.Values(s.waits))}
 }
 
-// partNamed returns the part of Berth with that name.
+// partNamed returns the part with the given name, or nil.
 func (t *tenancy) partNamed(name string) *part {
 	for _, p := range t.parts {
 		if p.name == name {
@@ -197,7 +197,7 @@ func (t *tenancy) sizesNow() map[string]size {
 	return now
 }
 
-// measureAll records each part's maximum size, and the scheduler's own metrics.
+// measureAll records each part's maximum size, and the scheduler's metrics.
 func (t *tenancy) measureAll(ctx context.Context) {
 	panics := int64(0)
 	for sleepFor(ctx, 2*time.Second) {
@@ -227,7 +227,8 @@ func (t *tenancy) measureAll(ctx context.Context) {
 // decisions counts the scheduler's decisions by duration.
 type decisions struct{ all, long int64 }
 
-// longDecision is the bound of a bucket of the scheduler's metric.
+// longDecision is the upper bound of a bucket in the scheduler's histogram of decision durations,
+// in seconds.
 const longDecision = "0.128"
 
 func decisionsIn(page string) decisions {

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestShortTenant is a round of the hour played by `make soak SOAKFLAGS=--tenant`: whatever a user
-// of one namespace does, other users' pods do not wait because of it, and no process ends.
+// TestShortTenant plays a short version of the campaign of `make soak SOAKFLAGS=--tenant`. It
+// verifies that the actions of a user in one namespace neither delay other users' pods nor end a
+// process.
 func TestShortTenant(t *testing.T) {
 	o := TenantDefaults()
 	o.Bin, o.Dir, o.Nodes, o.Seed = programs(t), filepath.Join(t.TempDir(), "soak"), 12, *seed

@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// UpgradeOptions configures a campaign without failures that replaces every part by another
-// version, one by one, while users and administrators work and pods are created: from the old
-// version to the new one, and back.
+// UpgradeOptions configures a campaign without failures that replaces every component, one by one,
+// from the old version to the new one and back. Meanwhile users and administrators change workloads
+// and nodes, and pods are created.
 type UpgradeOptions struct {
 	Options
-	// Old is the folder of the other version's programs, used by the cluster at the beginning and
-	// end.
+	// Old is the folder of the old version's programs, which the cluster runs at the beginning and
+	// the end.
 	Old string
 	// Rate is the number of pods created per second in addition to the workloads.
 	Rate int
-	// Between is the working time of each part before the next one is replaced.
+	// Between is the pause between two replacements.
 	Between time.Duration
 }
 
@@ -35,7 +35,7 @@ func UpgradeDefaults() UpgradeOptions {
 	return UpgradeOptions{Options: o, Rate: 30, Between: 15 * time.Second}
 }
 
-// Validate reports invalid options by flag.
+// Validate returns an error for invalid options or missing programs.
 func (o *UpgradeOptions) Validate() error {
 	if err := o.Options.Validate(); err != nil {
 		return err
@@ -62,7 +62,7 @@ type upgrade struct {
 // step is the replacement of a part.
 type step struct {
 	part, to       string
-	stopped, ready time.Duration // time until its end, and from its end until readiness
+	stopped, ready time.Duration // time from the request to the end, and from the end until all is ready
 	leaderless     time.Duration // longest time without a holder of a Lease
 	unbound        time.Duration // longest time without a binding
 }
@@ -70,8 +70,8 @@ type step struct {
 // The versions, as named in the report.
 const oldVersion, newVersion = "old", "new"
 
-// RunUpgrade plays the campaign. An error means that it could not be played; the report has the
-// findings.
+// RunUpgrade plays the campaign. It returns an error only if the campaign could not be played to
+// its end; broken promises are in the report.
 func RunUpgrade(ctx context.Context, o UpgradeOptions) (*UpgradeReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func RunUpgrade(ctx context.Context, o UpgradeOptions) (*UpgradeReport, error) {
 	if err := c.startAll(ctx); err != nil {
 		return nil, err
 	}
-	c.churn.mends = 3 // no repair happens between two steps
+	c.churn.mends = 3 // changes to nodes are not repaired between steps, so revert them more often
 	u.flow, u.leases = newFlow(c.client), &leases{}
 	watching, stop := context.WithCancel(ctx)
 	var witnesses sync.WaitGroup
@@ -110,7 +110,7 @@ func RunUpgrade(ctx context.Context, o UpgradeOptions) (*UpgradeReport, error) {
 func (u *upgrade) playUpgrade(ctx context.Context) error {
 	u.setPhase("first rest")
 	if !u.awaitRest(ctx) {
-		return ctx.Err() // no part can be replaced
+		return ctx.Err() // a cluster that is not at rest is not upgraded
 	}
 	if err := u.flow.createNamespace(ctx); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (u *upgrade) playUpgrade(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// rollParts replaces all parts under load.
+// rollParts replaces all components under load.
 func (u *upgrade) rollParts(ctx context.Context, order []*part, to, folder string) error {
 	busy, over := context.WithCancel(ctx)
 	var load sync.WaitGroup
@@ -166,8 +166,8 @@ func (u *upgrade) rollParts(ctx context.Context, order []*part, to, folder strin
 	return ctx.Err()
 }
 
-// replacePart ends a part like a rolling update, and waits until its successor is ready and either
-// it or another part leads.
+// replacePart terminates a process, as a rolling update does, and waits until all processes are
+// ready and each Lease has a holder.
 func (u *upgrade) replacePart(ctx context.Context, p *part, to, folder string) {
 	began := time.Now()
 	p.switchProgram(folder)

@@ -20,8 +20,8 @@ import (
 
 const (
 	flowNamespace = "flow"
-	// flowRuns is the running time of a pod of the flow, and flowStays its maximum lifetime: its
-	// node may be silent.
+	// flowRuns is the running time of a pod of the flow. flowStays is the time after which a bound
+	// pod is deleted, because a pod on a silent node never ends.
 	flowRuns, flowStays = 8 * time.Second, 20 * time.Second
 )
 
@@ -31,11 +31,11 @@ type flow struct {
 
 	mu      sync.Mutex // guards the fields below
 	made    int
-	waiting map[string]time.Time // since when
-	placed  map[string]time.Time // when
+	waiting map[string]time.Time // time of creation, by pod
+	placed  map[string]time.Time // time of binding, by pod
 	waits   []time.Duration
 	bound   []time.Time // times of bindings, in order
-	began   time.Time   // start of the present load
+	began   time.Time   // start of the current createPods
 	loaded  time.Duration
 }
 
@@ -53,8 +53,8 @@ func (f *flow) createNamespace(ctx context.Context) error {
 	return nil
 }
 
-// newPod returns the i-th pod: its priority exceeds the filler pods', and it tolerates the
-// campaign's taint forever, for some seconds, or not.
+// newPod returns the i-th pod. Its priority exceeds that of the filler pods. It tolerates the
+// campaign's NoExecute taint forever, for some seconds, or not at all.
 func (f *flow) newPod(i int) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("f-", i), Labels: map[string]string{"app": "flow"},
@@ -77,8 +77,8 @@ func (f *flow) newPod(i int) *v1.Pod {
 	return pod
 }
 
-// createPods creates pods until the context ends. If the API server rejects one, it tries again
-// under the next name.
+// createPods creates pods until the context ends. A rejected pod is not retried; the next pod has a
+// new name.
 func (f *flow) createPods(ctx context.Context, perSecond int) {
 	f.mu.Lock()
 	i := f.made
@@ -127,7 +127,7 @@ func (f *flow) createOne(pod *v1.Pod) {
 	f.mu.Unlock()
 	if _, err := f.client.CoreV1().Pods(flowNamespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		f.mu.Lock()
-		delete(f.waiting, pod.Name) // should it be there all the same, its wait is not measured
+		delete(f.waiting, pod.Name) // if the pod was created despite the error, its wait is not measured
 		f.mu.Unlock()
 	}
 }
@@ -156,7 +156,7 @@ func (f *flow) notePod(name, node string, gone bool, now time.Time) {
 	}
 }
 
-// deleteOld deletes expired pods, as the owner of Jobs would.
+// deleteOld deletes pods that have been bound for longer than flowStays, as an owner of Jobs would.
 func (f *flow) deleteOld(ctx context.Context) {
 	for sleepFor(ctx, 500*time.Millisecond) {
 		f.mu.Lock()
@@ -198,7 +198,8 @@ func (f *flow) awaitPlaced(ctx context.Context, limit time.Duration) (left []str
 	return left
 }
 
-// longestGap returns the longest time without a binding since then. The load must be running.
+// longestGap returns the longest time without a binding since the given time. The load must be
+// running.
 func (f *flow) longestGap(since time.Time) (longest time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -33,8 +33,8 @@ type leaseSeen struct {
 type leaseChange struct {
 	lease    string
 	at       time.Time
-	without  time.Duration // since it was given away, or last renewed
-	released bool          // given away
+	without  time.Duration // time since the previous holder released or last renewed the Lease
+	released bool          // whether the previous holder released the Lease
 }
 
 // watchLeases follows the Leases until the context ends.
@@ -89,7 +89,7 @@ func (l *leases) freeLeases() (free []string) {
 	return free
 }
 
-// longest returns the longest time without a holder among the Leases changed since then.
+// longest returns the longest time without a holder among the changes since the given time.
 func (l *leases) longest(since time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ type UpgradeReport struct {
 	Evictions figures       // delays of taint evictions
 	Latest    []leftLate
 	Changes   int // number of changes of leaders
-	Released  int // number of changes with a released Lease
+	Released  int // number of changes for which the previous leader released its Lease
 }
 
 func (u *upgrade) makeUpgradeReport() *UpgradeReport {

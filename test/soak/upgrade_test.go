@@ -19,9 +19,10 @@ var (
 	upgrading = flag.Duration("upgrade", time.Second, "how long TestUpgradeUnderLoad begins new ways there and back")
 )
 
-// TestUpgradeUnderLoad replaces every part of a cluster by the current version, one by one, and
-// then by the old one again, while pods are created, nodes are tainted and fall silent. All parts
-// keep their state: the API server its data folder, the others their objects in the API.
+// TestUpgradeUnderLoad verifies that no promise is broken while every component of a cluster is
+// replaced, one by one, by the current version, and then by the old version again. Meanwhile pods
+// are created, and nodes are tainted and stop their heartbeats. All components keep their state:
+// the API server keeps its data folder, and the other components keep their objects in the API.
 func TestUpgradeUnderLoad(t *testing.T) {
 	if *old == "" {
 		t.Skip("no other version was named: see -old")
@@ -54,8 +55,8 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	}
 }
 
-// TestLeaseWithoutAHolder measures from a Lease's release, or last renewal, to its next
-// acquisition.
+// TestLeaseWithoutAHolder verifies that the time without a holder lasts from a Lease's release or
+// last renewal to its next acquisition.
 func TestLeaseWithoutAHolder(t *testing.T) {
 	l, began := &leases{}, time.Now()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }

@@ -15,8 +15,8 @@ type Violation struct {
 	After   time.Duration // time since the beginning of the campaign
 	Promise string
 	What    string
-	About   []string // the names that it is about
-	Lines   []string // lines of the logs
+	About   []string // names of the affected objects and processes
+	Lines   []string // log lines about them
 }
 
 // The promises.

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// wire is a listener with connections that can be broken, refused, or made to lose all data
-// silently, as in a network partition.
+// wire is a listener whose connections can be broken, refused, or blocked silently, as in a network
+// partition.
 type wire struct {
 	net.Listener
 	gate gate
@@ -55,7 +55,7 @@ func (w *wire) refuseAll() {
 	w.breakConnections()
 }
 
-// open ends both.
+// open ends the effects of blockAll and refuseAll.
 func (w *wire) open() {
 	w.mu.Lock()
 	w.refuses = false

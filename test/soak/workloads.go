@@ -23,7 +23,7 @@ import (
 
 const (
 	namespace = "soak"
-	careful   = "careful-scheduler" // scheduler name with preemption that keeps budgets
+	careful   = "careful-scheduler" // scheduler name of the profile whose preemption respects budgets
 
 	guarded = "guarded" // pods with a budget that never allows a disruption
 	filler  = "filler"  // lowest priority; fills the remaining room
@@ -40,22 +40,22 @@ var priorities = map[string]int32{"soak-low": 10, "soak-middle": 100, "soak-high
 type workload struct {
 	name     string
 	share    float64 // maximum share of the cluster's CPU
-	cpu      int64   // request of a pod, in thousandths of a CPU
+	cpu      int64   // request of a pod, in millicores
 	priority string
 	shape    func(*v1.PodTemplateSpec)
 	budget   *policyv1.PodDisruptionBudgetSpec
 	set      bool // a StatefulSet
 }
 
-// allWorkloads returns workloads requesting more than the capacity in total, so that some are
-// pending and some preempted.
+// allWorkloads returns workloads that request more than the cluster's capacity in total, so that
+// some pods are pending and some are preempted.
 func allWorkloads() []workload {
 	all, half, most := intstr.FromInt32(0), intstr.FromString("50%"), intstr.FromString("75%")
 	return []workload{
 		{name: "plain", share: 0.2, cpu: 500, priority: "soak-middle", budget: &policyv1.PodDisruptionBudgetSpec{MinAvailable: &most}},
 		{name: filler, share: 0.4, cpu: 500, priority: "soak-low"},
-		// Guarded pods use nearly all devices, and careful pods request some: they must not preempt
-		// guarded pods, whatever the priorities.
+		// Guarded pods use nearly all widgets, and careful pods request some. Careful pods must not
+		// preempt guarded pods, despite their higher priority.
 		{name: guarded, share: 0.15, cpu: 250, priority: "soak-low", shape: wantsWidget,
 			budget: &policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &all}},
 		{name: "half", share: 0.1, cpu: 500, priority: "soak-low", budget: &policyv1.PodDisruptionBudgetSpec{MinAvailable: &half}},
@@ -121,7 +121,7 @@ func podTemplate(labels map[string]string, cpu int64, priority string, shape fun
 	return p
 }
 
-// mostPods returns the maximum number of its pods.
+// mostPods returns the maximum number of pods of the workload.
 func (l *workload) mostPods(nodes int) int {
 	return max(1, int(l.share*float64(nodes*nodeCPU*1000)/float64(l.cpu)))
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Cluster is a running API server, with its accompanying processes.
+// Cluster is a running API server with the other processes of its cluster.
 type Cluster struct {
 	*Run
 	Kubeconfig string
@@ -30,17 +30,18 @@ type Cluster struct {
 	servers    []*process.Process
 }
 
-// StartCluster starts berth-controlplane, and returns when it is ready.
+// StartCluster starts berth-controlplane and waits until it is ready.
 func (r *Run) StartCluster(ctx context.Context, flags ...string) (*Cluster, error) {
 	return r.startCluster(ctx, "ready ", ControlPlane, flags)
 }
 
-// StartUp is StartCluster for berth up, which runs all components of a cluster.
+// StartUp starts berth up, which runs all components of a cluster, and waits until the nodes are
+// ready.
 func (r *Run) StartUp(ctx context.Context, flags ...string) (*Cluster, error) {
 	return r.startCluster(ctx, "nodes: ready ", Berth, flags, "up")
 }
 
-// startCluster returns when the program has reported readiness.
+// startCluster starts a program and waits until its output contains ready.
 func (r *Run) startCluster(ctx context.Context, ready, program string, flags []string, command ...string) (*Cluster, error) {
 	data := filepath.Join(r.Dir, "data")
 	c := &Cluster{Run: r, Kubeconfig: filepath.Join(data, "kubeconfig")}
@@ -70,8 +71,8 @@ func NewClient(kubeconfig string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// StartNodes starts simulated nodes with flags of berth nodes, and returns when all nodes accept
-// pods.
+// StartNodes starts simulated nodes by berth nodes with the given flags, and waits until all nodes
+// accept pods.
 func (c *Cluster) StartNodes(ctx context.Context, count int, flags ...string) error {
 	const limit = 10 * time.Minute
 	c.Printf("%s simulated nodes", Thousands(count))
@@ -101,12 +102,13 @@ func (c *Cluster) Serve(program string, args ...string) error {
 // Stop ends all processes, the last one first.
 func (c *Cluster) Stop() {
 	for _, p := range slices.Backward(c.servers) {
-		p.Kill() // no client reads its data again
+		p.Kill() // its data is not used again
 	}
 	c.servers = nil
 }
 
-// Until polls missing until it returns "", and ends early if a server or the context ends.
+// Until polls missing until missing returns "". It returns an error at the limit, or when a server
+// or the context ends.
 func (c *Cluster) Until(ctx context.Context, what string, limit time.Duration, missing func() (string, error)) error {
 	const interval = 250 * time.Millisecond
 	for end := time.Now().Add(limit); ; {
@@ -140,9 +142,9 @@ func (c *Cluster) checkServers() error {
 	return nil
 }
 
-// schedulerConfig contains the defaults with two exceptions: the request rate is raised, since the
-// default of 50 per second would dominate the measurement, and leader election is off, since it
-// would delay the start.
+// schedulerConfig contains the defaults with two exceptions: the request rate is higher, since the
+// default of 50 requests per second would dominate the measurement, and leader election is off,
+// since it would delay the start.
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 clientConnection:
@@ -153,7 +155,7 @@ leaderElection:
   leaderElect: false
 `
 
-// SchedulerFile is the schedulers' configuration file in the folder of the run.
+// SchedulerFile is the name of the schedulers' configuration file in the folder of the run.
 const SchedulerFile = "scheduler.yaml"
 
 // Scheduler is a scheduler under measurement.
@@ -169,8 +171,8 @@ var Schedulers = []Scheduler{
 	{Name: "Berth", Key: "berth", Command: []string{Berth, "scheduler"}},
 }
 
-// SchedulersOf returns the schedulers named by -schedulers: upstream, berth or both; both if it is
-// empty.
+// SchedulersOf parses the flag -schedulers, a list of upstream and berth. An empty list selects
+// both schedulers.
 func SchedulersOf(list string) (chosen []Scheduler, err error) {
 	keys, err := Names("-schedulers", list, Schedulers[0].Key, Schedulers[1].Key)
 	for _, s := range Schedulers {
@@ -181,7 +183,7 @@ func SchedulersOf(list string) (chosen []Scheduler, err error) {
 	return chosen, err
 }
 
-// StartScheduler starts a scheduler with the common configuration and with flags.
+// StartScheduler starts a scheduler with the common configuration and the given flags.
 func (c *Cluster) StartScheduler(s *Scheduler, flags ...string) (*process.Process, error) {
 	file := filepath.Join(c.Dir, SchedulerFile)
 	if err := os.WriteFile(file, fmt.Appendf(nil, schedulerConfig, c.Kubeconfig), 0o600); err != nil {

@@ -5,6 +5,6 @@
 // a cluster with its objects ([Cluster]), the compared schedulers ([Schedulers]), the events of
 // pods in a watch ([Follow]), and tables ([Table]).
 //
-// A bench is a workload and the rows of its table. All measured programs run as separate processes,
-// and the kernel's figures for a process are its usage.
+// A bench is a workload and the rows of its table. All measured programs run as separate processes.
+// The usage of a process is taken from the kernel's accounting.
 package driver

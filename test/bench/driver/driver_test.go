@@ -141,8 +141,8 @@ func TestShortNeverNeedsAnExponent(t *testing.T) {
 	}
 }
 
-// TestKindsAreAsManyAsPromised verifies that each mode has the number of apps, or of sizes, in its
-// name.
+// TestKindsAreAsManyAsPromised verifies that the pods of each mode have the expected number of apps
+// or sizes.
 func TestKindsAreAsManyAsPromised(t *testing.T) {
 	kinds := map[string]int{"plain": 10, "shapes": 500, "sizes-10000": 10_000, "spread": 10, "apps-1000-anti": 1000, "apps-10000-spread": 10_000}
 	for _, m := range append(slices.Clone(Diverse), Plain, Shapes, Spread) {

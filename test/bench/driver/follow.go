@@ -16,8 +16,8 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// WatchPods watches a namespace, and resumes if the watch ends: a busy API server ends lagging
-// watches.
+// WatchPods watches the pods of a namespace. It resumes a watch that ends, because a busy API
+// server ends lagging watches.
 func (c *Cluster) WatchPods(ctx context.Context, namespace, version, selector string) (watch.Interface, error) {
 	return watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -27,7 +27,8 @@ func (c *Cluster) WatchPods(ctx context.Context, namespace, version, selector st
 	})
 }
 
-// PodOf returns the pod of a watch event, or nil for other events.
+// PodOf returns the pod of a watch event, nil for a bookmark, or an error if the watch failed or
+// ended.
 func PodOf(e watch.Event, open bool) (*v1.Pod, error) {
 	if !open {
 		return nil, errors.New("the watch on pods ended")
@@ -39,8 +40,9 @@ func PodOf(e watch.Event, open bool) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// Follow calls see for each event of the pods of a namespace from a version on, sequentially and
-// immediately, until stop. stop returns the reason of an earlier end.
+// Follow calls see for each event of the pods of a namespace from a resource version on, one call
+// after the other and without delay, until stop is called. stop returns an error if the watch ended
+// before.
 func (c *Cluster) Follow(ctx context.Context, namespace, version string,
 	see func(kind watch.EventType, pod *v1.Pod, now time.Time)) (stop func() error, err error) {
 	w, err := c.WatchPods(ctx, namespace, version, "")

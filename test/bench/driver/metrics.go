@@ -18,8 +18,9 @@ func ReadMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	return parser.TextToMetricFamilies(text)
 }
 
-// SumMetric adds up the series of a metric with all of these labels, each as name=value: the values
-// of gauges and counters, or the observations of histograms and their count.
+// SumMetric adds up the series of a metric that have all of the labels, each given as name=value.
+// sum adds the values of gauges and counters and the sample sums of histograms. count adds the
+// sample counts of histograms.
 func SumMetric(family *dto.MetricFamily, labels ...string) (sum float64, count uint64) {
 	for _, m := range family.GetMetric() {
 		lacks := func(label string) bool {

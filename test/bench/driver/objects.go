@@ -16,10 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Writers is the number of concurrent requests of a bench itself.
+// Writers is the maximum number of concurrent requests of InParallel.
 const Writers = 32
 
-// InParallel calls do for 0 to n-1, many at a time, and ends at the first error.
+// InParallel calls do for 0 to n-1, with up to Writers calls at a time, and ends at the first
+// error.
 func InParallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	group, running := errgroup.WithContext(ctx)
 	group.SetLimit(Writers)
@@ -29,10 +30,11 @@ func InParallel(ctx context.Context, n int, do func(ctx context.Context, i int) 
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return ctx.Err() // the work is incomplete
+	return ctx.Err() // without an error, the work may still be incomplete
 }
 
-// Patiently retries while a namespace is so new that its service account is missing.
+// Patiently calls do, and retries while the namespace is so new that its service account is
+// missing.
 func Patiently(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -47,7 +49,7 @@ func Patiently(ctx context.Context, do func() error) error {
 	}
 }
 
-// CreateNamespace creates a namespace and returns the version of the API's data at which it is
+// CreateNamespace creates a namespace and returns a resource version at which the namespace is
 // empty.
 func (c *Cluster) CreateNamespace(ctx context.Context, name string) (version string, err error) {
 	ns, err := c.Client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -78,7 +80,7 @@ func (c *Cluster) CreatePods(ctx context.Context, namespace string, n int, pod f
 	})
 }
 
-// CreateMissing creates the pods missing from a namespace.
+// CreateMissing creates those of the pods that do not exist in the namespace.
 func (c *Cluster) CreateMissing(ctx context.Context, namespace string, pods []*v1.Pod) error {
 	there, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -92,13 +94,13 @@ func (c *Cluster) CreateMissing(ctx context.Context, namespace string, pods []*v
 	return c.CreatePods(ctx, namespace, len(missing), func(i int) *v1.Pod { return missing[i] })
 }
 
-// DeletePods deletes the pods of a namespace and returns when they have disappeared.
+// DeletePods deletes the pods of a namespace and waits until they have disappeared.
 func (c *Cluster) DeletePods(ctx context.Context, namespace string) error {
 	const limit = 5 * time.Minute
 	pods := c.Client.CoreV1().Pods(namespace)
 	return c.Until(ctx, "the pods of "+namespace+" to go", limit, func() (string, error) {
-		// On a slow machine the deletion exceeds the API server's timeout; continue with another
-		// request.
+		// On a slow machine the deletion may exceed the API server's timeout. The next poll sends
+		// another request.
 		if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{}); err != nil {
 			c.Printf("%s: not all pods are deleted yet: %v", namespace, err)
 		}
@@ -107,7 +109,7 @@ func (c *Cluster) DeletePods(ctx context.Context, namespace string) error {
 	})
 }
 
-// Lacking describes a number that differs from the wanted one.
+// Lacking describes a difference between the numbers, or returns "" if they are equal.
 func Lacking(have, want int) string {
 	if have == want {
 		return ""
@@ -133,7 +135,7 @@ func (c *Cluster) CountEvents(ctx context.Context, namespace string) (int, error
 	return countItems(len(list.Items), list.ListMeta), nil
 }
 
-// countItems returns the length of a list from a request for one item.
+// countItems returns the number of all items, given a list limited to one item.
 func countItems(items int, meta metav1.ListMeta) int {
 	if meta.RemainingItemCount != nil {
 		items += int(*meta.RemainingItemCount)

@@ -12,18 +12,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pods of most modes are of a few apps; nodes are in zones.
+// Few is the number of apps in most modes; zones is the number of zones.
 const (
 	Few   = 10
 	zones = 3
 )
 
-// NodeAmounts are the amounts of each node, shared and never modified.
+// NodeAmounts holds the resources of each node. It is shared and must not be modified.
 var NodeAmounts = v1.ResourceList{
 	v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
 }
 
-// Amounts are thousandths of a CPU, and MiB.
+// Amounts returns a list with CPU and memory.
 func Amounts(milliCPU, mebibytes int64) v1.ResourceList {
 	return v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewMilliQuantity(milliCPU, resource.DecimalSI),
@@ -44,7 +44,8 @@ func NewNode(i int) *v1.Node {
 	}
 }
 
-// MakeReady sets the status of a kubelet with these amounts, ready since a time.
+// MakeReady sets the status that a kubelet with these resources reports, ready since the given
+// time.
 func MakeReady(node *v1.Node, amounts v1.ResourceList, since time.Time) {
 	at := metav1.NewTime(since)
 	node.Labels[v1.LabelOSStable], node.Labels[v1.LabelArchStable] = "linux", "amd64"
@@ -57,11 +58,11 @@ func MakeReady(node *v1.Node, amounts v1.ResourceList, since time.Time) {
 // Mode is a kind of pods; benches name their measurements after it.
 type Mode struct {
 	Name  string
-	Apps  int   // number of apps of the pods; 0: few
-	Shape Shape // nil: they are plain
+	Apps  int   // number of apps of the pods; 0 means Few
+	Shape Shape // nil for plain pods
 }
 
-// Shape adds to a plain pod the fields of a mode.
+// Shape adds the fields of a mode to a plain pod.
 type Shape func(spec *v1.PodSpec, app string, i int)
 
 // The modes of most benches.
@@ -71,7 +72,7 @@ var (
 	// Selecting lists the modes with pods that select the pods of their app.
 	Selecting = []Mode{Spread, {Name: "affinity", Shape: affinity}, {Name: "anti", Shape: antiAffinity}}
 	Shapes    = Mode{Name: "shapes", Shape: sizes(500)}
-	// Diverse lists the modes of clusters with many new kinds of pods.
+	// Diverse lists the modes of clusters in which new kinds of pods appear often.
 	Diverse = listDiverse()
 )
 
@@ -84,8 +85,8 @@ func listDiverse() (modes []Mode) {
 	return append(modes, Mode{Name: "sizes-10000", Shape: sizes(10_000)})
 }
 
-// NewPod returns the i-th pod of the mode, with 100m and 200Mi and its shape's additions. As in a
-// decoded pod, no part of it is shared.
+// NewPod returns the i-th pod of the mode, with requests of 100m and 200Mi and the additions of the
+// mode's shape. Like a decoded pod, it shares no data with other pods.
 func (m *Mode) NewPod(i int) *v1.Pod {
 	app := fmt.Sprintf("app-%d", i%max(Few, m.Apps))
 	pod := &v1.Pod{
@@ -105,7 +106,7 @@ func Request(spec *v1.PodSpec, milliCPU, mebibytes int64) {
 	spec.Containers[0].Resources.Requests = Amounts(milliCPU, mebibytes)
 }
 
-// sizes is the number of different requests of the pods.
+// sizes returns a shape with the given number of different requests.
 func sizes(count int) Shape {
 	return func(spec *v1.PodSpec, _ string, i int) { Request(spec, int64(100+i%count), int64(200+i%count)) }
 }
@@ -131,7 +132,7 @@ func affinity(spec *v1.PodSpec, app string, _ int) {
 	}}
 }
 
-// antiAffinity makes the pods of an app repel each other from nodes.
+// antiAffinity keeps the pods of an app on different nodes.
 func antiAffinity(spec *v1.PodSpec, app string, _ int) {
 	spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
 		{LabelSelector: OfApp(app), TopologyKey: v1.LabelHostname}}}}

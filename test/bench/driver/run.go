@@ -23,12 +23,12 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Run is one run of a bench: its folder, its programs, and its progress messages.
+// Run is one run of a bench, with its folder, programs and progress messages.
 type Run struct {
 	Bin string // folder with the programs; empty until Open builds them
-	Dir string // folder for data and logs; empty until Open makes a temporary one
+	Dir string // folder for data and logs; empty until Open creates a temporary folder
 
-	Progress io.Writer // nil: the standard error
+	Progress io.Writer // nil for standard error
 	Began    time.Time // set by Open
 }
 
@@ -51,7 +51,7 @@ func Main(name, usage string, run func(ctx context.Context) error) {
 	}
 }
 
-// Names splits a list and checks each name; an empty list yields none.
+// Names splits a comma-separated list and checks each name. It returns nil for an empty list.
 func Names(flag, list string, known ...string) ([]string, error) {
 	if list == "" {
 		return nil, nil
@@ -68,8 +68,8 @@ func Names(flag, list string, known ...string) ([]string, error) {
 // Chosen reports whether a name is in a list; an empty list contains all.
 func Chosen(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 
-// Open creates the folder, and builds the programs into it unless a folder with them is named. The
-// returned function removes the folder unless it was named.
+// Open creates the folder Dir. It builds the programs into Dir unless Bin is set. The returned
+// function removes Dir if Open chose it.
 func (r *Run) Open(programs ...string) (remove func(), err error) {
 	r.Began = time.Now()
 	remove = func() {}
@@ -92,7 +92,7 @@ func (r *Run) Open(programs ...string) (remove func(), err error) {
 		r.Bin = r.Dir
 		return remove, buildPrograms(r.Bin, programs)
 	}
-	r.Bin, err = filepath.Abs(r.Bin) // "." would have them looked for in PATH
+	r.Bin, err = filepath.Abs(r.Bin) // with a relative path, exec could search PATH
 	return remove, err
 }
 
@@ -111,7 +111,7 @@ func (r *Run) Printf(format string, args ...any) {
 // Path returns the path of a program.
 func (r *Run) Path(program string) string { return filepath.Join(r.Bin, program) }
 
-// Launch starts a program. Its output goes to a file of the folder.
+// Launch starts a program that writes its output to a log file in the folder.
 func (r *Run) Launch(program, log string, args ...string) (*process.Process, error) {
 	p, err := process.Start(r.Path(program), filepath.Join(r.Dir, log+".log"), args...)
 	if err != nil {
@@ -120,8 +120,8 @@ func (r *Run) Launch(program, log string, args ...string) (*process.Process, err
 	return p, nil
 }
 
-// Ask runs a program to its end. It appends the program's output to log.out, and its messages to
-// log.log.
+// Ask runs a program to its end. It appends the program's standard output to the file log.out and
+// its standard error to log.log, where log is the parameter.
 func (r *Run) Ask(ctx context.Context, environment []string, program, log string, args ...string) (u process.Usage, err error) {
 	out, err := os.OpenFile(filepath.Join(r.Dir, log+".out"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -146,8 +146,8 @@ var sources = map[string][]string{
 	ControllerManager: {"k8s.io/kubernetes/cmd/kube-controller-manager"},
 }
 
-// buildPrograms builds programs into a folder with an absolute path. Call it within the test
-// module, as "go run" does.
+// buildPrograms builds programs into a folder given by an absolute path. The working folder must be
+// in the test module.
 func buildPrograms(dir string, programs []string) error {
 	for _, name := range programs {
 		from := sources[name]

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Mark shows whether a goal is reached.
+// Mark returns a mark that shows whether a goal is reached.
 func Mark(reached bool) string {
 	if reached {
 		return " ✓"
@@ -19,8 +19,8 @@ func Mark(reached bool) string {
 	return " ✗"
 }
 
-// Table writes rows as an aligned Markdown table; the first is the head. Without a row below the
-// head it writes nothing, including the optional title.
+// Table writes rows as an aligned Markdown table with an optional title. The first row is the
+// header. Without further rows it writes nothing.
 func Table(w io.Writer, title string, rows [][]string) {
 	if len(rows) < 2 {
 		return
@@ -50,7 +50,7 @@ func Table(w io.Writer, title string, rows [][]string) {
 	}
 }
 
-// Short formats a duration as three digits and the unit, or all whole seconds.
+// Short formats a duration with three significant digits, or in whole seconds from 1000 s on.
 func Short(d time.Duration) string {
 	const most = 999.5 // would be shown as 1e+03
 	switch micros, seconds := float64(d)/float64(time.Microsecond), d.Seconds(); {
@@ -77,7 +77,7 @@ func Thousands(n int) string {
 	return s
 }
 
-// Quantile returns the q-quantile of the sorted values; zero for an empty list.
+// Quantile returns the q-quantile of the sorted values, or the zero value for an empty list.
 func Quantile[T any](sorted []T, q float64) (at T) {
 	if len(sorted) == 0 {
 		return at

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// StartUpstream starts etcd and an unmodified API server, with flags, and returns when they are
-// ready.
+// StartUpstream starts etcd and an unmodified API server with the given flags, and waits until they
+// are ready.
 func (r *Run) StartUpstream(ctx context.Context, flags ...string) (*Cluster, error) {
 	c := &Cluster{Run: r, Kubeconfig: filepath.Join(r.Dir, "kubeconfig")}
 	if err := c.serveUpstream(ctx, flags); err != nil {
@@ -47,12 +47,12 @@ func (c *Cluster) serveUpstream(ctx context.Context, flags []string) error {
 	}
 	flags = append(append(files, flags...),
 		"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--secure-port", ports[2], "--cert-dir", filepath.Dir(c.Certificate()),
-		// Loopback is not permitted as the advertised address; this unused one is reserved for
-		// documentation.
+		// The advertised address must not be a loopback address. This address is reserved for
+		// documentation and never used.
 		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none",
 		"--service-cluster-ip-range", "10.96.0.0/24", "--authorization-mode", "RBAC",
-		// Controllers are not running: service accounts would not appear, and a new node's taint
-		// would stay.
+		// No controllers run: service accounts would not be created, and the taint of a new node
+		// would not be removed.
 		"--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
 		// For cleaning up between the rounds.
 		"--delete-collection-workers", "16")
@@ -62,12 +62,12 @@ func (c *Cluster) serveUpstream(ctx context.Context, flags []string) error {
 	return c.connectUpstream(ctx, "https://127.0.0.1:"+ports[2], token)
 }
 
-// Certificate returns the path of the API server's certificate started by StartUpstream, without
-// .crt and .key.
+// Certificate returns the path, without the suffixes .crt and .key, of the certificate of the API
+// server started by StartUpstream.
 func (c *Cluster) Certificate() string { return filepath.Join(c.Dir, "certificates", "apiserver") }
 
-// writeCredentials writes the API server's files to authenticate its administrator and to sign
-// tokens.
+// writeCredentials writes the files by which the API server authenticates its administrator and
+// signs tokens.
 func (c *Cluster) writeCredentials() (token string, flags []string, err error) {
 	secret := make([]byte, 16)
 	_, _ = rand.Read(secret) // never fails
@@ -88,7 +88,7 @@ func (c *Cluster) writeCredentials() (token string, flags []string, err error) {
 		"--service-account-key-file", keys, "--service-account-signing-key-file", keys}, nil
 }
 
-// connectUpstream writes the schedulers' kubeconfig, and waits until the API server is ready.
+// connectUpstream writes the kubeconfig of the schedulers and waits until the API server is ready.
 func (c *Cluster) connectUpstream(ctx context.Context, server, token string) error {
 	if err := clientcmd.WriteToFile(api.Config{
 		Clusters:       map[string]*api.Cluster{"bench": {Server: server, CertificateAuthority: c.Certificate() + ".crt"}},
@@ -101,7 +101,7 @@ func (c *Cluster) connectUpstream(ctx context.Context, server, token string) err
 
 	const limit = 90 * time.Second
 	return c.Until(ctx, "the API server to be ready", limit, func() (why string, err error) {
-		// Its self-signed certificate is not there from the beginning.
+		// The API server's self-signed certificate may not have been written yet.
 		if c.Client, err = NewClient(c.Kubeconfig); err != nil {
 			return err.Error(), nil
 		}

@@ -18,28 +18,29 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Gang holds a scheduler's results for gangs, one after another on the same nodes: each must be in
-// one rack, and its pods wait before its PodGroup is created.
+// Gang holds a scheduler's results for gangs, placed one after another on the same nodes. Each gang
+// must be placed in one rack. Its pods are pending before its PodGroup is created.
 type Gang struct {
 	Scheduler string
 	Pods      int  // pods per gang
-	preempts  bool // each gang must preempt pods
+	preempts  bool // whether each gang must preempt pods
 	Rounds    []GangRound
 	Usage     process.Usage // usage of the process from its start until the events of the last gang are written
 }
 
 // GangRound is one gang.
 type GangRound struct {
-	Bound int // number of bound pods; fewer than all: the gang was given up
-	// First and All count from the request that creates the PodGroup to the event that the first
-	// and the last pod is bound.
+	Bound int // number of bound pods; if less than all, the gang was given up
+	// First and All are the times from the request that creates the PodGroup to the watch events of
+	// the first and the last binding.
 	First, All time.Duration
-	// These values are from the scheduler's metrics: the number of attempts, and the total times of
-	// deciding and attempting. An attempt ends when the pods are passed on to binding.
+	// Attempts is the number of attempts, and Decided and Attempted are the total times of the
+	// decisions and the attempts, all from the scheduler's metrics. An attempt ends when the pods
+	// are passed on to binding.
 	Attempts           int
 	Decided, Attempted time.Duration
 	Racks              int  // number of racks with members
-	Tight              bool // the rack is one of the racks that are fullest with the gang in them
+	Tight              bool // the gang is in one of the racks with the least room left
 	Victims            int
 }
 
@@ -48,11 +49,12 @@ const (
 	gangGates = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
 	// decisionGoal is the goal for the decision time of each gang.
 	decisionGoal = 50 * time.Millisecond
-	// gangPatience is the maximum time without a binding before a gang is given up, and until its
-	// pods are known: kube-scheduler tries each rack, pod by pod.
+	// gangPatience is the maximum time without a binding before a gang is given up, and the maximum
+	// time until the scheduler has observed its pods. It is long, because kube-scheduler tries each
+	// rack, pod by pod.
 	gangPatience = 10 * time.Minute
-	// gangMemory is the memory limit of a scheduler, after which it is ended and the gang given up:
-	// kube-scheduler keeps its findings for each rack, and would exhaust the machine's memory.
+	// gangMemory is the memory above which a scheduler is killed and the gang is given up.
+	// kube-scheduler keeps its results for each rack, and could exhaust the machine's memory.
 	gangMemory = 12 << 30
 
 	gangDecisions = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
@@ -65,8 +67,8 @@ type gangs struct {
 	racks racks
 }
 
-// measureGangs measures both schedulers, and then Berth's preemption: upstream's groups with a
-// topology constraint never preempt.
+// measureGangs measures both schedulers, and then the preemption by Berth only, since in
+// kube-scheduler groups with a topology constraint never preempt.
 func (b *gangs) measureGangs(ctx context.Context) error {
 	if err := b.registerNodes(ctx, b.racks.labelNode); err != nil {
 		return fmt.Errorf("nodes: %w", err)
@@ -95,7 +97,7 @@ func (b *gangs) measureGangs(ctx context.Context) error {
 	return nil
 }
 
-// bindResidents binds the pods that stay.
+// bindResidents creates the bound pods that stay during the whole run.
 func (b *gangs) bindResidents(ctx context.Context) error {
 	if _, err := b.CreateNamespace(ctx, fillNamespace); err != nil {
 		return err
@@ -105,7 +107,7 @@ func (b *gangs) bindResidents(ctx context.Context) error {
 	return b.CreatePods(ctx, fillNamespace, len(pods), func(i int) *v1.Pod { return pods[i] })
 }
 
-// measureScheduler measures one scheduler, and reports partial results after an error.
+// measureScheduler measures one scheduler. Rounds completed before an error are part of the report.
 func (b *gangs) measureScheduler(ctx context.Context, s *driver.Scheduler, g *Gang) error {
 	defer func() {
 		if len(g.Rounds) > 0 {
@@ -152,7 +154,7 @@ func (b *gangs) measureScheduler(ctx context.Context, s *driver.Scheduler, g *Ga
 	return err
 }
 
-// awaitReady waits for the binding of one pod, which shows that the scheduler has synced.
+// awaitReady waits until the scheduler binds a pod, which shows that its caches are synced.
 func (b *gangs) awaitReady(ctx context.Context, p *observed, namespace string) error {
 	w, err := b.watchBound(ctx, namespace)
 	if err != nil {
@@ -215,7 +217,8 @@ func (b *gangs) measureGang(ctx context.Context, p *observed, namespace string, 
 	return r, b.DeletePods(ctx, namespace)
 }
 
-// createMembers creates the members waiting for their group.
+// createMembers creates the members, and waits until the scheduler reports all of them as waiting
+// for their group.
 func (b *gangs) createMembers(ctx context.Context, p *observed, namespace string) error {
 	if err := b.CreatePods(ctx, namespace, b.Gang, memberPod); err != nil {
 		return err
@@ -225,7 +228,8 @@ func (b *gangs) createMembers(ctx context.Context, p *observed, namespace string
 		if err != nil {
 			return "", err
 		}
-		// kube-scheduler has a queue for pods without their group; Berth considers them gated.
+		// kube-scheduler counts pods without their group as incomplete, and Berth counts them as
+		// gated.
 		incomplete, _ := driver.SumMetric(metrics["scheduler_pending_pods"], "queue=incomplete")
 		gated, _ := driver.SumMetric(metrics["scheduler_pending_pods"], "queue=gated")
 		return driver.Lacking(int(incomplete+gated), b.Gang), nil
@@ -236,7 +240,7 @@ func gangGroup(pods int) *schedulingv1beta1.PodGroup {
 	return &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Name: gangName},
 		Spec: schedulingv1beta1.PodGroupSpec{
-			PriorityClassName: highClass, // kube-scheduler requires the class of the members
+			PriorityClassName: highClass, // kube-scheduler requires the priority class of the members
 			SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{
 				Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(pods)},
 			},
@@ -247,7 +251,8 @@ func gangGroup(pods int) *schedulingv1beta1.PodGroup {
 	}
 }
 
-// noteAttempts measures the scheduler's attempts from now on until done is called.
+// noteAttempts measures the scheduler's attempts from now until done is called, and stores them in
+// r.
 func (b *gangs) noteAttempts(ctx context.Context, p *observed, r *GangRound) (done func(scheduled bool) error, err error) {
 	type reading struct {
 		decided, attempted float64
@@ -283,7 +288,7 @@ func (b *gangs) noteAttempts(ctx context.Context, p *observed, r *GangRound) (do
 	}, nil
 }
 
-// countRacks reads the members' racks.
+// countRacks sets the number of racks with members, and whether the rack is a tight one.
 func (b *gangs) countRacks(ctx context.Context, namespace string, r *GangRound) error {
 	pods, err := b.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -307,7 +312,7 @@ func (b *gangs) countRacks(ctx context.Context, namespace string, r *GangRound) 
 	return nil
 }
 
-// sortedTimes returns a time of each bound gang, sorted.
+// sortedTimes returns the time selected by what of each completely bound gang, sorted.
 func (g *Gang) sortedTimes(what func(r *GangRound) time.Duration) []time.Duration {
 	var all []time.Duration
 	for i := range g.Rounds {
@@ -363,7 +368,7 @@ func (g *Gang) tableLine() []string {
 		}
 		switch i {
 		case 0:
-			if g.preempts { // the gang is decided twice
+			if g.preempts { // not comparable: the gang is decided twice
 				line = append(line, "")
 				continue
 			}

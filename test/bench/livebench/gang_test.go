@@ -13,8 +13,9 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// TestGangFitsInRacksOfThreeKinds verifies that a gang fits in racks of three kinds, including the
-// fullest, and not in other racks, even if their total resources suffice.
+// TestGangFitsInRacksOfThreeKinds verifies that a gang fits in the racks of three kinds, of which
+// tightRack is the fullest. It must not fit in a rack of another kind, even if the total resources
+// of the rack suffice.
 func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 	for _, o := range []racks{{5000, 1000}, {200, 100}, {47, 21}, {5, 10}} {
 		type room struct{ members, cpu, memory int64 }
@@ -44,7 +45,8 @@ func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 	}
 }
 
-// TestLowerPodsLeaveNoRackForAGang verifies that the lower pods leave no rack with room for a gang.
+// TestLowerPodsLeaveNoRackForAGang verifies that no rack has room for a gang while the
+// lower-priority pods run.
 func TestLowerPodsLeaveNoRackForAGang(t *testing.T) {
 	b := racks{500, 100}
 	free, racks := make([]int64, b.nodes), make([]int64, b.countAll())

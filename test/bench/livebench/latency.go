@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Latency is the latency of single pods on an idle cluster, from the request that creates one to
-// the event that it is bound.
+// Latency holds the latencies of single pods on an idle cluster, from the request that creates a
+// pod to the watch event of its binding.
 type Latency struct {
 	Scheduler string
 	Sorted    []time.Duration
@@ -25,9 +25,9 @@ type Latency struct {
 }
 
 const (
-	warmUp = 20 // pods that do not count: the first ones wait for the scheduler to start
-	// pause lets a pod's remaining work, such as its event, finish before the next one, so that the
-	// cluster is idle.
+	warmUp = 20 // number of first pods that do not count, since they wait for the scheduler to start
+	// pause is the pause between two pods. Remaining work for a pod, such as its event, finishes in
+	// it, so that the cluster is idle again.
 	pause = 10 * time.Millisecond
 )
 
@@ -77,7 +77,7 @@ func (b *bench) measureLatency(ctx context.Context, s *driver.Scheduler) (*Laten
 	return l, b.DeletePods(ctx, namespace)
 }
 
-// bindOne creates a pod and waits for its binding.
+// bindOne creates a pod and returns the time until its binding.
 func (b *bench) bindOne(ctx context.Context, w *bound, p *process.Process, namespace string, pod *v1.Pod) (time.Duration, error) {
 	began := time.Now()
 	if _, err := b.Client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {

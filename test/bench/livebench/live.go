@@ -22,15 +22,15 @@ import (
 // Options selects the measurements.
 type Options struct {
 	Nodes      int
-	Pods       int      // pending in each mode but preemption
-	Preemptors int      // pending in preemption mode
-	Modes      []string // names; none: all but those with 10,000 apps
-	Latency    int      // pods created one at a time; 0 to leave it out
-	Startup    int      // measures only the startup of this many pods once Pods run; 0: no startup measurement
-	Gang       int      // instead of all else: pods of a gang that must be in one rack; 0 to leave it out
+	Pods       int      // number of pending pods in each mode except preemption
+	Preemptors int      // number of pending pods in the preemption mode
+	Modes      []string // names; empty for all modes except the modes with 10,000 apps
+	Latency    int      // number of pods created one at a time; 0 skips this measurement
+	Startup    int      // if not 0, Run only measures the startup of this number of pods, while Pods other pods run
+	Gang       int      // if not 0, Run only measures gangs of this size, each of which must be placed in one rack
 	GangRounds int      // number of consecutive gangs per scheduler
 	Schedulers []driver.Scheduler
-	Shadow     bool     // Berth looks on while each scheduler works, and compares its choices with the best
+	Shadow     bool     // run Berth as a shadow, which compares each scheduler's choices with the best choices
 	Berth      []string // command of Berth's scheduler; empty: the command used by berth up
 }
 
@@ -41,7 +41,8 @@ type bench struct {
 	report *Report
 }
 
-// Run measures in the run's folder, which it empties, and returns partial results after an error.
+// Run performs the measurements in the run's folder, which it empties first. After an error it
+// returns partial results.
 func Run(ctx context.Context, r *driver.Run, o Options) (report *Report, err error) {
 	report = &Report{Nodes: o.Nodes, Began: time.Now(), Load: process.LoadAverage()}
 	defer func() { report.Took = time.Since(report.Began) }()
@@ -75,7 +76,7 @@ func Run(ctx context.Context, r *driver.Run, o Options) (report *Report, err err
 	return report, b.measureAll(ctx)
 }
 
-// measureAll measures the bindings, the latency and the modes.
+// measureAll measures the rate of bindings without decisions, the latency and the modes.
 func (b *bench) measureAll(ctx context.Context) error {
 	if err := b.registerNodes(ctx, func(int) map[string]string { return nil }); err != nil {
 		return fmt.Errorf("nodes: %w", err)
@@ -100,8 +101,7 @@ func (b *bench) measureAll(ctx context.Context) error {
 	return nil
 }
 
-// registerNodes creates the nodes, in the state left by freshly reporting kubelets, and the
-// priority class.
+// registerNodes creates the priority class, and the nodes with the status of healthy kubelets.
 func (b *bench) registerNodes(ctx context.Context, labels func(i int) map[string]string) error {
 	b.Printf("registering %s nodes", driver.Thousands(b.Nodes))
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: highClass}, Value: 1000}
@@ -111,8 +111,8 @@ func (b *bench) registerNodes(ctx context.Context, labels func(i int) map[string
 	return b.CreateNodes(ctx, b.Nodes, func(i int) *v1.Node { return newNode(i, labels(i)) })
 }
 
-// berthCommand returns the program measured as Berth: the scheduler-only program if it exists, as
-// preferred by berth up, or else berth itself.
+// berthCommand returns the command measured as Berth. Without Options.Berth it is the same as for
+// berth up: berth-scheduler if it was built, or else berth scheduler.
 func (b *bench) berthCommand() []string {
 	const alone = "berth-scheduler"
 	if len(b.Berth) > 0 {
@@ -124,7 +124,7 @@ func (b *bench) berthCommand() []string {
 	return []string{driver.Berth, "scheduler"}
 }
 
-// startPlain starts a scheduler without endpoints.
+// startPlain starts a scheduler that serves no HTTP endpoints.
 func (b *bench) startPlain(s *driver.Scheduler) (*process.Process, error) {
 	return b.StartScheduler(s, "--secure-port", "0")
 }

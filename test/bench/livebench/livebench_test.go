@@ -41,8 +41,8 @@ func TestReportMarksGoalsThatAreReachedAndThoseThatAreNot(t *testing.T) {
 	}
 }
 
-// TestRateOfPreemptingPodsCountsFromTheStart verifies that the time for making room counts: all of
-// it is made before the first pod is bound.
+// TestRateOfPreemptingPodsCountsFromTheStart verifies that the rate in the preemption mode includes
+// the time before the first binding, in which the scheduler preempts.
 func TestRateOfPreemptingPodsCountsFromTheStart(t *testing.T) {
 	r := Round{Bound: 1000, First: 9 * time.Second, Took: time.Second, preempts: true}
 	if got := r.PerSecond(); got != 100 {
@@ -53,10 +53,10 @@ func TestRateOfPreemptingPodsCountsFromTheStart(t *testing.T) {
 func TestThroughputIsOfWholeIntervals(t *testing.T) {
 	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	var times []time.Time
-	for i := range 50 { // ten a second
+	for i := range 50 { // ten per second, for five seconds
 		times = append(times, began.Add(time.Duration(i)*100*time.Millisecond))
 	}
-	for i := range 101 { // then twenty a second, for five seconds and the beginning of an interval that is not whole
+	for i := range 101 { // then twenty per second, for five seconds; the last pod begins an incomplete interval
 		times = append(times, began.Add(5*time.Second+time.Duration(i)*50*time.Millisecond))
 	}
 	rates, average := throughputOf(times)
@@ -68,7 +68,8 @@ func TestThroughputIsOfWholeIntervals(t *testing.T) {
 	}
 }
 
-// TestStartupSaysWhyPodsCannotBeCreated verifies the reported reason, without a wait for the pods.
+// TestStartupSaysWhyPodsCannotBeCreated verifies that an error in the creation of pods is returned
+// immediately.
 func TestStartupSaysWhyPodsCannotBeCreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := watch.NewFake()
@@ -103,8 +104,8 @@ func TestReportHoldsStartupAgainstItsObjective(t *testing.T) {
 	}
 }
 
-// TestPreemptingPodNeedsOneVictim verifies that the lower pods leave no room for a preempting pod
-// on a node, and that one of them suffices as its victim.
+// TestPreemptingPodNeedsOneVictim verifies that a preempting pod does not fit on a node full of
+// lower pods, and that it fits after the preemption of one of them.
 func TestPreemptingPodNeedsOneVictim(t *testing.T) {
 	var high *Mode
 	for i := range Modes {

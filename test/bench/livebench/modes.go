@@ -13,22 +13,23 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// Mode is one kind of pods.
+// Mode is a kind of pods with its goals.
 type Mode struct {
 	driver.Mode
 	// Times is the targeted multiple of kube-scheduler's pods per second; 0 without a target.
 	Times float64
 
-	// preempts: the nodes are full, and each pod must preempt.
+	// preempts is set if the nodes are full and each pod must preempt.
 	preempts bool
-	// memory is the targeted share of kube-scheduler's memory; 0: the share of most modes.
+	// memory is the targeted share of kube-scheduler's memory; 0 means memoryGoal.
 	memory float64
-	// byName: measured only on request, since kube-scheduler takes minutes for it.
+	// byName is set if the mode is measured only on request, since kube-scheduler takes minutes for
+	// it.
 	byName bool
 }
 
-// Modes lists the modes with goals. Most have pods of 10 apps with 100m and 200Mi each, nodes of 32
-// CPUs, 64Gi and 110 pods in 3 zones.
+// Modes lists the modes with goals. In most modes the pods belong to 10 apps and request 100m and
+// 200Mi each. The nodes have 32 CPUs, 64Gi and 110 pod slots, and are in 3 zones.
 var Modes = listModes()
 
 func listModes() []Mode {
@@ -46,11 +47,12 @@ func listModes() []Mode {
 
 const (
 	highClass = "bench-high"
-	// lowerPerNode pods fill a node in the preemption mode; a preempting pod needs the room of one.
+	// lowerPerNode is the number of lower pods that fill a node in the preemption mode. A
+	// preempting pod needs the room of one of them.
 	lowerPerNode = 2
 )
 
-// newNode returns the i-th node, in the state left by a freshly reporting kubelet.
+// newNode returns the i-th node with the status of a healthy kubelet.
 func newNode(i int, labels map[string]string) *v1.Node {
 	node := driver.NewNode(i)
 	maps.Copy(node.Labels, labels)
@@ -58,8 +60,8 @@ func newNode(i int, labels map[string]string) *v1.Node {
 	return node
 }
 
-// newPod returns the i-th pod of a mode. Without a kubelet, it must disappear immediately on
-// deletion.
+// newPod returns the i-th pod of a mode. Its grace period is 0, because no kubelet would complete
+// its deletion.
 func (m *Mode) newPod(i int) *v1.Pod {
 	pod := m.NewPod(i)
 	pod.Spec.TerminationGracePeriodSeconds = new(int64)
@@ -69,7 +71,7 @@ func (m *Mode) newPod(i int) *v1.Pod {
 // plainPod returns the i-th pod without a shape.
 func plainPod(i int) *v1.Pod { return (&Mode{}).newPod(i) }
 
-// boundPod returns the i-th initially bound pod, with these requests.
+// boundPod returns the i-th pod, bound to a node from its creation, with the given requests.
 func boundPod(i, node int, milliCPU, mebibytes int64) *v1.Pod {
 	pod := plainPod(i)
 	pod.Spec.NodeName = driver.NodeName(node)
@@ -82,7 +84,7 @@ func lowerPod(i, nodes int) *v1.Pod {
 	return boundPod(i, i%nodes, driver.NodeAmounts.Cpu().MilliValue()/lowerPerNode, 200)
 }
 
-// preempting requests as much as one lower pod.
+// preempting gives a pod the high priority and the requests of one lower pod.
 func preempting(spec *v1.PodSpec, _ string, _ int) {
 	spec.PriorityClassName = highClass
 	driver.Request(spec, driver.NodeAmounts.Cpu().MilliValue()/lowerPerNode, 200)

@@ -11,19 +11,19 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// These constants describe the racks for gangs. A rack has a tenth as many nodes as a gang has
-// pods, and has one of five kinds of initial usage. A gang fits in three of the kinds, and leaves
-// the least room in tightRack.
+// These constants describe the racks for gangs. The number of nodes in a rack is a tenth of the
+// number of pods in a gang. Racks have five kinds of initial usage. A gang fits in the racks of
+// three kinds, and leaves the least room in a rack of the kind tightRack.
 const (
 	rackLabel = "topology.example.com/rack"
 	rackKinds = 5
-	// tightRack is the kind of rack that is fullest with the gang in it: both schedulers must
-	// choose it.
+	// tightRack is the kind of rack in which a gang leaves the least room. Both schedulers must
+	// choose a rack of this kind.
 	tightRack = 2
 
-	memberCPU    = 2000 // thousandths
+	memberCPU    = 2000 // millicores
 	memberMemory = 4 << 10
-	// perNode is the average number of members on a node of a rack.
+	// perNode is the average number of members per node of a gang's rack.
 	perNode = 10
 )
 
@@ -36,20 +36,20 @@ func (r racks) countAll() int { return max(r.nodes/((r.gang+perNode-1)/perNode),
 // rackOf returns the rack of a node.
 func (r racks) rackOf(node int) int { return node % r.countAll() }
 
-// labelNode returns the labels that put a node into its rack.
+// labelNode returns the labels with the rack of a node.
 func (r racks) labelNode(node int) map[string]string {
 	return map[string]string{rackLabel: fmt.Sprintf("rack-%d", r.rackOf(node))}
 }
 
-// usedOn returns the usage of a node by staying pods, in thousandths of a CPU and MiB. Nodes of a
-// rack differ by the room of a member.
+// usedOn returns the requests of the resident pods of a node. In most kinds of racks, nodes differ
+// by the requests of one or two members.
 func (r racks) usedOn(node int) (milliCPU, mebibytes int64) {
 	place := int64(node / r.countAll())
 	more := memberCPU * (place % 3)
 	switch r.rackOf(node) % rackKinds {
 	case 0: // too little CPU
 		return 22_000 + more, 16 << 10
-	case 1: // the sums suffice, but half of the nodes lack CPU and the other half lack memory
+	case 1: // the rack's total resources suffice, but half of the nodes lack CPU and the other half lack memory
 		if place%2 == 0 {
 			return 22_000, 2 << 10
 		}
@@ -62,10 +62,11 @@ func (r racks) usedOn(node int) (milliCPU, mebibytes int64) {
 	return 0, 0
 }
 
-// residentsPerNode is the number of pods sharing a node's usage.
+// residentsPerNode is the number of resident pods per node, with equal requests.
 const residentsPerNode = 2
 
-// residentPods returns the staying pods; it skips unused nodes.
+// residentPods returns the pods that run during the whole measurement. Nodes without usage have
+// none.
 func (r racks) residentPods() (pods []*v1.Pod) {
 	for i := range r.nodes * residentsPerNode {
 		node := i / residentsPerNode
@@ -88,9 +89,9 @@ func memberPod(i int) *v1.Pod {
 }
 
 const (
-	// lowerNamespace holds the lower-priority pods of which a gang must preempt some.
+	// lowerNamespace holds the lower-priority pods. Each gang must preempt some of them.
 	lowerNamespace = "bench-gang-lower"
-	// lowerCPU is the request of each lower-priority pod: the room of four members.
+	// lowerCPU is the request of each lower-priority pod, equal to the requests of four members.
 	lowerCPU = 4 * memberCPU
 )
 

@@ -18,9 +18,9 @@ import (
 type Report struct {
 	Nodes     int
 	Began     time.Time
-	Load      string // load average before it began
+	Load      string // load average before the run
 	Took      time.Duration
-	Ceiling   float64 // bindings a second without decisions
+	Ceiling   float64 // bindings per second without decisions
 	Latencies []Latency
 	Modes     []*ModeResult
 	Startups  []Startup
@@ -33,7 +33,7 @@ type ModeResult struct {
 	Rounds []Round
 }
 
-// Goals of all modes: Berth's share of kube-scheduler's usage.
+// Goals of all modes without a separate goal: the ratio of Berth's usage to kube-scheduler's.
 const (
 	cpuGoal    = 0.1
 	memoryGoal = 0.5

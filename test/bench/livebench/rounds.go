@@ -19,25 +19,25 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Round is one mode with one scheduler.
+// Round is the measurement of one scheduler in one mode.
 type Round struct {
 	Scheduler string
 	Pods      int
-	Bound     int           // number of bound pods; fewer than Pods: the round was given up
+	Bound     int           // number of bound pods; if less than Pods, the round was given up
 	First     time.Duration // time from the start of the process to the first binding
 	Took      time.Duration // time from the first to the last binding
-	Events    int           // number of events written by the end; kube-scheduler drops events from a full queue
-	Victims   int           // number of victims in preemption mode
+	Events    int           // number of events written; kube-scheduler drops events if its queue is full
+	Victims   int           // number of victims in the preemption mode
 	Usage     process.Usage // usage of the process from its start until its events are written
 
-	// Shadow is Berth's report on the choices, if requested.
+	// Shadow is the report of Berth's shadow on the scheduler's choices, if requested.
 	Shadow *schedulershadow.Report
 
 	preempts bool
 }
 
-// PerSecond returns the rate of binding. With preemption, which precedes the first binding, it
-// counts from the start.
+// PerSecond returns the bindings per second, counted from the first binding. In the preemption mode
+// it counts from the start of the process, because preemption precedes the first binding.
 func (r *Round) PerSecond() float64 {
 	if r.preempts {
 		return float64(r.Bound) / max((r.First+r.Took).Seconds(), 1e-9)
@@ -45,20 +45,20 @@ func (r *Round) PerSecond() float64 {
 	return float64(max(r.Bound-1, 0)) / max(r.Took.Seconds(), 1e-9)
 }
 
-// CPUPerPod returns all CPU of the process, including its start, divided by the pods.
+// CPUPerPod returns the CPU time of the process, including its start, per bound pod.
 func (r *Round) CPUPerPod() time.Duration { return r.Usage.CPU / time.Duration(max(r.Bound, 1)) }
 
 const (
 	// patience is the maximum time without a binding before a round is given up. kube-scheduler
 	// retries a pod after 10 s at the latest.
 	patience = 45 * time.Second
-	// quiet is the time without an event after which the events count as complete; later events are
-	// lost.
+	// quiet is the time without a new event after which the events count as complete. Later events
+	// are not counted.
 	quiet      = 1500 * time.Millisecond
 	quietLimit = 20 * time.Second
 )
 
-// fillNamespace has the lower pods of the preemption mode.
+// fillNamespace is the namespace of the lower pods of the preemption mode.
 const fillNamespace = "bench-fill"
 
 // measureMode measures all schedulers in a mode.
@@ -87,7 +87,7 @@ func (b *bench) measureMode(ctx context.Context, m *Mode) error {
 	return nil
 }
 
-// measureRound creates pending pods, starts the scheduler, and counts.
+// measureRound creates pending pods, starts the scheduler, and counts the bindings.
 func (b *bench) measureRound(ctx context.Context, m *Mode, s *driver.Scheduler) (*Round, error) {
 	r := &Round{Scheduler: s.Name, Pods: b.Pods, preempts: m.preempts}
 	if m.preempts {
@@ -127,7 +127,7 @@ func (b *bench) measureRound(ctx context.Context, m *Mode, s *driver.Scheduler) 
 	return r, b.DeletePods(ctx, namespace)
 }
 
-// fillNodes ensures that every node is full of lower pods.
+// fillNodes creates the missing lower pods, so that every node is full.
 func (b *bench) fillNodes(ctx context.Context) error {
 	var pods []*v1.Pod
 	for i := range b.Nodes * lowerPerNode {
@@ -167,11 +167,11 @@ func (b *bench) runScheduler(ctx context.Context, s *driver.Scheduler, namespace
 	return err
 }
 
-// bound watches the bound pods of a namespace: the API server sends one event for each, at its
-// binding.
+// bound watches the bound pods of a namespace. The API server sends an Added event for each pod
+// when it is bound.
 type bound struct{ watch.Interface }
 
-// watchBound creates a namespace and watches it.
+// watchBound creates a namespace and watches its bound pods.
 func (b *bench) watchBound(ctx context.Context, namespace string) (*bound, error) {
 	version, err := b.CreateNamespace(ctx, namespace)
 	if err != nil {
@@ -212,8 +212,9 @@ func (w *bound) nextBound(ctx context.Context, scheduler *process.Process, patie
 	}
 }
 
-// countBound counts up to pods bindings, fewer after a long pause. first is the time from since to
-// the first binding; took is the time from the first to the last binding.
+// countBound counts bindings until it has counted the given number of pods, or until no pod is
+// bound for the time patience. first is the time from since to the first binding; took is the time
+// from the first to the last binding.
 func (w *bound) countBound(ctx context.Context, scheduler *process.Process, pods int, patience time.Duration, since time.Time) (
 	n int, first, took time.Duration, err error) {
 	for ; n < pods; n++ {
@@ -233,8 +234,8 @@ func (w *bound) countBound(ctx context.Context, scheduler *process.Process, pods
 	return n, first, took, nil
 }
 
-// awaitEvents waits until all events are written, or no further event arrives, and returns their
-// number.
+// awaitEvents waits until all events are written or no further event is written, and returns the
+// number of events.
 func (b *bench) awaitEvents(ctx context.Context, namespace string, want int) (have int, err error) {
 	began := time.Now()
 	changed := began
@@ -251,8 +252,7 @@ func (b *bench) awaitEvents(ctx context.Context, namespace string, want int) (ha
 	return have, err
 }
 
-// measureCeiling sends bindings for pending pods without any decisions, at the API server's maximum
-// rate.
+// measureCeiling measures the API server's maximum rate of bindings, without any decisions.
 func (b *bench) measureCeiling(ctx context.Context) error {
 	const namespace = "bench-bindings"
 	if _, err := b.CreateNamespace(ctx, namespace); err != nil {

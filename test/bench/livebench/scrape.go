@@ -23,11 +23,11 @@ type observed struct {
 	*process.Process
 	client *http.Client
 	url    string
-	// exceeded is the memory at which it was ended; see endAbove.
+	// exceeded is the peak memory at which the process was killed, or 0; see endAbove.
 	exceeded atomic.Int64
 }
 
-// endAbove ends the process once it has exceeded this much memory.
+// endAbove kills the process if its peak memory exceeds the limit.
 func (o *observed) endAbove(most int64) {
 	for {
 		select {
@@ -42,7 +42,8 @@ func (o *observed) endAbove(most int64) {
 	}
 }
 
-// startObserved starts a scheduler with the API server's certificate, and public metrics.
+// startObserved starts a scheduler that serves its metrics to anonymous clients, with the API
+// server's certificate.
 func (b *bench) startObserved(s *driver.Scheduler, flags ...string) (*observed, error) {
 	ports, err := driver.FreePorts(1)
 	if err != nil {
@@ -66,7 +67,7 @@ func (b *bench) startObserved(s *driver.Scheduler, flags ...string) (*observed, 
 	return o, err
 }
 
-// readMetrics reads all.
+// readMetrics reads all metrics of the scheduler.
 func (o *observed) readMetrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url, nil)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// shade is Berth as a shadow of another scheduler.
+// shade is a process of Berth as the shadow of another scheduler.
 type shade struct {
 	*process.Process
 	report string
 }
 
-// startShade starts it, and waits until it follows the cluster: it compares pods observed while
-// pending.
+// startShade starts the shadow and waits until its caches are synced, because it only compares the
+// choices for pods that it has observed while they were pending.
 func (b *bench) startShade(ctx context.Context) (*shade, error) {
 	ports, err := driver.FreePorts(1)
 	if err != nil {
@@ -53,7 +53,7 @@ func (b *bench) startShade(ctx context.Context) (*shade, error) {
 	return s, nil
 }
 
-// readReport ends the shadow and reads its report.
+// readReport stops the shadow and reads its report.
 func (s *shade) readReport() (*schedulershadow.Report, error) {
 	if _, err := s.Stop(); err != nil {
 		return nil, err

@@ -19,28 +19,30 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Startup is measured like clusterloader2's for Kubernetes' own SLOs, on simulated nodes: a first
-// load saturates the cluster and shows the scheduler's throughput per interval. With that load
-// present, pods are then created at a steady rate, and the time until a watch reports each pod as
+// Startup holds the startup latencies of pods on simulated nodes, measured like the pod startup
+// latency of clusterloader2, which checks the SLOs of Kubernetes. A first load saturates the
+// cluster and shows the scheduler's throughput per interval. While the pods of that load run,
+// further pods are created at a steady rate, and the time until a watch reports each of them as
 // running is measured. kube-scheduler and Berth are measured one after the other.
 type Startup struct {
 	Scheduler string
-	Saturate  int       // pods of the load
-	Rates     []float64 // pods a second placed in each interval of the load, sorted
-	Average   float64   // over the whole of the load
-	// These times of the following pods are sorted: until the binding, from the binding until the
-	// pod runs, and from the creating request to the event that the pod runs.
+	Saturate  int       // number of pods of the first load
+	Rates     []float64 // pods bound per second in each interval of the first load, sorted
+	Average   float64   // pods bound per second during the whole first load
+	// These are the sorted times of the further pods: Bound is the time from the creating request
+	// to the binding, Run is the time from the binding until the pod runs, and Startup is the total
+	// time.
 	Bound, Run, Startup []time.Duration
 }
 
 const (
 	// As in clusterloader2.
 	startupInterval = 5 * time.Second // interval of throughput measurements
-	startupRate     = 5               // pods a second, once the cluster is saturated
+	startupRate     = 5               // further pods per second, once the cluster is saturated
 	startupSLO      = 5 * time.Second // goal for 99 % of these pods
 )
 
-// startups is a run that measures them.
+// startups is a run that measures the startup of pods.
 type startups struct{ *bench }
 
 // measureStartups measures both schedulers.
@@ -60,7 +62,7 @@ func (b *startups) measureStartups(ctx context.Context) error {
 	return nil
 }
 
-// measureScheduler measures one.
+// measureScheduler measures one scheduler.
 func (b *startups) measureScheduler(ctx context.Context, c *driver.Scheduler) (*Startup, error) {
 	namespace := "bench-startup-" + c.Key
 	version, err := b.CreateNamespace(ctx, namespace)
@@ -104,7 +106,8 @@ func (b *startups) measureScheduler(ctx context.Context, c *driver.Scheduler) (*
 	return s, b.DeletePods(ctx, namespace)
 }
 
-// saturateCluster fills the cluster with pods, created while the scheduler works.
+// saturateCluster creates the pods of the first load while the scheduler runs, and waits until they
+// run.
 func (b *startups) saturateCluster(ctx context.Context, s *Startup, w *startupWatch, p *process.Process, namespace string) error {
 	b.Printf("startup: %s: %s pods saturate the cluster", s.Scheduler, driver.Thousands(b.Pods))
 	created := make(chan error, 1)
@@ -116,8 +119,8 @@ func (b *startups) saturateCluster(ctx context.Context, s *Startup, w *startupWa
 	return nil
 }
 
-// throughputOf returns the sorted numbers of pods placed in each whole interval, and the average
-// per second.
+// throughputOf returns the sorted rates of bindings per second in each complete interval, and the
+// average rate.
 func throughputOf(times []time.Time) (rates []float64, average float64) {
 	if len(times) == 0 {
 		return nil, 0
@@ -162,8 +165,8 @@ type startupWatch struct {
 	bound, running map[string]time.Time
 }
 
-// followUntil follows the watch until all pods are created and it is done, a creation fails, or
-// events cease.
+// followUntil records events until all pods are created and done returns true. It returns an error
+// if a creation fails, the scheduler ends, or events cease.
 func (w *startupWatch) followUntil(ctx context.Context, scheduler *process.Process, created <-chan error, done func() bool) error {
 	idle := time.NewTimer(patience)
 	defer idle.Stop()

@@ -9,10 +9,11 @@ import (
 	"slices"
 )
 
-// demand is the total demand of all tasks, in per cent of the GPUs.
+// demand is the total demand of all tasks in percent of the GPUs.
 const demand = 130
 
-// Arrivals returns the tasks of a mix in the order of their arrival.
+// Arrivals returns the tasks of a mix in random order, followed by tasks drawn from the mix, until
+// their total demand reaches demand.
 func (t *Trace) Arrivals(m *Mix, seed uint64) []Task {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	if !slices.ContainsFunc(m.Tasks, func(s Task) bool { return s.GPUs > 0 }) {
@@ -44,14 +45,14 @@ func (t *Trace) Arrivals(m *Mix, seed uint64) []Task {
 	return list
 }
 
-// cpuDemand is the total demand, in percent of the CPU, of a mix of tasks without GPUs. Results for
-// such a mix differ in the number of empty nodes.
+// cpuDemand is the total demand of a mix without GPU tasks, in percent of the CPU. All policies
+// place all of its tasks; they differ in the number of nodes left empty.
 const cpuDemand = 50
 
 // The kinds of tasks for a mix.
 const (
 	AllTasks   = "all"
-	WholeTasks = "whole" // all GPUs of which are whole
+	WholeTasks = "whole" // tasks that request only whole GPUs
 	CPUTasks   = "cpu"   // tasks without GPUs
 )
 
@@ -89,7 +90,8 @@ func (t *Trace) arrivalsOfCPU(m *Mix, rng *rand.Rand) (list []Task) {
 	return list
 }
 
-// countShapes counts the tasks of a mix by shape, and lists the shapes, the most frequent first.
+// countShapes returns the shapes of a mix, the most frequent first, and the number of tasks of each
+// shape.
 func (m *Mix) countShapes() (list []Shape, counts map[Shape]int64) {
 	counts = map[Shape]int64{}
 	for i := range m.Tasks {

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// claimant plays with Berth's engine and a claim for each GPU task; the nodes publish their GPUs in
-// ResourceSlices.
+// claimant is a player with Berth's engine in which each GPU task has a ResourceClaim and each node
+// has a ResourceSlice of its GPUs.
 type claimant struct{ *engine }
 
 func newClaimant(t *Trace, m *Mix, seed uint64) (*claimant, error) {
@@ -54,7 +54,7 @@ func (e *claimant) placeTask(t *Task) (node string, gpus []share, err error) {
 	p := e.cluster.Pending(object)
 	decision := e.decider.Decide(p)
 	for unfinished := (*plugins.Unfinished)(nil); errors.As(decision.Err, &unfinished) && unfinished.Found > 0; {
-		decision = e.decider.Decide(p) // results of the node search are kept
+		decision = e.decider.Decide(p) // continue the search for devices; the results so far are kept
 	}
 	if decision.Node == nil {
 		e.cluster.ResourceClaims.Delete("default", name)

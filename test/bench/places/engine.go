@@ -27,14 +27,14 @@ const (
 	modelLabel = "gpu-model"
 )
 
-// engine plays with Berth's engine and a profile.
+// engine is a player with Berth's engine and a profile.
 type engine struct {
 	cluster *cluster.Cluster
 	decider *decide.Decider
 	profile *plugins.Profile
 	pods    map[Shape]*v1.Pod
 	placed  int
-	// resource is the name of the GPU resource, and unit the amount of it in one GPU.
+	// resource is the name of the GPU resource, and unit is its amount per GPU.
 	resource v1.ResourceName
 	unit     int64
 }
@@ -66,8 +66,8 @@ func newEngine(t *Trace, file string, seed uint64) (*engine, error) {
 
 func toQuantity(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }
 
-// requestsOf returns the requests of the task's pod, with GPUs as a resource with unit per GPU; ""
-// omits them.
+// requestsOf returns the requests of the task's pod. GPUs are requested as the named resource, of
+// which a GPU has the given amount; an empty name omits them.
 func (s *Shape) requestsOf(gpus v1.ResourceName, unit int64) v1.ResourceList {
 	list := v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(s.CPU, resource.DecimalSI), v1.ResourceMemory: toQuantity(s.Memory)}
 	if s.GPUs > 0 && gpus != "" {
@@ -76,7 +76,7 @@ func (s *Shape) requestsOf(gpus v1.ResourceName, unit int64) v1.ResourceList {
 	return list
 }
 
-// newPod returns a pod for the task with requests.
+// newPod returns a pod for the task with the given requests.
 func (s *Shape) newPod(requests v1.ResourceList) *v1.Pod {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		Containers: []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: requests}}},
@@ -87,7 +87,7 @@ func (s *Shape) newPod(requests v1.ResourceList) *v1.Pod {
 	return pod
 }
 
-// nodeAffinity returns the pod's required node affinity; nil: none.
+// nodeAffinity returns the pod's required node affinity, or nil.
 func (s *Shape) nodeAffinity() *v1.NodeSelector {
 	if s.GPUs == 0 || s.Models == "" {
 		return nil
@@ -123,8 +123,8 @@ func (e *engine) placeTask(t *Task) (node string, gpus []share, err error) {
 	return decision.Node.Name, e.sharesOf(p), nil
 }
 
-// placeOn makes the profile's reservations for a pod, counts it on its node, and informs the
-// profile of it for learning.
+// placeOn reserves resources by the profile's plugins, places the pod on the node, and passes the
+// pod to the plugins that learn from placements.
 func (e *engine) placeOn(p *cluster.Pod, n *cluster.Node) error {
 	for _, r := range e.profile.Reservers {
 		if _, err := r.Reserve(e.cluster, p, n); err != nil {
@@ -153,8 +153,8 @@ func (e *engine) sharesOf(p *cluster.Pod) (gpus []share) {
 	return gpus
 }
 
-// firstFit assigns a pod the first fitting GPUs if the profile leaves the choice open: a share of a
-// GPU, or whole GPUs.
+// firstFit returns the first free GPUs, or the first free share of a GPU, for a pod whose profile
+// does not choose the GPUs.
 func firstFit(p *cluster.Pod, n *cluster.Node) *cluster.DeviceShares {
 	amount := p.Class.Requests.Scalars[gpuMilli]
 	if amount == 0 {
@@ -174,8 +174,9 @@ func firstFit(p *cluster.Pod, n *cluster.Node) *cluster.DeviceShares {
 	return &list
 }
 
-// The profiles. Fragmentation as a filter keeps a share off nodes with sufficient capacity in total
-// but not on any single GPU; so does any device plugin for shares.
+// The profiles. As a filter, Fragmentation rejects a node for a share if no single GPU of the node
+// has sufficient free capacity, even if all GPUs together have. Any device plugin for shares would
+// do the same.
 const (
 	defaultProfile = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -204,7 +205,8 @@ profiles:
 `
 )
 
-// learntProfile returns the profile of a file without its list of tasks, so that it learns.
+// learntProfile returns the profile in a file without its list of tasks, so that the plugin learns
+// the tasks.
 func learntProfile(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -231,7 +233,7 @@ func learntProfile(file string) (string, error) {
 	return string(text), err
 }
 
-// profileOf returns the profile with the tasks of a mix as arguments.
+// profileOf returns the profile Fragmentation with the tasks of a mix as plugin arguments.
 func profileOf(m *Mix) (string, error) {
 	shapes, counts := m.countShapes()
 	var tasks []plugins.FragmentationTask

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// fgd is the policy of the paper: a placement's score is the decrease in fragmentation of the node,
-// mapped to 0..100 by a sigmoid and truncated. Among equal scores it selects the first node and the
-// first GPU on it.
+// fgd is the policy of the paper. The score of a placement is the decrease in the node's
+// fragmentation, mapped to 0..100 by a sigmoid and truncated. Among equal scores, fgd selects the
+// first node, and the first GPU on it.
 type fgd struct {
 	nodes   []freeNode
 	typical []Shape
@@ -22,7 +22,7 @@ type fgd struct {
 type freeNode struct {
 	Node
 	free    []int64 // free amount of each GPU
-	changes int     // counts placements
+	changes int     // number of placements on the node so far
 	amount  float64 // amount of fragmentation
 }
 
@@ -30,9 +30,9 @@ func newFreeNode(n Node) *freeNode {
 	return &freeNode{Node: n, free: slices.Repeat([]int64{Milli}, int(n.GPUs))}
 }
 
-// fgdScore is the score of a node at a number of changes.
+// fgdScore is the cached score of a node, valid while the node's number of changes is the same.
 type fgdScore struct {
-	changes, score, gpu int // score is -1 if the task does not fit; the gpu of a share
+	changes, score, gpu int // score is -1 if the task does not fit; gpu is the GPU for a share
 }
 
 func newFGD(t *Trace, m *Mix) *fgd {
@@ -63,7 +63,7 @@ func (n *freeNode) hasRoomFor(s *Shape) bool {
 	return fit >= s.GPUs
 }
 
-// fragmentationOf returns the free GPU capacity unusable by the typical tasks, in GPUs.
+// fragmentationOf returns the expected free GPU capacity that a typical task cannot use, in GPUs.
 func (f *fgd) fragmentationOf(n *freeNode) (sum float64) {
 	for i := range f.typical {
 		s := &f.typical[i]
@@ -79,7 +79,7 @@ func (f *fgd) fragmentationOf(n *freeNode) (sum float64) {
 	return sum
 }
 
-// afterTask returns the node with the task on it, a share being on this GPU.
+// afterTask returns a copy of the node with the task on it. A share is placed on the given GPU.
 func (n *freeNode) afterTask(s *Shape, gpu int) freeNode {
 	other := *n
 	other.free = slices.Clone(n.free)

@@ -28,16 +28,17 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// Names in the GPU objects of nodes and claims. Claims take shares by consumable capacity.
+// Names in ResourceSlices and ResourceClaims. Claims allocate shares of a GPU by consumable
+// capacity.
 const (
 	gpuDriver   = "gpu.example.com"
 	gpuClass    = "gpu"
 	gpuCapacity = "milli"
 )
 
-// PlayLive plays a mix on a running cluster, with the profile Fragmentation, and verifies that
-// allocations do not overlap: berth up with simulated nodes that publish their GPUs in
-// ResourceSlices, and a claim for each GPU pod.
+// PlayLive places the tasks of a mix on a running cluster with the profile Fragmentation, and
+// verifies that allocations do not overlap. The cluster is berth up with simulated nodes that
+// publish their GPUs in ResourceSlices. Each GPU pod has a claim.
 func (t *Trace) PlayLive(ctx context.Context, bench *driver.Run, m *Mix, seed uint64) (*Run, error) {
 	profile, err := profileOf(m)
 	if err != nil {
@@ -83,8 +84,8 @@ type livePlay struct {
 	nodes    map[string]*Node // nodes of the trace, by their names in the cluster
 }
 
-// startNodes starts nodes of the trace's shapes, publishing their GPUs, and returns when all have
-// appeared.
+// startNodes starts simulated nodes of the shapes in the trace, waits until all are ready, and
+// publishes their GPUs.
 func (p *livePlay) startNodes(ctx context.Context, group *errgroup.Group) error {
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: gpuClass}}
 	if _, err := p.Client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
@@ -148,7 +149,7 @@ func (p *livePlay) listShapes() (shapes []simkubelet.Shape) {
 	return shapes
 }
 
-// sliceOf returns a node's slice of GPUs.
+// sliceOf returns the ResourceSlice with a node's GPUs.
 func sliceOf(node string, gpus int64) *resourcev1.ResourceSlice {
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
 		Driver: gpuDriver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
@@ -164,7 +165,7 @@ func sliceOf(node string, gpus int64) *resourcev1.ResourceSlice {
 	return slice
 }
 
-// createPods creates all claims, and then one pod after the other.
+// createPods creates all claims, and then the pods in order.
 func (p *livePlay) createPods(ctx context.Context) error {
 	claims := p.Client.ResourceV1().ResourceClaims("default")
 	err := driver.InParallel(ctx, len(p.arrivals), func(ctx context.Context, i int) error {
@@ -195,7 +196,7 @@ func (p *livePlay) createPods(ctx context.Context) error {
 
 func nameOf(arrival int) string { return fmt.Sprintf("task-%d", arrival) }
 
-// claimNamed returns a claim for the GPUs of a task.
+// claimNamed returns a claim with the given name for the GPUs of a task.
 func (s *Shape) claimNamed(name string) *resourcev1.ResourceClaim {
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -210,7 +211,8 @@ func (s *Shape) claimNamed(name string) *resourcev1.ResourceClaim {
 	}
 }
 
-// podNamed returns a pod for a task, with the claim of its name.
+// podNamed returns a pod with the given name for a task. A pod with GPUs refers to the claim with
+// the same name.
 func (s *Shape) podNamed(name string) *v1.Pod {
 	pod := s.newPod(s.requestsOf("", 0))
 	if pod.Name = name; s.GPUs > 0 {
@@ -219,7 +221,7 @@ func (s *Shape) podNamed(name string) *v1.Pod {
 	return pod
 }
 
-// waitForPods returns when each pod is bound or reported unschedulable.
+// waitForPods waits until each pod is bound or reported as unschedulable.
 func (p *livePlay) waitForPods(ctx context.Context) error {
 	const limit = 6 * time.Hour
 	factory := informers.NewSharedInformerFactory(p.Client, 0)
@@ -248,7 +250,7 @@ func (p *livePlay) waitForPods(ctx context.Context) error {
 	})
 }
 
-// readPlacements reads the pods' nodes, and their claims' GPUs.
+// readPlacements reads the nodes of the pods and the GPUs of their claims.
 func (p *livePlay) readPlacements(ctx context.Context) ([]Placement, error) {
 	pods, err := p.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -310,7 +312,7 @@ func (t *Trace) Reduce(nodes int) {
 	t.Nodes = kept
 }
 
-// WriteLive prints a comparison of a run on a cluster with the same offline.
+// WriteLive prints a comparison of a run on a cluster with the same run by Play.
 func WriteLive(w io.Writer, live, offline *Run) {
 	fmt.Fprintf(w, "%s, seed %d: %.2f %% of the GPUs allocated live, %.2f %% offline, difference %+.2f; %d pods in %.0f s\n",
 		live.Mix, live.Seed, live.Allocated, offline.Allocated, live.Allocated-offline.Allocated, live.Decisions, live.Took.Seconds())

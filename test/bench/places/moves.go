@@ -14,46 +14,48 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Moved is a task moved to another node.
+// Moved is the move of a task to another node.
 type Moved struct {
-	Arrival int // arrival after the move; counted from 0
-	Task    int // the number of its arrival
+	Arrival int // number of the arrival that follows the move, counted from 0
+	Task    int // number of the moved task's arrival, counted from 0
 	Placement
 }
 
 // These constants limit the frequency of moves: at most movesPer100 moves per 100 arrivals so far.
-// Unused moves are kept for later.
+// Moves that are not used remain available later.
 const (
 	movesPer100 = 3
 	// lookEvery is the number of arrivals between searches for a move that increases the useful
 	// capacity.
 	lookEvery = 100 / movesPer100
-	// triedMoves bounds the number of moves tried at a time.
+	// triedMoves limits the number of moves tried per search.
 	triedMoves = 8
 )
 
-// These constants are the minimum gains of a move in worth, in thousandths of a GPU expected to
-// remain at the end. A move that makes room for an arrival may have a negative gain.
+// These constants are the minimum gains of a move. The gain is the increase in the worth of the
+// nodes (fragmentation.Outlook.Worth), in thousandths of a GPU. A move that makes room for an
+// arriving task may have a negative gain.
 const (
 	leastForArrival = -50
 	leastForOthers  = 30
 	thousandth      = 16 << 20 // see fragmentation.Outlook.Worth
 )
 
-// mover plays with Berth's engine and makes proved moves: the engine decides the leaving task again
-// on the cluster without it, and must choose another node.
+// mover is a player with Berth's engine that also moves tasks. It verifies each move: after the
+// task is removed, the engine must choose another node for it.
 type mover struct {
 	*engine
 	plugin  *plugins.Fragmentation
 	arrived int
 	objects map[types.UID]*v1.Pod
-	numbers map[types.UID]int // numbers of arrivals
+	numbers map[types.UID]int // number of each task's arrival
 	moves   []Moved
-	// changes counts placements. A shape without a move that makes room is not retried before the
-	// next.
+	// changes counts placements. failed holds the value of changes at which no move made room for a
+	// shape; the search is not repeated before the next placement.
 	changes int
 	failed  map[Shape]int
-	// touched counts the changes of a node; exchanges are cached until it changes.
+	// touched counts the changes of each node. A node's exchanges are cached until the node
+	// changes.
 	touched   map[*cluster.Node]int
 	exchanges map[exchangeKey]*exchangeList
 }
@@ -105,8 +107,8 @@ func (m *mover) placeOn(p *cluster.Pod, n *cluster.Node) error {
 	return nil
 }
 
-// tryMoves makes the best provable move, and places the pod in the vacated room. p is nil for a
-// move without an arrival.
+// tryMoves makes the best move that can be verified, and places the pod p in the vacated room. p is
+// nil for a move without an arriving task.
 func (m *mover) tryMoves(p *cluster.Pod, least int64) bool {
 	list := m.listMoves(p, least*thousandth)
 	for i := range list[:min(len(list), triedMoves)] {
@@ -117,13 +119,14 @@ func (m *mover) tryMoves(p *cluster.Pod, least int64) bool {
 	return false
 }
 
-// move is a task that may leave its node, and the resulting increase in worth of all nodes.
+// move is a task that may leave its node, with the resulting increase in the worth of all nodes.
 type move struct {
 	leaves *cluster.Pod
 	value  int64
 }
 
-// listMoves lists the moves from a node that let the pod fit there, the best first.
+// listMoves lists the moves that let the pod fit on the vacated node, the best first. Without a pod
+// it lists all moves of GPU tasks with a sufficient gain.
 func (m *mover) listMoves(p *cluster.Pod, least int64) (list []move) {
 	costs := map[*cluster.PodClass]int64{}
 	for _, n := range m.cluster.SortedNodes() {
@@ -142,8 +145,8 @@ func (m *mover) listMoves(p *cluster.Pod, least int64) (list []move) {
 	return list
 }
 
-// exchangesOn lists the increases in worth of a node if one of its tasks leaves and the pod
-// arrives, for all tasks that make it fit. They are cached until the node changes.
+// exchangesOn lists the tasks of a node whose removal lets the pod fit, with the change in the
+// node's worth if the task leaves and the pod arrives. The list is cached until the node changes.
 func (m *mover) exchangesOn(n *cluster.Node, p *cluster.Pod) []move {
 	key := exchangeKey{n, nil}
 	if p != nil {
@@ -170,7 +173,7 @@ func (m *mover) exchangesOn(n *cluster.Node, p *cluster.Pod) []move {
 	return known.list
 }
 
-// exchangeKey is a node, and the class of an arriving pod; nil: none.
+// exchangeKey is a node and the class of the arriving pod, or nil without a pod.
 type exchangeKey struct {
 	node  *cluster.Node
 	comes *cluster.PodClass
@@ -181,7 +184,8 @@ type exchangeList struct {
 	list    []move
 }
 
-// costElsewhere returns the cost of a similar pod where the engine places it.
+// costElsewhere returns the decrease in worth of the node that the engine chooses for a copy of the
+// pod.
 func (m *mover) costElsewhere(v *cluster.Pod) int64 {
 	next := m.cluster.Pending(m.objects[v.UID])
 	d := m.decider.Decide(next)
@@ -204,7 +208,8 @@ func (m *mover) allowsNode(p *cluster.Pod, n *cluster.Node) bool {
 	return true
 }
 
-// makeMove replaces a task by the pod, if the engine then finds another node for the task.
+// makeMove removes a task from its node and places the pod there. If the engine then finds no other
+// node for the task, makeMove restores the previous state and returns false.
 func (m *mover) makeMove(v, p *cluster.Pod) bool {
 	from, next := v.Node, m.cluster.Pending(m.objects[v.UID])
 	m.cluster.RemovePod(v.UID)

@@ -14,7 +14,7 @@ import (
 
 const someNodes = "sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,2,T4\nb,16000,2048,1,P100\n"
 
-// trace writes a trace of one mix.
+// trace writes a trace with one mix to a temporary folder.
 func trace(t *testing.T, nodes, pods string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,8 @@ func TestBadTracesAreRefusedWithTheirPlace(t *testing.T) {
 	}
 }
 
-// TestAllPoliciesKeepToTheCapacity relies on Play's check that allocations do not overlap.
+// TestAllPoliciesKeepToTheCapacity verifies that no policy exceeds the capacity, which is checked
+// by Play, and that WriteCSV writes a line per decision.
 func TestAllPoliciesKeepToTheCapacity(t *testing.T) {
 	dir := trace(t, someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,100,1,600,\nq,1000,100,1,400,T4|P100\nr,1000,100,0,0,\nw,1000,100,2,1000,\n")
 	tr, err := ReadTrace(dir)
@@ -75,8 +76,8 @@ func TestAllPoliciesKeepToTheCapacity(t *testing.T) {
 	}
 }
 
-// TestMovesMakeRoom has two shares on two nodes, and an arriving task for a whole GPU. One of them
-// moves if three moves per 100 arrivals are allowed, and the moves are checked.
+// TestMovesMakeRoom verifies that a share on the only node with two GPUs moves to the other node
+// when a task for two whole GPUs arrives, and that this uses up the allowed moves.
 func TestMovesMakeRoom(t *testing.T) {
 	tr, err := ReadTrace(trace(t, someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,100,1,400,\nw,1000,100,2,1000,\n"))
 	if err != nil {
@@ -106,7 +107,8 @@ func TestMovesMakeRoom(t *testing.T) {
 	}
 }
 
-// TestGPUsGivenTwiceAreFound verifies that the check follows moves.
+// TestGPUsGivenTwiceAreFound verifies that checkRun takes moves into account, and finds a GPU that
+// is allocated twice.
 func TestGPUsGivenTwiceAreFound(t *testing.T) {
 	tr, err := ReadTrace(trace(t, someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,100,1,600,\n"))
 	if err != nil {
@@ -124,7 +126,7 @@ func TestGPUsGivenTwiceAreFound(t *testing.T) {
 	}
 }
 
-// BenchmarkPlaces measures a decision of the trace's default mix.
+// BenchmarkPlaces measures the time per decision for the default mix of the trace.
 func BenchmarkPlaces(b *testing.B) {
 	tr, err := ReadTrace("openb")
 	if err != nil {
@@ -145,7 +147,7 @@ func BenchmarkPlaces(b *testing.B) {
 }
 
 // TestClaimsGiveTheSame verifies that GPUs in ResourceSlices with claims reach the same allocation
-// as an extended resource, up to random effects.
+// as an extended resource, up to half a percentage point.
 func TestClaimsGiveTheSame(t *testing.T) {
 	tr, err := ReadTrace("openb")
 	if err != nil {
@@ -168,8 +170,8 @@ func TestClaimsGiveTheSame(t *testing.T) {
 	}
 }
 
-// TestExampleProfilesArePlayed verifies that the GPUs of both nodes are filled, and that CPU
-// packing keeps a node empty.
+// TestExampleProfilesArePlayed verifies that the example profiles for GPUs fill the GPUs of both
+// nodes, and that the example profile for CPU packing leaves a node empty.
 func TestExampleProfilesArePlayed(t *testing.T) {
 	const nodes = "sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,4,T4\nb,8000,1024,4,T4\n"
 	const header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"

@@ -17,12 +17,12 @@ type share struct {
 	amount int64
 }
 
-// Run is one way of placing the tasks of one mix in one order.
+// Run is the result of one policy for the tasks of one mix in one order.
 type Run struct {
 	Policy, Mix string
 	Seed        uint64
 	Allocated   float64 // allocated share of the GPUs, in percent
-	Empty       float64 // nodes without a task, in per cent
+	Empty       float64 // share of the nodes without a task, in percent
 	Decisions   int
 	Took        time.Duration // CPU time, which excludes other work on the machine
 	Placements  []Placement
@@ -32,17 +32,17 @@ type Run struct {
 // Placement is the result for a task.
 type Placement struct {
 	Task string
-	Node string // node name; empty: none
+	Node string // empty if the task fits nowhere
 	gpus []share
 }
 
-// Policies lists the ways of placing, in the order of the report.
+// Policies lists the policies in the order of the report.
 var Policies = []string{"default", "MostAllocated", "FGD", "Fragmentation", "learnt", "moves", "claims"}
 
-// IsProfile reports whether a policy is a file with a profile that learns its tasks.
+// IsProfile reports whether a policy is the name of a file with a profile; see learntProfile.
 func IsProfile(policy string) bool { return strings.HasSuffix(policy, ".yaml") }
 
-// player places one task after the other.
+// player is the implementation of a policy. It places one task after the other.
 type player interface {
 	placeTask(t *Task) (node string, gpus []share, err error)
 }
@@ -70,7 +70,7 @@ func (t *Trace) newPlayer(policy string, m *Mix, seed uint64) (player, error) {
 		if file, err = profileOf(m); err != nil {
 			return nil, err
 		}
-		if policy == "moves" { // these make room for the next task
+		if policy == "moves" { // moves make room for the next task
 			file += "      nearPercent: 25\n"
 		}
 	}
@@ -82,7 +82,7 @@ func (t *Trace) newPlayer(policy string, m *Mix, seed uint64) (player, error) {
 	return newMover(e), nil
 }
 
-// Play plays a mix and verifies that allocations do not overlap.
+// Play places the tasks of a mix by a policy, and verifies that allocations do not overlap.
 func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 	p, err := t.newPlayer(policy, m, seed)
 	if err != nil {
@@ -108,7 +108,8 @@ func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 	return r, t.checkRun(r, arrivals)
 }
 
-// checkRun computes the allocations from the placements only.
+// checkRun computes the results of a run from its placements and moves, and returns an error if
+// allocations overlap.
 func (t *Trace) checkRun(r *Run, arrivals []Task) error {
 	nodes := map[string]*freeNode{}
 	for _, n := range t.Nodes {

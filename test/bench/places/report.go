@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// WriteCSV writes the placements of a run to MIX-SEED.csv in a folder, or the final placements of a
-// run with moves to MIX-SEED-moves.csv.
+// WriteCSV writes the placements of a run to MIX-SEED.csv in a folder. For the policy "moves" it
+// writes the final placements to MIX-SEED-moves.csv.
 func (r *Run) WriteCSV(dir string) error {
 	name, last := fmt.Sprintf("%s-%d.csv", r.Mix, r.Seed), slices.Clone(r.Placements)
 	if r.Policy == "moves" {
@@ -44,18 +44,18 @@ type Report struct {
 	sums     map[[2]string]*sum
 }
 
-// sum adds up the runs of a policy, of one mix or of all.
+// sum adds up the runs of a policy for one mix or for all mixes.
 type sum struct {
 	allocated, empty, runs float64
 	decisions, seconds     float64
 }
 
-// NewReport returns a report on these policies without runs.
+// NewReport returns an empty report on the policies.
 func NewReport(policies []string) *Report {
 	return &Report{policies: policies, sums: map[[2]string]*sum{}}
 }
 
-// Add counts a run.
+// Add adds a run to the sums of its mix and of all mixes.
 func (r *Report) Add(run *Run) {
 	if !slices.Contains(r.mixes, run.Mix) {
 		r.mixes = append(r.mixes, run.Mix)
@@ -71,7 +71,8 @@ func (r *Report) Add(run *Run) {
 	}
 }
 
-// Write prints the allocated share of the GPUs by mix, and decisions a second.
+// Write prints a table by policy: the allocated share of the GPUs for each mix, the share of empty
+// nodes, and the decisions per second of CPU time.
 func (r *Report) Write(w io.Writer) {
 	rows := [][]string{{"GPUs allocated, %"}}
 	for _, policy := range r.policies {

@@ -16,13 +16,13 @@ import (
 	"strings"
 )
 
-// Milli is a whole GPU.
+// Milli is the amount of a whole GPU.
 const Milli = 1000
 
 // Node is a node of a trace.
 type Node struct {
 	Name        string
-	CPU, Memory int64 // thousandths, MiB
+	CPU, Memory int64 // millicores, MiB
 	GPUs        int64
 	Model       string
 }
@@ -35,10 +35,10 @@ type Task struct {
 
 // Shape holds the properties that tasks may have in common.
 type Shape struct {
-	CPU, Memory int64 // thousandths, MiB
+	CPU, Memory int64 // millicores, MiB
 	GPUs        int64
 	GPUMilli    int64  // request of each GPU
-	Models      string // allowed, separated by |; empty: any
+	Models      string // allowed GPU models, separated by |; empty for any
 }
 
 // wantedGPUs returns a task's total demand for GPUs.
@@ -48,20 +48,21 @@ func (s *Shape) allowsModel(model string) bool {
 	return s.Models == "" || slices.Contains(strings.Split(s.Models, "|"), model)
 }
 
-// Trace is a folder with nodes.csv and pods-MIX.csv or pods-MIX.csv.gz.
+// Trace is the contents of a folder with nodes.csv and a file pods-MIX.csv or pods-MIX.csv.gz for
+// each mix.
 type Trace struct {
 	Nodes []Node
-	Mixes []Mix // mixes sorted by name
+	Mixes []Mix // sorted by name
 	GPUs  int64
 }
 
-// Mix is the tasks of one file.
+// Mix holds the tasks of one file.
 type Mix struct {
 	Name  string
 	Tasks []Task
 }
 
-// ReadTrace reads a folder. An error names the file, the line and the field.
+// ReadTrace reads a trace from a folder. Errors name the file, the line and the field.
 func ReadTrace(dir string) (*Trace, error) {
 	t := &Trace{}
 	err := readTable(filepath.Join(dir, "nodes.csv"), func(r *row) {
@@ -133,7 +134,7 @@ func (t *Trace) readMix(file string) error {
 	return nil
 }
 
-// row is a line of a table.
+// row is a line of a CSV file.
 type row struct {
 	file    string
 	line    int
@@ -179,7 +180,7 @@ func (r *row) parseNumber(column string, least int64) int64 {
 	return n
 }
 
-// readTable calls each for every line after the header.
+// readTable calls each for every line of a CSV file after the header.
 func readTable(file string, each func(*row)) error {
 	f, err := os.Open(file)
 	if err != nil {
