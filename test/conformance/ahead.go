@@ -16,18 +16,18 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Berth has fixes of v1.38 missing from upstream's v1.37.2. To compare everything else exactly,
-// v1.37.2 receives equivalent objects that avoid its bugs:
+// Berth has some fixes of Kubernetes v1.38 that v1.37.2, the compared version, does not have. To
+// compare everything else exactly, v1.37.2 receives equivalent objects that avoid these bugs:
 //
 //   - An empty selector of a topology spread constraint (kubernetes#141340) or of a budget
 //     (#141785) selects all pods, but v1.37.2 treats it as absent: the replacement selects all pods
 //     by a requirement.
 //   - A budget never covers a pod without labels (#141785): such pods get a label unused by any
 //     selector.
-//   - A device partially allocated to claims, and closed to further allocation, is free for v1.37.2
-//     (#140798): these claims get the whole device.
-//   - A request for all devices fails at a node with an incomplete or invalid pool (#141898), like
-//     a wrong claim: v1.37.2's error is converted to v1.38's rejection of the node.
+//   - A device of which claims hold shares, and which no longer permits shares, is free for v1.37.2
+//     (#140798): the claims get the whole device instead of shares.
+//   - A request for all devices fails with an error in v1.37.2 at a node with an incomplete or
+//     invalid pool (#141898): the error is converted to the rejection of the node as in v1.38.
 
 // unusedLabel is a label that selectors in a world never use.
 const unusedLabel = "conformance.example.com/unused"
@@ -41,7 +41,7 @@ func isEmpty(s *metav1.LabelSelector) bool {
 	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
-// podAhead returns the pod in the form passed to upstream.
+// podAhead returns the pod as passed to upstream.
 func podAhead(pod *v1.Pod) *v1.Pod {
 	spreads := func(c v1.TopologySpreadConstraint) bool { return isEmpty(c.LabelSelector) }
 	if len(pod.Labels) > 0 && !slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, spreads) {
@@ -59,7 +59,7 @@ func podAhead(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// ahead returns the world in the form passed to upstream.
+// ahead returns the world as passed to upstream.
 func (w *World) ahead() *World {
 	shown := *w
 	for _, pods := range []*[]*v1.Pod{&shown.Placed, &shown.Nominated, &shown.Pending} {
@@ -84,7 +84,7 @@ func (w *World) ahead() *World {
 	return &shown
 }
 
-// claimAhead returns the claim in the form passed to upstream.
+// claimAhead returns the claim as passed to upstream.
 func claimAhead(w *World, claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	if claim.Status.Allocation == nil {
 		return claim
@@ -99,7 +99,7 @@ func claimAhead(w *World, claim *resourcev1.ResourceClaim) *resourcev1.ResourceC
 	return claim
 }
 
-// isExclusive reports whether the claim's device exists and allows one allocation.
+// isExclusive reports whether the device exists and permits only one allocation.
 func isExclusive(w *World, result resourcev1.DeviceRequestAllocationResult) bool {
 	newest, exclusive := int64(-1), false
 	for _, slice := range ofKind[*resourcev1.ResourceSlice](w) {
@@ -114,11 +114,11 @@ func isExclusive(w *World, result resourcev1.DeviceRequestAllocationResult) bool
 	return exclusive
 }
 
-// statusAhead converts a status of upstream's to v1.38's.
+// statusAhead converts a status of v1.37.2 to the status of v1.38.
 func statusAhead(s *fwk.Status) *fwk.Status {
 	if s.Code() != fwk.Error || !strings.Contains(s.Message(), ": asks for all devices, but resource pool ") {
 		return s
 	}
-	reason := strings.TrimPrefix(s.AsError().Error(), `running "DynamicResources" filter plugin: `) // compare errors only
+	reason := strings.TrimPrefix(s.AsError().Error(), `running "DynamicResources" filter plugin: `) // keep only the plugin's own message
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reason).WithPlugin(dynamicresources.Name)
 }

@@ -18,12 +18,13 @@ import (
 )
 
 // Upstream does not reevaluate a node when it simulates the arrival of nominated pods or the
-// removal of victims: it adjusts the state from PreFilter (AddPod, RemovePod). Some plugins adjust
-// too little. If that is the only cause of a difference, a full evaluation of the simulated cluster
-// by upstream itself agrees with Berth; such differences are on purpose.
+// removal of victims: it adjusts the state stored at PreFilter (AddPod, RemovePod). Some plugins do
+// not adjust it completely. A difference is on purpose if this is its only cause, that is, if a
+// full evaluation of the simulated cluster by upstream itself agrees with Berth.
 
-// judgeAnew returns upstream's verdict on one node in a world where the pods nominated to it have
-// arrived, and, if this verdict accepts the pod, the verdict in a world without the nominated pods.
+// judgeAnew returns upstream's verdict on one node by full evaluations. It first evaluates a world
+// in which the pods nominated to the node are bound to it. If the pod is accepted there, it returns
+// the verdict in a world without the nominated pods.
 func judgeAnew(ctx context.Context, w *World, only []string, pod *v1.Pod, node string) (*Verdict, error) {
 	guests := slices.DeleteFunc(w.listNominated(), func(g *v1.Pod) bool {
 		return g.Status.NominatedNodeName != node || g.UID == pod.UID || corev1helpers.PodPriority(g) < corev1helpers.PodPriority(pod)
@@ -63,7 +64,7 @@ func judgeNode(ctx context.Context, w *World, only []string, pod *v1.Pod, node s
 	return a.nodes[node], nil
 }
 
-// anew is a framework handle that makes preemption reevaluate nodes fully.
+// anew is a framework handle by which preemption evaluates nodes fully at every step.
 type anew struct {
 	fwk.Handle
 	world *World
@@ -97,13 +98,13 @@ func (h anew) RunFilterPluginsWithNominatedPods(ctx context.Context, _ fwk.Cycle
 	return fwk.NewStatus(fwk.Unschedulable, v.Reasons...)
 }
 
-// preemptionAnew returns upstream's preemption with a full evaluation at every step.
+// preemptionAnew returns upstream's preemption plugin with a full evaluation at every step.
 func (u *upstream) preemptionAnew(ctx context.Context, w *World, only []string) (*defaultpreemption.DefaultPreemption, error) {
 	args := &config.DefaultPreemptionArgs{MinCandidateNodesPercentage: 100}
 	return defaultpreemption.New(ctx, args, anew{u.framework, w, only}, plfeature.NewSchedulerFeaturesFromGates(feature.DefaultFeatureGate))
 }
 
-// preemptAnew lists the candidates like preempt.
+// preemptAnew lists the candidates for preemption like preemptFor, by full evaluations.
 func (u *upstream) preemptAnew(ctx context.Context, w *World, only []string, a *attempt, pod *v1.Pod) ([]victims, error) {
 	plugin, err := u.preemptionAnew(ctx, w, only)
 	if err != nil {
@@ -112,7 +113,8 @@ func (u *upstream) preemptAnew(ctx context.Context, w *World, only []string, a *
 	return u.listCandidates(ctx, w, plugin, a, pod)
 }
 
-// messageAnew returns the message for a pod without candidates.
+// messageAnew returns upstream's message by full evaluations, for a pod without candidates for
+// preemption.
 func (u *upstream) messageAnew(ctx context.Context, w *World, only []string, a *attempt, pod *v1.Pod) string {
 	plugin, err := u.preemptionAnew(ctx, w, only)
 	if err != nil {

@@ -54,7 +54,7 @@ func newBerth(w *World, only []string) (*berth, error) {
 	return b, nil
 }
 
-// berthProfile returns the default profile with the world's arguments, limited to the named
+// berthProfile returns the default profile with the world's configuration, limited to the named
 // plugins.
 func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 	defaults := plugins.Default()
@@ -88,8 +88,8 @@ func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 	return plugins.NewProfile(defaults.SchedulerName, at, weights, args)
 }
 
-// Plugins names the individually comparable plugins: those of the default profile that filter or
-// score.
+// Plugins returns the names of the plugins that can be compared individually: the filters and
+// scorers of the default profile.
 func Plugins() (names []string) {
 	profile := plugins.Default()
 	for _, f := range profile.Filters {
@@ -103,8 +103,8 @@ func Plugins() (names []string) {
 	return names
 }
 
-// presentPlugins lists the plugins of the default profile that Berth has or implements elsewhere.
-// If Berth is complete, these are all plugins.
+// presentPlugins returns the names of the plugins that Berth has or implements outside a plugin. If
+// Berth is complete, these are all plugins.
 func presentPlugins() (names []string) {
 	compared := Plugins()
 	for _, entry := range plugins.Catalog() {
@@ -115,7 +115,7 @@ func presentPlugins() (names []string) {
 	return names
 }
 
-// reserveFor makes all plugins reserve the pod's needs beyond room on its node.
+// reserveFor makes all plugins reserve volumes and devices for the pod on its node.
 func (b *berth) reserveFor(placed *v1.Pod) (undo func(), err error) {
 	var taken []func()
 	undo = func() {
@@ -139,8 +139,8 @@ func (b *berth) reserveFor(placed *v1.Pod) (undo func(), err error) {
 	return undo, nil
 }
 
-// askRepeatedly repeats the attempt until the search for devices ends within the limit of an
-// attempt: later attempts build on the results of earlier attempts.
+// askRepeatedly repeats an attempt until the search for devices is complete. Each attempt has a
+// limit, and continues from the results of the earlier attempts.
 func (b *berth) askRepeatedly(ask func() (searched bool)) {
 	for range b.cluster.Len() + 1 {
 		if ask() {
@@ -154,13 +154,13 @@ func (b *berth) askRepeatedly(ask func() (searched bool)) {
 	}
 }
 
-// searchedNotAll reports whether the text of an error is from a search continued in the next
-// attempt.
+// searchedNotAll reports whether an error means that the search for devices reached its limit, and
+// is continued in the next attempt.
 func searchedNotAll(err string) bool {
 	return strings.Contains(err, "timed out trying to allocate devices")
 }
 
-// evaluatePod evaluates all nodes, in as many attempts as needed.
+// evaluatePod evaluates a pod on all nodes, in as many attempts as needed.
 func (b *berth) evaluatePod(pod *cluster.Pod) (e *decide.Evaluation) {
 	b.askRepeatedly(func() bool {
 		e = decide.NewPlain(b.cluster, b.profile).Evaluate(pod)

@@ -25,7 +25,7 @@ type Totals struct {
 	Scores                int
 	Messages, Choices     int
 	Preemptions, Victims  int
-	// Ambiguous counts preemptions with a random choice by upstream.
+	// Ambiguous counts preemptions in which upstream chooses at random.
 	Ambiguous      int
 	UpstreamErrors int
 	Differences    int
@@ -33,7 +33,7 @@ type Totals struct {
 	OnPurpose map[string]int
 }
 
-// Add adds two counts.
+// Add adds o to the counts.
 func (t *Totals) Add(o Totals) {
 	t.Clusters += o.Clusters
 	t.Nodes += o.Nodes
@@ -67,7 +67,7 @@ func (t Totals) String() string {
 		t.Victims, t.Ambiguous, t.Differences, t.OnPurpose)
 }
 
-// comparison holds both sides of one world.
+// comparison compares both schedulers, the two sides, in one world.
 type comparison struct {
 	world    *World
 	only     []string
@@ -78,8 +78,8 @@ type comparison struct {
 	found    []Difference
 }
 
-// Compare evaluates every pending pod of the world on both sides, with the named plugins, or all by
-// default.
+// Compare evaluates every pending pod of the world by both schedulers, with the named plugins, or
+// with all plugins if none is named.
 func Compare(ctx context.Context, w *World, only []string) (Totals, []Difference, error) {
 	if len(only) == 0 {
 		only = presentPlugins()
@@ -106,8 +106,8 @@ func compareWorld(ctx context.Context, w *World, u *upstream, b *berth, only []s
 		c.totals.Pods++
 		c.compareGates(ctx, pod)
 		node, state := c.comparePod(ctx, pod)
-		// Plugins that run individually evaluate nodes that they would otherwise skip; ignore the
-		// state that they store for these nodes.
+		// A plugin that runs individually evaluates nodes that it would otherwise skip, and stores
+		// state for them. reserveOnBoth must not use that state.
 		for _, name := range names {
 			c.comparePlugin(ctx, name, pod)
 		}
@@ -124,7 +124,7 @@ func (c *comparison) addDifference(pod *v1.Pod, node, plugin, what, upstream, be
 		Upstream: upstream, Berth: berth})
 }
 
-// placeOnBoth places the pod on Berth's node on both sides, and removes an earlier one.
+// placeOnBoth places the pod on the same node on both sides, and occasionally removes a placed pod.
 func (c *comparison) placeOnBoth(ctx context.Context, pod *v1.Pod, node string, state fwk.CycleState) error {
 	if !c.world.Sequence {
 		return nil
@@ -156,7 +156,8 @@ func (c *comparison) placeOnBoth(ctx context.Context, pod *v1.Pod, node string, 
 	return nil
 }
 
-// reserveOnBoth reserves volumes and devices for the pod on both sides, or on neither if one fails.
+// reserveOnBoth reserves volumes and devices for the pod on both sides, or on neither side if one
+// of them fails.
 func (c *comparison) reserveOnBoth(ctx context.Context, placed *v1.Pod, state fwk.CycleState) bool {
 	status := c.upstream.framework.RunReservePluginsReserve(ctx, state, placed, placed.Spec.NodeName)
 	undo, err := c.berth.reserveFor(placed)
@@ -173,8 +174,8 @@ func (c *comparison) reserveOnBoth(ctx context.Context, placed *v1.Pod, state fw
 	return false
 }
 
-// comparePlugin compares one plugin individually, so that earlier rejections or other scores do not
-// hide its result.
+// comparePlugin compares one plugin individually, so that rejections or scores by other plugins do
+// not hide its result.
 func (c *comparison) comparePlugin(ctx context.Context, name string, pod *v1.Pod) {
 	want, state := c.upstream.filterByPlugin(ctx, name, pod)
 	waiting := c.berth.cluster.Pending(pod)
@@ -218,13 +219,14 @@ func (c *comparison) comparePlugin(ctx context.Context, name string, pod *v1.Pod
 	}
 	c.compareScores(ctx, name, pod, waiting, state, passed)
 	if len(passed) > 3 && c.rand.IntN(3) == 0 {
-		// Other plugins reduce the set of nodes, which changes the extremes for normalisation.
+		// Also compare the scores of a random subset: in a full attempt, other plugins reduce the
+		// set of nodes, which changes the minimum and maximum for normalisation.
 		c.compareScores(ctx, name, pod, waiting, state,
 			slices.DeleteFunc(slices.Clone(passed), func(fwk.NodeInfo) bool { return c.rand.IntN(2) == 0 }))
 	}
 }
 
-// knownNodes returns the existing nodes of a set.
+// knownNodes formats the names in a set that belong to existing nodes.
 func (c *comparison) knownNodes(names sets.Set[string]) string {
 	if names == nil {
 		return "all"
@@ -266,7 +268,7 @@ func (c *comparison) compareScores(ctx context.Context, name string, pod *v1.Pod
 	}
 }
 
-// isZero reports whether the plugin scores every node zero: its presence then makes no difference.
+// isZero reports whether the plugin gives every node the score 0, as if it were not enabled.
 func (s Scoring) isZero() bool {
 	return !s.Failed && !slices.ContainsFunc(s.Scores, func(score int64) bool { return score != 0 })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// compareGates compares the reasons that keep the pod from entering the queue.
+// compareGates compares the messages of the plugins at PreEnqueue.
 func (c *comparison) compareGates(ctx context.Context, pod *v1.Pod) {
 	waiting := c.berth.cluster.Pending(pod)
 	said := map[string]string{}
@@ -27,7 +27,7 @@ func (c *comparison) compareGates(ctx context.Context, pod *v1.Pod) {
 	for _, name := range []string{"SchedulingGates", "DynamicResources"} {
 		gate, ok := c.upstream.plugins[name].(fwk.PreEnqueuePlugin)
 		if !ok {
-			continue // not among the plugins compared
+			continue // not among the compared plugins
 		}
 		c.totals.Messages++
 		if want := gate.PreEnqueue(ctx, pod).Message(); want != said[name] {
@@ -36,7 +36,7 @@ func (c *comparison) compareGates(ctx context.Context, pod *v1.Pod) {
 	}
 }
 
-// preEnqueue is implemented by plugins that also read the cluster to keep pods out of the queue.
+// preEnqueue is implemented by the filters that gate pods depending on the cluster.
 type preEnqueue interface {
 	PreEnqueue(*cluster.Cluster, *cluster.Pod) (message string)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Kinds of differences on purpose, by their headings in docs/reference/differences.md.
+// Kinds of differences on purpose. Each value is a heading in docs/reference/differences.md.
 const (
 	notFound      = "The message about a missing object"
 	nominatedAnew = "Nominated pods are evaluated again"
@@ -26,14 +26,14 @@ const (
 	allocatedAtOnce = "Devices are allocated immediately"
 )
 
-// comparePod compares all plugins together on one pod: verdicts, scores, the message or the choice,
-// and preemption. It returns the node that both sides may choose, and upstream's state for
-// reserving it.
+// comparePod compares the results of all plugins together for one pod: verdicts, scores, the
+// message or the choice, and preemption. It returns a node that both sides may choose, and
+// upstream's cycle state for a reservation on that node.
 func (c *comparison) comparePod(ctx context.Context, pod *v1.Pod) (node string, state fwk.CycleState) {
 	want := c.upstream.attemptPod(ctx, pod)
 	waiting := c.berth.cluster.Pending(pod)
 	got := c.berth.evaluatePod(waiting)
-	if want.all.inFlight() { // whatever Berth returns, upstream has not looked any further
+	if want.all.inFlight() { // upstream did not evaluate any node, so there is nothing to compare
 		c.totals.onPurpose(allocatedAtOnce, 1)
 		return "", nil
 	}
@@ -45,7 +45,7 @@ func (c *comparison) comparePod(ctx context.Context, pod *v1.Pod) (node string, 
 		if (want.failed == nil) != (got.Err == nil) {
 			c.addDifference(pod, "", "", "error", fmt.Sprint(want.failed), fmt.Sprint(got.Err))
 		}
-		// A pod with a nominated node may be placed there before the failing node is evaluated.
+		// A pod may be placed on its nominated node before the failing node is evaluated.
 		if d := c.berth.decider.Decide(waiting); d.Err == nil && pod.Status.NominatedNodeName == "" {
 			c.addDifference(pod, "", "", "error of the fast way", fmt.Sprint(want.failed), describeDecision(d))
 		}
@@ -67,8 +67,8 @@ func (c *comparison) comparePod(ctx context.Context, pod *v1.Pod) (node string, 
 	return "", nil
 }
 
-// failsAtGuestsOnly reports whether upstream's failure is limited to nodes with nominated pods
-// where upstream's full evaluation rejects the pod like Berth.
+// failsAtGuestsOnly reports whether upstream fails only at nodes with nominated pods, and its full
+// evaluation of these nodes rejects the pod as Berth does.
 func (c *comparison) failsAtGuestsOnly(ctx context.Context, pod *v1.Pod, got *decide.Evaluation) bool {
 	settled := map[string]bool{}
 	for i := range got.Nodes {
@@ -85,7 +85,7 @@ func (c *comparison) failsAtGuestsOnly(ctx context.Context, pod *v1.Pod, got *de
 	return len(settled) > 0 && c.upstream.judgeNodes(ctx, pod, others).failed == nil
 }
 
-// compareVerdicts reports whether both sides agree on every node.
+// compareVerdicts compares the verdicts on all nodes, and reports whether they are equal.
 func (c *comparison) compareVerdicts(ctx context.Context, pod *v1.Pod, want *attempt, got *decide.Evaluation) bool {
 	before := len(c.found)
 	var all *Verdict
@@ -107,7 +107,7 @@ func (c *comparison) compareVerdicts(ctx context.Context, pod *v1.Pod, want *att
 		}
 		if anew, err := judgeAnew(ctx, c.world, c.only, pod, v.Node.Name); err == nil && anew.equal(b) {
 			c.totals.onPurpose(nominatedAnew, 1)
-			return false // dependent results cannot be compared
+			return false // results that depend on the verdicts cannot be compared
 		}
 		c.addDifference(pod, v.Node.Name, "", "filter", u.String(), b.String())
 	}
@@ -122,7 +122,7 @@ func (c *comparison) totalScores(pod *v1.Pod, want *attempt, got *decide.Evaluat
 		for _, s := range b.Scores {
 			listed[s.Plugin] = s.Score
 		}
-		for _, s := range u.Scores { // a plugin that is not listed adds nothing
+		for _, s := range u.Scores { // a plugin not listed by Berth has the score 0
 			c.totals.Scores++
 			if listed[s.Name] != s.Score {
 				c.addDifference(pod, u.Name, "", "score by "+s.Name, fmt.Sprint(s.Score), fmt.Sprint(listed[s.Name]))
@@ -187,14 +187,14 @@ func (c *comparison) comparePreemption(ctx context.Context, pod *v1.Pod, waiting
 	}
 }
 
-// upstreamMessage returns upstream's message and the required end of Berth's message, without
-// intended differences.
+// upstreamMessage returns upstream's message, adjusted for differences on purpose, and the end of
+// Berth's message that comes from PostFilter.
 func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims,
 	e *decide.Evaluation, after string) (string, string) {
 	u := c.upstream.failureMessage(ctx, a, pod, candidates)
 	if a.all != nil && a.fit.Diagnosis.PostFilterMsg == "not found" {
-		// PreFilter left no state for DynamicResources, which then fails at PostFilter. Berth
-		// writes the usual message.
+		// PreFilter left no state for DynamicResources, so upstream's plugin fails at PostFilter.
+		// Berth writes the usual message.
 		c.totals.onPurpose(notFound, 1)
 		a.fit.Diagnosis.PostFilterMsg = ""
 		return a.fit.Error(), ""
@@ -204,7 +204,7 @@ func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attemp
 		return u, after
 	}
 	if kept := strings.Replace(u, "deallocation of ResourceClaim completed, ", "", 1); kept == b && c.world.Sequence {
-		// A just placed pod holds the claim; upstream has not observed it yet.
+		// A pod that was just placed uses the claim, which upstream has not observed yet.
 		c.totals.onPurpose(allocatedAtOnce, 1)
 		return b, after
 	}
@@ -217,7 +217,8 @@ func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attemp
 	return u, after
 }
 
-// compareVictims reports whether both sides pick the same node and pods.
+// compareVictims compares the nodes and victims chosen by preemption, and reports whether the ends
+// of the messages are comparable.
 func (c *comparison) compareVictims(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims, got decide.Preemption) bool {
 	want := cheapestOf(candidates)
 	if slices.ContainsFunc(candidates, func(v victims) bool { return v.ambiguous }) {
@@ -227,7 +228,7 @@ func (c *comparison) compareVictims(ctx context.Context, pod *v1.Pod, a *attempt
 		}
 		if anew, err := c.upstream.preemptAnew(ctx, c.world, c.only, a, pod); err == nil && len(anew) == 0 {
 			c.totals.onPurpose(victimsAnew, 1)
-			return false // the end of the message differs
+			return false // the ends of the messages differ
 		}
 		return true
 	}
@@ -269,9 +270,9 @@ func (v victims) String() string {
 	return fmt.Sprintf("%s: %v, %d over budget", v.node, v.pods, v.violations)
 }
 
-// postFilterText returns the plugins' additions to the message at PostFilter.
+// postFilterText returns the text that the plugins at PostFilter add to Berth's message.
 func (b *berth) postFilterText(pod *cluster.Pod, p decide.Preemption) string {
-	if p.Node != nil { // upstream's PostFilter is not run then: it would delete the victims
+	if p.Node != nil { // upstream's PostFilter is not run in this case, because it would delete the victims
 		return ""
 	}
 	var parts []string

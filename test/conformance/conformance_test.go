@@ -35,12 +35,12 @@ func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	klog.SetLogger(klog.Logger{})
-	debug.SetGCPercent(400) // little is kept, and much is made
+	debug.SetGCPercent(400) // few objects stay in use, and many are created
 	os.Exit(m.Run())
 }
 
-// TestSameAsUpstream verifies that Berth's verdicts, scores, messages, choices and victims are
-// Kubernetes' own.
+// TestSameAsUpstream verifies that Berth's verdicts, scores, messages, choices and victims equal
+// those of the Kubernetes scheduler.
 func TestSameAsUpstream(t *testing.T) {
 	only := chosen(t)
 	total, found := compareAll(t, only, *clusters)
@@ -91,7 +91,8 @@ func withDefault(only []string) []string {
 	return only
 }
 
-// TestSameWithTolerationsThatCompare enables the gate for tolerations with the operators Gt and Lt.
+// TestSameWithTolerationsThatCompare verifies the same with the feature gate for tolerations with
+// the operators Gt and Lt.
 func TestSameWithTolerationsThatCompare(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.TaintTolerationComparisonOperators, true)
 	total, found := compareAll(t, []string{"NodeUnschedulable", "TaintToleration", "PodTopologySpread"}, max(1, *clusters/5))

@@ -25,10 +25,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestGangsPreemptWhereUpstreamDoes covers a gang blocked by pods of lower, equal or higher
-// priority. If the Kubernetes scheduler places it or makes room for it, so does Berth; and if both
-// make room, Berth does not preempt more pods. In a few worlds a member's priority differs from the
-// gang's: both refuse it.
+// TestGangsPreemptWhereUpstreamDoes verifies, for gangs blocked by pods of lower, equal or higher
+// priority, that Berth places a gang or preempts for it if the Kubernetes scheduler does, and that
+// Berth does not preempt more pods. In a few worlds a member's priority differs from the gang's:
+// both schedulers must refuse such a gang.
 func TestGangsPreemptWhereUpstreamDoes(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 		features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: true,
@@ -58,7 +58,7 @@ func TestGangsPreemptWhereUpstreamDoes(t *testing.T) {
 // gangRoom is the immediate result for a gang.
 type gangRoom struct {
 	placed  bool
-	victims int // victims of the gang
+	victims int // number of pods preempted for the gang
 	refused bool
 }
 
@@ -67,7 +67,7 @@ type gangTally struct {
 	Placed, Preempted, Fewer, Neither, Refused, OnlyBerth, Repelled int
 }
 
-// compare counts a world, and returns its fault, if any.
+// compare counts a world, and describes the forbidden difference between the results, if any.
 func (g *gangTally) compare(theirs, ours gangRoom, repels bool) (fault string) {
 	helps := func(r gangRoom) bool { return r.placed || r.victims > 0 }
 	switch {
@@ -75,7 +75,7 @@ func (g *gangTally) compare(theirs, ours gangRoom, repels bool) (fault string) {
 		return "one refuses it"
 	case theirs.refused:
 		g.Refused++
-	case helps(theirs) && !helps(ours) && repels: // upstream does not see the anti-affinity of members that it has just placed
+	case helps(theirs) && !helps(ours) && repels: // upstream ignores the anti-affinity of members placed in the same cycle
 		g.Repelled++
 	case helps(theirs) && !helps(ours):
 		return "Berth does nothing"
@@ -101,7 +101,8 @@ func (g *gangTally) compare(theirs, ours gangRoom, repels bool) (fault string) {
 	return ""
 }
 
-// setPriorities gives the gang a higher priority than some running pods, none of which are its own.
+// setPriorities gives the gang the priority 100 and the running pods random priorities. It removes
+// running members of the gang.
 func (w *gangWorld) setPriorities(rng *rand.Rand) {
 	w.placed = slices.DeleteFunc(w.placed, func(p *v1.Pod) bool { return p.Spec.SchedulingGroup != nil })
 	for _, p := range w.placed {

@@ -15,9 +15,11 @@ import (
 )
 
 // generator draws a world. Names, labels and amounts are from short lists, so that independent
-// draws often coincide, which gives plugins something to decide.
+// draws often coincide. Otherwise selectors would rarely match and plugins would have nothing to
+// decide.
 //
-// Each kind of object has a separate generator, which owns its objects and the references to them:
+// Each kind of object has a separate generator, which owns its objects and the references to them.
+// An arrow points to the generator that is used:
 //
 //	generator ──► podGenerator ──► deviceGenerator, storageGenerator ──► termGenerator ──► dice
 //
@@ -32,19 +34,20 @@ type generator struct {
 	pods    *podGenerator
 }
 
-// dice is the source of randomness: one sequence of draws, one of names and times, and the
-// preferred features of this world.
+// dice is the source of randomness, of unique names and times, and of the probabilities of features
+// in this world.
 type dice struct {
 	*rand.Rand
-	// leaning makes worlds differ: a feature is likely in some worlds and rare in the rest.
+	// leaning holds the probability of each feature. It makes worlds differ: a feature is likely in
+	// some worlds and rare in others.
 	leaning map[string]float64
-	serial  int // number of the last name or time; all are distinct
+	serial  int // number of the last name or time, to make all of them distinct
 }
 
-// epoch is the time of the earliest possible event in a world; the last is three years later.
+// epoch is the earliest possible time in a world. The latest is about three years later.
 var epoch = time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// Generate returns the world of a seed, always the same.
+// Generate returns the world of a seed. The same seed always yields the same world.
 func Generate(seed uint64) *World {
 	g := newGenerator(seed)
 	g.setLeanings("node affinity", "pod affinity", "spread", "taints", "ports", "volumes", "devices", "sizes", "images", "odd", "nominated",
@@ -63,7 +66,8 @@ func Generate(seed uint64) *World {
 	g.pods.addNominated()
 	g.pods.addPending()
 	g.drawArguments()
-	// Draw these last: earlier draws must not change for stored seeds.
+	// These draws are last because they were added later: the draws before them must not change for
+	// stored seeds.
 	g.devices.taintRules()
 	g.addSlots()
 	return g.w
@@ -100,7 +104,7 @@ func (d *dice) withChance(p float64) bool { return d.Float64() < p }
 // drawBetween draws from lo to hi, inclusive.
 func (d *dice) drawBetween(lo, hi int) int { return lo + d.IntN(hi-lo+1) }
 
-// drawFew draws a count up to most, small ones far more often.
+// drawFew draws a count from 0 to most. Small counts are far more likely.
 func (d *dice) drawFew(most int) int {
 	f := d.Float64()
 	return int(f * f * f * float64(most+1))
@@ -113,7 +117,7 @@ func (d *dice) nextName(prefix string) string {
 
 func pickOne[T any](d interface{ IntN(int) int }, list ...T) T { return list[d.IntN(len(list))] }
 
-// drawSome draws each member with probability p, in their order.
+// drawSome selects each item of the list with probability p, and keeps their order.
 func drawSome[T any](d interface{ withChance(float64) bool }, p float64, list ...T) (drawn []T) {
 	for _, item := range list {
 		if d.withChance(p) {
@@ -123,7 +127,7 @@ func drawSome[T any](d interface{ withChance(float64) bool }, p float64, list ..
 	return drawn
 }
 
-// putAmount sets a resource to one of the amounts; an empty one leaves it unset.
+// putAmount sets a resource to one of the amounts. The amount "" leaves it unset.
 func (d *dice) putAmount(list v1.ResourceList, name v1.ResourceName, amounts ...string) {
 	if amount := pickOne(d, amounts...); amount != "" {
 		list[name] = resource.MustParse(amount)
@@ -143,7 +147,7 @@ func (g *generator) addNamespaces() {
 		if g.withChance(0.5) {
 			labels["team"] = pickOne(g, "a", "b", "")
 		}
-		if g.withChance(0.9) { // a lagging lister may not have the namespace yet
+		if g.withChance(0.9) { // otherwise, as if the informer lagged, the namespace does not exist
 			g.w.addObject(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 		}
 	}

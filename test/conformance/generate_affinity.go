@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// termGenerator draws the node and pod terms of pods and volumes. It is stateless: all draws go
-// into the requesting object.
+// termGenerator draws the affinity terms and selectors of pods and volumes. It keeps no state: all
+// results become fields of the caller's object.
 type termGenerator struct {
 	*dice
 	w *World
@@ -112,7 +112,7 @@ func (g *termGenerator) nodeRequirement() v1.NodeSelectorRequirement {
 	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
 		r.Values = []string{pickOne(g, "0", "1", "2", "5")}
 		if g.hasLeaning("odd") && g.withChance(0.2) {
-			r.Values = []string{"many"} // the API server lets it pass
+			r.Values = []string{"many"} // the API server accepts it
 		}
 	}
 	return r
@@ -135,7 +135,8 @@ func (g *termGenerator) valuesOf(key string) []string {
 var topologyKeys = []string{v1.LabelHostname, v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyZone,
 	v1.LabelTopologyRegion, "rack", "disk", "nowhere"}
 
-// moreKeys lists labels of nodes in some worlds; pods there may use all of them in terms.
+// moreKeys lists labels that the nodes of some worlds have. Terms of the pods in these worlds may
+// use all of them.
 var moreKeys = []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"}
 
 func (g *termGenerator) topologyKey() string {
@@ -184,7 +185,7 @@ func (g *termGenerator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
 				Operator: metav1.LabelSelectorOpDoesNotExist}}})
 	}
 	if rev, ok := pod.Labels["rev"]; ok && t.LabelSelector != nil && g.withChance(0.3) {
-		// As stored by the API server: the key stays, its value is merged into the selector.
+		// The API server keeps the key, and merges its value into the selector.
 		t.MatchLabelKeys = []string{"rev"}
 		t.LabelSelector = t.LabelSelector.DeepCopy()
 		t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions,
@@ -199,7 +200,7 @@ func (g *termGenerator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
 	return t
 }
 
-// drawSelector draws a selector of pods: of everything, by label, by expressions.
+// drawSelector draws a selector of pods: an empty selector, labels, or expressions.
 func (g *termGenerator) drawSelector() *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
 	if g.hasLeaning("unique") && g.serial > 0 { // an existing or future pod

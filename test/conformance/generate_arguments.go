@@ -19,7 +19,7 @@ var scorers = []string{
 	"NodeResourcesBalancedAllocation", "ImageLocality",
 }
 
-// drawArguments gives some worlds a non-default profile.
+// drawArguments gives half of the worlds a non-default profile.
 func (g *generator) drawArguments() {
 	if g.withChance(0.5) {
 		return
@@ -29,7 +29,7 @@ func (g *generator) drawArguments() {
 		g.w.Unscored = drawSome(g, 0.1, scorers...)
 		g.w.Unfiltered = drawSome(g, 0.1, "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
 			"NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
-		if g.anyHuge() { // together on a node, their sums would wrap around upstream
+		if g.anyHuge() { // without NodeResourcesFit they could share a node, and their sums would overflow in upstream
 			g.w.Unfiltered = slices.DeleteFunc(g.w.Unfiltered, func(name string) bool { return name == "NodeResourcesFit" })
 		}
 	}
@@ -43,7 +43,7 @@ func (g *generator) drawArguments() {
 		g.w.Args["NodeResourcesFit"] = g.fitArgs()
 	}
 	if g.withChance(0.3) {
-		// Upstream's plugin panics when balancing a resource backed by devices, because it lacks a
+		// Exclude resources backed by devices: upstream's plugin panics for them, because it has no
 		// cache of CEL expressions.
 		specs := slices.DeleteFunc(g.resourceSpecs(false),
 			func(s config.ResourceSpec) bool { return s.Name == string(g.devices.counted) || s.Name == string(fpga) })
@@ -118,8 +118,8 @@ func (g *generator) addedAffinity() *v1.NodeAffinity {
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: "disk", Operator: v1.NodeSelectorOpNotIn, Values: []string{"hdd"}}},
 		}}}
 		if g.withChance(0.3) {
-			// A pod may have a term that cannot match because of a non-numeric value; in arguments,
-			// both schedulers would refuse to start.
+			// A term that cannot match because of a non-numeric value is allowed in a pod. In
+			// arguments, both schedulers would refuse it at startup.
 			term := g.terms.nodeTerm(g.withChance(0.3))
 			if _, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}); err == nil {
 				terms := &a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms

@@ -87,9 +87,9 @@ func (g *podGenerator) drawRequests() v1.ResourceList {
 	return list
 }
 
-// hugeRequest makes the pod request nearly the maximum of 64 bits. It is limited to one container
-// of pending pods, and together with the requests on any node the sum still fits into 64 bits:
-// larger sums wrap around upstream.
+// hugeRequest gives a pending pod a request near the maximum of 64 bits, in its only container. The
+// sum of this request and the requests on any node still fits into 64 bits, because larger sums
+// overflow in upstream.
 func (g *podGenerator) hugeRequest(pod *v1.Pod) {
 	pod.Spec.Containers, pod.Spec.InitContainers, pod.Spec.Overhead, pod.Spec.Resources = pod.Spec.Containers[:1], nil, nil, nil
 	list := v1.ResourceList{}
@@ -117,13 +117,13 @@ func asksForHuge(pod *v1.Pod) bool {
 // anyHuge reports whether a pending pod has a huge request.
 func (g *generator) anyHuge() bool { return slices.ContainsFunc(g.w.Pending, asksForHuge) }
 
-// podLevel gives the pod pod-level requests, at least its containers' (the API server rejects
-// smaller ones).
+// podLevel gives the pod pod-level requests that are not less than its containers' requests,
+// because the API server rejects smaller ones.
 func (g *podGenerator) podLevel(pod *v1.Pod) {
 	list := v1.ResourceList{}
 	g.putAmount(list, v1.ResourceCPU, "", "8", "12")
 	g.putAmount(list, v1.ResourceMemory, "", "16Gi", "24Gi")
-	if g.withChance(0.5) { // leave room for small ones
+	if g.withChance(0.5) { // without container requests, small pod-level requests are valid
 		for i := range pod.Spec.Containers {
 			pod.Spec.Containers[i].Resources.Requests = nil
 		}
@@ -137,8 +137,7 @@ func (g *podGenerator) podLevel(pod *v1.Pod) {
 	pod.Spec.Resources = &v1.ResourceRequirements{Requests: list}
 }
 
-// drawResize sets amounts in the status like a kubelet that is changing, or has changed, a pod in
-// place.
+// drawResize sets a status as written by a kubelet that resizes, or has resized, the pod in place.
 func (g *podGenerator) drawResize(pod *v1.Pod) {
 	report := func(containers []v1.Container, sidecarsOnly bool) (statuses []v1.ContainerStatus) {
 		for i := range containers {
@@ -171,7 +170,7 @@ func (g *podGenerator) drawResize(pod *v1.Pod) {
 	}
 }
 
-// changeAmounts returns a copy of the amounts with some changes.
+// changeAmounts returns a copy of the requests with some changes.
 func (g *podGenerator) changeAmounts(list v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu,

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// deviceClaim draws a device claim, pending or allocated.
+// deviceClaim draws a ResourceClaim, pending or allocated.
 func (g *deviceGenerator) deviceClaim(namespace, name string) *resourcev1.ResourceClaim {
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
 	for i := range 1 + g.drawFew(2) {
@@ -100,8 +100,8 @@ func (g *deviceGenerator) exactRequest() *resourcev1.ExactDeviceRequest {
 	return e
 }
 
-// allocateClaim allocates a free device, or a share of one, to the claim, as an earlier scheduling
-// would.
+// allocateClaim allocates a free device, or a share of a device, to the claim, as a scheduler would
+// have done earlier.
 func (g *deviceGenerator) allocateClaim(claim *resourcev1.ResourceClaim) {
 	if len(g.free) == 0 {
 		return
@@ -110,7 +110,7 @@ func (g *deviceGenerator) allocateClaim(claim *resourcev1.ResourceClaim) {
 	d := g.free[i]
 	result := resourcev1.DeviceRequestAllocationResult{Request: "r0", Driver: d.driver, Pool: d.pool, Device: d.device}
 	switch {
-	case d.divisible, g.withChance(0.1): // the device may have been divisible at its allocation
+	case d.divisible, g.withChance(0.1): // a device that is no longer divisible may have been when it was allocated
 		if !d.divisible {
 			g.free = append(g.free[:i], g.free[i+1:]...)
 		}
@@ -139,8 +139,8 @@ func (g *deviceGenerator) allocateClaim(claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// podClaims gives a pod device requests: by an existing claim, by one created for it, or as an
-// extended resource.
+// podClaims gives a pod requests for devices: by an existing claim, by a claim created from a
+// template for the pod, or as an extended resource.
 func (g *deviceGenerator) podClaims(pod *v1.Pod) {
 	if g.leaning["devices"] == 0 || !g.withChance(min(0.3, g.leaning["devices"])) {
 		return
@@ -164,8 +164,8 @@ func (g *deviceGenerator) podClaims(pod *v1.Pod) {
 	}
 }
 
-// extendedRequests makes some of the containers request devices as extended resources, the first
-// one always.
+// extendedRequests makes the first container and some of the others request devices as extended
+// resources.
 func (g *deviceGenerator) extendedRequests(containers []v1.Container) {
 	for i := range containers {
 		if i > 0 && g.withChance(0.5) {
@@ -180,7 +180,8 @@ func (g *deviceGenerator) extendedRequests(containers []v1.Container) {
 	}
 }
 
-// madeClaim draws the claim of a template; it may not exist yet, or belong to another pod.
+// madeClaim draws the claim created from a template for the pod. In some cases the claim does not
+// exist, or belongs to another pod.
 func (g *deviceGenerator) madeClaim(pod *v1.Pod, c *v1.PodResourceClaim) {
 	c.ResourceClaimTemplateName = ptr.To("template")
 	status := v1.PodResourceClaimStatus{Name: c.Name}

@@ -16,18 +16,18 @@ import (
 const (
 	gpuDriver = "gpu.example.com"
 	nicDriver = "nic.example.com"
-	fpga      = v1.ResourceName("example.com/fpga") // counted by devices where nodes do not count it themselves
+	fpga      = v1.ResourceName("example.com/fpga") // provided by devices on nodes that do not list it in their capacity
 )
 
-// deviceID is a device with free capacity.
+// deviceID identifies a device with free capacity.
 type deviceID struct {
 	driver, pool, device string
-	node                 string // empty: not of one node
-	divisible            bool   // claims use shares of the device
+	node                 string // empty if the device is not local to one node
+	divisible            bool   // claims may use shares of the device
 }
 
-// deviceGenerator draws devices and claims for them. free contains exactly the devices without a
-// drawn claim.
+// deviceGenerator draws devices and claims for them. free lists the devices that can still be
+// allocated.
 type deviceGenerator struct {
 	*dice
 	w     *World
@@ -35,7 +35,7 @@ type deviceGenerator struct {
 
 	free         []deviceID
 	deviceClaims map[string][]string // names by namespace
-	counted      v1.ResourceName     // the extended resource that devices stand for; empty if none does
+	counted      v1.ResourceName     // extended resource provided by devices, or empty
 }
 
 func (g *deviceGenerator) addDevices() {
@@ -104,7 +104,7 @@ func (g *deviceGenerator) deviceClasses() {
 	}
 }
 
-// eachPair iterates over alternating names and selectors.
+// eachPair iterates over a list in which names and selectors alternate.
 func eachPair(list ...any) func(func(string, []resourcev1.DeviceSelector) bool) {
 	return func(yield func(string, []resourcev1.DeviceSelector) bool) {
 		for i := 0; i < len(list); i += 2 {
@@ -145,7 +145,8 @@ func (g *deviceGenerator) addSlice(spec resourcev1.ResourceSliceSpec, driver, po
 	g.w.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: spec})
 }
 
-// placedDevice sets the nodes reaching the device if the slice leaves that to its devices.
+// placedDevice sets the nodes that can use the device, if the slice does not set them for all of
+// its devices.
 func (g *deviceGenerator) placedDevice(spec *resourcev1.ResourceSliceSpec, d resourcev1.Device) resourcev1.Device {
 	if spec.PerDeviceNodeSelection == nil {
 		return d
@@ -163,7 +164,7 @@ func (g *deviceGenerator) placedDevice(spec *resourcev1.ResourceSliceSpec, d res
 	return d
 }
 
-// counterSets draws the shared counters of a pool's devices that are parts of a larger one.
+// counterSets draws the shared counters of a pool whose devices are parts of larger devices.
 func (g *deviceGenerator) counterSets() []resourcev1.CounterSet {
 	var sets []resourcev1.CounterSet
 	for _, name := range []string{"card-0", "card-1"} {
@@ -215,7 +216,7 @@ func (g *deviceGenerator) drawDevice(driver, name string) resourcev1.Device {
 	return d
 }
 
-// requestPolicy draws the rounding and the permitted shares of a capacity.
+// requestPolicy draws the policy by which requests for a capacity are rounded and restricted.
 func (g *deviceGenerator) requestPolicy() *resourcev1.CapacityRequestPolicy {
 	amount := func(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
 	switch g.IntN(4) {

@@ -93,7 +93,7 @@ func (g *generator) drawTaints() (list []v1.Taint) {
 	for g.hasLeaning("taints") && len(list) < 6 {
 		t := v1.Taint{Key: pickOne(g, taintKeys...), Value: pickOne(g, taintValues...), Effect: pickOne(g, taintEffects...)}
 		if g.withChance(0.6) {
-			t.Effect = v1.TaintEffectPreferNoSchedule // scores need nodes that pass
+			t.Effect = v1.TaintEffectPreferNoSchedule // otherwise too few nodes would remain for scoring
 		}
 		if g.withChance(0.3) {
 			added := g.nextTime()
@@ -131,7 +131,7 @@ func (g *generator) drawAllocatable() v1.ResourceList {
 
 const mebi = 1 << 20
 
-// Images with their usual size; a node may report another one.
+// imageSizes holds the usual sizes of the images. A node may report another size.
 var imageSizes = map[string]int64{
 	"registry.k8s.io/small:v1": 20 * mebi, "registry.k8s.io/web:v2": 300 * mebi, "registry.k8s.io/web:latest": 320 * mebi,
 	"docker.io/library/db:latest": 900 * mebi, "docker.io/library/huge:1": 4000 * mebi, "plain:latest": 500 * mebi, "plain": 700 * mebi,
@@ -162,7 +162,7 @@ func (g *generator) nodeImages() (list []v1.ContainerImage) {
 			names = append(names, image)
 		}
 		list = append(list, v1.ContainerImage{Names: names, SizeBytes: size})
-		if g.withChance(0.03) { // two entries with a name in common
+		if g.withChance(0.03) { // two entries share a name
 			list = append(list, v1.ContainerImage{Names: names[:1], SizeBytes: size / 2})
 		}
 	}

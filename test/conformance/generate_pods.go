@@ -30,7 +30,7 @@ type podGenerator struct {
 	storage *storageGenerator
 
 	apps  []app
-	taken map[string]bool // ports of nodes that placed pods have, and claims that they use
+	taken map[string]bool // host ports and claims used by placed pods
 }
 
 // app holds the labels, namespace and owner shared by several pods of this world.
@@ -41,7 +41,7 @@ type app struct {
 	owner     *metav1.OwnerReference
 }
 
-// makeApps draws the common parts of some pods: labels, namespace, a controller, a service.
+// makeApps draws what several pods have in common: labels, a namespace, a controller, a service.
 func (g *podGenerator) makeApps() {
 	for i := range g.drawBetween(2, 5) {
 		a := app{name: fmt.Sprintf("app-%d", i), namespace: pickOne(g, "default", "default", "team-a", "team-b")}
@@ -107,9 +107,9 @@ func (g *podGenerator) addPlaced() {
 	}
 }
 
-// packNodes fills all nodes with pods of a few priorities and a few start times, so that room
-// requires preemption, with many choices. Start times within a node are unique: otherwise the
-// spared pod would be random.
+// packNodes fills all nodes with pods of a few priorities and start times, so that a pending pod
+// must preempt and has many choices. Start times within a node are unique, because otherwise
+// upstream would choose the victims at random.
 func (g *podGenerator) packNodes() {
 	for _, node := range g.w.Nodes {
 		g.putAmount(node.Status.Allocatable, v1.ResourceCPU, "4")
@@ -143,9 +143,9 @@ func (g *podGenerator) packNodes() {
 	}
 }
 
-// dropTakenPorts removes ports of the pod that are used by another pod on its node. Such pods
-// cannot both run. Upstream keeps a node's ports as a set, and considers the port free when one of
-// the pods leaves.
+// dropTakenPorts removes ports of the pod that another pod on its node uses, because such pods
+// cannot both run. Besides, upstream keeps the ports of a node as a set, and would consider the
+// port free as soon as one of the pods leaves.
 func (g *podGenerator) dropTakenPorts(pod *v1.Pod) {
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -159,8 +159,8 @@ func (g *podGenerator) dropTakenPorts(pod *v1.Pod) {
 	}
 }
 
-// dropTakenClaims removes volumes from the pod if their single-pod claims are already used by
-// another pod.
+// dropTakenClaims removes volumes from the pod if another pod already uses their claims and the
+// claims permit only one pod.
 func (g *podGenerator) dropTakenClaims(pod *v1.Pod) {
 	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		if v.PersistentVolumeClaim == nil {
@@ -213,10 +213,10 @@ func (g *podGenerator) addNominated() {
 func (g *podGenerator) addPending() {
 	for range g.drawBetween(2, 6) {
 		pod := g.drawPod("wait")
-		if g.withChance(0.07) && !asksForHuge(pod) { // two guests of a node would be too much to add up
+		if g.withChance(0.07) && !asksForHuge(pod) { // the sum of two huge requests on a node would overflow
 			pod.Status.NominatedNodeName = pickOne(g, pickOne(g, g.w.Nodes...).Name, "unknown-node")
 		}
-		if g.withChance(0.03) { // such a pod is not tried, but can be
+		if g.withChance(0.03) { // a scheduler would not try such a pod, but the results are comparable
 			pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/quota"}, {Name: "example.com/approval"}}
 		}
 		g.w.Pending = append(g.w.Pending, pod)
@@ -236,8 +236,8 @@ func (g *podGenerator) addPending() {
 	}
 }
 
-// priorities includes the priorities of classes, the lowest and highest priority, and few others,
-// because age distinguishes pods of the same priority.
+// priorities lists the drawn priorities. There are only a few, so that many pods have the same
+// priority and differ only in age.
 var priorities = []int32{math.MinInt32, -10, 0, 0, 100, 1000, 1000, 1000000000, 2000001000}
 
 // drawPod draws a pod of one of the apps.
@@ -264,7 +264,7 @@ func (g *podGenerator) drawPod(kind string) *v1.Pod {
 		pod.Spec.Priority = ptr.To(pickOne(g, priorities...))
 	}
 	if kind != "run" && g.withChance(0.5) {
-		pod.Spec.Priority = ptr.To(int32(1000)) // above most, for preemption
+		pod.Spec.Priority = ptr.To(int32(1000)) // above the priority of most running pods, so that the pod can preempt
 	}
 	if g.withChance(0.1) {
 		pod.Spec.PreemptionPolicy = ptr.To(pickOne(g, v1.PreemptNever, v1.PreemptLowerPriority))
@@ -294,7 +294,7 @@ func (g *podGenerator) drawTolerations(pod *v1.Pod) {
 			t.Key = pickOne(g, "", v1.TaintNodeUnschedulable)
 		}
 		t.Effect = pickOne(g, append([]v1.TaintEffect{""}, taintEffects...)...)
-		if g.withChance(0.1) { // the API server takes them where a gate is on
+		if g.withChance(0.1) { // the API server accepts these operators if a feature gate is on
 			t.Key, t.Operator, t.Value = "level", pickOne(g, v1.TolerationOpGt, v1.TolerationOpLt), pickOne(g, "4", "7", "5", "many")
 		}
 		if t.Effect == v1.TaintEffectNoExecute && g.withChance(0.3) {

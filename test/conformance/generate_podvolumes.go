@@ -17,7 +17,7 @@ func (g *storageGenerator) podVolumes(pod *v1.Pod) {
 	for g.hasLeaning("volumes") && len(pod.Spec.Volumes) < 4 {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, g.podVolume(pod, fmt.Sprintf("v%d", len(pod.Spec.Volumes))))
 	}
-	if g.withChance(0.2) { // these matter to no pod
+	if g.withChance(0.2) { // these volumes do not affect scheduling
 		pod.Spec.Volumes = append(pod.Spec.Volumes,
 			v1.Volume{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
 			v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
@@ -64,8 +64,8 @@ func (g *storageGenerator) claimName(namespace string) string {
 	return pickOne(g, names...)
 }
 
-// ephemeralClaim draws the claim of a pod's ephemeral volume; sometimes it does not exist yet, or
-// belongs to another pod.
+// ephemeralClaim draws the claim of a pod's ephemeral volume. In some cases the claim does not
+// exist, or belongs to another pod.
 func (g *storageGenerator) ephemeralClaim(pod *v1.Pod, volume string) {
 	if g.withChance(0.1) {
 		return

@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// In one world of five, addSlots adds a few nodes with few volume slots, and pods that use volumes
-// and host ports. Pods that need both are pending or nominated: a node may lack both or one of
-// them, before or after preemption, and the message contains the first lack.
+// addSlots, in one world of five, limits the volume slots of a few nodes, and adds placed,
+// nominated and pending pods that use volumes and host ports. A node may lack slots, ports or both,
+// before or after a preemption, and the message must name the first reason.
 func (g *generator) addSlots() {
 	if !g.withChance(0.2) {
 		return
@@ -52,7 +52,7 @@ func (g *generator) addSlots() {
 	}
 }
 
-// limitVolumes creates a node's CSINode with a limit.
+// limitVolumes sets the node's CSINode to one with a limit of volumes.
 func (g *generator) limitVolumes(node string) {
 	limited := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
 		{Name: csiDriver, NodeID: node, Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(g.drawBetween(0, 3)))}},
@@ -66,7 +66,8 @@ func (g *generator) limitVolumes(node string) {
 	g.w.addObject(limited)
 }
 
-// slotPod draws a small pod with mostly exclusive volumes, and often a host port.
+// slotPod draws a small pod with up to two volumes, most of which no other pod uses, and often a
+// host port.
 func (g *generator) slotPod(kind string) *v1.Pod {
 	pod := g.pods.drawPod(kind)
 	pod.Spec.Affinity, pod.Spec.NodeSelector, pod.Spec.TopologySpreadConstraints, pod.Spec.ResourceClaims = nil, nil, nil, nil
@@ -87,7 +88,7 @@ func (g *generator) slotPod(kind string) *v1.Pod {
 		pv := g.slotClaim(pod.Namespace, name)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
-		if kind == "slot" && g.withChance(0.3) { // the volume is still attached after the end of its pod
+		if kind == "slot" && g.withChance(0.3) { // the volume is also attached to some node, as after the end of another pod
 			g.w.addObject(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("attachment")}, Spec: storagev1.VolumeAttachmentSpec{
 				Attacher: csiDriver, NodeName: pickOne(g, g.w.Nodes...).Name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}}})
 		}
@@ -95,7 +96,7 @@ func (g *generator) slotPod(kind string) *v1.Pod {
 	return pod
 }
 
-// slotClaim adds a claim bound to a volume of a limited driver, and returns the volume.
+// slotClaim adds a claim bound to a volume of the driver with limits, and returns the volume.
 func (g *generator) slotClaim(namespace, name string) *v1.PersistentVolume {
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace + name}, Spec: v1.PersistentVolumeSpec{

@@ -27,15 +27,15 @@ const (
 
 var classNames = []string{"manual", "immediate", "wait", "zonal", "ebs"}
 
-// storageGenerator draws volumes, claims for them, and the claims named by pods, some of them
-// missing.
+// storageGenerator draws volumes and claims, and the volumes of pods. Some of the claims used by
+// pods do not exist.
 type storageGenerator struct {
 	*dice
 	w     *World
 	terms *termGenerator
 
 	claims map[string][]string // names by namespace
-	single map[string]bool     // claims that one pod only may use
+	single map[string]bool     // claims that only one pod may use
 }
 
 func (g *storageGenerator) addStorage() {
@@ -107,7 +107,7 @@ func (g *storageGenerator) addCapacity() {
 	if g.withChance(0.3) {
 		capacity.MaximumVolumeSize = resource.NewQuantity(int64(pickOne(g, 0, 2, 8))*gibi, resource.BinarySI)
 	}
-	if capacity.Capacity == nil { // upstream panics on a capacity that only has a maximum volume size
+	if capacity.Capacity == nil { // upstream panics if only the maximum volume size is set
 		capacity.MaximumVolumeSize = nil
 	}
 	g.w.addObject(capacity)
@@ -138,7 +138,7 @@ func (g *storageGenerator) csiNodes() {
 	}
 }
 
-// addVolume draws a persistent volume without a claim, or with a preset one.
+// addVolume draws a persistent volume that is unclaimed or reserved for a claim.
 func (g *storageGenerator) addVolume() *v1.PersistentVolume {
 	name := g.nextName("volume")
 	pv := &v1.PersistentVolume{
@@ -175,7 +175,7 @@ func (g *storageGenerator) addVolume() *v1.PersistentVolume {
 		deleted := g.nextTime()
 		pv.DeletionTimestamp = &deleted
 	}
-	if g.withChance(0.03) { // use the annotation that predates the class field
+	if g.withChance(0.03) { // use the deprecated annotation instead of the field
 		pv.Annotations = map[string]string{v1.BetaStorageClassAnnotation: pv.Spec.StorageClassName}
 		pv.Spec.StorageClassName = ""
 	}
@@ -253,7 +253,8 @@ func (g *storageGenerator) addClaim(namespace, name string) *v1.PersistentVolume
 	case g.withChance(0.6):
 		g.bindClaim(claim)
 	case g.withChance(0.05):
-		// Upstream panics when it scores a node for such a claim of a class with capacities.
+		// Upstream panics when it scores a node for a claim with the annotation and a class with
+		// capacities.
 		if name := *claim.Spec.StorageClassName; name == "wait" || name == "zonal" {
 			break
 		}
@@ -283,7 +284,7 @@ func (g *storageGenerator) addClaim(namespace, name string) *v1.PersistentVolume
 	return claim
 }
 
-// bindClaim binds the claim to an exclusive volume; in some cases incompletely.
+// bindClaim binds the claim to a new volume; in some cases incompletely.
 func (g *storageGenerator) bindClaim(claim *v1.PersistentVolumeClaim) {
 	claim.Annotations[bindComplete] = "yes"
 	claim.Status.Phase = v1.ClaimBound
@@ -307,7 +308,7 @@ func (g *storageGenerator) bindClaim(claim *v1.PersistentVolumeClaim) {
 		delete(claim.Annotations, bindComplete)
 		pv.Status.Phase = v1.VolumeAvailable
 		pv.Spec.StorageClassName = ptr.Deref(claim.Spec.StorageClassName, "")
-	case 1: // chosen, not completed
+	case 1: // the volume is chosen, but the binding is not completed
 		delete(claim.Annotations, bindComplete)
 	case 2:
 		pv.Spec.ClaimRef = nil

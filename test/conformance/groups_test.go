@@ -35,11 +35,11 @@ import (
 
 var gangClusters = flag.Int("gangs", 40, "how many random clusters with a gang, of each kind")
 
-// TestGangsFitWhereUpstreamsDo compares the Kubernetes scheduler, with the gates on, and Berth's
-// core on one gang each in the same cluster, with some pods of the gang possibly running. For
-// identical pods unaffected by other pods the results are the same. For differing pods Berth places
-// every gang placed by upstream, and more; but if members have anti-affinity, upstream may violate
-// it (docs/reference/differences.md).
+// TestGangsFitWhereUpstreamsDo compares the Kubernetes scheduler, with the feature gates on, and
+// Berth's core on a gang in the same cluster; some pods of the gang may already run. It verifies
+// that the results are the same for identical pods. For differing pods Berth must place every gang
+// that upstream places, and may place more. Gangs whose members have anti-affinity are an
+// exception, because upstream may violate it (docs/reference/differences.md).
 func TestGangsFitWhereUpstreamsDo(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 		features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: true,
@@ -77,8 +77,9 @@ func TestGangsFitWhereUpstreamsDo(t *testing.T) {
 	}
 }
 
-// TestGangsGoToTheDomainThatUpstreamPrefers verifies that, if both schedulers place all pods of a
-// gang, Berth's rack is as full as kube-scheduler's, by the latter's own score.
+// TestGangsGoToTheDomainThatUpstreamPrefers verifies that if both schedulers place a gang, the rack
+// chosen by Berth is as full as the rack chosen by kube-scheduler, measured as in kube-scheduler's
+// score.
 func TestGangsGoToTheDomainThatUpstreamPrefers(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 		features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: true,
@@ -125,7 +126,8 @@ func (w *gangWorld) rack(node string) string {
 	return ""
 }
 
-// fullness returns the requested percentage of a rack's CPU and memory, including the gang.
+// fullness returns the requested percentage of a rack's CPU and memory with the gang in it, as the
+// mean of both.
 func (w *gangWorld) fullness(rack string) int64 {
 	var requested, all [2]int64
 	for _, n := range w.nodes {
@@ -162,7 +164,7 @@ func (w *gangWorld) String() string {
 	return text
 }
 
-// repels reports whether a member has required anti-affinity to pods.
+// repels reports whether a member has anti-affinity to pods.
 func (w *gangWorld) repels() bool {
 	return slices.ContainsFunc(w.gang, func(p *v1.Pod) bool { return p.Spec.Affinity != nil && p.Spec.Affinity.PodAntiAffinity != nil })
 }
@@ -253,14 +255,14 @@ func generateGang(seed uint64, alike bool) *gangWorld {
 	return w
 }
 
-// upstream runs one cycle of the Kubernetes scheduler on the gang, and reports whether it is
-// scheduled.
+// upstream runs one cycle of the Kubernetes scheduler on the gang, and reports whether the gang is
+// placed.
 func (w *gangWorld) upstream(ctx context.Context) (bool, error) {
 	node, err := w.firstByUpstream(ctx)
 	return node != "", err
 }
 
-// firstByUpstream returns the node of the first binding of a gang pod; "" without any.
+// firstByUpstream returns the node of the first member bound by the Kubernetes scheduler, or "".
 func (w *gangWorld) firstByUpstream(ctx context.Context) (node string, err error) {
 	ctx, stop := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), time.Minute)
 	defer stop()
@@ -285,7 +287,8 @@ func (w *gangWorld) firstByUpstream(ctx context.Context) (node string, err error
 	}
 }
 
-// newClient serves copies of the world's objects, which a scheduler may change.
+// newClient returns a fake client with copies of the world's objects, because a scheduler may
+// change them.
 func (w *gangWorld) newClient() *clientset.Clientset {
 	objects := []runtime.Object{w.group.DeepCopy()}
 	for _, n := range w.nodes {
@@ -297,8 +300,8 @@ func (w *gangWorld) newClient() *clientset.Clientset {
 	return clientset.NewClientset(objects...)
 }
 
-// decideByUpstream runs one cycle of the Kubernetes scheduler, and returns the condition that it
-// sets on the gang.
+// decideByUpstream runs one cycle of the Kubernetes scheduler, and returns the condition that the
+// scheduler sets on the PodGroup.
 func decideByUpstream(ctx context.Context, client *clientset.Clientset) (*metav1.Condition, error) {
 	informers := scheduler.NewInformerFactory(client, 0, nil)
 	s, err := scheduler.New(ctx, client, informers, nil, func(string) events.EventRecorderLogger { return events.NewFakeRecorder(1000) },
@@ -329,13 +332,13 @@ func decideByUpstream(ctx context.Context, client *clientset.Clientset) (*metav1
 	}
 }
 
-// berth runs Berth's core on the gang.
+// berth runs Berth's core on the gang, and reports whether the gang is placed.
 func (w *gangWorld) berth() (bool, error) {
 	node, err := w.firstByBerth()
 	return node != "", err
 }
 
-// firstByBerth returns the node of the first binding of a gang pod; "" without any.
+// firstByBerth returns the node of the first member bound by Berth, or "".
 func (w *gangWorld) firstByBerth() (node string, err error) {
 	core, err := cycle.New(cycle.Options{
 		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true},

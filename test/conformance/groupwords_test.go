@@ -26,9 +26,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestMembersSayWhatUpstreamSays verifies that, if neither scheduler places a gang of identical
-// pods, both set the same message on a feasible member: the gang's message, followed by
-// preemption's.
+// TestMembersSayWhatUpstreamSays verifies that both schedulers set the same message on the members
+// of a gang of identical pods that neither can place: the message of the gang, followed by the
+// message of pod group preemption. Members that fit on no node are not compared.
 func TestMembersSayWhatUpstreamSays(t *testing.T) {
 	for _, topology := range []bool{false, true} {
 		t.Run(fmt.Sprintf("topology=%t", topology), func(t *testing.T) {
@@ -68,7 +68,9 @@ func TestMembersSayWhatUpstreamSays(t *testing.T) {
 	}
 }
 
-// setWordy blocks the gang by pods of lower priority, or not, and sometimes forbids it to preempt.
+// setWordy gives the gang the priority 100 and the placed pods random priorities. In a third of the
+// worlds it gives the placed pods a higher priority, and in a quarter it forbids the gang to
+// preempt.
 func (w *gangWorld) setWordy(rng *rand.Rand) {
 	w.setPriorities(rng)
 	for _, p := range w.gang {
@@ -86,34 +88,37 @@ func (w *gangWorld) setWordy(rng *rand.Rand) {
 	}
 }
 
-// saidOfGroup reports whether the message is about the group rather than about nodes for the pod.
+// saidOfGroup reports whether the message describes the group rather than the nodes rejected for
+// the pod.
 func saidOfGroup(message string) bool {
 	return strings.HasPrefix(message, "pod group is") || strings.HasPrefix(message, "minCount") || strings.HasPrefix(message, "no feasible")
 }
 
 var number = regexp.MustCompile(`\d+`)
 
-// kindOfWords returns the message without its numbers.
+// kindOfWords replaces all numbers in the message by N.
 func kindOfWords(message string) string { return number.ReplaceAllString(message, "N") }
 
 var counts = regexp.MustCompile(`(pod group preemption: .*minCount \(\d+\) cannot be satisfied): \d+ scheduled, \d+ remaining`)
 
 var howMany = regexp.MustCompile(`preempting \d+ victims`)
 
-// withoutCounts removes two numbers from a message: the number of members that fit after all
-// possible victims have left, which Berth does not compute, and the number of victims, which may be
-// lower in Berth.
+// withoutCounts removes from a message the numbers of members that are scheduled and remaining
+// after all possible victims have left, which Berth does not compute, and the number of victims,
+// which may be lower in Berth.
 func withoutCounts(message string) string {
 	return howMany.ReplaceAllString(counts.ReplaceAllString(message, "$1"), "preempting N victims")
 }
 
 var firstOfMany = regexp.MustCompile(`(0/(?:[2-9]|\d\d+) placements .*first placement status: minCount \(\d+\) cannot be satisfied): \d+ scheduled, \d+ remaining`)
 
-// withoutFirst removes the number of members that fit in the first of several domains. The first
-// domain is random in kube-scheduler, and the closest one in Berth.
+// withoutFirst removes the number of members that fit in the first of several domains.
+// kube-scheduler reports a random domain first, and Berth reports the domain in which most members
+// fit.
 func withoutFirst(message string) string { return firstOfMany.ReplaceAllString(message, "$1") }
 
-// wordsOfUpstream returns the messages of pods not placed by the Kubernetes scheduler, by name.
+// wordsOfUpstream returns the messages that the Kubernetes scheduler sets on the members, by pod
+// name. The result is nil if it places the gang.
 func (w *gangWorld) wordsOfUpstream(ctx context.Context) (map[string]string, error) {
 	ctx, stop := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), time.Minute)
 	defer stop()
@@ -146,7 +151,7 @@ func (w *gangWorld) wordsOfUpstream(ctx context.Context) (map[string]string, err
 	}
 }
 
-// wordsOfBerth returns the messages of pods not placed by Berth's core, by name.
+// wordsOfBerth returns the messages that Berth's core sets on the members, by pod name.
 func (w *gangWorld) wordsOfBerth(topology bool) (map[string]string, error) {
 	core, err := cycle.New(cycle.Options{
 		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: topology},

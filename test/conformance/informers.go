@@ -19,8 +19,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// filled is an informer factory with manually filled informers that never run: a handler receives
-// every object when it is added. The nil interface implements groups not used by the scheduler.
+// filled is an informer factory whose informers are filled directly and never run. A handler
+// receives every object when the handler is added. The embedded interface is nil, because the
+// scheduler does not use the other methods.
 type filled struct {
 	informers.SharedInformerFactory
 	byType map[reflect.Type]*filledInformer
@@ -29,7 +30,7 @@ type filled struct {
 func newFilled(objects []runtime.Object) *filled {
 	f := &filled{byType: map[reflect.Type]*filledInformer{}}
 	for _, o := range objects {
-		// Keys are namespace and name, unique within the kind; adding to a fresh store cannot fail.
+		// Keys consist of namespace and name, so adding an object to the store cannot fail.
 		_ = f.informerFor(o).indexer.Add(o)
 	}
 	return f
@@ -46,7 +47,7 @@ func (f *filled) informerFor(kind runtime.Object) *filledInformer {
 	return i
 }
 
-// InformerFor is called by the typed informers of client-go.
+// InformerFor is called by client-go's typed informers.
 func (f *filled) InformerFor(kind runtime.Object, _ internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	return f.informerFor(kind)
 }
@@ -59,8 +60,8 @@ func (f *filled) Policy() policy.Interface          { return policy.New(f, "", n
 func (f *filled) Storage() storage.Interface        { return storage.New(f, "", nil) }
 func (f *filled) Resource() resource.Interface      { return resource.New(f, "", nil) }
 
-// filledInformer is one informer of filled. The nil interface implements methods of running
-// informers.
+// filledInformer is an informer of filled. The embedded interface is nil, because the other methods
+// are only used by running informers.
 type filledInformer struct {
 	cache.SharedIndexInformer
 	indexer cache.Indexer
@@ -91,7 +92,7 @@ func (i *filledInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHa
 	return i.AddEventHandler(h)
 }
 
-// synced reports a handler or informer as synced.
+// synced is the registration of a handler that has received all objects.
 type synced struct{}
 
 func (synced) HasSynced() bool                     { return true }

@@ -26,8 +26,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// TestScalingDownRemovesWhomTheControllerRemoves scales ReplicaSets of random pods down in a
-// forecast, and compares the removed pods with the ReplicaSet controller's own order.
+// TestScalingDownRemovesWhomTheControllerRemoves verifies that scaling down a ReplicaSet in a
+// forecast removes the pods that the ReplicaSet controller would remove.
 func TestScalingDownRemovesWhomTheControllerRemoves(t *testing.T) {
 	removed := 0
 	for seed := range uint64(2000) {
@@ -60,7 +60,8 @@ func TestScalingDownRemovesWhomTheControllerRemoves(t *testing.T) {
 	t.Logf("%d pods removed", removed)
 }
 
-// removedByController lists the pods removed by the ReplicaSet controller, in the order of pods.
+// removedByController returns the names of the pods that the ReplicaSet controller would remove, in
+// the order of pods.
 func removedByController(pods []*v1.Pod, keep int, now time.Time) (names []string) {
 	together := map[string]int{}
 	for _, pod := range pods {
@@ -82,7 +83,7 @@ func removedByController(pods []*v1.Pod, keep int, now time.Time) (names []strin
 	return names
 }
 
-// replicas draws a ReplicaSet and its pods with all fields read by its controller.
+// replicas draws a ReplicaSet and its pods with all fields that the ReplicaSet controller reads.
 func replicas(r *rand.Rand) (*appsv1.ReplicaSet, []*v1.Pod) {
 	n := 2 + r.IntN(8)
 	template := v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}
@@ -102,7 +103,7 @@ func replicas(r *rand.Rand) (*appsv1.ReplicaSet, []*v1.Pod) {
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "default", Name: fmt.Sprint("web-", i), UID: types.UID(fmt.Sprintf("%08x", r.Uint32())),
 				Labels:            map[string]string{"app": "web"},
-				CreationTimestamp: metav1.NewTime(randomTime(r).Add(time.Duration(i) * time.Second)), // unique: ties have no defined order
+				CreationTimestamp: metav1.NewTime(randomTime(r).Add(time.Duration(i) * time.Second)), // distinct: ties have no fixed order
 				OwnerReferences:   []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
 			},
 			Spec: *template.DeepCopy(),
@@ -117,7 +118,8 @@ func replicas(r *rand.Rand) (*appsv1.ReplicaSet, []*v1.Pod) {
 	return set, pods
 }
 
-// runReplica gives a pod a node, and a status as set by a kubelet or by the scheduler.
+// runReplica gives most pods a node and a status as set by a kubelet. The other pods fit on no
+// node.
 func runReplica(r *rand.Rand, pod *v1.Pod) {
 	pod.Status.Phase = v1.PodPending
 	if r.IntN(5) == 0 {
@@ -133,7 +135,7 @@ func runReplica(r *rand.Rand, pod *v1.Pod) {
 		}
 		pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: ready, LastTransitionTime: metav1.NewTime(randomTime(r))}}
 	}
-	// The API server writes it with the binding.
+	// The API server sets this condition with the binding.
 	pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
 	if r.IntN(2) == 0 {
 		pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", RestartCount: r.Int32N(3)}}

@@ -27,9 +27,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// TestScaledDeploymentsAreSharedAsTheirControllerDoes scales Deployments, many of them in the
-// middle of a rollout, and compares the forecast's distribution of replicas over the ReplicaSets
-// with upstream's own controller.
+// TestScaledDeploymentsAreSharedAsTheirControllerDoes verifies that the forecast distributes the
+// replicas of a scaled Deployment over its ReplicaSets as the Deployment controller does. Many of
+// the Deployments are in the middle of a rollout.
 func TestScaledDeploymentsAreSharedAsTheirControllerDoes(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(400) {
@@ -96,7 +96,8 @@ func scaledDeployment(r *rand.Rand) (*appsv1.Deployment, []*appsv1.ReplicaSet) {
 		d.Status.Replicas += *set.Spec.Replicas
 		sets = append(sets, set)
 	}
-	// At least one set must show that the scale is new, and a set without replicas cannot.
+	// The controller detects a new scale by its ReplicaSets with replicas, so at least one must
+	// have replicas.
 	saturated := count > 1 && r.IntN(4) == 0
 	if len(workload.Active(sets)) == 0 || saturated && *sets[0].Spec.Replicas == 0 {
 		sets[0].Spec.Replicas = ptr.To[int32](1)
@@ -109,8 +110,8 @@ func scaledDeployment(r *rand.Rand) (*appsv1.Deployment, []*appsv1.ReplicaSet) {
 	return d, sets
 }
 
-// scaledByController runs the Deployment's controller up to its status update, which ends the
-// scaling step.
+// scaledByController runs the Deployment controller until its status update, which ends the scaling
+// step, and returns the replicas of each ReplicaSet.
 func scaledByController(t *testing.T, d *appsv1.Deployment, sets []*appsv1.ReplicaSet) map[string]int32 {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -27,14 +27,15 @@ func TestSeedMakesTheSameWorld(t *testing.T) {
 	}
 }
 
-// blind is a NodeUnschedulable that overlooks cordons.
+// blind is a plugin NodeUnschedulable that ignores cordons.
 type blind struct{}
 
 func (blind) Name() string                                        { return "NodeUnschedulable" }
 func (blind) Reads() plugins.Part                                 { return 0 }
 func (blind) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge { return plugins.Judge{} }
 
-// TestMistakesAreFound breaks Berth's side, and expects differences of exactly that kind.
+// TestMistakesAreFound verifies that a mistake on Berth's side causes differences of exactly the
+// expected kinds.
 func TestMistakesAreFound(t *testing.T) {
 	for _, mistake := range []struct {
 		name string
@@ -42,7 +43,7 @@ func TestMistakesAreFound(t *testing.T) {
 		want []string // plugin and what
 	}{
 		{"a filter that lets all pass", func(p *plugins.Profile) {
-			for i := range p.Filters { // some worlds have it disabled
+			for i := range p.Filters { // some worlds disable the plugin
 				if p.Filters[i].Name() == "NodeUnschedulable" {
 					p.Filters[i] = blind{}
 				}
@@ -93,7 +94,8 @@ func compareBroken(t *testing.T, w *World, make func(*plugins.Profile)) []Differ
 	return found
 }
 
-// TestDifferencesOnPurposeAreWrittenDown verifies that each counted kind is documented.
+// TestDifferencesOnPurposeAreWrittenDown verifies that each kind of difference on purpose is
+// documented.
 func TestDifferencesOnPurposeAreWrittenDown(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/differences.md")
 	if err != nil {

@@ -14,17 +14,17 @@ import (
 
 // shrinker searches for the smallest world with a difference.
 type shrinker struct {
-	// differences finds them in a world.
+	// differences returns the differences in a world.
 	differences func(*World) []Difference
-	// budget bounds the number of smaller worlds tried.
+	// budget is the remaining number of smaller worlds to try.
 	budget int
 
 	world *World
 	found Difference
 }
 
-// Shrink removes objects, and then parts of objects, from a world while a difference of the same
-// kind persists. It returns the remaining world and its difference.
+// Shrink removes objects from a world, and then fields of objects, as long as a difference of the
+// same kind remains. It returns the remaining world and its difference.
 func Shrink(ctx context.Context, w *World, d Difference, only []string) (*World, Difference) {
 	if d.Plugin != "" {
 		only = []string{d.Plugin}
@@ -32,7 +32,7 @@ func Shrink(ctx context.Context, w *World, d Difference, only []string) (*World,
 	s := &shrinker{budget: 4000, world: w, found: d, differences: func(w *World) []Difference {
 		_, found, err := Compare(ctx, w, only)
 		if err != nil {
-			return nil // a part is missing that others need
+			return nil // an object or field needed by another one is missing
 		}
 		return found
 	}}
@@ -65,8 +65,8 @@ func (s *shrinker) keepIfSame(smaller *World) bool {
 	return false
 }
 
-// dropPending keeps only the pod with the difference; if pods are placed one after the other,
-// earlier ones may matter.
+// dropPending removes all pending pods except the pod with the difference, unless the difference
+// depends on pods placed before.
 func (s *shrinker) dropPending() {
 	smaller := *s.world
 	smaller.Pending = slices.DeleteFunc(slices.Clone(smaller.Pending), func(p *v1.Pod) bool { return p.Name != s.found.Pod })
@@ -124,14 +124,14 @@ func (s *shrinker) dropFields() (any bool) {
 	return any
 }
 
-// needed lists the fields without which the API server would reject an object.
+// needed lists fields that are never removed, such as required fields.
 var needed = map[any]bool{
 	"metadata": true, "name": true, "namespace": true, "uid": true, "topologyKey": true, "whenUnsatisfiable": true,
 	"maxSkew": true, "operator": true,
 	"weight": true, "key": true, "creationTimestamp": true, "nodeName": true, "effect": true, "allocatable": true,
 }
 
-// listPaths lists the paths to all parts of an object, the largest part first.
+// listPaths lists the paths to all fields and list items of an object, the shortest path first.
 func listPaths(to []any, part any) (list [][]any) {
 	switch p := part.(type) {
 	case map[string]any:
@@ -151,8 +151,8 @@ func listPaths(to []any, part any) (list [][]any) {
 	return list
 }
 
-// withoutPart returns the object without the part at the end of the path; ok is false if that
-// changes nothing.
+// withoutPart returns the object without the field or item at the end of the path. ok is false if
+// the removal changes nothing.
 func withoutPart(object runtime.Object, fields map[string]any, path []any) (smaller runtime.Object, ok bool) {
 	rest := runtime.DeepCopyJSON(fields)
 	removePart(rest, path)
@@ -185,7 +185,7 @@ func removePart(part any, path []any) any {
 	return part
 }
 
-// countSettings counts the settings of a world's profile beyond the default.
+// countSettings returns the number of non-default settings in a world's profile, without arguments.
 func countSettings(w *World) int {
 	return len(w.Weights) + len(w.Unscored) + len(w.Unfiltered) + len(w.FilterOrder)
 }

@@ -23,9 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// TestSimulateSaysTheSame follows `berth simulate`: a world as manifests is read, admitted, decided
-// and explained. It compares the result for a pod on every node with upstream's result for the same
-// objects.
+// TestSimulateSaysTheSame verifies that `berth simulate`, given the objects of a world as
+// manifests, returns the same verdict for a pod on every node as upstream.
 func TestSimulateSaysTheSame(t *testing.T) {
 	worlds, pods, nodes, refused := 0, 0, 0, map[string]int{}
 	for seed := *first; worlds < max(1, *clusters/100) && seed < *first+uint64(*clusters); seed++ {
@@ -61,7 +60,7 @@ func TestSimulateSaysTheSame(t *testing.T) {
 }
 
 // simulated compares the results for the only pending pod of a world, and returns the number of
-// nodes.
+// compared nodes.
 func simulated(t *testing.T, w *World) (int, error) {
 	waiting := w.Pending[0]
 	w.Others = asWritten(idle(w.Others))
@@ -102,7 +101,7 @@ func simulated(t *testing.T, w *World) (int, error) {
 		case n.Feasible != (verdict == nil), verdict != nil && !slices.Equal(slices.Sorted(slices.Values(verdict.Reasons)), slices.Sorted(slices.Values(n.Reasons))):
 			anew, err := judgeAnew(context.Background(), seen, presentPlugins(), seen.Pending[0], n.Name)
 			if err == nil && (anew == nil) == n.Feasible {
-				return 0, nil // intended difference: see docs/reference/differences.md
+				return 0, nil // difference on purpose: see docs/reference/differences.md
 			}
 			t.Errorf("%s: feasible %t, %s %q; upstream: %s\n%s", n.Name, n.Feasible, n.Plugin, n.Reasons, verdict, seen.YAML())
 		case verdict != nil && verdict.Plugin != n.Plugin:
@@ -144,7 +143,7 @@ func simulatedVictims(t *testing.T, u *upstream, seen *World, want *attempt, got
 		return
 	}
 	if anew, err := u.preemptAnew(ctx, seen, presentPlugins(), want, pod); err == nil && same(anew) {
-		return // intended difference: see docs/reference/differences.md
+		return // difference on purpose: see docs/reference/differences.md
 	}
 	t.Errorf("preempts %v on %q, upstream says one of %v\n%s", said.pods, said.node, cheapestOf(candidates), seen.YAML())
 }
@@ -156,7 +155,8 @@ func sameNames(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// idle keeps controllers from creating pods: they only define which pods belong together.
+// idle sets the replicas of controllers to 0, so that the simulation creates no pods for them. The
+// controllers only serve to group pods.
 func idle(objects []runtime.Object) []runtime.Object {
 	objects = slices.Clone(objects)
 	for i, o := range objects {
@@ -174,8 +174,8 @@ func idle(objects []runtime.Object) []runtime.Object {
 	return objects
 }
 
-// asWritten marks the status of budgets as written by a controller. Otherwise the allowed
-// disruptions would be computed.
+// asWritten marks the status of budgets as written by a controller. Otherwise the simulation would
+// compute the allowed disruptions.
 func asWritten(objects []runtime.Object) []runtime.Object {
 	for i, o := range objects {
 		if budget, ok := o.(*policyv1.PodDisruptionBudget); ok {
@@ -187,14 +187,15 @@ func asWritten(objects []runtime.Object) []runtime.Object {
 	return objects
 }
 
-// seen returns the world in an admitted set of manifests.
+// seen returns the world with the nodes and pods of a set of manifests, and with the pending pod
+// after admission.
 func (w *World) seen(set *manifest.Set) *World {
 	seen := *w
 	seen.Nodes, seen.Placed, seen.Pending = set.Nodes, nil, nil
 	for _, p := range set.Pods {
 		if p.Namespace == w.Pending[0].Namespace && p.Name == w.Pending[0].Name {
-			// Admission's additions to a pod, such as a toleration of memory pressure, are not
-			// under test here.
+			// Additions by admission to a pod, such as a toleration of memory pressure, are not
+			// tested here.
 			catalog := admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses)
 			if admitted, err := admission.Create(admission.Config{}, catalog, p); err == nil {
 				p = admitted
@@ -207,7 +208,7 @@ func (w *World) seen(set *manifest.Set) *World {
 	return &seen
 }
 
-// reason returns a fault without its place.
+// reason returns the text of a fault without its position in the manifests.
 func reason(fault *manifest.Error) string {
 	text := fault.Error()
 	if _, after, ok := strings.Cut(text, ": "); ok {

@@ -194,7 +194,7 @@ var traitsOfPlacing = []trait{
 	}),
 }
 
-// unmerged removes keys, and the requirements the API server derived from them, from a term.
+// unmerged removes from a term the requirements that the API server derived from the keys.
 func unmerged(t *v1.PodAffinityTerm, keys []string, operator metav1.LabelSelectorOperator) bool {
 	if len(keys) == 0 {
 		return false

@@ -21,15 +21,15 @@ import (
 
 var census = flag.Int("census", 0, "in how many clusters TestEveryTraitMatters counts the traits")
 
-// trait is a feature of worlds that can decide a pod. without removes it from a copy of a world,
-// and reports whether it was present.
+// trait is a feature of worlds that can affect results. The function without removes the trait from
+// a world, and reports whether the world had it.
 type trait struct {
 	name    string
 	without func(*World) (had bool)
 }
 
-// TestEveryTraitMatters verifies that for each trait removing it changes upstream's result in some
-// worlds. Features never drawn, or never in a decisive way, would not be compared.
+// TestEveryTraitMatters verifies that the removal of each trait changes upstream's results in some
+// worlds. A feature that is never drawn, or never affects a result, would not be compared.
 func TestEveryTraitMatters(t *testing.T) {
 	if *census == 0 {
 		t.Skip("each cluster is decided anew without each of its traits, which takes seconds: give -census")
@@ -71,7 +71,7 @@ func names(list []trait) (names []string) {
 	return names
 }
 
-// answers returns upstream's complete results for the pending pods of the world.
+// answers formats upstream's complete results for the pending pods of a world.
 func answers(t *testing.T, w *World) string {
 	t.Helper()
 	ctx := context.Background()
@@ -108,7 +108,7 @@ func answers(t *testing.T, w *World) string {
 	return text.String()
 }
 
-// copy copies the world and its objects.
+// copy returns a copy of the world with copies of its objects.
 func (w *World) copy() *World {
 	c := *w
 	c.Nodes, c.Placed, c.Nominated, c.Pending = copies(w.Nodes), copies(w.Placed), copies(w.Nominated), copies(w.Pending)
@@ -125,7 +125,8 @@ func copies[T runtime.Object](list []T) []T {
 	return made
 }
 
-// ofNodes makes a trait from a function that removes it from single nodes; the following likewise.
+// ofNodes makes a trait from a function that removes it from one node. The functions below do the
+// same for other objects.
 func ofNodes(name string, do func(*v1.Node) bool) trait {
 	return trait{name, func(w *World) bool { return each(w.Nodes, do) }}
 }
@@ -151,7 +152,7 @@ func ofKindThere[T runtime.Object](name string, do func(T) bool) trait {
 	return trait{name, func(w *World) bool { return each(ofKind[T](w), do) }}
 }
 
-// ofTerms makes traits of pods' terms of affinity to pods.
+// ofTerms makes a trait from a function that removes it from one pod affinity term.
 func ofTerms(name string, do func(*v1.PodAffinityTerm) bool) trait {
 	return ofPods(name, func(p *v1.Pod) (had bool) {
 		a := p.Spec.Affinity
@@ -186,7 +187,7 @@ func ofConstraints(name string, do func(*v1.TopologySpreadConstraint) bool) trai
 	})
 }
 
-// ofNodeTerms makes traits of pods' node selector terms.
+// ofNodeTerms makes a trait from a function that removes it from one node selector term.
 func ofNodeTerms(name string, do func(*v1.NodeSelectorTerm) bool) trait {
 	return ofPods(name, func(p *v1.Pod) (had bool) {
 		if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
@@ -230,7 +231,7 @@ func ofRequests(name string, do func(*resourcev1.DeviceRequest) bool) trait {
 	})
 }
 
-// ofResource makes traits of containers' requests in any object.
+// ofResource makes a trait of the container requests for which does returns true.
 func ofResource(name string, does func(v1.ResourceName, resource.Quantity) bool) trait {
 	return ofContainers(name, func(c *v1.Container) (had bool) {
 		for r, q := range c.Resources.Requests {
@@ -250,7 +251,7 @@ func each[T any](list []T, do func(T) bool) (had bool) {
 	return had
 }
 
-// dropped removes members from a list, and reports whether there were any.
+// dropped removes items from a list, and reports whether there were any.
 func dropped[T any](list *[]T, gone func(T) bool) bool {
 	before := len(*list)
 	*list = slices.DeleteFunc(*list, gone)
@@ -271,7 +272,7 @@ func clearedList[T any](field *[]T) bool {
 	return had
 }
 
-// argument makes a trait of a plugin's arguments.
+// argument makes a trait of the non-default arguments of a plugin.
 func argument(plugin string) trait {
 	return trait{plugin + "Args", func(w *World) bool {
 		_, had := w.Args[plugin]

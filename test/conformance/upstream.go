@@ -36,7 +36,7 @@ func init() {
 // upstream is the Kubernetes scheduler's side of a world.
 type upstream struct {
 	framework framework.Framework
-	// plugins are the instances run by the framework, by name.
+	// plugins holds the plugin instances run by the framework, by name.
 	plugins  map[string]fwk.Plugin
 	cache    cache.Cache
 	snapshot *cache.Snapshot
@@ -46,7 +46,8 @@ type upstream struct {
 	stop        context.CancelFunc
 }
 
-// newUpstream starts the scheduler with the named plugins, or with the default ones.
+// newUpstream returns the Kubernetes scheduler's side with the named plugins, or with the default
+// plugins.
 func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error) {
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	u := &upstream{plugins: map[string]fwk.Plugin{}, stop: stop}
@@ -77,8 +78,8 @@ func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error
 	return u, nil
 }
 
-// takeSnapshot uses the scheduler's real cache, because only this cache records the first node that
-// reported an image.
+// takeSnapshot fills the scheduler's cache and takes a snapshot of it. The real cache is necessary,
+// because it records the first node that reported an image.
 func (u *upstream) takeSnapshot(ctx context.Context, w *World) error {
 	logger := klog.FromContext(ctx)
 	u.cache = cache.New(ctx, nil, false, false)
@@ -102,7 +103,7 @@ func (u *upstream) takeSnapshot(ctx context.Context, w *World) error {
 	return err
 }
 
-// placePod assumes the bound pod in the cache.
+// placePod assumes the pod on its node in the cache.
 func (u *upstream) placePod(ctx context.Context, pod *v1.Pod) error {
 	pod = podAhead(pod)
 	if err := u.cache.AssumePod(klog.FromContext(ctx), pod); err != nil {
@@ -152,7 +153,8 @@ func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.
 	return err
 }
 
-// newClient serves direct API requests of plugins: it has only the objects that they modify.
+// newClient returns the client for direct API requests of plugins. It has only the objects that
+// plugins modify.
 func (u *upstream) newClient(w *World) kubernetes.Interface {
 	var claims []runtime.Object
 	for _, claim := range ofKind[*resourcev1.ResourceClaim](w) {
@@ -164,12 +166,12 @@ func (u *upstream) newClient(w *World) kubernetes.Interface {
 	return clientset.NewClientset(claims...)
 }
 
-// idleClient serves worlds without direct API requests by plugins; creating one takes longer than
-// evaluating a pod.
+// idleClient is the client for worlds without such objects. It is shared, because creating a client
+// takes longer than evaluating a pod.
 var idleClient = clientset.NewClientset()
 
-// newRegistry records the plugins when the framework creates them, so that each can be run
-// individually.
+// newRegistry returns the in-tree registry with factories that record each plugin, so that plugins
+// can be run individually.
 func (u *upstream) newRegistry() frameworkruntime.Registry {
 	registry := frameworkruntime.Registry{}
 	for name, factory := range plugins.NewInTreeRegistry() {
@@ -182,7 +184,7 @@ func (u *upstream) newRegistry() frameworkruntime.Registry {
 	return registry
 }
 
-// profileOf returns the scheduler's profile for a configuration file with the world's arguments,
+// profileOf returns the scheduler's profile for a configuration file with the world's settings,
 // limited to the named plugins.
 func profileOf(w *World, only []string) (*config.KubeSchedulerProfile, error) {
 	file := configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{{}}}
@@ -208,7 +210,7 @@ func profileOf(w *World, only []string) (*config.KubeSchedulerProfile, error) {
 	for _, name := range w.Unfiltered {
 		profile.Plugins.Filter.Disabled = append(profile.Plugins.Filter.Disabled, config.Plugin{Name: name})
 	}
-	for _, name := range w.FilterOrder { // these plugins come first, in this order
+	for _, name := range w.FilterOrder { // enabled plugins precede the plugins from MultiPoint, in this order
 		if !slices.Contains(w.Unfiltered, name) && (len(only) == 0 || slices.Contains(only, name)) {
 			profile.Plugins.Filter.Enabled = append(profile.Plugins.Filter.Enabled, config.Plugin{Name: name})
 		}

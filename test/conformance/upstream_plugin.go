@@ -14,24 +14,25 @@ import (
 
 // Filtering is one plugin's result for all nodes, independent of other plugins.
 type Filtering struct {
-	// All, if set, rejects every node before any is evaluated.
+	// All, if set, is the rejection of the pod before any node is evaluated.
 	All *Verdict
-	// Only, if not nil, holds the eligible nodes.
+	// Only, if not nil, is the set of nodes to evaluate.
 	Only sets.Set[string]
-	// Nodes holds the verdicts on the eligible nodes; nil accepts the node.
+	// Nodes holds the verdicts on the evaluated nodes; nil accepts the node.
 	Nodes map[string]*Verdict
 }
 
-// Scoring holds one plugin's scores of some nodes, normalised and without the weight.
+// Scoring holds one plugin's scores of some nodes, normalised and not yet weighted.
 type Scoring struct {
 	Failed bool
 	Err    string
-	// Skipped: the plugin does not affect the pod and is not listed.
+	// Skipped is set if the plugin has no scores for the pod.
 	Skipped bool
 	Scores  []int64
 }
 
-// filterByPlugin runs one plugin individually on every node. The state is the input of its scoring.
+// filterByPlugin runs one plugin individually on every node. It also returns the cycle state, which
+// is an input of scoreByPlugin.
 func (u *upstream) filterByPlugin(ctx context.Context, name string, pod *v1.Pod) (Filtering, fwk.CycleState) {
 	state := framework.NewCycleState()
 	f := Filtering{Nodes: map[string]*Verdict{}}
@@ -75,7 +76,7 @@ func verdictOf(plugin string, s *fwk.Status) *Verdict {
 	return v
 }
 
-// scoreByPlugin runs one plugin individually to score the nodes.
+// scoreByPlugin runs one plugin individually to score the given nodes.
 func (u *upstream) scoreByPlugin(ctx context.Context, name string, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) Scoring {
 	plugin := u.plugins[name]
 	pod = podAhead(pod)

@@ -19,22 +19,22 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 )
 
-// attempt is upstream's complete result for one pod: schedulePod with every node evaluated.
+// attempt is upstream's complete result for one pod, as from SchedulePod with every node evaluated.
 type attempt struct {
 	state fwk.CycleState
-	// failed is set if there was no decision.
+	// failed is the error that prevented a decision.
 	failed error
-	// all rejects the pod before any node is evaluated.
+	// all, if set, is the rejection of the pod before any node is evaluated.
 	all *Verdict
-	// nodes has a verdict on every node: nil accepts it.
+	// nodes holds the verdict on every node; nil accepts the node.
 	nodes    map[string]*Verdict
 	feasible []fwk.NodeInfo
 	scores   []fwk.NodePluginScores // scores of the feasible nodes, if there are at least two
 	fit      *framework.FitError
 }
 
-// attemptPod follows the scheduler: PreFilter, Filter with nominated pods on every node, PreScore,
-// Score.
+// attemptPod runs the steps of a scheduling cycle: PreFilter, Filter with nominated pods on every
+// node, PreScore and Score.
 func (u *upstream) attemptPod(ctx context.Context, pod *v1.Pod) *attempt {
 	a := u.judgeNodes(ctx, pod, u.nodes)
 	if a.failed == nil && a.all == nil && len(a.feasible) > 1 {
@@ -43,7 +43,7 @@ func (u *upstream) attemptPod(ctx context.Context, pod *v1.Pod) *attempt {
 	return a
 }
 
-// judgeNodes follows the scheduler up to the verdicts on the given nodes.
+// judgeNodes runs the steps of a scheduling cycle up to the verdicts on the given nodes.
 func (u *upstream) judgeNodes(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) *attempt {
 	pod = podAhead(pod)
 	a := &attempt{state: framework.NewCycleState(), nodes: map[string]*Verdict{}}
@@ -107,8 +107,8 @@ func (u *upstream) scoreNodes(ctx context.Context, a *attempt, pod *v1.Pod) {
 	}
 }
 
-// bestNodes names the nodes among which the scheduler chooses, and their total score. It chooses a
-// feasible nominated node immediately.
+// bestNodes returns the names of the nodes with the highest total score, among which the scheduler
+// chooses at random, and that score. A feasible nominated node is chosen without scoring.
 func (a *attempt) bestNodes(pod *v1.Pod) (names []string, total int64) {
 	if nominated := pod.Status.NominatedNodeName; nominated != "" {
 		for _, node := range a.feasible {
@@ -135,18 +135,19 @@ func (a *attempt) bestNodes(pod *v1.Pod) (names []string, total int64) {
 	return names, total
 }
 
-// victims is preemption's result on one node.
+// victims is the result of preemption on one node.
 type victims struct {
 	node       string
 	pods       []string // most important pods first
 	violations int64
-	// ordinal is the sort key of candidates: the least is picked, or one of several at random.
+	// ordinal is the sort key of candidates. The scheduler picks the candidate with the lowest key,
+	// at random if there are several.
 	ordinal []int64
-	// ambiguous is set if upstream's own order of the node's pods is random.
+	// ambiguous is set if upstream's order of the node's pods is random.
 	ambiguous bool
 }
 
-// preemptFor lists every candidate for preemption, without evictions.
+// preemptFor lists every candidate for preemption, without evicting any pod.
 func (u *upstream) preemptFor(ctx context.Context, w *World, a *attempt, pod *v1.Pod) ([]victims, error) {
 	plugin, ok := u.plugins[defaultpreemption.Name].(*defaultpreemption.DefaultPreemption)
 	if !ok || !u.framework.HasPostFilterPlugins() {
@@ -166,8 +167,7 @@ func (u *upstream) listCandidates(ctx context.Context, w *World, plugin *default
 	if err != nil || len(potential) == 0 {
 		return nil, err
 	}
-	// Request one candidate more than possible, so that the search's own limits do not end it
-	// early.
+	// Request one candidate more than possible, so that the search does not end early.
 	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, a.state, pod, potential, w.ahead().listBudgets(), 0, int32(len(potential)+1))
 	var list []victims
 	for _, c := range candidates {
@@ -191,8 +191,9 @@ func victimsOf(node string, v *extenderv1.Victims) victims {
 	return out
 }
 
-// isAmbiguous reports whether the node has two pods of one priority not started by a kubelet: they
-// count as started at the moment of each comparison, which makes their order of importance random.
+// isAmbiguous reports whether the node has two possible victims with the same priority and without
+// a start time. Upstream takes the time of each comparison as their start time, which makes their
+// order of importance random.
 func isAmbiguous(w *World, node string, pod *v1.Pod) bool {
 	seen := map[int32]bool{}
 	for _, p := range w.Placed {
@@ -225,9 +226,9 @@ func cheapestOf(list []victims) (best []victims) {
 	return best
 }
 
-// failureMessage returns the text of the FailedScheduling event. If preemption finds candidates,
-// its part of the text is empty. Otherwise the plugins are actually run, since they cannot evict
-// pods then.
+// failureMessage returns the text of the FailedScheduling event. If there are candidates for
+// preemption, the PostFilter plugins are not run, since they would evict pods, and the text has no
+// part from them.
 func (u *upstream) failureMessage(ctx context.Context, a *attempt, pod *v1.Pod, candidates []victims) string {
 	if len(candidates) == 0 && u.framework.HasPostFilterPlugins() {
 		_, status := u.framework.RunPostFilterPlugins(ctx, a.state, pod, a.fit.Diagnosis.NodeToStatus)

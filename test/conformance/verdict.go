@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Verdict is one side's rejection of one node; nil accepts the pod.
+// Verdict is the rejection of one node by one side. A nil Verdict accepts the node.
 type Verdict struct {
 	Plugin       string
 	Reasons      []string
 	Unresolvable bool
-	// Failed is set without a verdict. The error's text differs between the sides and is not
-	// compared.
+	// Failed is set if an error prevented a verdict. Err is its text, which differs between the
+	// sides and is not compared.
 	Failed bool
 	Err    string
 }
@@ -32,8 +32,8 @@ func (v *Verdict) String() string {
 	return fmt.Sprintf("rejected by %s: %q", v.Plugin, v.Reasons)
 }
 
-// inFlight reports whether upstream waits for devices reserved by an earlier pod and not written
-// yet.
+// inFlight reports whether upstream rejects the pod because a claim's allocation for an earlier pod
+// has not been written yet.
 func (v *Verdict) inFlight() bool {
 	return v != nil && v.Plugin == "DynamicResources" && len(v.Reasons) == 1 &&
 		strings.HasSuffix(v.Reasons[0], " is in the process of being allocated")
@@ -46,17 +46,17 @@ func (v *Verdict) equal(o *Verdict) bool {
 	if v.Failed || o.Failed {
 		return v.Failed == o.Failed && v.Plugin == o.Plugin
 	}
-	// Upstream lists extended resources in map order, so the order of reasons is meaningless.
+	// Upstream lists extended resources in map order, so the order of reasons is random.
 	return v.Plugin == o.Plugin && v.Unresolvable == o.Unresolvable &&
 		slices.Equal(slices.Sorted(slices.Values(v.Reasons)), slices.Sorted(slices.Values(o.Reasons)))
 }
 
-// Difference is one disagreement between the sides.
+// Difference is one difference between the results of the two sides.
 type Difference struct {
 	Seed   uint64
 	Pod    string
-	Node   string // empty when it is not about one node
-	Plugin string // empty when it is about all together
+	Node   string // empty if the difference is not limited to one node
+	Plugin string // empty if the difference is in the results of all plugins together
 	What   string // filter, score, message, ...
 	// Upstream and Berth are the results of the sides.
 	Upstream, Berth string

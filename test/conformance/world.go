@@ -12,20 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// World is one cluster with its pending pods and its scheduler configuration: everything determined
-// by a seed.
+// World is a cluster with pending pods and a scheduler configuration, all determined by a seed.
 type World struct {
 	Seed uint64
 
 	Nodes []*v1.Node
-	// Placed pods have a node, rarely an unknown one.
+	// Placed pods are bound to a node, which in rare cases does not exist.
 	Placed []*v1.Pod
-	// Nominated pods await room on the node of their victims.
+	// Nominated pods wait for the end of their victims on their nominated node.
 	Nominated []*v1.Pod
 	// Pending pods are evaluated one by one.
 	Pending []*v1.Pod
-	// Sequence: each is placed before the next is evaluated, and occasionally another pod is
-	// removed.
+	// Sequence is set if each pending pod is placed before the next one is evaluated, and a placed
+	// pod is occasionally removed.
 	Sequence bool
 	// Others holds all remaining API objects.
 	Others []runtime.Object
@@ -37,14 +36,15 @@ type World struct {
 	Weights map[string]int64
 	// Unscored and Unfiltered are the plugins disabled only at Score and only at Filter.
 	Unscored, Unfiltered []string
-	// FilterOrder is the order of the plugins at Filter; nil for the default one.
+	// FilterOrder is the order of the plugins at Filter; nil means the default order.
 	FilterOrder []string
 }
 
 func (w *World) addObject(o runtime.Object) { w.Others = append(w.Others, o) }
 
-// listBudgets sorts the budgets by name, like Berth. Upstream's informer lists them in random
-// order, and the first exhausted one of a pod's budgets ends the count.
+// listBudgets returns the budgets sorted by name, as Berth does. The order affects results:
+// upstream stops counting a pod in its budgets at the first exhausted one, and upstream's informer
+// lists budgets in random order.
 func (w *World) listBudgets() []*policyv1.PodDisruptionBudget {
 	return slices.SortedFunc(slices.Values(ofKind[*policyv1.PodDisruptionBudget](w)), func(a, b *policyv1.PodDisruptionBudget) int {
 		return strings.Compare(a.Name, b.Name)
@@ -72,7 +72,7 @@ func (w *World) listNominated() []*v1.Pod {
 	return list
 }
 
-// listObjects lists everything but the arguments, in an order that can be applied.
+// listObjects lists all objects in an order in which they can be created.
 func (w *World) listObjects() []runtime.Object {
 	list := slices.Clone(w.Others)
 	for _, n := range w.Nodes {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// YAML formats a world as documents for kubectl apply, followed by the plugins' arguments.
+// YAML formats a world as documents for kubectl apply, followed by the scheduler configuration.
 func (w *World) YAML() string {
 	var b strings.Builder
 	for _, object := range w.listObjects() {
@@ -33,7 +33,7 @@ func (w *World) YAML() string {
 	return b.String()
 }
 
-// toYAML omits fields empty in every object of its kind.
+// toYAML formats an object without status fields that are empty in every world.
 func toYAML(object runtime.Object) []byte {
 	object = object.DeepCopyObject()
 	if kinds, _, err := clientscheme.Scheme.ObjectKinds(object); err == nil {
