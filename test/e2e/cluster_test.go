@@ -30,16 +30,16 @@ type cluster struct {
 	out    *printed
 	ended  chan error
 	client kubernetes.Interface
-	// objects is set only for the shared cluster.
+	// objects reads objects of the cluster; it is set only for the shared cluster.
 	objects *objects
 }
 
 const startWithin = 60 * time.Second
 
-// patience bounds operations that take a moment on an idle machine.
+// patience limits the wait for operations that take a moment on an idle machine.
 const patience = time.Minute
 
-// launch starts `berth up` and waits until it reports that it is up.
+// launch starts `berth up` and waits until it prints that Berth is up.
 func launch(dir string, flags ...string) (*cluster, error) {
 	c := begin(dir, flags...)
 	if err := c.out.awaitLine("Berth is up", c.ended); err != nil {
@@ -51,12 +51,13 @@ func launch(dir string, flags ...string) (*cluster, error) {
 	return c, err
 }
 
-// begin starts `berth up` without waiting.
+// begin starts `berth up` and returns immediately.
 func begin(dir string, flags ...string) *cluster {
 	c := &cluster{dir: dir, out: &printed{}, ended: make(chan error, 1)}
 	c.cmd = exec.Command(filepath.Join(bin, "berth"), append([]string{"up", "--data-dir", dir}, flags...)...)
 	c.cmd.Stdout, c.cmd.Stderr = c.out, c.out
-	// The cluster ends even if the test process dies.
+	// In a separate process group, Ctrl-C in the terminal reaches only the test, which then stops
+	// the cluster.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.cmd.Start(); err != nil {
 		c.ended <- err
@@ -76,7 +77,7 @@ func start(t *testing.T, dir string, flags ...string) *cluster {
 	return c
 }
 
-// stop sends Ctrl-C and waits for the end.
+// stop sends SIGINT to `berth up` and waits for its end.
 func (c *cluster) stop() error {
 	if c.cmd.Process == nil {
 		return nil
@@ -92,7 +93,7 @@ func (c *cluster) stop() error {
 	}
 }
 
-// child returns the process of a part, identified by a word in its command line.
+// child returns the PID of the descendant of `berth up` whose command line contains word.
 func (c *cluster) child(t *testing.T, word string) int {
 	t.Helper()
 	for _, pid := range descendants(c.cmd.Process.Pid) {
@@ -105,7 +106,7 @@ func (c *cluster) child(t *testing.T, word string) int {
 	return 0
 }
 
-// descendants returns the processes below pid, at any depth.
+// descendants returns the PIDs of all descendants of a process.
 func descendants(pid int) []int {
 	var all []int
 	dirs, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -124,7 +125,7 @@ func descendants(pid int) []int {
 	return all
 }
 
-// running returns false for ended processes, including zombies.
+// running reports whether a process has not ended. A zombie has ended.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -133,7 +134,7 @@ func running(pid int) bool {
 	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[0] != "Z"
 }
 
-// printed is the output of a process.
+// printed is the output of a process so far.
 type printed struct{ output.Buffer }
 
 func (o *printed) awaitLine(text string, ended <-chan error) error {
@@ -148,10 +149,11 @@ func (o *printed) awaitLine(text string, ended <-chan error) error {
 	})
 }
 
-// fatal ends a poll immediately.
+// fatal is an error that ends a poll immediately.
 type fatal struct{ error }
 
-// poll calls ask until it returns nil, or returns its last error after the timeout.
+// poll calls ask until ask returns nil. After the timeout, or on a fatal error, poll returns the
+// last error of ask.
 func poll(within time.Duration, ask func() error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, within, true, func(context.Context) (bool, error) {

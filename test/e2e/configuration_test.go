@@ -71,8 +71,8 @@ func (c *configured) write(file, text string) string {
 	return file
 }
 
-// where returns the nodes of the running pods with their pod counts, once the given number of pods
-// run.
+// where waits until the given number of pods are bound, and returns the number of pods on each of
+// their nodes.
 func (c *configured) where(pods int) map[string]int {
 	c.Helper()
 	nodes := map[string]int{}
@@ -96,7 +96,7 @@ func (c *configured) where(pods int) map[string]int {
 	return nodes
 }
 
-// page returns the dashboard's summary for a pod.
+// page returns the summary of the dashboard's explanation for a pod.
 func (c *configured) page(pod string) string {
 	c.Helper()
 	link := regexp.MustCompile(`(http://127\.0\.0\.1:\d+/)\?token=(\S+)`).FindStringSubmatch(c.out.String())
@@ -124,9 +124,10 @@ func (c *configured) page(pod string) string {
 	return said.Answer.Summary
 }
 
-// TestAnswersAreByTheConfigurationThatRuns verifies, in a bin-packing cluster, that every command's
-// result matches reality, also after a reload; and that without a reachable scheduler, the first
-// line states the assumption and nothing is evicted.
+// TestAnswersAreByTheConfigurationThatRuns verifies, in a bin-packing cluster, that the results of
+// all commands follow the scheduler's current configuration, also after a reload. Without a
+// reachable scheduler, the first line of each result must state the assumed configuration, and no
+// pod may be evicted.
 func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "scheduler.yaml")
@@ -172,7 +173,7 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	c.drained(node)
 }
 
-// elsewhere uses a kubeconfig without a scheduler address next to it.
+// elsewhere runs the commands with a kubeconfig that has no scheduler address in its folder.
 func (c *configured) elsewhere(pod, policy string) {
 	c.Helper()
 	text, err := os.ReadFile(filepath.Join(c.dir, "kubeconfig"))
@@ -190,7 +191,8 @@ func (c *configured) elsewhere(pod, policy string) {
 	c.ask("drain", "node-1", "--kubeconfig", kubeconfig).wants(c.T, 1, "no pod is evicted on an assumption")
 }
 
-// reload makes the scheduler run with the defaults, which would place the pods differently.
+// reload replaces the scheduler's configuration by the defaults, with which the pods would be
+// placed differently.
 func (c *configured) reload(pod, policy string) {
 	c.Helper()
 	c.write(c.file, defaultScheduler)
@@ -206,8 +208,8 @@ func (c *configured) reload(pod, policy string) {
 	c.ask("rebalance", "--policy", policy, "--fail-on", "moves").wants(c.T, 3, "moves: ")
 }
 
-// drained drains the node with all pods: each must arrive on its planned node, or an equally good
-// one.
+// drained drains the node with all pods. Each successor must be placed on its planned node, or on
+// an equally good one.
 func (c *configured) drained(node string) {
 	c.Helper()
 	r := c.ask("drain", node, "--timeout", "2m")

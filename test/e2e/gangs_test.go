@@ -23,14 +23,14 @@ var gangRounds = flag.Int("gang-rounds", 4, "how often TestTwoGangsForOneRoom ha
 
 const gangGates = "GenericWorkload=true"
 
-// gangs creates groups of pods, and fillers, in a cluster with one such pod per node.
+// gangs creates gangs and filler pods in a cluster. A node has room for only one member of a gang.
 type gangs struct {
 	*pair
 	t    *testing.T
-	most int64 // request of a member, in thousandths of a CPU
+	most int64 // request of a member, in millicores
 }
 
-// newGangs starts a cluster and two schedulers sharing a Lease for its gangs.
+// newGangs starts a cluster and two schedulers that share a Lease.
 func newGangs(t *testing.T, nodes int) *gangs {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func (g *gangs) group(name string, least int) {
 	}
 }
 
-// pod creates a pod; without a group it is a filler with tiny requests.
+// pod creates a member of a group. Without a group it creates a filler pod with a tiny request.
 func (g *gangs) pod(name, group string) {
 	milli := g.most
 	if group == "" {
@@ -77,13 +77,13 @@ func (g *gangs) pod(name, group string) {
 	if group != "" {
 		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
 	}
-	eventually(g.t, patience, func() error { // the ServiceAccount may still be made
+	eventually(g.t, patience, func() error { // the ServiceAccount may not exist yet
 		_, err := g.c.client.CoreV1().Pods("default").Create(background(), p, metav1.CreateOptions{})
 		return err
 	})
 }
 
-// bound counts the bound pods of a gang.
+// bound returns the number of bound pods of a gang that are not terminating.
 func (g *gangs) bound(group string) (n int) {
 	g.t.Helper()
 	list, err := g.c.client.CoreV1().Pods("default").List(background(), metav1.ListOptions{LabelSelector: "gang=" + group})
@@ -110,7 +110,7 @@ func (g *gangs) remove(group string) {
 	}
 }
 
-// killLeader ends the leading scheduler with SIGKILL.
+// killLeader kills the leading scheduler.
 func (g *gangs) killLeader() {
 	g.t.Helper()
 	leads := g.leader(g.t)
@@ -118,10 +118,10 @@ func (g *gangs) killLeader() {
 	leads.strike(g.t, false)
 }
 
-// TestTwoGangsForOneRoom repeatedly creates two gangs with interleaved pods in a cluster with room
-// for one gang; in every second round it kills the leading scheduler meanwhile. One gang must be
-// placed completely and the other not at all. The other gang must follow once the first has left.
-// The gangs must never share the room.
+// TestTwoGangsForOneRoom verifies that two gangs, created simultaneously in a cluster with room for
+// one gang, never share the room: one gang is placed completely, and the other only after the first
+// has been deleted. In every second round the leading scheduler is killed while the pods are
+// created.
 func TestTwoGangsForOneRoom(t *testing.T) {
 	t.Parallel()
 	const size = 3
@@ -168,7 +168,7 @@ func TestTwoGangsForOneRoom(t *testing.T) {
 	t.Logf("%d rounds, leadership lost for want of CPU %d times", *gangRounds, g.lost)
 }
 
-// left counts the remaining pods of gangs.
+// left returns the number of remaining pods of all gangs.
 func (g *gangs) left() (n int) {
 	list, err := g.c.client.CoreV1().Pods("default").List(background(), metav1.ListOptions{})
 	if err != nil {
@@ -182,10 +182,9 @@ func (g *gangs) left() (n int) {
 	return n
 }
 
-// TestAGangOfFiftyOutlivesItsSchedulerAndANode creates a gang of fifty pods among fillers, and
-// kills the leading scheduler once some of them are bound: the next leader continues, and all fifty
-// pods run. When a node is lost with a member, the successor pod joins the gang, although a single
-// pod is below the gang's minimum.
+// TestAGangOfFiftyOutlivesItsSchedulerAndANode verifies that all fifty pods of a gang run although
+// the leading scheduler is killed once some of them are bound. It also verifies that the successor
+// of a member on a deleted node joins the gang, although a single pod is below the gang's minimum.
 func TestAGangOfFiftyOutlivesItsSchedulerAndANode(t *testing.T) {
 	t.Parallel()
 	const size = 50
@@ -223,7 +222,7 @@ func TestAGangOfFiftyOutlivesItsSchedulerAndANode(t *testing.T) {
 	if err := g.c.client.CoreV1().Nodes().Delete(background(), lost.Spec.NodeName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 3*patience, func() error { // pod garbage collection waits for 40 s first
+	eventually(t, 3*patience, func() error { // pod garbage collection begins after 40 s
 		if _, err := g.c.client.CoreV1().Pods("default").Get(background(), "gang-0", metav1.GetOptions{}); err == nil {
 			return fmt.Errorf("the pod of the lost node is still there")
 		} else if !strings.Contains(err.Error(), "not found") {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// result is the result of an ended command.
+// result is the result of a command.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -42,7 +42,7 @@ func berth(t *testing.T, args ...string) result {
 	return execute(t, []string{"BERTH_DATA_DIR=" + shared.dir}, "", filepath.Join(bin, "berth"), args...)
 }
 
-// wants fails the test unless the command had this exit code and output.
+// wants fails the test unless the command had this exit code and its output contains the words.
 func (r result) wants(t *testing.T, code int, words ...string) {
 	t.Helper()
 	if r.code != code {
@@ -55,7 +55,7 @@ func (r result) wants(t *testing.T, code int, words ...string) {
 	}
 }
 
-// oneLine checks the general promise about errors.
+// oneLine verifies that the error output is exactly one line.
 func (r result) oneLine(t *testing.T) {
 	t.Helper()
 	if text := strings.TrimSpace(r.stderr); text == "" || strings.Contains(text, "\n") {
@@ -82,7 +82,8 @@ func apply(t *testing.T, manifest string) {
 	}
 }
 
-// kubectls returns the variants of kubectl: the built-in one, and the system's.
+// kubectls returns the available variants of kubectl: the built-in kubectl, and the system's if
+// installed.
 func kubectls(t *testing.T) map[string]func(args ...string) result {
 	ways := map[string]func(args ...string) result{
 		"built in": func(args ...string) result { return berth(t, append([]string{"kubectl"}, args...)...) },
@@ -94,7 +95,8 @@ func kubectls(t *testing.T) map[string]func(args ...string) result {
 	return ways
 }
 
-// pod returns a manifest of a pod; node binds it, or is empty.
+// pod returns a manifest of a pod, bound to a node if node is not empty. Each of more begins with
+// its kind: annotation, spec or container.
 func pod(name, node string, more ...string) string {
 	var annotations, spec, container, owner []string
 	for _, m := range more {
@@ -122,7 +124,7 @@ func comma(parts []string) string {
 	return ", " + strings.Join(parts, ", ")
 }
 
-// awaits waits until a field of an object has a value.
+// awaits waits until a field of an object has the wanted value.
 func awaits(t *testing.T, within time.Duration, object, jsonpath, want string) {
 	t.Helper()
 	eventually(t, within, func() error {

@@ -38,14 +38,14 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	// Tests with a private cluster run in parallel, after those of the shared one.
+	// Tests with separate clusters run in parallel, after the tests on the shared cluster.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		return 0, err
 	}
 	if bin, err = binaries.BuildIn(work, "../.."); err != nil {
 		return 0, err
 	}
-	// Keep the tests away from the user's cluster and cache.
+	// The tests must not use the user's cluster or cache.
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("BERTH_DATA_DIR")
 	os.Setenv("HOME", work)

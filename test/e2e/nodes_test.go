@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// simulate runs `berth nodes` with its own names against the shared cluster, until the test ends or
-// stop is called.
+// simulate runs `berth nodes` against the shared cluster, with node names that begin with prefix,
+// until the test ends or stop is called.
 func simulate(t *testing.T, prefix string, flags ...string) (stop func()) {
 	t.Helper()
 	out := &printed{}
@@ -60,8 +60,8 @@ func simulate(t *testing.T, prefix string, flags ...string) (stop func()) {
 	return stop
 }
 
-// TestTaintsCordonAndLabelsWithStockKubectl (T1, W1, W2) adds and removes taints with stock
-// kubectl.
+// TestTaintsCordonAndLabelsWithStockKubectl verifies that stock kubectl can add and remove taints
+// and labels, and cordon and describe nodes.
 func TestTaintsCordonAndLabelsWithStockKubectl(t *testing.T) {
 	for name, run := range kubectls(t) {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestTaintsCordonAndLabelsWithStockKubectl(t *testing.T) {
 	}
 }
 
-// awaitTaints waits for the test's own taints; it ignores the cluster's automatic ones
+// awaitTaints waits until a node has exactly these taints, apart from the automatic ones
 // (node.kubernetes.io/...).
 func awaitTaints(t *testing.T, node string, want ...string) {
 	t.Helper()
@@ -151,8 +151,8 @@ func TestADeletedNodeStaysGoneWithItsPodsUntilTheNextStart(t *testing.T) {
 	awaitGone(t, patience, "node/mayfly-3")
 }
 
-// TestFailedNodesRenewNothingAndTheirPodsFreeze (N4) makes heartbeats and conditions fail by zone
-// or node.
+// TestFailedNodesRenewNothingAndTheirPodsFreeze verifies that a failed node renews no Lease and
+// that its pods keep their state until the node recovers.
 func TestFailedNodesRenewNothingAndTheirPodsFreeze(t *testing.T) {
 	simulate(t, "frail-", "--count", "4", "--zones", "2", "--lease-renew-interval", "1s")
 	apply(t, pod("frozen", "frail-1"))
@@ -164,7 +164,8 @@ func TestFailedNodesRenewNothingAndTheirPodsFreeze(t *testing.T) {
 		return kubectl(t, "get", "lease", "-n", "kube-node-lease", node, "-o", "jsonpath={.spec.renewTime}")
 	}
 	silent, speaks := renewed("frail-1"), renewed("frail-2")
-	// The other nodes' Leases are the clock: after three renewals the silent one must be unchanged.
+	// The Lease of frail-2 serves as a clock: after it was renewed three times, the Lease of
+	// frail-1 must be unchanged.
 	for range 3 {
 		eventually(t, patience, func() error {
 			if now := renewed("frail-2"); now != speaks {

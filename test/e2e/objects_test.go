@@ -21,14 +21,15 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// objects reads objects of any kind, named as for kubectl get. Tests poll many times a second, and
-// a kubectl process for each read would take more CPU than the code under test.
+// objects reads objects of any kind, named as for kubectl get. It replaces kubectl, because tests
+// poll many times a second, and a process for each read would take more CPU than the code under
+// test.
 type objects struct {
 	kinds  meta.RESTMapper
 	client dynamic.Interface
 }
 
-// objectsOf reads the objects of the cluster of a data directory.
+// objectsOf returns a reader for the cluster of a data directory.
 func objectsOf(dataDir string, client kubernetes.Interface) (*objects, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dataDir, "kubeconfig"))
 	if err != nil {
@@ -44,8 +45,8 @@ func objectsOf(dataDir string, client kubernetes.Interface) (*objects, error) {
 	return o, nil
 }
 
-// get returns an object by a name such as pod/name, in the namespace default if namespaced, or nil
-// if it does not exist.
+// get returns the object with a name such as pod/name, in the namespace default if it is
+// namespaced, or nil if it does not exist.
 func (o *objects) get(object string) (*unstructured.Unstructured, error) {
 	resource, name, _ := strings.Cut(object, "/")
 	kind, err := o.kinds.KindFor(schema.GroupVersionResource{Resource: resource})
@@ -67,8 +68,8 @@ func (o *objects) get(object string) (*unstructured.Unstructured, error) {
 	return found, err
 }
 
-// get returns a field of an object of the shared cluster like kubectl get -o jsonpath. It is empty
-// if the object or field does not exist, or cannot be read now.
+// get returns a field of an object of the shared cluster, like kubectl get -o jsonpath. It returns
+// "" if the object or field does not exist or cannot be read.
 func get(t *testing.T, object, path string) string {
 	t.Helper()
 	template := jsonpath.New(object).AllowMissingKeys(true)

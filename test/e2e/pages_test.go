@@ -19,21 +19,22 @@ import (
 	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// elsewhere lists the pages with blocks run by other tests.
+// elsewhere lists the pages whose blocks are run by other tests.
 var elsewhere = []string{
 	"README.md",               // TestReadme
 	"docs/tasks/scheduler.md", // TestSchedulerPage
 }
 
-// runElsewhere includes the pages that name their cluster, which TestPages of test/e2e_deploy runs.
+// runElsewhere reports whether another test runs the page. Pages that name their cluster are run by
+// TestPages of test/e2e_deploy.
 func runElsewhere(page *docs.Page) bool {
 	return slices.Contains(elsewhere, page.Path) || page.NamesCluster()
 }
 
-// TestPages runs the pages below docs/ as written, one after the other, on one cluster of `berth
-// up`. A page's scripts run in one shell, interleaved with kubectl apply of its manifests and with
-// console commands that run until Ctrl-C. Each page must leave the cluster as it found it. Commands
-// not run by any test are in docs.Unrun.
+// TestPages verifies that the pages below docs/ work as written. It runs them one after the other
+// on one cluster of `berth up`. The scripts of a page run in one shell, together with kubectl apply
+// of its manifests and with console commands that run until Ctrl-C. Each page must leave the
+// cluster as it found it. docs.Unrun lists the commands that no test runs.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	pages, err := docs.Pages(root)
@@ -72,7 +73,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// readers emulates a reader: kubectl, and Ctrl-C for commands that run until then.
+// readers defines shell functions for what a reader does: kubectl, and Ctrl-C for commands that run
+// until then.
 const readers = `
 kubectl() { berth kubectl "$@"; }
 until_ready() {
@@ -114,8 +116,9 @@ type object struct {
 	Metadata         struct{ Name string }
 }
 
-// TestManifestsOfPagesThatRunElsewhereAreInScripts verifies that scripts write the manifests of
-// pages that run elsewhere to files; the manifests are not applied in another way.
+// TestManifestsOfPagesThatRunElsewhereAreInScripts verifies that the pages run by other tests have
+// no separate manifests. Their scripts must write manifests to files, because the other tests apply
+// no manifests.
 func TestManifestsOfPagesThatRunElsewhereAreInScripts(t *testing.T) {
 	pages, err := docs.Pages(root)
 	if err != nil {
@@ -130,8 +133,8 @@ func TestManifestsOfPagesThatRunElsewhereAreInScripts(t *testing.T) {
 	}
 }
 
-// objectsIn returns the objects of a manifest for kubectl apply, excluding configurations and
-// scenarios.
+// objectsIn returns the objects in a manifest that kubectl can apply, without Berth's
+// configurations and scenarios.
 func objectsIn(t *testing.T, page *docs.Page, block docs.Block) (all []object) {
 	t.Helper()
 	for document := range strings.SplitSeq(strings.Join(block.Lines, "\n"), "\n---\n") {
@@ -163,8 +166,8 @@ func applied(file string, lines []string, objects []object) string {
 	return strings.Join(steps, "\n")
 }
 
-// state returns the parts of a cluster visible to the next page: nodes with user-set fields,
-// namespaces, and pods, except for those being deleted.
+// state describes what the next page could notice of a cluster: nodes with fields set by users,
+// namespaces and pods, except namespaces and pods that are being deleted.
 func state(t *testing.T, c *cluster) string {
 	t.Helper()
 	nodes, err := c.client.CoreV1().Nodes().List(background(), metav1.ListOptions{})
@@ -198,7 +201,8 @@ func state(t *testing.T, c *cluster) string {
 	return strings.Join(all, "\n")
 }
 
-// notes returns the labels, taints and faults of a node, without Kubernetes' own transient ones.
+// notes returns the labels, annotations and taints of a node that Kubernetes did not set, and
+// whether the node is cordoned.
 func notes(node *v1.Node) (all []string) {
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(node.Labels)), slices.Collect(maps.Keys(node.Annotations))) {
 		if domain, _, _ := strings.Cut(key, "/"); !strings.HasSuffix(domain, "kubernetes.io") {

@@ -17,10 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAGangIsPlacedWholeOrNotAtAll verifies that berth up with the gates of pod groups serves their
-// API. With filler pods that leave room for two, a gang of three stays unbound and explains why;
-// once a filler has left it is bound whole, and the PodGroup is scheduled. The Job controller
-// creates a gang from an Indexed Job by itself.
+// TestAGangIsPlacedWholeOrNotAtAll verifies that berth up, with the feature gates of pod groups,
+// serves their API. While filler pods leave room for only two members, a gang of three must stay
+// unbound with a message. Once a filler pod is deleted, the gang must be bound completely and its
+// PodGroup reported as scheduled. The Job controller must create a gang for an Indexed Job.
 func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "gang"), "--nodes", "3", "--ui-port", "-1",
@@ -29,7 +29,7 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := nodes.Items[0].Status.Allocatable.Cpu().MilliValue() * 6 / 10 // only one such pod fits on a node
+	most := nodes.Items[0].Status.Allocatable.Cpu().MilliValue() * 6 / 10 // only one pod with this request fits on a node
 	create := func(name, group string) {
 		t.Helper()
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{Containers: []v1.Container{{
@@ -39,7 +39,7 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 		if group != "" {
 			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
 		}
-		eventually(t, patience, func() error { // the ServiceAccount may still be made
+		eventually(t, patience, func() error { // the ServiceAccount may not exist yet
 			_, err := c.client.CoreV1().Pods("default").Create(background(), p, metav1.CreateOptions{})
 			return err
 		})

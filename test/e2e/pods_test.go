@@ -50,7 +50,7 @@ func TestWhatANodeCannotTakeIsRejectedAsAKubeletDoes(t *testing.T) {
 			t.Errorf("%s: message %q", name, got)
 		}
 	}
-	// Rejected pods take no room: two more fit the limit of three.
+	// Rejected pods occupy no pod slot: two more pods fit within the limit of three.
 	for i := range 3 {
 		apply(t, pod(fmt.Sprintf("tiny-%d", i), "small-1"))
 		awaits(t, patience, fmt.Sprintf("pod/tiny-%d", i), "{.status.phase}", map[bool]string{true: "Running", false: "Failed"}[i < 2])
@@ -102,7 +102,7 @@ func TestDeletionTakesAsLongAsItShould(t *testing.T) {
 	}
 }
 
-// TestDrainWaitsForTheBudget (H14, W16) verifies that drain uses the Eviction API and waits for the
+// TestDrainWaitsForTheBudget verifies that kubectl drain uses the Eviction API and waits for the
 // budget.
 func TestDrainWaitsForTheBudget(t *testing.T) {
 	simulate(t, "drained-", "--count", "3")
@@ -126,11 +126,12 @@ spec: {minAvailable: 2, selector: {matchLabels: {app: drained}}}
 	kubectl(t, "delete", "pods", "-l", "app=drained")
 }
 
-// TestWorkloadsAndPoliciesAreAccepted creates all of the scheduler's inputs with stock kubectl. It
-// ignores the pods' placement, since a scheduler may or may not run.
+// TestWorkloadsAndPoliciesAreAccepted verifies that objects of all kinds read by the scheduler can
+// be created with stock kubectl, and that the controllers create their pods. It ignores the
+// placement of pods.
 func TestWorkloadsAndPoliciesAreAccepted(t *testing.T) {
-	// Without a node health controller, admission's taint stays on new nodes, and the DaemonSet
-	// would find no node.
+	// Without a node health controller, the taint set at admission stays on new nodes, and the
+	// DaemonSet would have no pods.
 	berth(t, "kubectl", "taint", "nodes", "-l", "berth.dev/simulated", "node.kubernetes.io/not-ready:NoSchedule-")
 	apply(t, string(read(t, "testdata/workloads.yaml")))
 	t.Cleanup(func() { kubectl(t, "delete", "-f", "testdata/workloads.yaml", "--wait=false") })
@@ -146,7 +147,7 @@ func TestWorkloadsAndPoliciesAreAccepted(t *testing.T) {
 	awaitPods("e2e-statefulset", 1)
 	awaitPods("e2e-daemonset", 3)
 	awaitPods("e2e-job", 1)
-	// The quota includes overhead, which the class adds.
+	// The pod's usage includes the overhead added by its RuntimeClass.
 	awaits(t, patience, "resourcequota/e2e", "{.status.hard.requests\\.cpu}", "100")
 	apply(t, pod("heavy", "node-1", "spec runtimeClassName: e2e-kata", "spec priorityClassName: e2e-high",
 		"container resources: {requests: {cpu: 500m, memory: 64Mi}}"))

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 )
 
-// These are the nodes to buy, in two zones, and the pods for them: pods spread over zones, pods
-// with exclusive nodes, and small pods. Only bought nodes accept these pods.
+// offers is a template of the nodes to buy. toRun contains the workloads for them: pods spread over
+// zones, pods on separate nodes, and small pods. Their pods select bought nodes only.
 const (
 	offers = `apiVersion: v1
 kind: Node
@@ -73,10 +73,11 @@ spec:
 	everyPod = 12 + 3 + 25
 )
 
-// TestPodsRunOnWhatWasBought verifies that the nodes suggested by berth suffice: on simulated nodes
-// of the plan's types and zones, all pods run. The plan is for a scheduler that places by its
-// scores (--scored), for one order of arrival and of random choices. The live order differs, which
-// may leave a pod or two without room: then a second plan, for the current cluster, must suffice.
+// TestPodsRunOnWhatWasBought verifies that the nodes in a plan of `berth what-if` suffice: all pods
+// run on simulated nodes of the planned types and zones. The plan is for a scheduler that places
+// pods by its scores (--scored), with one order of arrivals and of random choices. Since the live
+// order differs, a few pods may remain without room. In that case a second plan, for the current
+// cluster, must suffice.
 func TestPodsRunOnWhatWasBought(t *testing.T) {
 	dir := t.TempDir()
 	catalog, work := filepath.Join(dir, "catalog.yaml"), filepath.Join(dir, "work.yaml")
@@ -118,7 +119,7 @@ func TestPodsRunOnWhatWasBought(t *testing.T) {
 	}
 }
 
-// planned requests a plan.
+// planned runs `berth what-if` and returns the plan in its result.
 func planned(t *testing.T, args ...string) *provision.Plan {
 	t.Helper()
 	r := berth(t, slices.Concat([]string{"what-if"}, args, []string{"-o", "json"})...)
@@ -132,7 +133,7 @@ func planned(t *testing.T, args ...string) *provision.Plan {
 	return said.Provision
 }
 
-// buy starts the simulated nodes of the plan, and returns their names.
+// buy starts simulated nodes as in a plan, and returns their names.
 func buy(t *testing.T, when string, nodes []provision.Node) (names []string) {
 	t.Helper()
 	count := map[[2]string]int{}
@@ -151,8 +152,8 @@ func buy(t *testing.T, when string, nodes []provision.Node) (names []string) {
 	return names
 }
 
-// allRunOr returns an error unless all pods run on nodes of these names, or, if a reason is given,
-// are pending for that reason.
+// allRunOr returns an error unless each pod runs on one of the nodes or, if a reason is given, is
+// pending for that reason.
 func allRunOr(t *testing.T, reason string, nodes []string) error {
 	t.Helper()
 	settled := 0
@@ -182,7 +183,7 @@ func unschedulable(t *testing.T) (names []string) {
 	return names
 }
 
-// boughtPod is a pod of the test: its node, or the reason why it is pending.
+// boughtPod is a pod of the test with its node, or with the reason why it is pending.
 type boughtPod struct{ name, phase, node, reason string }
 
 func boughtPods(t *testing.T) (pods []boughtPod) {

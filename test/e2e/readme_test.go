@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// TestReadme runs every block of commands in the README as written, in order, in one shell, on a
-// cluster as started by `make up`. It skips the block of the two make commands, covered by this and
-// all other tests.
+// TestReadme verifies that the commands in the README work as written. It runs all blocks in order,
+// in one shell, on a cluster as started by `make up`. It skips the block with the two make
+// commands.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	folder := readersFolder(t)
@@ -33,8 +33,8 @@ func TestReadme(t *testing.T) {
 // root is the root of the source tree.
 var root = filepath.Join("..", "..")
 
-// readersFolder imitates the tree after `make build`, so that the developer's own cluster stays
-// untouched.
+// readersFolder returns a folder with the files that the commands of pages use after `make build`.
+// It is separate from the source tree, to keep the developer's cluster unchanged.
 func readersFolder(t *testing.T) string {
 	t.Helper()
 	tree, err := filepath.Abs(root)
@@ -50,10 +50,10 @@ func readersFolder(t *testing.T) string {
 	return folder
 }
 
-// scriptLimit bounds a script that waits in vain.
+// scriptLimit limits the time of a script.
 const scriptLimit = 5 * time.Minute
 
-// runs runs a script in a shell in a folder, leaving no processes behind.
+// runs runs a script by a shell in a folder, and kills all processes that the script leaves behind.
 func runs(t *testing.T, folder, script string, env ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), scriptLimit)
@@ -83,8 +83,9 @@ func shellBlocks(t *testing.T, file string) (blocks []string) {
 	return blocks
 }
 
-// script echoes each line before running it, so that a failure shows its place. It makes a negated
-// command (`! command`) that unexpectedly succeeds fail, since the shell's errexit ignores it.
+// script returns a script that prints each line before running it, so that the output shows where
+// it failed. A negated command (`! command`) that unexpectedly succeeds makes the script fail,
+// although errexit ignores negated commands.
 func script(block docs.Block) string {
 	lines := []string{"set -x"}
 	for _, line := range block.Lines {

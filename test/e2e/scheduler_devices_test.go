@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestADeviceIsClaimed verifies that a claim is allocated and reserved with its pod's binding; a
-// second pod waits for the device, and gets it after the first has left.
+// TestADeviceIsClaimed verifies that a claim is allocated and reserved before its pod is bound. A
+// second pod must wait for the device, and get it after the first pod has left.
 func TestADeviceIsClaimed(t *testing.T) {
 	apply(t, `
 apiVersion: resource.k8s.io/v1

@@ -32,7 +32,7 @@ func explained(t *testing.T, pod string, flags ...string) *explain.Explanation {
 }
 
 // TestExplainTellsWhatTheSchedulerDecided verifies that berth explain finds the scheduler of berth
-// up, and reports its decision and whether that still holds.
+// up, and reports the scheduler's last decision and whether that decision still holds.
 func TestExplainTellsWhatTheSchedulerDecided(t *testing.T) {
 	simulate(t, "told-", "--count", "1", "--cpu", "2", "--label", "pool=told")
 	const there = "spec nodeSelector: {pool: told}"
@@ -65,8 +65,8 @@ func TestExplainTellsWhatTheSchedulerDecided(t *testing.T) {
 	kubectl(t, "delete", "pod", "told-waits", "told-runs", "--now")
 }
 
-// asksWhere verifies that --scheduler-url precedes the file, and that an unresponsive scheduler is
-// reported without an error.
+// asksWhere verifies that --scheduler-url takes precedence over the file scheduler.url, and that an
+// unreachable scheduler is reported but is not an error.
 func asksWhere(t *testing.T) {
 	urls, err := os.ReadFile(filepath.Join(shared.dir, "scheduler.url"))
 	if err != nil {

@@ -26,15 +26,15 @@ var (
 
 const saysLost = "berth: leadership lost"
 
-// pair runs two schedulers sharing a Lease. Like a kubelet, it restarts ended schedulers; on a very
-// busy machine a leader may fail to renew its Lease.
+// pair runs two schedulers that share a Lease. Like a kubelet, it restarts schedulers that end: on
+// a very busy machine a leader may fail to renew its Lease.
 type pair struct {
 	c        *cluster
 	config   string
 	flags    []string // additional flags
 	replicas []*replica
 	lost     int
-	refused  float64 // bindings, by ended processes
+	refused  float64 // refused bindings of processes that have ended
 }
 
 func (p *pair) keep(t *testing.T) {
@@ -54,7 +54,7 @@ func (p *pair) keep(t *testing.T) {
 	}
 }
 
-// leader returns the replica with the leader metric set.
+// leader waits until exactly one replica leads, according to its metrics, and returns that replica.
 func (p *pair) leader(t *testing.T) (leads *replica) {
 	t.Helper()
 	eventually(t, *haLease+startWithin, func() error {
@@ -91,13 +91,13 @@ func (p *pair) busyLeader(t *testing.T) (leads *replica) {
 	return leads
 }
 
-// TestLeaderKilledUnderLoad repeatedly kills the leader of two schedulers while pods keep arriving:
-// no pod may be bound twice or forgotten. In the long form some leaders are suspended instead, and
-// resumed when another leads. Finally one leader is terminated and must release the Lease, and the
-// last leader loses the Lease by force.
+// TestLeaderKilledUnderLoad verifies that no pod is bound twice or forgotten when the leader of two
+// schedulers is killed repeatedly while pods are created. With long test runs, some leaders are
+// suspended instead, and resumed when the other replica leads. At the end, one leader is terminated
+// and must release the Lease, and another leader's Lease is overwritten.
 func TestLeaderKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	nodes := 30 + *haKills*int(haLease.Seconds()) // leaves room for pods created while the leader is killed
+	nodes := 30 + *haKills*int(haLease.Seconds()) // enough for the pods created until the next leader
 	p := &pair{c: start(t, filepath.Join(t.TempDir(), "ha"), "--nodes", strconv.Itoa(nodes)), config: filepath.Join(t.TempDir(), "ha.yaml")}
 	if err := os.WriteFile(p.config, fmt.Appendf(nil, `
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -110,7 +110,7 @@ profiles: [{schedulerName: ha}]
 	seen := &witness{nodes: map[types.UID]string{}}
 	seen.watch(t, p.c.client, "ha")
 	p.leader(t)
-	// A standby replica is ready, and has already synced with the cluster.
+	// The standby replica is ready as well, because its caches are synced.
 	eventually(t, startWithin, func() error {
 		for _, r := range p.replicas {
 			if page := r.page("/readyz"); page != "ok" {
@@ -128,7 +128,7 @@ profiles: [{schedulerName: ha}]
 		awake := leads.strike(t, round >= *haKills)
 		eventually(t, *haLease*3+startWithin, func() error {
 			p.keep(t)
-			at, ok := seen.firstBoundAfter(gone.Add(*haLease / 2)) // earlier requests may still arrive
+			at, ok := seen.firstBoundAfter(gone.Add(*haLease / 2)) // requests of the killed leader may still arrive
 			if ok {
 				takeovers = append(takeovers, at.Sub(gone).Round(100*time.Millisecond))
 				return nil
@@ -152,7 +152,7 @@ profiles: [{schedulerName: ha}]
 }
 
 // askedToGo sends SIGTERM to the leader, which must exit with code 0 and release the Lease. It
-// returns the time until the next binding.
+// returns the time from the end of the leader until the next binding.
 func (p *pair) askedToGo(t *testing.T, seen *witness) time.Duration {
 	t.Helper()
 	leads := p.busyLeader(t)
@@ -196,8 +196,8 @@ func (p *pair) holder(t *testing.T) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// strike ends a leader with SIGKILL, or suspends it, like a paused machine, until another leads.
-// Once resumed it must end immediately, whatever it was about to do.
+// strike kills a leader, or suspends it like a paused machine. The returned function resumes a
+// suspended leader, which must end because another replica leads.
 func (r *replica) strike(t *testing.T, asleep bool) (awake func()) {
 	t.Helper()
 	if !asleep {
@@ -226,7 +226,8 @@ func (r *replica) strike(t *testing.T, asleep bool) (awake func()) {
 	}
 }
 
-// robbed gives the leader's Lease to another holder: the leader must end, with the reason.
+// robbed gives the leader's Lease to another holder. The leader must exit with code 1 and log the
+// reason.
 func (p *pair) robbed(t *testing.T) {
 	t.Helper()
 	leads := p.leader(t)
@@ -246,7 +247,7 @@ func (p *pair) robbed(t *testing.T) {
 	}
 }
 
-// give writes another holder into the Lease, between two renewals.
+// give writes another holder into the Lease.
 func give(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	leases := client.CoordinationV1().Leases("kube-system")

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestLegacyFilesLive schedules by legacy files: a Policy in a ConfigMap, and a file that
-// references a Policy and disables preemption.
+// TestLegacyFilesLive verifies that the scheduler accepts legacy configurations: a Policy in a
+// ConfigMap, and a file that refers to a Policy and disables preemption.
 func TestLegacyFilesLive(t *testing.T) {
 	simulate(t, "legacy-", "--count", "1", "--cpu", "2", "--label", "pool=legacy")
 	const there = "spec nodeSelector: {pool: legacy}"

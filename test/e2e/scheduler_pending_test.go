@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestPendingPodsSayWhy creates, for each plugin, a pod that only this plugin keeps off the nodes
-// of a pool, and compares its message with kube-scheduler v1.37's.
+// TestPendingPodsSayWhy verifies that the message of a pending pod equals the message of
+// kube-scheduler v1.37. For each plugin there is a pod for which only this plugin rejects the nodes
+// of a pool.
 func TestPendingPodsSayWhy(t *testing.T) {
 	simulate(t, "why-", "--count", "2", "--cpu", "2", "--label", "pool=why")
 	w := wordsOf(t, "why")
@@ -62,8 +63,8 @@ func TestPendingPodsSayWhy(t *testing.T) {
 	kubectl(t, "delete", "pod", "why-port", "why-port2", "--now")
 }
 
-// words builds kube-scheduler's messages for the pods of a node pool. All pods of the cluster have
-// at least their priority, so preemption cannot help them.
+// words builds the messages of kube-scheduler for pods of a node pool. No pod of the cluster has a
+// lower priority, so preemption cannot help these pods.
 type words struct {
 	all                int // nodes
 	elsewhere, useless string
@@ -80,7 +81,8 @@ func wordsOf(t *testing.T, pool string) words {
 	return w
 }
 
-// noVictims returns preemption's message for the given number of nodes without victims.
+// noVictims returns the part of the message from preemption, if the given number of nodes have no
+// victims and preemption does not help on the other nodes.
 func (w words) noVictims(nodes int) string {
 	return fmt.Sprintf("%d No preemption victims found for incoming pod, %d Preemption is not helpful for scheduling", nodes, w.all-nodes)
 }
@@ -92,8 +94,8 @@ func (w words) says(own, preemption string) string {
 		w.all, strings.Join(parts, ", "), w.all, preemption)
 }
 
-// TestPendingPodsSayWhyOfVolumesAndFeatures does the same for the plugins that check volumes and
-// features of kubelets.
+// TestPendingPodsSayWhyOfVolumesAndFeatures verifies the same for the plugins that check volumes
+// and features of kubelets.
 func TestPendingPodsSayWhyOfVolumesAndFeatures(t *testing.T) {
 	simulate(t, "store-", "--count", "1", "--cpu", "8", "--label", "pool=store")
 	kubectl(t, "label", "node", "store-1", "topology.kubernetes.io/zone=here", "--overwrite")
@@ -144,7 +146,7 @@ spec: {drivers: [{name: store.example.com, nodeID: store-1, allocatable: {count:
 	kubectl(t, "delete", "csinode", "store-1")
 }
 
-// volume returns a volume of a CSI driver and its claim.
+// volume returns a manifest of a volume of a CSI driver, bound to a claim with the same name.
 func volume(name, mode, driver, label string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -168,8 +170,8 @@ spec:
 `, name, mode, driver, label)
 }
 
-// TestAWaitingPodWakesForWhatHelps verifies that helpful events wake a pending pod within seconds,
-// and that other events do not.
+// TestAWaitingPodWakesForWhatHelps verifies that a pending pod is placed soon after an event that
+// makes it feasible: the deletion of another pod, or a new node label.
 func TestAWaitingPodWakesForWhatHelps(t *testing.T) {
 	simulate(t, "wake-", "--count", "1", "--cpu", "2", "--label", "pool=wake")
 	const there = "spec nodeSelector: {pool: wake}"
@@ -186,7 +188,7 @@ func TestAWaitingPodWakesForWhatHelps(t *testing.T) {
 	kubectl(t, "delete", "pod", "wake-next", "wake-label", "--now")
 }
 
-// differs returns nil if a field has a value other than from.
+// differs returns nil if the value of a field is not empty and differs from another value.
 func differs(got, from string) error {
 	if got == "" || got == from {
 		return fmt.Errorf("is %q, want another than %q", got, from)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestPreemptionAndBudgets verifies that preemption prefers the node with a pod not protected by a
-// budget; if all are protected it violates a budget, unless the profile forbids it.
+// TestPreemptionAndBudgets verifies that preemption prefers victims that no budget protects. If all
+// victims are protected, preemption must violate a budget, unless the profile forbids it.
 func TestPreemptionAndBudgets(t *testing.T) {
 	simulate(t, "pdb-", "--count", "2", "--cpu", "2", "--label", "pool=pdb")
 	apply(t, `
@@ -44,7 +44,8 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: guarded}}}
 	kubectl(t, "delete", "pdb/guard", "priorityclass/pressing")
 }
 
-// TestTwoProfilesAtOnce runs a packing and a spreading profile; pods of the second may not preempt.
+// TestTwoProfilesAtOnce verifies that one scheduler serves a packing and a spreading profile, and
+// that only the spreading profile preempts.
 func TestTwoProfilesAtOnce(t *testing.T) {
 	simulate(t, "two-", "--count", "2", "--cpu", "4", "--label", "pool=two")
 	file := filepath.Join(t.TempDir(), "scheduler.yaml")

@@ -35,11 +35,11 @@ type replica struct {
 	ended chan error
 }
 
-// schedule starts a scheduler; the end of the test kills it.
+// schedule starts a scheduler, which is killed at the end of the test.
 func (c *cluster) schedule(t *testing.T, flags ...string) *replica {
 	t.Helper()
 	r := &replica{out: &printed{}, ended: make(chan error, 1)}
-	// A test overrides flags by repeating them, since the last one counts.
+	// A test can override these flags, since the last occurrence of a flag counts.
 	r.cmd = exec.Command(filepath.Join(bin, "berth"), append([]string{"scheduler", "--kubeconfig", filepath.Join(c.dir, "kubeconfig"),
 		"--secure-port=0", "--health-bind-address=127.0.0.1:0"}, flags...)...)
 	r.cmd.Stdout, r.cmd.Stderr = r.out, r.out
@@ -67,7 +67,7 @@ func (r *replica) says(words string) error {
 
 var endpointURL = regexp.MustCompile(`health and metrics on (http://\S+)`)
 
-// page reads one of the endpoints; it returns "" on errors.
+// page returns the response of one of the scheduler's endpoints, or "" after an error.
 func (r *replica) page(path string) string {
 	found := endpointURL.FindStringSubmatch(r.out.String())
 	if found == nil {
@@ -82,7 +82,7 @@ func (r *replica) page(path string) string {
 	return string(body)
 }
 
-// metric returns the sum of a metric over its labels.
+// metric returns the sum of all series of a metric.
 func (r *replica) metric(name string) (sum float64) {
 	lines := bufio.NewScanner(strings.NewReader(r.page("/metrics")))
 	for lines.Scan() {
@@ -95,7 +95,7 @@ func (r *replica) metric(name string) (sum float64) {
 	return sum
 }
 
-// witness observes every pod of a scheduler from its creation on: none may move.
+// witness records the node of every pod of a scheduler, and reports pods whose node changes.
 type witness struct {
 	mu     sync.Mutex
 	nodes  map[types.UID]string
@@ -103,7 +103,7 @@ type witness struct {
 	broken []string
 }
 
-// watch follows the pods until the test ends.
+// watch watches the pods until the test ends.
 func (w *witness) watch(t *testing.T, client kubernetes.Interface, scheduler string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(background())
@@ -138,7 +138,7 @@ func (w *witness) saw(pod *v1.Pod) {
 	}
 }
 
-// firstBoundAfter returns the time of the next binding.
+// firstBoundAfter returns the time of the first binding after t.
 func (w *witness) firstBoundAfter(t time.Time) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +149,8 @@ func (w *witness) firstBoundAfter(t time.Time) (time.Time, bool) {
 	return w.bound[i], true
 }
 
-// load creates small pods for a scheduler at a rate until stopped; it returns their number.
+// load creates small pods for a scheduler at a constant rate until stop is called. stop returns the
+// number of created pods.
 func load(t *testing.T, client kubernetes.Interface, scheduler string, perSecond int) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(background())
@@ -180,7 +181,8 @@ func load(t *testing.T, client kubernetes.Interface, scheduler string, perSecond
 	return func() int { cancel(); <-done; return int(made.Load()) }
 }
 
-// allPlaced waits until every pod of the scheduler has a node.
+// allPlaced waits until every pod of the scheduler has a node and there are at least the given
+// number of pods.
 func allPlaced(t *testing.T, client kubernetes.Interface, scheduler string, atLeast int, meanwhile ...func()) {
 	t.Helper()
 	eventually(t, 90*time.Second, func() error {

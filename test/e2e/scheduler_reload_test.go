@@ -17,7 +17,8 @@ import (
 
 var reloadFlips = flag.Int("reload-flips", 4, "how often TestConfigurationChangedUnderLoad changes the file; the long form is -reload-flips 20")
 
-// reloadConfig serves the names; a broken one is refused.
+// reloadConfig returns a configuration with a profile for each scheduler name. If broken is set,
+// the configuration is invalid.
 func reloadConfig(broken bool, names ...string) string {
 	var b strings.Builder
 	b.WriteString("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {resourceName: reload}\nprofiles:\n")
@@ -30,9 +31,8 @@ func reloadConfig(broken bool, names ...string) string {
 	return b.String()
 }
 
-// TestConfigurationChangedUnderLoad alternates valid and invalid changes of the configuration while
-// pods keep arriving. A valid change takes effect, an invalid one is reported and ignored; pods are
-// not lost.
+// TestConfigurationChangedUnderLoad verifies that, while pods are created, valid changes to the
+// configuration take effect, invalid changes are reported and ignored, and no pod is lost.
 func TestConfigurationChangedUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "reload"), "--nodes", "30")
@@ -82,7 +82,7 @@ func TestConfigurationChangedUnderLoad(t *testing.T) {
 	made := stop()
 	allPlaced(t, c.client, "steady", made)
 
-	// The last valid one is in effect, as shown on the page.
+	// The last valid configuration is in effect, as shown by /configz.
 	name := "steady" + fmt.Sprint(*reloadFlips-1)
 	if page := s.page("/configz"); !strings.Contains(page, name) {
 		t.Errorf("/configz does not show %s: %s", name, page)
@@ -111,7 +111,7 @@ func TestConfigurationChangedUnderLoad(t *testing.T) {
 		})
 	}
 
-	// A missing file changes nothing.
+	// If the file is deleted, the configuration stays in effect.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,9 @@ import (
 	"time"
 )
 
-// TestSchedulerWithTheRightsOfKubeScheduler runs a scheduler as the user of Kubernetes' own roles:
-// they suffice to schedule, to elect a leader and to authorize readers of its metrics.
+// TestSchedulerWithTheRightsOfKubeScheduler verifies that the permissions of the user
+// system:kube-scheduler suffice to schedule pods, to elect a leader and to authorize readers of the
+// metrics.
 func TestSchedulerWithTheRightsOfKubeScheduler(t *testing.T) {
 	kubectl(t, "create", "serviceaccount", "scraper")
 	kubectl(t, "create", "clusterrole", "scraper", "--verb=get", "--non-resource-url=/metrics")
@@ -110,7 +111,7 @@ func fetch(t *testing.T, client *http.Client, url, token string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// TestSchedulerPage runs the blocks of commands in docs/tasks/scheduler.md as written.
+// TestSchedulerPage verifies that the commands in docs/tasks/scheduler.md work as written.
 func TestSchedulerPage(t *testing.T) {
 	work := t.TempDir()
 	if err := os.Symlink(bin, filepath.Join(work, "bin")); err != nil {

@@ -13,8 +13,9 @@ const (
 	whyNot   = `{.status.conditions[?(@.type=="PodScheduled")].reason}: {.status.conditions[?(@.type=="PodScheduled")].message}`
 )
 
-// TestThreeTaints is the documentation's case: the two taints with key1 are tolerated, the third
-// keeps the pod off, and a pod already running there stays.
+// TestThreeTaints verifies the example with three taints in Kubernetes' documentation: a pod that
+// tolerates only the two taints with key1 is not placed on the node, but a running pod with the
+// same tolerations stays there.
 func TestThreeTaints(t *testing.T) {
 	simulate(t, "tainted-", "--count", "1", "--label", "pool=tainted")
 	const tolerant = "spec tolerations: [{key: key1, value: value1, effect: NoSchedule}, {key: key1, value: value1, effect: NoExecute}]"
@@ -53,8 +54,8 @@ func TestAPodOfAnotherSchedulerIsLeftAlone(t *testing.T) {
 	kubectl(t, "delete", "pod", "foreign", "own")
 }
 
-// TestPreemption verifies that a high-priority pod replaces a low-priority one, unless its policy
-// forbids that; both report the reason.
+// TestPreemption verifies that a high-priority pod preempts a low-priority pod, unless its
+// preemption policy forbids that. Both pods must report the reason.
 func TestPreemption(t *testing.T) {
 	simulate(t, "full-", "--count", "1", "--cpu", "2", "--label", "pool=full")
 	apply(t, `
@@ -87,8 +88,8 @@ value: 1000
 	kubectl(t, "delete", "pod", "patient", "urgent")
 }
 
-// TestAVolumeIsBoundWithItsPod verifies that a claim waiting for its first consumer gets the volume
-// reachable from the pod's node.
+// TestAVolumeIsBoundWithItsPod verifies that the scheduler binds a claim that waits for its first
+// consumer, and places the pod on the node that can reach the volume.
 func TestAVolumeIsBoundWithItsPod(t *testing.T) {
 	apply(t, `
 apiVersion: storage.k8s.io/v1

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestASharedClaimIsProtected verifies that simultaneous pods with the same claim leave it with its
-// protecting finalizer, allocated once, and reserved for each; deleting the claim does not free the
-// device in use.
+// TestASharedClaimIsProtected verifies that a claim shared by simultaneously created pods has its
+// finalizer, is allocated once, and is reserved for each pod. A deletion of the claim must not free
+// the device while it is in use.
 func TestASharedClaimIsProtected(t *testing.T) {
 	const pods = 30
 	apply(t, `
@@ -69,8 +69,8 @@ spec: {devices: {requests: [{name: d, exactly: {deviceClassName: shared}}]}}
 	kubectl(t, "delete", "resourceclaim/other-claim", "resourceslice/shared-devices", "deviceclass/shared")
 }
 
-// TestANominationEndsWithItsNode verifies that a pod waiting for victims on a deleted node gives up
-// the nomination, and is retried.
+// TestANominationEndsWithItsNode verifies that a pod nominated to a node loses the nomination and
+// is retried when the node is deleted.
 func TestANominationEndsWithItsNode(t *testing.T) {
 	apply(t, `
 apiVersion: v1
@@ -96,9 +96,9 @@ value: 1000
 	kubectl(t, "delete", "priorityclass/hopeful")
 }
 
-// TestANominationIsKeptByTheNodesName verifies that a pod nominated by an autoscaler to a future
-// node has its room kept there when the node appears, and across its recreation. The pod has no
-// preemption: otherwise an attempt without victims would clear the nomination.
+// TestANominationIsKeptByTheNodesName verifies that room is kept for a pod that an autoscaler
+// nominated to a future node, when the node is created, and also when it is created again. The pod
+// never preempts, because a preemption attempt without victims would clear the nomination.
 func TestANominationIsKeptByTheNodesName(t *testing.T) {
 	apply(t, `
 apiVersion: scheduling.k8s.io/v1
@@ -130,7 +130,8 @@ status: {allocatable: {cpu: "1", memory: 1Gi, pods: "10"}}
 	kubectl(t, "delete", "node/promised-node", "priorityclass/promised")
 }
 
-// says waits until the message of a pending pod contains words, or does not.
+// says waits until the message of a pending pod contains the words (is true) or does not contain
+// them (is false).
 func says(t *testing.T, name, words string, is bool) {
 	t.Helper()
 	eventually(t, patience, func() error {
@@ -144,9 +145,9 @@ func says(t *testing.T, name, words string, is bool) {
 	}
 }
 
-// TestAnIdleSchedulerDoesNotWaitOutABackoff verifies that a pod rejected seven times in as many
-// seconds is placed when the eighth change helps it, instead of at the end of its back-off, another
-// seven seconds later.
+// TestAnIdleSchedulerDoesNotWaitOutABackoff verifies that an idle scheduler retries a pod before
+// the end of its back-off: after seven changes that do not help, one per second, the pod must be
+// placed soon after the eighth change, not seven seconds later.
 func TestAnIdleSchedulerDoesNotWaitOutABackoff(t *testing.T) {
 	const changes = 8
 	simulate(t, "idle-", "--count", "1", "--label", "pool=idle")

@@ -27,9 +27,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/nodecert"
 )
 
-// TestAStolenNodeIsOneNode runs every line of the table in docs/reference/stolen-node.md with a
-// machine's certificate from a cluster of berth up, and compares the API server's response with the
-// table.
+// TestAStolenNodeIsOneNode verifies the table in docs/reference/stolen-node.md: with the
+// certificate of a node of berth up, the API server must permit or refuse each command as the table
+// states.
 func TestAStolenNodeIsOneNode(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "data"), "--nodes", "0", "--ui-port", "-1")
@@ -49,7 +49,7 @@ func TestAStolenNodeIsOneNode(t *testing.T) {
 		if strings.Contains(line.command, "--bound-object-name=") {
 			args = append(args, "--bound-object-uid="+podUID(t, c, line.command))
 		}
-		// The authorizer learns a new pod's references after a short delay: poll.
+		// Poll, because the authorizer observes the references of a new pod after a short delay.
 		var r result
 		for end := time.Now().Add(10 * time.Second); ; {
 			r = execute(t, []string{"KUBECONFIG=" + stolen}, "", filepath.Join(bin, "berth"), append([]string{"kubectl"}, args...)...)
@@ -72,7 +72,7 @@ type stolenLine struct {
 	refused bool
 }
 
-// stolenTable reads the table from the page.
+// stolenTable returns the table of the page.
 func stolenTable(t *testing.T) (lines []stolenLine) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/reference/stolen-node.md")
@@ -96,7 +96,7 @@ func stolenTable(t *testing.T) (lines []stolenLine) {
 	return lines
 }
 
-// stolenKubeconfig contains only the node's certificate.
+// stolenKubeconfig writes a kubeconfig whose only credential is the node's certificate.
 func stolenKubeconfig(t *testing.T, c *cluster, pair string) string {
 	t.Helper()
 	if _, err := tls.LoadX509KeyPair(pair, pair); err != nil {
@@ -116,7 +116,7 @@ func stolenKubeconfig(t *testing.T, c *cluster, pair string) string {
 	return path
 }
 
-// twoNodes creates the objects in the table.
+// twoNodes creates the objects named in the table.
 func twoNodes(t *testing.T, c *cluster) {
 	t.Helper()
 	ctx, api := t.Context(), c.client.CoreV1()
@@ -160,7 +160,7 @@ func podUID(t *testing.T, c *cluster, command string) string {
 	return string(pod.UID)
 }
 
-// request creates a certificate signing request that is never approved automatically.
+// request creates a CertificateSigningRequest that is not approved automatically.
 func request(t *testing.T, c *cluster, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -214,7 +214,7 @@ func TestAPartThatDiesIsStartedAgainAndPodsAreUntouched(t *testing.T) {
 	if err := shared.out.awaitLine("nodes: running again", shared.ended); err != nil {
 		t.Fatal(err)
 	}
-	// Another pod shows that the new process works.
+	// Once another pod runs, the restarted process has synced.
 	apply(t, pod("after", "node-1"))
 	awaits(t, patience, "pod/after", "{.status.phase}", "Running")
 	if after := get(t, "pod/untouched", "{.status.containerStatuses}{.status.podIP}{.metadata.resourceVersion}"); after != before {
@@ -245,7 +245,7 @@ func TestAsAPluginItIsCalledKubectlBerth(t *testing.T) {
 		t.Fatal(err)
 	}
 	execute(t, nil, "", filepath.Join(dir, "kubectl-berth"), "nodes", "--help").wants(t, 0, "kubectl berth nodes [flags]")
-	// The built-in kubectl must find it as well.
+	// The built-in kubectl must find the plugin as well.
 	env := []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "BERTH_DATA_DIR=" + shared.dir}
 	execute(t, env, "", filepath.Join(bin, "berth"), "kubectl", "berth", "version").wants(t, 0, "Kubernetes v1.")
 }
@@ -259,7 +259,7 @@ func read(t *testing.T, path string) []byte {
 	return b
 }
 
-// server returns the shared cluster's address.
+// server returns the address of the shared cluster's API server.
 func server(t *testing.T) string {
 	t.Helper()
 	for line := range strings.Lines(string(read(t, filepath.Join(shared.dir, "kubeconfig")))) {

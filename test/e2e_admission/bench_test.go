@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	batch   = 500 // pods a round and way
+	batch   = 500 // pods per round on each API server
 	workers = 16
 )
 
-// BenchmarkPodCreation creates pods by turns on API servers with Berth's rules compiled in, with
-// upstream's plugins, with none of either, and with the webhook, in a separate process, with
-// upstream's defaults:
+// BenchmarkPodCreation measures the creation of pods, in turn, on four API servers: with Berth's
+// rules compiled in, with upstream's plugins for the same purposes, with neither, and with
+// upstream's default plugins and Berth's webhook in a separate process:
 //
 //	go test ./e2e_admission -run '^$' -bench PodCreation -benchtime 10x
 //
@@ -77,8 +77,8 @@ func BenchmarkPodCreation(b *testing.B) {
 	}
 }
 
-// BenchmarkWebhookUnderLoad creates 1,000 pods a second, as far as the machine permits, for
-// -benchtime seconds, and reports the webhook's resource usage:
+// BenchmarkWebhookUnderLoad creates pods at up to 1,000 per second, and reports the webhook's
+// resource usage. -benchtime is the number of seconds:
 //
 //	go test ./e2e_admission -run '^$' -bench WebhookUnderLoad -benchtime 20x
 func BenchmarkWebhookUnderLoad(b *testing.B) {
@@ -194,7 +194,7 @@ func scrape(b *testing.B, client *http.Client, url string) map[string]*dto.Metri
 	return families
 }
 
-// quantile returns the upper bound of the bucket with the quantile.
+// quantile returns the upper bound of the bucket that contains the q-quantile.
 func quantile(h *dto.Histogram, q float64) float64 {
 	for _, bucket := range h.GetBucket() {
 		if float64(bucket.GetCumulativeCount()) >= q*float64(h.GetSampleCount()) {

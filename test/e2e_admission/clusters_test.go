@@ -21,14 +21,14 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/webhook"
 )
 
-// replaced lists all upstream plugins with the purpose of a rule.
+// replaced lists the upstream plugins that serve the same purposes as Berth's rules.
 var replaced = append(admissionplugin.ReplacedByNode(), admissionplugin.ReplacedByPod()...)
 
-// upstreams configures an API server without Berth's rules, with upstream's default plugins.
+// upstreams configures an API server with upstream's default plugins and without Berth's rules.
 func upstreams(o *controlplane.Options) { o.UpstreamAdmission = true }
 
-// upstreamsAll enables all upstream plugins with the purpose of a rule, upstreamsNone disables
-// them.
+// upstreamsAll enables the replaced plugins, and upstreamsNone disables them. Both exclude Berth's
+// rules.
 func upstreamsAll(o *controlplane.Options)  { o.UpstreamAdmission, o.EnableAdmission = true, replaced }
 func upstreamsNone(o *controlplane.Options) { o.UpstreamAdmission, o.DisableAdmission = true, replaced }
 
@@ -44,10 +44,10 @@ func start(t testing.TB, options ...func(*controlplane.Options)) *cluster {
 	return &cluster{c, kubernetes.NewForConfigOrDie(c.Config)}
 }
 
-// system is the namespace of webhooks.
+// system is the namespace of the webhooks.
 const system = "berth-system"
 
-// makeNamespace creates a namespace ready for pods.
+// makeNamespace creates a namespace and waits until pods can be created in it.
 func (c *cluster) makeNamespace(t testing.TB, namespace *v1.Namespace) {
 	t.Helper()
 	if _, err := c.api.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -68,8 +68,8 @@ func webhookOptions() webhook.Options {
 	return o
 }
 
-// runWebhook runs a webhook in this process and returns when it is ready; stop or the end of the
-// test ends it.
+// runWebhook runs a webhook in this process and waits until it is ready. The webhook runs until
+// stop is called or the test ends.
 func (c *cluster) runWebhook(t testing.TB, options webhook.Options) (w *webhook.Webhook, stop func()) {
 	t.Helper()
 	c.makeNamespace(t, &v1.Namespace{ObjectMeta: named(system)})
@@ -102,7 +102,7 @@ func runWebhook(t testing.TB, config *rest.Config, options webhook.Options) (w *
 
 const patience = time.Minute
 
-// eventually retries until f returns nil.
+// eventually calls f until f returns nil, and fails the test after a timeout.
 func eventually(t testing.TB, f func(context.Context) error) {
 	t.Helper()
 	var complaint error

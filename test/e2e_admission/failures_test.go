@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/webhook"
 )
 
-// TestFailures verifies the statements of docs/tasks/webhook.md about a failing webhook, on an
-// upstream API server.
+// TestFailures verifies the statements about a failing webhook in docs/tasks/webhook.md, on an API
+// server without Berth's rules.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -54,7 +54,7 @@ func dedicated(name string) *v1.Namespace {
 	return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"berth.dev/dedicated-nodes": "dedicated=" + name}}}
 }
 
-// pod creates a pod with a name prefix.
+// pod creates a pod with a generated name.
 func (c *cluster) pod(ctx context.Context, namespace, prefix string) (*v1.Pod, error) {
 	return c.api.CoreV1().Pods(namespace).Create(ctx, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: prefix},
@@ -62,7 +62,7 @@ func (c *cluster) pod(ctx context.Context, namespace, prefix string) (*v1.Pod, e
 	}, metav1.CreateOptions{})
 }
 
-// getsRules waits until pods get fields set only by Berth.
+// getsRules waits until new pods have fields that only Berth's rules set.
 func (c *cluster) getsRules(t *testing.T) { t.Helper(); c.getsRulesIn(t, "group") }
 
 func (c *cluster) getsRulesIn(t *testing.T, namespace string) {
@@ -76,12 +76,13 @@ func (c *cluster) getsRulesIn(t *testing.T, namespace string) {
 	})
 }
 
-// ruled reports whether the pod has been given its dedicated nodes.
+// ruled reports whether Berth's rules have assigned the pod to dedicated nodes.
 func ruled(pod *v1.Pod) bool {
 	return pod.Spec.Affinity != nil && pod.Spec.Affinity.NodeAffinity != nil && len(pod.Spec.Tolerations) == 4
 }
 
-// slipsBy requires a pod to be created soon with upstream's rules, but without Berth's.
+// slipsBy verifies that a pod can be created within a time, with the fields set by upstream's
+// plugins but not by Berth's rules.
 func (c *cluster) slipsBy(t *testing.T, namespace string, within time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -98,11 +99,11 @@ func (c *cluster) slipsBy(t *testing.T, namespace string, within time.Duration) 
 	}
 }
 
-// slow allows for busy machines; waits for a timeout are extended by it.
+// slow is the additional time allowed on busy machines.
 const slow = 5 * time.Second
 
-// rolesSuffice runs a webhook with only the rights of its service account, from nothing to pods
-// with the rules.
+// rolesSuffice verifies that the permissions in the manifests suffice for a webhook, including the
+// creation of its certificate and configurations.
 func (c *cluster) rolesSuffice(t *testing.T) {
 	k := c.kubectl(t)
 	options := webhookOptions()
@@ -118,7 +119,7 @@ func (c *cluster) rolesSuffice(t *testing.T) {
 	if err := c.api.CoreV1().Secrets(system).Delete(t.Context(), options.Service, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(ctx context.Context) error { // the webhook observes the deletion and recreates the object
+	eventually(t, func(ctx context.Context) error { // the webhook observes the deletion and creates the Secret again
 		_, err := c.api.CoreV1().Secrets(system).Get(ctx, options.Service, metav1.GetOptions{})
 		return err
 	})
@@ -153,12 +154,12 @@ func (c *cluster) killedWithFail(t *testing.T) {
 	if _, err := c.pod(t.Context(), "group", "x-"); err == nil || !strings.Contains(err.Error(), `failed calling webhook "pods.admission.berth.dev"`) {
 		t.Errorf("a pod is created with %v", err)
 	}
-	// The namespaces needed to bring up a cluster, and the webhook itself.
+	// The webhook does not affect the namespaces needed to start a cluster and the webhook itself.
 	for _, namespace := range []string{metav1.NamespaceSystem, system, "opted-out"} {
 		c.makeNamespace(t, &v1.Namespace{ObjectMeta: named(namespace)})
 		c.slipsBy(t, namespace, slow)
 	}
-	// New nodes are tainted.
+	// Nodes can be created and tainted.
 	node, err := c.api.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +168,7 @@ func (c *cluster) killedWithFail(t *testing.T) {
 	if _, err := c.api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Error(err)
 	}
-	// Pods can be deleted, including their finalizers.
+	// Pods can be deleted, and their finalizers can be removed.
 	if err := pods.Delete(t.Context(), leaving.Name, *metav1.NewDeleteOptions(0)); err != nil {
 		t.Error(err)
 	}
@@ -181,8 +182,8 @@ func (c *cluster) killedWithFail(t *testing.T) {
 	c.getsRules(t)
 }
 
-// certificateExpires sets the webhook's clock to the past, so that the API server considers its
-// certificate expired.
+// certificateExpires sets the webhook's clock to the past, so that its certificate has expired for
+// the API server, and verifies that the webhook renews the certificate once its clock is right.
 func (c *cluster) certificateExpires(t *testing.T) {
 	if err := c.api.CoreV1().Secrets(system).Delete(t.Context(), "berth-webhook", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -196,8 +197,8 @@ func (c *cluster) certificateExpires(t *testing.T) {
 		t.Errorf("by default pods wait: %s", options.FailurePolicy)
 	}
 	clock.SetTime(time.Now())
-	// A check in progress has read the old time, and the next one follows a minute later: simulate
-	// that now.
+	// The webhook may just have checked the certificate at the old time. The next check follows a
+	// minute later, so advance the clock by a minute.
 	later := time.AfterFunc(5*time.Second, func() { clock.Step(time.Minute) })
 	defer later.Stop()
 	c.getsRules(t)
@@ -218,7 +219,8 @@ func (c *cluster) authorityTakenOut(t *testing.T) {
 	c.getsRules(t)
 }
 
-// cold replaces a ready webhook by another, not yet permitted to read runtime classes.
+// cold replaces a ready webhook by another webhook without permission to read runtime classes, so
+// that its caches are not synced.
 func (c *cluster) cold(t *testing.T) {
 	brief := webhookOptions()
 	brief.Timeout = time.Second
@@ -245,8 +247,8 @@ func (c *cluster) cold(t *testing.T) {
 		}
 		return nil
 	})
-	// After its timeout it responds with an error: the pod is created without the rules, not with
-	// half of them.
+	// After its timeout the webhook responds with an error: the pod is created without any of the
+	// rules.
 	c.slipsBy(t, "group", 2*options.Timeout+slow)
 
 	c.grant(t, rbacv1.PolicyRule{APIGroups: []string{"node.k8s.io", "admissionregistration.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}})
@@ -254,7 +256,7 @@ func (c *cluster) cold(t *testing.T) {
 	<-half.Ready()
 }
 
-// grant adds permissions for the user "half".
+// grant grants permissions to the user "half".
 func (c *cluster) grant(t *testing.T, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role, err := c.api.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "half-"}, Rules: rules}, metav1.CreateOptions{})
@@ -280,11 +282,12 @@ func (c *cluster) twoReplicas(t *testing.T) {
 	}
 	c.getsRules(t)
 	stop()
-	c.getsRules(t) // the configurations refer to the last webhook
+	c.getsRules(t) // the configurations refer to the remaining webhook
 }
 
-// TestNoPodSlipsByWhileTheAPIServerStarts creates pods from the API server's first response on,
-// before its caches have synced. Its configured seconds for lost nodes must show as well.
+// TestNoPodSlipsByWhileTheAPIServerStarts verifies that Berth's rules apply to pods created from
+// the API server's first response on, before its caches are synced. The configured default
+// tolerations for lost nodes must apply as well.
 func TestNoPodSlipsByWhileTheAPIServerStarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -307,7 +310,7 @@ func TestNoPodSlipsByWhileTheAPIServerStarts(t *testing.T) {
 	go func() {
 		var all []attempt
 		for ctx.Err() == nil {
-			pod, err := c.pod(ctx, "group", "early-") // the port is unchanged
+			pod, err := c.pod(ctx, "group", "early-") // the API server has the same port after the restart
 			all = append(all, attempt{pod, err})
 		}
 		done <- all

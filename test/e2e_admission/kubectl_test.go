@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// kubectl is the stock kubectl, for one cluster.
+// kubectl runs stock kubectl for one cluster.
 type kubectl struct {
 	t    *testing.T
 	path string
@@ -31,7 +31,7 @@ func (c *cluster) kubectl(t *testing.T) kubectl {
 
 func (k kubectl) try(ctx context.Context, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, k.path, args...)
-	// Without the line kubectl treats YAML beginning with a brace as JSON.
+	// Without the line "---", kubectl parses YAML that begins with a brace as JSON.
 	cmd.Env, cmd.Stdin = k.env, strings.NewReader("---\n"+stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -41,7 +41,7 @@ func (k kubectl) try(ctx context.Context, stdin string, args ...string) (string,
 	return out.String(), nil
 }
 
-// run requires success and returns the output.
+// run runs kubectl, requires it to succeed, and returns the output.
 func (k kubectl) run(args ...string) string {
 	k.t.Helper()
 	out, err := k.try(k.t.Context(), "", args...)
@@ -51,7 +51,7 @@ func (k kubectl) run(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// apply creates or changes the objects of the manifest.
+// apply applies a manifest.
 func (k kubectl) apply(manifest string, args ...string) {
 	k.t.Helper()
 	if _, err := k.try(k.t.Context(), manifest, append([]string{"apply", "-f", "-"}, args...)...); err != nil {
@@ -59,7 +59,7 @@ func (k kubectl) apply(manifest string, args ...string) {
 	}
 }
 
-// refused requires the manifest to be refused with these words.
+// refused requires that the API server refuses the manifest with an error that contains the words.
 func (k kubectl) refused(words, manifest string, args ...string) {
 	k.t.Helper()
 	if len(args) == 0 {
@@ -70,7 +70,7 @@ func (k kubectl) refused(words, manifest string, args ...string) {
 	}
 }
 
-// is requires a field of an object to have a value now.
+// is requires that a field of an object has the wanted value.
 func (k kubectl) is(want, object, jsonpath string, args ...string) {
 	k.t.Helper()
 	if got := k.run(append([]string{"get", object, "-o", "jsonpath=" + jsonpath}, args...)...); got != want {
@@ -78,7 +78,7 @@ func (k kubectl) is(want, object, jsonpath string, args ...string) {
 	}
 }
 
-// becomes requires it soon.
+// becomes waits until a field of an object has the wanted value.
 func (k kubectl) becomes(want, object, jsonpath string, args ...string) {
 	k.t.Helper()
 	eventually(k.t, func(ctx context.Context) error {

@@ -19,7 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/webhook"
 )
 
-// role is the role of this binary when a test runs it as a separate process.
+// role is the environment variable for the role of this binary when a test runs it as a separate
+// process.
 const role = "BERTH_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveWebhook implements `berth webhook`.
+// serveWebhook runs a webhook like `berth webhook`, and prints its addresses once it is ready.
 func serveWebhook(args []string) error {
 	options := webhookOptions()
 	flags := pflag.NewFlagSet("webhook", pflag.ContinueOnError)
@@ -65,7 +66,7 @@ type process struct {
 	address, health string
 }
 
-// startProcess returns when the webhook is ready.
+// startProcess starts a webhook in a separate process and waits until it is ready.
 func (c *cluster) startProcess(t testing.TB, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0], append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)}
@@ -91,7 +92,7 @@ func (c *cluster) startProcess(t testing.TB, args ...string) *process {
 	return p
 }
 
-// kill sends SIGKILL.
+// kill sends SIGKILL and waits for the end of the process.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()

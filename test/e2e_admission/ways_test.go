@@ -27,27 +27,28 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// way is one path for pods, with Berth's rules or upstream's.
+// way is one path by which objects are admitted, with Berth's rules or upstream's plugins.
 type way struct {
 	name   string
 	create func(context.Context, *v1.Pod) (*v1.Pod, error)
 	node   func(context.Context, *v1.Node) (*v1.Node, error)
 	class  func(context.Context, *schedulingv1.PriorityClass) error
-	// upstreams is set if only upstream's plugins run. They lack some of the rules.
+	// upstreams is set if only upstream's plugins run. They do not implement all of Berth's rules.
 	upstreams bool
 }
 
-// TestAllWaysInAreOne runs testdata/cases.txt through Berth's rules compiled in, behind a webhook
-// on three API servers of upstream's (with the defaults; with all of its plugins of the same
-// purpose; with none of them), offline, and through only upstream's plugins. All must return the
-// same pod to the byte, or the same refusal.
+// TestAllWaysInAreOne verifies that all ways of admission return exactly the same pod, or the same
+// refusal, for the cases in testdata/cases.txt. Berth's rules run compiled in, offline, and in a
+// webhook with three API servers of upstream's: with its default plugins, with all of its plugins
+// for the same purposes, and with none of these. Finally, upstream's plugins run without Berth's
+// rules.
 //
 //	have    an object that pods name, in every cluster: Namespace, PriorityClass, RuntimeClass
 //	node    a node that registers; prints its taints
 //	class   a priority class; prints the refusal
 //	create  a pod; prints the fields of its spec named by show=, or the refusal.
-//	        "berth": upstream has no such rule. "better": Berth's message explains more than
-//	        upstream's, which are part of them
+//	        "berth": upstream has no such rule. "better": Berth's message contains upstream's
+//	        message and explains more
 func TestAllWaysInAreOne(t *testing.T) {
 	w := newWorld(t)
 	datadriven.RunTest(t, "testdata/cases.txt", func(t *testing.T, d *datadriven.TestData) string {
@@ -119,7 +120,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// besides is the suffix of namespaces ignored by the webhook.
+// besides is the suffix of the namespaces that the webhook ignores.
 const besides = "-besides"
 
 func (w *world) add(way way) { w.ways = append(w.ways, way) }
@@ -135,7 +136,7 @@ func (w *world) cluster(t *testing.T, name string, hooked bool, options func(*co
 	return c
 }
 
-// create creates the pod and deletes it again.
+// create creates a pod, deletes it, and returns the created pod.
 func (c *cluster) create(ctx context.Context, pod *v1.Pod) (*v1.Pod, error) {
 	pods := c.api.CoreV1().Pods(pod.Namespace)
 	stored, err := pods.Create(ctx, pod, metav1.CreateOptions{})
@@ -161,7 +162,7 @@ func (c *cluster) createClass(ctx context.Context, class *schedulingv1.PriorityC
 	return classes.Delete(ctx, class.Name, metav1.DeleteOptions{})
 }
 
-// taints returns the node's taints, with "now" instead of times.
+// taints formats the node's taints, with "now" for each time, or the refusal.
 func taints(node *v1.Node, err error) string {
 	if err != nil {
 		return refused + words(err)
@@ -237,12 +238,12 @@ func (w *world) create(t *testing.T, d *datadriven.TestData) string {
 	if pod.Namespace == "" {
 		pod.Namespace = "default"
 	}
-	// The token's volume has a random name.
+	// Without a token, the pod has no volume with a random name.
 	pod.Spec.AutomountServiceAccountToken = new(bool)
 	return shown(t, w.agreed(t, d, func(way way) string { return outcome(way.create(t.Context(), pod.DeepCopy())) }), d)
 }
 
-// agreed returns the common result of all ways.
+// agreed returns the result of the first way, and requires the same result from all other ways.
 func (w *world) agreed(t *testing.T, d *datadriven.TestData, try func(way) string) string {
 	var want string
 	for i, way := range w.ways {
@@ -250,7 +251,7 @@ func (w *world) agreed(t *testing.T, d *datadriven.TestData, try func(way) strin
 			continue
 		}
 		var got string
-		// Caches may lag briefly: a difference counts if it persists.
+		// Caches may lag briefly, so a difference only counts if it persists.
 		for range 100 {
 			if got = try(way); i == 0 || got == want {
 				break
@@ -265,10 +266,10 @@ func (w *world) agreed(t *testing.T, d *datadriven.TestData, try func(way) strin
 	return want
 }
 
-// refused begins the outcome of a rejected pod.
+// refused is the prefix of the outcome of a rejected object.
 const refused = "refused: "
 
-// outcome returns the pod as canonical JSON without its unique fields, or the refusal.
+// outcome formats the pod as JSON without its status and unique metadata, or the refusal.
 func outcome(pod *v1.Pod, err error) string {
 	if err != nil {
 		return refused + words(err)
@@ -284,9 +285,9 @@ func outcome(pod *v1.Pod, err error) string {
 }
 
 var (
-	// deniedBy matches the API server's prefix to a webhook's message.
+	// deniedBy matches the prefix that the API server adds to a webhook's message.
 	deniedBy = regexp.MustCompile(`^admission webhook "[^"]*" denied the request: `)
-	// forbidden matches the API server's prefix to the messages of most plugins.
+	// forbidden matches the prefix that the API server adds to the messages of most plugins.
 	forbidden = regexp.MustCompile(`^pods "[^"]*" is forbidden: `)
 )
 
@@ -294,7 +295,7 @@ func words(err error) string {
 	return forbidden.ReplaceAllString(deniedBy.ReplaceAllString(err.Error(), ""), "")
 }
 
-// shown selects the fields of the outcome's spec for the test data, with a line per list item.
+// shown formats the fields of the pod's spec that the test data selects, with a line per list item.
 func shown(t *testing.T, outcome string, d *datadriven.TestData) string {
 	var pod struct {
 		Spec map[string]any

@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestWorkedCases runs the cases of Kubernetes' documentation with stock kubectl, on a cluster with
-// Berth's rules compiled in, its scheduler and three nodes.
+// TestWorkedCases verifies the examples of Kubernetes' documentation with stock kubectl, on a
+// cluster with Berth's rules compiled in, Berth's scheduler and three nodes.
 func TestWorkedCases(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -46,7 +46,7 @@ handler: kata-fc
 overhead: {podFixed: {memory: 120Mi, cpu: 250m}}
 `
 
-// testPod is the documentation's pod.
+// testPod returns a manifest of the pod in the documentation, with more in its spec.
 func testPod(more string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -93,7 +93,7 @@ func unknownClassesAreRefused(_ *testing.T, _ *cluster, k kubectl) {
 	k.refused(`pods "x" is forbidden: no PriorityClass with name absent was found`, pod("x", "priorityClassName: absent"))
 }
 
-// pod returns a manifest of a pod with more in its spec.
+// pod returns a manifest of a pod with additional fields in its spec.
 func pod(name, more string) string {
 	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: nginx}], %s}}", name, more)
 }
@@ -150,7 +150,7 @@ func namespaceHasItsOwnNodes(t *testing.T, c *cluster, k kubectl) {
 	k.run("label", "nodes", "node-2", "dedicated=groupName")
 	c.makeNamespace(t, &v1.Namespace{ObjectMeta: named("group")})
 	k.run("annotate", "namespace", "group", "berth.dev/dedicated-nodes=dedicated=groupName")
-	eventually(t, func(ctx context.Context) error { // the annotation must reach the caches first
+	eventually(t, func(ctx context.Context) error { // the annotation may not have reached the caches yet
 		out, err := k.try(ctx, pod("probe", ""), "apply", "-n", "group", "--dry-run=server", "-o", "jsonpath={.spec.affinity}", "-f", "-")
 		if err == nil && out == "" {
 			err = fmt.Errorf("no affinity yet")
@@ -185,7 +185,7 @@ func priorities(t *testing.T, c *cluster, k kubectl) {
 	k.refused("the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 1000000000 from the given PriorityClass name",
 		pod("by-hand", "priorityClassName: top, priority: 5"))
 
-	// Critical where the administrator allows it: a quota by priority class.
+	// A quota by priority class restricts critical priorities to some namespaces.
 	k.apply(pod("critical", "priorityClassName: system-node-critical"), "-n", "kube-system")
 	k.is("2000001000", "pod/critical", "{.spec.priority}", "-n", "kube-system")
 	c.makeNamespace(t, &v1.Namespace{ObjectMeta: named("users")})
@@ -217,7 +217,7 @@ func updatesKeepAndAdd(t *testing.T, _ *cluster, k kubectl) {
 	k.is(before, "pod/updated", "{.spec.tolerations}{.spec.priority}{.spec.preemptionPolicy}")
 	k.run("patch", "pod/updated", "--type=json", "-p", `[{"op":"add","path":"/spec/tolerations/-","value":{"key":"later","operator":"Exists"}}]`)
 	k.is("later", "pod/updated", "{.spec.tolerations[-1:].key}")
-	// Admission ignores subresources.
+	// Admission rules ignore requests for subresources.
 	k.becomes("Running", "pod/updated", "{.status.phase}")
 	k.run("patch", "pod/updated", "--subresource=resize", "-p", `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"20m"}}}]}}`)
 	k.is("20m 1000000000", "pod/updated", "{.spec.containers[0].resources.requests.cpu} {.spec.priority}")
@@ -235,7 +235,8 @@ func taintsKnowSinceWhen(t *testing.T, c *cluster, k kubectl) {
 	if first == "" {
 		t.Fatal("a taint that evicts has no time")
 	}
-	// Other changes of the list keep it, and reapplying the list without the time changes nothing.
+	// Other changes to the list of taints keep the time, and applying the taint without its time
+	// changes nothing.
 	k.run("taint", "nodes", "node-1", "a-", "never-")
 	if now := since("evicts"); now != first {
 		t.Errorf("time %s, was %s", now, first)
