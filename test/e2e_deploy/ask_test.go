@@ -19,10 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// unverified trusts every certificate, since the parts' are self-signed.
+// unverified is a client that accepts every certificate, since the components' certificates are
+// self-signed.
 var unverified = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 
-// getAs reads a page with a token; "" sends none.
+// getAs returns the response body of a URL requested with a bearer token, or without one if token
+// is "".
 func getAs(url, token string) (string, error) {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
@@ -43,8 +45,8 @@ func getAs(url, token string) (string, error) {
 	return string(body), err
 }
 
-// scrape reads the scheduler's metrics like Prometheus, and verifies that the role berth-metrics is
-// required.
+// scrape reads the scheduler's metrics as Prometheus does, and verifies that clients without the
+// role berth-metrics are rejected.
 func (c *cluster) scrape(url string) {
 	c.Helper()
 	url += "/metrics"
@@ -64,7 +66,7 @@ func (c *cluster) scrape(url string) {
 	}
 }
 
-// review sends a webhook a pod's review like an API server.
+// review sends an AdmissionReview of a pod to a webhook, as an API server does.
 func (c *cluster) review(url, namespace string, spec v1.PodSpec) error {
 	spec.Containers = []v1.Container{{Name: "c", Image: "nginx"}}
 	pod, err := json.Marshal(v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace}, Spec: spec})

@@ -32,7 +32,7 @@ func (c *cluster) check(kubeconfig string, args ...string) (string, int) {
 	return string(out), 0
 }
 
-// says reports whether a line begins with a level and contains words.
+// says reports whether a line of the output begins with the level and contains the words.
 func says(out, level, words string) bool {
 	for line := range strings.Lines(out) {
 		if strings.HasPrefix(line, level+" ") && strings.Contains(line, words) {
@@ -67,7 +67,7 @@ func TestCheckSeesWhatIsThere(t *testing.T) {
 	if !says(out, "problem", "add to its flags: --controllers=*,-node-lifecycle-controller,-taint-eviction-controller") || !says(out, "problem", "berth-webhook") {
 		t.Errorf("it overlooks what is wrong:\n%s", out)
 	}
-	// A revoked right is reported missing.
+	// A revoked permission is reported as missing.
 	c.kubectl("delete", "role", "berth-controller", "-n", "kube-node-lease")
 	eventually(t, func() error {
 		if out, _ := c.check(c.Kubeconfig); !says(out, "problem", "berth-controller may not: get leases.coordination.k8s.io in kube-node-lease, list ") {
@@ -77,7 +77,7 @@ func TestCheckSeesWhatIsThere(t *testing.T) {
 	})
 }
 
-// staticPod creates a mirror pod like a kubelet.
+// staticPod creates a pod like the mirror pod of a control plane component.
 func (c *cluster) staticPod(name string, args ...string) {
 	c.Helper()
 	pod := &v1.Pod{
@@ -92,9 +92,10 @@ func (c *cluster) staticPod(name string, args ...string) {
 	})
 }
 
-// TestCheckAsksAboutTheCaller verifies that Kubernetes' rights of kube-scheduler suffice for
-// Berth's, and that other users' do not; a caller with few read permissions learns which parts were
-// not read.
+// TestCheckAsksAboutTheCaller verifies that `berth check --for` checks the caller's own
+// permissions: those of kube-scheduler suffice for Berth's scheduler, and another user's do not.
+// For a caller with few read permissions, the output must list the resources that could not be
+// read.
 func TestCheckAsksAboutTheCaller(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -124,7 +125,7 @@ func TestCheckAsksAboutTheCaller(t *testing.T) {
 	}
 }
 
-// user writes a kubeconfig that impersonates a user, with an administrator's credentials.
+// user writes a kubeconfig with an administrator's credentials that impersonates a user.
 func (c *cluster) user(name string) string {
 	c.Helper()
 	file, err := clientcmd.LoadFromFile(c.Kubeconfig)

@@ -52,22 +52,23 @@ func run(m *testing.M) (int, error) {
 	if bin, err = binaries.BuildIn(work, "../.."); err != nil {
 		return 0, err
 	}
-	// Keep the tests away from the user's cluster and cache.
+	// The tests must not use the user's cluster or cache.
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("BERTH_DATA_DIR")
 	os.Setenv("HOME", work)
 	return m.Run(), nil
 }
 
-// cluster is a control plane with Kubernetes' own admission, as in most clusters.
+// cluster is a control plane with upstream's admission plugins instead of Berth's, as in most
+// clusters.
 type cluster struct {
 	*testing.T
-	Config     *rest.Config // an administrator's
-	Kubeconfig string       // the path of the same
+	Config     *rest.Config // administrator's configuration
+	Kubeconfig string       // path of the administrator's kubeconfig
 	api        kubernetes.Interface
 }
 
-// startLimit is generous: a machine running many tests concurrently is slow, not broken.
+// startLimit is generous, because a machine that runs many tests concurrently is slow.
 const startLimit = 2 * time.Minute
 
 func newCluster(t *testing.T, flags ...string) *cluster {
@@ -85,14 +86,14 @@ func newCluster(t *testing.T, flags ...string) *cluster {
 	}
 	config.QPS = -1
 	c := &cluster{T: t, Config: config, Kubeconfig: running.Kubeconfig, api: kubernetes.NewForConfigOrDie(config)}
-	eventually(t, func() error { // Kubernetes' admission lets no pod in before
+	eventually(t, func() error { // until then, the ServiceAccount admission plugin rejects all pods
 		_, err := c.api.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
 	return c
 }
 
-// simulate registers nodes node-1, node-2, ... that run pods until the test ends.
+// simulate runs simulated nodes node-1, node-2 and so on until the test ends.
 func (c *cluster) simulate(count int) {
 	c.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -144,7 +145,8 @@ func (c *cluster) apply(manifests string, args ...string) string {
 	return out
 }
 
-// rendered returns the manifests of the chart, identical to the kustomization's (deploy/pack).
+// rendered returns the stored manifests of a chart's rendering. The tests of deploy/pack verify
+// that they equal the kustomization's.
 func rendered(t testing.TB, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../deploy/pack/testdata", name+".yaml"))
@@ -154,8 +156,8 @@ func rendered(t testing.TB, name string) string {
 	return string(text)
 }
 
-// prepare creates the prerequisites of the manifests: the namespace, with the kustomization's
-// guard, and the kinds of the Prometheus operator, here only in outline.
+// prepare creates the prerequisites of the manifests: the namespace as in the kustomization, and
+// the CustomResourceDefinitions of the Prometheus operator, here without schemas.
 func (c *cluster) prepare() {
 	c.Helper()
 	c.kubectl("apply", "--server-side", "-f", "../../deploy/kustomize/base/namespace.yaml")
@@ -200,14 +202,14 @@ func (c *cluster) tokenIn(namespace, account string) string {
 	return request.Status.Token
 }
 
-// as returns a client configuration with only a token.
+// as returns a client configuration whose only credential is a token.
 func (c *cluster) as(token string) *rest.Config {
 	config := rest.AnonymousClientConfig(c.Config)
 	config.BearerToken, config.QPS = token, -1
 	return config
 }
 
-// kubeconfig writes a kubeconfig for the API server behind a recorder, with a token.
+// kubeconfig writes a kubeconfig with a token, for the API server behind a recorder.
 func kubeconfig(t testing.TB, r *recorder, token string) string {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -224,7 +226,7 @@ func kubeconfig(t testing.TB, r *recorder, token string) string {
 
 const patience = 90 * time.Second
 
-// eventually retries until ask returns nil.
+// eventually calls ask until ask returns nil, and fails the test after a timeout.
 func eventually(t testing.TB, ask func() error) {
 	t.Helper()
 	var last error

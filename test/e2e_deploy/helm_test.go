@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// TestHelm runs the life cycle of the chart with the helm command, from a release's archive:
-// installed alongside kube-scheduler, upgraded to replace it, upgraded to a broken version, rolled
-// back, and uninstalled. Helm waits each time until the pods are ready, on simulated nodes.
+// TestHelm verifies the life cycle of the chart with the helm command and a release's archive:
+// installation alongside kube-scheduler, upgrade to replace kube-scheduler, failed upgrade,
+// rollback, and removal. Each time helm waits until the pods are ready, on simulated nodes.
 func TestHelm(t *testing.T) {
 	t.Parallel()
 	version, err := exec.Command(filepath.Join(bin, driver.ControlPlane), "--version").CombinedOutput()
@@ -62,11 +62,11 @@ func TestHelm(t *testing.T) {
 		t.Errorf("upgraded: %s, want %s", got, want)
 	}
 
-	// The schema rejects a value unknown to the chart, and nothing changes.
+	// The chart's schema rejects an unknown value, and nothing changes.
 	if out, err := run("upgrade", "berth", archive, "--set", "mode=replace"); err == nil || !strings.Contains(out, "mode") {
 		t.Errorf("upgraded to a mode that does not exist: %v\n%s", err, out)
 	}
-	// Pods that fit nowhere: helm reports it, and rolls back on request.
+	// If the pods fit on no node, helm reports an error, and rolls back on request.
 	if out, err := run("upgrade", "berth", archive, "--rollback-on-failure", "--timeout", "6s", "--set", "mode=replace-default,scheduler.replicas=3",
 		"--set", "scheduler.resources.requests.cpu=1000"); err == nil {
 		t.Errorf("pods of 1,000 CPUs were rolled out:\n%s", out)
@@ -95,7 +95,7 @@ func TestHelm(t *testing.T) {
 	})
 }
 
-// ready lists Berth's deployments with their ready and desired replicas.
+// ready lists Berth's Deployments with their ready and desired replicas.
 func (c *cluster) ready() string {
 	c.Helper()
 	return strings.TrimSpace(c.kubectl("get", "deployments", "--namespace", deploy.Namespace, "--sort-by=.metadata.name",

@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// TestTheAPIServerTakesEveryManifest applies each render, and the kustomizations as built by stock
-// kubectl, in a dry run. It requires the absence of warnings about deprecated versions, unknown
-// fields, and violations of the restricted pod security standard.
+// TestTheAPIServerTakesEveryManifest verifies by dry runs that the API server accepts each
+// rendering of the chart, and each kustomization built by stock kubectl, without warnings: about
+// deprecated versions, unknown fields, or violations of the restricted pod security standard.
 func TestTheAPIServerTakesEveryManifest(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -41,8 +41,9 @@ func TestTheAPIServerTakesEveryManifest(t *testing.T) {
 	}
 }
 
-// TestInstalledAndTakenAway applies the manifests with stock kubectl, switches between running
-// alongside kube-scheduler and replacing it, and deletes them without remains.
+// TestInstalledAndTakenAway verifies with stock kubectl that the manifests can be applied, switched
+// between running alongside kube-scheduler and replacing it, and deleted, and that no objects
+// remain.
 func TestInstalledAndTakenAway(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -70,14 +71,15 @@ func TestInstalledAndTakenAway(t *testing.T) {
 	})
 }
 
-// everything returns the names of possible remains of an installation.
+// everything returns the names of all objects that belong to an installation.
 func (c *cluster) everything() string {
 	c.Helper()
 	return c.kubectl("get", "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,configmaps,deployments,poddisruptionbudgets,networkpolicies,services,mutatingwebhookconfigurations,validatingwebhookconfigurations,namespaces",
 		"-A", "-o", "name", "-l", "app.kubernetes.io/part-of=berth")
 }
 
-// TestWhatTheManifestsSayOfPods holds for all of them, regardless of the chart's values.
+// TestWhatTheManifestsSayOfPods verifies the security settings, probes and requests of the pods in
+// all Deployments, and that each Deployment has a NetworkPolicy.
 func TestWhatTheManifestsSayOfPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -19,9 +19,9 @@ import (
 	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// TestPages runs the blocks of commands of the pages that name their cluster, as written: each page
-// in a separate shell, one page after the other, on a cluster as started by `berth up`. Each page
-// must restore the cluster's state.
+// TestPages verifies that the commands of the pages that name their cluster work as written. It
+// runs the pages one after the other, each in a separate shell, on a cluster started by `berth up`.
+// Each page must restore the cluster's state.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
@@ -49,7 +49,8 @@ func TestPages(t *testing.T) {
 			if err := os.Mkdir(own, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			// The folder imitates the source tree, the reader's working directory.
+			// The folder has the files of the source tree, the reader's working directory, that
+			// pages use.
 			for link, to := range map[string]string{"deploy": filepath.Join(root, "deploy"), ".berth": filepath.Join(work, ".berth")} {
 				if err := os.Symlink(to, filepath.Join(own, link)); err != nil {
 					t.Fatal(err)
@@ -63,13 +64,13 @@ func TestPages(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), pageLimit)
 			defer cancel()
 			shell := exec.CommandContext(ctx, "bash", "-c", script)
-			shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // signals also reach the shell's children
+			shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that the signal below also reaches the shell's children
 			shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) }
 			shell.Dir = own
 			shell.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 			shell.WaitDelay = 10 * time.Second
 			out, err := shell.CombinedOutput()
-			_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // end processes left by a failed page
+			_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // kill the processes that a failed page left behind
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -77,10 +78,10 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// pageLimit bounds a page that waits in vain; pages take seconds.
+// pageLimit limits the time of a page. Pages take seconds.
 const pageLimit = 3 * time.Minute
 
-// berthUp starts `berth up` and returns when the cluster is ready; the cluster ends with the test.
+// berthUp starts `berth up` and waits until the cluster is ready. The cluster ends with the test.
 func berthUp(t *testing.T, data string) {
 	t.Helper()
 	out := &text{}
@@ -115,8 +116,8 @@ func berthUp(t *testing.T, data string) {
 	})
 }
 
-// shellBlocks returns the blocks marked sh, each line echoed before it runs, so that a failure
-// shows its place.
+// shellBlocks returns the blocks marked sh. The shell prints each line before running it, so that
+// the output shows where a block failed.
 func shellBlocks(t *testing.T, file string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -133,7 +134,7 @@ func shellBlocks(t *testing.T, file string) (blocks []string) {
 			inside = false
 			blocks = append(blocks, strings.Join(block, "\n"))
 		case inside && strings.HasPrefix(line, "! "):
-			block = append(block, line+" || false") // set -e heeds nothing that is negated
+			block = append(block, line+" || false") // set -e ignores the result of a negated command
 		case inside:
 			block = append(block, line)
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// deed is a goal of an attacker.
+// deed is an attack that needs a permission.
 type deed struct {
 	what string
 	authorizationv1.ResourceAttributes
@@ -30,8 +30,8 @@ func deedOf(what, verb, group, resource string) deed {
 	return deed{what, authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: sub}}
 }
 
-// deeds escalate from one token to more, or to other users' data. docs/concepts/threat-model.md
-// lists them.
+// deeds lists attacks by the holder of a token that lead to more privileges or to the data of other
+// users; see docs/concepts/threat-model.md.
 var deeds = []deed{
 	deedOf("read secrets", "get", "", "secrets"),
 	deedOf("list secrets", "list", "", "secrets"),
@@ -69,8 +69,8 @@ var deeds = []deed{
 	deedOf("do anything", "*", "*", "*"),
 }
 
-// powers lists the deeds that a part can do in the whole cluster as part of its work. It must not
-// be able to do any other.
+// powers lists, by component, the deeds that the component's work requires in the whole cluster. No
+// other deed may be permitted.
 var powers = map[string][]string{
 	"berth-scheduler":  {"place pods", "delete pods", "write conditions of pods", "bind volumes", "allocate devices"},
 	"berth-controller": {"delete pods", "write conditions of pods", "taint nodes", "write conditions of nodes"},
@@ -78,15 +78,15 @@ var powers = map[string][]string{
 	"berth-ui":         {},
 }
 
-// TestWhatATokenIsGoodFor verifies that the holder of a part's token can do the part's work, and
-// nothing that leads to further privileges.
+// TestWhatATokenIsGoodFor verifies that the token of a component permits the deeds in powers, and
+// no other deed.
 func TestWhatATokenIsGoodFor(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.install("everything")
 	for account, may := range powers {
 		client := kubernetes.NewForConfigOrDie(c.as(c.token(account)))
-		eventually(t, func() error { // the authorizer hears of roles a moment after they are made
+		eventually(t, func() error { // the authorizer observes new roles after a short delay
 			for _, d := range deeds {
 				for _, namespace := range []string{"", "kube-system", deploy.Namespace} {
 					attributes := d.ResourceAttributes
@@ -107,9 +107,9 @@ func TestWhatATokenIsGoodFor(t *testing.T) {
 	}
 }
 
-// TestClaimsNeedTheRightToBind demonstrates why the scheduler has a right that it never uses
-// itself: since v1.36 the API server checks whether the user allocating and reserving devices may
-// "bind" claims.
+// TestClaimsNeedTheRightToBind verifies that the scheduler needs a permission that it never uses
+// directly: since v1.36 the API server requires permission for resourceclaims/binding of users who
+// allocate and reserve devices.
 func TestClaimsNeedTheRightToBind(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -27,9 +27,9 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// recorder is a proxy between a part and the API server. It records requests in RBAC's terms, and
-// fails some requests itself, like an occasionally overloaded cluster, so that the part also takes
-// its rare code paths.
+// recorder is a proxy between a component and the API server. It records the permissions used by
+// requests. It fails some requests itself, as an overloaded API server does, so that the component
+// also executes rare code paths.
 type recorder struct {
 	url       string
 	authority []byte // CA of the recorder's certificate
@@ -42,13 +42,13 @@ type recorder struct {
 	faults []*fault
 }
 
-// fault is a response substituted for the API server's on matching requests.
+// fault is an error response to matching requests, which are not forwarded to the API server.
 type fault struct {
-	verb, resource, name string // name "": any
-	query                string // "": any; else in the URL's query
+	verb, resource, name string // the name "" matches any name
+	query                string // text in the URL's query; "" matches any query
 	status               int
 	reason               metav1.StatusReason
-	times                int // number of requests; negative: all
+	times                int // number of requests that fail; negative for all
 }
 
 func record(t testing.TB, api *rest.Config, faults ...*fault) *recorder {
@@ -57,7 +57,7 @@ func record(t testing.TB, api *rest.Config, faults ...*fault) *recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport, err := rest.TransportFor(rest.AnonymousClientConfig(api)) // the token is the part's
+	transport, err := rest.TransportFor(rest.AnonymousClientConfig(api)) // the component's requests contain its token
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func record(t testing.TB, api *rest.Config, faults ...*fault) *recorder {
 	}
 	server := httptest.NewUnstartedServer(r)
 	server.Config.ErrorLog = nil
-	server.StartTLS() // without it no token is sent
+	server.StartTLS() // clients send tokens only over TLS
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	r.url = server.URL
 	r.authority = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -123,7 +123,7 @@ func rightOf(info *request.RequestInfo) deploy.Right {
 	return deploy.Right{Namespace: info.Namespace, Verb: info.Verb, Group: info.APIGroup, Resource: resource, Name: info.Name}
 }
 
-// answered records refusals by RBAC.
+// answered records the requests that the API server forbids.
 func (r *recorder) answered(response *http.Response) error {
 	if response.StatusCode != http.StatusForbidden {
 		return nil
@@ -145,7 +145,7 @@ func (r *recorder) has(right deploy.Right) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(r.used)), func(used deploy.Right) bool { return covers(right, used) })
 }
 
-// forget clears the recorded use of rights.
+// forget clears the recorded use of permissions.
 func (r *recorder) forget(rights ...deploy.Right) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ func (r *recorder) forget(rights ...deploy.Right) {
 	})
 }
 
-// left returns the unused rights.
+// left returns the permissions that have not been used.
 func (r *recorder) left(granted []deploy.Right) []string {
 	var left []string
 	for _, right := range granted {
@@ -171,7 +171,7 @@ func (r *recorder) refused() []string {
 	return slices.Clone(r.denied)
 }
 
-// covers reports whether a right permits a request.
+// covers reports whether a permission permits a request.
 func covers(right, used deploy.Right) bool {
 	return right.Verb == used.Verb && right.Group == used.Group && right.Resource == used.Resource &&
 		(right.Namespace == "" || right.Namespace == used.Namespace) && (right.Name == "" || right.Name == used.Name)

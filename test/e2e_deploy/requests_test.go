@@ -24,10 +24,11 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// TestEvictionRequests verifies, on an API server with the gate, that the controller responds to
-// EvictionRequests with exactly the permissions of its manifests: several requesters, withdrawal,
-// SIGKILL in the middle, and another responder. Drains and moves use them, with the permissions
-// named in docs/tasks/drain.md; without a responder, pods are evicted directly.
+// TestEvictionRequests verifies, on an API server with the feature gate, that the controller can
+// respond to EvictionRequests with exactly the permissions in its manifests. The cases are several
+// requesters, withdrawal, SIGKILL during an eviction, and another responder. It also verifies that
+// drains and moves create EvictionRequests, with the permissions listed in docs/tasks/drain.md, and
+// evict pods directly if no controller responds.
 func TestEvictionRequests(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true")
@@ -35,7 +36,7 @@ func TestEvictionRequests(t *testing.T) {
 	c.install("eviction-requests")
 	c.checkSays("ok", "answers them")
 	c.checkSays("ok", "berth-controller may do all that it needs")
-	c.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0") // the parts run outside of the cluster
+	c.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0") // the components run outside of the cluster
 	c.checkSays("note", "no pod that answers them is to be seen")
 	granted, err := deploy.EvictionRequestRights()
 	if err != nil {
@@ -62,7 +63,7 @@ func TestEvictionRequests(t *testing.T) {
 	t.Run("nobody answers", func(t *testing.T) { r.at(t).nobodyAnswers() })
 }
 
-// checkSays waits until berth check prints such a line.
+// checkSays waits until berth check prints a line with the level and the words.
 func (c *cluster) checkSays(level, words string) {
 	c.Helper()
 	eventually(c.T, func() error {
@@ -73,10 +74,10 @@ func (c *cluster) checkSays(level, words string) {
 	})
 }
 
-// requests is a cluster with a controller responding to EvictionRequests.
+// requests is a cluster with a controller that responds to EvictionRequests.
 type requests struct {
 	*cluster
-	root       *cluster  // cluster of the processes
+	root       *cluster  // cluster of the main test, in which the processes run
 	seen       *recorder // recorder of the controller's requests
 	granted    []deploy.Right
 	controller *part
@@ -89,7 +90,7 @@ func (r *requests) at(t *testing.T) *requests {
 	return &next
 }
 
-// begin starts a scheduler, with an administrator's permissions, and the controller.
+// begin starts a scheduler with an administrator's permissions, and the controller with its own.
 func (r *requests) begin() {
 	r.Helper()
 	r.scheduler = filepath.Join(r.TempDir(), "scheduler.yaml")
@@ -111,9 +112,9 @@ func (r *requests) startController() *part {
 	return p
 }
 
-// withdrawAll makes two requesters request the eviction of a pod protected by its budget, and
-// withdraw: one by its intent, the other by deleting its request. A repeated request creates
-// another Eviction.
+// withdrawAll verifies that a pod is not evicted after all requesters have withdrawn, one by
+// changing its intent and the other by deleting its request. The pod was protected by a budget
+// until then. A repeated request must evict the pod.
 func (r *requests) withdrawAll() {
 	p := r.blocked("withdrawn")
 	r.ask("one", p)
@@ -128,7 +129,7 @@ func (r *requests) withdrawAll() {
 	r.kubectl("delete", "evictionrequest", "two")
 	r.says("one", lifecyclev1alpha1.EvictionConditionFailed, "CanceledDueToNoRequesters", "no request wants the pod to be evicted")
 	r.kubectl("delete", "poddisruptionbudget", p.Name)
-	<-time.After(2 * time.Second) // longer than the retry interval of evictions
+	<-time.After(2 * time.Second) // longer than the interval between attempts to evict the pod
 	if now := r.kubectl("get", "pod", p.Name, "-o", "jsonpath={.metadata.uid} {.metadata.deletionTimestamp}"); now != string(p.UID)+" " {
 		r.Errorf("the pod, whose eviction nobody wants, is %q", now)
 	}
@@ -137,7 +138,8 @@ func (r *requests) withdrawAll() {
 	r.says("one", lifecyclev1alpha1.EvictionConditionTargetEvicted, "PodDeleted", "the pod is gone")
 }
 
-// killInTheMiddle kills the controller while it waits for a budget, and starts another one.
+// killInTheMiddle verifies that a restarted controller continues evictions: the previous one is
+// killed while it waits for a budget.
 func (r *requests) killInTheMiddle() {
 	p := r.blocked("killed")
 	r.ask("three", p)
@@ -151,7 +153,7 @@ func (r *requests) killInTheMiddle() {
 	}
 }
 
-// otherResponder makes the pod's own responder act before Berth.
+// otherResponder verifies that Berth evicts a pod only after the pod's own responder has completed.
 func (r *requests) otherResponder() {
 	p := r.pod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "served"},
 		Spec: v1.PodSpec{EvictionResponders: []v1.EvictionResponder{{Name: "acme.io/mover", Priority: new(int32(5000))}}}})
@@ -166,7 +168,7 @@ func (r *requests) otherResponder() {
 	r.says("five", lifecyclev1alpha1.EvictionConditionTargetEvicted, "PodDeleted", "the pod is gone")
 }
 
-// drainAsks drains a node with the permissions named on the page.
+// drainAsks verifies that a drain with the permissions on the page creates EvictionRequests.
 func (r *requests) drainAsks() {
 	seen, own := r.drains("drains")
 	out := r.drain(own, r.workload("drained", 2))
@@ -176,7 +178,8 @@ func (r *requests) drainAsks() {
 	r.refusedNothing("the drain", seen)
 }
 
-// nobodyAnswers drains a node without a running controller: the requests must be deleted again.
+// nobodyAnswers verifies that a drain evicts pods directly if no controller runs, and leaves no
+// EvictionRequests.
 func (r *requests) nobodyAnswers() {
 	seen, own := r.drains("drains-alone")
 	out := r.drain(own, r.workload("alone", 2))
@@ -187,8 +190,9 @@ func (r *requests) nobodyAnswers() {
 	r.refusedNothing("the drain", seen)
 }
 
-// moveAsks moves a pod from a tainted node, with the permissions of the rebalance controller: its
-// requests are recorded together with the controller's requests.
+// moveAsks verifies that a move of a pod from a tainted node creates EvictionRequests. It has the
+// permissions of the rebalance controller, and its requests are recorded together with the
+// controller's.
 func (r *requests) moveAsks() {
 	r.apply(rendered(r.T, "rebalance"))
 	r.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0")
@@ -207,7 +211,7 @@ func (r *requests) moveAsks() {
 	first := &part{t: r.T, what: "rebalance", seen: r.seen}
 	flags := []string{"rebalance", "heal", "--execute", "--config", r.scheduler, "--kubeconfig", own}
 	first.start(flags)
-	eventually(r.T, func() error { // wait until the new request is handled
+	eventually(r.T, func() error { // wait until the move watches its request
 		if !r.seen.has(asking("get")) {
 			return errors.New("the move has not looked after its request")
 		}
@@ -232,7 +236,7 @@ func (r *requests) moveAsks() {
 	}
 }
 
-// noneIsLeft waits until Berth's own requests have disappeared.
+// noneIsLeft waits until all EvictionRequests created by Berth are deleted.
 func (r *requests) noneIsLeft() {
 	r.Helper()
 	eventually(r.T, func() error {
@@ -258,8 +262,8 @@ func (r *requests) refusedNothing(what string, seen *recorder) {
 	}
 }
 
-// drains returns a user with the permissions of berth-view and the permissions for drains in
-// docs/tasks/drain.md.
+// drains creates a user with the permissions of berth-view and the permissions for drains in
+// docs/tasks/drain.md. It returns the user's recorder and kubeconfig.
 func (r *requests) drains(name string) (seen *recorder, kubeconfigPath string) {
 	r.Helper()
 	r.apply(fmt.Sprintf(`
@@ -304,7 +308,7 @@ subjects: [{kind: ServiceAccount, name: %[1]s, namespace: default}]
 	return seen, kubeconfig(r.T, seen, r.tokenIn("default", name))
 }
 
-// drain drains a node, requires it to be empty, and uncordons it.
+// drain drains a node, requires that no pods remain on it, and uncordons it.
 func (r *requests) drain(own, node string) string {
 	r.Helper()
 	out, err := exec.CommandContext(r.Context(), filepath.Join(bin, "berth"), "drain", node, "--force", "--config", r.scheduler,
@@ -316,7 +320,8 @@ func (r *requests) drain(own, node string) string {
 	return string(out)
 }
 
-// workload creates a Deployment of pods with responders on one node, which it returns.
+// workload creates a Deployment whose pods have the responders and run on one node, and returns the
+// node.
 func (r *requests) workload(name string, replicas int, responders ...string) (node string) {
 	r.Helper()
 	var others []string
@@ -349,7 +354,7 @@ spec:
 	return r.kubectl("get", "pods", "-l", "app="+name, "-o", "jsonpath={.items[0].spec.nodeName}")
 }
 
-// blocked creates a pod protected by a budget.
+// blocked creates a pod that a budget protects.
 func (r *requests) blocked(name string) *v1.Pod {
 	r.Helper()
 	r.kubectl("create", "poddisruptionbudget", name, "--selector=app="+name, "--min-available=1")
@@ -369,7 +374,7 @@ func (r *requests) pod(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// ask makes acme.io/NAME request a pod's eviction.
+// ask creates an EvictionRequest for a pod by the requester acme.io/NAME.
 func (r *requests) ask(name string, p *v1.Pod) {
 	r.Helper()
 	_, err := r.api.LifecycleV1alpha1().EvictionRequests("default").Create(r.Context(), &lifecyclev1alpha1.EvictionRequest{
@@ -382,7 +387,7 @@ func (r *requests) ask(name string, p *v1.Pod) {
 	}
 }
 
-// says waits until a request's condition has the reason, and the words in its message.
+// says waits until a request's condition has the reason, and a message that contains the words.
 func (r *requests) says(name string, condition lifecyclev1alpha1.EvictionConditionType, reason, words string) {
 	r.Helper()
 	eventually(r.T, func() error {
@@ -412,7 +417,7 @@ func (r *requests) evictionOf(pod types.UID) (*lifecyclev1alpha1.Eviction, error
 	return nil, fmt.Errorf("of %d Evictions none is of the pod", len(list.Items))
 }
 
-// requestersOf waits until a pod's only Eviction has these requesters.
+// requestersOf waits until a pod's Eviction lists these requesters.
 func (r *requests) requestersOf(p *v1.Pod, want string) {
 	r.Helper()
 	eventually(r.T, func() error {
@@ -432,7 +437,7 @@ func (r *requests) requestersOf(p *v1.Pod, want string) {
 	})
 }
 
-// respond makes a responder report once it is active.
+// respond writes the status of a responder once it is active.
 func (r *requests) respond(p *v1.Pod, responder, message string, completes bool) {
 	r.Helper()
 	eventually(r.T, func() error {

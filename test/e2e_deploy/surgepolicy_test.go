@@ -18,9 +18,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestSurgePermissionsChangeScalesOnly verifies that the permission to patch Deployments,
-// ReplicaSets and pods, needed by surges, is restricted to the fields written by surges: with the
-// token of the controller, no image, ServiceAccount or owner can be changed in any namespace.
+// TestSurgePermissionsChangeScalesOnly verifies that the admission policy restricts the permission
+// to patch Deployments, ReplicaSets and pods to the fields that surges write: with the controller's
+// token, no image, ServiceAccount or owner can be changed in any namespace.
 func TestSurgePermissionsChangeScalesOnly(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -70,14 +70,14 @@ func TestSurgePermissionsChangeScalesOnly(t *testing.T) {
 	}
 
 	// The policy takes effect a moment after its creation. Each attempt differs from the previous
-	// one: a patch without effect is allowed.
+	// one, because a patch that changes nothing is allowed.
 	attempt := 0
 	eventually(t, func() error {
 		attempt++
 		return denied("deployment", fmt.Sprintf(`{"metadata":{"annotations":{"attempt":"%d"}}}`, attempt))
 	})
 
-	// Each step starts from the final state of the previous one.
+	// Each step starts from the state after the previous step.
 	owner := `"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"x","uid":"1"}]`
 	for i, step := range []struct {
 		kind, patch string
@@ -101,9 +101,9 @@ func TestSurgePermissionsChangeScalesOnly(t *testing.T) {
 		{"deployment", `{"metadata":{"labels":{"berth.dev/surge":null}},"spec":{"replicas":1}}`, false},
 		{"deployment", `{"metadata":{"labels":{"berth.dev/surge":null}},"spec":{"replicas":2}}`, true},
 		{"deployment", `{"metadata":{"labels":{"berth.dev/surge":"2_x_2"}},"spec":{"replicas":3}}`, true},
-		{"deployment", `{"metadata":{"labels":{"berth.dev/surge":null}}}`, true}, // scaled meanwhile
+		{"deployment", `{"metadata":{"labels":{"berth.dev/surge":null}}}`, true}, // if the Deployment was scaled in the meantime
 		{"replicaset", `{"metadata":{"labels":{"berth.dev/surge":"0_x_1"}},"spec":{"replicas":1}}`, false},
-		{"replicaset", `{"metadata":{"labels":{"berth.dev/surge":"0_x_1"}}}`, true}, // scaled through its owner
+		{"replicaset", `{"metadata":{"labels":{"berth.dev/surge":"0_x_1"}}}`, true}, // if the ReplicaSet is scaled through its owner
 		{"replicaset", `{"metadata":{"labels":{"berth.dev/surge":null}}}`, true},
 		{"replicaset", `{"spec":{"template":{"spec":{"hostNetwork":true}}}}`, false},
 		{"pod", `{"metadata":{"labels":{"app":"shop"}}}`, false},

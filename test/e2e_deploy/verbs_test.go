@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// part is one of Berth's processes, with a token of its ServiceAccount and a recorder in front of
-// the API server.
+// part is a process of one of Berth's components, with a token of its ServiceAccount and a recorder
+// between it and the API server.
 type part struct {
 	t       *testing.T
 	what    deploy.Part
@@ -32,11 +32,11 @@ type part struct {
 	seen    *recorder
 	out     *text
 	kill    func() // kills the process
-	// interrupt acts like Ctrl-C.
+	// interrupt sends SIGINT.
 	interrupt func()
 }
 
-// begin starts `berth WHAT` with the rights of the manifests.
+// begin starts `berth WHAT` with the permissions in the manifests.
 func (c *cluster) begin(what deploy.Part, seen *recorder, args ...string) *part {
 	c.Helper()
 	account := "berth-" + string(what)
@@ -49,7 +49,7 @@ func (c *cluster) begin(what deploy.Part, seen *recorder, args ...string) *part 
 	return p
 }
 
-// start runs berth until the test ends, or kill is called.
+// start starts berth. It runs until the test ends or kill is called.
 func (p *part) start(args []string) {
 	p.t.Helper()
 	t := p.t
@@ -75,7 +75,7 @@ func (p *part) start(args []string) {
 	})
 }
 
-// says waits for a pattern in the process's output, and returns its first group.
+// says waits until the process's output matches a pattern, and returns the pattern's last group.
 func (p *part) says(pattern string) string {
 	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -89,7 +89,7 @@ func (p *part) says(pattern string) string {
 	return found[len(found)-1]
 }
 
-// check waits until every right was used, and reports refused requests.
+// check waits until every permission was used, and reports forbidden requests.
 func (p *part) check(exempt func(deploy.Right) bool) {
 	p.t.Helper()
 	rights := slices.DeleteFunc(slices.Clone(p.granted), exempt)
@@ -108,15 +108,15 @@ func (p *part) check(exempt func(deploy.Right) bool) {
 	p.t.Logf("%s: %d rights, all of them used", p.what, len(p.granted))
 }
 
-// TestVerbsAreThoseUsed runs all functions of each part with the rights granted by its manifests:
-// none may be missing or superfluous. The manifests state each right's purpose next to it.
+// TestVerbsAreThoseUsed verifies that the manifests grant exactly the permissions that each
+// component uses, by exercising all functions of each component.
 func TestVerbsAreThoseUsed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.simulate(3)
 	c.install("everything")
 	c.kubectl("label", "node", "--all", "node-role.kubernetes.io/control-plane=")
-	controller := c.beginController() // start it first: it removes the initial taint of nodes
+	controller := c.beginController() // start the controller first, because it removes the initial taint of nodes
 	t.Run("scheduler", func(t *testing.T) { c.at(t).schedulerUsesItsRights() })
 	t.Run("controller", func(t *testing.T) { c.at(t).controllerUsesItsRights(controller) })
 	t.Run("webhook", func(t *testing.T) { c.at(t).webhookUsesItsRights() })
@@ -128,7 +128,7 @@ func (c *cluster) at(t *testing.T) *cluster {
 	return &cluster{T: t, Config: c.Config, Kubeconfig: c.Kubeconfig, api: c.api}
 }
 
-// schedulerConfiguration writes the manifests' configuration.
+// schedulerConfiguration writes the scheduler configuration in the manifests to a file.
 func schedulerConfiguration(t *testing.T) string {
 	t.Helper()
 	var configuration string
@@ -150,10 +150,10 @@ func (c *cluster) schedulerUsesItsRights() {
 		return &fault{verb: verb, resource: resource, name: name, status: 409, reason: metav1.StatusReasonConflict, times: 1}
 	}
 	seen := record(c.T, c.Config,
-		conflict("patch", "pods/status", "nowhere"),     // makes it read the pod again
-		conflict("update", "resourceclaims/status", ""), // reads the claim again
-		conflict("create", "pods/binding", "claims"),    // releases the pod's devices
-		conflict("create", "pods/binding", "extended"),  // releases the claim created for the pod
+		conflict("patch", "pods/status", "nowhere"),     // makes the scheduler read the pod again
+		conflict("update", "resourceclaims/status", ""), // makes the scheduler read the claim again
+		conflict("create", "pods/binding", "claims"),    // makes the scheduler release the pod's devices
+		conflict("create", "pods/binding", "extended"),  // makes the scheduler release the claim created for the pod
 	)
 	file := schedulerConfiguration(c.T)
 	p := c.begin(deploy.Scheduler, seen, "--config", file, "--bind-address=127.0.0.1", "--health-bind-address=127.0.0.1:0")
@@ -180,9 +180,9 @@ func (c *cluster) schedulerUsesItsRights() {
 	c.kubectl("wait", "--for=condition=Ready", "pod/preemptor", "--timeout=90s")
 	c.scrape(p.says(`health and metrics on (https://\S+)`))
 	p.check(func(r deploy.Right) bool {
-		return r.Resource == "resourceclaims/binding" || isOfGroups(r) // see TestClaimsNeedTheRightToBind
+		return r.Resource == "resourceclaims/binding" || isOfGroups(r) // for the first, see TestClaimsNeedTheRightToBind
 	})
-	// Berth's own pods were also pending: installed by its manifests, it places itself.
+	// Berth's pods, created by its manifests, were pending as well. The scheduler must place them.
 	c.kubectl("wait", "-n", deploy.Namespace, "--for=condition=Available", "deployment", "--all", "--timeout=90s")
 }
 
@@ -203,7 +203,7 @@ func (c *cluster) controllerUsesItsRights(p *part) {
 	for _, pod := range []string{"leaves", "held"} {
 		c.kubectl("wait", "--for=condition=Ready", "pod/"+pod, "--timeout=90s")
 	}
-	eventually(c.T, func() error { // wait until the budget has counted its pod
+	eventually(c.T, func() error { // wait until the budget's status counts the pod
 		b, err := c.api.PolicyV1().PodDisruptionBudgets("default").Get(c.T.Context(), "held", metav1.GetOptions{})
 		if err == nil && b.Status.CurrentHealthy != 1 {
 			err = fmt.Errorf("%+v", b.Status)
@@ -230,8 +230,8 @@ func (c *cluster) controllerUsesItsRights(p *part) {
 	p.check(func(deploy.Right) bool { return false })
 }
 
-// lossOfDevices makes two pods leave because of the taints of their devices, one in a
-// ResourceSlice, one in a DeviceTaintRule.
+// lossOfDevices makes the controller evict two pods because of device taints, one in a
+// ResourceSlice and one by a DeviceTaintRule.
 func (c *cluster) lossOfDevices() {
 	c.Helper()
 	c.apply(deviceWork)
@@ -245,7 +245,7 @@ func (c *cluster) lossOfDevices() {
 	c.kubectl("wait", "--for=delete", "pod/broken", "pod/recalled", "--timeout=90s")
 }
 
-// shows searches a part's metrics for a line matching a pattern.
+// shows returns nil if a line of a component's metrics matches a pattern.
 func shows(url, line string) error {
 	body, err := getAs(url+"/metrics", "")
 	if err == nil && !regexp.MustCompile(`(?m)^`+line+`$`).MatchString(body) {
@@ -255,7 +255,8 @@ func shows(url, line string) error {
 }
 
 func (c *cluster) webhookUsesItsRights() {
-	// Watch lists are refused, as by API servers without them: the webhook must list.
+	// Watch-lists are rejected, as by API servers without that feature, so that the webhook must
+	// list.
 	seen := record(c.T, c.Config,
 		&fault{verb: "watch", resource: "namespaces", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
 		&fault{verb: "watch", resource: "priorityclasses", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
@@ -266,8 +267,8 @@ func (c *cluster) webhookUsesItsRights() {
 	p := c.begin(deploy.Webhook, seen, "--namespace=berth-system", "--bind-address=127.0.0.1:0", "--health-bind-address=127.0.0.1:0",
 		"--advertise-host=127.0.0.1", "--shutdown-delay=0s")
 	url := p.says(`ready (https://\S+)`)
-	// Named but unknown objects are looked up. A review in an unknown namespace fails before any
-	// other lookup.
+	// Objects that a pod names but the caches lack are read from the API server. A review in an
+	// unknown namespace fails before any other read.
 	if err := c.review(url, "nowhere", v1.PodSpec{}); err == nil || !strings.Contains(err.Error(), "namespace nowhere: not known yet") {
 		c.Errorf("a pod of an unknown namespace: %v", err)
 	}
@@ -276,12 +277,13 @@ func (c *cluster) webhookUsesItsRights() {
 			c.Error(err)
 		}
 	}
-	// External damage is repaired.
+	// The webhook repairs a damaged Secret.
 	c.kubectl("patch", "secret", "-n", deploy.Namespace, "berth-webhook", "--type=merge", `-p={"data": {"tls.crt": ""}}`)
 	p.check(func(deploy.Right) bool { return false })
 }
 
-// shadowUsesItsRights runs both shadows of the overlay with its account.
+// shadowUsesItsRights runs a scheduler and a controller as shadows, with the ServiceAccount of the
+// shadow overlay.
 func (c *cluster) shadowUsesItsRights() {
 	manifests, err := fs.ReadFile(deploy.Manifests(), "kustomize/overlays/shadow/shadow-rbac.yaml")
 	if err != nil {
@@ -305,21 +307,22 @@ func (c *cluster) shadowUsesItsRights() {
 	p.check(isOfGroups)
 }
 
-// isOfGroups reports whether a right is for pod groups, served behind gates that are off in this
+// isOfGroups reports whether a permission is for pod groups. Their feature gates are off in this
 // cluster.
 func isOfGroups(r deploy.Right) bool {
 	resource, _, _ := strings.Cut(r.Resource, "/")
 	return slices.Contains([]string{"workloads", "podgroups", "compositepodgroups"}, resource)
 }
 
-// boughtNode is the simplest catalog for what-if provision.
+// boughtNode is a minimal catalog for what-if provision.
 const boughtNode = `apiVersion: v1
 kind: Node
 metadata: {name: small, annotations: {berth.dev/price: "0.10"}}
 status: {allocatable: {cpu: "2", memory: 4Gi, pods: "110"}}
 `
 
-// viewIsEnough runs the inspection commands with their role.
+// viewIsEnough verifies that the role berth-view suffices for the commands that only read, and
+// contains no unused permission.
 func (c *cluster) viewIsEnough() {
 	granted, err := deploy.RightsOf(deploy.View)
 	if err != nil {
@@ -337,7 +340,7 @@ func (c *cluster) viewIsEnough() {
 	for _, command := range [][]string{
 		{"explain", "pod/asked"},
 		{"what-if", "drain", "node/node-1", "--ignore-daemonsets", "--force"},
-		{"what-if", "provision", "--catalog", nodes}, // also reads NodePools, served or not
+		{"what-if", "provision", "--catalog", nodes}, // also reads NodePools, whether or not the API exists
 		{"record", "-o", filepath.Join(c.T.TempDir(), "recording"), "--for", "2s"},
 		{"kubectl", "get", "events", "--watch-only", "--request-timeout=1s"},
 		{"kubectl", "get", "events"},
@@ -348,6 +351,7 @@ func (c *cluster) viewIsEnough() {
 		}
 	}
 	p := &part{t: c.T, what: deploy.View, granted: granted, seen: seen}
-	// Permission to list all implies permission to get each, as users do with kubectl.
+	// Permissions to get objects are exempt: users need them for kubectl, and they permit no more
+	// than listing.
 	p.check(func(r deploy.Right) bool { return r.Verb == "get" && r.Resource != "namespaces" || isOfGroups(r) })
 }

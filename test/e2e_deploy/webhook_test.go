@@ -18,14 +18,15 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// TestTheWebhookWorksWithoutTheRightToRegister verifies that an administrator may create the
-// webhook configurations instead of granting that right, and run the webhook with --register=false.
-// It then keeps its authority in them, and creates none.
+// TestTheWebhookWorksWithoutTheRightToRegister verifies that the webhook works with
+// --register=false if an administrator creates the webhook configurations. The webhook then needs
+// no permission to create them, and only updates their CA bundle.
 func TestTheWebhookWorksWithoutTheRightToRegister(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.install("second-scheduler-with-webhook")
-	// Register once, as a permitted user; the port stays the same.
+	// Create the configurations by a webhook with the permission. The second webhook has the same
+	// port.
 	first := c.begin(deploy.Webhook, record(t, c.Config), webhookFlags("0")...)
 	url := first.says(`ready (https://\S+)`)
 	role, err := c.api.RbacV1().ClusterRoles().Get(t.Context(), "berth-webhook", metav1.GetOptions{})
@@ -66,9 +67,8 @@ func without(rules []rbacv1.PolicyRule, group, verb string) (left []rbacv1.Polic
 	return left
 }
 
-// TestTheWebhookIsBounded verifies that clients other than API servers get a review of their input,
-// or a refusal; the webhook does not write, reveals only the rules' results about the cluster, and
-// continues.
+// TestTheWebhookIsBounded verifies that the webhook rejects invalid requests and unknown paths by
+// any client, reveals nothing about the cluster except the results of its rules, and keeps running.
 func TestTheWebhookIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -78,7 +78,7 @@ func TestTheWebhookIsBounded(t *testing.T) {
 	for _, body := range [][]byte{nil, []byte("{"), []byte(`{"kind": "AdmissionReview"}`), bytes.Repeat([]byte(" "), 17<<20)} {
 		response, err := unverified.Post(url+"/mutate", "application/json", bytes.NewReader(body))
 		if err != nil {
-			continue // the server closed the connection in the middle of an oversized body
+			continue // the server closed the connection while reading an oversized body
 		}
 		_, _ = io.Copy(io.Discard, response.Body)
 		response.Body.Close()
@@ -96,8 +96,8 @@ func TestTheWebhookIsBounded(t *testing.T) {
 	}
 }
 
-// TestPlainPortsTellNoSecrets verifies that the unauthenticated ports of controller and webhook
-// show neither names of pods nor profiles.
+// TestPlainPortsTellNoSecrets verifies that the unauthenticated ports of the controller and the
+// webhook reveal no names of pods, no tokens and no certificates, and serve no profiles.
 func TestPlainPortsTellNoSecrets(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -3,7 +3,8 @@
 
 package e2edeploy
 
-// schedulerWork makes the scheduler do everything once except for preemption.
+// schedulerWork contains objects for which the scheduler uses all of its functions except
+// preemption.
 const schedulerWork = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -151,8 +152,8 @@ spec:
   containers: [{name: c, image: nginx}]
 `
 
-// deviceWork holds two pods using one device each. The driver taints one device; taintOfDevice
-// taints the other.
+// deviceWork contains two pods that use one device each. A ResourceSlice taints one device, and
+// taintOfDevice taints the other.
 const deviceWork = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceSlice

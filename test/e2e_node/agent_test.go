@@ -26,7 +26,7 @@ import (
 	"github.com/berth-k8s/berth/internal/containerd"
 )
 
-// TestAgentJoins verifies that berth agent joins a cluster according to its flags and its
+// TestAgentJoins verifies that berth agent joins a cluster as configured by its flags and its
 // configuration file, runs a pod, and renews an expiring certificate.
 func TestAgentJoins(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestAgentJoins(t *testing.T) {
 		if t.Failed() {
 			t.Logf("the agent:\n%s", agent.out.tail())
 		}
-		_ = agent.stop() // the error only reports the signal
+		_ = agent.stop() // the error only reports the end by the signal
 	})
 	var node *v1.Node
 	eventually(t, "the node is ready", func() (err error) {
@@ -99,8 +99,8 @@ func nodeReady(node *v1.Node) bool {
 	return false
 }
 
-// writeExpiring writes a node certificate issued by the cluster's CA an hour ago and expiring in
-// three minutes.
+// writeExpiring writes a node certificate, issued by the cluster's CA, that expires in three
+// minutes.
 func (c *cluster) writeExpiring(path, node string) {
 	c.Helper()
 	must := func(err error) {
@@ -124,6 +124,6 @@ func (c *cluster) writeExpiring(path, node string) {
 	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	must(err)
 	must(os.MkdirAll(filepath.Dir(path), 0o700))
-	must(os.Symlink("kubelet-client-expiring.pem", path)) // same layout as the kubelet's
+	must(os.Symlink("kubelet-client-expiring.pem", path)) // the same layout as written by the kubelet
 	must(os.WriteFile(filepath.Join(filepath.Dir(path), "kubelet-client-expiring.pem"), append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM...), 0o600))
 }

@@ -20,19 +20,20 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// cluster is a `berth up --agent` with only this machine as a node.
+// cluster is a cluster of `berth up --agent` whose only node is this machine.
 type cluster struct {
 	*testing.T
 	dir     string
 	process *process
 	client  kubernetes.Interface
-	// containerd is the folder of its private containerd, with the socket and the kubelet's files;
-	// cgroup is the parent cgroup of its pods.
+	// containerd is the folder of the cluster's containerd, with the socket and the kubelet's
+	// files. cgroup is the parent cgroup of the cluster's pods.
 	containerd, cgroup string
 	node               string
 }
 
-// start starts a cluster for the test. It ends with the test and must leave nothing behind.
+// start starts a cluster that ends with the test. The cluster must leave nothing behind on the
+// machine.
 func start(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	mustRunContainers(t)
@@ -58,7 +59,7 @@ func start(t *testing.T, args ...string) *cluster {
 	return c
 }
 
-// connect finds the components of the cluster.
+// connect sets the fields of c that are known once the cluster is up.
 func (c *cluster) connect() {
 	c.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(c.dir, "kubeconfig"))
@@ -84,8 +85,8 @@ func (c *cluster) connect() {
 	c.node = nodes.Items[0].Name
 }
 
-// left lists possible remains of the cluster on the machine: its folder, its network, its cgroups,
-// links to its logs, mounts.
+// left lists what remains of the cluster on the machine: its folder, network, cgroups, links to its
+// logs, and mounts.
 func (c *cluster) left() (left []string) {
 	if c.containerd == "" {
 		return nil
@@ -107,12 +108,12 @@ func (c *cluster) left() (left []string) {
 	return left
 }
 
-// kubelet returns the process of the cluster's kubelet.
+// kubelet returns the PID of the cluster's kubelet.
 func (c *cluster) kubelet() int {
 	return c.pid("kubelet", filepath.Join(c.containerd, "kubelet", "config.yaml"))
 }
 
-// pid returns the process with a command line beginning with this program and containing this word.
+// pid waits for a process of the given program with the given argument, and returns its PID.
 func (c *cluster) pid(program, word string) (pid int) {
 	c.Helper()
 	eventually(c.T, program+" runs", func() error {
@@ -148,7 +149,7 @@ func (c *cluster) try(stdin string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// kubectl runs berth's own kubectl.
+// kubectl runs the built-in kubectl and returns its output.
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
 	out, err := c.try("", args...)
@@ -173,7 +174,7 @@ func (c *cluster) run(name, script string) *v1.Pod {
 	return c.await(name, "ready", ready)
 }
 
-// await waits until the pod satisfies the function.
+// await waits until the pod satisfies the predicate, and returns the pod.
 func (c *cluster) await(name, what string, is func(*v1.Pod) bool) (pod *v1.Pod) {
 	c.Helper()
 	eventually(c.T, name+" "+what, func() (err error) {

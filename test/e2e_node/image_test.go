@@ -25,10 +25,9 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// TestFromImageAndManifests runs Berth as in other clusters, as pods from its image under its
-// manifests, on a node that it runs itself. It is installed, places and evicts pods, is upgraded
-// while pods are created, survives an upgrade to a missing version, is rolled back, and is removed
-// without remains.
+// TestFromImageAndManifests verifies Berth running as pods, from its image and its manifests, on a
+// node of `berth up --agent`: installation, placement and eviction of pods, an upgrade while pods
+// are created, a failed upgrade to a missing version, a rollback, and a complete removal.
 func TestFromImageAndManifests(t *testing.T) {
 	t.Parallel()
 	mustRunContainers(t)
@@ -36,13 +35,13 @@ func TestFromImageAndManifests(t *testing.T) {
 	first, next := h.pack("v1.0.0"), h.pack("v1.1.0")
 	h.up(first)
 
-	// After the installation, only the pods lead.
+	// After the installation, the leaders are pods.
 	h.leads("kube-system", "kube-scheduler", "berth-scheduler-")
 	h.leads(deploy.Namespace, "berth-controller", "berth-controller-")
 	h.runs("v1.0.0")
 
-	// Verify scheduling and admission. (Kubernetes' own admission reads this annotation only on
-	// request; Berth's webhook always does.)
+	// Verify scheduling and admission. (Upstream's plugin for this annotation is off by default;
+	// Berth's webhook always applies the annotation.)
 	h.kubectl("annotate", "namespace", "default", `scheduler.alpha.kubernetes.io/defaultTolerations=[{"key":"from","operator":"Equal","value":"webhook"}]`)
 	h.kubectl("create", "deployment", "web", "--image=berth.local/busybox:1", "--replicas=2", "--", "sh", "-c", "trap exit TERM; sleep 3600 & wait")
 	h.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
@@ -50,8 +49,8 @@ func TestFromImageAndManifests(t *testing.T) {
 		t.Errorf("tolerations by the namespace's annotation: %q", got)
 	}
 
-	// Verify evictions and the placement of successor pods. (Berth's own scheduler and controllers
-	// stay on a node with such a taint, because only they could place their successors.)
+	// Verify evictions and the placement of successor pods. (Berth's scheduler and controllers
+	// tolerate this taint, because no other component could place their successors.)
 	node := h.kubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
 	before := h.kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].metadata.uid}")
 	h.kubectl("taint", "node", node, "maintenance=now:NoExecute")
@@ -63,9 +62,9 @@ func TestFromImageAndManifests(t *testing.T) {
 	}
 	h.kubectl("taint", "node", node, "maintenance-")
 	h.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
-	h.rolledOut() // wait until the old webhook pod has ended
+	h.rolledOut() // wait until the webhook's old pod has ended
 
-	// Upgrade while pods are created continuously.
+	// Upgrade while pods are created.
 	stream := h.stream()
 	h.load(next)
 	h.tag("v1.1.0")
@@ -76,7 +75,7 @@ func TestFromImageAndManifests(t *testing.T) {
 	h.eventually(fmt.Sprintf("all %d pods created during the upgrade run", created), func() error { return h.allRun("stream") })
 	t.Logf("%d pods created during the upgrade, all run", created)
 
-	// An upgrade to a missing version changes nothing, and is rolled back.
+	// During an upgrade to a missing version, the old pods keep running.
 	h.tag("v9.9.9")
 	h.kubectl("apply", "-k", h.manifests())
 	h.eventually("the image is missed", func() error {
@@ -102,7 +101,7 @@ func TestFromImageAndManifests(t *testing.T) {
 	h.kubectl("run", "after", "--image=berth.local/busybox:1", "--restart=Never", "--", "true")
 	h.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/after", "--timeout=60s")
 
-	// Remove Berth according to docs/tasks/install.md.
+	// Remove Berth as described in docs/tasks/install.md.
 	h.kubectl("delete", "-k", h.manifests(), "--timeout=90s")
 	h.eventually("nothing is left", func() error {
 		if left := h.leftovers(); left != "" {
@@ -133,7 +132,7 @@ var hostedParts = []string{"berth-scheduler", "berth-controller", "berth-webhook
 
 const hostedImage = "berth.local/team/berth"
 
-// pack builds an image of this version from the programs under test.
+// pack builds an image with the given version from the programs under test.
 func (h *hosted) pack(version string) string {
 	h.Helper()
 	file := filepath.Join(work, "berth-"+version+".tar")
@@ -191,7 +190,7 @@ func (h *hosted) load(image string) {
 // manifests returns the folder of the manifests written and applied by berth up.
 func (h *hosted) manifests() string { return filepath.Join(h.dir, "manifests", "here") }
 
-// tag sets another version in the manifests, like a user's edit.
+// tag sets the version in the manifests, as a user would.
 func (h *hosted) tag(version string) {
 	h.Helper()
 	file := filepath.Join(h.manifests(), "kustomization.yaml")
@@ -227,7 +226,7 @@ func (h *hosted) eventually(what string, f func() error) {
 	eventually(h.T, what, f)
 }
 
-// leads waits until the Lease is held by a pod with this name prefix.
+// leads waits until a pod with the given name prefix holds the Lease.
 func (h *hosted) leads(namespace, lease, pod string) {
 	h.Helper()
 	h.eventually(lease+" leads", func() error {
@@ -239,7 +238,7 @@ func (h *hosted) leads(namespace, lease, pod string) {
 	})
 }
 
-// rolledOut waits until all parts match the manifests.
+// rolledOut waits until the rollouts of all components are complete.
 func (h *hosted) rolledOut() {
 	h.Helper()
 	for _, part := range hostedParts {
@@ -247,7 +246,7 @@ func (h *hosted) rolledOut() {
 	}
 }
 
-// runs requires two pods of this version for each part, ignoring terminating pods.
+// runs waits until each component has two pods of the given version, ignoring terminating pods.
 func (h *hosted) runs(version string) {
 	h.Helper()
 	h.eventually("Berth is "+version, func() error {
@@ -270,7 +269,7 @@ func (h *hosted) runs(version string) {
 	})
 }
 
-// stream creates pods, five a second, until it is stopped.
+// stream creates five pods per second until it is stopped.
 type stream struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -283,7 +282,7 @@ func (h *hosted) stream() *stream {
 	s.running.Go(func() {
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
-		for ctx.Err() == nil && s.created < 60 { // the node has room for 110 pods
+		for ctx.Err() == nil && s.created < 60 { // the node has 110 pod slots
 			pod := &v1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("stream-%d", s.created), Labels: map[string]string{"app": "stream"}},
 				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: containerd.Busybox, Command: []string{"sleep", "3600"}}},
@@ -322,7 +321,8 @@ func (h *hosted) allRun(app string) error {
 	return nil
 }
 
-// leftovers lists objects with Berth's mark, anywhere, and pods and Secrets created by the parts.
+// leftovers lists the remaining objects of Berth and of its components, of all kinds and in all
+// namespaces.
 func (h *hosted) leftovers() string {
 	h.Helper()
 	kinds := h.kubectl("api-resources", "--verbs=list", "-o", "name")
@@ -334,7 +334,7 @@ func (h *hosted) leftovers() string {
 	}
 	var left []string
 	for line := range strings.Lines(h.kubectl("get", strings.Join(listed, ","), "-A", "-o", `jsonpath={range .items[*]}{.kind} {.metadata.namespace} {.metadata.name}{"\n"}{end}`)) {
-		// Only the names of Berth's own objects contain these words.
+		// Only Berth's objects have such names.
 		if strings.Contains(line, "berth-") && !strings.HasPrefix(line, "Pod default ") && !strings.HasPrefix(line, "Node ") {
 			left = append(left, line)
 		}
@@ -342,7 +342,7 @@ func (h *hosted) leftovers() string {
 	return strings.Join(left, "")
 }
 
-// none requires that the text contains none of the words.
+// none returns an error if the text contains one of the words.
 func none(text string, words []string) error {
 	for _, word := range words {
 		if strings.Contains(text, word) {

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// work is the folder of all of the tests' files, except for containerds.
+// work is the folder of all files of the tests, except the files of containerd.
 var work string
 
 // bin is the folder of the binaries under test.
@@ -24,7 +24,7 @@ var bin string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Tests here wait more than they compute, and each has a cluster.
+	// These tests wait more than they compute, so several run in parallel.
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(work)
-		// Keep the tests away from the user's cluster and cache.
+		// The tests must not use the user's cluster or cache.
 		os.Unsetenv("KUBECONFIG")
 		os.Unsetenv("BERTH_DATA_DIR")
 		os.Setenv("HOME", work)
@@ -49,7 +49,8 @@ var build = sync.OnceValue(func() (err error) {
 	return err
 })
 
-// mustRunContainers skips a test if containers cannot be run.
+// mustRunContainers skips the test if containers cannot run on this machine. Otherwise it builds
+// the programs under test.
 func mustRunContainers(t *testing.T) {
 	t.Helper()
 	if reason := containerd.Impossible(); reason != "" {
@@ -63,10 +64,10 @@ func mustRunContainers(t *testing.T) {
 	}
 }
 
-// patience bounds all waits: the machine may be busy with other tests.
+// patience limits each wait. It is generous, because the machine may be busy with other tests.
 const patience = 2 * time.Minute
 
-// eventually retries until the function returns nil.
+// eventually calls f until f returns nil, and fails the test after a timeout.
 func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
 	var err error

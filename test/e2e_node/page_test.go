@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestAgentPage runs the block of docs/tasks/agent.md as written, in a folder imitating the tree
-// after `make build`.
+// TestAgentPage verifies that the commands in docs/tasks/agent.md work as written, in a folder with
+// the binaries in bin/, as after `make build`.
 func TestAgentPage(t *testing.T) {
 	t.Parallel()
 	mustRunContainers(t)
@@ -32,7 +32,8 @@ func TestAgentPage(t *testing.T) {
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-c", script)
 	shell.Dir = folder
-	// Processes left running by the block end with it, in order: berth up receives a Ctrl-C.
+	// The block ends the processes that it starts in the background. WaitDelay gives them time to
+	// end.
 	shell.WaitDelay = time.Minute
 	out, err := shell.CombinedOutput()
 	if err != nil {
@@ -41,7 +42,7 @@ func TestAgentPage(t *testing.T) {
 	}
 }
 
-// agentBlock returns the page's block marked `sh agent`, a command a line.
+// agentBlock returns the lines of the page's block marked `sh agent`.
 func agentBlock(t *testing.T, file string) (commands []string) {
 	t.Helper()
 	f, err := os.Open(file)

@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The pods have 800Mi in this test, and the node is under memory pressure if less than 200Mi of
-// this is available.
+// In this test, all pods together may use 800Mi, and the node is under memory pressure if less than
+// 200Mi of it is available.
 const (
 	podsMemory = 800 << 20
 	threshold  = "200Mi"
@@ -39,14 +39,15 @@ handler: kata-fc
 overhead: {podFixed: {memory: 35Mi}}
 `
 
-// load is a pod that allocates memory, in MiB, once its FIFO is written to.
+// load is a pod that allocates memory, in MiB, when data is written to its FIFO.
 type load struct {
 	name, spec string
 	requests   string
 	memory     int
 }
 
-// dd fills its buffer, and then blocks, since its output is not read.
+// manifest returns the pod's manifest. The pod's dd fills its buffer and then blocks, since its
+// output is not read.
 func (l load) manifest() string {
 	return fmt.Sprintf(`---
 apiVersion: v1
@@ -64,9 +65,10 @@ spec:
 `, l.name, l.spec, l.memory, l.requests)
 }
 
-// TestMemoryPressure verifies the eviction order: pods exceeding their requests are evicted first,
-// even the smallest, ordered by priority. Usage covered by overhead is not an excess. The resulting
-// taint keeps a pod without requests off the node.
+// TestMemoryPressure verifies the order of evictions under memory pressure. Pods whose usage
+// exceeds their requests are evicted first, by priority, even if they use less memory than other
+// pods. Usage within requests and overhead does not count as an excess. The node's taint must
+// reject a pod without requests.
 func TestMemoryPressure(t *testing.T) {
 	t.Parallel()
 	c := start(t, "--kubelet-config", littleMemory(t))
@@ -76,8 +78,8 @@ func TestMemoryPressure(t *testing.T) {
 		{"greater", "priorityClassName: important", "10Mi", 80},
 		{"greedy", "", "10Mi", 30},
 	}
-	// The kubelet reports the overhead as allocated, and the scheduler adds it, like upstream's: it
-	// counts twice.
+	// The overhead counts twice, as in upstream's scheduler: the kubelet reports it as allocated,
+	// and the scheduler adds it.
 	hog := load{"hog", "priorityClassName: important", "490Mi", 490}
 	for _, l := range append(slices.Clone(loads), hog) {
 		c.apply(l.manifest())
@@ -90,7 +92,7 @@ func TestMemoryPressure(t *testing.T) {
 	for _, l := range loads {
 		c.awaitMeasured(l.name, l.memory)
 	}
-	c.awaitMeasured(hog.name, 0) // a pod without measurements would be the first victim
+	c.awaitMeasured(hog.name, 0) // the kubelet would evict a pod without measurements first
 	r := c.record()
 	c.fill(hog)
 	eventually(t, "the taint", func() error {
@@ -121,15 +123,15 @@ func TestMemoryPressure(t *testing.T) {
 	}
 }
 
-// fill makes the pod allocate its memory. If its shell has not created the FIFO yet, it finds a
-// file.
+// fill makes the pod allocate its memory. If the FIFO does not exist yet, fill creates a file that
+// the pod reads instead.
 func (c *cluster) fill(l load) {
 	c.Helper()
 	c.kubectl("exec", l.name, "--", "sh", "-c", "echo > /tmp/fill")
 }
 
 // awaitMeasured waits until the kubelet has measured a pod's usage. The kubelet measures about
-// every ten seconds, and ranks by its last measurement.
+// every ten seconds, and ranks pods by their last measurements.
 func (c *cluster) awaitMeasured(pod string, memory int) {
 	c.Helper()
 	eventually(c.T, pod+"'s memory in the kubelet's summary", func() error {
@@ -155,7 +157,8 @@ func (c *cluster) awaitMeasured(pod string, memory int) {
 	})
 }
 
-// littleMemory returns a configuration that limits the pods' share of the machine's memory.
+// littleMemory writes a kubelet configuration that reserves all memory of the machine except
+// podsMemory for the system.
 func littleMemory(t *testing.T) string {
 	t.Helper()
 	info, err := os.ReadFile("/proc/meminfo")
@@ -176,7 +179,7 @@ func littleMemory(t *testing.T) string {
 	return file
 }
 
-// record lists failed pods in order.
+// record lists the failed pods in the order of their failure.
 type record struct {
 	mu     sync.Mutex
 	failed []string

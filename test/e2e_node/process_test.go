@@ -15,10 +15,10 @@ import (
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
-// process is a `berth` running in the background of the tests.
+// process is a berth process that runs in the background of a test.
 type process struct {
 	argv  []string
-	env   []string // besides the test's own
+	env   []string // in addition to the test's environment
 	cmd   *exec.Cmd
 	out   printed
 	ended chan error
@@ -26,7 +26,7 @@ type process struct {
 
 func newProcess(argv ...string) *process { return &process{argv: argv} }
 
-// start starts it, and waits for a line with this prefix.
+// start starts the process, and waits until it prints a line with the given prefix.
 func (p *process) start(line string) error {
 	from := p.out.len()
 	p.cmd = exec.Command(p.argv[0], p.argv[1:]...)
@@ -52,7 +52,7 @@ func (p *process) start(line string) error {
 	return fmt.Errorf("%s did not say %q within %s\n%s", strings.Join(p.argv[:2], " "), line, patience, p.out.tail())
 }
 
-// stop sends Ctrl-C and waits for the end.
+// stop sends SIGINT and waits for the end of the process.
 func (p *process) stop() error { return p.signal(syscall.SIGINT) }
 
 func (p *process) signal(s syscall.Signal) error {
@@ -70,7 +70,7 @@ func (p *process) signal(s syscall.Signal) error {
 	}
 }
 
-// printed is a process's output.
+// printed is the output of a process so far.
 type printed struct{ output.Buffer }
 
 func (o *printed) len() int { return len(o.String()) }

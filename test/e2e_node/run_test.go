@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Handler, overhead and memory are from the documentation's example. The CPUs are scaled to a
-// machine with two.
+// overheadPod has the handler, overhead and memory of the example in Kubernetes' documentation. Its
+// CPU requests are scaled to a machine with two CPUs.
 const overheadPod = `
 apiVersion: node.k8s.io/v1
 kind: RuntimeClass
@@ -38,10 +38,11 @@ spec:
   - {name: nginx-ctr, image: "busybox:1", command: [sleep, "10000"], resources: {limits: {cpu: 300m, memory: 100Mi}}}
 `
 
-// TestNodeOfUp verifies that a pod runs, that its logs and exec work, that it reaches the API
-// server at the advertised address, has its overhead in its cgroup, and outlives the kubelet and
-// containerd. A killed berth up must leave nothing. The test is not parallel: a cluster started by
-// another test while this one is down may take its service range.
+// TestNodeOfUp verifies that a pod runs, that its logs and exec work, that the pod reaches the API
+// server at the service address, that its cgroup includes its overhead, and that it keeps running
+// when the kubelet and containerd are killed. A killed berth up must leave nothing behind, and the
+// pod must run again after a restart. The test is not parallel, because a cluster of another test
+// could take the service range while this cluster is down.
 func TestNodeOfUp(t *testing.T) {
 	c := start(t)
 	hello := c.run("hello", "echo up; sleep 10000")
@@ -91,7 +92,8 @@ func TestNodeOfUp(t *testing.T) {
 	})
 }
 
-// checkCgroup checks the pod's cgroup: its containers' limits, and its overhead.
+// checkCgroup verifies that the limits of the pod's cgroup are the sums of its containers' limits
+// and its overhead.
 func (c *cluster) checkCgroup(pod *v1.Pod) {
 	c.Helper()
 	group := filepath.Join(c.cgroup, "kubepods", "pod"+string(pod.UID))
@@ -112,8 +114,8 @@ func (c *cluster) checkCgroup(pod *v1.Pod) {
 	}
 }
 
-// TestTwoClustersOnOneMachine verifies that each cluster has a separate service address reachable
-// from its pods.
+// TestTwoClustersOnOneMachine verifies that each cluster has a separate service address, and that
+// its pods reach the API server at that address.
 func TestTwoClustersOnOneMachine(t *testing.T) {
 	t.Parallel()
 	addresses := map[string]bool{}
@@ -134,8 +136,8 @@ func TestTwoClustersOnOneMachine(t *testing.T) {
 	}
 }
 
-// TestAnotherKubeletIsRefused verifies that berth up --agent starts nothing on a machine with
-// another kubelet, and prints the remedy.
+// TestAnotherKubeletIsRefused verifies that berth up --agent does not start on a machine with
+// another kubelet, and that its message names the remedy.
 func TestAnotherKubeletIsRefused(t *testing.T) {
 	mustRunContainers(t)
 	other := exec.Command("sleep", "1000")
@@ -161,7 +163,7 @@ func TestAnotherKubeletIsRefused(t *testing.T) {
 	}
 }
 
-// checkOverheadMetrics verifies that the scheduler serves the pod's overhead like
+// checkOverheadMetrics verifies that the scheduler serves the same metrics of the pod's overhead as
 // kube-state-metrics.
 func (c *cluster) checkOverheadMetrics(pod *v1.Pod) {
 	c.Helper()
@@ -187,8 +189,8 @@ func (c *cluster) checkOverheadMetrics(pod *v1.Pod) {
 	}
 }
 
-// checkWhatIsCounted verifies that the kubelet counts /etc/hosts but not the termination log
-// towards a pod's disk usage. If that changes, docs/concepts/threat-model.md must change as well.
+// checkWhatIsCounted verifies that the kubelet counts /etc/hosts, but not the termination log, as
+// disk usage of a pod. If that changes, docs/concepts/threat-model.md must change as well.
 func (c *cluster) checkWhatIsCounted() {
 	c.Helper()
 	for name, file := range map[string]string{"hosts": "/etc/hosts", "log": "/dev/termination-log"} {
