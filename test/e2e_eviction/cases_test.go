@@ -16,20 +16,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// scene is a cluster, a controller, and the network between them.
+// scene is a cluster and a controller, with the network between them.
 type scene struct {
 	*stage
 	network *proxy
 }
 
-// situation is an error-prone case. play returns the failure, or "". The names of nodes and pods
-// contain the situation's number, so that the situations of a group can run concurrently.
+// situation is an error-prone case. The function play returns the failure, or "". The names of
+// nodes and pods begin with id, so that the situations of a group can run concurrently.
 type situation struct {
 	name string
 	play func(s *scene, id string) (wrong string)
 }
 
-// situations are grouped by the fault of the network.
+// situations lists all situations by the fault of the network.
 var situations = []struct {
 	network string
 	list    []situation
@@ -40,8 +40,8 @@ var situations = []struct {
 	{"the API is away", outages},
 }
 
-// TestSituations plays every situation against Berth. To compare with upstream's controller, with a
-// table of failures:
+// TestSituations verifies that Berth handles every situation. The following command also plays the
+// situations against upstream's controller, and prints a table of failures:
 //
 //	go test ./e2e_eviction -run 'TestSituations$' -beside -v
 func TestSituations(t *testing.T) {
@@ -91,7 +91,7 @@ func playAll(t *testing.T, s side, list []situation, report func(name, wrong str
 	playing.Wait()
 }
 
-// taint sets a node's taints to exactly these keys, and returns the time of the response.
+// taint sets a node's taints to exactly these keys, and returns the time of the request.
 func (s *stage) taint(node string, keys ...string) time.Time {
 	s.Helper()
 	began := time.Now()
@@ -103,7 +103,7 @@ func (s *stage) taint(node string, keys ...string) time.Time {
 	return began
 }
 
-// on creates a node, and a pod there of the same name.
+// on creates a node, and a pod with the same name on it.
 func (s *stage) on(name string, tolerations ...v1.Toleration) *v1.Pod {
 	s.Helper()
 	if err := s.createNode(name, "z"); err != nil {
@@ -112,7 +112,7 @@ func (s *stage) on(name string, tolerations ...v1.Toleration) *v1.Pod {
 	return s.again(name, name, tolerations...)
 }
 
-// again creates a pod once the name is free. If it stays taken, the owner deletes the old pod.
+// again creates a pod once no other pod has the name. After ten seconds it deletes the other pod.
 func (s *stage) again(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	s.Helper()
 	for began := time.Now(); ; {
@@ -131,8 +131,8 @@ func (s *stage) again(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	}
 }
 
-// goesAt returns an error unless the pod leaves between one second before and two seconds after the
-// given time.
+// goesAt describes the failure unless the pod leaves at the given time: at most 1.2 s earlier, and
+// not later than punctual permits.
 func (s *stage) goesAt(pod *v1.Pod, at time.Time) string {
 	if !s.leavesBy(pod.UID, at.Add(6*time.Second)) {
 		return "the pod never goes"
@@ -147,7 +147,8 @@ func (s *stage) goesAt(pod *v1.Pod, at time.Time) string {
 	return ""
 }
 
-// goesBy returns an error unless the pod has left by then, or right after.
+// goesBy describes the failure unless the pod leaves before the given time, or not later than
+// punctual permits.
 func (s *stage) goesBy(pod *v1.Pod, end time.Time) string {
 	end = end.Add(s.punctual())
 	if s.leavesBy(pod.UID, end) {
@@ -160,7 +161,7 @@ func (s *stage) goesBy(pod *v1.Pod, end time.Time) string {
 	return "the pod never goes"
 }
 
-// staysUntil returns an error if the pod leaves earlier.
+// staysUntil describes the failure if the pod leaves before the given time.
 func (s *stage) staysUntil(pod *v1.Pod, end time.Time) string {
 	if s.leavesBy(pod.UID, end) {
 		return "the pod goes and must not"
@@ -175,7 +176,7 @@ func (s *stage) remove(pod string) {
 	}
 }
 
-// tolerate sets the seconds of all tolerations of taint a.
+// tolerate sets the seconds of all of a pod's tolerations of the taint a.
 func (s *stage) tolerate(pod string, seconds int64) {
 	s.Helper()
 	p, err := s.client.CoreV1().Pods("default").Get(s.Context(), pod, metav1.GetOptions{})

@@ -28,7 +28,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// cluster is a real control plane with nodes existing only as objects.
+// cluster is a real control plane with nodes that exist only as objects.
 type cluster struct {
 	*testing.T
 	client     kubernetes.Interface
@@ -36,14 +36,15 @@ type cluster struct {
 	kubeconfig string
 }
 
-// A control plane takes a second of both processors to start, and is mostly idle afterwards.
+// Control planes start one after the other, because a start takes a second of both processors. Up
+// to six run at a time, because they are mostly idle afterwards.
 var (
 	starting sync.Mutex
 	running  = make(chan struct{}, 6)
 )
 
-// newCluster starts a control plane with the usual configuration: only upstream's admission, so
-// that kubectl's taints lack a time.
+// newCluster starts a control plane without Berth's admission rules, as usual, so that kubectl's
+// taints have no timeAdded.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	return newClusterWith(t, "--upstream-admission")
@@ -55,7 +56,7 @@ func newClusterWith(t *testing.T, flags ...string) *cluster {
 	return c
 }
 
-// newClusterIn keeps its state in the folder.
+// newClusterIn starts a control plane with its state in a folder.
 func newClusterIn(t *testing.T, dir string, flags ...string) (*cluster, *process.Process) {
 	t.Helper()
 	running <- struct{}{}
@@ -74,7 +75,8 @@ func newClusterIn(t *testing.T, dir string, flags ...string) (*cluster, *process
 	return c, plane
 }
 
-// startControlPlane runs a control plane as a separate process, reusing the port of an earlier one.
+// startControlPlane runs a control plane as a separate process. It has the port of an earlier
+// control plane with the same folder.
 func startControlPlane(t *testing.T, dir string, flags ...string) *process.Process {
 	t.Helper()
 	plane, err := process.Start(program(t, "berth-controlplane"), filepath.Join(t.TempDir(), "log"), append([]string{"--data-dir", dir}, flags...)...)
@@ -90,7 +92,7 @@ func startControlPlane(t *testing.T, dir string, flags ...string) *process.Proce
 	return plane
 }
 
-// startLimit is generous: a machine running many tests concurrently is slow, not broken.
+// startLimit is generous, because a machine that runs many tests concurrently is slow.
 const startLimit = 2 * time.Minute
 
 // hasServiceAccount waits until pods can be created.
@@ -114,7 +116,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// within waits for a condition.
+// within waits until is returns true, and fails the test after the limit.
 func (c *cluster) within(limit time.Duration, what string, is func() bool) {
 	c.Helper()
 	for end := time.Now().Add(limit); !is(); {
@@ -125,7 +127,7 @@ func (c *cluster) within(limit time.Duration, what string, is func() bool) {
 	}
 }
 
-// kubectl runs the stock kubectl if installed, else Berth's.
+// kubectl runs stock kubectl if it is installed, and Berth's built-in kubectl otherwise.
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
 	out, err := c.tryKubectl(args...)
@@ -148,7 +150,7 @@ func (c *cluster) tryKubectl(args ...string) (string, error) {
 	return string(out), err
 }
 
-// node creates a ready node in a separate zone; its lease is renewed each second until silent is
+// node creates a ready node in a separate zone. Its Lease is renewed every second until silent is
 // closed or the test ends.
 func (c *cluster) node(name string, silent <-chan struct{}) { c.nodeIn("z-"+name, name, silent) }
 
@@ -210,7 +212,8 @@ func (c *cluster) taints(node string) []string {
 
 func (c *cluster) hasTaint(node, taint string) bool { return slices.Contains(c.taints(node), taint) }
 
-// pod creates a bound pod on the node. Without a kubelet, a deletion leaves it terminating.
+// pod creates a pod bound to the node. The pod has a grace period, so after its deletion it keeps
+// terminating, because there is no kubelet.
 func (c *cluster) pod(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	c.Helper()
 	spec := podSpec(node, tolerations...)
@@ -225,7 +228,8 @@ func (c *cluster) pod(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	return pod
 }
 
-// createPod creates a pod on the node that disappears on deletion.
+// createPod creates a pod bound to the node. The pod has no grace period, so it disappears when it
+// is deleted.
 func (c *cluster) createPod(name, node string, tolerations ...v1.Toleration) (*v1.Pod, error) {
 	return c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": node}},
@@ -243,7 +247,7 @@ func podSpec(node string, tolerations ...v1.Toleration) v1.PodSpec {
 	}
 }
 
-// createNode creates a node existing only as an object.
+// createNode creates a node that exists only as an object.
 func (c *cluster) createNode(name, zone string) error {
 	_, err := c.client.CoreV1().Nodes().Create(c.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{v1.LabelTopologyZone: zone},
@@ -283,7 +287,7 @@ func (c *cluster) podCondition(name string, t v1.PodConditionType) v1.PodConditi
 	return v1.PodCondition{}
 }
 
-// hasEvent reports whether the pod has such an event.
+// hasEvent reports whether the pod has an event with the reason and the message.
 func (c *cluster) hasEvent(pod, reason, message string) bool {
 	c.Helper()
 	events, err := c.client.CoreV1().Events("default").List(c.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
@@ -291,7 +295,7 @@ func (c *cluster) hasEvent(pod, reason, message string) bool {
 	return slices.ContainsFunc(events.Items, func(e v1.Event) bool { return e.Reason == reason && e.Message == message })
 }
 
-// tolerates returns a NoExecute toleration of a key: without a limit, or for seconds.
+// tolerates returns a NoExecute toleration of a key, unlimited or for the given seconds.
 func tolerates(key string, seconds ...int64) v1.Toleration {
 	t := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
 	if len(seconds) > 0 {
@@ -304,7 +308,8 @@ const mergePatch = types.MergePatchType
 
 var kubectlTaint = metav1.PatchOptions{FieldManager: "kubectl-taint"}
 
-// taintPatch sets a node's NoExecute taints to exactly these keys, without times, like kubectl.
+// taintPatch returns a patch that sets a node's taints to NoExecute taints with exactly these keys,
+// without timeAdded, as kubectl does.
 func taintPatch(keys ...string) []byte {
 	taints := []map[string]string{}
 	for _, key := range keys {
@@ -312,7 +317,7 @@ func taintPatch(keys ...string) []byte {
 	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"taints": taints}})
 	if err != nil {
-		panic(err) // strings can be encoded
+		panic(err) // cannot happen: the patch contains only strings
 	}
 	return patch
 }

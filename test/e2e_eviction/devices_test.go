@@ -13,9 +13,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestTaintedDeviceLosesItsPods taints a device while pods use it: in its ResourceSlice, like its
-// driver, and by a DeviceTaintRule, like an administrator; the rule's status reports the eviction.
-// A pod with another device stays.
+// TestTaintedDeviceLosesItsPods verifies that a pod is evicted if its device is tainted, by the
+// driver in the ResourceSlice or by an administrator's DeviceTaintRule. The status of the rule must
+// report the eviction, and a pod with another device must stay.
 func TestTaintedDeviceLosesItsPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -46,9 +46,9 @@ func TestTaintedDeviceLosesItsPods(t *testing.T) {
 	c.stays("other")
 }
 
-// TestDeviceCountdownSurvivesKills kills the controller with SIGKILL in mid-countdown, six times,
-// for a slice's taint and for a rule's. A taint removed while no controller is running evicts no
-// pod.
+// TestDeviceCountdownSurvivesKills verifies that pods are evicted on time, for a taint in a slice
+// and for a rule, although the controller is killed six times during their tolerationSeconds. A
+// taint that is removed while no controller runs must not evict a pod.
 func TestDeviceCountdownSurvivesKills(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -80,8 +80,8 @@ func TestDeviceCountdownSurvivesKills(t *testing.T) {
 	c.stays("stays")
 }
 
-// tainted publishes devices of node n, and taints the first device and the device of the pod that
-// stays.
+// tainted publishes devices of node n in a ResourceSlice, and taints the first device and the
+// device gpu-stays, if any.
 func (c *cluster) tainted(names ...string) *resourceapi.ResourceSlice {
 	c.Helper()
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n-gpus"}}
@@ -101,7 +101,7 @@ func (c *cluster) tainted(names ...string) *resourceapi.ResourceSlice {
 	return slice
 }
 
-// recall taints a device of node n by a rule.
+// recall taints a device of node n by a DeviceTaintRule.
 func (c *cluster) recall(device string) {
 	c.Helper()
 	_, err := c.client.ResourceV1().DeviceTaintRules().Create(c.Context(), &resourceapi.DeviceTaintRule{
@@ -116,8 +116,8 @@ func (c *cluster) recall(device string) {
 
 const driver = "gpu.example.com"
 
-// uses creates a pod on node n with an allocated device, like a scheduler. The pod's claim
-// tolerates every taint for the given seconds; 0 means no toleration.
+// uses creates a pod on node n with an allocated device, as a scheduler does. The claim tolerates
+// every NoExecute taint for the given seconds.
 func (c *cluster) uses(name, device string, seconds int64) {
 	c.Helper()
 	claim, err := c.client.ResourceV1().ResourceClaims("default").Create(c.Context(), &resourceapi.ResourceClaim{

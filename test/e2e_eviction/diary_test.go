@@ -17,12 +17,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// diary records when a cluster's pods leave, from an undisturbed watch.
+// diary records the times at which pods leave, from a watch that does not pass the proxy.
 type diary struct {
-	mu    sync.Mutex         // guards what follows
-	there map[types.UID]bool // pods that have not left; false: not seen in the present list
+	mu    sync.Mutex         // guards the fields below
+	there map[types.UID]bool // pods that have not left; false if the current list has not shown the pod yet
 	left  map[types.UID]time.Time
-	news  chan struct{} // closed and made again at each
+	news  chan struct{} // closed and replaced whenever a pod leaves
 }
 
 func newDiary(t testing.TB, client kubernetes.Interface) *diary {
@@ -82,14 +82,15 @@ func (d *diary) note(uid types.UID) {
 	}
 }
 
-// when returns the time at which the pod left, zero if it did not.
+// when returns the time at which the pod left, or zero. The channel is closed when the next pod
+// leaves.
 func (d *diary) when(uid types.UID) (time.Time, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.left[uid], d.news
 }
 
-// leavesBy waits until the pod leaves, and reports whether it did in time.
+// leavesBy waits until the pod leaves or the time has come, and reports whether the pod has left.
 func (d *diary) leavesBy(uid types.UID, end time.Time) bool {
 	timer := time.NewTimer(time.Until(end))
 	defer timer.Stop()

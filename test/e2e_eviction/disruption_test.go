@@ -17,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// budget creates a budget for the app, and waits until its pods are counted.
+// budget creates a budget for the pods of an app, and waits until its status counts the healthy
+// pods.
 func (c *cluster) budget(app string, healthy int32) {
 	c.Helper()
 	one := intstr.FromInt32(1)
@@ -33,7 +34,7 @@ func (c *cluster) budget(app string, healthy int32) {
 	})
 }
 
-// runs makes a pod Running and Ready, like a kubelet.
+// runs sets a pod's status to Running and Ready, as a kubelet does.
 func (c *cluster) runs(name string) {
 	c.Helper()
 	pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), name, metav1.GetOptions{})
@@ -44,7 +45,8 @@ func (c *cluster) runs(name string) {
 	c.must(err)
 }
 
-// TestDisruptions covers each kind of disruption with budgets; the subtests share a cluster.
+// TestDisruptions verifies disruptions with budgets: taint evictions, kubectl drain, and nodes out
+// of service. The subtests share a cluster.
 func TestDisruptions(t *testing.T) {
 	t.Parallel()
 	shared := newCluster(t)
@@ -60,8 +62,8 @@ func TestDisruptions(t *testing.T) {
 	p.stop()
 }
 
-// budgetsAreRespected is H13: with the option, a budget delays evictions until it permits them, or
-// until the deadline.
+// budgetsAreRespected verifies that with --evict-through-budgets a budget delays an eviction until
+// the budget permits it, or until the deadline.
 func budgetsAreRespected(c *cluster) {
 	for _, app := range []string{"held", "freed"} {
 		c.node(app, nil)
@@ -88,8 +90,8 @@ func budgetsAreRespected(c *cluster) {
 	}
 }
 
-// byKubectl is H14 with stock kubectl: cordon, the Eviction API returning 429, and drain, which
-// retries until the budget permits it.
+// byKubectl verifies cordon, the response 429 of the Eviction API, and kubectl drain, which retries
+// until the budget permits the eviction.
 func byKubectl(c *cluster) {
 	c.node("old", nil)
 	c.node("new", nil)
@@ -124,7 +126,7 @@ func byKubectl(c *cluster) {
 		if reason := c.podCondition(pod, v1.DisruptionTarget).Reason; reason != "EvictionByEvictionAPI" {
 			c.Errorf("%s: reason %q", pod, reason)
 		}
-		c.must(c.client.CoreV1().Pods("default").Delete(context.Background(), pod, *metav1.NewDeleteOptions(0))) // like a kubelet
+		c.must(c.client.CoreV1().Pods("default").Delete(context.Background(), pod, *metav1.NewDeleteOptions(0))) // as a kubelet does
 	}
 	if out := <-drained; !strings.Contains(out, "drained") || !strings.Contains(out, "will retry after 5s") {
 		c.Errorf("kubectl drain: %s", out)
@@ -133,8 +135,8 @@ func byKubectl(c *cluster) {
 	c.within(time.Minute, "uncordon takes the taint off", func() bool { return !c.hasTaint("old", "node.kubernetes.io/unschedulable:NoSchedule") })
 }
 
-// outOfService relies on kube-controller-manager's pod garbage collector, run by the control plane:
-// it deletes pods stuck in Terminating for want of a kubelet.
+// outOfService verifies that a terminating pod on a node with the taint out-of-service is deleted.
+// The pod garbage collector of kube-controller-manager, which the control plane runs, does that.
 func outOfService(c *cluster) {
 	c.node("out", nil)
 	c.condition("out", v1.NodeReady, v1.ConditionFalse)
@@ -149,8 +151,8 @@ func outOfService(c *cluster) {
 
 var slow = flag.Bool("slow", false, "also wait the minute that kube-controller-manager's pod garbage collector takes")
 
-// TestOrphans verifies that Berth leaves pods of a deleted node to kube-controller-manager's pod
-// garbage collector.
+// TestOrphans verifies that the pods of a deleted node are deleted by the pod garbage collector of
+// kube-controller-manager, and not by Berth.
 //
 //	go test ./e2e_eviction -run TestOrphans -slow
 func TestOrphans(t *testing.T) {

@@ -17,11 +17,11 @@ import (
 
 const alone = "--leader-elect=false"
 
-// TestTaintEviction covers the effects of kubectl taint visible to users. The subtests share a
-// cluster and each has separate nodes.
+// TestTaintEviction verifies the effects of kubectl taint that users can see. The subtests share a
+// cluster, but have separate nodes.
 func TestTaintEviction(t *testing.T) {
 	t.Parallel()
-	shared := newClusterWith(t) // Berth's admission gives taints their times
+	shared := newClusterWith(t) // Berth's admission rules set the taints' timeAdded
 	p := startController(t, shared.kubeconfig, alone, "--controllers=taint-eviction-controller")
 	t.Run("rows", func(t *testing.T) { eachRow(t, shared) })
 	shared.node("pending", nil)
@@ -73,7 +73,7 @@ func afterSeconds(c *cluster) {
 	c.kubectl("taint", "nodes", "seconds", "key1=value1:NoExecute")
 	tainted := time.Now()
 	c.within(time.Minute, "evicted", func() bool { return c.leaves("seconds") })
-	// The API keeps the taint's time in whole seconds.
+	// The taint's time is in whole seconds, so the eviction may be up to a second early.
 	if early := began.Add(3 * time.Second); time.Now().Before(early) {
 		c.Errorf("evicted %v too early", time.Until(early))
 	}
@@ -86,13 +86,13 @@ func removedInTime(c *cluster) {
 	c.node("removed", nil)
 	c.pod("removed", "removed", tolerates("key1", 5))
 	c.kubectl("taint", "nodes", "removed", "key1=value1:NoExecute")
-	c.pod("removed-marker", "removed") // shows that the controller has seen the taint
+	c.pod("removed-marker", "removed") // its eviction shows that the controller has observed the taint
 	c.within(time.Minute, "taint seen", func() bool { return c.leaves("removed-marker") })
 	c.kubectl("taint", "nodes", "removed", "key1=value1:NoExecute-")
 	c.within(time.Minute, "event", func() bool {
 		return c.hasEvent("removed", "TaintManagerEviction", "Cancelling deletion of Pod default/removed")
 	})
-	<-time.After(6 * time.Second) // longer than its original toleration
+	<-time.After(6 * time.Second) // longer than the original tolerationSeconds
 	c.stays("removed")
 }
 
@@ -122,7 +122,7 @@ func threeTaints(c *cluster) {
 func boundByHand(c *cluster) {
 	c.node("hand", nil)
 	c.kubectl("taint", "nodes", "hand", "a=x:NoSchedule")
-	c.pod("hand", "hand") // NoSchedule is the scheduler's, and evicts no pod
+	c.pod("hand", "hand") // NoSchedule affects only scheduling
 	c.kubectl("taint", "nodes", "hand", "b=x:NoExecute")
 	c.within(time.Minute, "evicted", func() bool { return c.leaves("hand") })
 	c.pod("hand-2", "hand")
@@ -143,7 +143,7 @@ func tolerationAdded(c *cluster) {
 	}
 	_, err = c.client.CoreV1().Pods("default").Update(c.Context(), pod, metav1.UpdateOptions{})
 	c.must(err)
-	<-time.After(7 * time.Second) // past the time that the old toleration gave
+	<-time.After(7 * time.Second) // longer than the previous tolerationSeconds
 	c.stays("added")
 }
 
@@ -159,7 +159,7 @@ func manyAtOnce(c *cluster) {
 	}
 }
 
-// set creates a StatefulSet with a pod bound to the node by its template.
+// set creates a node, and a StatefulSet whose template binds its pod to the node.
 func (c *cluster) set(name string, tolerations ...v1.Toleration) {
 	c.Helper()
 	c.node(name, nil)
@@ -179,7 +179,8 @@ func (c *cluster) set(name string, tolerations ...v1.Toleration) {
 	c.newPod(name+"-0", "")
 }
 
-// newPod waits until the pod of that name has been replaced, and returns the new UID and the time.
+// newPod waits until a pod with the name and a UID other than before exists, and returns its UID
+// and the time.
 func (c *cluster) newPod(name string, before types.UID) (types.UID, time.Time) {
 	c.Helper()
 	var uid types.UID
@@ -193,8 +194,8 @@ func (c *cluster) newPod(name string, before types.UID) (types.UID, time.Time) {
 	return uid, time.Now()
 }
 
-// setWithout verifies that the pod is evicted, and each successor of the same name, until the taint
-// is removed.
+// setWithout verifies that a pod without a toleration, and each successor with the same name, is
+// evicted until the taint is removed.
 func setWithout(c *cluster) {
 	c.set("set-without")
 	uid, _ := c.newPod("set-without-0", "")
@@ -211,8 +212,8 @@ func setWithout(c *cluster) {
 	}
 }
 
-// setForSeconds verifies that the pod leaves after its seconds, and that its successor's seconds
-// start over.
+// setForSeconds verifies that the pod leaves after its tolerationSeconds, and that they start again
+// for its successor.
 func setForSeconds(c *cluster) {
 	c.set("set-seconds", tolerates("a", 3))
 	uid, _ := c.newPod("set-seconds-0", "")
@@ -220,7 +221,7 @@ func setForSeconds(c *cluster) {
 	began := time.Now()
 	for range 2 {
 		successor, at := c.newPod("set-seconds-0", uid)
-		if after := at.Sub(began); after < time.Second || after > 6*time.Second { // a second early by whole seconds, and seen late
+		if after := at.Sub(began); after < time.Second || after > 6*time.Second { // early by rounding to whole seconds, late by polling
 			c.Errorf("replaced after %v, want 3 s", after)
 		}
 		uid, began = successor, at

@@ -15,15 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// flap is a script that adds, removes and again adds the taint of a node, and possibly removes it
-// at the end. Two pods run on the node: one tolerates the taint for some seconds; the other does
-// not, and is recreated under its name after its end, like a StatefulSet's pod.
+// flap is a script that adds, removes and again adds the taint of a node, and in some cases removes
+// it at the end. Two pods run on the node. One of them tolerates the taint for some seconds. The
+// other, named quick, does not tolerate the taint and, like a pod of a StatefulSet, is created
+// again under the same name when it has ended.
 type flap struct {
 	*stage
 	name    string
-	waits   []time.Duration // intervals between the switchings
-	seconds int64           // toleration seconds of the tolerating pod
-	again   time.Duration   // delay after which the other pod is recreated
+	waits   []time.Duration // intervals between changes of the taint
+	seconds int64           // tolerationSeconds of the tolerating pod
+	again   time.Duration   // delay after which the pod quick is created again
 
 	mu       sync.Mutex // guards the fields below
 	switched []switching
@@ -31,22 +32,22 @@ type flap struct {
 	notes    []string // faults of the script itself
 }
 
-// switching is the addition or removal of a taint, at some moment between two times.
+// switching is the addition or removal of the taint, at some time between begin and end.
 type switching struct {
 	on         bool
 	begin, end time.Time
 }
 
-// life is the life of a pod from its creation, which happened between two times, to its end.
+// life is the life of a pod. The pod was created at some time between begin and end.
 type life struct {
 	uid        types.UID
 	name       string
-	seconds    int64 // toleration seconds; 0: no toleration
+	seconds    int64 // tolerationSeconds; 0 means no toleration
 	begin, end time.Time
-	left       time.Time // time of its end; zero: still running
+	left       time.Time // time at which the pod left; zero if it has not
 }
 
-// stage is the environment of flaps.
+// stage is the environment of flaps and situations.
 type stage struct {
 	*cluster
 	*diary
@@ -55,25 +56,28 @@ type stage struct {
 	slow   atomic.Int64  // longest duration of a request by the test
 }
 
-// timed records the cluster's maximum latency, including effects of other load on the machine. An
-// eviction takes three requests, and may wait for evictions of other pods.
+// timed records the maximum latency of the tests' requests, which includes effects of other load on
+// the machine.
 func (s *stage) timed(begin time.Time) {
 	took := int64(time.Since(begin))
 	for slow := s.slow.Load(); took > slow && !s.slow.CompareAndSwap(slow, took); slow = s.slow.Load() {
 	}
 }
 
-// crossing is the maximum time by which a deletion and the end of its reason may cross in flight.
+// crossing is the maximum time for which a pod may still be evicted after the taint was removed,
+// because the requests crossed in flight.
 func (s *stage) crossing() time.Duration {
 	return time.Second/2 + 3*time.Duration(s.slow.Load())
 }
 
-// punctual is the maximum delay of a pod's eviction.
+// punctual is the maximum delay of a pod's eviction. An eviction takes three requests, and may wait
+// for the evictions of other pods.
 func (s *stage) punctual() time.Duration {
 	return 2*time.Second + s.late + 6*time.Duration(s.slow.Load())
 }
 
-// spacings lists the intervals between two switchings: dense where requests cross, then coarser.
+// spacings lists the intervals between two changes of the taint. They are dense where requests may
+// cross in flight.
 var spacings = []time.Duration{
 	0, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond, 60 * time.Millisecond, 80 * time.Millisecond,
 	100 * time.Millisecond, 150 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond,
@@ -81,14 +85,15 @@ var spacings = []time.Duration{
 	1600 * time.Millisecond, 1800 * time.Millisecond, 2 * time.Second,
 }
 
-// flapNumber returns the i-th script. Consecutive scripts cover all pairs of the first spacings.
+// flapNumber returns the i-th script. Consecutive scripts cover all pairs of the first steps
+// spacings.
 func flapNumber(s *stage, prefix string, i, steps int) *flap {
 	r := rand.New(rand.NewPCG(uint64(i), 15))
 	f := &flap{stage: s, name: fmt.Sprintf("%s-%d", prefix, i), again: spacings[r.IntN(12)]}
 	f.waits = []time.Duration{spacings[i%steps], spacings[i/steps%steps]}
 	longest := spacings[steps-1]
 	f.seconds = 2 + int64(longest/time.Second)
-	if i%3 == 0 { // the script ends without the taint
+	if i%3 == 0 { // the script ends with the removal of the taint
 		f.waits = append(f.waits, spacings[r.IntN(steps)])
 	}
 	return f
@@ -133,8 +138,8 @@ func (f *flap) create(which string, seconds int64) *life {
 	return l
 }
 
-// play switches the taint and recreates the quick pod, and returns when no further event is
-// expected, or patience has run out.
+// play changes the taint and creates the pod quick again. It returns when no further eviction is
+// expected, or when patience has passed after the last expected eviction.
 func (f *flap) play(patience time.Duration) {
 	if len(f.lives) != 2 {
 		return
@@ -153,7 +158,7 @@ func (f *flap) play(patience time.Duration) {
 	last := f.switched[len(f.switched)-1]
 	f.mu.Unlock()
 	settled := func() time.Time { // later if the cluster is slow
-		if !last.on { // wait for countdowns of earlier taints
+		if !last.on { // wait until the tolerationSeconds of earlier taints have passed
 			return later(last.end.Add(time.Duration(f.seconds+1)*time.Second), f.excuse.Add(time.Second))
 		}
 		return later(last.end, f.excuse).Add(time.Duration(f.seconds)*time.Second + f.punctual() + patience)
@@ -169,8 +174,8 @@ func (f *flap) play(patience time.Duration) {
 	}
 }
 
-// comeBack recreates the quick pod up to twice, whenever it leaves before the last switching of the
-// taint.
+// comeBack creates the pod quick again, up to twice, when it leaves while the taint may still be
+// changing.
 func (f *flap) comeBack(l *life) {
 	total := 2 * time.Second
 	for _, wait := range f.waits {
@@ -203,7 +208,7 @@ func (f *flap) turn(on bool) {
 	f.switched = append(f.switched, s)
 }
 
-// verdict judges the end of a life.
+// verdict states whether a life ended as required.
 type verdict string
 
 const (
@@ -213,8 +218,8 @@ const (
 	tooLate verdict = "late"
 )
 
-// judge compares the life's end with the one required by the switchings. The API server keeps times
-// in whole seconds, so a countdown may end up to a second early.
+// judge compares the end of a life with the end required by the changes of the taint. Times in the
+// API are in whole seconds, so an eviction may be up to a second early.
 func (f *flap) judge(l *life) verdict {
 	for i, s := range f.switched {
 		if !s.on {
@@ -255,7 +260,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// tell describes a life for a failure's message.
+// tell describes a life for an error message.
 func (f *flap) tell(l *life) string {
 	begin := f.switched[0].begin
 	text := fmt.Sprintf("%s (tolerates %d s) created %v", l.name, l.seconds, l.end.Sub(begin).Round(time.Millisecond))

@@ -23,16 +23,16 @@ var (
 	beside = flag.Bool("beside", false, "play the same against upstream's kube-controller-manager, and print both side by side")
 )
 
-// trouble is a fault between the controller and the API server while flaps are played.
+// trouble is a fault of the network between the controller and the API server while flaps run.
 type trouble struct {
 	name   string
 	begin  func(p *proxy, flaps []*flap)
-	during func(ctx context.Context, p *proxy) // continues until the context ends
+	during func(ctx context.Context, p *proxy) // disturbs the network until the context ends
 	excuse time.Duration                       // time after the start during which delays are excused
 	late   time.Duration                       // maximum delay of a pod at any time
 }
 
-// outage is the duration of the API server's absence.
+// outage is the time for which the API server is unreachable.
 const outage = 10 * time.Second
 
 var troubles = []trouble{
@@ -57,7 +57,7 @@ var troubles = []trouble{
 				}
 			}
 		},
-		late: 3100 * time.Millisecond, // five times back-off
+		late: 3100 * time.Millisecond, // the sum of five back-offs
 	},
 	{
 		name:  "the watch of nodes is 1.5 s late",
@@ -87,7 +87,7 @@ var troubles = []trouble{
 	},
 }
 
-// each waits, and reports whether to continue.
+// each waits, and returns false if the context ends first.
 func each(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -99,11 +99,11 @@ func each(ctx context.Context, wait time.Duration) bool {
 
 func podPath(name string) string { return "/api/v1/namespaces/default/pods/" + name }
 
-// TestFlaps plays flaps against Berth; no flap may have a wrong end. At all spacings, 500 times,
-// with each trouble, and compared with upstream's controller:
+// TestFlaps verifies that Berth evicts the pods of all flaps as required. The following command
+// runs 500 flaps with all spacings and each trouble, and compares Berth with upstream's controller:
 //
 //	go test ./e2e_eviction -run 'TestFlaps$' -flaps 500 -beside -v -timeout 20m
-func TestFlaps(t *testing.T) { // not in parallel with others: they keep a processor busy
+func TestFlaps(t *testing.T) { // not parallel, because flaps keep a processor busy
 	play := campaign{flaps: 60, steps: 13, over: time.Second, patience: 2 * time.Second}
 	with := troubles[:1]
 	if *flaps > 0 {
@@ -140,11 +140,12 @@ func TestFlaps(t *testing.T) { // not in parallel with others: they keep a proce
 type campaign struct {
 	flaps    int
 	steps    int           // number of spacings
-	over     time.Duration // period over which the flaps start
+	over     time.Duration // period in which the flaps start
 	patience time.Duration // patience for pods that must leave
 }
 
-// share returns the campaign, or a fifth of it for all parts after the first.
+// share returns the campaign for the i-th trouble: all flaps for the first one, and a fifth of them
+// for each other.
 func (c campaign) share(i int) campaign {
 	if i > 0 {
 		c.flaps, c.over = max(1, c.flaps/5), c.over/5
@@ -156,7 +157,7 @@ func (c campaign) share(i int) campaign {
 type result struct {
 	trouble string
 	flaps   int
-	failed  int // number of flaps with at least one wrong end
+	failed  int // number of flaps with at least one wrong verdict
 	pods    int
 	ends    map[verdict]int
 	wrong   []string
@@ -169,7 +170,7 @@ func (r result) String() string {
 		r.trouble, r.flaps, r.pods, r.took.Round(time.Second), r.slow.Round(time.Millisecond), r.failed)
 }
 
-// on plays the flaps against a separate controller, with a separate network.
+// on runs the flaps against a new controller of the side, with a separate network.
 func (c campaign) on(t *testing.T, shared *cluster, s side, trouble trouble, prefix string) result {
 	p, kubeconfig := newProxy(t, shared.config)
 	stage := &stage{cluster: shared, diary: newDiary(t, shared.client)}
@@ -230,7 +231,7 @@ func count(name string, played []*flap) result {
 	return r
 }
 
-// table formats all results in columns.
+// table formats the results of all sides as a table.
 func table(sides []side, results map[string][]result) string {
 	var text strings.Builder
 	out := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

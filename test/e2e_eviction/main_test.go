@@ -26,7 +26,8 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// role is the role of this binary when a test runs it as a separate process.
+// role is the environment variable for the role of this binary when a test runs it as a separate
+// process.
 const role = "BERTH_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// Tests here wait more than they compute: run more of them in parallel than there are
+	// These tests wait more than they compute, so more of them run in parallel than there are
 	// processors.
 	if err := flag.Set("test.parallel", "32"); err != nil {
 		panic(err)
@@ -50,9 +51,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var temporary []string // folders of binaries that were built
+var temporary []string // folders with built binaries
 
-// bin is the folder of berth, used for its kubectl, and of berth-controlplane, built once.
+// bin builds berth, whose kubectl is used, and berth-controlplane once, and returns their folder.
 var bin = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "berth-e2e-eviction-")
 	if err != nil {
@@ -103,7 +104,7 @@ func runController(args []string) error {
 type child struct {
 	t       testing.TB
 	cmd     *exec.Cmd
-	address string // address of the endpoints, if reported
+	address string // address of the process's endpoints, if printed
 	log     *strings.Builder
 	done    chan error
 }
@@ -114,7 +115,7 @@ func newChild(t testing.TB, cmd *exec.Cmd) *child {
 	return p
 }
 
-// start runs it until it is killed, at the latest when the test ends.
+// start starts the program, which is killed at the end of the test.
 func (p *child) start() {
 	p.t.Helper()
 	if err := p.cmd.Start(); err != nil {
@@ -134,13 +135,13 @@ func lastLines(text string, most int) string {
 	return strings.Join(lines[max(0, len(lines)-most):], "")
 }
 
-// startController runs a controller and returns when it has begun.
+// startController starts a controller and waits until it has printed its address.
 func startController(t testing.TB, kubeconfig string, args ...string) *child {
 	t.Helper()
 	args = append([]string{"--kubeconfig", kubeconfig, "--health-bind-address", "127.0.0.1:0"}, args...)
 	p := newChild(t, exec.Command(os.Args[0], args...))
 	p.cmd.Env = append(os.Environ(), role+"=controller")
-	out, in, err := os.Pipe() // not the command's own: Wait would close it while it is read
+	out, in, err := os.Pipe() // not StdoutPipe, because Wait would close the pipe while it is read
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,14 +155,14 @@ func startController(t testing.TB, kubeconfig string, args ...string) *child {
 	return p
 }
 
-// kill sends SIGKILL.
+// kill sends SIGKILL and waits for the end of the process.
 func (p *child) kill() {
 	p.cmd.Process.Kill()
 	<-p.done
 	p.done <- nil
 }
 
-// stop sends SIGTERM; the process must end cleanly and soon.
+// stop sends SIGTERM, and requires that the process exits with code 0 within ten seconds.
 func (p *child) stop() {
 	p.t.Helper()
 	p.cmd.Process.Signal(syscall.SIGTERM)

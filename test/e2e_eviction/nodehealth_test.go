@@ -15,7 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNodeHealth runs a controller with both parts, and periods short enough to watch.
+// TestNodeHealth verifies the effects of node health with both controllers enabled, and with short
+// periods.
 func TestNodeHealth(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -94,8 +95,9 @@ func cordonBecomesTaint(c *cluster) {
 	}
 }
 
-// aNodeThatAlternates verifies that a node alternating between not-ready and unreachable loses its
-// pods after their toleration seconds: the taint that replaces the other keeps its time.
+// aNodeThatAlternates verifies that the pods of a node that alternates between not-ready and
+// unreachable are evicted after their tolerationSeconds: a taint keeps the time of the taint that
+// it replaces.
 func aNodeThatAlternates(c *cluster) {
 	c.Helper()
 	const notReady, unreachable = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
@@ -132,7 +134,8 @@ var (
 	}
 )
 
-// scrape reads the endpoints for health and metrics.
+// scrape verifies that the health endpoints return 200 and that the metrics contain the given
+// lines.
 func scrape(c *cluster, p *child, names ...string) {
 	c.Helper()
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
@@ -158,8 +161,8 @@ func get(c *cluster, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// uninitialized verifies that the taint of a node not yet initialized by its cloud provider is
-// honoured by the scheduler and left alone by node health.
+// uninitialized verifies that the scheduler respects the taint of a node that its cloud provider
+// has not initialized yet, and that the node health controller does not remove the taint.
 func uninitialized(c *cluster) {
 	const taint = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"
 	c.node("young", nil)
@@ -169,7 +172,7 @@ func uninitialized(c *cluster) {
 	spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "z-young"}
 	_, err := c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "homeless"}, Spec: spec}, metav1.CreateOptions{})
 	c.must(err)
-	c.condition("young", v1.NodeMemoryPressure, v1.ConditionTrue) // causes a write
+	c.condition("young", v1.NodeMemoryPressure, v1.ConditionTrue) // makes the controller write the node's taints
 	c.within(time.Minute, "taint of the condition", func() bool { return c.hasTaint("young", "node.kubernetes.io/memory-pressure:NoSchedule") })
 	c.condition("young", v1.NodeMemoryPressure, v1.ConditionFalse)
 	c.within(time.Minute, "only the provider's taint", func() bool { return len(c.taints("young")) == 1 && c.hasTaint("young", taint) })

@@ -24,12 +24,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// fault is a proxy's treatment of matching requests.
+// fault describes what a proxy does with matching requests.
 type fault struct {
 	method, path string        // must match the request; "" matches any
-	times        int           // number of affected requests; 0: all
-	status       int           // status returned without forwarding; 0: forward the request
-	unanswered   bool          // the connection breaks before the response or, without wait, before the request is forwarded
+	times        int           // number of affected requests; 0 for all
+	status       int           // status returned without forwarding the request; 0 forwards the request
+	unanswered   bool          // the connection breaks before the response or, if wait is 0, before the request is forwarded
 	delay        time.Duration // delay before the request is forwarded
 	wait         time.Duration // delay before the response is forwarded
 }
@@ -45,12 +45,12 @@ type proxy struct {
 	watches map[string]map[int]context.CancelFunc // running watches by resource
 	count   int
 	late    map[string]time.Duration // delay of watch events by resource
-	forget  map[string]bool          // the next watch of the resource receives an expired version
+	forget  map[string]bool          // the next watch of the resource fails with an expired version
 	held    map[string]bool          // the resource can be neither listed nor watched
 	down    bool
 }
 
-// newProxy starts a proxy and returns it with a kubeconfig.
+// newProxy starts a proxy, and returns it with the path of a kubeconfig.
 func newProxy(t testing.TB, api *rest.Config) (*proxy, string) {
 	t.Helper()
 	target, err := url.Parse(api.Host)
@@ -129,7 +129,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take finds the fault for the request, and counts it. The caller must hold mu.
+// take returns the fault for the request, if any, and counts the request. The caller must hold mu.
 func (p *proxy) take(r *http.Request) *fault {
 	for i, f := range p.faults {
 		if f.method != "" && f.method != r.Method || f.path != "" && f.path != r.URL.Path {
@@ -162,13 +162,13 @@ func (p *proxy) spoil(w http.ResponseWriter, r *http.Request, f *fault) {
 	}
 	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
-	_, _ = w.Write(answer.Body.Bytes()) // the client may have left
+	_, _ = w.Write(answer.Body.Bytes()) // the client may have disconnected
 }
 
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(metav1.Status{ // the client may have left
+	_ = json.NewEncoder(w).Encode(metav1.Status{ // the client may have disconnected
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: "as the test asks",
 	})
@@ -209,8 +209,8 @@ func (p *proxy) cut(resource string, relist bool) {
 	}
 }
 
-// hold breaks a resource's watches, and blocks lists and watches until release, which forces a
-// relist.
+// hold breaks the watches of a resource, and rejects lists and watches until release is called.
+// Afterwards, clients must list the resource again.
 func (p *proxy) hold(resource string) {
 	p.mu.Lock()
 	p.held[resource] = true
@@ -224,7 +224,7 @@ func (p *proxy) release(resource string) {
 	delete(p.held, resource)
 }
 
-// setDown makes the API server unreachable, or reachable again.
+// setDown sets whether the API server is unreachable.
 func (p *proxy) setDown(down bool) {
 	p.mu.Lock()
 	p.down = down
@@ -234,7 +234,7 @@ func (p *proxy) setDown(down bool) {
 	}
 }
 
-// setLate delays all events of a resource's watches, starting with the next data.
+// setLate delays all further events of a resource's watches.
 func (p *proxy) setLate(resource string, by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,7 +253,7 @@ func (p *proxy) add(f fault) {
 	p.faults = append(p.faults, &f)
 }
 
-// delay passes a watch's events through a queue.
+// delay replaces the response body of a watch by a delayed one.
 func (p *proxy) delay(answer *http.Response) error {
 	if resource := watched(answer.Request); resource != "" {
 		answer.Body = delayed(answer.Request.Context(), answer.Body, func() time.Duration { return p.lateness(resource) })
@@ -261,7 +261,8 @@ func (p *proxy) delay(answer *http.Response) error {
 	return nil
 }
 
-// delayed returns a delayed stream in the original order.
+// delayed returns a stream with the data of body, each chunk of which is delayed, in the original
+// order.
 func delayed(ctx context.Context, body io.ReadCloser, by func() time.Duration) io.ReadCloser {
 	type chunk struct {
 		data []byte
@@ -287,7 +288,7 @@ func delayed(ctx context.Context, body io.ReadCloser, by func() time.Duration) i
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Until(c.due)):
-				_, _ = in.Write(c.data) // the other side may have disconnected
+				_, _ = in.Write(c.data) // the client may have disconnected
 			}
 		}
 		in.Close()

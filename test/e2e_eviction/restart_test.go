@@ -13,10 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestCountdownSurvivesKills kills the controller with SIGKILL in mid-countdown, six times. kubectl
-// wrote no timeAdded. One node's list of taints is rewritten meanwhile; the API server does not
-// track the other node, which was created without taints, so only Berth's note holds the taint's
-// time.
+// TestCountdownSurvivesKills verifies that pods are evicted on time although the controller is
+// killed six times during their tolerationSeconds. kubectl writes no timeAdded, so Berth's
+// annotation must keep the time. The taints of one node are rewritten during that time. The other
+// node was created without taints, so the API server's managed fields do not contain the time
+// either.
 func TestCountdownSurvivesKills(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -39,7 +40,7 @@ func TestCountdownSurvivesKills(t *testing.T) {
 	}
 	for i := range 6 {
 		p.kill()
-		if i == 1 { // an edit without an observer
+		if i == 1 { // a change while no controller runs
 			stageOf(c).tolerate("stays", 3600)
 		}
 		<-time.After(200 * time.Millisecond)
@@ -57,9 +58,9 @@ func TestCountdownSurvivesKills(t *testing.T) {
 	c.stays("stays")
 }
 
-// TestAlternatingNodeLosesItsPods alternates a node between not-ready and unreachable every 2 s,
-// with a change of the controller in between. Its pods must leave when the total time reaches their
-// toleration seconds.
+// TestAlternatingNodeLosesItsPods verifies that the pods of a node that alternates between
+// not-ready and unreachable every 2 s are evicted when the total time reaches their
+// tolerationSeconds, although the controller is replaced during that time.
 func TestAlternatingNodeLosesItsPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -96,8 +97,9 @@ func TestAlternatingNodeLosesItsPods(t *testing.T) {
 
 func stageOf(c *cluster) *stage { return &stage{cluster: c} }
 
-// TestLeaderIsReplaced kills the leader of two controllers in mid-countdown. The other controller
-// must evict on time, for taints of the node and for taints of devices in a slice and by a rule.
+// TestLeaderIsReplaced verifies that after the leader of two controllers is killed, the other
+// controller evicts pods on time, for taints of the node and for taints of devices in a slice and
+// by a rule.
 func TestLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -132,9 +134,9 @@ func TestLeaderIsReplaced(t *testing.T) {
 	second.stop()
 }
 
-// TestControlPlaneGoesAway suspends the API server's process for ten seconds, like a swapping
-// machine, and then kills it and restarts it ten seconds later. Pods become due meanwhile, and
-// right after.
+// TestControlPlaneGoesAway verifies that pods that are due during an outage of the API server, or
+// right after it, are evicted as soon as possible. First the API server's process is suspended for
+// ten seconds, as on a swapping machine. Then it is killed, and restarted ten seconds later.
 func TestControlPlaneGoesAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -21,9 +21,9 @@ var (
 	failingPods = flag.Int("failing-pods", 100, "of how many pods at once")
 )
 
-// TestDeletesThatFailInARow verifies that, after many failed DELETEs of many pods, each pod is
-// evicted by its next DELETE, within six seconds, and that with the longest back-off at most a
-// third of the pods are retried per second. Thirty in a row take two minutes:
+// TestDeletesThatFailInARow verifies that after many failed DELETE requests for many pods, each pod
+// is evicted within six seconds, by the next DELETE. At the longest back-off, at most a third of
+// the pods may be retried per second. Thirty failures per pod take two minutes:
 //
 //	go test ./e2e_eviction -run TestDeletesThatFailInARow -failing 30 -failing-pods 1000 -v
 func TestDeletesThatFailInARow(t *testing.T) {
@@ -33,7 +33,7 @@ func TestDeletesThatFailInARow(t *testing.T) {
 	s := &stage{cluster: c, diary: newDiary(t, c.client)}
 
 	var mu sync.Mutex
-	deletes := map[string][]time.Time{} // times of requests by path
+	deletes := map[string][]time.Time{} // times of DELETE requests by path
 	network.note = func(r *http.Request) {
 		if r.Method == http.MethodDelete {
 			mu.Lock()
@@ -53,7 +53,7 @@ func TestDeletesThatFailInARow(t *testing.T) {
 
 	const (
 		longest = 5 * time.Second // pause
-		ramp    = 8               // DELETEs until which pauses are shorter
+		ramp    = 8               // number of DELETEs with a shorter back-off
 	)
 	began := s.taint("n", "a")
 	pulse, stop := context.WithCancel(t.Context())
@@ -89,7 +89,7 @@ func TestDeletesThatFailInARow(t *testing.T) {
 	for _, n := range seconds {
 		most = max(most, n)
 	}
-	// Requests delayed by a slow machine arrive together.
+	// On a slow machine, delayed requests may arrive together.
 	slow := time.Duration(s.slow.Load())
 	if allowed := int(float64(len(pods))/3*(1+slow.Seconds())) + len(pods)/10 + 1; most > allowed {
 		t.Errorf("%d DELETEs within a second, %d allowed where a request takes up to %v", most, allowed, slow)
@@ -99,8 +99,7 @@ func TestDeletesThatFailInARow(t *testing.T) {
 		len(pods), *failing, worst.Round(time.Millisecond), most)
 }
 
-// feelThePulse repeatedly makes a small request, so that the stage knows the cluster's current
-// latency.
+// feelThePulse repeatedly sends a small request, to measure the cluster's current latency.
 func (s *stage) feelThePulse(ctx context.Context) {
 	beats := time.NewTicker(100 * time.Millisecond)
 	defer beats.Stop()

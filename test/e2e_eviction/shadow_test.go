@@ -26,9 +26,10 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/controllershadow"
 )
 
-// TestShadowAgreesWithUpstream runs Berth's controllers as a shadow of upstream's, with exactly the
-// overlay's role: a pod is evicted for a taint, and a not-ready node is tainted, evicting another
-// pod.
+// TestShadowAgreesWithUpstream verifies that Berth's controllers, as a shadow of upstream's and
+// with exactly the permissions in the shadow overlay, report the same decisions as upstream: the
+// eviction of a pod for a taint, the taint of a not-ready node, and the eviction of another pod for
+// that taint.
 func TestShadowAgreesWithUpstream(t *testing.T) {
 	t.Parallel()
 	c := newClusterWith(t, "--upstream-admission", "--controllers=*,node-lifecycle-controller,taint-eviction-controller")
@@ -64,7 +65,7 @@ func TestShadowAgreesWithUpstream(t *testing.T) {
 	c.within(time.Minute, "both evictions and both taints are compared", func() bool {
 		report := told().Controller
 		return report.Tallies[controllershadow.Eviction].Decisions == 2 &&
-			report.Tallies[controllershadow.Taint].Decisions >= 2 // a node that is new may be tainted for a moment, by both
+			report.Tallies[controllershadow.Taint].Decisions >= 2 // both may also taint a new node for a moment
 	})
 	report := told().Controller
 	for kind, tally := range report.Tallies {
@@ -80,7 +81,7 @@ func TestShadowAgreesWithUpstream(t *testing.T) {
 	}
 }
 
-// readOnly returns a kubeconfig with the permissions of the overlay shadow.
+// readOnly returns a kubeconfig with the permissions in the shadow overlay.
 func (c *cluster) readOnly() string {
 	c.Helper()
 	ctx := c.Context()

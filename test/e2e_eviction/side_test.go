@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/test/kcm"
 )
 
-// side is the evicting party: Berth, or upstream's controller.
+// side is the controller under test: Berth's or upstream's.
 type side struct {
 	name  string
-	start func(t *testing.T, s *stage, kubeconfig string) *child // returns when it evicts
+	start func(t *testing.T, s *stage, kubeconfig string) *child // returns once the controller evicts pods
 }
 
 var berthSide = side{"Berth", func(t *testing.T, s *stage, kubeconfig string) *child {
@@ -45,7 +45,7 @@ var upstreamBinary = sync.OnceValues(func() (string, error) {
 	return kcm.Build(dir)
 })
 
-// evicts waits until the controller is observed to evict.
+// evicts waits until the controller evicts a pod.
 func (s *stage) evicts(limit time.Duration) {
 	s.Helper()
 	const name = "is-at-work"

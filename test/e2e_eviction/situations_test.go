@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// failures are requests that fail, or that succeed with an apparent failure.
+// failures lists situations in which requests fail, or succeed although they seem to fail.
 var failures = []situation{
 	{"five DELETEs fail with 500", deletesFail(fault{status: http.StatusInternalServerError})},
 	{"five DELETEs fail with 409", deletesFail(fault{status: http.StatusConflict})},
@@ -49,12 +49,12 @@ func deletesFail(f fault) func(*scene, string) string {
 		f.method, f.path, f.times = http.MethodDelete, podPath(id), 5
 		s.network.add(f)
 		tainted := s.taint(id, "a")
-		s.leavesBy(pod.UID, tainted.Add(3100*time.Millisecond))                // five times back-off
-		return s.goesBy(pod, time.Now().Add(5*3*time.Duration(s.slow.Load()))) // plus the time of three requests for each
+		s.leavesBy(pod.UID, tainted.Add(3100*time.Millisecond))                // the sum of five back-offs
+		return s.goesBy(pod, time.Now().Add(5*3*time.Duration(s.slow.Load()))) // plus three requests per attempt
 	}
 }
 
-// recomputed are changes in mid-countdown.
+// recomputed lists situations in which taints or tolerations change during tolerationSeconds.
 var recomputed = []situation{
 	{"taint a (8 s) replaced by b (1 s)", func(s *scene, id string) string {
 		pod := s.on(id, tolerates("a", 8), tolerates("b", 1))
@@ -98,7 +98,7 @@ var recomputed = []situation{
 	}},
 }
 
-// byTolerations selects the effective seconds.
+// byTolerations lists situations in which the controller must find the effective tolerationSeconds.
 var byTolerations = []situation{
 	{"the first matching toleration counts: 1 s, then 60 s", tolerating(time.Second, tolerates("a", 1), tolerates("a", 60))},
 	{"the first matching toleration counts: 60 s, then 1 s", tolerating(-1, tolerates("a", 60), tolerates("a", 1))},
@@ -108,7 +108,8 @@ var byTolerations = []situation{
 	{"more seconds than a duration holds: forever", tolerating(-1, tolerates("a", 1<<60))},
 }
 
-// tolerating requires a pod to leave this long after the taint, or to stay if goes is negative.
+// tolerating requires that a pod leaves the given time after the taint was added, or stays if the
+// time is negative.
 func tolerating(goes time.Duration, tolerations ...v1.Toleration) func(*scene, string) string {
 	return func(s *scene, id string) string {
 		pod := s.on(id, tolerations...)
@@ -125,7 +126,7 @@ const nodesLate = 1500 * time.Millisecond
 var lateNodes = []situation{
 	{"a taint that is gone before the late watch of nodes shows it", func(s *scene, id string) string {
 		pod := s.on(id)
-		<-time.After(2 * nodesLate) // the node is seen
+		<-time.After(2 * nodesLate) // wait until the node is observed
 		s.taint(id, "a")
 		<-time.After(300 * time.Millisecond)
 		return s.staysOrCrossed(pod, s.taint(id))
@@ -159,7 +160,8 @@ func (s *stage) staysOrCrossed(pod *v1.Pod, off time.Time) string {
 	return ""
 }
 
-// brokenWatches share the watch of pods: they play one after the other.
+// brokenWatches lists situations with a broken watch of pods. They run one after the other, because
+// they share that watch.
 var brokenWatches = []situation{
 	{"evicted and back under its name while the watch of pods is broken", inTurn(func(s *scene, id string) string {
 		pod := s.on(id)
@@ -169,7 +171,7 @@ var brokenWatches = []situation{
 		s.leavesBy(pod.UID, time.Now().Add(5*time.Second))
 		pod = s.again(id, id)
 		s.network.release("pods")
-		return s.goesAt(pod, time.Now().Add(time.Second)) // within a second the watch is back
+		return s.goesAt(pod, time.Now().Add(time.Second)) // the watch is established again within a second
 	})},
 	{"killed and back on another node while the watch of pods is broken", inTurn(func(s *scene, id string) string {
 		s.on(id, tolerates("a", 4))
@@ -196,7 +198,8 @@ func inTurn(play func(*scene, string) string) func(*scene, string) string {
 	}
 }
 
-// outages share one outage: the first situation to reach it begins it, and it ends 10 s later.
+// outages lists situations with an outage of the API server. They share one outage, which the first
+// situation begins; it ends 10 s later.
 var outages = []situation{
 	{"due during an outage of 10 s", func(s *scene, id string) string {
 		pod := s.on(id, tolerates("a", 5))
@@ -241,8 +244,9 @@ var outages = []situation{
 
 func (s *scene) away() time.Time { return s.awayFor(func() {}) }
 
-// awayFor makes the API unreachable for the controller, two seconds from the first call on, until
-// its end, which it returns.
+// awayFor makes the API server unreachable for the controller. The outage begins two seconds after
+// the first call for the network. awayFor calls meanwhile during the outage, waits for its end, and
+// returns the time of its end.
 func (s *scene) awayFor(meanwhile func()) time.Time {
 	begin, _ := turn.LoadOrStore(s.network, time.Now().Add(2*time.Second))
 	end := begin.(time.Time).Add(outage)

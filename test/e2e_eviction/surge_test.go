@@ -18,15 +18,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// disturbance is an external change while a surge grows.
+// disturbance is a change by another client while a surge waits for its new pod.
 type disturbance struct {
-	// before is applied before the drain; do is called once the successor next has been created.
+	// before is a manifest that is applied before the drain. The function do is called once the
+	// successor, next, has been created.
 	before string
 	do     func(c *cluster, name string, next *v1.Pod)
 	flags  []string
-	says   []string // patterns, in this order
-	leaves bool     // the pod finally leaves by another surge
-	scale  string   // scale at the end
+	says   []string // patterns in the output of the drain, in this order
+	leaves bool     // whether the pod finally leaves by another surge
+	scale  string   // expected scale at the end
 }
 
 var disturbances = map[string]disturbance{
@@ -65,7 +66,7 @@ var disturbances = map[string]disturbance{
 		},
 		scale: "1",
 	},
-	"rollout": { // a rollout that never ends
+	"rollout": { // a rollout that never completes
 		do: func(c *cluster, name string, _ *v1.Pod) {
 			c.kubectl("patch", "deployment", name, "-p", `{"spec": {"template": {"metadata": {"annotations": {"berth.dev/ready": "false"}}}}}`)
 		},
@@ -77,7 +78,7 @@ var disturbances = map[string]disturbance{
 		},
 		scale: "1",
 	},
-	"autoscaler": { // the next surge is undisturbed
+	"autoscaler": { // the next surge is not disturbed
 		before: `
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -100,16 +101,17 @@ spec:
 	},
 }
 
-// aloneScheduler is the default configuration of a scheduler without leader election.
+// aloneScheduler is a scheduler configuration with the defaults, except that leader election is
+// off.
 const aloneScheduler = `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {leaderElect: false}
 `
 
-// TestADisturbedSurgeIsGivenUp disturbs a drain with --surge: the pod must stay, the scale must be
-// restored or left at its externally changed value, and the drain and events must report the
-// reason.
+// TestADisturbedSurgeIsGivenUp verifies that a disturbed surge of a drain is abandoned: the pod
+// stays, the scale is restored or keeps the value set by another client, and the drain's output and
+// events report the reason.
 func TestADisturbedSurgeIsGivenUp(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -149,7 +151,7 @@ func (c *cluster) disturbSurge(name string, d disturbance, nodes []string, sched
 	cmd := exec.CommandContext(c.Context(), program(c, "berth"), append(args, d.flags...)...)
 	drained := make(chan string, 1)
 	go func() {
-		out, _ := cmd.CombinedOutput() // the output contains the result
+		out, _ := cmd.CombinedOutput() // the error is also in the output
 		drained <- string(out)
 	}()
 	c.within(time.Minute, "a successor is made", func() bool {
@@ -184,7 +186,8 @@ func (c *cluster) disturbSurge(name string, d disturbance, nodes []string, sched
 	c.within(time.Minute, "the event of the surge", func() bool { return c.isGivenUp(victim.UID) })
 }
 
-// surging returns a workload on dedicated nodes with pods ready after three seconds.
+// surging returns a manifest of a Deployment on dedicated nodes, whose pods are ready after three
+// seconds.
 func surging(name string) string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1

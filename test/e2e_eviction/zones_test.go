@@ -15,9 +15,11 @@ import (
 
 const unreachable = "node.kubernetes.io/unreachable:NoExecute"
 
-// TestZones runs only the node-lifecycle-controller: it taints, without evicting pods. A zone
-// fails, node by node at the zone's rate; the other follows, and all evicting taints are removed;
-// both recover. Pods are marked at the same rate, and not while every zone is down (H15).
+// TestZones verifies the effects of failed zones on taints. Only the node-lifecycle-controller
+// runs, so no pods are evicted. When one zone fails, its nodes must be tainted one by one at the
+// zone's rate. When the other zone fails as well, all NoExecute taints must be removed. Then both
+// zones recover. Pods must be marked as not ready at the same rate, and not while all zones have
+// failed.
 func TestZones(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -55,7 +57,7 @@ func TestZones(t *testing.T) {
 	close(silent["a"])
 	c.within(20*time.Second, "first node of a tainted", func() bool { return tainted("a") > 0 })
 	c.within(20*time.Second, "all of zone a tainted", func() bool { return tainted("a") == 3 })
-	if took := c.taintedWithin(nodes["a"]); took < 3*time.Second { // times are in whole seconds
+	if took := c.taintedWithin(nodes["a"]); took < 3*time.Second { // times are in whole seconds, so it may seem shorter
 		t.Errorf("zone a tainted in %v, want 4 s: one each 2 s", took)
 	}
 	c.within(time.Minute, "pods of zone a marked", func() bool { return marked("a") == 3 })
@@ -69,7 +71,7 @@ func TestZones(t *testing.T) {
 	if n := tainted("a") + tainted("b"); n > 0 {
 		t.Errorf("%d nodes tainted while every zone is down", n)
 	}
-	if n := marked("b"); n > 1 { // the first may go before the last node of the zone is silent
+	if n := marked("b"); n > 1 { // the pods of the first node may be marked before the last node of the zone is silent
 		t.Errorf("pods of %d nodes marked while every zone is down", n)
 	}
 	for _, zone := range []string{"a", "b"} {
@@ -90,7 +92,7 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// taintedWithin returns the time between the first and the last of the nodes' evicting taints.
+// taintedWithin returns the time between the first and the last unreachable taint of the nodes.
 func (c *cluster) taintedWithin(names []string) time.Duration {
 	c.Helper()
 	var first, last time.Time
