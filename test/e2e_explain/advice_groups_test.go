@@ -17,15 +17,15 @@ import (
 // groupAdvice is one suggestion of berth explain podgroup.
 type groupAdvice struct {
 	name, kind string
-	// words is its output for the gang of objects.
+	// words is the text of the suggestion for the gang in objects.
 	words, objects string
-	// anew holds the replacement objects suggested by the advice, and added the flags of the
-	// suggested simulated nodes.
+	// anew contains replacement objects as suggested by the advice. added contains flags for
+	// simulated nodes as suggested by the advice.
 	anew, added string
 	then        int
 }
 
-// gang returns a PodGroup, and pods that fit once per node.
+// gang returns a PodGroup and its pods. A node has room for only one of the pods.
 func gang(minCount, pods int, more string) string {
 	text := fmt.Sprintf("apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: gang}\nspec: {schedulingPolicy: {gang: {minCount: %d}}%s}\n---\n", minCount, more)
 	for i := range pods {
@@ -45,8 +45,8 @@ var everyGroupAdvice = []groupAdvice{
 	},
 }
 
-// TestEveryGroupAdviceHelps carries out every kind of advice by berth explain podgroup literally,
-// and requires the group to be placed. The advice does not include commands.
+// TestEveryGroupAdviceHelps verifies that the group is placed after each kind of advice by berth
+// explain podgroup is followed. This advice includes no commands.
 func TestEveryGroupAdviceHelps(t *testing.T) {
 	for i := range everyGroupAdvice {
 		a := &everyGroupAdvice[i]
@@ -91,7 +91,7 @@ func (a *groupAdvice) isAmong(list []explain.GroupSuggestion) bool {
 	return false
 }
 
-// pendingAgrees compares berth pending's output about the gang with the explanation.
+// pendingAgrees verifies that berth pending prints the same advice for the gang as berth explain.
 func (a *groupAdvice) pendingAgrees(t *testing.T, e *explain.GroupExplanation) {
 	t.Helper()
 	p := &survey.Pending{}

@@ -27,14 +27,14 @@ import (
 
 var advised = flag.Int("advised", 1, "in how many random clusters each suggestion is carried out")
 
-// TestAdviceHelpsInRandomClusters carries out each suggestion for a pending pod of random clusters
-// as printed; changes without a command are made directly. Each suggestion starts from the initial
-// cluster.
+// TestAdviceHelpsInRandomClusters verifies that each suggestion for a pending pod in random
+// clusters helps. It runs the suggested commands as printed, and makes changes without a command
+// itself. The cluster is created again for each suggestion.
 func TestAdviceHelpsInRandomClusters(t *testing.T) {
 	sh(t, applied(randomClasses))
 	t.Cleanup(func() { sh(t, "kubectl delete --ignore-not-found -f - <<'END'\n"+randomClasses+"END") })
 	seen := map[string]int{}
-	const first = 9 // quick and with several complications
+	const first = 9 // a seed with a quick cluster and several difficulties
 	for i := range uint64(*advised) {
 		of := first + *seed + i
 		for n, all := 0, 1; n < all; n++ {
@@ -47,7 +47,7 @@ func TestAdviceHelpsInRandomClusters(t *testing.T) {
 	}
 }
 
-// randomClasses are the cluster-wide objects of all random clusters.
+// randomClasses contains the cluster-scoped objects of all random clusters.
 const randomClasses = `apiVersion: node.k8s.io/v1
 kind: RuntimeClass
 metadata: {name: kata}
@@ -83,18 +83,17 @@ type drawn struct {
 	seed uint64
 	r    *rand.Rand
 	in   *advice
-	// rules holds objects that restrict later pods of the namespace; others holds all other objects
-	// except the workload.
+	// rules contains objects that restrict pods created later in the namespace. workload contains
+	// the workload, and others contains all other objects.
 	rules, others, workload string
-	after                   string // commands for the created workload
+	after                   string // commands to run after the creation of the workload
 }
 
 func (d *drawn) chance(percent int) bool { return d.r.IntN(100) < percent }
 
 func (d *drawn) any(list ...string) string { return list[d.r.IntN(len(list))] }
 
-// follow carries out the suggestion with the given index, and returns the total number of
-// suggestions.
+// follow follows the suggestion with the given index, and returns the total number of suggestions.
 func (d *drawn) follow(t *testing.T, number int, seen map[string]int) (of int) {
 	d.r = rand.New(rand.NewPCG(d.seed, 67))
 	name := d.in.name
@@ -169,7 +168,7 @@ func (d *drawn) follow(t *testing.T, number int, seen map[string]int) (of int) {
 	return len(e.Suggestions)
 }
 
-// gated returns a pod that no scheduler tries yet.
+// gated returns a pod with scheduling gates, or nil.
 func (d *drawn) gated(t *testing.T) *v1.Pod {
 	for _, p := range d.in.pods(t) {
 		if p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) > 0 {
@@ -198,7 +197,7 @@ func (d *drawn) changeNodes(t *testing.T, alter func(n *v1.Node)) {
 
 func (d *drawn) drawNode(n *v1.Node) {
 	n.Spec.Taints, n.Spec.Unschedulable = nil, false
-	r := rand.New(rand.NewPCG(d.seed, uint64(n.Name[len(n.Name)-1]))) // the same in a repeated update
+	r := rand.New(rand.NewPCG(d.seed, uint64(n.Name[len(n.Name)-1]))) // the same result in a retried update
 	n.Labels["disk"] = []string{"ssd", "hdd"}[r.IntN(2)]
 	if r.IntN(10) < 4 {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "team", Value: []string{"a", "b"}[r.IntN(2)], Effect: v1.TaintEffectNoSchedule})
@@ -251,7 +250,7 @@ spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: drawn-gp
 	}
 }
 
-// drawWorkload draws a workload whose pods tend to be pending.
+// drawWorkload draws a workload whose pods are likely to be pending.
 func (d *drawn) drawWorkload() {
 	cpu := d.any("4", "12", "24", "40")
 	resources := d.any(`requests: {cpu: "CPU"}`, `requests: {cpu: "CPU"}, limits: {cpu: "CPU"}`)
@@ -331,8 +330,8 @@ func (d *drawn) drawWorkload() {
 	}
 }
 
-// carryOut makes the changes of a suggestion: first the changes by commands, then the others. It
-// returns false if a change is not possible here.
+// carryOut makes the changes of a suggestion: first the changes with commands, then the other
+// changes. It returns false if a change is impossible in this cluster.
 func (d *drawn) carryOut(t *testing.T, s *explain.Suggestion) bool {
 	t.Helper()
 	var byHand []func()
@@ -343,7 +342,7 @@ func (d *drawn) carryOut(t *testing.T, s *explain.Suggestion) bool {
 		switch c.Kind {
 		case "AddNode":
 			if strings.Contains(string(c.Patch), v1.LabelOSStable) {
-				return false // simulated nodes are not Windows
+				return false // there are no simulated Windows nodes
 			}
 			byHand = append(byHand, func() { d.addNode(t, c, object) })
 		case "RunPod":
@@ -362,7 +361,7 @@ func (d *drawn) carryOut(t *testing.T, s *explain.Suggestion) bool {
 				}
 			}
 			byHand = append(byHand, func() {
-				if name == "held" { // the printed advice requires the deletion to complete first
+				if name == "held" { // the advice requires the deletion to complete first
 					d.in.sh(t, `kubectl patch pvc held --type=merge -p '{"metadata":{"finalizers":null}}'`)
 				}
 				if d.in.sh(t, applied(volume)); c.Kind == "CreateClaim" {
@@ -386,7 +385,7 @@ func (d *drawn) carryOut(t *testing.T, s *explain.Suggestion) bool {
 	return true
 }
 
-// addNode adds a simulated node like another, with the patch of the change.
+// addNode adds a simulated node that resembles another node, with the patch of the change.
 func (d *drawn) addNode(t *testing.T, c *explain.Change, like string) {
 	t.Helper()
 	n, err := client.CoreV1().Nodes().Get(t.Context(), like, metav1.GetOptions{})

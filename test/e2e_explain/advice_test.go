@@ -18,22 +18,22 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/survey"
 )
 
-// advice is one suggestion of berth explain, and the state that causes it. Each has a separate
-// namespace; its relevant pods have the label run=counts.
+// advice is one suggestion of berth explain, with the state of the cluster that causes it. Each has
+// a separate namespace. The pods that must run have the label run=counts.
 type advice struct {
 	name string
-	// kind is the kind of the changes, joined by +.
+	// kind contains the kinds of the suggested changes, joined by +.
 	kind string
-	// before holds commands, and objects manifests, that leave a pod pending.
+	// before contains commands, and objects contains manifests, that leave a pod pending.
 	before, objects string
-	// nodes holds flags of simulated nodes to add before.
+	// nodes contains flags for simulated nodes to add first.
 	nodes string
-	// words is the text of advice without a command; by is a command that implements it. NODE
-	// stands for the node in the advice.
+	// words is the text of advice without a command, and by is a command that follows the advice.
+	// NODE in by stands for the node in the advice.
 	words, by string
-	// added holds flags of the simulated nodes suggested by the advice.
+	// added contains flags for simulated nodes as suggested by the advice.
 	added string
-	// then is the number of running pods at the end; 0 means one.
+	// then is the expected number of running pods at the end; 0 means 1.
 	then  int
 	after string
 }
@@ -50,12 +50,12 @@ func podOf(name, spec string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", labels: {run: counts}}\nspec: {" + spec + "}\n---\n"
 }
 
-// other returns an irrelevant pod with different labels.
+// other returns the manifest of another pod, which need not run.
 func other(name, labels, spec string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", labels: {" + labels + "}}\nspec: {" + spec + "}\n---\n"
 }
 
-// workload returns a workload with the pod as its template.
+// workload returns the manifest of a workload with the given pod spec.
 func workload(api, kind, more, spec string) string {
 	return "apiVersion: " + api + "\nkind: " + kind + "\nmetadata: {name: w}\nspec: {" + more +
 		"selector: {matchLabels: {run: counts}}, template: {metadata: {labels: {run: counts}}, spec: {" + spec + "}}}\n---\n"
@@ -77,7 +77,7 @@ metadata: {name: w}
 spec: {schedule: "0 0 1 1 *", jobTemplate: {spec: {template: {metadata: {labels: {run: counts}}, spec: {restartPolicy: Never, ` + greedy + `}}}}}
 `
 
-// jobOfCron starts a run of a CronJob, like its controller.
+// jobOfCron is a command that creates a Job of a CronJob, as the CronJob controller does.
 const jobOfCron = `kubectl create job w-1 --from=cronjob/w --dry-run=client -o json |
 kubectl patch --local -f - --type json -p '[{"op":"replace","path":"/metadata/ownerReferences/0/controller","value":true}]' -o json | kubectl apply -f -`
 
@@ -99,7 +99,7 @@ func class(name, more string) string {
 	return "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: " + name + "}\n" + more + "\n---\n"
 }
 
-// devices are one device on node-4, and two pods requesting one each.
+// devices contains one device on node-4, and two pods that request one device each.
 const devices = `apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: gpu}
@@ -212,8 +212,8 @@ const (
 	allZones      = "kubectl uncordon node-2 node-3 node-5 node-6"
 )
 
-// TestEveryAdviceHelps carries out every kind of advice by berth explain exactly as printed, and
-// requires the pod to run. berth pending must print the same first advice.
+// TestEveryAdviceHelps verifies that the pod runs after each kind of advice by berth explain is
+// followed exactly as printed, and that berth pending prints the same first advice.
 func TestEveryAdviceHelps(t *testing.T) {
 	t.Cleanup(func() {
 		sh(t, "kubectl delete priorityclass advice-never --ignore-not-found; kubectl delete pv --all --wait=false")
@@ -233,7 +233,7 @@ func (a *advice) follow(t *testing.T) {
 	if a.nodes != "" {
 		simulated(t, a.nodes)
 	}
-	if strings.Contains(a.before, "pod/") || a.before == jobOfCron { // the advice concerns the objects
+	if strings.Contains(a.before, "pod/") || a.before == jobOfCron { // the commands refer to the objects
 		a.sh(t, applied(a.objects))
 		a.sh(t, a.before)
 	} else {
@@ -267,7 +267,7 @@ func createNamespace(t *testing.T, name string) {
 	})
 }
 
-// do follows the advice. If pods are already leaving, the advice is to do nothing.
+// do follows the advice. If victims are already terminating, the advice must be to do nothing.
 func (a *advice) do(t *testing.T, e *explain.Explanation) {
 	t.Helper()
 	if a.kind == "" {
@@ -300,7 +300,7 @@ func (a *advice) do(t *testing.T, e *explain.Explanation) {
 	t.Fatalf("no %s is suggested: %s", a.kind, must(t, "", "explain", "pod/"+e.Pod.Name, "-n", a.name))
 }
 
-// pendingAgrees compares berth pending's output with the explanation.
+// pendingAgrees verifies that berth pending prints the same first advice as berth explain.
 func (a *advice) pendingAgrees(t *testing.T, e *explain.Explanation) {
 	t.Helper()
 	p := &survey.Pending{}
@@ -319,7 +319,7 @@ func (a *advice) pendingAgrees(t *testing.T, e *explain.Explanation) {
 	t.Errorf("pending says %+v, and explain %s", p.Workloads, e.Summary)
 }
 
-// sh runs a command line in the namespace.
+// sh runs a command line with kubectl in the namespace of the advice.
 func (a *advice) sh(t *testing.T, line string) {
 	t.Helper()
 	if line != "" {
@@ -327,7 +327,7 @@ func (a *advice) sh(t *testing.T, line string) {
 	}
 }
 
-// waiting returns the first relevant pending pod, as reported by the scheduler.
+// waiting returns the first pod that the scheduler has reported as unschedulable, or nil.
 func (a *advice) waiting(t *testing.T) *v1.Pod {
 	t.Helper()
 	for _, p := range a.pods(t) {
@@ -359,7 +359,7 @@ func (a *advice) pods(t *testing.T) []v1.Pod {
 	return list.Items
 }
 
-// simulated adds a simulated node until the test ends.
+// simulated adds a simulated node, which exists until the test ends.
 func simulated(t *testing.T, flags string) {
 	t.Helper()
 	args := append([]string{"nodes", "--count", "1", "--zones", "1", "--kubeconfig", filepath.Join(data, "kubeconfig")}, strings.Fields(flags)...)

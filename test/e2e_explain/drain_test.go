@@ -24,9 +24,10 @@ import (
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
-// TestADrainGoesOnAfterAKill drains a node with four pods of a workload with a budget of one
-// disruption. The drain is refused, without changes, while a pod without a controller is present;
-// then it is killed right after its first eviction, and the second run empties the node.
+// TestADrainGoesOnAfterAKill verifies that a drain that is killed right after its first eviction
+// can be repeated to empty the node. The node has four pods of a workload whose budget permits one
+// disruption. Before, while there is a pod without a controller, the drain must be refused without
+// any changes.
 func TestADrainGoesOnAfterAKill(t *testing.T) {
 	const namespace, replicas = "drains", 4
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -123,8 +124,8 @@ func TestADrainGoesOnAfterAKill(t *testing.T) {
 	}
 }
 
-// crowd creates a Deployment with a budget of one disruption, and a pod without a controller, and
-// waits until they run.
+// crowd creates a Deployment whose budget permits one disruption, and a pod without a controller,
+// and waits until all pods run.
 func crowd(ctx context.Context, t *testing.T, namespace string, replicas int32) {
 	t.Helper()
 	labels, grace, one := map[string]string{"app": "crowd", "drained": "yes"}, int64(1), intstr.FromInt32(1)
@@ -134,7 +135,7 @@ func crowd(ctx context.Context, t *testing.T, namespace string, replicas int32) 
 	if _, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	until(ctx, t, func() error { // the namespace's service account is made a moment later
+	until(ctx, t, func() error { // the namespace's service account is created a moment later
 		bare := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "bare", Labels: map[string]string{"drained": "yes"}}, Spec: spec}
 		_, err := client.CoreV1().Pods(namespace).Create(ctx, bare, metav1.CreateOptions{})
 		return err

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// kind returns the kind of a pod's fate, for counting.
+// kind returns the kind of the prediction for a pod, for statistics.
 func (f *foretold) kind(name string) string {
 	planned, foreseen := f.planned[name], f.foreseen[name]
 	kind, _, _ := strings.Cut(planned, " (")
@@ -32,7 +32,7 @@ func (f *foretold) kind(name string) string {
 	return kind
 }
 
-// any reports whether the plan has a pod with a fate of this prefix.
+// any reports whether the plan's prediction for some pod has one of the prefixes.
 func (f *foretold) any(prefixes ...string) bool {
 	for _, planned := range f.planned {
 		for _, prefix := range prefixes {
@@ -48,7 +48,7 @@ func (f *foretold) any(prefixes ...string) bool {
 func (f *foretold) disagreements() (list []string) {
 	for _, pod := range f.on() {
 		planned, foreseen, kubectl := f.planned[pod.Name], f.foreseen[pod.Name], f.kubectl[pod.Name]
-		refuses := f.any("refused: ") // then kubectl and what-if do not mention the pods that would leave
+		refuses := f.any("refused: ") // in this case, kubectl and what-if do not mention the pods that would leave
 		if !asKubectl(planned, kubectl) || kubectl == "" && !refuses && !strings.HasPrefix(planned, "ignored: ") {
 			list = append(list, pod.Name+": the plan is not as kubectl")
 		}
@@ -59,8 +59,8 @@ func (f *foretold) disagreements() (list []string) {
 	return list
 }
 
-// asKubectl compares a plan with the current judgement of the pod by kubectl and the API server.
-// The plan takes earlier departures into account.
+// asKubectl reports whether the plan for a pod agrees with kubectl and the API server. They judge
+// the current state, while the plan takes earlier evictions into account.
 func asKubectl(planned, kubectl string) bool {
 	kind, why, _ := strings.Cut(kubectl, ": ")
 	switch kind {
@@ -74,9 +74,9 @@ func asKubectl(planned, kubectl string) bool {
 	return strings.HasPrefix(planned, kubectl)
 }
 
-// asForeseen compares a plan with a forecast. The order determines which pods use up a budget; pods
-// that the budget never permits are held. A pod held in the forecast may still leave: pods not
-// counted by any controller may compensate once other pods are ready.
+// asForeseen reports whether the plan for a pod agrees with the forecast. The order of evictions
+// determines which pods use up a budget, so a pod that is held in the forecast may leave in the
+// plan. Pods that the budget never permits to evict must be held in both.
 func asForeseen(planned, foreseen string) bool {
 	switch {
 	case strings.HasPrefix(planned, "never: "):
@@ -84,7 +84,7 @@ func asForeseen(planned, foreseen string) bool {
 		if reason == "" {
 			_, reason, _ = strings.Cut(foreseen, ": ")
 		}
-		reason, _, _ = strings.Cut(reason, " and has") // ignore the healthy count, which may be outdated
+		reason, _, _ = strings.Cut(reason, " and has") // ignore the number of healthy pods, which may be outdated
 		return strings.HasPrefix(foreseen, "held ") && strings.Contains(planned, reason)
 	case strings.HasPrefix(planned, "leaves"):
 		return (foreseen == "leaves" || strings.HasPrefix(foreseen, "held ")) && !strings.Contains(foreseen, "more than one")
@@ -92,7 +92,7 @@ func asForeseen(planned, foreseen string) bool {
 	return foreseen == planned
 }
 
-// carryOut drains, and returns deviations from the predictions.
+// carryOut drains the node, and returns the deviations from the predictions.
 func (f *foretold) carryOut() (problems []string) {
 	fault := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	text, err := f.drain()
@@ -160,15 +160,15 @@ func (f *foretold) carryOut() (problems []string) {
 	return problems
 }
 
-// group holds pods that share a budget, or a pod without one.
+// group is a set of pods that share a budget, or a single pod without a budget.
 type group struct {
-	returns          string // whether the controller recreates the pods
+	returns          string // whether the controller replaces the pods
 	mixed            bool   // the number of leaving pods depends on their order or on the controllers' timing
 	foreseen, stayed int
 }
 
 func (f *foretold) group(groups map[string]*group, pod *v1.Pod) *group {
-	key, returns, failed := pod.Name, "never", false // failed: its budget may be counted once another pod has left
+	key, returns, failed := pod.Name, "never", false // failed: the status of its budget cannot be computed until another pod has left
 	if owner := metav1.GetControllerOf(pod); owner != nil && (owner.Kind == "ReplicaSet" || owner.Kind == "StatefulSet" || owner.Kind == "Job") {
 		returns = strings.Replace(owner.Kind, "Stateful", "Replica", 1)
 	}

@@ -26,7 +26,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
-// pool is three nodes with a dedicated namespace: to the pods in it, a whole cluster.
+// pool is a set of three nodes with a dedicated namespace. The namespace's pods run only on these
+// nodes, so a pool serves as a separate cluster.
 type pool struct {
 	ctx       context.Context
 	label     string
@@ -34,12 +35,12 @@ type pool struct {
 	seed      uint64
 	random    *rand.Rand
 	namespace string
-	least     int // pods
+	least     int // minimum number of pods
 }
 
 const finalizer = "example.com/wait"
 
-// draw creates workloads, pods and budgets, and waits until they are stable.
+// draw creates random workloads, pods and budgets, and waits until they are stable.
 func (p *pool) draw(seed uint64) error {
 	p.seed, p.random, p.namespace, p.least = seed, rand.New(rand.NewPCG(seed, 29)), fmt.Sprintf("drains-%d", seed), 0
 	if _, err := client.CoreV1().Namespaces().Create(p.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}}, metav1.CreateOptions{}); err != nil {
@@ -70,11 +71,11 @@ func (p *pool) draw(seed uint64) error {
 	if err = errors.Join(err, p.settle()); err != nil {
 		return err
 	}
-	p.least = 0 // ended pods may leave immediately
+	p.least = 0 // from now on pods may disappear
 	return errors.Join(p.disturb(), p.settle())
 }
 
-// template draws the common parts of all pods.
+// template draws the fields that all kinds of pods have.
 func (p *pool) template(name string) v1.PodTemplateSpec {
 	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 1}
 	t := v1.PodTemplateSpec{
@@ -107,7 +108,7 @@ func (p *pool) makeWorkload(name string) (err error) {
 	default:
 		replicas = 1 + p.random.Int32N(2)
 		t.Spec.RestartPolicy = v1.RestartPolicyNever
-		if p.random.IntN(3) > 0 { // otherwise it ends
+		if p.random.IntN(3) > 0 { // otherwise the pod ends soon
 			t.Annotations[simkubelet.AnnotationRunFor] = "1h"
 		}
 		spec := batchv1.JobSpec{Parallelism: &replicas, Completions: &replicas, Template: t, BackoffLimit: ptr.To[int32](99)}
@@ -117,8 +118,8 @@ func (p *pool) makeWorkload(name string) (err error) {
 	return err
 }
 
-// makePod creates a pod outside of workloads: without a controller, or with a controller of an
-// unknown kind, of a kind without pods, or that no longer exists.
+// makePod creates a pod without a controller, or with a controller that is of an unknown kind, is
+// of a kind without pods, or no longer exists.
 func (p *pool) makePod(name string, owner *v1.ConfigMap) error {
 	t := p.template(name)
 	pod := &v1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
@@ -131,7 +132,7 @@ func (p *pool) makePod(name string, owner *v1.ConfigMap) error {
 		controller("apps.kruise.io/v1alpha1", "CloneSet", "other", "other")
 	case 1:
 		controller("v1", "ConfigMap", owner.Name, owner.UID)
-	case 2: // the garbage collector deletes this pod
+	case 2: // the garbage collector will delete this pod
 		controller("apps/v1", "DaemonSet", "gone", "gone")
 		pod.Finalizers = []string{finalizer}
 		pod.Annotations[simkubelet.AnnotationTerminateAfter], pod.Spec.TerminationGracePeriodSeconds = "1h", ptr.To[int64](3600)
@@ -166,7 +167,8 @@ func (p *pool) makeBudget(name string) error {
 	return err
 }
 
-// disturb makes some pods terminate slowly, some wait for a finalizer, and some not be ready.
+// disturb makes some pods terminate slowly, some keep a finalizer while they are deleted, and some
+// become unready.
 func (p *pool) disturb() error {
 	pods, _, err := p.look()
 	for i := range pods {
@@ -190,7 +192,7 @@ func (p *pool) disturb() error {
 	return err
 }
 
-// look reads the pods and the budgets, by name.
+// look reads the pods and the budgets of the namespace.
 func (p *pool) look() ([]v1.Pod, []policyv1.PodDisruptionBudget, error) {
 	pods, err := client.CoreV1().Pods(p.namespace).List(p.ctx, metav1.ListOptions{})
 	if err != nil {
@@ -203,7 +205,7 @@ func (p *pool) look() ([]v1.Pod, []policyv1.PodDisruptionBudget, error) {
 	return pods.Items, budgets.Items, nil
 }
 
-// settle waits until pods and budgets are stable, and two reads are equal.
+// settle waits until pods and budgets are stable and have not changed for a second.
 func (p *pool) settle() error {
 	before, since := "", time.Now()
 	return p.eventually(func() error {
@@ -226,7 +228,7 @@ func (p *pool) settle() error {
 	})
 }
 
-// unsettled returns an unstable part as an error, or nil.
+// unsettled returns an error that describes a pod or budget that is not stable, or nil.
 func unsettled(pods []v1.Pod, budgets []policyv1.PodDisruptionBudget) error {
 	ready := func(pod *v1.Pod) bool {
 		return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
@@ -265,7 +267,7 @@ func covers(b *policyv1.PodDisruptionBudget, pod *v1.Pod) bool {
 	return labels.SelectorFromSet(b.Spec.Selector.MatchLabels).Matches(labels.Set(pod.Labels))
 }
 
-// versions returns a text that changes with any pod or budget.
+// versions returns a text that changes when any pod or budget changes.
 func versions(pods []v1.Pod, budgets []policyv1.PodDisruptionBudget) (text string) {
 	for i := range pods {
 		text += string(pods[i].UID) + pods[i].ResourceVersion + " "
@@ -276,7 +278,8 @@ func versions(pods []v1.Pod, budgets []policyv1.PodDisruptionBudget) (text strin
 	return text
 }
 
-// clear removes the namespace, and waits until the nodes are empty.
+// clear deletes the namespace, waits until its pods have disappeared, and reverts the changes to
+// the drained node.
 func (p *pool) clear() error {
 	_ = client.CoreV1().Namespaces().Delete(p.ctx, p.namespace, metav1.DeleteOptions{})
 	if err := p.eventually(func() error {
@@ -298,7 +301,7 @@ func (p *pool) clear() error {
 	return err
 }
 
-// eventually retries until try returns nil.
+// eventually calls try until try returns nil, and returns its last error after a minute.
 func (p *pool) eventually(try func() error) error {
 	for end := time.Now().Add(time.Minute); ; {
 		err := try()

@@ -37,9 +37,9 @@ var drains = flag.Int("drains", 12, "how many random clusters have a node draine
 
 const pools = 6 // number of concurrent clusters
 
-// TestDrainsComeTrue drains a node of random clusters. what-if, berth drain's plan and kubectl must
-// name the same leaving, staying and forbidding pods, with the same reasons, and the actual drain
-// must match them.
+// TestDrainsComeTrue verifies predictions of drains in random clusters: what-if, the plan of berth
+// drain and kubectl must agree on the pods that leave, stay or prevent the drain, and on the
+// reasons. The actual drain must match the predictions.
 func TestDrainsComeTrue(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	nodes := exec.CommandContext(ctx, filepath.Join(bin, "berth"), "nodes", fmt.Sprintf("--count=%d", 3*pools), "--name-prefix=pool-",
@@ -93,11 +93,11 @@ func TestDrainsComeTrue(t *testing.T) {
 	}
 }
 
-// sayings maps the names of the node's pods to their fates, in the terms of berth drain.
+// sayings holds a prediction for each of the node's pods, by name, in the terms of berth drain.
 type sayings map[string]string
 
-// one draws a cluster, gets the predictions of the drain, and drains. It returns the kinds of
-// fates.
+// one draws a cluster, collects the predictions, drains the node and compares. It returns the kinds
+// of the predictions.
 func (p *pool) one(seed uint64) (fates []string, err error) {
 	for _, name := range p.nodes {
 		if err := p.eventually(func() error {
@@ -115,7 +115,7 @@ func (p *pool) one(seed uint64) (fates []string, err error) {
 	for _, flag := range []string{"--ignore-daemonsets", "--delete-emptydir-data", "--force"} {
 		f.flags = append(f.flags, fmt.Sprintf("%s=%t", flag, p.random.IntN(6) > 0))
 	}
-	for tries := 0; ; tries++ { // repeat until the cluster has not changed meanwhile
+	for tries := 0; ; tries++ { // repeat until the cluster does not change during the predictions
 		if f.pods, f.budgets, err = p.look(); err != nil {
 			return nil, err
 		}
@@ -143,7 +143,7 @@ func (p *pool) one(seed uint64) (fates []string, err error) {
 	return fates, nil
 }
 
-// foretold holds all predictions of one drain.
+// foretold holds the predictions of one drain.
 type foretold struct {
 	*pool
 	flags                      []string
@@ -153,7 +153,7 @@ type foretold struct {
 	said                       string // output of berth drain
 }
 
-// cluster describes the drained cluster.
+// cluster describes the cluster for an error message.
 func (f *foretold) cluster() (text string) {
 	for i := range f.pods {
 		pod := &f.pods[i]
@@ -167,7 +167,7 @@ func (f *foretold) cluster() (text string) {
 	return text
 }
 
-// on returns the pods of the drained node.
+// on returns the pods on the drained node.
 func (f *foretold) on() (list []*v1.Pod) {
 	for i := range f.pods {
 		if f.pods[i].Spec.NodeName == f.nodes[0] {
@@ -192,7 +192,7 @@ func (f *foretold) ask() (err error) {
 	if err := json.Unmarshal(out, forecast); err != nil {
 		return err
 	}
-	for _, pod := range f.on() { // ended pods are not mentioned
+	for _, pod := range f.on() { // the forecast does not mention ended pods
 		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 			f.foreseen[pod.Name] = "leaves"
 		}
@@ -215,8 +215,8 @@ func (f *foretold) ask() (err error) {
 	return nil
 }
 
-// askKubectl consults kubectl drain, which omits the remaining pods if it refuses some, and the API
-// server about each eviction.
+// askKubectl collects the predictions of kubectl drain and, by dry runs of evictions, of the API
+// server. If kubectl refuses some pods, it does not mention the others.
 func (f *foretold) askKubectl() {
 	f.kubectl = sayings{}
 	_, text, _ := f.berth("kubectl", append([]string{"drain", f.nodes[0], "--dry-run=client"}, f.flags...)...)
@@ -242,7 +242,8 @@ func (f *foretold) askKubectl() {
 	}
 }
 
-// refusals parses the pods refused by kubectl or berth drain, with the reasons.
+// refusals returns, by reason, the pods that kubectl or berth drain refuses to evict according to
+// its output.
 func (f *foretold) refusals(text string) map[string][]string {
 	list, name := map[string][]string{}, regexp.QuoteMeta(f.namespace)+`/[a-z0-9-]+`
 	for _, m := range regexp.MustCompile(`((?:cannot|daemonsets).+?): (`+name+`(?:, `+name+`)*)`).FindAllStringSubmatch(text, -1) {
@@ -251,8 +252,8 @@ func (f *foretold) refusals(text string) map[string][]string {
 	return list
 }
 
-// evictable returns the reason that the API server would not evict a pod now: held if it may do so
-// later, else never.
+// evictable returns an error if the API server would not evict a pod now. The error begins with
+// "held" if the eviction may be permitted later, and with "never" otherwise.
 func (p *pool) evictable(pod *v1.Pod) error {
 	eviction := &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: pod.Name}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
@@ -269,7 +270,7 @@ func (p *pool) evictable(pod *v1.Pod) error {
 	return fmt.Errorf("never: %w", err)
 }
 
-// berth runs a command; an error exit is also a result.
+// berth runs a command, and returns its standard output and its whole output.
 func (p *pool) berth(command string, args ...string) (stdout []byte, text string, err error) {
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(p.ctx, filepath.Join(bin, "berth"), append([]string{command}, args...)...)
@@ -278,7 +279,8 @@ func (p *pool) berth(command string, args ...string) (stdout []byte, text string
 	return out.Bytes(), out.String() + errs.String(), err
 }
 
-// drain runs berth drain until it ends, or until the remaining pods would stay forever.
+// drain runs berth drain until it ends. It interrupts the drain if the remaining pods would stay
+// forever.
 func (f *foretold) drain() (text string, err error) {
 	var out output.Buffer
 	cmd := exec.CommandContext(f.ctx, filepath.Join(bin, "berth"), slices.Concat([]string{"drain", f.nodes[0], "--allow-pending", "--timeout=3m"}, f.flags)...)
@@ -298,7 +300,8 @@ func (f *foretold) drain() (text string, err error) {
 		if now := versions(pods, budgets) + out.String(); now != before {
 			before, since = now, time.Now()
 		}
-		// On a busy machine it may still read the cluster, without any progress.
+		// Without a plan in the output, the drain may still be reading the cluster on a busy
+		// machine.
 		_, unplanned := f.plan(out.String())
 		if err == nil && unplanned == nil && time.Since(since) > 2*time.Second && unsettled(pods, budgets) == nil && !f.goesOn(pods) {
 			_ = cmd.Process.Signal(os.Interrupt)
@@ -306,7 +309,8 @@ func (f *foretold) drain() (text string, err error) {
 	}
 }
 
-// goesOn reports whether the drain still has pods to evict or is about to end.
+// goesOn reports whether the drain can make progress: pods terminate or can be evicted, or no pods
+// remain and the drain is about to end.
 func (f *foretold) goesOn(pods []v1.Pod) bool {
 	left := slices.DeleteFunc(pods, func(pod v1.Pod) bool {
 		was := slices.ContainsFunc(f.on(), func(p *v1.Pod) bool { return p.UID == pod.UID })
@@ -318,10 +322,10 @@ func (f *foretold) goesOn(pods []v1.Pod) bool {
 	return slices.ContainsFunc(left, func(pod v1.Pod) bool { return pod.DeletionTimestamp != nil || f.evictable(&pod) == nil })
 }
 
-// plan parses the printed plan of berth drain.
+// plan parses the plan in the output of berth drain.
 func (f *foretold) plan(text string) (sayings, error) {
 	plan, column := sayings{}, 0
-	written, _, _ := strings.Cut(text, "\nnode/") // the expected progress
+	written, _, _ := strings.Cut(text, "\nnode/") // before the progress of the drain
 	for line := range strings.Lines(written) {
 		line = strings.TrimSpace(line)
 		why, names, listed := strings.Cut(line, ": ")
@@ -344,7 +348,7 @@ func (f *foretold) plan(text string) (sayings, error) {
 	_, refused, _ := strings.Cut(text, "not drained: ")
 	for reason, names := range f.refusals(refused) {
 		kind := "refused: "
-		if strings.HasPrefix(reason, "cannot evict Pods: ") { // kubectl would retry forever
+		if strings.HasPrefix(reason, "cannot evict Pods: ") { // kubectl would retry the eviction forever
 			kind = "never: "
 		}
 		for _, name := range names {

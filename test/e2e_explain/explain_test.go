@@ -19,7 +19,8 @@ import (
 
 const allNodes = "node-1 node-2 node-3 node-4 node-5 node-6"
 
-// TestTheTimeOfAnEvictionIsKnown verifies the predicted time of an eviction.
+// TestTheTimeOfAnEvictionIsKnown verifies that a pod is evicted for a taint at the time predicted
+// by berth explain.
 func TestTheTimeOfAnEvictionIsKnown(t *testing.T) {
 	create(t, "soon", `{"spec":{"nodeName":"node-3","tolerations":[{"key":"hot","operator":"Exists","effect":"NoExecute","tolerationSeconds":5}],"containers":[{"name":"c","image":"nginx"}]}}`)
 	within(t, 20*time.Second, "the pod runs", func() bool { return pod(t, "soon").Status.Phase == v1.PodRunning })
@@ -38,8 +39,8 @@ func TestTheTimeOfAnEvictionIsKnown(t *testing.T) {
 		}
 		return false
 	})
-	// The prediction is exact to the second. On a very busy machine the pod leaves, and the test
-	// observes it, a little later.
+	// The prediction is exact to the second. On a very busy machine, the eviction and its
+	// observation by the test may be a little later.
 	if off := gone.Sub(e.Eviction.Due.Time); off < -1500*time.Millisecond || off > 4*time.Second {
 		t.Errorf("it went %v after the time that was foretold", off)
 	}
@@ -76,7 +77,7 @@ func pod(t *testing.T, name string) *v1.Pod {
 	return p
 }
 
-// sh runs a printed command line with the built-in kubectl.
+// sh runs a command line as printed by berth, with the built-in kubectl.
 func sh(t *testing.T, line string) {
 	t.Helper()
 	if line == "" {

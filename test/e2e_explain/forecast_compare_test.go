@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// compare compares the actual events with the forecast, pod by pod.
+// compare compares the actual state with the forecast, pod by pod.
 func (f *fortune) compare(t *trial) {
 	now, forecast := f.pods(), t.forecast
 	leaving := map[string]*whatif.Leaving{}
@@ -43,15 +43,15 @@ func (f *fortune) compare(t *trial) {
 		gone := f.marked[uid]
 		f.mu.Unlock()
 		switch {
-		case p.DeletionTimestamp != nil: // the pod was already terminating
+		case p.DeletionTimestamp != nil: // the pod was already terminating before the operation
 			if there == (l == nil) {
 				f.agreed++
 			} else {
 				differs(p.Name, "who has ended", "still there: %t, forecast: %+v", there, l)
 			}
 		case stays && p.Spec.NodeName == "" && l == nil:
-			// The pending pods of a workload are interchangeable: only the number of placed pods
-			// counts.
+			// The pending pods of a workload are interchangeable, so only the number of placed pods
+			// is compared.
 			waited[app(p.Name)]++
 			if after.Spec.NodeName != "" {
 				found[app(p.Name)]++
@@ -80,13 +80,13 @@ func (f *fortune) compare(t *trial) {
 	f.compareNew(differs, forecast, t.before, now)
 }
 
-// app returns a pod's workload.
+// app returns the name of a pod's workload.
 func app(name string) string { return strings.SplitN(name, "-", 2)[0] }
 
-// compareNew compares the new pods by their workload: their names are random.
+// compareNew compares the new pods by workload and node, because their names are random.
 func (f *fortune) compareNew(differs func(name, reason, format string, args ...any), forecast *whatif.Forecast, before, now map[types.UID]*v1.Pod) {
 	said, came := map[string][]string{}, map[string][]string{}
-	renewed := func(name string) bool { // deleted while it waited, and made again under its name
+	renewed := func(name string) bool { // whether a pending pod was deleted and replaced by a pod with the same name
 		return slices.ContainsFunc(slices.Collect(maps.Values(now)), func(p *v1.Pod) bool { return p.Name == name && before[p.UID] == nil })
 	}
 	for _, l := range forecast.Leaving {
@@ -114,7 +114,7 @@ func (f *fortune) compareNew(differs func(name, reason, format string, args ...a
 				i := slices.Index(nodes, p.Spec.NodeName)
 				said[app(p.Name)] = slices.Delete(nodes, i, i+1)
 			case p.Spec.NodeName != "" && slices.ContainsFunc(nodes, func(n string) bool { return n != "" }) && f.amongTheBest(p):
-				f.agreed++ // chance decided between equals
+				f.agreed++ // the scheduler chose at random between equal nodes
 				i := slices.IndexFunc(nodes, func(n string) bool { return n != "" })
 				said[app(p.Name)] = slices.Delete(nodes, i, i+1)
 			default:
@@ -128,8 +128,8 @@ func (f *fortune) leftAgain(forecast *whatif.Forecast, name string) bool {
 	return slices.ContainsFunc(forecast.Leaving, func(l whatif.Leaving) bool { return l.Name == name && l.Again })
 }
 
-// amongTheBest reports whether the pod's node was a plausible choice, given the cluster's current
-// state: nearly the highest score, since later pods have changed it.
+// amongTheBest reports whether the pod's node was a plausible choice: in the current cluster, its
+// score is nearly the highest. Pods placed later may have changed the scores.
 func (f *fortune) amongTheBest(p *v1.Pod) bool {
 	s := f.read()
 	w, err := simulate.Open(s.Set, simulate.Options{Now: s.AsOf.Time})
@@ -146,6 +146,6 @@ func (f *fortune) amongTheBest(p *v1.Pod) bool {
 	object.Spec.NodeName = ""
 	e := decide.NewPlain(w.Cluster(), plugins.Default()).Evaluate(w.Cluster().Pending(&object))
 	v, best := e.Verdict(node), e.Best()
-	const others = 60 // changes possibly caused by later pods
+	const others = 60 // maximum change of a score by pods placed later
 	return v != nil && v.Rejection == nil && len(best) > 0 && best[0].Total-v.Total <= others
 }

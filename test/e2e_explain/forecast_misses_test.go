@@ -16,8 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// keep writes a wrongly forecast operation to the folder of -misses, to repeat the forecast without
-// a cluster: berth what-if -f, with the words of forecast.json.
+// keep writes a wrongly forecast operation to the folder of -misses, so that the forecast can be
+// repeated without a cluster: by berth what-if -f before.yaml, with the operations in
+// forecast.json.
 func (f *fortune) keep(t *trial) {
 	if *misses == "" {
 		return
@@ -39,7 +40,7 @@ func (f *fortune) keep(t *trial) {
 	}
 }
 
-// manifestOf writes objects as a manifest.
+// manifestOf formats objects as a manifest.
 func manifestOf(t testing.TB, objects []metav1.Object) (text []byte) {
 	t.Helper()
 	for _, o := range objects {

@@ -25,23 +25,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Waiting times of the test on an idle machine: see stretch.
+// Times for an idle machine; see stretch.
 const (
-	// stillness is the inactive time after which a cluster is quiet: several times a component's
-	// delay in observing another's writes.
+	// stillness is the time without changes after which a cluster counts as quiet. It is several
+	// times as long as a component needs to observe the writes of another component.
 	stillness = time.Second
-	// patience bounds the time until a cluster is quiet.
+	// patience limits the wait until a cluster is quiet.
 	patience = time.Minute
-	// usual exceeds the time to read the whole cluster on an idle machine.
+	// usual is longer than the time to read the whole cluster on an idle machine.
 	usual = 50 * time.Millisecond
 )
 
-// stretch multiplies a time by the recent slowdown of the components.
+// stretch multiplies a time by the current slowdown of the machine, measured by the time to read
+// the cluster.
 func (f *fortune) stretch(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * max(1, float64(f.pace)/float64(usual)))
 }
 
-// quiet waits until all components are idle.
+// quiet waits until no component has work to do.
 func (f *fortune) quiet() {
 	f.Helper()
 	began := time.Now()
@@ -60,9 +61,10 @@ func (f *fortune) quiet() {
 	}
 }
 
-// look returns the pods' places, and a component's outstanding work, or "": the workloads have the
-// wanted number of pods, cordons have become taints, every pod due to leave has left, all others
-// run or have been refused, and the scheduler has no pod to try, now or later.
+// look returns the places of the pods, and a description of outstanding work, or "". No work is
+// outstanding if the workloads have the wanted number of pods, cordoned nodes are tainted, every
+// pod due for eviction has left, all other pods run or are reported as unschedulable, and the
+// scheduler has no pod to try, now or later.
 func (f *fortune) look() (picture, busy string) {
 	f.Helper()
 	pods, nodes := f.pods(), f.nodes()
@@ -90,13 +92,14 @@ func (f *fortune) look() (picture, busy string) {
 	return strings.Join(places, " "), busy
 }
 
-// podBusy returns the outstanding change of a pod. If the pod has a node, the node exists.
+// podBusy describes the outstanding change of a pod, or returns "". node is nil if the pod is not
+// bound.
 func (f *fortune) podBusy(p *v1.Pod, node *v1.Node) string {
 	if p.DeletionTimestamp != nil {
 		if now := metav1.Now(); f.trouble == nil || p.DeletionTimestamp.Before(&now) {
 			return p.Name + " is to end"
 		}
-		return "" // its remaining toleration time is part of the tested troubles
+		return "" // slow termination is one of the tested troubles
 	}
 	if node != nil && p.Status.Phase != v1.PodRunning {
 		return p.Name + " does not run yet"
@@ -121,11 +124,11 @@ func (f *fortune) podBusy(p *v1.Pod, node *v1.Node) string {
 	return ""
 }
 
-// workloadsBusy returns the controller with pods to create or to remove.
+// workloadsBusy describes a workload that still has pods to create or to delete, or returns "".
 func (f *fortune) workloadsBusy(pods map[types.UID]*v1.Pod) string {
 	has, held := map[types.UID]int32{}, map[types.UID]bool{}
 	for _, p := range pods {
-		// The next pod of a StatefulSet reuses the name of the terminating one.
+		// A terminating pod of a StatefulSet counts, because its successor must wait for its name.
 		if owner := metav1.GetControllerOf(p); owner != nil && (p.DeletionTimestamp == nil || owner.Kind == "StatefulSet") {
 			has[owner.UID]++
 			held[owner.UID] = held[owner.UID] || !ready(p)
@@ -155,7 +158,7 @@ func (f *fortune) workloadsBusy(pods map[types.UID]*v1.Pod) string {
 	}
 	for _, s := range statefulSets.Items {
 		if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered && held[s.UID] {
-			continue // the controller waits for an unready pod
+			continue // the controller waits until the unready pod is ready
 		}
 		if s.Status.ObservedGeneration != s.Generation || has[s.UID] != *s.Spec.Replicas {
 			return fmt.Sprintf("StatefulSet %s has %d pods, and wants %d", s.Name, has[s.UID], *s.Spec.Replicas)
@@ -164,7 +167,7 @@ func (f *fortune) workloadsBusy(pods map[types.UID]*v1.Pod) string {
 	return ""
 }
 
-// ready reports whether a pod is ready and stays.
+// ready reports whether a pod is ready and not terminating.
 func ready(p *v1.Pod) bool {
 	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
@@ -173,7 +176,8 @@ func ready(p *v1.Pod) bool {
 
 var toTry = regexp.MustCompile(`(?m)^scheduler_pending_pods\{queue="(active|backoff)"\} (\S+)$`)
 
-// schedulerBusy reports from the scheduler's metrics whether it has pods to try.
+// schedulerBusy describes the pods that the scheduler has to try, according to its metrics, or
+// returns "".
 func (f *fortune) schedulerBusy() string {
 	urls, err := os.ReadFile(filepath.Join(data, "scheduler.url"))
 	if err != nil {
@@ -202,8 +206,8 @@ func (f *fortune) schedulerBusy() string {
 	return ""
 }
 
-// watch records when pods begin to leave. It continues after the API server ends a watch, which
-// happens after half an hour.
+// watch records the time at which each pod's deletion is first observed. It uses an informer,
+// because the API server ends a watch after half an hour.
 func (f *fortune) watch() {
 	mark := func(object any) {
 		if last, missed := object.(cache.DeletedFinalStateUnknown); missed {
@@ -234,8 +238,8 @@ func (f *fortune) watch() {
 	cache.WaitForCacheSync(f.Context().Done(), informer.HasSynced)
 }
 
-// pods returns the pods that have not ended: a kubelet rejects a pod if it has yet to observe that
-// its node was untainted, and its controller creates another.
+// pods returns the pods that have not ended. A pod may end because the kubelet has not observed yet
+// that its node is no longer tainted, and rejects it; its controller then creates another pod.
 func (f *fortune) pods() map[types.UID]*v1.Pod {
 	f.Helper()
 	list, err := client.CoreV1().Pods("forecast").List(context.Background(), metav1.ListOptions{})

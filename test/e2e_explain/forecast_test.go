@@ -21,8 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// The classes order pending pods and disable preemption: the order of pods with equal priority
-// would be random.
+// workloads contains the workloads of the test. Their priority classes determine the order of
+// pending pods, which would otherwise be random, and disable preemption.
 const workloads = `
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -109,9 +109,9 @@ spec:
       containers: [{name: c, image: nginx, resources: {requests: {cpu: "5"}}}]
 `
 
-// TestForecastsComeTrue forecasts random operations, then performs them, and compares, pod by pod,
-// departures with their times, successors with their nodes, and pending pods. It reports the share
-// of agreement, and fails below a limit.
+// TestForecastsComeTrue verifies forecasts of random operations. It performs each operation and
+// compares, pod by pod, the pods that leave and their times, the successors and their nodes, and
+// the pending pods. It fails if too few pods agree.
 func TestForecastsComeTrue(t *testing.T) {
 	f := &fortune{
 		T: t, random: rand.New(rand.NewPCG(*seed, 0)), reasons: map[string]int{}, marked: map[types.UID]time.Time{},
@@ -142,7 +142,7 @@ func TestForecastsComeTrue(t *testing.T) {
 		100*float64(f.agreed)/float64(f.compared), f.reasons, f.slowest)
 	least := 99 // percent
 	if *operations < 100 {
-		least = 90 // a few operations in which chance decides weigh much when there are only ten
+		least = 90 // with only ten operations, a few random choices have a large weight
 	}
 	if f.agreed*100 < f.compared*least {
 		t.Errorf("only %d of %d agree", f.agreed, f.compared)
@@ -156,15 +156,15 @@ type fortune struct {
 	agreed   int
 	reasons  map[string]int
 
-	trouble *trouble      // nil: nothing happens but the operations
-	pace    time.Duration // recent and maximum time of reading the cluster
+	trouble *trouble      // nil if only the operations change the cluster
+	pace    time.Duration // recent time to read the cluster; slowest is its maximum
 	slowest time.Duration
 
 	mu     sync.Mutex
-	marked map[types.UID]time.Time // first observation of a pod leaving
+	marked map[types.UID]time.Time // time at which a pod's deletion was first observed
 }
 
-// openNodes reverts the operations' changes to nodes: other tests run on them.
+// openNodes reverts the changes to nodes, because other tests use them.
 func openNodes(t *testing.T) {
 	nodes, err := client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -178,7 +178,7 @@ func openNodes(t *testing.T) {
 	}
 }
 
-// operation can be forecast, and performed with kubectl.
+// operation is an operation that can be forecast (step) and performed with kubectl (line).
 type operation struct {
 	step whatif.Step
 	line string
@@ -197,7 +197,7 @@ func (f *fortune) operation() operation {
 		return op("kubectl taint --overwrite nodes "+node+" soon=x:NoExecute off:NoSchedule", simulate.Operation{Taint: &simulate.Tainting{Nodes: nodes, Taints: []string{"soon=x:NoExecute", "off:NoSchedule"}}})
 	case 2:
 		line := "kubectl drain " + node + " --force --ignore-daemonsets --timeout=2m"
-		if f.trouble != nil && node == f.trouble.silent { // kubectl would wait for pods that never end
+		if f.trouble != nil && node == f.trouble.silent { // otherwise kubectl would wait for pods that never end
 			line = fmt.Sprintf("kubectl drain %s --force --ignore-daemonsets --timeout=%s >/dev/null 2>&1 || true", node, f.stretch(2*time.Second))
 		}
 		return op(line, simulate.Operation{Drain: &simulate.Drain{Nodes: nodes, Force: true, IgnoreDaemonSets: true}})
@@ -226,7 +226,7 @@ func (f *fortune) operation() operation {
 	return f.operation()
 }
 
-// one forecasts and performs an operation, and compares.
+// one forecasts an operation, performs it, and compares the results.
 func (f *fortune) one(number int) {
 	o := f.operation()
 	steps := []whatif.Step{o.step}
@@ -240,7 +240,7 @@ func (f *fortune) one(number int) {
 			f.foretell(t, steps, limit)
 		}
 	}
-	t.forecast.Leaving = append(t.forecast.Leaving, t.forecast.Anyway...) // these kinds cannot be distinguished in a cluster
+	t.forecast.Leaving = append(t.forecast.Leaving, t.forecast.Anyway...) // the cluster does not show why a pod leaves
 	t.began = time.Now()
 	sh(f.T, o.line)
 	t.done = time.Now()
@@ -252,19 +252,20 @@ func (f *fortune) one(number int) {
 	}
 }
 
-// trial is an operation, with its forecast and its circumstances.
+// trial is a performed operation with its forecast.
 type trial struct {
 	number   int
 	line     string
 	before   map[types.UID]*v1.Pod
 	read     *snapshot.Snapshot
-	manifest []byte // the same, as it was read
+	manifest []byte // the objects in read as a manifest, if -misses is set
 	forecast *whatif.Forecast
 
 	began, done time.Time // start and end of the operation
 }
 
-// foretell reads the cluster and forecasts up to limit, or until nothing more happens.
+// foretell reads the cluster and makes a forecast, up to limit or, if limit is 0, until nothing
+// more happens.
 func (f *fortune) foretell(t *trial, steps []whatif.Step, limit time.Duration) {
 	f.Helper()
 	t.read = f.read()
@@ -280,7 +281,7 @@ func (f *fortune) foretell(t *trial, steps []whatif.Step, limit time.Duration) {
 	}
 }
 
-// read reads the cluster like what-if.
+// read reads the cluster as what-if does.
 func (f *fortune) read() *snapshot.Snapshot {
 	f.Helper()
 	reader, err := snapshot.NewClient(config)

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// slow is a workload with pods that take their whole grace period to end, so that deletions, drains
-// and evictions are still in progress when the next operation is forecast.
+// slow is a workload whose pods take their whole grace period to end, so that deletions, drains and
+// evictions are still in progress when the next operation is forecast.
 const slow = `
 ---
 apiVersion: apps/v1
@@ -40,14 +40,14 @@ value: 50
 preemptionPolicy: Never
 `
 
-// trouble is background activity in the cluster, independent of the forecasts.
+// trouble is activity in the cluster besides the forecast operations.
 type trouble struct {
 	silent string // node without heartbeats, if any
-	left   int    // number of operations for which the node stays silent
+	left   int    // remaining number of operations for which the node stays silent
 	counts map[string]int
 }
 
-// disturb starts an activity that lasts beyond the next forecast, half of the time.
+// disturb starts, in about half of the calls, an activity that continues during the next forecast.
 func (f *fortune) disturb() {
 	if f.trouble == nil {
 		return
@@ -77,7 +77,7 @@ func (f *fortune) disturb() {
 		if _, err := berth(f, "", "nodes", "fail", "--node", f.trouble.silent); err != nil {
 			f.Fatal(err)
 		}
-		// Until its lease has expired the node is indistinguishable from a healthy one.
+		// Wait until the node's Lease has expired, because until then the node looks healthy.
 		within(f, f.stretch(patience), "the lease has run out", func() bool { return f.leaseAge(f.trouble.silent) > 41*time.Second })
 	case 1, 2:
 		kind = "pods terminating"
@@ -85,7 +85,7 @@ func (f *fortune) disturb() {
 	case 3:
 		kind = "drain under way"
 		node := fmt.Sprintf("node-%d", 1+f.random.IntN(6))
-		sh(f.T, "kubectl drain "+node+" --force --ignore-daemonsets --timeout=1s >/dev/null 2>&1 || true") // kubectl has ended; the pods it evicted are on their way out
+		sh(f.T, "kubectl drain "+node+" --force --ignore-daemonsets --timeout=1s >/dev/null 2>&1 || true") // evicted pods are still terminating
 	}
 	if kind != "" {
 		f.trouble.counts[kind]++
@@ -114,9 +114,9 @@ func (f *fortune) ready(name string) bool {
 	})
 }
 
-// horizon returns the range of a forecast during trouble: to the end of the trouble, unless a
-// silent node makes that too long. It keeps a distance from all events, so that no event can move
-// across the end of the range.
+// horizon returns the duration of a forecast during trouble: 0, which means until nothing more
+// happens, unless a silent node would make that too long. Otherwise the end of the forecast keeps a
+// distance from all predicted events, so that a small delay does not move an event across it.
 func horizon(whole *whatif.Forecast) time.Duration {
 	const shortest, margin, patience = 8 * time.Second, 3 * time.Second, 25 * time.Second
 	if whole.Settled && time.Duration(whole.For) < patience {
@@ -138,7 +138,7 @@ func horizon(whole *whatif.Forecast) time.Duration {
 	return at
 }
 
-// report describes the trouble.
+// String lists the numbers of activities by kind.
 func (t *trouble) String() string {
 	var words []string
 	for kind, n := range t.counts {

@@ -50,8 +50,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shortBackoff makes the scheduler retry pods after a second at most: it is random and
-// unpredictable which of two pods is in back-off when room appears.
+// shortBackoff is a scheduler configuration with a back-off of at most a second. With longer
+// back-offs, it would be unpredictable which of two pods is in back-off when room becomes
+// available.
 const shortBackoff = `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -91,7 +92,7 @@ func setUp(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// up starts the cluster, and returns a function to end it.
+// up starts the cluster, and returns a function that ends it.
 func up(flags ...string) (stop func(), err error) {
 	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{"up", "--data-dir", data}, flags...)...)
 	cmd.Stdout, cmd.Stderr = said, said
@@ -126,7 +127,7 @@ func up(flags ...string) (stop func(), err error) {
 	return stop, nil
 }
 
-// berth runs the command, optionally with a different kubeconfig.
+// berth runs a berth command, optionally with another kubeconfig.
 func berth(t testing.TB, kubeconfig string, args ...string) (stdout string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(context.Background(), filepath.Join(bin, "berth"), args...)
@@ -150,7 +151,7 @@ func must(t testing.TB, kubeconfig string, args ...string) string {
 	return out
 }
 
-// within waits for a condition.
+// within waits until is returns true, and fails the test after the limit.
 func within(t testing.TB, limit time.Duration, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !is(); {

@@ -22,9 +22,9 @@ import (
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
-// TestMovesGoOnAfterAKill taints a node behind its pods. The controller that moves them is
-// repeatedly killed right after an eviction: no pod may be evicted twice, successors must not move
-// again, and every workload must be ready in the end.
+// TestMovesGoOnAfterAKill verifies that pods are moved from a tainted node although the rebalance
+// controller is repeatedly killed right after an eviction. No pod may be evicted twice, no
+// successor may be moved, and every workload must be ready in the end.
 func TestMovesGoOnAfterAKill(t *testing.T) {
 	const workloads, kills = 6, 3
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -114,7 +114,7 @@ func TestMovesGoOnAfterAKill(t *testing.T) {
 	}
 }
 
-// moving starts the rebalance controller, and returns a function to kill it.
+// moving starts the rebalance controller, and returns a function that kills it.
 func moving(t *testing.T) (kill func()) {
 	t.Helper()
 	var out output.Buffer
@@ -137,8 +137,8 @@ func moving(t *testing.T) (kill func()) {
 	return kill
 }
 
-// tainted creates workloads of one pod each on one node, adds a taint not tolerated by them, and
-// returns the node.
+// tainted creates workloads with one pod each on one node, adds a taint that the pods do not
+// tolerate, and returns the node.
 func tainted(ctx context.Context, t *testing.T, workloads int) string {
 	t.Helper()
 	const namespace = "moves"
@@ -208,7 +208,7 @@ func tainted(ctx context.Context, t *testing.T, workloads int) string {
 	return from
 }
 
-// until waits until a function returns nil.
+// until calls a function until it returns nil.
 func until(ctx context.Context, t *testing.T, true func() error) {
 	t.Helper()
 	for err := true(); err != nil; err = true() {

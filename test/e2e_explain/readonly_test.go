@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestReadingIsEnough verifies that the commands work fully with a role that only allows get, list
-// and watch, without secrets.
+// TestReadingIsEnough verifies that the inspection commands work completely with a role that
+// permits only get, list and watch, and no access to secrets.
 func TestReadingIsEnough(t *testing.T) {
 	must(t, "", "kubectl", "apply", "-f", "testdata/view.yaml")
 	token := strings.TrimSpace(must(t, "", "kubectl", "create", "token", "asker"))

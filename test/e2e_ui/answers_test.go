@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// forecast has, of each kind, an event caused by the operations and an independent one.
+// forecast contains, for each kind of event, one event caused by the operations and one independent
+// of them.
 const forecast = `{
 	operations: ['cordon node/a'], drains: [], budgets: [], settled: true, for: '10s', source: {asOf: '2026-11-20T10:00:00Z'},
 	leaving: [
@@ -34,8 +35,8 @@ const forecast = `{
 	then: [], removed: [],
 }`
 
-// TestAnswersAreTheTerminals verifies that the dashboard's counts and texts equal the terminal's
-// for the same result.
+// TestAnswersAreTheTerminals verifies that the dashboard shows the same counts and texts as the
+// command for the same result.
 func TestAnswersAreTheTerminals(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(1, 1, 0)).URL, "", desk)
 	const shown = `import('/whatif.js').then(({WhatIf}) => { const w = new WhatIf({}, {chosen: ''}, {planned() {}}); w.show(` + forecast + `, []); return `
@@ -83,16 +84,16 @@ func TestAnswersAreTheTerminals(t *testing.T) {
 	}
 }
 
-// TestTheCommandOfAForecastNamesItsNamespace verifies that the command to copy has the operations
-// and the namespace of the forecast.
+// TestTheCommandOfAForecastNamesItsNamespace verifies that the command shown for copying has the
+// operations and the namespace of the forecast.
 func TestTheCommandOfAForecastNamesItsNamespace(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "#/what-if", desk)
 	eval[bool](p, `(document.querySelector('#wi-words').value = "cordon -l 'topology.kubernetes.io/zone in (z1)'\nuncordon node/node-1", document.querySelector('#wi-namespace').value = 'shop', document.querySelector('.primary').click(), true)`)
 	p.shows(".same code", "berth what-if -n shop cordon -l 'topology.kubernetes.io/zone in (z1)' uncordon node/node-1")
 }
 
-// TestOverheadOfPodsThatHaveEndedIsNotCounted verifies that terminated pods take no room, including
-// their overhead.
+// TestOverheadOfPodsThatHaveEndedIsNotCounted verifies that the overhead of ended pods does not
+// count as usage of the node.
 func TestOverheadOfPodsThatHaveEndedIsNotCounted(t *testing.T) {
 	c := stage.NewCrowd(1, 1, 1)
 	for i, phase := range []v1.PodPhase{v1.PodRunning, v1.PodSucceeded} {
@@ -105,8 +106,8 @@ func TestOverheadOfPodsThatHaveEndedIsNotCounted(t *testing.T) {
 	p.shows("#body .rooms", ", 0.25 overhead")
 }
 
-// TestNothingLeadsAwayByTheWay verifies that the keys closing dialogs, and the link to the lists,
-// do not navigate away from the current view.
+// TestNothingLeadsAwayByTheWay verifies that neither the key that closes a dialog nor the link to
+// the lists navigates away from the current view.
 func TestNothingLeadsAwayByTheWay(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 0)).URL, "#/node/node-1", desk)
 	p.press("?")

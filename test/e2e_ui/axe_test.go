@@ -16,10 +16,10 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// axeVersion is the version of axe-core, fetched by npm only for the test and not shipped.
+// axeVersion is the version of axe-core. The test installs it by npm; it is not part of a release.
 const axeVersion = "4.10.3"
 
-// axe returns the source of axe-core.
+// axe returns the source of axe-core, or skips the test if it cannot be installed.
 func axe(t *testing.T) string {
 	t.Helper()
 	if noBrowser != "" {
@@ -39,8 +39,8 @@ func axe(t *testing.T) string {
 	return string(text)
 }
 
-// TestAxeFindsNothing runs axe-core on every view in both themes, wide and narrow: contrast, names,
-// roles, order.
+// TestAxeFindsNothing verifies that axe-core finds no accessibility problems, such as low contrast
+// or missing names and roles, in any view, in both themes, on wide and narrow screens.
 func TestAxeFindsNothing(t *testing.T) {
 	source := axe(t)
 	c := busy(24, nil)

@@ -28,8 +28,8 @@ var (
 
 func writeFile(name, text string) error { return os.WriteFile(name, []byte(text), 0o600) }
 
-// frames counts the frames of the page until it is read: the times between them in milliseconds,
-// sorted.
+// frames starts recording the times between the frames of the page, in milliseconds. framesTaken
+// ends the recording and reads the times.
 const frames = `(window.frames_ = [], window.lastFrame = performance.now(), window.countFrames = (now) => { window.frames_.push(now - window.lastFrame); window.lastFrame = now; window.counting && requestAnimationFrame(window.countFrames); }, window.counting = true, requestAnimationFrame(window.countFrames), true)`
 
 const framesTaken = `(window.counting = false, ((l) => ({count: l.length, median: l[Math.floor(l.length / 2)], p95: l[Math.floor(l.length * 0.95)], p99: l[Math.floor(l.length * 0.99)], max: l[l.length - 1], late: l.filter((x) => x > 50).length}))(window.frames_.slice(1).sort((a, b) => a - b)))`
@@ -43,8 +43,8 @@ func (f frameTimes) String() string {
 	return fmt.Sprintf("%d frames, median %.1f ms, p95 %.1f, p99 %.1f, longest %.1f, %d over 50 ms", f.Count, f.Median, f.P95, f.P99, f.Max, f.Late)
 }
 
-// TestACrowdIsShownWholeAndFollowed verifies that a crowd is shown completely, follows every
-// change, and scrolls; the smoothness depends on the machine and is only logged.
+// TestACrowdIsShownWholeAndFollowed verifies that the page shows a crowd completely, follows every
+// change, and scrolls. The frame rate depends on the machine and is only logged.
 func TestACrowdIsShownWholeAndFollowed(t *testing.T) {
 	c := stage.NewCrowd(*crowdNodes, 5, *crowdPods)
 	began := time.Now()
@@ -126,14 +126,14 @@ func churn(c *stage.Crowd, length time.Duration) int {
 					on = ""
 				}
 				pod := c.Pod(i, on)
-				pod.UID = c.Pods[i].UID + "x" // another pod of the name: pods do not move
+				pod.UID = c.Pods[i].UID + "x" // a new pod with the same name, since pods do not move
 				c.SetPod(i, pod)
 			}
 		}
 	}
 }
 
-// heap returns JavaScript's heap size after a collection.
+// heap returns the size of the JavaScript heap after a garbage collection.
 func heap(t *testing.T, p tab) int64 {
 	t.Helper()
 	if _, err := stage.Call(p.Page, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e_ui tests the page in a headless Chromium, against berth up and against a crowd of
-// nodes and pods in memory.
+// Package e2e_ui tests the dashboard in a headless Chromium, with berth up and with a crowd, a fake
+// API server with nodes and pods in memory.
 //
-// The long form of the crowd: go test ./e2e_ui -run Crowd -crowd.nodes 5000 -crowd.pods 50000
+// To test a large crowd, run go test ./e2e_ui -run Crowd -crowd.nodes 5000 -crowd.pods 50000
 // -crowd.for 30s -v
 package e2e_ui

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// shared holds the fixtures of most tests: one browser, one cluster of three nodes.
+// shared holds the fixtures of most tests: a browser, and a cluster of three nodes.
 var shared struct {
 	browser *stage.Browser
 	cluster *stage.Process
@@ -22,7 +22,7 @@ var shared struct {
 	dataDir string
 }
 
-// noBrowser is the reason why no browser is available; if it is set, tests are skipped.
+// noBrowser is the reason why no browser is available, or "". If it is set, tests are skipped.
 var noBrowser string
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	// Keep the tests away from the user's cluster and cache.
+	// The tests must not use the user's cluster or cache.
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("BERTH_DATA_DIR")
 	os.Setenv("HOME", work)
@@ -67,13 +67,13 @@ func setUp(m *testing.M) (int, error) {
 
 var desk = stage.View{Width: 1280, Height: 800}
 
-// tab is a page under test: errors end the test.
+// tab is a page under test. An error in one of its methods ends the test.
 type tab struct {
 	*stage.Page
 	t *testing.T
 }
 
-// done closes the page and requires it to be free of errors.
+// done closes the page, and fails the test if the page had errors.
 func (p tab) done() {
 	p.t.Helper()
 	if faults := p.Faults(); len(faults) > 0 && !p.t.Failed() {
@@ -91,7 +91,7 @@ func at(url, rest string) string {
 	return url + rest
 }
 
-// open opens an address below the page of a server and waits until it is live.
+// open opens a view of the page at url in a tab, and waits until it shows live data.
 func open(t *testing.T, url, hash string, v stage.View) tab {
 	t.Helper()
 	if noBrowser != "" {
@@ -152,7 +152,8 @@ func eval[T any](p tab, expression string) T {
 	return value
 }
 
-// colour returns the map's colour at the middle of a node's cell, away from its text.
+// colour is a JavaScript function that returns the map's colour in a node's cell, at a point
+// without text.
 const colour = `(name => {
 	const map = document.querySelector('#map').map, l = map.layout, cell = l.cells[l.index.get(name)];
 	const y = cell.y - map.box.scrollTop + l.size.h / 2, x = l.size.kind === 'card' ? cell.x + 3 : cell.x + l.size.w / 2;

@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// longNamed is a crowd of nodes with names longer than any column, differing at their end.
+// longNamed returns a crowd of nodes whose names are longer than any column and differ only at
+// their end.
 func longNamed(nodes int) *stage.Crowd {
 	c := stage.NewCrowd(nodes, 5, 3*nodes)
 	called := map[string]string{}
@@ -28,7 +29,8 @@ func longNamed(nodes int) *stage.Crowd {
 	return c
 }
 
-// lastLetter reports whether the last letter of a name is within its cell.
+// lastLetter is a JavaScript expression that reports whether the last letter of a name is within
+// its cell.
 const lastLetter = `(() => {
 	const name = document.querySelector(%q), words = name.firstChild, range = document.createRange();
 	range.setStart(words, words.length - 1);
@@ -37,8 +39,9 @@ const lastLetter = `(() => {
 	return letter.width > 0 && letter.left >= cell.left && letter.right <= cell.right + 1;
 })()`
 
-// TestLongNamesAreToldApart verifies that, if the name of a node, workload or pod does not fit, its
-// end is visible, since names differ there. A long name must not make a pane wider than a phone.
+// TestLongNamesAreToldApart verifies that the end of a name is visible if the name of a node,
+// workload or pod does not fit, because names differ at their end. A long name must not make a pane
+// wider than a phone's screen.
 func TestLongNamesAreToldApart(t *testing.T) {
 	crowd := longNamed(30)
 	for i := range 6 {
@@ -84,8 +87,8 @@ func TestLongNamesAreToldApart(t *testing.T) {
 	}
 }
 
-// TestNodesAreTouchedOnAPhone verifies touchable sizes on a phone: a few dozen nodes are not drawn
-// as specks, while thousands still fit on three screens.
+// TestNodesAreTouchedOnAPhone verifies that a few dozen nodes on a phone are large enough to be
+// touched, and do not need more than three screens.
 func TestNodesAreTouchedOnAPhone(t *testing.T) {
 	ui := ofCrowd(t, longNamed(60))
 	p := open(t, ui.URL, "", stage.View{Width: 390, Height: 844})
@@ -98,8 +101,8 @@ func TestNodesAreTouchedOnAPhone(t *testing.T) {
 	}
 }
 
-// TestAReasonOfNoNodeIsNotCounted verifies that a reason independent of nodes, such as a missing
-// claim, has no node count.
+// TestAReasonOfNoNodeIsNotCounted verifies that a reason that does not depend on nodes, such as an
+// unbound claim, is shown without a number of nodes.
 func TestAReasonOfNoNodeIsNotCounted(t *testing.T) {
 	c := stage.NewCrowd(5, 1, 0)
 	pending := c.Pod(0, "")
@@ -112,7 +115,7 @@ func TestAReasonOfNoNodeIsNotCounted(t *testing.T) {
 	}
 }
 
-// TestNoTwoRowsReadTheSame verifies that names differing only at their end are completely readable
+// TestNoTwoRowsReadTheSame verifies that names that differ only at their end are completely visible
 // in every list, in two lines if necessary.
 func TestNoTwoRowsReadTheSame(t *testing.T) {
 	c := stage.NewCrowd(1, 1, 0)

@@ -14,8 +14,9 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// laden is a crowd of three nodes of 16 CPUs: the first node has a pod of web with 8 CPUs, a pod of
-// db with 4 CPUs and an unowned pod without requests; the second node has a pod of web with 2 CPUs.
+// laden returns a crowd of three nodes with 16 CPUs each. The first node has a pod of the workload
+// web with 8 CPUs, a pod of db with 4 CPUs, and a pod without an owner and requests. The second
+// node has a pod of web with 2 CPUs.
 func laden() *stage.Crowd {
 	c := stage.NewCrowd(3, 3, 0)
 	place := func(name, node, workload, cpu string, priority int32) {
@@ -35,7 +36,8 @@ func laden() *stage.Crowd {
 	return c
 }
 
-// block is a pod's block on the map: its middle on the screen, and its size.
+// block is a pod's block on the map: the position of its centre on the screen, its size, and its
+// share of the node's area.
 type block struct{ X, Y, W, H, Area float64 }
 
 const blockOf = `(async (node, pod) => {
@@ -51,7 +53,7 @@ func (p tab) block(node, pod string) block {
 	return eval[block](p, fmt.Sprintf("%s(%q, %q)", blockOf, node, pod))
 }
 
-// inked returns the colour of the map right of and below the upper left corner of a pod's block.
+// inked returns the colour of a pod's block on the map, near the block's upper left corner.
 func (p tab) inked(node, pod string) string {
 	p.t.Helper()
 	b := p.block(node, pod)
@@ -61,8 +63,8 @@ func (p tab) inked(node, pod string) string {
 	})(%f, %f)`, b.X-b.W/2+8, b.Y-b.H/2+5))
 }
 
-// TestANodeIsDrawnWithItsPods verifies that the area of a block is the pod's requested share of the
-// node.
+// TestANodeIsDrawnWithItsPods verifies that the area of a pod's block is the pod's requested share
+// of the node, and that its colour shows the workload or priority.
 func TestANodeIsDrawnWithItsPods(t *testing.T) {
 	p := open(t, ofCrowd(t, laden()).URL, "", desk)
 	p.wait("document.querySelector('#map').map.view.blocks")
@@ -104,13 +106,14 @@ func TestAClickOpensThePodUnderIt(t *testing.T) {
 	}
 	p.wait("location.hash === '#/pod/default/db-0'")
 	node := p.block("node-2", "web-1")
-	if err := p.ClickAt(node.X, node.Y-node.H/2-30); err != nil { // above it, where the node has room
+	if err := p.ClickAt(node.X, node.Y-node.H/2-30); err != nil { // above the block, where the node is free
 		t.Fatal(err)
 	}
 	p.wait("location.hash === '#/node/node-2'")
 }
 
-// TestPodsThatLeaveAreMarkedInTheirNode covers pods leaving because of a taint or in a forecast.
+// TestPodsThatLeaveAreMarkedInTheirNode verifies that the map marks pods that leave because of a
+// taint or in a forecast.
 func TestPodsThatLeaveAreMarkedInTheirNode(t *testing.T) {
 	c := laden()
 	p := open(t, ofCrowd(t, c).URL, "", desk)
@@ -131,8 +134,8 @@ func TestPodsThatLeaveAreMarkedInTheirNode(t *testing.T) {
 	}
 }
 
-// TestTheMapFillsTheScreen verifies that any number of nodes fills the screen, with zones in
-// columns and without overlapping cells.
+// TestTheMapFillsTheScreen verifies that any number of nodes fills the screen, without overlapping
+// cells or cells outside of the screen.
 func TestTheMapFillsTheScreen(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(1, 1, 0)).URL, "", desk)
 	found := eval[[]string](p, `(async () => {

@@ -22,9 +22,9 @@ import (
 
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// recording is a folder as written by berth record: ten minutes of three nodes. After four minutes
-// one node is tainted, which evicts a pod and requires its replacement. more is added after nine
-// minutes.
+// recording writes a folder as written by berth record, with ten minutes of a cluster with three
+// nodes. After four minutes a node is tainted, and a pod is evicted and replaced. The objects in
+// more are added after nine minutes.
 func recording(t *testing.T, more ...any) string {
 	t.Helper()
 	c := stage.NewCrowd(3, 1, 3)
@@ -95,7 +95,7 @@ func TestARecordingIsGoneThroughWithASlider(t *testing.T) {
 	p.wait(node + ".taints.length === 0 && document.querySelector('#body .list').dataset.pods === '0'")
 	slide(4)
 	p.wait(node + ".taints.length === 1 && document.querySelector('#body .list').dataset.pods === '0'")
-	// The address holds the time, and queries refer to it.
+	// The address contains the shown time, and queries refer to that time.
 	search := eval[string](p, "location.search")
 	other, err := shared.browser.Open(at(ui.URL, search+"#/node/node-1"), desk)
 	if err != nil {
@@ -107,15 +107,15 @@ func TestARecordingIsGoneThroughWithASlider(t *testing.T) {
 	q.shows("#body", "pod-1")
 	eval[bool](q, "(location.hash = '#/pod/default/pod-1', true)")
 	q.shows("#body", "The pod is on node node-1")
-	// In playback, time advances by itself, to the end.
+	// During playback, the time advances to the end of the recording.
 	eval[bool](p, "((s) => { s.value = '600'; return true; })(document.querySelector('#player select'))")
 	p.click("#player button")
 	p.wait(fmt.Sprintf("document.querySelector('#map').map.store.now() === %d && document.querySelector('#player button').textContent === 'Play'", began.Add(10*time.Minute).UnixMilli()))
 	p.wait("document.querySelector('#body .list').dataset.pods === '1'")
 }
 
-// TestTheQueueShowsPodGroups verifies one line per pod group: the numbers of placed and all pods,
-// and why the rest is pending.
+// TestTheQueueShowsPodGroups verifies that the queue shows one line per pod group, with the numbers
+// of placed pods and of all pods, and the reason why the other pods are pending.
 func TestTheQueueShowsPodGroups(t *testing.T) {
 	if noBrowser != "" {
 		t.Skip(noBrowser)
@@ -155,9 +155,9 @@ func TestTheQueueShowsPodGroups(t *testing.T) {
 	p.shows("#body .row.within", "pod-20")
 }
 
-// TestTheQueueShowsTreesOfPodGroups verifies that a tree of pod groups is one line that unfolds to
-// its contents: the numbers of placed, all and needed pods, and why the rest is pending. A group in
-// it unfolds to its pods.
+// TestTheQueueShowsTreesOfPodGroups verifies that the queue shows one line per tree of pod groups,
+// with the numbers of placed groups, of all groups and of required groups, and the reason why the
+// others are pending. The line unfolds to the groups in the tree, and a group unfolds to its pods.
 func TestTheQueueShowsTreesOfPodGroups(t *testing.T) {
 	if noBrowser != "" {
 		t.Skip(noBrowser)
@@ -201,7 +201,7 @@ func TestTheQueueShowsTreesOfPodGroups(t *testing.T) {
 	p.shows("#body .row:has(.fold) .kind", "Composite pod group")
 	p.shows("#body .row:has(.fold) .why", "1 of 2 groups placed, 2 needed at once · CompositePodGroup workers: PodGroup west: "+why)
 	p.click("#body .fold")
-	p.wait("document.querySelector('#body .list').dataset.rows === '5'") // includes the pod without a group
+	p.wait("document.querySelector('#body .list').dataset.rows === '5'") // including the pod without a group
 	lines := "[...document.querySelectorAll('#body .row.within')].sort((a, b) => a.dataset.at - b.dataset.at).map((r) => r.querySelector('.name').textContent + ': ' + r.querySelector('.why').textContent).join('\\n')"
 	want := "workers: 0 of 1 group placed · PodGroup west: " + why + "\nwest: 0 of 3 pods placed, 3 needed at once · " + why + "\nlead: 1 of 1 pod placed"
 	if got := eval[string](p, lines); got != want {

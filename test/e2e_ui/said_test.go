@@ -14,8 +14,9 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// TestAnExplanationIsOutdatedWhenItsPodChanges verifies that loading the page, or another pod on
-// the same node, does not outdate an explanation.
+// TestAnExplanationIsOutdatedWhenItsPodChanges verifies that an explanation is marked as outdated
+// when its pod or node changes, but not when the page is loaded or another pod is placed on the
+// node.
 func TestAnExplanationIsOutdatedWhenItsPodChanges(t *testing.T) {
 	c := stage.NewCrowd(2, 1, 4)
 	c.SetPod(len(c.Pods), c.Pod(50, ""))
@@ -37,7 +38,8 @@ func TestAnExplanationIsOutdatedWhenItsPodChanges(t *testing.T) {
 	}
 }
 
-// TestAPodOfAnotherSchedulerSaysSo covers pods not tried by any scheduler.
+// TestAPodOfAnotherSchedulerSaysSo verifies that the queue shows why Berth does not try a pod:
+// another scheduler is responsible, or a claim does not exist.
 func TestAPodOfAnotherSchedulerSaysSo(t *testing.T) {
 	c := stage.NewCrowd(1, 1, 0)
 	foreign := c.Pod(0, "")
@@ -53,7 +55,7 @@ func TestAPodOfAnotherSchedulerSaysSo(t *testing.T) {
 	p.shows("#body .rows", "ResourceClaim not created yet")
 }
 
-// TestPodsOnNoNodeAreSaid verifies that pods on a missing node are not counted as being on nodes.
+// TestPodsOnNoNodeAreSaid verifies that pods on nodes that do not exist are counted separately.
 func TestPodsOnNoNodeAreSaid(t *testing.T) {
 	c := stage.NewCrowd(1, 1, 2)
 	c.Pods = append(c.Pods, c.Pod(7, "nowhere"))
@@ -62,8 +64,8 @@ func TestPodsOnNoNodeAreSaid(t *testing.T) {
 	p.wait("document.querySelector('#summary .tile:nth-child(2) b').textContent === '2'")
 }
 
-// TestPreemptionUnderWayAsksForNothing verifies that, while victims leave for a pod, no action is
-// suggested and no command is offered for copying.
+// TestPreemptionUnderWayAsksForNothing verifies that the view of a pod whose victims are
+// terminating suggests no action and offers no command for copying.
 func TestPreemptionUnderWayAsksForNothing(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(1, 1, 0)).URL, "", desk)
 	words := eval[string](p, `import('/pod.js').then(({PodView}) => {
@@ -80,10 +82,11 @@ func TestPreemptionUnderWayAsksForNothing(t *testing.T) {
 			t.Errorf("%q lacks %q", words, want)
 		}
 	}
-	p.Forgive() // the question that was given up
+	p.Forgive() // the request that was aborted
 }
 
-// TestReasonsStandInOneOrder verifies a stable order of the reasons, all of them reachable.
+// TestReasonsStandInOneOrder verifies that the order of the reasons is stable, and that all of them
+// can be shown.
 func TestReasonsStandInOneOrder(t *testing.T) {
 	c := stage.NewCrowd(3, 1, 0)
 	for i := range 16 {
@@ -99,7 +102,7 @@ func TestReasonsStandInOneOrder(t *testing.T) {
 	p.click(".reasons .more")
 	p.wait(chips + ".endsWith('2 reason f, 2 reason g, 2 reason h')")
 	p.shows(".reasons .more", "Fewer")
-	// Another arrival of the same keeps the order.
+	// More pods with the same reasons keep the order.
 	for i := range 8 {
 		pod := c.Pods[7-i].DeepCopy()
 		pod.UID, pod.Name = types.UID(fmt.Sprint("again-", i)), fmt.Sprint("again-", i)
@@ -108,8 +111,8 @@ func TestReasonsStandInOneOrder(t *testing.T) {
 	p.wait(chips + " === '3 reason a, 3 reason b, 3 reason c, 3 reason d, 3 reason e, 3 reason f, 3 reason g, 3 reason h'")
 }
 
-// TestAPhoneHasLittleChrome verifies that on a phone the map begins after three rows, with search
-// within reach.
+// TestAPhoneHasLittleChrome verifies that on a phone the map fills most of the screen, and that the
+// search field is wide enough.
 func TestAPhoneHasLittleChrome(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(33, 3, 200)).URL, "", stage.View{Width: 390, Height: 844})
 	if top := eval[float64](p, "document.querySelector('#map').getBoundingClientRect().top"); top > 140 {

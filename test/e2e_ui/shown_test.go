@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// busy is a crowd with 200 pending pods of 30 Deployments in three namespaces, taints, pressure,
-// GPUs and not-ready nodes.
+// busy returns a crowd with 200 pending pods of 30 Deployments in three namespaces. Some nodes are
+// tainted, cordoned, not ready, under pressure, or have GPUs.
 func busy(nodes int, name func(i int) string) *stage.Crowd {
 	c := stage.NewCrowd(nodes, 3, nodes*10)
 	for i := range c.Nodes {
@@ -49,7 +49,7 @@ func busy(nodes int, name func(i int) string) *stage.Crowd {
 	return c
 }
 
-// ofWorkload returns a pending pod of one of 30 Deployments.
+// ofWorkload returns the i-th pending pod. It belongs to one of 30 Deployments.
 func ofWorkload(c *stage.Crowd, i int) *v1.Pod {
 	w := i % 30
 	name := fmt.Sprintf("workload-%d", w)
@@ -77,7 +77,7 @@ func TestTheQueueIsByWorkloadWithTheDecisiveReasonFirst(t *testing.T) {
 	p := open(t, ui.URL, "", desk)
 	p.wait("document.querySelector('#body .list').dataset.rows === '30' && document.querySelector('#body .list').dataset.pods === '200'")
 	first := `document.querySelector('#body .row[data-at="0"]')`
-	p.wait(first + ".querySelector('.name').textContent === 'workload-3'") // the oldest pod of the highest priority
+	p.wait(first + ".querySelector('.name').textContent === 'workload-3'") // the workload of the oldest pod with the highest priority
 	if why := eval[string](p, first+".querySelector('.why').textContent"); why != "had untolerated taint {dedicated: ml} (57 of 60 nodes); Insufficient cpu (3)" {
 		t.Errorf("why: %q", why)
 	}
@@ -85,7 +85,7 @@ func TestTheQueueIsByWorkloadWithTheDecisiveReasonFirst(t *testing.T) {
 	eval[bool](p, "("+first+".querySelector('button').focus(), "+first+".querySelector('button').click(), true)")
 	p.wait("document.querySelector('#body .list').dataset.rows === '37' && " + first + ".querySelector('button').getAttribute('aria-expanded') === 'true'")
 	p.wait(`document.querySelector('#body .row[data-at="1"] a').textContent.startsWith('workload-3-5d4f-')`)
-	// Another pod of the workload is counted without moving the focus.
+	// A new pod of the workload is counted, and the focus does not move.
 	eval[bool](p, `(document.querySelector('#body .row[data-at="2"] a').focus(), true)`)
 	c.SetPod(len(c.Pods), ofWorkload(c, 4+30*10))
 	p.wait("document.querySelector('#body .list').dataset.pods === '201'")
@@ -107,7 +107,7 @@ func TestFiltersStandInTheAddress(t *testing.T) {
 	pick("Namespace", "shop")
 	p.wait("document.querySelector('#body .list').dataset.rows === '10'")
 	pick("Priority", "3000")
-	p.wait("document.querySelector('#body .list').dataset.rows === '2'") // of the namespace's workloads 1, 4, ... 28, only 7 and 19 match
+	p.wait("document.querySelector('#body .list').dataset.rows === '2'") // of the workloads 1, 4, ... 28, only 7 and 19 match
 	p.click("#colour [data-value=zone]")
 	p.press("/")
 	p.wait("document.activeElement.id === 'search'")
@@ -119,10 +119,10 @@ func TestFiltersStandInTheAddress(t *testing.T) {
 	if search != "?namespace=shop&priority=3000&colour=zone&labels=disk%3Dfast" {
 		t.Errorf("%s", search)
 	}
-	// Other readers of the address see the same.
+	// The same address in another tab shows the same view.
 	other := open(t, ui.URL, search, desk)
 	other.wait("document.querySelector('#body .list').dataset.rows === '2' && document.querySelector('#map').map.view.selected?.size === 5 && document.querySelector('#map').map.view.colour === 'zone'")
-	// A changed label becomes visible.
+	// The selection follows a changed label.
 	c.SetNode(0, func(n *v1.Node) { n.Labels["disk"] = "fast" })
 	other.wait("document.querySelector('#map').map.view.selected?.size === 6")
 	other.click("#shape [data-value=table]")
@@ -167,7 +167,8 @@ func TestAForecastIsInTheAddress(t *testing.T) {
 	p.wait("new URLSearchParams(location.search).get('forecast') === 'cordon node/node-2'")
 }
 
-// TestBackLeadsToTheColoursThatWereSeen verifies that the browser's Back restores the colours.
+// TestBackLeadsToTheColoursThatWereSeen verifies that the browser's Back button restores the colour
+// scheme.
 func TestBackLeadsToTheColoursThatWereSeen(t *testing.T) {
 	p := open(t, ofCrowd(t, busy(12, nil)).URL, "", desk)
 	shows := func(colour string) {
@@ -188,8 +189,8 @@ func TestBackLeadsToTheColoursThatWereSeen(t *testing.T) {
 	shows("taint")
 }
 
-// TestBackLeadsToTheMapOnANarrowScreen verifies that the browser's Back leads to the map on a
-// narrow screen, where a node covers it.
+// TestBackLeadsToTheMapOnANarrowScreen verifies that the browser's Back button leads to the map on
+// a narrow screen, where the panel covers the map.
 func TestBackLeadsToTheMapOnANarrowScreen(t *testing.T) {
 	p := open(t, ofCrowd(t, busy(12, nil)).URL, "", stage.View{Width: 390, Height: 844})
 	shows := func(pane, hash string) {
@@ -211,8 +212,8 @@ func TestBackLeadsToTheMapOnANarrowScreen(t *testing.T) {
 	shows("panel", "#/node/node-2")
 }
 
-// TestTheNamespaceOfAForecastIsInTheAddress verifies that the same operations in another namespace
-// are another forecast.
+// TestTheNamespaceOfAForecastIsInTheAddress verifies that the address contains the namespace of a
+// forecast, so that the Back button leads to the forecast in the previous namespace.
 func TestTheNamespaceOfAForecastIsInTheAddress(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "?forecast=cordon+node%2Fnode-1&in=shop#/what-if", desk)
 	p.shows(".same code", "berth what-if -n shop cordon node/node-1")
@@ -229,7 +230,7 @@ func TestTheNamespaceOfAForecastIsInTheAddress(t *testing.T) {
 	}
 }
 
-// TestAnExampleIsNotAnOperation verifies that a field's placeholder is not used as input.
+// TestAnExampleIsNotAnOperation verifies that the placeholder of a field is not used as input.
 func TestAnExampleIsNotAnOperation(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "#/what-if", desk)
 	const add, words = "document.querySelector('.builder button')", "document.querySelector('#wi-words').value"
@@ -242,13 +243,14 @@ func TestAnExampleIsNotAnOperation(t *testing.T) {
 	if got := eval[string](p, words); got != "drain node/node-2 --ignore-daemonsets" {
 		t.Errorf("it adds %q", got)
 	}
-	// A field emptied meanwhile does not block the query.
+	// An empty field does not prevent the forecast of operations already added.
 	eval[bool](p, "(document.querySelector('#wi-nodes').value = '', document.querySelector('.primary').click(), true)")
 	p.shows(".same code", "berth what-if drain node/node-2 --ignore-daemonsets")
 }
 
-// TestWhatIsWrittenOnTheMapCanBeRead verifies that names drop their common part if they do not fit,
-// that hatching carries no text, and that every sign is present in every colour scheme.
+// TestWhatIsWrittenOnTheMapCanBeRead verifies that names that do not fit are shown without their
+// common part, that no text is on hatched areas, and that every sign is present in every colour
+// scheme.
 func TestWhatIsWrittenOnTheMapCanBeRead(t *testing.T) {
 	c := busy(60, func(i int) string {
 		return fmt.Sprintf("gke-production-europe-west1-pool-%02d-%04x.c.internal", i%3, i*7919%65536)
@@ -326,7 +328,8 @@ func TestWhatHappenedIsOnTheStrip(t *testing.T) {
 	ui := ofCrowd(t, c)
 	p := open(t, ui.URL, "", desk)
 	p.shows("#strip", "0 evictions, 0 preemptions, 0 nodes failed, up to 0 pending")
-	// It has no data from before the dashboard's start, and does not claim that nothing happened.
+	// The strip has no data from before the dashboard's start, and must not show that nothing
+	// happened.
 	p.wait(`/^Since \d\d:\d\d:\d\d, when this dashboard started: 0 evictions/.test(document.querySelector('.strip-said').textContent)`)
 	eval[bool](p, "((s) => { s.cursor = s.store.now() - 600e3; s.plan(); return true; })(document.querySelector('#strip').strip)")
 	p.shows("#strip", "not known, this dashboard started at")
@@ -339,20 +342,21 @@ func TestWhatHappenedIsOnTheStrip(t *testing.T) {
 	c.SetPod(len(c.Pods), c.Pod(90, ""))
 	c.SetNode(1, func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionUnknown })
 	p.shows("#strip", "2 evictions, 1 preemption, 1 node failed, up to 1 pending")
-	// Later visitors get the same history, and can move through it with the keys.
+	// A page that is opened later has the same history, which can be traversed with the keys.
 	late := open(t, ui.URL, "", desk)
 	late.shows("#strip", "2 evictions, 1 preemption, 1 node failed, up to 1 pending")
 	eval[bool](late, "(document.querySelector('.strip-box').focus(), true)")
 	if got := walkStrip(late, 2); got != 2 {
 		t.Errorf("the keys told of %d evictions of 2", got)
 	}
-	// The steps are longer than the pointer's reports; nothing between them is skipped.
+	// A key press moves farther than the interval whose events the strip reports. No event in
+	// between may be skipped.
 	eval[bool](late, `((s) => { const now = s.store.now(); s.store.history = Array.from({length: 12}, (_, i) => [now - 120e3 + i * 10e3 - (i && 2e3), 1, 0, 0, 0]); return true; })(document.querySelector('#strip').strip)`)
 	if got := walkStrip(late, 12); got != 12 {
 		t.Errorf("the keys told of %d evictions of 12", got)
 	}
 	eval[bool](late, `((s) => { const now = s.store.now(); s.store.history = [[now - 10e3, 2, 1, 1, 1]]; return true; })(document.querySelector('#strip').strip)`)
-	// Six hours of earlier viewers' history can be scrolled back to, and no further.
+	// The strip can be scrolled back to the beginning of the history, and no further.
 	bounds := eval[[]float64](late, `((s) => { const now = s.store.now(); s.store.history.unshift([now - 4 * 3600e3, 7, 0, 0, 0]); s.cursor = null; s.shift(-9e9); return [s.end - (now - 4 * 3600e3), s.span]; })(document.querySelector('#strip').strip)`)
 	if bounds[0] < 0 || bounds[0] > bounds[1]+5000 {
 		t.Errorf("scrolled back to %v after the first, of %v shown", time.Duration(bounds[0])*time.Millisecond, time.Duration(bounds[1])*time.Millisecond)
@@ -377,8 +381,9 @@ func TestAQuestionMarkListsTheKeys(t *testing.T) {
 	}
 }
 
-// walkStrip moves through the strip from its beginning with the right arrow, until so many
-// evictions were reported or it is at its end, and returns their number.
+// walkStrip moves through the strip from its beginning with the right arrow key, until it has
+// reported the given number of evictions or the strip ends. It returns the number of reported
+// evictions.
 func walkStrip(p tab, evictions int) int {
 	p.t.Helper()
 	const box = "document.querySelector('.strip-box')"

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// rejected returns a pending pod with a message of the scheduler.
+// rejected returns a pending pod with the given message of the scheduler.
 func rejected(c *stage.Crowd, i int, message string) *v1.Pod {
 	p := c.Pod(i, "")
 	p.Status.Conditions[0].Message = message
@@ -111,7 +111,7 @@ func TestListsByKeyboardAsInK9s(t *testing.T) {
 	at(2)
 	p.press("k")
 	at(1)
-	// Unfolding keeps the focus, and folding.
+	// Unfolding and folding keep the focus.
 	p.press(kb.Enter)
 	p.wait("document.querySelector('#body .list').dataset.rows > '30' && document.activeElement.getAttribute('aria-expanded') === 'true'")
 	at(1)

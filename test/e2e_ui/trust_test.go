@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// ofCrowd serves the page of a crowd.
+// ofCrowd runs berth ui for a crowd until the test ends.
 func ofCrowd(t *testing.T, c *stage.Crowd, flags ...string) *stage.Process {
 	t.Helper()
 	if noBrowser != "" {
@@ -46,8 +46,8 @@ func ofCrowd(t *testing.T, c *stage.Crowd, flags ...string) *stage.Process {
 }
 
 // TestWhatComesFromTheClusterIsNeverMarkup verifies that names, labels, taints, messages and events
-// containing markup are shown as plain text in every view. (Kubernetes' API server rejects such
-// names; the page does not rely on it.)
+// containing markup are shown as plain text in every view. (The API server rejects such names, but
+// the dashboard does not rely on that.)
 func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
 	const script, image = `<script>window.owned=1</script>`, `<img src=x onerror=window.owned=1>`
 	c := stage.NewCrowd(3, 2, 4)
@@ -75,7 +75,7 @@ func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
 			t.Errorf("%s: the script ran", where)
 		}
 	}
-	p.shows("#body", ">window.owned=1</script>") // the end of a long name
+	p.shows("#body", ">window.owned=1</script>") // the visible end of a long name
 	look("queue")
 	eval[bool](p, "(document.querySelector('#body .row a').click(), true)")
 	p.shows("#body h2", image)
@@ -93,7 +93,7 @@ func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
 	eval[bool](p, "(document.querySelector('#wi-words').value = 'cordon node/node-1', document.querySelector('.primary').click(), true)")
 	p.shows("#body .verdict", "leave")
 	look("forecast")
-	// Even with a bug in the page's own code, the browser would still refuse.
+	// Even if the page had a bug, the browser would refuse markup and inline scripts.
 	refused := eval[string](p, `(() => { try { document.body.innerHTML = '<b>x</b>'; return 'made'; } catch (e) { return e.name; } })()`)
 	if refused != "TypeError" {
 		t.Errorf("markup from text: %s", refused)
@@ -101,7 +101,7 @@ func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
 	if inline := eval[bool](p, `(() => { const s = document.createElement('script'); try { s.textContent = 'window.inline = 1'; document.body.append(s); } catch { /* refused */ } return window.inline === 1; })()`); inline {
 		t.Error("an inline script ran")
 	}
-	p.Forgive() // resources refused by the browser
+	p.Forgive() // the browser refused resources
 	if wrote := c.Wrote(); len(wrote) > 0 {
 		t.Errorf("sent: %v", wrote)
 	}
@@ -184,7 +184,7 @@ func TestALostConnectionIsSaidAndTakenUpWhereItWas(t *testing.T) {
 	if states := eval[string](p, "document.body.dataset.states"); states != "1" {
 		t.Errorf("%s full states were sent; the second time only what had changed was needed", states)
 	}
-	p.Forgive() // connections that failed
+	p.Forgive() // connections failed
 }
 
 func TestAPageOutlivesTheEndOfBerth(t *testing.T) {
@@ -205,12 +205,13 @@ func TestAPageOutlivesTheEndOfBerth(t *testing.T) {
 	ofCrowd(t, c, "--port", address.Port(), "--token-file", token)
 	p.wait("document.querySelector('#status').dataset.state === 'live'")
 	p.wait("document.querySelector('#map').map.node('node-3').cordoned")
-	p.Forgive() // connections that failed
+	p.Forgive() // connections failed
 	p.done()
 }
 
-// TestAPageThatWasNotLoadedWhollyLoadsItselfAgain simulates a browser that aborts loads when the
-// machine's network changes; a page with a missing part reloads itself.
+// TestAPageThatWasNotLoadedWhollyLoadsItselfAgain verifies that the page reloads itself if one of
+// its scripts could not be loaded, as when the browser aborts requests because the machine's
+// network changes.
 func TestAPageThatWasNotLoadedWhollyLoadsItselfAgain(t *testing.T) {
 	p := ofCluster(t, "", desk)
 	block := func(parts ...*network.BlockPattern) {
@@ -258,7 +259,7 @@ func TestATokenKeepsOthersOut(t *testing.T) {
 	if refused := eval[int](q, "fetch('/api/stream', {credentials: 'omit'}).then((answer) => answer.status)"); refused != 401 {
 		t.Errorf("without the cookie the stream is answered with %d", refused)
 	}
-	// Without its cookie the page offers login, and its address stays.
+	// Without its cookie, the page offers to log in, and keeps its address.
 	if _, err := stage.Call(q.Page, network.ClearBrowserCookies, cdp.Empty{}); err != nil {
 		t.Fatal(err)
 	}
@@ -271,13 +272,13 @@ func TestATokenKeepsOthersOut(t *testing.T) {
 	q.Forgive() // refused resources
 }
 
-// TestManyTabsLeaveRoomForQuestions opens more tabs than a browser's connections per host. All tabs
-// must follow the cluster, and a request must be served.
+// TestManyTabsLeaveRoomForQuestions verifies that, with more tabs than the browser permits
+// connections per host, all tabs follow the cluster and further requests succeed.
 func TestManyTabsLeaveRoomForQuestions(t *testing.T) {
 	c := stage.NewCrowd(3, 1, 1)
 	ui := ofCrowd(t, c)
 	p := open(t, ui.URL, "", desk)
-	// Tabs of one browser window share connections, unlike the tabs of open.
+	// These tabs share connections, unlike tabs opened by open.
 	eval[bool](p, "(window.others = Array.from({length: 7}, () => window.open('/', '', 'popup')), true)")
 	p.wait("window.others.every((w) => w?.document.querySelector('#status')?.dataset.state === 'live')")
 	c.SetNode(1, func(n *v1.Node) { n.Spec.Unschedulable = true })
@@ -290,8 +291,9 @@ func TestManyTabsLeaveRoomForQuestions(t *testing.T) {
 	}
 }
 
-// TestAQuestionWithoutAnAnswerFails shortens the limit, and lets the request wait forever, as for
-// one of the browser's connections.
+// TestAQuestionWithoutAnAnswerFails verifies that the page shows an error if a request has no
+// response within a limit. The test shortens the limit and replaces fetch by a function that never
+// responds.
 func TestAQuestionWithoutAnAnswerFails(t *testing.T) {
 	c := stage.NewCrowd(1, 1, 1)
 	p := open(t, ofCrowd(t, c).URL, "", desk)
@@ -309,7 +311,8 @@ func TestAQuestionWithoutAnAnswerFails(t *testing.T) {
 	p.shows("#body .fault", "No answer within 200 s. The server is busy")
 }
 
-// TestAHiddenTabHoldsNoStream verifies that a hidden tab still learns of changes.
+// TestAHiddenTabHoldsNoStream verifies that a hidden tab keeps no stream open, but still shows
+// changes, and that a visible tab opens a stream again.
 func TestAHiddenTabHoldsNoStream(t *testing.T) {
 	c := stage.NewCrowd(3, 1, 0)
 	ui := ofCrowd(t, c)
@@ -330,8 +333,8 @@ func TestAHiddenTabHoldsNoStream(t *testing.T) {
 	}
 }
 
-// enter enters a token in the form, until the expected effect occurs: a change of the machine's
-// network can undo it.
+// enter opens the page and enters a token in the form. It retries twice if the expected effect does
+// not occur, because the browser aborts requests when the machine's network changes.
 func enter(t *testing.T, url, token, then string) tab {
 	t.Helper()
 	for tries := 1; ; tries++ {

@@ -19,8 +19,8 @@ func TestATaintByKubectlIsSeenOnTheMap(t *testing.T) {
 	p.click("#colour [data-value=taint]")
 	eval[bool](p, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
 	untainted := eval[string](p, colour+"('node-1')")
-	// The page itself records when it has drawn the node's new colour, to exclude the test's own
-	// polling from the measurement.
+	// The page records when it has drawn the node's new colour, so that the measured time does not
+	// include the test's polling.
 	eval[bool](p, `(window.drawn = [], window.watched = () => { const c = `+colour+`('node-1'); if (c !== window.last) { window.last = c; window.drawn.push([Date.now(), c]); } requestAnimationFrame(window.watched); }, window.watched(), true)`)
 	for i, taint := range []string{"team=a:NoExecute", "team:NoExecute-", "team=b:NoSchedule", "team:NoSchedule-"} {
 		began := time.Now()
@@ -91,7 +91,7 @@ func TestANodeAndItsPods(t *testing.T) {
 	p.shows("#body", "None: every pod may come")
 	eval[bool](p, "(location.hash = '#/node/nowhere', true)")
 	p.shows("#body", "There is no node of that name")
-	p.Forgive() // the browser notes the 404
+	p.Forgive() // the browser reports the 404 as an error
 }
 
 func TestAForecastIsDrawnOnTheMap(t *testing.T) {
@@ -116,7 +116,7 @@ func TestAForecastIsDrawnOnTheMap(t *testing.T) {
 	if nodes := kubectl(t, "get", "nodes", "-o", "name"); strings.Count(nodes, "node/") != 3 {
 		t.Errorf("a forecast made nodes: %s", nodes)
 	}
-	p.Forgive() // the question that was refused
+	p.Forgive() // the request was refused
 }
 
 func TestNodesAsATable(t *testing.T) {
@@ -132,8 +132,8 @@ func TestNodesAsATable(t *testing.T) {
 	p.wait(`document.querySelector('#nodes [role=columnheader]').getAttribute('aria-sort') === 'descending'`)
 }
 
-// TestAClickOpensTheNodeUnderIt verifies that the pointer hits cells in any shape of the screen,
-// and also after scrolling the map.
+// TestAClickOpensTheNodeUnderIt verifies that a click opens the node under the pointer on screens
+// of various shapes, also when the map is scrolled.
 func TestAClickOpensTheNodeUnderIt(t *testing.T) {
 	for _, v := range []stage.View{desk, {Width: 1280, Height: 1700}, {Width: 420, Height: 620}} {
 		p := ofCluster(t, "", v)
@@ -154,7 +154,7 @@ func TestAClickOpensTheNodeUnderIt(t *testing.T) {
 
 func TestByKeyboardAlone(t *testing.T) {
 	manifest := ""
-	for i := range 45 { // each with an event
+	for i := range 45 { // each pod has an event
 		manifest += podManifest(fmt.Sprintf("eventful-%d", i), "")
 	}
 	apply(t, manifest)
@@ -163,7 +163,7 @@ func TestByKeyboardAlone(t *testing.T) {
 	p.wait("document.activeElement.id === 'map-box'")
 	option := "document.querySelector('#map-option').textContent"
 	p.wait(option + ".startsWith('node-1, zone z1, ready, CPU')")
-	p.press(kb.ArrowRight) // zones are side by side
+	p.press(kb.ArrowRight) // zones are columns
 	p.wait(option + ".startsWith('node-2, zone z2')")
 	p.press(kb.End)
 	p.wait(option + ".startsWith('node-3')")
@@ -183,8 +183,8 @@ func TestByKeyboardAlone(t *testing.T) {
 	p.wait("location.hash === '#/evictions' && document.activeElement.dataset.tab === 'evictions'")
 	p.press(kb.ArrowRight)
 	p.wait("location.hash === '#/events' && document.querySelector('#body .list').dataset.rows > 44")
-	// Tabbing reaches everything usable, and each has a name and a frame. Start from a list without
-	// rows, since each event would be one more.
+	// The Tab key reaches the search field, the theme button and the map. Start from a list without
+	// rows, since each row would be another stop.
 	p.press(kb.ArrowLeft)
 	p.wait("location.hash === '#/evictions' && document.activeElement.dataset.tab === 'evictions'")
 	seen := map[string]bool{}

@@ -18,9 +18,9 @@ import (
 
 var wallShots = flag.String("wall.shots", "", "write pictures of the wall screen into this folder")
 
-// TestAWallScreenSignalsProblems verifies the view for a screen on a wall: large type, the age of
-// the oldest pending pod, schedulable nodes, a title and an icon that signal problems, and dimmed
-// data after berth has ended.
+// TestAWallScreenSignalsProblems verifies that the view for a screen on a wall has large type,
+// shows the age of the oldest pending pod and the number of schedulable nodes, signals problems by
+// its title and icon, and dims its data after berth has ended.
 func TestAWallScreenSignalsProblems(t *testing.T) {
 	c := stage.NewCrowd(12, 3, 60)
 	c.SetNode(1, func(n *v1.Node) { n.Spec.Unschedulable = true })
@@ -53,5 +53,5 @@ func TestAWallScreenSignalsProblems(t *testing.T) {
 	if *wallShots != "" {
 		shot(t, p, filepath.Join(*wallShots, "wall-lost.png"))
 	}
-	p.Forgive() // connections that failed
+	p.Forgive() // connections failed
 }

@@ -23,7 +23,7 @@ import (
 //go:embed chromium.sh
 var findChromium string
 
-// Chromium returns the path of a Chromium, installing it if it is missing and installable; errors
+// Chromium returns the path of a Chromium. If none is found, it tries to install one. Errors
 // suggest a remedy.
 func Chromium() (string, error) {
 	cmd := exec.Command("sh", "-c", findChromium)
@@ -40,7 +40,7 @@ func Chromium() (string, error) {
 // Browser is a headless Chromium with a separate profile.
 type Browser struct{ ctx context.Context }
 
-// Launch starts a browser; end ends it.
+// Launch starts a browser. end stops it.
 func Launch(path string) (b *Browser, end func(), err error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
 		chromedp.DisableGPU, chromedp.NoFirstRun)
@@ -48,7 +48,7 @@ func Launch(path string) (b *Browser, end func(), err error) {
 		"disable-sync", "disable-dev-shm-usage"} {
 		options = append(options, chromedp.Flag(flag, true))
 	}
-	// A tab's behaviour must not depend on the topmost one.
+	// A tab's behaviour must not depend on which tab is on top.
 	for _, flag := range []string{"disable-background-timer-throttling", "disable-backgrounding-occluded-windows",
 		"disable-renderer-backgrounding"} {
 		options = append(options, chromedp.Flag(flag, true))
@@ -57,21 +57,21 @@ func Launch(path string) (b *Browser, end func(), err error) {
 	ctx, endProcess := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, endBrowser := chromedp.NewContext(ctx)
 	end = func() { endBrowser(); endProcess() }
-	if err := chromedp.Do(ctx); err != nil { // starts the browser
+	if err := chromedp.Do(ctx); err != nil { // start the browser
 		end()
 		return nil, nil, fmt.Errorf("start %s: %w", path, err)
 	}
 	return &Browser{ctx}, end, nil
 }
 
-// View is the reader's screen and settings.
+// View is a screen with its settings.
 type View struct {
 	Width, Height int64
 	Dark          bool
-	Scale         float64 // device pixels per page pixel; 0: 1
+	Scale         float64 // device pixels per page pixel; 0 means 1
 }
 
-// Page is a tab.
+// Page is a page in a tab of the browser.
 type Page struct {
 	ctx   context.Context
 	close func()
@@ -81,7 +81,7 @@ type Page struct {
 	forgiven bool
 }
 
-// Open opens an address in a separate tab, with separate cookies and storage.
+// Open opens an address in a new tab with separate cookies and storage.
 func (b *Browser) Open(address string, v View) (*Page, error) {
 	ctx, closeTab := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
@@ -113,8 +113,8 @@ func (b *Browser) Open(address string, v View) (*Page, error) {
 	return p, nil
 }
 
-// networkChanged is the error of loads aborted by a browser because an interface of the machine
-// appeared or disappeared, for example when a container started. It is not a fault.
+// networkChanged is the error with which the browser aborts requests when a network interface of
+// the machine appears or disappears, for example for a container. It does not count as a fault.
 const networkChanged = "net::ERR_NETWORK_CHANGED"
 
 func (p *Page) navigate(address string) error {
@@ -139,7 +139,7 @@ func Call[P, R any](p *Page, command cdp.Command[P, R], params P) (R, error) {
 // Close closes the tab.
 func (p *Page) Close() { p.close() }
 
-// hear records errors of the page.
+// hear records the page's exceptions and errors.
 func (p *Page) hear(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +152,7 @@ func (p *Page) hear(event any) {
 		if e.ExceptionDetails.Exception != nil {
 			text += " " + e.ExceptionDetails.Exception.Description
 		}
-		if !strings.Contains(text, "Failed to fetch dynamically imported module") { // same cause; the page reloads itself
+		if !strings.Contains(text, "Failed to fetch dynamically imported module") { // possibly the same cause; the page reloads itself
 			p.faults = append(p.faults, text)
 		}
 	case *log.EventEntryAdded:
@@ -162,29 +162,29 @@ func (p *Page) hear(event any) {
 	}
 }
 
-// Faults returns exceptions, and resources refused or missed by the browser, since the tab was
-// opened.
+// Faults returns the exceptions and errors since the tab was opened.
 func (p *Page) Faults() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.faults...)
 }
 
-// Eval evaluates an expression in the page, awaiting promises.
+// Eval evaluates a JavaScript expression in the page. If the result is a promise, Eval waits for
+// its value.
 func Eval[T any](p *Page, expression string) (T, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// patience is the time after which an expected event counts as missing: test machines are slow at
-// times.
+// patience limits the wait for an expected event. It is generous, because test machines may be
+// slow.
 const patience = 40 * time.Second
 
-// Wait waits until an expression is true.
+// Wait waits until a JavaScript expression is true.
 func (p *Page) Wait(expression string) error { return p.WaitFor(expression, patience) }
 
-// WaitFor waits with a different limit.
+// WaitFor is Wait with another limit.
 func (p *Page) WaitFor(expression string, patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -208,7 +208,7 @@ func (p *Page) WaitFor(expression string, patience time.Duration) error {
 	}
 }
 
-// Press presses keys one after the other: single letters, or keys by their name in kb.
+// Press presses keys one after the other. A key is a letter or a constant of package kb.
 func (p *Page) Press(keys ...string) error {
 	for _, key := range keys {
 		if err := chromedp.Do(p.ctx, chromedp.KeyEvent(key)); err != nil {
@@ -218,7 +218,7 @@ func (p *Page) Press(keys ...string) error {
 	return nil
 }
 
-// Click clicks the first element of a CSS selector, once it exists.
+// Click waits for an element that matches a CSS selector, and clicks it.
 func (p *Page) Click(selector string) error {
 	if err := p.Wait(fmt.Sprintf("document.querySelector(%q)", selector)); err != nil {
 		return err
@@ -227,13 +227,14 @@ func (p *Page) Click(selector string) error {
 	return err
 }
 
-// ClickAt clicks at a point.
+// ClickAt clicks at a point of the page.
 func (p *Page) ClickAt(x, y float64) error { return chromedp.Do(p.ctx, chromedp.MouseClickXY(x, y)) }
 
 // Screenshot returns the visible page as PNG.
 func (p *Page) Screenshot() ([]byte, error) { return chromedp.Run(p.ctx, chromedp.CaptureScreenshot()) }
 
-// Forgive clears intended faults: those so far, and the browser's late reports of them.
+// Forgive clears the recorded faults, and ignores all later ones. Tests that provoke errors call it
+// at their end.
 func (p *Page) Forgive() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// Process is a running berth.
+// Process is a running berth that serves the dashboard.
 type Process struct {
-	// URL is the address of its page.
+	// URL is the address of the dashboard.
 	URL   string
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
-// startWithin bounds the time until the page is available.
+// startWithin limits the time until the dashboard is available.
 const startWithin = 2 * time.Minute
 
-// Run starts berth with these arguments and waits until it prints the page's address.
+// Run starts berth with the given arguments and waits until the dashboard is available.
 func Run(bin string, args ...string) (*Process, error) {
 	p := &Process{cmd: exec.Command(filepath.Join(bin, "berth"), args...), ended: make(chan struct{})}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -47,7 +47,7 @@ func Run(bin string, args ...string) (*Process, error) {
 			if i := strings.Index(lines.Text(), "ready http"); i >= 0 && !strings.HasPrefix(lines.Text(), "controlplane:") {
 				url = strings.TrimSpace(lines.Text()[i+len("ready "):])
 			}
-			// berth up is ready when it prints Ctrl-C; berth ui when it prints the address.
+			// berth up is ready when it prints "Ctrl-C", and berth ui when it prints the address.
 			if url != "" && (args[0] != "up" || strings.Contains(lines.Text(), "Ctrl-C")) && len(found) == 0 {
 				found <- url
 			}
@@ -66,7 +66,7 @@ func Run(bin string, args ...string) (*Process, error) {
 	}
 }
 
-// Stop sends Ctrl-C, and waits for the end.
+// Stop sends SIGINT, and waits for the end of the process.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(os.Interrupt)
 	select {
@@ -76,7 +76,7 @@ func (p *Process) Stop() {
 	}
 }
 
-// Kill sends SIGKILL, and waits for the end.
+// Kill sends SIGKILL, and waits for the end of the process.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended

@@ -21,8 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Crowd is an API server with only nodes, pods and events. It serves paged lists and watches, as
-// needed by the page and by queries; any request other than GET is a failure.
+// Crowd is a fake API server with nodes, pods and events. It serves the paged lists and the watches
+// that the dashboard and its queries need. It forbids and records all requests other than GET, and
+// requests for secrets.
 type Crowd struct {
 	Nodes []*v1.Node
 	Pods  []*v1.Pod
@@ -42,7 +43,8 @@ type change struct {
 	line     []byte
 }
 
-// NewCrowd returns a crowd with the given numbers of nodes, zones and pods, evenly distributed.
+// NewCrowd returns a crowd with the given numbers of nodes, zones and pods. Nodes and pods are
+// evenly distributed.
 func NewCrowd(nodes, zones, pods int) *Crowd {
 	c := &Crowd{version: 1, changed: make(chan struct{})}
 	for i := range nodes {
@@ -77,7 +79,7 @@ func (c *Crowd) node(i, zones int) *v1.Node {
 	}
 }
 
-// Pod returns the i-th pod; without a node, it is pending.
+// Pod returns the i-th pod. It is pending if on, the name of its node, is empty.
 func (c *Crowd) Pod(i int, on string) *v1.Pod {
 	cpu := resource.NewMilliQuantity(int64(200+i*37%1400), resource.DecimalSI)
 	memory := resource.NewQuantity(int64(256+i*61%5000)<<20, resource.BinarySI)
@@ -106,7 +108,7 @@ func (c *Crowd) Pod(i int, on string) *v1.Pod {
 	return p
 }
 
-// Close ends the server.
+// Close stops the server.
 func (c *Crowd) Close() {
 	c.server.CloseClientConnections()
 	c.server.Close()
@@ -121,7 +123,7 @@ func (c *Crowd) Kubeconfig(folder string) (string, error) {
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }
 
-// Wrote lists the requests that were not reads.
+// Wrote returns the forbidden requests.
 func (c *Crowd) Wrote() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +140,7 @@ func (c *Crowd) SetNode(i int, edit func(*v1.Node)) {
 	c.note("nodes", "MODIFIED", n)
 }
 
-// SetPod changes the i-th pod, or adds it after the last.
+// SetPod replaces the i-th pod. If i is the number of pods, SetPod adds the pod.
 func (c *Crowd) SetPod(i int, p *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +167,7 @@ func (c *Crowd) note(resource, kind string, object metav1.Object) {
 	object.SetResourceVersion(strconv.Itoa(c.version))
 	line, err := json.Marshal(map[string]any{"type": kind, "object": object})
 	if err != nil {
-		panic(err) // plain data
+		panic(err) // cannot happen: the object is plain data
 	}
 	c.log = append(c.log, change{c.version, resource, append(line, '\n')})
 	close(c.changed)
@@ -224,8 +226,8 @@ func page(c *Crowd, resource string, from, limit int) (items any, kind string, m
 	return nil, "", 0
 }
 
-// cut returns a page, and the start of the next one, or 0. Items on a page are replaced when they
-// change, never edited.
+// cut returns a page of a list, and the start of the next page, or 0. A page may be read without
+// the lock, because items are replaced when they change, and never modified.
 func cut[T any](list []T, from, limit int) ([]T, int) {
 	from = min(from, len(list))
 	to := len(list)
