@@ -85,7 +85,7 @@ func (f *fortune) disturb() {
 	case 3:
 		kind = "drain under way"
 		node := fmt.Sprintf("node-%d", 1+f.random.IntN(6))
-		sh(f.T, "kubectl drain "+node+" --force --ignore-daemonsets --timeout=1s >/dev/null 2>&1 || true") // evicted pods are still terminating
+		sh(f.T, "kubectl drain "+node+" --force --ignore-daemonsets --timeout=1s >/dev/null 2>&1 || true") // pods still terminate
 	}
 	if kind != "" {
 		f.trouble.counts[kind]++

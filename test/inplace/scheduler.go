@@ -38,17 +38,17 @@ func init() {
 	hook.NewScheduler, hook.RunNodeHealth, hook.RunEviction = newScheduler, runNodeHealth, runEviction
 }
 
-// binders is `berth scheduler`'s default.
+// binders is the default of `berth scheduler`.
 const binders = 32
 
-// made is Berth's scheduler as upstream's tests use theirs.
+// made is Berth's scheduler with the methods that upstream's tests call.
 type made struct {
 	set       *outoftree.Set
 	scheduler *runner.Scheduler
-	err       error         // if it could not be made
+	err       error         // error of its creation
 	leads     chan struct{} // closed by Run
 
-	begun sync.Once // sets the next two
+	begun sync.Once // guards the start, which sets stop and ended
 	stop  context.CancelFunc
 	ended chan struct{}
 }
@@ -59,7 +59,7 @@ func newScheduler(ctx context.Context, scheduler hook.Scheduler) hook.Made {
 	return m
 }
 
-// prepare makes the plugins and the scheduler.
+// prepare creates the plugins and the scheduler.
 func (m *made) prepare(ctx context.Context, scheduler hook.Scheduler) error {
 	file, err := fileOf(scheduler)
 	if err != nil {
@@ -108,7 +108,7 @@ func (m *made) prepare(ctx context.Context, scheduler hook.Scheduler) error {
 	return err
 }
 
-// Follow implements hook.Made: the scheduler stands by.
+// Follow implements hook.Made. The scheduler follows the cluster without making decisions.
 func (m *made) Follow(ctx context.Context) {
 	m.begin(ctx)
 	for m.err == nil && !m.scheduler.Synced() {
@@ -137,7 +137,7 @@ func (m *made) Waits(ctx context.Context, namespace, name string) bool {
 	return err == nil && d != nil && d.Queue != nil && (d.Queue.Place == queue.Waiting.String() || d.Queue.Place == queue.Gated.String())
 }
 
-// begin runs the scheduler, which decides nothing before it leads.
+// begin starts the scheduler, which makes no decisions before Run has been called.
 func (m *made) begin(ctx context.Context) {
 	m.begun.Do(func() {
 		ctx, m.stop = context.WithCancel(ctx)
@@ -165,10 +165,11 @@ func (m *made) schedule(ctx context.Context) error {
 
 func isEnabled(gate featuregate.Feature) bool { return utilfeature.DefaultFeatureGate.Enabled(gate) }
 
-// orInstant distinguishes a back-off of zero from an unset one.
+// orInstant replaces a zero back-off by a minimal one, because zero means unset.
 func orInstant(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
 
-// argsOf returns a test's arguments for its plugin, which can have a type absent from files.
+// argsOf returns a test's arguments for its plugin. Configuration files may not be able to contain
+// arguments of their type.
 func argsOf(profiles []upstream.KubeSchedulerProfile, profile, plugin string) runtime.Object {
 	for _, p := range profiles {
 		for _, c := range p.PluginConfig {
@@ -180,8 +181,8 @@ func argsOf(profiles []upstream.KubeSchedulerProfile, profile, plugin string) ru
 	return nil
 }
 
-// fileOf writes the configuration as a file of kube-scheduler's, without the arguments of
-// out-of-tree plugins.
+// fileOf encodes the configuration as a configuration file of kube-scheduler, without the arguments
+// of out-of-tree plugins.
 func fileOf(scheduler hook.Scheduler) ([]byte, error) {
 	var defaults configv1.KubeSchedulerConfiguration
 	scheme.Scheme.Default(&defaults)
@@ -206,9 +207,9 @@ func fileOf(scheduler hook.Scheduler) ([]byte, error) {
 	return runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, configv1.SchemeGroupVersion), &c)
 }
 
-// sortAlike copies the queue sort of one profile to all profiles, because a configuration file
-// requires equal queue sorts. Upstream does not create a scheduler from profiles with different
-// queue sorts.
+// sortAlike copies the queue sort plugin of one profile to the profiles without one, because a
+// configuration file requires equal queue sort plugins. Upstream rejects profiles with different
+// queue sort plugins.
 func sortAlike(profiles []upstream.KubeSchedulerProfile) {
 	var silent []*upstream.PluginSet
 	var said []upstream.Plugin

@@ -23,8 +23,8 @@ import (
 )
 
 // compare runs Karpenter's scheduler and berth on the same pods, one after the other, for each of
-// several numbers of pods, and prints a table. Karpenter's time covers only its scheduler; berth's
-// time covers the whole command, which reads the pods and the types from files.
+// several numbers of pods, and prints a table. Only Karpenter's scheduler is timed, but the whole
+// berth command, which also reads the pods and the types from files.
 func (o settings) compare(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, rowFormat, "pods", "by", "cost per hour", "nodes", "pending", "seconds", "CPU seconds", "astray", "not below")
 	for _, text := range strings.Split(o.counts, ",") {
@@ -64,7 +64,7 @@ func row(out io.Writer, pods int, by string, r outcome, least string) {
 	fmt.Fprintf(out, rowFormat, pods, by, two(r.CostPerHour), r.Nodes, r.Pending, two(r.SolveSeconds), two(r.CPUSeconds), r.Astray, least)
 }
 
-// berthPlan is the relevant part of berth's output.
+// berthPlan contains the fields of berth's output that are compared.
 type berthPlan struct {
 	Provision struct {
 		Nodes []struct {
@@ -78,8 +78,8 @@ type berthPlan struct {
 	} `json:"provision"`
 }
 
-// askBerth runs berth as often as Karpenter, and checks its plan with the same code as Karpenter's.
-// The seconds are from the median run.
+// askBerth runs berth as often as Karpenter, and checks its plan by the same code as Karpenter's
+// plan. The times in the outcome are medians.
 func (o settings) askBerth(ctx context.Context, pods []*corev1.Pod) (outcome, float64, error) {
 	dir, err := os.MkdirTemp("", "berth-karpenter-")
 	if err != nil {
@@ -120,7 +120,7 @@ func (o settings) askBerth(ctx context.Context, pods []*corev1.Pod) (outcome, fl
 	return newOutcome(p, pods, runs[len(runs)/2]), said.Provision.Least, nil
 }
 
-// plan converts the plan to the form used for checking and counting Karpenter's.
+// plan converts berth's plan to the type of Karpenter's plan.
 func (b *berthPlan) plan(pods []*corev1.Pod, types []*cloudprovider.InstanceType) (plan, error) {
 	byName := map[string]*corev1.Pod{}
 	for _, pod := range pods {

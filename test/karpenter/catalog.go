@@ -14,12 +14,13 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/fake"
 )
 
-// instanceTypes returns the types of Karpenter's benchmark: 1 to 400 CPU, each with 2Gi of memory
-// and 10 pods per CPU, spot in two zones and on demand in three, the same price everywhere.
+// instanceTypes returns the types of Karpenter's benchmark, with 1 to 400 CPUs, and with 2Gi of
+// memory and 10 pods per CPU. Each type is available as spot in two zones and on demand in three
+// zones, at the same price.
 func instanceTypes() []*cloudprovider.InstanceType { return fake.InstanceTypes(400) }
 
 // nodePool returns the pool of Karpenter's benchmark, with the name `default` and the defaults of
-// its CRD: any type, any zone, any capacity type, and unreachable limits.
+// its CRD: any type, any zone, any capacity type, and limits that are never reached.
 func nodePool() *v1.NodePool {
 	pool := &v1.NodePool{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "karpenter.sh/v1", Kind: "NodePool"},
@@ -45,6 +46,6 @@ func nodePool() *v1.NodePool {
 	return pool
 }
 
-// after returns a duration that marshals as a duration: the result of MustParseNillableDuration
-// becomes base64 in JSON.
+// after returns a duration that is encoded correctly. The result of MustParseNillableDuration would
+// be encoded as base64 in JSON.
 func after(d time.Duration) v1.NillableDuration { return v1.NillableDuration{Duration: &d} }

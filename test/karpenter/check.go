@@ -13,9 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// check independently proves that the plan's nodes hold their pods, so that the cost is real: every
-// pod has a node or is pending, the requests of a node's pods fit the launched type, and
-// anti-affinity holds. Zones left open by Karpenter are counted instead, in zoneSkew and astray.
+// check verifies that the plan is feasible, so that its cost is realistic: every pod has a node or
+// is pending, the requests of a node's pods fit its instance type, and anti-affinity is satisfied.
+// It does not verify constraints on zones, because Karpenter does not choose all zones; see
+// zoneSkew and astray.
 func (p plan) check(pods []*corev1.Pod) error {
 	var broken []error
 	placed := map[types.UID]bool{}
@@ -44,7 +45,7 @@ func (p plan) check(pods []*corev1.Pod) error {
 	return errors.Join(broken...)
 }
 
-// fits reports whether the node's allocatable resources cover its pods' requests.
+// fits returns an error if the requests of the node's pods exceed its allocatable resources.
 func (n node) fits() error {
 	free := n.Capacity.DeepCopy()
 	take := func(much corev1.ResourceList) {
@@ -68,9 +69,9 @@ func (n node) fits() error {
 	return nil
 }
 
-// term is an affinity or a spread constraint of pods, with the labels that it selects.
+// term is an affinity term or a spread constraint, with the label that it selects.
 type term struct {
-	key, value string // the only label
+	key, value string // the only label of its selector
 	topology   string
 	kind       termKind
 }
@@ -83,7 +84,8 @@ const (
 	evenly
 )
 
-// terms lists the distinct terms of all pods. Affinities of the benchmark select their own pods.
+// terms lists the distinct terms of all pods. In the benchmark, affinity terms select the pods that
+// have them.
 func terms(pods []*corev1.Pod) (all []term) {
 	seen := map[term]bool{}
 	add := func(t term, selector *metav1.LabelSelector) {
@@ -115,8 +117,8 @@ func terms(pods []*corev1.Pod) (all []term) {
 	return all
 }
 
-// count counts the pods selected by the term, by domain. Since the nodes are unnamed, their index
-// in the plan replaces the hostname.
+// count returns the numbers of pods that the term selects, by domain. The nodes have no names, so
+// the hostname is replaced by the index in the plan.
 func (p plan) count(t term) map[string]int {
 	domains := map[string]int{}
 	for i, n := range p.nodes {
@@ -133,8 +135,9 @@ func (p plan) count(t term) map[string]int {
 	return domains
 }
 
-// astray counts the pods with an affinity outside of the domain of most of their peers. Karpenter
-// may leave two possible zones for the first pod, and ignore that pod for the next one.
+// astray returns the number of pods whose affinity is not satisfied: they are outside of the domain
+// that has the most pods of their term. The reason is that Karpenter may leave two possible zones
+// for the first pod of a term, and ignore that pod when it places the next one.
 func (p plan) astray(pods []*corev1.Pod) (count int) {
 	for _, t := range terms(pods) {
 		if t.kind != together {
@@ -149,9 +152,10 @@ func (p plan) astray(pods []*corev1.Pod) (count int) {
 	return count
 }
 
-// zoneSkew returns the difference in pods between the fullest and the emptiest zone with any node,
-// at the end and for the worst of the spread constraints. Karpenter counts a pod in a zone only
-// once its NodeClaim is restricted to it.
+// zoneSkew returns the final skew between zones, at the worst of the spread constraints: the
+// difference in pods between the fullest and the emptiest of the zones with nodes. It may exceed
+// maxSkew, because Karpenter counts a pod in a zone only once the pod's NodeClaim is restricted to
+// that zone.
 func (p plan) zoneSkew(pods []*corev1.Pod) (worst int) {
 	zones := map[string]bool{}
 	for _, n := range p.nodes {

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// richPool has all fields that a NodePool hands down to its NodeClaims.
+// richPool sets all fields that a NodePool passes to its NodeClaims.
 const richPool = `apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata: {name: rich}
@@ -49,9 +49,9 @@ spec:
 ---
 `
 
-// TestNodeClaimsAreWhatTheirCRDAsksFor makes berth write a plan as NodeClaims, and validates each
-// like an API server with Karpenter's CRD: all fields must be known, and the schema and its rules
-// in CEL satisfied.
+// TestNodeClaimsAreWhatTheirCRDAsksFor verifies that an API server with Karpenter's CRD would
+// accept the NodeClaims that berth writes for a plan: all fields are known, and the schema and its
+// CEL rules are satisfied.
 func TestNodeClaimsAreWhatTheirCRDAsksFor(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "berth")
 	if out, err := exec.Command("go", "build", "-C", "../..", "-o", binary, "./cmd/berth").CombinedOutput(); err != nil {
@@ -95,7 +95,7 @@ func TestNodeClaimsAreWhatTheirCRDAsksFor(t *testing.T) {
 	}
 }
 
-// checkHandedDown verifies that a NodeClaim has the fields handed down by its NodePool.
+// checkHandedDown verifies that a NodeClaim has the fields that its NodePool passes to it.
 func checkHandedDown(t *testing.T, text string) {
 	t.Helper()
 	var claim v1.NodeClaim
@@ -110,7 +110,7 @@ func checkHandedDown(t *testing.T, text string) {
 	}
 }
 
-// TestValidationRefuses verifies that the test above can fail.
+// TestValidationRefuses verifies that faultsOf finds faults.
 func TestValidationRefuses(t *testing.T) {
 	claim := `apiVersion: karpenter.sh/v1
 kind: NodeClaim
@@ -125,7 +125,7 @@ spec:
 	for name, change := range map[string][2]string{
 		"no class":         {"nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}", "taints: []"},
 		"an unknown field": {"spec:", "spec:\n  zone: a"},
-		"no values":        {"values: [a]", "values: []"}, // a rule in CEL
+		"no values":        {"values: [a]", "values: []"}, // violates a CEL rule
 		"no such operator": {"operator: In", "operator: Near"},
 	} {
 		if faults := faultsOf(t, strings.Replace(claim, change[0], change[1], 1)); len(faults) == 0 {

@@ -38,7 +38,7 @@ func TestPodsAreOfFiveKindsAndOfTheirSeed(t *testing.T) {
 			t.Errorf("%d pods are %s, want %d", kinds[k.name], k.name, want)
 		}
 	}
-	// The first pods drawn by Karpenter's benchmark with its seed, 42.
+	// These are the first pods that Karpenter's benchmark draws with its seed, 42.
 	for i, want := range []string{"f 500m 512Mi", "b 1 256Mi", "g 250m 512Mi"} {
 		requests := pods[i].Spec.Containers[0].Resources.Requests
 		got := strings.Join([]string{pods[i].Labels["my-label"], requests.Cpu().String(), requests.Memory().String()}, " ")
@@ -52,8 +52,8 @@ func TestPodsAreOfFiveKindsAndOfTheirSeed(t *testing.T) {
 	}
 }
 
-// TestKwokReadsTheTypes reads the file with the code of Karpenter's kwok provider, which must get
-// the same types, with the same room and prices.
+// TestKwokReadsTheTypes verifies that Karpenter's kwok provider reads the same types, with the same
+// allocatable resources and prices, from the file.
 func TestKwokReadsTheTypes(t *testing.T) {
 	dir := writeTestWorld(t, 50)
 
@@ -120,7 +120,7 @@ func TestPlanHoldsAndCostsWhatItsNodesDo(t *testing.T) {
 	if p.pending != 0 || len(p.nodes) < 40 {
 		t.Errorf("%d pods are pending and %d nodes are launched; 40 pods cannot share a node", p.pending, len(p.nodes))
 	}
-	// 0.1 a CPU and 0.1 for 1e9 bytes, in all zones.
+	// The price is 0.1 per CPU and 0.1 per 1e9 bytes, in all zones.
 	cost := 0.0
 	for _, n := range p.nodes {
 		cost += 0.1*n.Capacity.Cpu().AsApproximateFloat64() + 0.1e-9*n.Capacity.Memory().AsApproximateFloat64()

@@ -35,7 +35,7 @@ func main() {
 }
 
 type settings struct {
-	counts             string // numbers of pods, as given in the flag
+	counts             string // numbers of pods, separated by commas, as in the flag
 	pods               int
 	seed               int64
 	mix, output, write string

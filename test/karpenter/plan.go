@@ -21,9 +21,9 @@ type node struct {
 
 func (n node) zone() string { return n.offering.Zone() }
 
-// launch returns the cheapest available offering of the claim's remaining instance types. If
-// several zones or capacity types have one price, as in all of the benchmark's catalog, it takes
-// the first in the catalog.
+// launch returns a node with the cheapest available offering of the claim's remaining instance
+// types. If several zones or capacity types have the same price, as in the benchmark's catalog,
+// launch takes the first of them.
 func launch(claim *scheduling.NodeClaim) (node, error) {
 	n := node{pods: claim.Pods}
 	for _, instance := range claim.InstanceTypeOptions {
@@ -43,7 +43,7 @@ func launch(claim *scheduling.NodeClaim) (node, error) {
 // plan is the result of a run of Karpenter's scheduler.
 type plan struct {
 	nodes   []node
-	pending int     // pods without a node
+	pending int     // number of pods without a node
 	cost    float64 // per hour
 }
 

@@ -17,17 +17,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// kind is one of the sorts of pods in Karpenter's benchmark.
+// kind is a kind of pods in Karpenter's benchmark.
 type kind struct {
 	name string
 	// shape adds labels and constraints to a pod.
 	shape func(d *dice, pod *corev1.Pod)
 }
 
-// generic is first: its pods fill the remainder of an uneven division.
+// generic pods also make up the remainder if the number of pods is not divisible by the number of
+// kinds.
 var generic = kind{"generic", func(d *dice, pod *corev1.Pod) { pod.Labels = d.labels() }}
 
-// mixes have equal shares. The diverse one is from Karpenter's benchmark.
+// mixes lists kinds of pods with equal shares. The mix "diverse" is from Karpenter's benchmark.
 var mixes = map[string][]kind{
 	"generic": {generic},
 	"diverse": {
@@ -39,8 +40,8 @@ var mixes = map[string][]kind{
 	},
 }
 
-// makePods generates pods like Karpenter's benchmark: kind after kind, drawn from one source in the
-// same order, so that a seed gives the same pods.
+// makePods generates pods like Karpenter's benchmark: kind after kind, with draws in the same
+// order, so that a seed yields the same pods.
 func makePods(mix string, count int, seed int64) ([]*corev1.Pod, error) {
 	kinds := mixes[mix]
 	if kinds == nil {
@@ -60,11 +61,12 @@ func makePods(mix string, count int, seed int64) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// dice draws the differences between pods.
+// dice draws the properties of pods.
 type dice struct{ *rand.Rand }
 
-// created is the first pod's creation time. Karpenter takes pods of equal requests in the order of
-// their creation; in its benchmark each is some nanoseconds younger than the previous one.
+// created is the creation time of the first pod. Later pods are created later, because Karpenter
+// considers pods with equal requests in the order of their creation. In its benchmark, each pod is
+// some nanoseconds younger than the previous one.
 var created = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (d *dice) pod(k kind, number int) *corev1.Pod {
@@ -96,8 +98,8 @@ func (d *dice) letter() string { return d.oneOf("a", "b", "c", "d", "e", "f", "g
 
 func (d *dice) labels() map[string]string { return map[string]string{"my-label": d.letter()} }
 
-// spread spreads possibly unrelated pods: the labels of the pod and of the selector are drawn
-// independently, as in Karpenter's benchmark.
+// spread returns a shape with a spread constraint. As in Karpenter's benchmark, the labels of the
+// pod and of the selector are drawn independently, so the constraint may not select its own pod.
 func spread(key string) func(*dice, *corev1.Pod) {
 	return func(d *dice, pod *corev1.Pod) {
 		pod.Labels = d.labels()
@@ -110,9 +112,10 @@ func spread(key string) func(*dice, *corev1.Pod) {
 	}
 }
 
-// zoneAffinity requires the zone of pods with its own labels, so that the first fits anywhere.
+// zoneAffinity adds an affinity to the zone of the pods with the same label. The first of these
+// pods fits in any zone.
 func zoneAffinity(d *dice, pod *corev1.Pod) {
-	pod.Labels = map[string]string{"my-affininity": d.letter()} // written so in Karpenter's benchmark
+	pod.Labels = map[string]string{"my-affininity": d.letter()} // spelled like this in Karpenter's benchmark
 	pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: ownTerms(pod, corev1.LabelTopologyZone),
 	}}

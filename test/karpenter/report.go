@@ -23,11 +23,11 @@ type report struct {
 	Mix           string `json:"mix"`
 	InstanceTypes int    `json:"instanceTypes"`
 
-	Seconds      float64 `json:"seconds"` // the median, as of the set-up
+	Seconds      float64 `json:"seconds"` // median of the runs, like SetupSeconds
 	SetupSeconds float64 `json:"setupSeconds"`
-	PeakMiB      float64 `json:"peakMiB"` // peak of the process over all runs
+	PeakMiB      float64 `json:"peakMiB"` // peak memory of the process in all runs
 
-	outcome           // outcome of the cheapest run
+	outcome           // of the cheapest run
 	Runs    []outcome `json:"runs"`
 }
 
@@ -39,7 +39,8 @@ type outcome struct {
 	Nodes        int     `json:"nodes"`
 	Pending      int     `json:"pending"`
 	CostPerHour  float64 `json:"costPerHour"`
-	// Zones left open by Karpenter, once nodes have one.
+	// Violations of zone constraints, because Karpenter does not choose all zones; see zoneSkew and
+	// astray.
 	ZoneSkew int `json:"zoneSkew"`
 	Astray   int `json:"podsAstray"`
 
@@ -47,8 +48,8 @@ type outcome struct {
 	NodesByZone map[string]int `json:"nodesByZone"`
 }
 
-// measure runs Karpenter's scheduler the requested number of times, each from the beginning, and
-// checks every plan.
+// measure runs Karpenter's scheduler the requested number of times, each time on an empty cluster,
+// and checks every plan.
 func (o settings) measure(ctx context.Context, pods []*corev1.Pod) (report, error) {
 	pool, types := nodePool(), instanceTypes()
 	r := report{Pods: o.pods, Seed: o.seed, Mix: o.mix, InstanceTypes: len(types)}
@@ -117,7 +118,7 @@ func (r report) print(out io.Writer) error {
 	return w.Flush()
 }
 
-// counts lists the most frequent first, at most eight.
+// counts formats the eight largest counts, the largest first.
 func counts(of map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		if of[a] != of[b] {

@@ -27,14 +27,15 @@ import (
 	"sigs.k8s.io/karpenter/pkg/test"
 )
 
-// evaluators is the number of goroutines evaluating nodes for a pod: as in Karpenter's benchmark.
+// evaluators is the number of goroutines that evaluate nodes for a pod, as in Karpenter's
+// benchmark.
 const evaluators = 5
 
-// took is the time of one run. Karpenter's benchmark measures only solve; cpu is the usage of all
-// threads meanwhile, less affected by the machine's other programs.
+// took is the time of one run. Karpenter's benchmark measures only solve. cpu is the CPU time of
+// all threads during solve, which depends less on other programs on the machine.
 type took struct{ setup, solve, cpu time.Duration }
 
-// solve runs Karpenter's scheduler on an empty cluster, with the settings of its benchmark.
+// solve runs Karpenter's scheduler on an empty cluster, with the settings of Karpenter's benchmark.
 func solve(
 	ctx context.Context, pods []*corev1.Pod, pool *v1.NodePool, types []*cloudprovider.InstanceType,
 ) (scheduling.Results, took, error) {
@@ -71,7 +72,7 @@ type resources struct {
 func usage() resources {
 	var of syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &of); err != nil {
-		panic(err) // can only be caused by invalid arguments
+		panic(err) // cannot happen: the arguments are valid
 	}
 	return resources{time.Duration(of.Utime.Nano() + of.Stime.Nano()), float64(of.Maxrss) / 1024}
 }

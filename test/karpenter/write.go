@@ -17,15 +17,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The files of a folder filled by -write.
+// Names of the files that -write creates in a folder.
 const (
 	podsFile      = "pods.yaml"
 	nodePoolsFile = "nodepools.yaml"
 	typesFile     = "instance-types.json"
 )
 
-// writeWorld writes the inputs: pods and NodePools in kubectl's format, and instance types in the
-// format of Karpenter's kwok provider.
+// writeWorld writes the inputs to a folder: pods and the NodePool as manifests, and instance types
+// in the format of Karpenter's kwok provider.
 func writeWorld(dir string, pods []*corev1.Pod, pool *v1.NodePool, types []*cloudprovider.InstanceType) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -81,9 +81,9 @@ func writeManifest(to *bytes.Buffer, object any) error {
 	return nil
 }
 
-// kwokType is an instance type in the file of Karpenter's kwok provider. The overhead is not in the
-// file: the provider deducts 100m of CPU and 10Mi of memory from every type, like the benchmark's
-// types.
+// kwokType is an instance type in the file of Karpenter's kwok provider. The file does not contain
+// the overhead, because the provider deducts the overhead of the benchmark's types, 100m of CPU and
+// 10Mi of memory, from every type.
 type kwokType struct {
 	Name             string              `json:"name"`
 	Offerings        []kwokOffering      `json:"offerings"`
@@ -92,7 +92,7 @@ type kwokType struct {
 	Resources        corev1.ResourceList `json:"resources"`
 }
 
-// kwokOffering has the file's field names.
+// kwokOffering is an offering in that file. Its fields are named as in the file.
 type kwokOffering struct {
 	Price        float64
 	Available    bool

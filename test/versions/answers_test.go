@@ -31,8 +31,8 @@ func (c *cluster) check() {
 	}
 }
 
-// checkAsKubeScheduler verifies that Kubernetes' permissions for kube-scheduler suffice for
-// Berth's.
+// checkAsKubeScheduler verifies that, according to berth check, the permissions of kube-scheduler
+// suffice for Berth's scheduler.
 func (c *cluster) checkAsKubeScheduler() {
 	out, code := c.tryBerth("", "check", "--for", "scheduler", "--fail-on", "problem", "--kubeconfig", c.kubeconfigOf(kubeScheduler, c.token(kubeScheduler)))
 	if code != 0 {
@@ -47,7 +47,7 @@ func (c *cluster) checkMissesDevices() {
 	}
 }
 
-// explain follows the suggestion, and the pod must run.
+// explain verifies that a pod runs after a suggestion of berth explain is followed.
 func (c *cluster) explain() {
 	c.apply(pod("shy", "", "nodeSelector: {disk: "+c.namespace+"}"))
 	c.waits("shy", "didn't match Pod's node affinity/selector")
@@ -67,7 +67,8 @@ func (c *cluster) explain() {
 	c.Errorf("no label is suggested: %+v", explanation.Suggestions)
 }
 
-// whatIf verifies that pods predicted to leave a node leave it after the operation, and not before.
+// whatIf verifies that the pods in a forecast of berth what-if leave the node after the operation,
+// and not before.
 func (c *cluster) whatIf() {
 	c.apply(`
 apiVersion: apps/v1
@@ -86,7 +87,7 @@ spec:
 	c.answers(&said, "what-if", "taint", "node/node-2", "maintenance:NoExecute", "-n", c.namespace)
 	var leaving []string
 	for _, one := range said.Leaving {
-		if one.Namespace == c.namespace { // others may be on their way out
+		if one.Namespace == c.namespace { // pods of other checks may be terminating
 			leaving = append(leaving, one.Name)
 		}
 	}
@@ -133,7 +134,8 @@ func (c *cluster) page() {
 	})
 }
 
-// metrics verifies that permitted users see the metrics, authorized by the API server.
+// metrics verifies that the scheduler serves its metrics only to users whom the API server
+// authorizes.
 func (c *cluster) metrics() {
 	body := c.read(c.parts.schedulerURL+"/metrics", c.token(administrator))
 	if !strings.Contains(body, "scheduler_schedule_attempts_total") {
@@ -167,9 +169,10 @@ func (c *cluster) read(url, token string) string {
 	return string(body)
 }
 
-// handOver passes the Lease around: from Berth to Berth by SIGTERM, to the release's own
-// kube-scheduler by SIGKILL, and back by SIGTERM, to a Berth with kube-scheduler's kubeconfig. Each
-// holder in turn places the next pod, being the only scheduler left.
+// handOver verifies that schedulers take over the Lease from each other: a Berth scheduler from
+// another Berth scheduler that is stopped, the release's kube-scheduler from a Berth scheduler that
+// is killed, and a Berth scheduler with kube-scheduler's kubeconfig from that kube-scheduler. Each
+// holder must place a pod.
 func (c *cluster) handOver() {
 	berth := c.beginScheduler("scheduler-2")
 	c.knowsTheCluster(berth)
@@ -185,7 +188,7 @@ func (c *cluster) handOver() {
 	c.waits("says-upstream", "didn't match Pod's node affinity/selector")
 	berth = c.beginSchedulerAs("scheduler-3", c.kubeconfigOf(kubeScheduler, c.token(kubeScheduler)))
 	c.knowsTheCluster(berth)
-	upstream.stop() // exit code 1 by SIGTERM is its way
+	upstream.stop() // kube-scheduler exits with code 1 after SIGTERM
 	c.places("berth-3", "Berth after kube-scheduler")
 	c.apply(pod("says-berth", "", "nodeSelector: {there: is-none}"))
 	c.waits("says-berth", "didn't match Pod's node affinity/selector")
@@ -195,7 +198,7 @@ func (c *cluster) handOver() {
 	c.parts.scheduler = berth
 }
 
-// knowsTheCluster waits until a standby scheduler has synced.
+// knowsTheCluster waits until a component's caches are synced.
 func (c *cluster) knowsTheCluster(scheduler *process) {
 	c.Helper()
 	url := scheduler.says(`health and metrics on (http://\S+)`)
@@ -207,7 +210,7 @@ func (c *cluster) knowsTheCluster(scheduler *process) {
 	})
 }
 
-// places makes the present scheduler place a pod.
+// places creates a pod, waits until it runs, and notes the time.
 func (c *cluster) places(name, what string) {
 	c.Helper()
 	began := time.Now()

@@ -17,8 +17,8 @@ import (
 	"text/tabwriter"
 )
 
-// auditPolicy logs every request except for the administrator's, used by the load and the simulated
-// nodes.
+// auditPolicy logs every request except the administrator's requests, which are made by the load
+// and the simulated nodes.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -28,8 +28,8 @@ rules:
 - level: Metadata
 `
 
-// audited returns the flags that make an API server write an audit log. The log's folder must be
-// outside of the folder emptied by start.
+// audited returns the flags that make an API server write an audit log. The log is not in dir,
+// because start empties dir.
 func audited(dir string) (flags []string, log string, err error) {
 	policy, log := dir+"-audit-policy.yaml", dir+"-audit.log"
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -38,7 +38,7 @@ func audited(dir string) (flags []string, log string, err error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, "", err
 	}
-	// Use one file of any length: rotation must not drop any of it.
+	// Effectively disable rotation, which could drop requests.
 	const megabytes = "100000"
 	return []string{"--audit-policy-file", policy, "--audit-log-path", log, "--audit-log-maxsize", megabytes}, log, os.RemoveAll(log)
 }
@@ -63,7 +63,7 @@ type request struct {
 	} `json:"responseStatus"`
 }
 
-// what returns the requested resource, or else the path.
+// what returns the requested resource or, if there is none, the path.
 func (r *request) what() string {
 	switch {
 	case r.ObjectRef.Subresource != "":
@@ -75,13 +75,13 @@ func (r *request) what() string {
 	return path
 }
 
-// writes reports whether the request may change something: everything not known to be a read.
+// writes reports whether the request may be a write: its verb is not one of the reading verbs.
 func (r *request) writes() bool {
 	return !slices.Contains([]string{"get", "list", "watch"}, r.Verb)
 }
 
-// requests reads an audit log, passing each request once: a watch is logged at its beginning and
-// its end.
+// requests reads an audit log and calls each once per request. (A watch has an entry for its
+// beginning and another for its end.)
 func requests(log string, each func(*request)) error {
 	file, err := os.Open(log)
 	if err != nil {
@@ -93,7 +93,7 @@ func requests(log string, each func(*request)) error {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err == io.EOF {
-			return nil // an incomplete line is still being written
+			return nil // ignore an incomplete last line, which is still being written
 		}
 		if err != nil {
 			return err
@@ -121,7 +121,7 @@ func (k kinds) add(r *request) {
 	k[kindOfRequest{r.User.Username, r.Verb, r.what(), r.ResponseStatus.Code}]++
 }
 
-// write prints the requests of selected users.
+// write prints a table of the requests of the users selected by whom.
 func (k kinds) write(to io.Writer, whom func(user string) bool) {
 	var rows []kindOfRequest
 	for kind := range k {
@@ -137,7 +137,7 @@ func (k kinds) write(to io.Writer, whom func(user string) bool) {
 	for _, row := range rows {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", row.user, row.verb, row.what, row.code, k[row])
 	}
-	_ = table.Flush() // standard output, or a builder
+	_ = table.Flush() // writes to standard output or a builder
 }
 
 // refused reports whether the API server denied the request.

@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Programs lists the programs built by Build, in one folder. All versions get the same etcd: API
-// servers' use of it has not changed.
+// Programs lists the programs built by Build, in one folder. All versions use the same etcd,
+// because the API servers' use of etcd has not changed.
 var Programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
 const etcd = "github.com/berth-k8s/berth/test/cmd/benchlive/etcd"
 
 // Build builds the programs of a release, such as v1.35.4, in a folder below dir, and returns that
-// folder. It reuses earlier builds. Call it within this module, as in tests.
+// folder. It reuses earlier builds. The working folder must be in this module, as in tests.
 func Build(ctx context.Context, dir, release string) (bin string, err error) {
 	dir = filepath.Join(dir, release)
 	bin = filepath.Join(dir, "bin")
@@ -42,8 +42,8 @@ func Build(ctx context.Context, dir, release string) (bin string, err error) {
 	if err := os.WriteFile(filepath.Join(dir, "go.mod"), text, 0o644); err != nil {
 		return "", err
 	}
-	// The checksums of its requirements are added to go.sum during the build, and verified with
-	// Go's checksum database.
+	// The build adds the checksums of the requirements to go.sum, and verifies them with Go's
+	// checksum database.
 	args := []string{"build", "-mod=mod", "-buildvcs=false", "-ldflags", linkerFlags(release), "-o", bin + string(filepath.Separator)}
 	for _, program := range Programs[1:] {
 		args = append(args, kubernetesModule+"/cmd/"+program)
@@ -62,7 +62,7 @@ type goMod struct {
 	}
 }
 
-// requirements returns the requirements of k8s.io/kubernetes itself.
+// requirements returns the go.mod file of a release of k8s.io/kubernetes.
 func requirements(ctx context.Context, dir, release string) (*goMod, error) {
 	out, err := run(ctx, dir, "go", "mod", "download", "-json", kubernetesModule+"@"+release)
 	if err != nil {
@@ -79,12 +79,12 @@ func requirements(ctx context.Context, dir, release string) (*goMod, error) {
 	return own, json.Unmarshal(out, own)
 }
 
-// unpublished is the required version of modules released together with k8s.io/kubernetes. On the
-// proxy they have versions v0.N.P.
+// unpublished is the version of the modules released together with k8s.io/kubernetes in its go.mod
+// file. On the module proxy they have versions v0.N.P.
 const unpublished = "v0.0.0"
 
-// module returns a go.mod that builds the release's programs like the release: the same
-// dependencies, the same language and the same defaults of the runtime.
+// module returns a go.mod file that builds the programs as in the release: with the same
+// dependencies, the same language version and the same runtime defaults.
 func (m *goMod) module(release string) ([]byte, error) {
 	v, err := version.ParseSemantic(release)
 	if err != nil {
@@ -110,7 +110,7 @@ func (m *goMod) module(release string) ([]byte, error) {
 	return []byte(text.String()), nil
 }
 
-// linkerFlags embed the release in the programs.
+// linkerFlags returns the flags that set the version in the programs.
 func linkerFlags(release string) string {
 	v := version.MustParseSemantic(release)
 	const at = "k8s.io/component-base/version"

@@ -23,8 +23,8 @@ func TestNewestIsTheLastPatchThatIsARelease(t *testing.T) {
 	}
 }
 
-// TestAReleaseIsBuiltOfWhatItRequires verifies that modules released with k8s.io/kubernetes have
-// the same version, and that other modules have the required version.
+// TestAReleaseIsBuiltOfWhatItRequires verifies that the generated go.mod requires the modules
+// released with k8s.io/kubernetes in the same release, and other modules in the required version.
 func TestAReleaseIsBuiltOfWhatItRequires(t *testing.T) {
 	own := &goMod{}
 	if err := json.Unmarshal([]byte(`{"Module": {"Path": "k8s.io/kubernetes"}, "Go": "1.25.0", "Godebug": [{"Key": "default", "Value": "go1.25"}],

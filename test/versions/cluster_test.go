@@ -26,21 +26,21 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// cluster is the control plane of a release as processes, with Berth replacing its scheduler and
-// two of its controllers. A promise gets a copy with a separate test and namespace.
+// cluster is the control plane of a release, as processes, with Berth instead of its scheduler and
+// two of its controllers. Each promise has a copy with a separate test and namespace.
 type cluster struct {
 	*testing.T
 	release   string
 	bin       string // folder of the release's programs
-	berth     string // folder of Berth's
+	berth     string // folder of Berth's programs
 	dir       string // logs, keys, kubeconfigs
-	namespace string // namespace of the check; empty while the cluster starts
+	namespace string // namespace of the promise; empty while the cluster starts
 	note      func(string)
 
 	server, authority string
-	kubeconfig        string // the administrator's
+	kubeconfig        string // kubeconfig of the administrator
 	client            kubernetes.Interface
-	processes         *[]*process // all that were begun, in this order
+	processes         *[]*process // all started processes, in order
 	parts             *parts
 }
 
@@ -50,7 +50,7 @@ const (
 	kubeScheduler     = "system:kube-scheduler"
 )
 
-// start starts etcd, the API server and the controllers except for those replaced by Berth.
+// start starts etcd, the API server, and the controllers that Berth does not replace.
 func start(t *testing.T, release, bin, berth, dir string, flags ...string) *cluster {
 	t.Helper()
 	c := startPlane(t, release, bin, berth, dir, flags...)
@@ -73,7 +73,7 @@ func startPlane(t *testing.T, release, bin, berth, dir string, flags ...string) 
 	return c
 }
 
-// beginControllers starts the release's kube-controller-manager, and returns when pods can be
+// beginControllers starts the release's kube-controller-manager, and waits until pods can be
 // created.
 func (c *cluster) beginControllers(flags ...string) {
 	c.Helper()
@@ -90,8 +90,8 @@ func (c *cluster) beginControllers(flags ...string) {
 
 func (c *cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
-// startAPI starts etcd and the API server, with RBAC, users with tokens, and a self-signed
-// certificate.
+// startAPI starts etcd and the API server with RBAC, token authentication and a self-signed
+// certificate, and waits until the API server is ready.
 func (c *cluster) startAPI(flags []string) {
 	c.Helper()
 	ports := c.freePorts(3)
@@ -124,7 +124,8 @@ func (c *cluster) startAPI(flags []string) {
 	})
 }
 
-// connect creates the client. It waits for the server's certificate.
+// connect creates the client. It returns an error if the server's certificate does not exist yet or
+// the server is not ready.
 func (c *cluster) connect() error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
@@ -141,7 +142,7 @@ func (c *cluster) connect() error {
 	return nil
 }
 
-// writeTokens gives each user a token.
+// writeTokens writes the API server's token file with a random token for each user.
 func (c *cluster) writeTokens(users ...string) {
 	c.Helper()
 	var lines strings.Builder
@@ -154,7 +155,7 @@ func (c *cluster) writeTokens(users ...string) {
 	c.write(c.path("tokens.csv"), []byte(lines.String()))
 }
 
-// token returns the token of a user in the API server's file.
+// token returns the token of a user in the API server's token file.
 func (c *cluster) token(user string) string {
 	c.Helper()
 	text, err := os.ReadFile(c.path("tokens.csv"))
@@ -191,7 +192,7 @@ func (c *cluster) write(path string, content []byte) {
 	}
 }
 
-// stop ends all processes, the last one first.
+// stop stops all processes, the last one first.
 func (c *cluster) stop() {
 	for i := len(*c.processes) - 1; i >= 0; i-- {
 		(*c.processes)[i].stop()
@@ -199,7 +200,7 @@ func (c *cluster) stop() {
 	*c.processes = nil
 }
 
-// in returns the same cluster for a check, with a temporary namespace.
+// in returns the same cluster for a subtest, with a temporary namespace.
 func (c *cluster) in(t *testing.T, namespace string) *cluster {
 	t.Helper()
 	at := *c
@@ -230,17 +231,17 @@ func (c *cluster) freePorts(n int) (ports []string) {
 	return ports
 }
 
-// patience bounds short operations on a busy machine.
+// patience limits the wait for short operations. It is generous, because the machine may be busy.
 var patience = 90 * time.Second
 
 func init() {
 	flag.DurationVar(&patience, "patience", patience, "how long to wait for what takes a moment")
 }
 
-// fatal ends eventually immediately.
+// fatal is an error that ends eventually immediately.
 type fatal struct{ error }
 
-// eventually retries until the function returns nil.
+// eventually calls ask until ask returns nil, and fails the test after a timeout.
 func (c *cluster) eventually(ask func() error) {
 	c.Helper()
 	c.within(patience, ask)

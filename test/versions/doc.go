@@ -2,17 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package versions runs Berth on the supported Kubernetes minor versions other than the version
-// that it is built with. From the module proxy it builds kube-apiserver, kube-controller-manager
-// and kube-scheduler of another minor, each release in a separate module, since the modules here
-// are of a single minor version. Its tests start them with RBAC and certificates like real
-// clusters, install Berth by its manifests, run its parts with the tokens of their ServiceAccounts,
-// and print a table of promises by version.
+// that it is built with. It builds kube-apiserver, kube-controller-manager and kube-scheduler of a
+// release from the module proxy. Each release is built in a separate module, because this module
+// requires a single minor version. The tests start these programs with RBAC and certificates, as in
+// real clusters, install Berth by its manifests, run Berth's components with the tokens of their
+// ServiceAccounts, and print a table of promises by version.
 //
-// TestShadow runs Berth's shadows alongside the release's own scheduler and controllers, and
-// verifies in the API server's audit log that they write nothing.
+// TestShadow runs Berth's shadows alongside the release's scheduler and controllers, and verifies
+// by the API server's audit log that they write nothing.
 //
-// Whole API servers are compiled: the tests are skipped unless versions are named. `make versions`
-// names them.
+// Because whole API servers must be compiled, the tests are skipped unless versions are named, as
+// by `make versions`:
 //
 //	go test ./versions -versions 1.34,1.35 -v -timeout 2h
 package versions

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// parts holds Berth's leading processes and their addresses.
+// parts holds Berth's processes: the leading scheduler and controller, and all processes so far.
 type parts struct {
 	scheduler, controller *process
 	schedulerURL          string // HTTPS address
@@ -25,9 +25,9 @@ type parts struct {
 
 const manifests = "../../deploy/kustomize"
 
-// install installs Berth according to docs/tasks/install.md, replacing kube-scheduler, with
-// components of the kustomization, and runs the parts with the tokens of their ServiceAccounts: the
-// manifests' pods are simulated.
+// install installs Berth as described in docs/tasks/install.md, instead of kube-scheduler and with
+// the given components of the kustomization. Since the pods of the manifests are only simulated, it
+// runs Berth's components as processes with the tokens of their ServiceAccounts.
 func (c *cluster) install(components ...string) {
 	c.Helper()
 	folder := c.path("mine")
@@ -63,17 +63,17 @@ components:
 	c.parts.scheduler.says(`(?m)^ready`)
 }
 
-// beginWebhook starts a webhook that registers itself.
+// beginWebhook starts a webhook, which creates its webhook configurations itself.
 func (c *cluster) beginWebhook() {
 	c.Helper()
 	c.part("webhook", "webhook", c.accountOf(deploy.Webhook), "--namespace", deploy.Namespace, "--bind-address=127.0.0.1:0", "--health-bind-address=127.0.0.1:0",
 		"--advertise-host=127.0.0.1", "--shutdown-delay=0s").says(`ready https://\S+`)
 }
 
-// controlPlaneNode is the node for Berth's own pods.
+// controlPlaneNode is the node for the pods of Berth's scheduler and controller.
 const controlPlaneNode = "node-6"
 
-// part starts a part of Berth.
+// part starts one of Berth's components.
 func (c *cluster) part(name, command, kubeconfig string, args ...string) *process {
 	c.Helper()
 	p := c.begin(name, filepath.Join(c.berth, "berth"), append([]string{command, "--kubeconfig", kubeconfig}, args...)...)
@@ -81,7 +81,7 @@ func (c *cluster) part(name, command, kubeconfig string, args ...string) *proces
 	return p
 }
 
-// accountOf writes a kubeconfig with a token of a part's ServiceAccount.
+// accountOf writes a kubeconfig with a token of a component's ServiceAccount.
 func (c *cluster) accountOf(what deploy.Part) string {
 	c.Helper()
 	account := "berth-" + string(what)
@@ -94,7 +94,8 @@ func (c *cluster) accountOf(what deploy.Part) string {
 	return c.kubeconfigOf(account, request.Status.Token)
 }
 
-// beginScheduler starts a scheduler with the manifests' configuration, as its own ServiceAccount.
+// beginScheduler starts a scheduler with the configuration in the manifests and the token of its
+// ServiceAccount.
 func (c *cluster) beginScheduler(name string) *process {
 	c.Helper()
 	return c.beginSchedulerAs(name, c.accountOf(deploy.Scheduler))
@@ -105,7 +106,8 @@ func (c *cluster) beginSchedulerAs(name, kubeconfig string) *process {
 	return c.part(name, "scheduler", kubeconfig, "--config", c.path("scheduler.yaml"), "--bind-address=127.0.0.1", "--health-bind-address=127.0.0.1:0")
 }
 
-// beginController starts a controller that detects silent nodes quickly, with a short Lease.
+// beginController starts a controller with a short Lease that quickly detects nodes without
+// heartbeats.
 func (c *cluster) beginController(name string) *process {
 	c.Helper()
 	p := c.part(name, "controller", c.accountOf(deploy.Controller), "--leader-elect-resource-namespace", deploy.Namespace, "--health-bind-address=127.0.0.1:0",
@@ -124,8 +126,8 @@ func (c *cluster) takesEveryManifest() {
 	}
 }
 
-// placesItself verifies that Berth places the pods of its manifests, and that pods replacing the
-// control plane's are on the control plane node.
+// placesItself verifies that Berth places the pods of its manifests, and that the pods of the
+// scheduler and the controller are on the control plane node.
 func (c *cluster) placesItself() {
 	c.kubectl("wait", "-n", deploy.Namespace, "--for=condition=Available", "deployment", "--all", "--timeout=90s")
 	const replacing = "app.kubernetes.io/component in (scheduler, controller)"
@@ -136,7 +138,8 @@ func (c *cluster) placesItself() {
 	}
 }
 
-// noErrors searches the logs of Berth's parts for unknown, refused or deprecated requests.
+// noErrors verifies that the logs of Berth's components report no unknown, forbidden or deprecated
+// requests.
 func (c *cluster) noErrors() {
 	for _, p := range c.parts.all {
 		c.noErrorsOf(p)
@@ -156,9 +159,10 @@ func (c *cluster) noErrorsOf(p *process) {
 	}
 }
 
-// unserved matches Berth's one-time messages about devices that an API server lacks or hides.
+// unserved matches the messages that Berth logs once if the API server does not serve device
+// objects or forbids reading them.
 var unserved = regexp.MustCompile(`DeviceTaintRules are not followed|Not followed, and no pod is evicted for it: it cannot be listed" resource="\w+"`)
 
-// troubled matches errors by klog and slog, warnings in responses of the API server, and its
-// refusals, logged by Berth at a lower level before a retry.
+// troubled matches errors logged by klog and slog, panics, warnings in responses of the API server,
+// and rejected requests, which Berth logs at a lower level before a retry.
 var troubled = regexp.MustCompile(`^[EF]\d{4} |level=ERROR|^panic|^W\d{4} .* warnings\.go|is forbidden|could not find the requested resource|unknown field`)

@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// environment keeps the tests away from the user's cluster and cache.
+// environment returns an environment without the user's cluster and cache.
 func (c *cluster) environment() []string {
 	return append(os.Environ(), "HOME="+c.dir, "KUBECONFIG="+c.kubeconfig, "BERTH_DATA_DIR="+c.path("none"))
 }
 
-// tryBerth runs a command of berth as the administrator, and returns its output, errors last, and
-// its exit code.
+// tryBerth runs a berth command as the administrator. It returns the standard output followed by
+// the standard error, and the exit code.
 func (c *cluster) tryBerth(input string, args ...string) (string, int) {
 	c.Helper()
 	out, errs, code := c.execute(input, args...)
@@ -47,7 +47,7 @@ func (c *cluster) berthSays(args ...string) string {
 	return out
 }
 
-// answers decodes the JSON output of a command of berth.
+// answers decodes the JSON output of a berth command.
 func (c *cluster) answers(into any, args ...string) {
 	c.Helper()
 	out, errs, code := c.execute("", append(args, "-o", "json")...)
@@ -56,7 +56,7 @@ func (c *cluster) answers(into any, args ...string) {
 	}
 }
 
-// tryKubectl runs the built-in kubectl in the check's namespace.
+// tryKubectl runs the built-in kubectl in the promise's namespace.
 func (c *cluster) tryKubectl(input string, args ...string) (string, int) {
 	c.Helper()
 	if c.namespace != "" {
@@ -88,7 +88,7 @@ func (c *cluster) get(object, jsonpath string, args ...string) string {
 	return out
 }
 
-// awaits waits until fields of an object have these values.
+// awaits waits until fields of an object have the wanted values.
 func (c *cluster) awaits(object, jsonpath, want string) {
 	c.Helper()
 	c.eventually(func() error {
@@ -109,7 +109,7 @@ func (c *cluster) gone(object string) {
 	})
 }
 
-// event waits for an event of an object.
+// event waits for an event of an object with the reason and a message that contains the words.
 func (c *cluster) event(object, reason, words string) {
 	c.Helper()
 	c.eventually(func() error {
@@ -137,7 +137,7 @@ func (c *cluster) runs(pods ...string) {
 	}
 }
 
-// waits requires an unplaced pod with these words in its message.
+// waits waits until a pod is reported as unschedulable with a message that contains the words.
 func (c *cluster) waits(pod, words string) {
 	c.Helper()
 	c.eventually(func() error {
@@ -148,7 +148,7 @@ func (c *cluster) waits(pod, words string) {
 	})
 }
 
-// stays requires a running pod that is not terminating.
+// stays requires that a pod is running and not terminating.
 func (c *cluster) stays(pod string) {
 	c.Helper()
 	if got := c.get("pod/"+pod, phase+leaving); got != "Running" {
@@ -156,16 +156,16 @@ func (c *cluster) stays(pod string) {
 	}
 }
 
-// pod returns a manifest; more holds fields of its spec.
+// pod returns a manifest of a pod with the labels and additional fields of its spec.
 func pod(name, labels string, more ...string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {%s}}\nspec: {%s}\n---\n", name, labels,
 		strings.Join(append([]string{"containers: [{name: c, image: nginx}]"}, more...), ", "))
 }
 
-// on returns the part of a pod's spec that selects a node.
+// on returns a field of a pod's spec that selects a node.
 func on(node string) string { return "nodeSelector: {kubernetes.io/hostname: " + node + "}" }
 
-// tainted adds taints to a node until the check ends.
+// tainted adds taints to a node, and removes them at the end of the promise's test.
 func (c *cluster) tainted(node string, taints ...string) {
 	c.Helper()
 	c.kubectl(append([]string{"taint", "nodes", node}, taints...)...)

@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// load is work for schedulers and controllers: pods created at a constant rate that run for a while
-// and end; flapping taints; nodes that fail in groups, and recover.
+// load is work for schedulers and controllers: pods that are created at a constant rate, run for a
+// while and end; taints that are added and soon removed; and nodes that fail in groups and recover.
 type load struct {
 	*cluster   // has a separate namespace
 	nodes      int
@@ -37,8 +37,8 @@ const (
 	atOnce   = 4 // concurrent flaps
 	waves    = 5 // number of waves of failing nodes
 	settling = 8 * time.Second
-	// loadLimit bounds a pod's wait for a node after all have been created, and upstream's
-	// detection of a node's failure or recovery.
+	// loadLimit limits the time until all pods have a node after the last was created, and the time
+	// until a node's failure or recovery is detected.
 	loadLimit = 10 * time.Minute
 )
 
@@ -53,7 +53,7 @@ func (l *load) play() error {
 	return group.Wait()
 }
 
-// placed waits until every pod has been given a node.
+// placed waits until every pod has a node.
 func (l *load) placed() {
 	l.Helper()
 	l.within(loadLimit, func() error {
@@ -65,7 +65,7 @@ func (l *load) placed() {
 	})
 }
 
-// createPods creates the pods at the rate, or as fast as possible.
+// createPods creates the pods at the rate, or as fast as possible if that is slower.
 func (l *load) createPods(ctx context.Context) error {
 	const workers = 8
 	group, ctx := errgroup.WithContext(ctx)
@@ -86,7 +86,7 @@ func (l *load) createPods(ctx context.Context) error {
 				if err := persist(ctx, func() error {
 					_, err := l.client.CoreV1().Pods(l.namespace).Create(ctx, l.pod(i), metav1.CreateOptions{})
 					if apierrors.IsAlreadyExists(err) {
-						return nil // created by a request with a lost response
+						return nil // an earlier request created the pod, but its response was lost
 					}
 					return err
 				}); err != nil {
@@ -98,7 +98,8 @@ func (l *load) createPods(ctx context.Context) error {
 	return group.Wait()
 }
 
-// persist retries operations that failed because of conflicts or a busy API server.
+// persist calls do until do returns nil, and returns its last error after loadLimit. Operations may
+// fail because of conflicts or a busy API server.
 func persist(ctx context.Context, do func() error) (err error) {
 	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, loadLimit, true, func(context.Context) (bool, error) {
 		err = do()
@@ -107,7 +108,8 @@ func persist(ctx context.Context, do func() error) (err error) {
 	return err
 }
 
-// pod returns the i-th pod: of several sizes, some spread over zones, some with a grace period.
+// pod returns the i-th pod. Pods differ in their requests and tolerations; some are spread over
+// zones, and some have a grace period.
 func (l *load) pod(i int) *v1.Pod {
 	app := fmt.Sprintf("app-%d", i%10)
 	pod := &v1.Pod{
@@ -136,11 +138,11 @@ func (l *load) pod(i int) *v1.Pod {
 	return pod
 }
 
-// flap adds and removes taints of nodes, concurrently with other parts.
+// flap adds and removes taints of nodes. It runs concurrently for each part.
 func (l *load) flap(ctx context.Context, part int) error {
-	chance := rand.New(rand.NewPCG(uint64(part), 21)) // nodes and durations are the same in each run
+	chance := rand.New(rand.NewPCG(uint64(part), 21)) // the same nodes and durations in each run
 	for i := part; i < l.flaps; i += atOnce {
-		// Each part has separate nodes, so that none removes another's taint.
+		// Each part has separate nodes, so that no part removes another's taint.
 		node := fmt.Sprintf("node-%d", 1+part+atOnce*chance.IntN(l.nodes/atOnce))
 		for _, on := range []bool{true, false} {
 			if err := l.taint(ctx, node, on); err != nil {
@@ -156,7 +158,7 @@ func (l *load) flap(ctx context.Context, part int) error {
 	return nil
 }
 
-// taint adds the taint to a node, or removes it, preserving other writers' changes.
+// taint adds the taint to a node, or removes it, without losing changes by other clients.
 func (l *load) taint(ctx context.Context, name string, on bool) error {
 	nodes := l.client.CoreV1().Nodes()
 	return persist(ctx, func() error {
@@ -173,8 +175,8 @@ func (l *load) taint(ctx context.Context, name string, on bool) error {
 	})
 }
 
-// fail makes nodes fall silent in waves. They recover after upstream has detected the failure and
-// pods had time to leave.
+// fail makes nodes fail in waves. The nodes recover after their failure has been detected and pods
+// had time to leave.
 func (l *load) fail(ctx context.Context) error {
 	for done := 0; done < l.failures; {
 		var names []string
@@ -202,7 +204,7 @@ func (l *load) fail(ctx context.Context) error {
 	return nil
 }
 
-// nodesDo makes simulated nodes fail or recover.
+// nodesDo runs berth nodes fail or berth nodes recover for the nodes.
 func (l *load) nodesDo(what string, names []string) error {
 	return persist(l.Context(), func() error {
 		if out, code := l.tryBerth("", append([]string{"nodes", what}, names...)...); code != 0 {
@@ -212,7 +214,8 @@ func (l *load) nodesDo(what string, names []string) error {
 	})
 }
 
-// untilTainted waits until all nodes have, or no node has, the evicting taint of silent nodes.
+// untilTainted waits until all of the nodes, or none of them, have the NoExecute taint for
+// unreachable nodes.
 func (l *load) untilTainted(ctx context.Context, names []string, want bool) error {
 	for end := time.Now().Add(loadLimit); ; time.Sleep(time.Second) {
 		var list *v1.NodeList

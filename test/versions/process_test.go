@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// process is a running program. Its output is in a file of its name.
+// process is a running program. Its output is written to a log file with its name.
 type process struct {
 	c     *cluster
 	name  string
 	log   string
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has
+	ended chan struct{} // closed when the process has ended
 }
 
-// begin starts a program. It runs until it is stopped, at the latest with the cluster.
+// begin starts a program. It runs until it is stopped or the cluster ends.
 func (c *cluster) begin(name, program string, args ...string) *process {
 	c.Helper()
 	p := &process{c: c, name: name, log: filepath.Join(c.dir, name+".log"), ended: make(chan struct{})}
@@ -39,14 +39,14 @@ func (c *cluster) begin(name, program string, args ...string) *process {
 		c.Fatal(err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // ProcessState holds the outcome
+		_ = p.cmd.Wait() // ProcessState has the result
 		close(p.ended)
 	}()
 	*c.processes = append(*c.processes, p)
 	return p
 }
 
-// says waits for a pattern in the process's output, and returns its last group.
+// says waits until the process's output matches a pattern, and returns the pattern's last group.
 func (p *process) says(pattern string) string {
 	p.c.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -74,10 +74,11 @@ func (p *process) said() string {
 	return string(text)
 }
 
-// stopLimit bounds a process's shutdown.
+// stopLimit is the maximum time from SIGTERM until the end of a process.
 const stopLimit = 30 * time.Second
 
-// stop sends SIGTERM and returns the exit code: -1 if a signal ended it, including the final kill.
+// stop sends SIGTERM, waits for the end of the process, and returns its exit code, or -1 if a
+// signal ended it. After stopLimit it kills the process.
 func (p *process) stop() int {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
 	select {
@@ -88,7 +89,7 @@ func (p *process) stop() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// kill sends SIGKILL.
+// kill sends SIGKILL and waits for the end of the process.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended by itself
 	<-p.ended

@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// TestAnAuditLogIsReadOncePerRequest verifies that a watch has a line for its beginning and one for
-// its end, that writes are distinguished from reads, and that an incomplete line counts once
-// complete.
+// TestAnAuditLogIsReadOncePerRequest verifies that requests passes a watch with two lines only once
+// and ignores an incomplete line, and that writes are distinguished from reads.
 func TestAnAuditLogIsReadOncePerRequest(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit.log")
 	const user = `"user":{"username":"u"}`
@@ -38,8 +37,8 @@ func TestAnAuditLogIsReadOncePerRequest(t *testing.T) {
 	}
 }
 
-// TestAScrapeIsReadByFamily verifies the collected labels of all samples, without the bounds of
-// buckets.
+// TestAScrapeIsReadByFamily verifies that families collects the labels of all samples of a metric,
+// without the label for the bounds of buckets.
 func TestAScrapeIsReadByFamily(t *testing.T) {
 	const scrape = `# HELP scheduler_pending_pods [STABLE] Pods.
 # TYPE scheduler_pending_pods gauge

@@ -15,7 +15,8 @@ import (
 
 const kubernetesModule = "k8s.io/kubernetes"
 
-// Newest returns the newest release of a minor, such as 1.35, on the module proxy: v1.35.4.
+// Newest returns the newest release, such as v1.35.4, of a minor version, such as 1.35, on the
+// module proxy.
 func Newest(ctx context.Context, minor string) (string, error) {
 	listed, err := run(ctx, "", "go", "list", "-m", "-versions", kubernetesModule)
 	if err != nil {
@@ -24,7 +25,7 @@ func Newest(ctx context.Context, minor string) (string, error) {
 	return newestOf(strings.Fields(string(listed))[1:], minor)
 }
 
-// newestOf ignores prereleases: alphas, betas and candidates.
+// newestOf returns the newest of the releases of a minor version, ignoring prereleases.
 func newestOf(releases []string, minor string) (string, error) {
 	wanted, err := version.ParseMajorMinor(minor)
 	if err != nil {

@@ -8,25 +8,26 @@ import (
 	"strings"
 )
 
-// taken returns the part of a pod's spec that only one pod per node can have.
+// taken returns a field of a pod's spec with a host port, so that a node has room for only one such
+// pod.
 func taken(port int) string {
 	return fmt.Sprintf("containers: [{name: c, image: nginx, ports: [{containerPort: 80, hostPort: %d}]}]", port)
 }
 
-// holder returns a manifest of a pod that takes a port of a node of the pool.
+// holder returns a manifest of a pod that uses a host port of a node in the pool.
 func holder(name, labels string, port int, more ...string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {%s}}\nspec: {%s}\n---\n", name, labels,
 		strings.Join(append([]string{taken(port), "nodeSelector: {pool: two}", "terminationGracePeriodSeconds: 1"}, more...), ", "))
 }
 
-// pool labels two nodes.
+// pool labels two nodes as the pool.
 func (c *cluster) pool() {
 	c.Helper()
 	c.kubectl("label", "node", "node-4", "node-5", "pool=two", "--overwrite")
 }
 
-// preemption verifies that, with all nodes taken, the pod not protected by a budget is evicted, and
-// that one budget is violated if budgets protect all pods.
+// preemption verifies that preemption chooses a victim that no budget protects, and that it
+// violates a budget if budgets protect all possible victims.
 func (c *cluster) preemption() {
 	c.pool()
 	c.apply(`
@@ -81,7 +82,8 @@ preemptionPolicy: Never
 	c.runs("polite")
 }
 
-// overhead is the documentation's case: 500m and 1500m under a class with 250m.
+// overhead verifies the example in Kubernetes' documentation: requests of 500m and 1500m, and a
+// RuntimeClass with an overhead of 250m.
 func (c *cluster) overhead() {
 	c.kubectl("apply", "-f", "../../examples/demo/overhead.yaml")
 	c.kubectl("label", "pod", "test-pod", "app=overhead")
@@ -102,8 +104,8 @@ func (c *cluster) overhead() {
 	c.Error("kubectl describe node does not name the pod")
 }
 
-// beside is for the node of test-pod, which has 4 CPUs: with its 2250m, another 1600m would fit,
-// but 1600m plus 250m do not.
+// beside is the manifest of another pod for the node of test-pod, which has 4 CPUs. Next to the
+// 2250m of test-pod, its request of 1600m would fit, but with the overhead of 250m it does not.
 const beside = `
 apiVersion: v1
 kind: Pod
@@ -125,7 +127,8 @@ func (c *cluster) pendingSaysWhy() {
 	c.kubectl("label", "node", "node-1", "there-")
 }
 
-// drain moves three pods from one node to the other, one at a time as required by the budget.
+// drain verifies that kubectl drain moves the pods of a Deployment with a budget from a node to
+// others.
 func (c *cluster) drain() {
 	c.apply(`
 apiVersion: policy/v1
@@ -223,8 +226,8 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]
 	c.kubectl("delete", "resourceslice/node-2-gpus", "deviceclass/gpu")
 }
 
-// webhook verifies that the API server calls Berth's webhook, and that the pods of the namespace
-// run only on its nodes.
+// webhook verifies that the API server calls Berth's webhook, and that the pods of a namespace with
+// dedicated nodes run only on these nodes.
 func (c *cluster) webhook() {
 	owned := "dedicated=" + c.namespace
 	c.tainted("node-5", owned+":NoSchedule")

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// family is a metric in a scrape.
+// family is a metric in a scrape, with its type and the names of its labels.
 type family struct {
 	kind   string
 	labels map[string]bool
@@ -49,7 +49,7 @@ func families(scrape string) map[string]*family {
 	return all
 }
 
-// tabled returns the rows of docs/reference/metrics-parity.md.
+// tabled returns the metrics in the table of docs/reference/metrics-parity.md.
 func (c *cluster) tabled() map[string]family {
 	c.Helper()
 	page, err := os.ReadFile("../../docs/reference/metrics-parity.md")
@@ -69,8 +69,8 @@ func (c *cluster) tabled() map[string]family {
 	return all
 }
 
-// knows compares the scrape of one of upstream's components with the page about Berth's
-// equivalents: all metrics with these prefixes must be on it, with the same type and labels.
+// knows verifies that docs/reference/metrics-parity.md lists all metrics in the scrape of an
+// upstream component whose names have one of the prefixes, with the same type and labels.
 func (c *cluster) knows(component, scrape string, begins ...string) {
 	c.Helper()
 	page, met := c.tabled(), 0

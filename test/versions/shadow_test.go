@@ -44,11 +44,11 @@ var (
 // shadowAccount is the user of both shadows.
 const shadowAccount = "system:serviceaccount:" + deploy.Namespace + ":berth-shadow"
 
-// TestShadow runs the shadows of scheduler and controllers alongside the release's own
-// kube-scheduler and kube-controller-manager, as in the overlay: with its arguments, as its
-// ServiceAccount. Pods are created and end, taints flap, nodes fail. Then the API server's audit
-// log must contain only get, list or watch requests of the shadows, none of them refused; and
-// attempted violations of their limits must fail.
+// TestShadow verifies that the shadows of the scheduler and the controllers, running alongside the
+// release's kube-scheduler and kube-controller-manager with the arguments and the ServiceAccount of
+// the overlay, write nothing. During the test, pods are created and end, taints are added and
+// removed, and nodes fail. Then the API server's audit log must contain only get, list and watch
+// requests of the shadows, none of them forbidden, and writes attempted with their token must fail.
 func TestShadow(t *testing.T) {
 	if *minors == "" {
 		t.Skip("no versions were named: see -versions")
@@ -82,12 +82,13 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// controllerPace is used by both sides, so that they agree on the time of a node's loss. In this
-// test, several nodes of a zone with a few dozen nodes fail together.
+// controllerPace contains flags for upstream's and Berth's controllers, so that both detect a
+// failed node at the same time. The eviction rate is high, because in this test several nodes of a
+// zone fail together.
 var controllerPace = []string{"--node-monitor-grace-period=40s", "--node-eviction-rate=1"}
 
-// shadowed plays the load with shadows of upstream's components, tries the shadows' forbidden
-// actions, and returns the reports.
+// shadowed runs the load with shadows, tries the actions that the shadows must not be able to do,
+// and returns the files of the shadows' reports.
 func (c *cluster) shadowed() (reports []string) {
 	nodes := max(12, 2**shadowFailures)
 	c.kubectl("apply", "-k", filepath.Join(manifests, "overlays/shadow"))
@@ -112,8 +113,8 @@ func (c *cluster) shadowed() (reports []string) {
 	return reports
 }
 
-// beginUpstreamScheduler starts the release's kube-scheduler. Its default of 50 requests a second
-// would otherwise dominate.
+// beginUpstreamScheduler starts the release's kube-scheduler with a higher request rate, because
+// its default of 50 requests per second would limit the load.
 func (c *cluster) beginUpstreamScheduler(flags ...string) {
 	c.Helper()
 	c.write(c.path("upstream.yaml"), fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
@@ -124,8 +125,8 @@ leaderElection: {leaderElect: false}
 	c.begin("kube-scheduler", filepath.Join(c.bin, "kube-scheduler"), append([]string{"--config", c.path("upstream.yaml")}, flags...)...)
 }
 
-// secure returns the flags that make upstream's components serve their metrics to the
-// administrator, and the address.
+// secure returns flags with which an upstream component serves its metrics to the administrator,
+// and the address of the metrics.
 func (c *cluster) secure(kubeconfig string) (flags []string, url string) {
 	c.Helper()
 	port := c.freePorts(1)[0]
@@ -133,8 +134,8 @@ func (c *cluster) secure(kubeconfig string) (flags []string, url string) {
 		"https://127.0.0.1:" + port + "/metrics"
 }
 
-// beginShadows starts both with the arguments of the overlay's Deployment, and returns them once
-// they have synced, and the files of their reports.
+// beginShadows starts both shadows with the arguments in the overlay's Deployment, waits until they
+// have synced, and also returns the files of their reports.
 func (c *cluster) beginShadows() (scheduler, controller *process, reports []string) {
 	c.Helper()
 	kubeconfig := c.accountOf("shadow")
@@ -161,8 +162,8 @@ func (c *cluster) beginShadows() (scheduler, controller *process, reports []stri
 	return scheduler, controller, []string{c.path("shadow-scheduler.json"), c.path("shadow-controller.json")}
 }
 
-// readsOnly compares the audit log with the overlay's promises: except for the attempts of
-// mayNotWrite, identified by their user agent, the shadows have only read, without refusals.
+// readsOnly verifies by the audit log that the shadows have only sent read requests, and that none
+// was forbidden. It ignores the attempts by mayNotWrite, which it identifies by their user agent.
 func (c *cluster) readsOnly(log string) {
 	all, tried := kinds{}, map[string]bool{}
 	bound := 0
@@ -198,8 +199,8 @@ func (c *cluster) readsOnly(log string) {
 			}
 		}
 	}
-	// Verify that the log is complete: it has the bindings of kube-scheduler, the reads of the
-	// shadows, and the attempts made as the shadows' user.
+	// Verify that the log is complete: it must contain the bindings by kube-scheduler, reads by the
+	// shadows, and the attempts by mayNotWrite.
 	if bound < *shadowPlacements || reads == 0 || len(tried) < len(burglaries) {
 		c.Errorf("the audit log has %d bindings of %d, %d reads, %d of %d attempts: is it complete?", bound, *shadowPlacements, reads, len(tried), len(burglaries))
 	}
@@ -207,7 +208,8 @@ func (c *cluster) readsOnly(log string) {
 		c.release, bound, reads, len(tried))
 }
 
-// compares reads the shadows' reports like a user.
+// compares verifies the shadows' reports: the agreement for each kind of decision, and the number
+// of decisions.
 func (c *cluster) compares(files []string) {
 	c.Log(c.berthSays(append([]string{"shadow", "report"}, files...)...))
 	var all controllershadow.Reports
@@ -242,17 +244,17 @@ func (c *cluster) compares(files []string) {
 	}
 }
 
-// burglar is the user agent of the attempts.
+// burglar is the user agent of the attempts by mayNotWrite.
 const burglar = "burglar"
 
-// burglary is an action forbidden to a shadow.
+// burglary is an action that a shadow must not be able to do.
 type burglary struct {
 	what string
 	try  func(c *cluster, client kubernetes.Interface) error
 }
 
-// burglaries lists the writes of a scheduler and the controllers, and the ways from a token to more
-// permissions.
+// burglaries lists the writes of a scheduler and of controllers, and ways to gain more permissions
+// by a token.
 var burglaries = []burglary{
 	{"bind a pod", func(c *cluster, client kubernetes.Interface) error {
 		return client.CoreV1().Pods("default").Bind(c.Context(), &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: v1.ObjectReference{Kind: "Node", Name: "node-1"}}, metav1.CreateOptions{})
@@ -324,7 +326,7 @@ var burglaries = []burglary{
 	}},
 }
 
-// mayNotWrite tries the forbidden actions with a shadow's token.
+// mayNotWrite verifies that the API server forbids all burglaries with a shadow's token.
 func (c *cluster) mayNotWrite() {
 	config, err := clientcmd.BuildConfigFromFlags("", c.path("berth-shadow.kubeconfig"))
 	if err != nil {

@@ -35,8 +35,8 @@ spec:
 	}
 }
 
-// threeTaints is the documentation's case: the third taint repels a pod that tolerates the other
-// two, but does not evict it.
+// threeTaints verifies the example in Kubernetes' documentation: a pod that tolerates two of three
+// taints is not placed on the node, but is not evicted from it.
 func (c *cluster) threeTaints() {
 	tolerations := "tolerations: [{key: key1, operator: Equal, value: value1, effect: NoSchedule}, {key: key1, operator: Equal, value: value1, effect: NoExecute}]"
 	c.apply(pod("before", "", on("node-1"), tolerations) + pod("plain", "", on("node-1")))
@@ -58,14 +58,15 @@ func (c *cluster) noExecute() {
 	c.apply(pod("now", "", on("node-2")) + pod("soon", "", on("node-2"), tolerates(", tolerationSeconds: 4")) +
 		pod("later", "", on("node-2"), tolerates(", tolerationSeconds: 3600")) + pod("never", "", on("node-2"), tolerates("")))
 	c.runs("now", "soon", "later", "never")
-	for _, name := range []string{"now", "soon"} { // keeps the pods, so that their status can be read
+	for _, name := range []string{"now", "soon"} { // keep the evicted pods, so that their status can be read
 		c.kubectl("patch", "pod", name, "--type=merge", `-p={"metadata": {"finalizers": ["example.com/keep"]}}`)
 	}
 	began := time.Now()
 	c.tainted("node-2", "maintenance=now:NoExecute")
 	c.awaits("pod/now", mayGo, "DeletionByTaintManager")
 	c.awaits("pod/soon", mayGo, "DeletionByTaintManager")
-	// kubectl's taint lacks a time: it counts from its first observation.
+	// kubectl sets no timeAdded, so tolerationSeconds count from the first observation of the
+	// taint.
 	if after := time.Since(began); after < 4*time.Second || after > 12*time.Second {
 		c.Errorf("who tolerates 4 s leaves after %v", after)
 	}
@@ -86,9 +87,10 @@ func (c *cluster) noExecute() {
 	c.stays("never")
 }
 
-// countdownSurvives kills the controller in the middle of a countdown. The next one must continue
-// it instead of restarting: it reads the taint's time from timeAdded, set by the webhook, or else
-// from the first controller's note, written when the list of taints changed again.
+// countdownSurvives verifies that tolerationSeconds do not start again when the controller is
+// killed. The next controller must read the taint's time from timeAdded, if the webhook has set it,
+// or from the first controller's annotation, which was written when the list of taints changed
+// again.
 func (c *cluster) countdownSurvives() {
 	const seconds = 20
 	next := c.beginController("controller-2")
@@ -103,7 +105,7 @@ func (c *cluster) countdownSurvives() {
 		}
 		return nil
 	})
-	c.eventually(func() error { // the API server's times are of seconds: in the same one there is nothing to note
+	c.eventually(func() error { // times are in whole seconds: within the same second the controller writes no annotation
 		if time.Since(began) < 1500*time.Millisecond {
 			return errors.New("it is too early")
 		}
@@ -141,7 +143,7 @@ func (c *cluster) silentNode() {
 	c.awaits("node/"+node, `{.status.conditions[?(@.type=="Ready")].status}`, "Unknown")
 	c.awaitTaints(node, "node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule")
 	c.awaits("pod/guards", `{.status.conditions[?(@.type=="Ready")].status}`, "False")
-	c.awaits("pod/leaves", mayGo, "DeletionByTaintManager") // the pod stays terminating, because its node does not respond
+	c.awaits("pod/leaves", mayGo, "DeletionByTaintManager") // the pod remains terminating, because its node does not respond
 	c.stays("guards")
 	c.stays("patient")
 	c.berthSays("nodes", "recover", "--node", node)

@@ -23,13 +23,14 @@ var (
 	logs   = flag.String("logs", "", "folder for the logs of all processes (default: a temporary one)")
 )
 
-// promise must hold on every version.
+// promise is a property of Berth that must hold with every version.
 type promise struct {
 	name string
 	run  func(*cluster)
 }
 
-// promises are tried one after the other, each in a separate namespace.
+// promises lists the promises, which are verified one after the other, each in a separate
+// namespace.
 var promises = []promise{
 	{"the API server takes every manifest, without a warning", (*cluster).takesEveryManifest},
 	{"installed by kustomize, Berth places itself", (*cluster).placesItself},
@@ -61,8 +62,8 @@ var promises = []promise{
 	{"no part logs an error", (*cluster).noErrors},
 }
 
-// bare lists the promises for a cluster without resource.k8s.io, as was common before it became
-// stable, and without a webhook.
+// bare lists the promises for a cluster without a webhook and without the API group
+// resource.k8s.io, as was common before it became stable.
 var bare = []promise{
 	{"bare: Berth places itself", (*cluster).placesItself},
 	{"bare: a Deployment's pods run, spread over the zones", (*cluster).deploymentRuns},
@@ -105,7 +106,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// built builds the programs of a minor's newest release, or of a release.
+// built builds the programs of a release, or of the newest release of a minor version.
 func built(t *testing.T, named string) (release, bin string) {
 	t.Helper()
 	var err error
@@ -126,7 +127,7 @@ func built(t *testing.T, named string) (release, bin string) {
 	return release, bin
 }
 
-// folder returns the absolute path of the named folder, or of the default one.
+// folder returns the absolute path of a folder, or of another folder if no name is given.
 func folder(t *testing.T, named, otherwise string) string {
 	t.Helper()
 	if named == "" {
@@ -143,11 +144,11 @@ func folder(t *testing.T, named, otherwise string) string {
 type results struct {
 	releases []string
 	names    []string
-	cells    map[string]string // results by name and release
+	cells    map[string]string // results by name of the promise and release
 	notes    []string
 }
 
-// play tries the promises on a cluster, and ends it.
+// play verifies the promises on a cluster, and then stops the cluster.
 func (r *results) play(c *cluster, promises []promise) {
 	defer c.stop()
 	for i, one := range promises {
@@ -162,7 +163,7 @@ func (r *results) play(c *cluster, promises []promise) {
 			at.note = func(text string) { r.notes = append(r.notes, fmt.Sprintf("%s, %s: %s", c.release, one.name, text)) }
 			one.run(at)
 		})
-		if !tried { // deselected by -run
+		if !tried { // not selected by -run
 			r.cells[one.name+c.release] = "-"
 			continue
 		}
@@ -180,7 +181,7 @@ func (r *results) write(to *os.File) {
 		}
 		fmt.Fprintln(table)
 	}
-	_ = table.Flush() // standard output
+	_ = table.Flush() // writes to standard output
 	for _, note := range r.notes {
 		fmt.Fprintln(to, note)
 	}

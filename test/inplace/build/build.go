@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package build compiles upstream's integration tests with Berth in them. It must be used within
-// this module's folder, as "go run" is.
+// Package build compiles upstream's integration tests so that they run Berth. The working folder
+// must be this module's folder.
 package build
 
 import (
@@ -27,11 +27,11 @@ type Builder struct {
 	work    string // folder for compiled programs
 	modules string // go.mod file that refers to the copies; the go command may extend it
 	copied  string
-	plugins string // folder of the copy of scheduler-plugins; empty: not yet created
-	sources string // base folder of paths in the compiled code
+	plugins string // folder of the copy of scheduler-plugins; empty if not created yet
+	sources string // folder to which the source paths in the compiled code are relative
 }
 
-// New creates the copy of Kubernetes and builds etcd, which the tests start.
+// New copies and patches Kubernetes, and builds etcd, which the tests start.
 func New(ctx context.Context, work string) (*Builder, error) {
 	b := &Builder{work: work, modules: filepath.Join(work, "go.mod"), copied: filepath.Join(work, "kubernetes")}
 	if err := Command(ctx, "", nil, io.Discard, "go", "build", "-o", filepath.Join(work, "etcd"), "./cmd/benchlive/etcd"); err != nil {
@@ -66,9 +66,9 @@ func New(ctx context.Context, work string) (*Builder, error) {
 	return b, nil
 }
 
-// requirements lists the requirements of a go.mod missing from another one. Some of upstream's
-// integration tests use its end-to-end framework, whose dependencies are only in the module of the
-// end-to-end specs.
+// requirements returns the requirements in the go.mod file more that the go.mod file than lacks.
+// They are needed because some of upstream's integration tests use its end-to-end framework, whose
+// dependencies are only in the module of the end-to-end specs.
 func requirements(more, than string) (lines []byte) {
 	for line := range strings.Lines(more) {
 		fields := strings.Fields(strings.TrimPrefix(line, "require "))
@@ -80,11 +80,11 @@ func requirements(more, than string) (lines []byte) {
 	return lines
 }
 
-// PluginTests begins the names of packages of scheduler-plugins.
+// PluginTests is the prefix of the names of test packages in scheduler-plugins.
 const PluginTests = "scheduler-plugins/"
 
-// Tests compiles the tests of a package below test/integration; folder is the folder to run them
-// in.
+// Tests compiles the tests of a package below test/integration. It returns the test binary and the
+// folder to run it in.
 func (b *Builder) Tests(ctx context.Context, name string) (file, folder string, err error) {
 	file = filepath.Join(b.work, strings.ReplaceAll(name, "/", "_")+".test")
 	module, below := "k8s.io/kubernetes", name
@@ -101,8 +101,8 @@ func (b *Builder) Tests(ctx context.Context, name string) (file, folder string, 
 	return file, filepath.Join(folder, "test/integration", below), err
 }
 
-// compile runs the go command with the copies. It trims paths of this machine, so that compiled
-// unpatched packages are shared.
+// compile runs the go command with the copies. It trims this machine's paths, so that unpatched
+// packages are compiled only once.
 func (b *Builder) compile(ctx context.Context, verb string, arguments ...string) error {
 	return Command(ctx, "", nil, io.Discard, "go", append([]string{verb, "-mod=mod", "-trimpath", "-modfile", b.modules}, arguments...)...)
 }
@@ -110,8 +110,8 @@ func (b *Builder) compile(ctx context.Context, verb string, arguments ...string)
 const pluginsModule = "sigs.k8s.io/scheduler-plugins"
 
 // addPlugins copies scheduler-plugins and builds the API server that its tests start as a process.
-// The module and its dependencies are downloaded from the module proxy, because the rest of this
-// tree does not need them.
+// It downloads the module and its dependencies from the module proxy, because go.mod does not
+// require them.
 func (b *Builder) addPlugins(ctx context.Context) error {
 	if b.plugins != "" {
 		return nil
@@ -143,16 +143,17 @@ func (b *Builder) addPlugins(ctx context.Context) error {
 	return err
 }
 
-// Environment returns the environment of the tests; inPlace "no" runs upstream's own scheduler and
-// controllers. TEST_SRCDIR and TEST_WORKSPACE set the base of paths in upstream's tests. The other
-// variables set the paths of etcd and the API server and the timeouts in scheduler-plugins' tests.
+// Environment returns the environment of the tests. If inPlace is "no", they run upstream's
+// scheduler and controllers. TEST_SRCDIR and TEST_WORKSPACE set the folder to which paths in
+// upstream's tests are relative. The KUBEBUILDER variables set the folder of etcd and the API
+// server and a timeout for the tests of scheduler-plugins.
 func (b *Builder) Environment(inPlace string) []string {
 	return []string{"PATH=" + b.work + string(filepath.ListSeparator) + os.Getenv("PATH"), "BERTH_INPLACE=" + inPlace,
 		"TEST_SRCDIR=" + b.sources, "TEST_WORKSPACE=.", "KUBEBUILDER_ASSETS=" + b.work, "KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m"}
 }
 
-// EndStrays ends programs left running by tests: after a panic, scheduler-plugins' tests do not end
-// etcd and the API server. It finds such programs on Linux only.
+// EndStrays kills programs that tests left running: after a panic, the tests of scheduler-plugins
+// do not stop etcd and the API server. It finds such programs only on Linux.
 func (b *Builder) EndStrays() {
 	links, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, link := range links {

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hook lets upstream's code, which is patched for building its tests, call its replacement.
-// It does not import patched packages.
+// Package hook contains the variables by which upstream's patched code calls its replacements. To
+// avoid import cycles, it does not import patched packages.
 package hook
 
 import (
@@ -35,22 +35,21 @@ type NodeHealth struct {
 	LargeCluster                                          int32
 }
 
-// Made is a scheduler that replaces upstream's.
+// Made is a scheduler that replaces an upstream scheduler.
 type Made interface {
-	// Follow starts following the cluster until the context ends, and returns when the caches have
+	// Follow starts following the cluster, until the context ends, and returns when the caches have
 	// synced.
 	Follow(context.Context)
 	// Run decides pods until the context ends. It follows the cluster if Follow was not called.
 	Run(context.Context)
-	// Waits reports whether a pod waits in the queue for a helpful event, or is kept out of the
-	// queue.
+	// Waits reports whether a pod is unschedulable and waits for an event, or is gated.
 	Waits(ctx context.Context, namespace, name string) bool
 }
 
-// These variables hold the replacements of upstream's components; nil selects upstream's own. The
-// scheduler is created together with upstream's, follows the cluster once upstream's informers have
-// synced, and runs when upstream's runs. Tests prepare their plugins in between, and rely on synced
-// caches when the scheduler begins to run.
+// These variables hold the replacements of upstream's components. If a variable is nil, upstream's
+// component runs. Berth's scheduler is created together with upstream's, follows the cluster once
+// upstream's informers have synced, and runs when upstream's would run. Between these steps, tests
+// prepare their plugins. They rely on synced caches when the scheduler begins to run.
 var (
 	NewScheduler  func(context.Context, Scheduler) Made
 	RunNodeHealth func(context.Context, NodeHealth)

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patch makes copies of upstream's code that hand over to package inplace: lines are put
-// into a few files. What they are put behind must be there exactly once; nothing else of upstream's
-// is written down here.
+// Package patch makes copies of upstream's code that call package inplace. It inserts or replaces
+// lines in a few files. The text at which it does so must occur exactly once in the file; the
+// package depends on no other part of upstream's code.
 package patch
 
 import (
@@ -18,22 +18,22 @@ import (
 
 const hook = "github.com/berth-k8s/berth/test/inplace/hook"
 
-// Module describes the copied part of a module, and its patches.
+// Module describes the copied parts of a module and their patches.
 type Module struct {
 	parts   []part
-	leftOut []string // folders that are in no part
+	leftOut []string // folders that are not copied
 	edits   []edit
-	added   map[string]string // files that upstream does not have, or not so
+	added   map[string]string // additional or completely replaced files
 }
 
-// part is a file or a folder of a module, and where it goes.
+// part is a file or a folder of a module, and its target in the copy.
 type part struct{ from, target string }
 
-// edit puts text behind what stands in a file, or in its place.
+// edit inserts text after the text at in a file, or replaces at by it.
 type edit struct {
 	file, at, text string
 	replace        bool
-	everywhere     bool // in every file of Go that has it, which is at least one; file is not set
+	everywhere     bool // apply to every Go file that contains at, at least one; file is not set
 }
 
 // Kubernetes is k8s.io/kubernetes.
@@ -53,12 +53,12 @@ var kubernetesEdits = []edit{
 		text: "\tif sched.inPlace != nil {\n\t\tsched.inPlace.Run(ctx)\n\t\treturn\n\t}\n"},
 	{file: "test/integration/util/util.go", at: "func SyncSchedulerInformerFactory(testCtx *TestContext) {\n",
 		text: "\ttestCtx.Scheduler.FollowInPlace(testCtx.SchedulerCtx)\n"},
-	// Whether a pod waits is asked of the scheduler that has it.
+	// Tests must query the scheduler that handles the pod.
 	{file: steps, replace: true, at: "return podInUnschedulableEntities(testCtx.Scheduler.SchedulingQueue, podName), nil",
 		text: asked + "return podInUnschedulableEntities(testCtx.Scheduler.SchedulingQueue, podName), nil"},
 	{file: steps, replace: true, at: "return podInIncompletePodGroupPods(testCtx.Scheduler.SchedulingQueue, podName), nil",
 		text: asked + "return podInIncompletePodGroupPods(testCtx.Scheduler.SchedulingQueue, podName), nil"},
-	// What counts its calls must not be called by two schedulers.
+	// Two schedulers must not call the same plugin, because some test plugins count their calls.
 	{file: "pkg/scheduler/scheduler.go", at: "WithPreEnqueuePluginMap(preEnqueuePluginMap)",
 		text: "WithPreEnqueuePluginMap(unlessInPlace(preEnqueuePluginMap))", replace: true},
 	{file: "pkg/controller/nodelifecycle/node_lifecycle_controller.go", at: "func (nc *Controller) Run(ctx context.Context) {\n",
@@ -174,8 +174,8 @@ import _ "github.com/berth-k8s/berth/test/inplace"
 `,
 }
 
-// Copy copies the module from the folder from into the folder to, with the patches in it. The
-// module cache itself can neither be changed nor be overlaid.
+// Copy copies the module from the folder from to the folder to, and applies the patches there. The
+// module cache itself is read-only and cannot be overlaid.
 func (m Module) Copy(from, to string) error {
 	for _, p := range m.parts {
 		if err := m.copyPart(filepath.Join(from, p.from), filepath.Join(to, p.target)); err != nil {
@@ -213,7 +213,8 @@ func write(name, text string) error {
 	return os.WriteFile(name, []byte(text), 0o600)
 }
 
-// writable leaves out what no test is built from, and lets the copy be changed.
+// writable is a file system without the folders in leftOut, and with permission to write its files,
+// so that the copy can be changed.
 type writable struct {
 	fs.FS
 	leftOut []string
@@ -246,7 +247,7 @@ type writableInfo struct{ fs.FileInfo }
 
 func (i writableInfo) Mode() fs.FileMode { return i.FileInfo.Mode() | 0o200 }
 
-// apply changes the copy in a folder.
+// apply applies the edit to the copy in a folder.
 func (e edit) apply(folder string) error {
 	if !e.everywhere {
 		return e.applyTo(filepath.Join(folder, e.file))
@@ -270,7 +271,7 @@ func (e edit) apply(folder string) error {
 	return err
 }
 
-// applyTo changes a file.
+// applyTo applies the edit to a file.
 func (e edit) applyTo(name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestUpstreamTakesThePatches verifies that the patches' anchors exist in the Kubernetes release
-// required by go.mod.
+// TestUpstreamTakesThePatches verifies that the patches can be applied to the Kubernetes release
+// that go.mod requires.
 func TestUpstreamTakesThePatches(t *testing.T) {
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {
@@ -29,7 +29,8 @@ func TestUpstreamTakesThePatches(t *testing.T) {
 	}
 }
 
-// TestPluginsTakeThePatches where the module is in the module cache.
+// TestPluginsTakeThePatches verifies the same for scheduler-plugins. It is skipped if the module is
+// not in the module cache.
 func TestPluginsTakeThePatches(t *testing.T) {
 	download := exec.Command("go", "mod", "download", "-json", "sigs.k8s.io/scheduler-plugins@"+PluginsVersion)
 	download.Env = append(os.Environ(), "GOPROXY=off")

@@ -3,9 +3,9 @@
 
 package patch
 
-// PluginsVersion is the version of sigs.k8s.io/scheduler-plugins, and Plugins lists the copied
-// parts: the tested plugins, each a package with its tests. The module is made for Kubernetes
-// v1.34, and its own go.mod would bring the modules of all its other plugins along.
+// PluginsVersion is the version of sigs.k8s.io/scheduler-plugins. Only the parts listed in Plugins
+// are copied: the tested plugins with their tests. The module requires Kubernetes v1.34, and its
+// go.mod also requires the dependencies of all its other plugins.
 const PluginsVersion = "v0.34.7"
 
 var Plugins = Module{
@@ -33,18 +33,19 @@ var Plugins = Module{
 			text: "\t\"sigs.k8s.io/scheduler-plugins/pkg/framework\"\n"},
 		{everywhere: true, at: "func syncInformerFactory(testCtx *testContext) {\n",
 			text: "\ttestCtx.Scheduler.FollowInPlace(testCtx.Ctx)\n"},
-		// The folder has links, which no module has.
+		// The folder contains symbolic links, which modules cannot contain.
 		{everywhere: true, replace: true, at: "filepath.Join(\"..\", \"..\", \"manifests\", \"crds\"),\n",
 			text: "filepath.Join(\"..\", \"..\", \"..\", \"manifests\", \"coscheduling\"),\n" +
 				"filepath.Join(\"..\", \"..\", \"..\", \"manifests\", \"capacityscheduling\"),\n" +
 				"filepath.Join(\"..\", \"..\", \"..\", \"manifests\", \"noderesourcetopology\"),\n"},
 
 		{file: capacity, replace: true, at: "framework.NodeToStatusMap", text: "framework.NodeToStatusReader"},
-		// Since v1.35, the executor receives whether it preempts in the background.
+		// Since v1.35, the setting for asynchronous preemption is an argument of the executor.
 		{file: capacity, replace: true, at: "\t\tfalse, // enableAsyncPreemption\n",
 			text: "\t\tpreemption.NewExecutor(c.fh, feature.Features{}),\n"},
 		{file: capacity, at: "import (\n", text: "\t\"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature\"\n\t\"slices\"\n"},
-		// A pod that is removed while this loop runs leaves nil in the slice that it runs over.
+		// The removal of a pod in this loop leaves a nil entry in the slice that the loop iterates
+		// over.
 		{file: capacity, replace: true, at: "range nodeInfo.GetPods() {\n\t\t\teqInfo, withEQ := elasticQuotaInfos",
 			text: "range slices.Clone(nodeInfo.GetPods()) {\n\t\t\teqInfo, withEQ := elasticQuotaInfos"},
 		{file: capacity, replace: true, at: "range nodeInfo.GetPods() {\n\t\t\t_, withEQ := elasticQuotaInfos",
@@ -70,7 +71,7 @@ require (
 		pluginTests + "coscheduling/inplace.go":         importInPlace,
 		pluginTests + "capacityscheduling/inplace.go":   importInPlace,
 		pluginTests + "noderesourcetopology/inplace.go": importInPlace,
-		// This file has fakes for tests of units, and this function.
+		// Upstream's file also contains fakes for unit tests. Only this function is needed.
 		"test/util/fake.go": `package util
 
 import (

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package binaries finds or builds the programs used by live tests.
+// Package binaries finds or builds the programs that live tests run.
 package binaries
 
 import (
@@ -14,16 +14,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Kubernetes is the version that the API server reports: it is linked into the binary. Clients such
-// as Helm compare it with the version required by a chart.
+// Kubernetes is the version that the API server reports. It is linked into the binary, because
+// clients such as Helm compare it with the version that a chart requires.
 const Kubernetes = rules.Kubernetes
 
-// environment is the process's environment before tests change HOME: Go keeps its caches in the
-// user's home. Programs are static, so that they can be packed into an image.
+// environment is the environment for building programs. It has the value of HOME before tests
+// change it, because Go's caches are in the user's home. Programs are linked statically, so that
+// they can be packed into an image.
 var environment = append(os.Environ(), "CGO_ENABLED=0")
 
-// BuildIn returns a folder with berth and berth-controlplane: BERTH_BIN if it is set, otherwise
-// work, after building them there. root is the path of the source tree, relative to the test.
+// BuildIn returns a folder with berth and berth-controlplane: the folder named by BERTH_BIN or, if
+// it is not set, the folder work, in which it builds them. root is the path of the source tree,
+// relative to the test.
 func BuildIn(work, root string) (string, error) {
 	if dir := os.Getenv("BERTH_BIN"); dir != "" {
 		return filepath.Abs(dir)
@@ -31,7 +33,7 @@ func BuildIn(work, root string) (string, error) {
 	return work, build(work, root, "build")
 }
 
-// WithKubelet is BuildIn for a folder that also contains the kubelet.
+// WithKubelet is like BuildIn, but the folder also contains the kubelet.
 func WithKubelet(work, root string) (string, error) {
 	bin, err := BuildIn(work, root)
 	if err != nil {
@@ -43,8 +45,9 @@ func WithKubelet(work, root string) (string, error) {
 	return bin, build(bin, root, "build-node")
 }
 
-// build runs a target of the Makefile, with its output in a folder. It uses the flags of all other
-// builds: with different flags, Kubernetes would be compiled again, for ten minutes of CPU time.
+// build runs a target of the Makefile, with its output in a folder. The Makefile's flags are the
+// flags of all other builds: with different flags, Kubernetes would be compiled again, which takes
+// ten minutes of CPU time.
 func build(bin, root, target string) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
@@ -58,9 +61,9 @@ func build(bin, root, target string) error {
 	return nil
 }
 
-// Of returns a folder with the programs of another version. version names such a folder, or a
-// revision of this repository, which is built in the user's cache unless the cache already contains
-// it.
+// Of returns a folder with the programs of another version. version is such a folder or a revision
+// of this repository. A revision is built in the user's cache folder, unless it has been built
+// there before.
 func Of(version, root string) (string, error) {
 	if info, err := os.Stat(version); err == nil && info.IsDir() {
 		return filepath.Abs(version)
@@ -84,7 +87,7 @@ func Of(version, root string) (string, error) {
 	if err := os.MkdirAll(tree, 0o755); err != nil {
 		return "", err
 	}
-	// The archive has no history, so pass the version to make.
+	// Pass the version to make, because the archive has no git history.
 	script := `set -eo pipefail; git archive "$1" | tar -x -C "$2"; make -C "$2" build VERSION="${1:0:12}"; touch "$2/built"`
 	build := exec.Command("bash", "-c", script, "bash", commit, tree)
 	build.Dir, build.Env = root, environment
@@ -94,8 +97,8 @@ func Of(version, root string) (string, error) {
 	return bin, nil
 }
 
-// Image packs the berth and berth-scheduler of a folder into an OCI tar file, as `make image` does.
-// It builds berth-scheduler if the folder contains only berth.
+// Image packs the programs berth and berth-scheduler in a folder into an OCI tar file, as `make
+// image` does. It builds berth-scheduler if the folder does not contain it.
 func Image(bin, root, reference, file string) error {
 	if _, err := os.Stat(filepath.Join(bin, "berth-scheduler")); err != nil {
 		if err := run(root, "build", "-o", bin+string(filepath.Separator), "./cmd/berth-scheduler"); err != nil {
@@ -106,7 +109,8 @@ func Image(bin, root, reference, file string) error {
 		"-version", reference, "-o", file)
 }
 
-// Chart packages the chart into a folder, as for a release of the version, and returns the file.
+// Chart packages the Helm chart as for a release of the version, and returns the path of the file
+// in folder.
 func Chart(root, version, folder string) (string, error) {
 	cmd := exec.Command("go", "run", "./cmd/release", "-chart", "-version", version, "-o", folder)
 	cmd.Dir, cmd.Env = filepath.Join(root, "deploy/pack"), environment
@@ -117,8 +121,8 @@ func Chart(root, version, folder string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Helm returns the helm command of the version that deploy/pack requires; it is built if it is not
-// in Go's build cache.
+// Helm returns the path of the helm command in the version that deploy/pack requires. It is built
+// if it is not in Go's build cache.
 func Helm(root string) (string, error) {
 	cmd := exec.Command("go", "tool", "-n", "helm")
 	cmd.Dir, cmd.Env = filepath.Join(root, "deploy/pack"), environment

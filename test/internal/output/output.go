@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Buffer is a text that is written and read concurrently. The zero value is empty.
+// Buffer is a text that may be written and read concurrently. The zero value is empty.
 type Buffer struct {
 	mu   sync.Mutex
 	text strings.Builder

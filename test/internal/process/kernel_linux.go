@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// isolated shields the child from Ctrl-C, because this process ends it in order, and makes the
-// kernel kill the child if this process dies.
+// isolated returns attributes by which Ctrl-C in the terminal does not reach the child, which this
+// process stops in the right order, and by which the kernel kills the child if this process dies.
 func isolated() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// peakMemory returns the maximum resident memory of a running process. The value reported by wait
-// is unusable: a child inherits the peak of the process that started it.
+// peakMemory returns the maximum resident memory of a running process in bytes. The value reported
+// by wait is unusable, because a child inherits the peak of the process that started it.
 func peakMemory(pid int) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -34,8 +34,8 @@ func peakMemory(pid int) (int64, error) {
 	return 0, fmt.Errorf("/proc/%d/status has no VmHWM", pid)
 }
 
-// LoadAverage returns the machine's load average of the last minute, which shows other work on the
-// machine.
+// LoadAverage returns the machine's load average of the last minute. It shows whether the machine
+// does other work.
 func LoadAverage() string {
 	load, err := os.ReadFile("/proc/loadavg")
 	first, _, found := bytes.Cut(load, []byte(" "))

@@ -16,5 +16,5 @@ func peakMemory(int) (int64, error) {
 	return 0, errors.New("peak memory of another process can be read on Linux only")
 }
 
-// LoadAverage is not known here.
+// LoadAverage is only implemented on Linux.
 func LoadAverage() string { return "unknown" }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package process runs programs for measurements. Each program logs to a file and ends with the
-// process that started it; its resource usage is read from the kernel.
+// process that started it. Its resource usage is read from the kernel.
 package process
 
 import (
@@ -30,7 +30,7 @@ type Process struct {
 
 	log string
 	cmd *exec.Cmd
-	// took is valid once Ended is closed.
+	// took and err are valid once Ended is closed.
 	took time.Duration
 	err  error
 }
@@ -41,7 +41,7 @@ type Usage struct {
 	Peak      int64 // bytes of resident memory
 }
 
-// stopLimit is the time that a process may take to end on request.
+// stopLimit is the maximum time from SIGTERM until the end of a process.
 const stopLimit = 15 * time.Second
 
 // Start starts a program. Its output is appended to a file.
@@ -49,8 +49,8 @@ func Start(path, log string, args ...string) (*Process, error) {
 	return start(exec.Command(path, args...), log)
 }
 
-// Run runs a program to its end. Its standard output is written to out and its standard error to a
-// file; environment is added to this process's environment.
+// Run runs a program to its end. It writes the program's standard output to out, and its standard
+// error to a file. environment is added to this process's environment.
 func Run(ctx context.Context, out io.Writer, environment []string, path, log string, args ...string) (Usage, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Env = out, append(os.Environ(), environment...)
@@ -90,7 +90,8 @@ func start(cmd *exec.Cmd, log string) (*Process, error) {
 	started := make(chan error)
 	go func() {
 		defer file.Close()
-		// The kernel considers the forking thread the parent, so the thread must outlive the child.
+		// For Pdeathsig, the parent is the thread that starts the child, so this thread must
+		// outlive the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		began := time.Now()
@@ -111,17 +112,18 @@ func start(cmd *exec.Cmd, log string) (*Process, error) {
 func Own() time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic(err) // the arguments are valid
+		panic(err) // cannot happen: the arguments are valid
 	}
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// Gone returns the error of a process that ended by itself.
+// Gone returns an error for a process that ended by itself, with its last lines of output.
 func (p *Process) Gone() error {
 	return fmt.Errorf("%s ended: %w: %s", p.Name, errors.Join(p.err, errors.New("its last lines are")), p.LastLines(3))
 }
 
-// Stop ends the process and returns its usage.
+// Stop stops the process with SIGTERM and returns its usage. It is an error if the process has
+// already ended.
 func (p *Process) Stop() (Usage, error) {
 	select {
 	case <-p.Ended:
@@ -158,7 +160,7 @@ func (p *Process) LastLines(n int) []byte {
 	return bytes.Join(lines[max(0, len(lines)-n):], []byte(" | "))
 }
 
-// WaitFor waits until the log has a line with this prefix, and returns the line.
+// WaitFor waits until the log has a line with the prefix, and returns the line.
 func (p *Process) WaitFor(ctx context.Context, prefix string) (string, error) {
 	for {
 		file, err := os.Open(p.log)
