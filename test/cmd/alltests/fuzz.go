@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// memory is a folder without a disk, where there is one: some fuzzers write files and sync them
-// thousands of times.
+// memory is the folder of an in-memory file system, used if it exists: some fuzzers write files and
+// sync them thousands of times.
 const memory = "/dev/shm"
 
 var fuzzer = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(`)
 
-// listFuzzers runs every fuzzer of the root module for a moment, on top of its corpus, which its
-// package's tests go through.
+// listFuzzers returns one command for each fuzzer below the root. The commands only generate new
+// inputs: the tests of a fuzzer's package run its corpus.
 func listFuzzers(o options) ([]command, error) {
 	var environment []string
 	if info, err := os.Stat(memory); err == nil && info.IsDir() {
@@ -66,13 +66,15 @@ func listFuzzers(o options) ([]command, error) {
 const module = "github.com/berth-k8s/berth"
 
 // fuzzArguments returns the arguments of go test for one fuzzer. Inputs that reach new code are
-// kept, and further inputs are derived from them. With -fuzz, go test instruments all packages: it
-// recompiles the imports of the fuzzer's package, and inputs run several times slower. Otherwise
-// only the fuzzer's own package is instrumented. Inputs are kept in the same folder.
+// kept, and further inputs are derived from them. If o.wide is set, go test -fuzz instruments all
+// packages: it recompiles the imports of the fuzzer's package, and inputs run several times slower.
+// Otherwise only the fuzzer's own package is instrumented. The inputs are kept in the same folder
+// in both cases.
 func (o options) fuzzArguments(name, corpora, folder string) []string {
 	name = "^" + name + "$"
-	// A number of inputs, not a time: go test ends timed fuzzing under load with a spurious
-	// "context deadline exceeded". Minimizing helps only with a failing input.
+	// The default -fuzztime is a number of inputs: on a busy machine, go test ends timed fuzzing
+	// with a spurious "context deadline exceeded". Minimization is limited because it only helps
+	// with a failing input.
 	if o.wide {
 		return []string{"-run", "^$", "-fuzz", name, "-fuzztime", o.fuzztime, "-fuzzminimizetime", "100x", "-parallel", "1"}
 	}

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// alltests runs the tests of all modules, as `make test` does. Tests that compute run concurrently
-// with tests that wait for live clusters. It prints the running tests, and at the end the times of
-// each part and of the slowest tests. Arguments select parts:
+// alltests runs the tests of all modules, like `make test`. Tests that only compute run
+// concurrently with tests of live clusters, which mostly wait. alltests prints the running tests
+// and, at the end, the times of each part and of the slowest tests. Arguments select parts:
 //
 //	cd test && go run ./cmd/alltests -root .. cores fuzz
 package main
@@ -21,11 +21,12 @@ import (
 	"time"
 )
 
-// part is the unit of the times printed at the end.
+// part is a group of commands whose time is printed at the end.
 type part struct {
 	name string
 	does string
-	// lane orders parts: parts of a lane run one after the other, lanes run in parallel.
+	// lane orders the parts: the parts of a lane run one after the other. Lanes other than before
+	// run in parallel.
 	lane     lane
 	atOnce   int // number of commands run concurrently
 	commands func(options) ([]command, error)
@@ -36,8 +37,8 @@ type lane int
 const (
 	// before runs before all other parts.
 	before lane = iota
-	// computing is for tests that only compute. They yield to live tests, which mostly wait, and
-	// for which a busy machine looks like a slow cluster.
+	// computing is for tests that only compute. They run at a lower priority than live tests, which
+	// mostly wait and mistake a busy machine for a slow cluster.
 	computing
 	live
 )
@@ -48,7 +49,8 @@ type options struct {
 	wide     bool // fuzzers use the coverage of all packages
 }
 
-// command is a program run by a part. Commands with events print the output of `go test -json`.
+// command is a program run by a part. If events is set, the program prints the output of `go test
+// -json`.
 type command struct {
 	folder      string
 	words       []string
@@ -61,7 +63,7 @@ var parts = []part{
 		return []command{{words: []string{"make", "--no-print-directory", "build", "build-node"}}}, nil
 	}},
 	{"cores", "the cores, the shells and the commands", computing, 1, func(options) ([]command, error) {
-		// Start the longest command first, so that it does not run last.
+		// The packages that take longest start first, so that they do not run last.
 		return []command{
 			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance",
 				"./internal/engine/decide", "./..."),
@@ -73,17 +75,18 @@ var parts = []part{
 		return []command{goTest("controlplane", anew, "-p", "2", "-timeout", "20m", "./...")}, nil
 	}},
 	{"live", "against upstream's code and on live clusters", live, 1, func(options) ([]command, error) {
-		// The longest command is first here as well.
+		// The packages that take longest start first here as well.
 		return []command{goTest("test", anew, "-p", "3", "-timeout", "20m",
 			"./e2e_node", "./e2e", "./e2e_deploy", "./e2e_explain", "./e2e_ui", "./soak", "./e2e_eviction", "./...")}, nil
 	}},
 }
 
-// anew makes go test ignore cached results of a nested module: the cache does not detect changes
-// outside of the module, in programs run by tests and in documents with tested examples.
+// anew makes go test ignore the cached results of a nested module. The cache does not detect
+// changes outside of the module, such as changes to programs run by tests and to documents with
+// tested examples.
 const anew = "-count=1"
 
-// goTest is `go test` in a module. `make lint` has already run go vet.
+// goTest returns a `go test` command in a module's folder. It leaves go vet to `make lint`.
 func goTest(folder string, arguments ...string) command {
 	return command{folder: folder, words: append([]string{"go", "test", "-json", "-vet=off"}, arguments...), events: true}
 }
@@ -119,7 +122,8 @@ func main() {
 // runParts runs the chosen parts, by default all, and reports the results.
 func runParts(o options, chosen []string) bool {
 	r := newReport(os.Stdout, time.Now)
-	// Ctrl-C reaches the tests, which end their processes; their output is still reported.
+	// Ctrl-C also interrupts the tests, which end their processes. This process ignores it, in
+	// order to report their output.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
 	// SIGTERM ends the run and reports the times spent so far.

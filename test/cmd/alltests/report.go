@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// All commands use report concurrently.
+// report collects the results of all commands, which use it concurrently.
 type report struct {
 	now func() time.Time
 
@@ -42,8 +42,8 @@ type testedPackage struct {
 	since time.Time
 	// running lists the tests in progress, without subtests.
 	running map[string]time.Time
-	// printed holds the output by test, until the test has passed. Without a test: the output of
-	// the package itself.
+	// printed holds the output of each test until the test has passed. The key "" holds the output
+	// of the package itself.
 	printed map[string][]string
 	cached  bool
 }
@@ -92,7 +92,7 @@ func (r *report) runPart(p part, o options) {
 	r.printLine("==> %s: done after %s", p.name, formatSeconds(r.now().Sub(begin)))
 }
 
-// runCommand runs one program, and returns the processor time of it and its children.
+// runCommand runs one program and returns the CPU time of the program and its children.
 func (r *report) runCommand(p part, c command, o options) time.Duration {
 	words := c.words
 	if p.lane == computing {
@@ -104,7 +104,7 @@ func (r *report) runCommand(p part, c command, o options) time.Duration {
 	if os.Getenv("GOGC") == "" {
 		cmd.Env = append(cmd.Env, "GOGC=300") // short programs on small heaps
 	}
-	var other bytes.Buffer // other output: the reason why nothing could be run
+	var other bytes.Buffer // output other than events, such as the reason why nothing ran
 	cmd.Stderr = &other
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
@@ -122,7 +122,8 @@ func (r *report) runCommand(p part, c command, o options) time.Duration {
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// readOutput reads a command's output.
+// readOutput reads a command's output until its end. Lines that should be events but are not go to
+// other.
 func (r *report) readOutput(from io.Reader, c command, other *bytes.Buffer) {
 	lines := bufio.NewReader(from)
 	for {
@@ -148,7 +149,7 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// takeEvent takes in an event.
+// takeEvent records an event.
 func (r *report) takeEvent(e event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,7 +246,8 @@ func (r *report) reportRunning(until <-chan struct{}) {
 	}
 }
 
-// underWay names the packages that run, the longest first, each with the test that runs longest.
+// underWay lists the running packages with the test that has been running longest in each. The
+// package that has been running longest is first.
 func (r *report) underWay() string {
 	var all []string
 	for _, name := range slices.SortedFunc(maps.Keys(r.packages), func(a, b string) int {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// tell has a report read the output of `go test -json`.
+// tell passes lines of `go test -json` to a report, and returns the other output.
 func tell(r *report, lines ...string) *bytes.Buffer {
 	var other bytes.Buffer
 	r.readOutput(strings.NewReader(strings.Join(lines, "\n")+"\n"), command{events: true}, &other)
@@ -75,7 +75,8 @@ func TestTheSlowestTestsAreListedFirst(t *testing.T) {
 	}
 }
 
-// A test that yields is not running.
+// TestWhatRunsIsNamed verifies that the summary lists the unfinished packages, each with the test
+// that has been running longest, and that a paused test does not count as running.
 func TestWhatRunsIsNamed(t *testing.T) {
 	at := time.Unix(0, 0)
 	var out bytes.Buffer

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Benchlive measures kube-scheduler and Berth against a real API server, in turn and in one run,
-// and prints tables with the goals. `make bench-live` builds and runs it.
+// Benchlive measures kube-scheduler and Berth in one run, one after the other, against a real API
+// server, and prints tables with the goals. `make bench-live` builds and runs it.
 package main
 
 import (

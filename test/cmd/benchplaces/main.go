@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Benchplaces plays the tasks of a trace and prints how much of the GPUs is allocated in the end,
-// by mix and policy; see package places.
+// Benchplaces plays the tasks of a trace and prints the share of the GPUs allocated at the end, by
+// mix and policy; see package places.
 package main
 
 import (
@@ -72,7 +72,7 @@ func openPlays(dir, out, mixes string, first uint64, seeds, nodes int, tasks str
 	return p, nil
 }
 
-// each plays each mix in each order.
+// each calls play for each chosen mix and each order of arrival.
 func (p *plays) each(ctx context.Context, play func(m *places.Mix, seed uint64) error) error {
 	for i := range p.trace.Mixes {
 		m := &p.trace.Mixes[i]
@@ -100,7 +100,7 @@ func (p *plays) keep(r *places.Run) error {
 	return r.WriteCSV(p.out)
 }
 
-// run plays the mixes offline, by each policy.
+// run plays the mixes offline, with each policy.
 func (p *plays) run(ctx context.Context, policies []string) error {
 	for _, policy := range policies {
 		if !slices.Contains(places.Policies, policy) && !places.IsProfile(policy) {
@@ -135,7 +135,7 @@ func (p *plays) run(ctx context.Context, policies []string) error {
 	return nil
 }
 
-// runLive plays the mixes on clusters, one after the other, and offline.
+// runLive plays each mix offline and on a live cluster, and prints both results.
 func (p *plays) runLive(ctx context.Context, bin string) error {
 	return p.each(ctx, func(m *places.Mix, seed uint64) error {
 		offline, err := p.trace.Play("Fragmentation", m, seed)

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// benchupstream runs upstream's own benchmark, scheduler_perf with its workload files as they are,
-// with kube-scheduler and with Berth in its place, in turn, and prints one table. API server and
-// client are in the process of the scheduler, so the CPU covers all of them.
+// benchupstream runs upstream's own benchmark, scheduler_perf with its unmodified workload files,
+// alternately with kube-scheduler and with Berth replacing it, and prints one table. The API server
+// and the client run in the scheduler's process, so the CPU time covers all three.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/berth-k8s/berth/test/inplace/build"
 )
 
-// workloads lists the workloads run by default: PACKAGE BENCHMARK/WORKLOAD.
+// workloads lists the workloads run by default, in the form PACKAGE BENCHMARK/WORKLOAD.
 var workloads = []string{
 	"misc SchedulingBasic/5000Nodes_10000Pods", "misc SchedulingDaemonset/15000Nodes", "default_preemption PreemptionBasic/1000Nodes",
 	"default_preemption Unschedulable/5kNodes/100Init/1kPods", "misc SchedulingWhileGated/1Node_10000GatedPods",
@@ -135,8 +135,9 @@ func one(ctx context.Context, builder *build.Builder, file [2]string, benchmark,
 	return f, nil
 }
 
-// A workload with a rate below upstream's own threshold fails, which reveals more about the machine
-// than about the scheduler.
+// reported and tooLow match the rate of a workload. With a rate below upstream's own threshold, the
+// workload fails; its rate still counts, because the failure reveals more about the machine than
+// about the scheduler.
 var (
 	reported = regexp.MustCompile(`([0-9.e+]+) SchedulingThroughput/Average`)
 	tooLow   = regexp.MustCompile(`expected "SchedulingThroughput" "Average" to be higher: got ([0-9.e+]+), want`)

@@ -28,7 +28,7 @@ func TestFiguresAreReadAndTheMedianCounts(t *testing.T) {
 	}
 }
 
-// TestUpstreamHasTheWorkloads verifies that upstream has the workloads that run by default.
+// TestUpstreamHasTheWorkloads verifies that upstream has all default workloads.
 func TestUpstreamHasTheWorkloads(t *testing.T) {
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {

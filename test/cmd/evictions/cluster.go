@@ -32,27 +32,27 @@ type cluster struct {
 	profile bool
 
 	nodes   int
-	tainted int // number of tainted nodes in the last run
+	tainted int // number of nodes tainted by the last run
 	runs    int
 }
 
-// All scenarios use the same pods, which tolerate the key later for some seconds and do not
-// tolerate the key now.
+// All scenarios use the same kind of pod. It tolerates taints with the key keyLater for tolerated
+// seconds, and does not tolerate taints with the key keyNow.
 const (
 	keyNow    = "now"
 	keyLater  = "later"
 	tolerated = 15
 
 	namespace = "default"
-	// workspace holds the pod that shows that a side works.
+	// workspace is the namespace of the pod whose eviction shows that a side works.
 	workspace = "work"
 )
 
 // patience is the time without events after which a side is considered finished.
 const patience = 25 * time.Second
 
-// fillCluster creates the untainted nodes and the pods of the scenario. Some pods of earlier
-// scenarios may not have been evicted.
+// fillCluster removes the taints of the last run, creates the further nodes of the scenario, and
+// creates the missing pods. Pods that the last run did not evict are kept.
 func (c *cluster) fillCluster(ctx context.Context, s scenario) error {
 	if err := c.taintNodes(ctx, c.tainted); err != nil {
 		return err
@@ -99,7 +99,8 @@ func newPod(node, i int) *v1.Pod {
 	}
 }
 
-// taintNodes sets exactly the taints with these keys on the first nodes, like kubectl taint.
+// taintNodes replaces the taints of the first nodes by taints with these keys, as the field manager
+// of kubectl taint.
 func (c *cluster) taintNodes(ctx context.Context, nodes int, keys ...string) error {
 	var taints []string
 	for _, key := range keys {
@@ -113,7 +114,7 @@ func (c *cluster) taintNodes(ctx context.Context, nodes int, keys ...string) err
 	})
 }
 
-// measureSide runs one side while nodes are tainted.
+// measureSide starts one side, taints nodes and measures the evictions.
 func (c *cluster) measureSide(ctx context.Context, s scenario, side string) (result, error) {
 	p, address, err := c.startSide(ctx, side)
 	if err != nil {
@@ -139,7 +140,7 @@ func (c *cluster) measureSide(ctx context.Context, s scenario, side string) (res
 		cpu: p.CPU() - before, peak: p.Peak()}, nil
 }
 
-// evictPods taints the nodes and waits until all due pods have left, or no more leave.
+// evictPods taints the nodes and waits until all due pods have been deleted, or no more pods are.
 func (c *cluster) evictPods(ctx context.Context, s scenario) (seen *observer, due time.Time, err error) {
 	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -163,7 +164,8 @@ func (c *cluster) evictPods(ctx context.Context, s scenario) (seen *observer, du
 	return seen, due, errors.Join(err, stop())
 }
 
-// startSide starts a side. Berth prints the address of its profiles.
+// startSide starts a side. For Berth, it also returns the address of the profiles, which Berth
+// prints.
 func (c *cluster) startSide(ctx context.Context, side string) (p *process.Process, address string, err error) {
 	c.runs++
 	log := fmt.Sprintf("%s-%d", side, c.runs)
@@ -182,7 +184,7 @@ func (c *cluster) startSide(ctx context.Context, side string) (p *process.Proces
 	return p, strings.TrimPrefix(line, says), err
 }
 
-// saveProfiles saves the heap's profile and that of the allocations.
+// saveProfiles saves the heap profile and the allocation profile.
 func saveProfiles(address, name string) error {
 	for _, kind := range []string{"heap", "allocs"} {
 		response, err := http.Get("http://" + address + "/debug/pprof/" + kind)
@@ -228,7 +230,8 @@ func (c *cluster) awaitWork(ctx context.Context) error {
 	})
 }
 
-// observer counts leaving pods. Read it after its watch is stopped.
+// observer counts deleted pods. Its fields may be read without the mutex after its watch has
+// stopped.
 type observer struct {
 	mu          sync.Mutex // guards the fields below
 	gone        int
@@ -248,11 +251,11 @@ func (o *observer) seePod(kind watch.EventType, _ *v1.Pod, now time.Time) {
 	o.gone++
 }
 
-// begins bounds the time to the first eviction: upstream takes a quarter of a minute on an idle
-// machine.
+// begins limits the time until the first eviction. Upstream needs 15 seconds on an idle machine.
 const begins = 90 * time.Second
 
-// awaitGone waits until due pods have left, at least until end, and while pods keep leaving.
+// awaitGone waits until due pods have been deleted. After end, it gives up if no pod has been
+// deleted for the time patience or, before the first deletion, after the time begins.
 func (o *observer) awaitGone(ctx context.Context, due int, end time.Time) {
 	for over := false; !over && ctx.Err() == nil; {
 		time.Sleep(20 * time.Millisecond)

@@ -1,8 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// evictions measures taint eviction in bulk: Berth and upstream's kube-controller-manager, each as
-// a separate process, one after the other on the same cluster of objects.
+// evictions measures bulk taint evictions by Berth and by upstream's kube-controller-manager. They
+// run as separate processes, one after the other, on the same cluster, which consists of API
+// objects only.
 package main
 
 import (
@@ -21,10 +22,10 @@ import (
 type scenario struct {
 	nodes, perNode int
 	tainted        int
-	seconds        int // toleration seconds; 0: none
+	seconds        int // toleration seconds; 0 means none
 }
 
-// scenarios lists the goals' scenarios, in an order in which the cluster only grows.
+// scenarios lists the scenarios that have goals, in an order in which the cluster only grows.
 var scenarios = []scenario{
 	{nodes: 1000, perNode: 30, tainted: 300},
 	{nodes: 1000, perNode: 30, tainted: 300, seconds: tolerated},
@@ -51,7 +52,7 @@ const (
 type result struct {
 	scenario    scenario
 	side        string
-	first, last time.Duration // time from the due time to the observed deletion
+	first, last time.Duration // time from the due time to the first and the last observed deletion
 	gone        int
 	cpu         time.Duration
 	peak        int64 // bytes

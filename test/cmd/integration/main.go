@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // integration runs upstream's own integration tests of scheduling with Berth replacing
-// kube-scheduler and kube-controller-manager's node controllers, and on request also with
-// upstream's own. The tests come from the module cache, patched while they are built (package
-// patch). A failing test that is not listed in known.txt fails the run.
+// kube-scheduler and kube-controller-manager's node controllers. On request, it runs them with the
+// replaced components as well. The tests come from the module cache and are patched while they are
+// built (see package patch). A failing test that is not listed in known.txt fails the run.
 package main
 
 import (
@@ -30,8 +30,8 @@ var packages = []string{
 	"node", "volumescheduling", "dra/default", "dra/ga", "dra/all",
 }
 
-// plugins are the packages with tests of sigs.k8s.io/scheduler-plugins. They run only on request,
-// because they download modules from the proxy that the rest of this tree does not need.
+// plugins lists the packages with tests of sigs.k8s.io/scheduler-plugins. They run only on request,
+// because they need modules that no other code of this repository downloads.
 var plugins = []string{build.PluginTests + "coscheduling", build.PluginTests + "capacityscheduling",
 	build.PluginTests + "noderesourcetopology"}
 

@@ -15,12 +15,13 @@ import (
 	"strings"
 )
 
-// results maps the names of tests without subtests to PASS, FAIL or SKIP.
+// results maps the names of tests that have no subtests to PASS, FAIL or SKIP.
 type results map[string]string
 
 var ended = regexp.MustCompile(`^[\s\x16]*--- (PASS|FAIL|SKIP): (\S+) \(`)
 
-// began is a test that did not end: the process did before.
+// began matches the line that reports the start of a test. A test without a later result counts as
+// failed, because the process ended before the test.
 var began = regexp.MustCompile(`^[\s\x16]*=== RUN\s+(\S+)`)
 
 func readResults(out io.Reader) results {
@@ -52,7 +53,7 @@ func readResults(out io.Reader) results {
 //go:embed known.txt
 var knownFailures string
 
-// known lists tests that do not apply to Berth, with the reasons.
+// known lists the tests that do not apply to Berth, by patterns, with the reasons.
 type known []*exception
 
 type exception struct {
@@ -62,8 +63,8 @@ type exception struct {
 	applied bool
 }
 
-// readKnown reads lines of a pattern for PACKAGE TEST, a tab and a reason. A * before the pattern:
-// nothing of Berth runs in these tests.
+// readKnown reads the format of known.txt. A line consists of a pattern for PACKAGE TEST, a tab and
+// a reason. A * before the pattern means that Berth does not run in these tests.
 func readKnown(text string) (all known, err error) {
 	for n, line := range strings.Split(text, "\n") {
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -90,7 +91,7 @@ func (k known) exceptionFor(name string) *exception {
 	return nil
 }
 
-// unneededPatterns lists the patterns of these packages that no test needed.
+// unneededPatterns lists the patterns for these packages that applied to no test.
 func (k known) unneededPatterns(packages []string) (patterns []string) {
 	for _, one := range k {
 		name := strings.TrimSuffix(strings.TrimPrefix(one.pattern.String(), "^("), ")$")
@@ -102,7 +103,7 @@ func (k known) unneededPatterns(packages []string) (patterns []string) {
 	return patterns
 }
 
-// row is the result of a package.
+// row holds the results of a package.
 type row struct {
 	name             string
 	berth, upstream  results
@@ -110,8 +111,8 @@ type row struct {
 	apart            int
 }
 
-// judgeFailures distinguishes known failures from new ones, and sets aside failures that do not
-// concern Berth.
+// judgeFailures separates the known failures from the others, and removes the results of tests in
+// which Berth does not run.
 func (r *row) judgeFailures(k known) {
 	for _, test := range slices.Sorted(maps.Keys(r.berth)) {
 		one := k.exceptionFor(r.name + " " + test)
@@ -148,7 +149,7 @@ func (r *row) progressText() string {
 	return line
 }
 
-// printTable prints the rows, and their sum.
+// printTable prints the rows and their sum. It returns an error if tests fail that are not listed.
 func printTable(out io.Writer, rows []row, both bool) error {
 	fmt.Fprintf(out, "| package | tests | Berth passes | listed | apart |%s\n| --- | --- | --- | --- | --- |%s\n",
 		textIf(both, " upstream passes |"), textIf(both, " --- |"))

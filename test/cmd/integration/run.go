@@ -20,7 +20,7 @@ import (
 // run is one run of all packages.
 type run struct {
 	packages []string
-	tests    string // a pattern; empty: all
+	tests    string // pattern of test names; empty means all
 	logs     string
 	both     bool
 	times    int
@@ -120,7 +120,7 @@ func (r *run) readResults(ctx context.Context, file, folder, name, inPlace strin
 	return found, nil
 }
 
-// appendTo appends the output of each run.
+// appendTo appends a run's output to a log.
 func appendTo(log string, printed []byte) error {
 	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
 		return err

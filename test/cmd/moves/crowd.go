@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// crowd is an aged cluster, identical in every run: nodes of a few kinds in zones, and pods of many
-// workloads, some of them misplaced.
+// crowd is a cluster that has been used for a while, identical in every run. It has nodes of a few
+// kinds in several zones, and pods of many workloads. Some of the pods are misplaced.
 type crowd struct {
 	random *rand.Rand
 	nodes  []*v1.Node
@@ -29,9 +29,9 @@ type crowd struct {
 	apps   []*app
 }
 
-// place holds the free capacity of a node, and its purpose.
+// place holds the free capacity of a node and its kind.
 type place struct {
-	cpu, pods, gpus     int64 // in thousandths of a CPU, pods and devices
+	cpu, pods, gpus     int64 // in millicores, pods and devices
 	zone                int
 	light, ssd, spot    bool
 	tainted, gpu, small bool
@@ -46,13 +46,13 @@ type app struct {
 	cpu       int64
 	shape     shape
 	askew     bool  // some of its pods are misplaced
-	places    []int // index of the place of each pod
+	places    []int // each pod's index in the places of the crowd
 	set       *appsv1.ReplicaSet
 }
 
 type shape int
 
-// These constants are the possible shapes of an app.
+// These are the possible shapes of an app.
 const (
 	plain    shape = iota
 	spread         // required spreading over zones
@@ -73,7 +73,7 @@ const (
 	disk       = "disk"
 )
 
-// planCrowd plans the cluster; it returns an error if there are too few nodes.
+// planCrowd plans the cluster. It returns an error if the nodes are too few for the pods.
 func planCrowd(nodes, pods int) (*crowd, error) {
 	c := &crowd{random: rand.New(rand.NewPCG(1, 2))}
 	for i := range nodes {
@@ -111,7 +111,8 @@ func planCrowd(nodes, pods int) (*crowd, error) {
 	return c, nil
 }
 
-// addNode adds a node: of twenty, twelve have 16 CPUs, five 32, two 8, and one has GPUs.
+// addNode adds a node. Of twenty nodes, twelve have 16 CPUs, five have 32, two have 8, and one has
+// 64 CPUs and GPUs.
 func (c *crowd) addNode(i int) {
 	p := place{cpu: 16000, pods: 110, zone: i % zones, apps: map[*app]bool{}}
 	round := i / zones // gives every zone nodes of each kind
@@ -145,19 +146,19 @@ func (c *crowd) addNode(i int) {
 		room[gpu] = *resource.NewQuantity(gpus, resource.DecimalSI)
 		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: gpu, Value: "present", Effect: v1.TaintEffectNoSchedule})
 	}
-	driver.MakeReady(node, room, time.Now().Add(-time.Hour)) // pods return to nodes that have been ready for a while
+	driver.MakeReady(node, room, time.Now().Add(-time.Hour)) // pods only return to nodes that have been ready for a while
 	c.nodes = append(c.nodes, node)
 }
 
-// placeFor finds a node for the k-th pod of an app: a random suitable one or, for some pods of a
-// skewed app, an unsuitable one; -1 if it finds none.
+// placeFor returns the index of a random suitable node for the k-th pod of an app. Some pods of a
+// skewed app get an unsuitable node. It returns -1 if it finds no node.
 func (c *crowd) placeFor(a *app, k int) int {
 	const misplaced = 5 // number of misplaced pods of a skewed app
 	wrong := a.askew && k < misplaced
 	suits := func(p *place) bool {
 		switch a.shape {
 		case spread:
-			if a.askew { // the last zone was unavailable
+			if a.askew { // as if the last zone had been unavailable
 				return p.zone == k%(zones-1)
 			}
 			return p.zone == k%zones
@@ -179,7 +180,7 @@ func (c *crowd) placeFor(a *app, k int) int {
 		i := c.random.IntN(len(c.places))
 		p := &c.places[i]
 		fits := p.cpu >= a.cpu && p.pods > 0 && p.gpu == (a.shape == devices) && (!p.gpu || p.gpus > gpus/2)
-		// Lightly used nodes have a pod or two, both small.
+		// Lightly used nodes only get small pods, of at most two apps.
 		if p.light && (a.cpu > 250 || a.shape != plain || len(p.apps) > 1) {
 			fits = false
 		}
@@ -196,7 +197,8 @@ func (c *crowd) placeFor(a *app, k int) int {
 	}
 }
 
-// createObjects creates the objects. The pods are initially bound, and running by their status.
+// createObjects creates the objects. The pods are created with a node, and their status reports
+// them as running.
 func (c *crowd) createObjects(ctx context.Context, on *driver.Cluster) error {
 	for i := range namespaces {
 		if _, err := on.CreateNamespace(ctx, fmt.Sprintf("team-%d", i)); err != nil {
@@ -218,7 +220,7 @@ func (c *crowd) createObjects(ctx context.Context, on *driver.Cluster) error {
 	})
 }
 
-// createPod creates a pod, and sets it running if it is bound.
+// createPod creates a pod. If the pod has a node, its status reports it as running.
 func createPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) error {
 	_, err := createWhole(ctx, client.CoreV1().Pods(pod.Namespace), pod, func(made *v1.Pod) {
 		if made.Spec.NodeName != "" {
@@ -253,7 +255,8 @@ func (a *app) podLabels() map[string]string {
 
 func (a *app) labelSelector() *metav1.LabelSelector { return driver.OfApp(a.name) }
 
-// newOwners returns the pods' owners and their budget, if any, in the state left by controllers.
+// newOwners returns the pods' owners and their budget, which may be nil, with the status that
+// controllers would have written.
 func (a *app) newOwners() (*appsv1.Deployment, *appsv1.ReplicaSet, *policyv1.PodDisruptionBudget) {
 	replicas, template := int32(perApp), v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: a.podLabels()}, Spec: a.podSpec()}
 	meta := metav1.ObjectMeta{Name: a.name, Namespace: a.namespace, Labels: map[string]string{"app": a.name}, Generation: 1}

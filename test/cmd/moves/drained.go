@@ -20,41 +20,41 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// The draining commands.
+// These are the commands that drain nodes.
 const (
 	berth   = "berth"
 	kubectl = "kubectl"
 )
 
-// Workloads of the drained cluster: Deployments of replicas pods, with a budget of one disruption.
-// A pod is ready seconds after it runs, and takes seconds to end.
+// The workloads of the drained cluster are Deployments with this number of replicas and a budget of
+// one disruption. A pod becomes ready some seconds after it starts, and takes some seconds to end.
 const (
 	replicas    = 20
 	readyAfter  = 3
 	endsAfter   = "2s"
-	drainedNode = 16000 // thousandths of a CPU
+	drainedNode = 16000 // millicores
 	drainLimit  = 10 * time.Minute
 	drainSpace  = "drained"
-	// restLimit bounds the time until a cluster is at rest.
+	// restLimit limits the time until all pods are ready, and similar waits.
 	restLimit = 10 * time.Minute
 )
 
-// drained is the drained cluster.
+// drained is the cluster whose nodes are drained.
 type drained struct {
 	*driver.Cluster
 	*options
 }
 
-// outcome holds the results for the pods of a drained cluster.
+// outcome holds the results for the workloads of a drained cluster.
 type outcome struct {
 	took     time.Duration
-	refused  int // evictions that the API server answered with 429
+	refused  int // evictions that the API server rejected with 429
 	outages  []time.Duration
-	leftover int // workloads that do not have the replicas that they had
+	leftover int // workloads with a different number of replicas than before, or a label of a surge
 	moves
 }
 
-// startDrained starts a control plane, Berth's controllers and the nodes.
+// startDrained starts a control plane, Berth's controllers and simulated nodes.
 func startDrained(ctx context.Context, r *driver.Run, o *options) (*drained, error) {
 	c, err := r.StartCluster(ctx)
 	if err != nil {
@@ -76,8 +76,8 @@ func (d *drained) startNodes(ctx context.Context) error {
 	return d.StartNodes(ctx, d.drainNodes, "--zones", strconv.Itoa(zones), "--cpu", fmt.Sprintf("%dm", drainedNode))
 }
 
-// playMoves creates workloads, runs a command that moves their pods, waits until all is at rest
-// again, returns the results, and removes the workloads.
+// playMoves creates workloads, calls move, which moves their pods, waits until all pods are ready
+// again, removes the workloads, and returns the results.
 func (d *drained) playMoves(ctx context.Context, workloads int, create func(ctx context.Context, i int) error,
 	move func(ctx context.Context) error) (*outcome, error) {
 	if _, err := d.CreateNamespace(ctx, drainSpace); err != nil {
@@ -105,7 +105,8 @@ func (d *drained) playMoves(ctx context.Context, workloads int, create func(ctx 
 	}
 	o.took = time.Since(began)
 
-	// The successors of the last pods have not been created yet; missing successors are counted.
+	// Some successors of the last pods may not exist yet. Successors still missing after the wait
+	// are counted.
 	if err := d.Until(ctx, "all pods to be ready", restLimit, d.nameUnready(ctx)); err != nil && ctx.Err() != nil {
 		return nil, err
 	}
@@ -141,7 +142,7 @@ func (d *drained) awaitRest(ctx context.Context) error {
 	})
 }
 
-// nameUnready returns a workload without all of its pods.
+// nameUnready returns a condition for Until, which reports a workload whose pods are not all ready.
 func (d *drained) nameUnready(ctx context.Context) func() (string, error) {
 	return func() (string, error) {
 		list, err := d.Client.AppsV1().Deployments(drainSpace).List(ctx, metav1.ListOptions{})
@@ -175,8 +176,8 @@ func (d *drained) clearCluster(ctx context.Context) error {
 // replicasNote records a workload's original number of replicas.
 const replicasNote = "example.com/replicas"
 
-// createWorkload creates a Deployment and perhaps its budget; its pods become ready and end after
-// some seconds each.
+// createWorkload creates a Deployment and, unless it is nil, its budget. Its pods take some seconds
+// to become ready, and some seconds to end.
 func (d *drained) createWorkload(ctx context.Context, name string, count int32, cpu int64, budget *policyv1.PodDisruptionBudgetSpec) error {
 	grace, selector := int64(30), driver.OfApp(name)
 	meta := metav1.ObjectMeta{Name: name, Annotations: map[string]string{replicasNote: strconv.Itoa(int(count))}}
@@ -204,7 +205,7 @@ func (d *drained) createWorkload(ctx context.Context, name string, count int32, 
 	return err
 }
 
-// countRescaled counts the workloads with a changed scale, or a surge's label.
+// countRescaled counts the workloads with a changed number of replicas or a surge's label.
 func (d *drained) countRescaled(ctx context.Context) (count int, err error) {
 	list, err := d.Client.AppsV1().Deployments(drainSpace).List(ctx, metav1.ListOptions{})
 	if err != nil {

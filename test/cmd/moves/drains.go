@@ -28,7 +28,8 @@ type drainResult struct {
 	*outcome
 }
 
-// measureDrains drains the first nodes of a cluster, with each command under each scheduler.
+// measureDrains measures the draining of the first nodes of a cluster, with each command under each
+// scheduler.
 func measureDrains(ctx context.Context, r *driver.Run, o *options) error {
 	d, err := startDrained(ctx, r, o)
 	if err != nil {
@@ -65,7 +66,7 @@ func measureDrains(ctx context.Context, r *driver.Run, o *options) error {
 	return nil
 }
 
-// measureDrain drains the first nodes, and uncordons them again.
+// measureDrain drains the first nodes with one command, and uncordons them again.
 func (d *drained) measureDrain(ctx context.Context, scheduler, drain string) (r *drainResult, err error) {
 	d.Printf("%s beside %s: %d pods come", drain, scheduler, d.drainPods)
 	var nodes []string

@@ -15,27 +15,28 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// facts measures the quality of the pods' places, independently of the planner.
+// facts holds measures of the quality of the pods' placement, computed independently of the
+// planner.
 type facts struct {
-	// violated counts violations of required constraints: pods on nodes not selected or tolerated,
-	// pods beyond the maxSkew of their spread in a zone, and pods on the same node as a pod that
-	// they repel.
+	// violated counts violations of required constraints: pods on nodes that they do not select or
+	// tolerate, pods in a zone beyond the maxSkew of their topology spread, and pods on the same
+	// node as a pod that they repel.
 	violated int
 	inUse    int // nodes with pods
-	// room is the number of big pods that would fit, and fragmented the share of the free CPU
-	// unusable by them.
+	// room is the number of big pods that would fit. fragmented is the share of the free CPU that
+	// big pods cannot use.
 	room       int
 	fragmented float64
 	pending    int
 }
 
-// A big pod: half a node of the most common kind.
+// These are the requests of a big pod. They are half of the most common kind of node.
 const (
 	bigCPU    = 8000
 	bigMemory = 32 << 30
 )
 
-// crowdOf identifies the pods of one app on one domain.
+// crowdOf identifies the pods of one app in one domain, a zone or a node.
 type crowdOf struct{ namespace, app, domain string }
 
 func factsOf(nodes []v1.Node, pods []v1.Pod) (f facts) {
@@ -75,7 +76,7 @@ func factsOf(nodes []v1.Node, pods []v1.Pod) (f facts) {
 			hosts[crowdOf{app.Namespace, app.Name, node.Name}]++
 		}
 	}
-	for _, together := range hosts { // of n pods that repel each other, n-1 are misplaced
+	for _, together := range hosts { // of n pods that repel each other on a node, n-1 are misplaced
 		f.violated += together - 1
 	}
 	for app, c := range spreads {
@@ -91,8 +92,8 @@ func factsOf(nodes []v1.Node, pods []v1.Pod) (f facts) {
 	return f
 }
 
-// countNodes computes the facts about nodes only. It excludes nodes with devices from the room,
-// because other pods avoid them.
+// countNodes computes the facts about nodes. It excludes tainted nodes, such as nodes with devices,
+// from the free capacity, unless the taint is Berth's own.
 func (f *facts) countNodes(nodes []v1.Node, on map[string][]*v1.Pod) {
 	var free, used int64
 	for i := range nodes {
@@ -118,7 +119,7 @@ func (f *facts) countNodes(nodes []v1.Node, on map[string][]*v1.Pod) {
 	f.fragmented = 1 - float64(used)/float64(max(1, free))
 }
 
-// carryOut moves the pods to their planned nodes.
+// carryOut sets the pods' nodes to the planned nodes, and taints the nodes that the plan empties.
 func carryOut(plan *rebalance.Plan, nodes []v1.Node, pods []v1.Pod) {
 	to := map[types.UID]string{}
 	for i := range plan.Moves {

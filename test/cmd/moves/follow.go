@@ -22,7 +22,7 @@ import (
 // life holds the times of a pod's events in a watch.
 type life struct {
 	owner                    types.UID
-	made, bound, ready, left time.Time // left: it is being deleted
+	made, bound, ready, left time.Time // left is the start of the deletion
 }
 
 // follower follows the pods of a namespace.
@@ -31,14 +31,15 @@ type follower struct {
 
 	mu   sync.Mutex // guards the fields below
 	pods map[types.UID]*life
-	// serving holds each owner's ready pods not being deleted; down is the start of an owner's
-	// current outage; outage is the total duration of its earlier outages.
+	// serving holds each owner's ready pods, except pods being deleted. down holds the start of an
+	// owner's current outage, and outage the total duration of its earlier outages.
 	serving map[types.UID]map[types.UID]bool
 	down    map[types.UID]time.Time
 	outage  map[types.UID]time.Duration
 }
 
-// followPods follows all pods from now on, including existing ones, created earlier.
+// followPods follows all existing and future pods of a namespace. Existing pods have no creation
+// time.
 func followPods(ctx context.Context, c *driver.Cluster, namespace string) (*follower, error) {
 	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -83,7 +84,8 @@ func (f *follower) seePod(pod *v1.Pod, now time.Time) {
 	}
 }
 
-// countOutage adds up the times during which an owner lacks ready pods not being deleted.
+// countOutage adds up the time during which an owner has no ready pod, not counting pods being
+// deleted.
 func (f *follower) countOutage(pod *v1.Pod, exists bool, now time.Time) {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
@@ -111,7 +113,7 @@ func (f *follower) countOutage(pod *v1.Pod, exists bool, now time.Time) {
 	}
 }
 
-// listOutages lists the outages of all owners that had one.
+// listOutages returns the total outage of each owner that had any.
 func (f *follower) listOutages() (list []time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,17 +126,17 @@ func (f *follower) listOutages() (list []time.Duration) {
 	return list
 }
 
-// moves holds the results for the pods that left.
+// moves holds the results for the moved pods.
 type moves struct {
 	moved, twice int
-	// pending is the time from a successor's creation to its binding; ready is the time from the
-	// predecessor's departure to the successor's readiness. Both cover bound or ready successors
-	// only.
+	// pending lists the times from a successor's creation to its binding, for bound successors.
+	// ready lists the times from the start of the predecessor's deletion to the successor's
+	// readiness, for ready successors.
 	pending, ready []time.Duration
 }
 
-// pairMoves ends the watch and pairs departed pods with created pods: each ReplicaSet creates one
-// pod for each departed pod.
+// pairMoves stops the watch and pairs deleted pods with created pods in the order of time: a
+// ReplicaSet creates one pod for each deleted pod.
 func (f *follower) pairMoves() (m moves, err error) {
 	err = f.stop()
 	f.mu.Lock()

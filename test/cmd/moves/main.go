@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// moves measures the moving of pods: the cost and the benefit of a plan of berth rebalance on a
-// large cluster, the effect of a drain on the evicted pods, by kubectl drain and by berth drain,
-// under kube-scheduler and under Berth's scheduler, and the downtime of workloads when every node
+// moves measures how pods are moved. It measures the cost and the benefit of the plans of berth
+// rebalance on a large cluster; the effect of kubectl drain and of berth drain on the evicted pods,
+// under kube-scheduler and under Berth's scheduler; and the downtime of workloads while every node
 // of a cluster is drained in turn.
 package main
 
@@ -20,11 +20,11 @@ import (
 // options selects the measurements.
 type options struct {
 	nodes, pods int      // size of the planned cluster
-	plans       []string // names; none: all
+	plans       []string // names; empty means all
 
 	drainNodes, drainPods, drained, full int
 	schedulers                           []driver.Scheduler
-	drains                               []string // none: both
+	drains                               []string // empty means both
 
 	rollPods    int
 	rollTimeout time.Duration

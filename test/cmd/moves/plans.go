@@ -21,7 +21,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Limits of a plan: the goals of this measurement.
+// The goals of this measurement limit the time and memory of a plan.
 const (
 	planWithin = 10 * time.Second
 	planMemory = 1 << 30
@@ -38,7 +38,8 @@ type planned struct {
 // bigPods is the number of pending pods requesting all GPUs of a node.
 const bigPods = 4
 
-// plans in the order of planning, on the same cluster, without any moves.
+// plans lists the plans in the order in which they are made on the same cluster. None is carried
+// out there.
 var plans = []planned{
 	{name: "nothing", policy: policyNothing},
 	{name: "heal", goals: func(*options) []string { return []string{"heal"} }},
@@ -59,7 +60,7 @@ var plans = []planned{
 	}},
 }
 
-// The policies, as written by users of the descheduler.
+// The policies are written as by users of the descheduler.
 const (
 	policyHead = `apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
@@ -97,7 +98,8 @@ func planNames() (list []string) {
 	return list
 }
 
-// bigPod is a pending pod: there are enough GPUs, but no eight free ones on any node.
+// bigPod returns a pod that requests all GPUs of a node. It is pending: enough GPUs are free in the
+// cluster, but no node has eight free GPUs.
 func bigPod(i int) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("train-%d", i), Namespace: "team-0"}, Spec: v1.PodSpec{
 		Containers: []v1.Container{{Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: driver.Amounts(8000, 16000)}}},
@@ -147,7 +149,7 @@ func measurePlans(ctx context.Context, r *driver.Run, o *options) error {
 	return nil
 }
 
-// makePlan makes a plan on a single core, and measures its benefit.
+// makePlan makes a plan with GOMAXPROCS=1 and measures its cost and benefit.
 func (p *planned) makePlan(ctx context.Context, c *driver.Cluster, o *options) (*made, error) {
 	if p.wait {
 		for i := range bigPods {
@@ -193,7 +195,7 @@ func (p *planned) makePlan(ctx context.Context, c *driver.Cluster, o *options) (
 	return m, nil
 }
 
-// readCluster reads the cluster.
+// readCluster returns the nodes and pods of the cluster.
 func readCluster(ctx context.Context, client kubernetes.Interface) ([]v1.Node, []v1.Pod, error) {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// stateOf returns a crowd as read from the API.
+// stateOf returns the state of a crowd, as berth rebalance would read it from the API.
 func stateOf(t testing.TB, o *options, wait bool) *rebalance.State {
 	t.Helper()
 	c, err := planCrowd(o.nodes, o.pods)
@@ -120,8 +120,8 @@ func TestTooFewNodesAreAnError(t *testing.T) {
 	}
 }
 
-// TestPlansAreWorthTheirMoves verifies that every plan improves its goal, by an independent
-// measure.
+// TestPlansAreWorthTheirMoves verifies that plans move pods and, for goals with an independent
+// measure, that they reach their goal.
 func TestPlansAreWorthTheirMoves(t *testing.T) {
 	o := &options{nodes: 300, pods: 2000}
 	before := factsAfter(stateOf(t, o, false), &rebalance.Plan{})
@@ -154,9 +154,9 @@ func TestPlansAreWorthTheirMoves(t *testing.T) {
 	}
 }
 
-// TestNoPlanIsGivenUp verifies that, with these ages of pods, a sequel of every plan moves a pod
-// that the next one would move again, that the remaining moves are still worthwhile, and that
-// following plan after plan terminates.
+// TestNoPlanIsGivenUp verifies that the planner pins a pod if a following plan would move it again,
+// as the ages of these pods provoke. The first plan must still make most of its moves, and carrying
+// out one plan after the other must end.
 func TestNoPlanIsGivenUp(t *testing.T) {
 	o := &options{nodes: 1000, pods: 10_000}
 	p := &plans[slices.IndexFunc(plans, func(p planned) bool { return p.name == "policy" })]
@@ -185,7 +185,7 @@ func TestNoPlanIsGivenUp(t *testing.T) {
 	}
 }
 
-// BenchmarkPlans makes the plans of the measurement, without an API server.
+// BenchmarkPlans measures the planning of all plans, without an API server.
 func BenchmarkPlans(b *testing.B) {
 	of := &options{nodes: 5000, pods: 50_000}
 	for i := range plans {

@@ -25,17 +25,18 @@ import (
 const (
 	perWorkload  = 10 // pods, on average
 	singleOf     = 5
-	sharedBudget = 7 // of 24 workloads, this many with several replicas have a budget
+	sharedBudget = 7 // of 24 workloads, the first 7 have a budget if they have several replicas
 )
 
-// rollResult holds the results of rolling every node.
+// rollResult holds the results of draining every node in turn.
 type rollResult struct {
 	drain   string
-	blocked int // nodes that were not empty within the time limit, and are not rolled
+	blocked int // nodes that were not empty within the time limit
 	*outcome
 }
 
-// measureRolls drains every node of a cluster in turn, by kubectl and by Berth with surges.
+// measureRolls measures the draining of every node of a cluster in turn, by kubectl drain and by
+// berth drain with surges.
 func measureRolls(ctx context.Context, r *driver.Run, o *options) error {
 	d, err := startDrained(ctx, r, o)
 	if err != nil {
@@ -73,8 +74,8 @@ func measureRolls(ctx context.Context, r *driver.Run, o *options) error {
 	return nil
 }
 
-// rollByKubectl drains and uncordons nodes sequentially, like scripts using kubectl. It also
-// uncordons a node after a timed-out drain.
+// rollByKubectl drains and uncordons one node after the other, like a script that uses kubectl. It
+// also uncordons a node whose drain timed out.
 func (d *drained) rollByKubectl(ctx context.Context, r *rollResult) error {
 	kubectl := func(args ...string) error {
 		args = slices.Concat([]string{"kubectl"}, args, []string{"--kubeconfig", d.Kubeconfig})
@@ -109,14 +110,14 @@ func rollReplicas(i int) int32 {
 	if i%singleOf == 1 {
 		return 13
 	}
-	return 12 // 1 + 13 + 3 * 12 of five workloads
+	return 12 // five workloads have 1 + 13 + 3 * 12 replicas
 }
 
-// rollFull returns the requested percentage of all nodes' CPU: the pods of a node, and surges'
-// additions, fit on the remaining nodes.
+// rollFull returns the percentage of all nodes' CPU that the pods request. It leaves enough CPU for
+// the pods of a drained node and the additional pods of surges.
 func (d *drained) rollFull() int { return min(d.full, 80) }
 
-// rollWorkload creates the i-th Deployment, and a budget for a third of them.
+// rollWorkload creates the i-th Deployment. A third of the Deployments get a budget.
 func (d *drained) rollWorkload(ctx context.Context, i int) error {
 	count, one := rollReplicas(i), intstr.FromInt32(1)
 	var budget *policyv1.PodDisruptionBudgetSpec

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// partition draws how many nodes of each zone may evict in a partition, minute by minute, as
-// nodehealth's test of it ran:
+// partition draws the number of nodes of each zone that have an evicting taint during a network
+// partition, as recorded by a test of package nodehealth:
 //
 //	go test ./internal/controller/nodehealth -run Partition -partition partition.csv
 //	cd test && go run ./cmd/partition partition.csv ../docs/pictures/partition.svg
@@ -31,7 +31,8 @@ func main() {
 	}
 }
 
-// what maps minutes to events; see partition in nodehealth.
+// events labels the events of the test, by the minute; see the partition test of package
+// nodehealth.
 var events = plotter.XYLabels{
 	XYs:    plotter.XYs{{X: 2, Y: 18}, {X: 12, Y: 38}, {X: 27, Y: 75}, {X: 64, Y: 108}, {X: 77, Y: 12}},
 	Labels: []string{"10 nodes of a fail", "610 of a: 0.01/s", "all of b, too: 0.1/s there", "all of all zones: none", "all are back"},

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pictures takes the pictures of the page that are in the README and in docs, from a real
-// run: a busy cluster of berth up, and a crowd of 5,000 nodes and 50,000 pods in memory. Run by
-// make pictures.
+// Command pictures takes the screenshots of Berth's web page for the README and docs. They show a
+// busy cluster of `berth up`, and a cluster of 5,000 nodes and 50,000 pods in memory. `make
+// pictures` runs it.
 package main
 
 import (
@@ -22,7 +22,8 @@ import (
 //go:embed scene.yaml
 var scene string
 
-// largest is the maximum size of a picture in bytes: a repository keeps each for ever.
+// largest is the maximum size of a picture in bytes. It is limited because the history of a
+// repository keeps every version.
 const largest = 300_000
 
 func main() {
@@ -40,8 +41,8 @@ type picture struct {
 	name string
 	hash string
 	view stage.View
-	do   []string // expressions, each evaluated once the effect of the previous one is visible
-	when string   // true when it can be taken
+	do   []string // expressions, each evaluated after the effect of the previous one is visible
+	when string   // expression that is true when the picture can be taken
 }
 
 var (
@@ -118,7 +119,7 @@ func takeScene(browser *stage.Browser, bin, data, out string) error {
 	return nil
 }
 
-// play makes something happen on the cluster, and returns the name of a pod that waits.
+// play creates workloads and taints on the cluster, and returns the name of a pending pod.
 func play(bin, data string) (trainer string, err error) {
 	kubectl := func(stdin string, words string) string {
 		text := ""
@@ -178,7 +179,7 @@ func takeCrowd(browser *stage.Browser, bin, work, out string) error {
 	return nil
 }
 
-// settled is a page that has drawn all its updates.
+// settled is an expression that resolves after the page has drawn its updates.
 const settled = "new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => done(true))), 400))"
 
 func take(browser *stage.Browser, url string, p picture, out string) error {

@@ -1,8 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// soak plays the campaign of package soak: a cluster on which everything that can go wrong does,
-// from one seed.
+// soak runs a campaign of package soak, which injects faults drawn from one seed into a cluster.
 package main
 
 import (
@@ -87,7 +86,7 @@ func run(args []string) int {
 	})
 }
 
-// report of a campaign.
+// report is the result of a campaign.
 type report interface {
 	Print(to io.Writer)
 	Broken() int

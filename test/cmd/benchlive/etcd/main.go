@@ -1,8 +1,9 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Etcd is a single member with etcd's own defaults, in a separate process, for the API server of
-// benchlive and integration. etcd's program itself would bring the modules of its gRPC proxy along.
+// Etcd runs a single etcd member with etcd's own defaults, for the API servers of benchlive and
+// integration. It embeds the server because importing etcd's own command would add the modules of
+// its gRPC proxy.
 package main
 
 import (
