@@ -18,7 +18,7 @@ var (
 	first = flag.Uint64("first", 0, "the first seed")
 )
 
-// explained explains the town's pod; nil unless it is pending.
+// explained returns the explanation of the town's pod, or nil if the pod is not pending.
 func (c *town) explained(t *testing.T) *explain.Explanation {
 	t.Helper()
 	u, err := c.visit()
@@ -38,8 +38,8 @@ func (c *town) explained(t *testing.T) *explain.Explanation {
 	return e
 }
 
-// TestPrintedAdviceComesTrue carries out every suggestion as printed in a new world of the same
-// cluster, and requires the pod to run there.
+// TestPrintedAdviceComesTrue verifies that the pod runs after any printed suggestion is carried out
+// literally, each in a new world of the same cluster.
 func TestPrintedAdviceComesTrue(t *testing.T) {
 	pending, helped, followed, withheld := 0, 0, 0, 0
 	kinds, skipped, reasons := map[string]int{}, map[string]int{}, map[string]int{}
@@ -88,7 +88,7 @@ func TestPrintedAdviceComesTrue(t *testing.T) {
 	}
 }
 
-// causeOf groups reasons of withheld advice: it drops names and numbers.
+// causeOf groups reasons of withheld advice by dropping names and numbers.
 func causeOf(reason string) string {
 	for _, cause := range []string{"minimum cpu usage", "maximum cpu usage", "ratio", "exceeded quota", "toleration", "RuntimeClass",
 		"conflict", "nodes are available", "paused", "partition", "OnDelete", "must be less than or equal"} {

@@ -22,7 +22,8 @@ type attempt struct {
 	do   func(u *user) error
 }
 
-// attempts lists the changes of the kinds that explain suggests, without looking at the reasons.
+// attempts returns changes of the kinds that explain suggests, without regard to the reasons why
+// the pod is pending.
 func (c *town) attempts() (list []attempt) {
 	try := func(name string, do func(u *user) error) { list = append(list, attempt{name, do}) }
 	pod := func(name string, alter func(s *v1.PodSpec)) {
@@ -84,7 +85,8 @@ func (c *town) attempts() (list []attempt) {
 	return list
 }
 
-// lower lowers requests, and limits above them, to at most an amount of each resource.
+// lower reduces requests and limits to at most the given amounts of CPU and memory. "same" leaves a
+// resource unchanged.
 func lower(s *v1.PodSpec, cpu, memory string) {
 	for _, containers := range [][]v1.Container{s.InitContainers, s.Containers} {
 		for i := range containers {
@@ -105,7 +107,7 @@ func lower(s *v1.PodSpec, cpu, memory string) {
 
 var errUnchanged = errors.New("changes nothing")
 
-// change changes the pod's template and replaces the pod where its controller does not.
+// change changes the pod's template. It replaces the pod itself if the controller would not.
 func (c *town) change(u *user, alter func(s *v1.PodSpec)) error {
 	switch h := c.holder.(type) {
 	case *v1.Pod:
@@ -147,7 +149,7 @@ func (c *town) change(u *user, alter func(s *v1.PodSpec)) error {
 	return errUnchanged
 }
 
-// helpful returns the names of the single changes after which the pod runs.
+// helpful returns the names of the attempts after which the pod runs.
 func (c *town) helpful(t *testing.T) (names []string) {
 	for _, a := range c.attempts() {
 		u, err := c.visit()
@@ -161,8 +163,8 @@ func (c *town) helpful(t *testing.T) (names []string) {
 	return names
 }
 
-// TestFewHelpfulChangesAreMissed tries many single changes for every pending pod: where one lets
-// the pod run, explain must nearly always have a suggestion.
+// TestFewHelpfulChangesAreMissed verifies that explain has a suggestion for 95 percent of the
+// pending pods that a single change lets run. It tries many changes for each pod.
 func TestFewHelpfulChangesAreMissed(t *testing.T) {
 	fixable, advised := 0, 0
 	for seed := *first; seed < *first+uint64(*towns); seed++ {

@@ -23,14 +23,14 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// user is an operator at a terminal of a world: it carries out printed commands literally, and
-// changes printed without a command by their words.
+// user carries out suggestions in a world, like an operator at a terminal. It runs printed commands
+// literally, and makes the changes printed without a command as described.
 type user struct {
 	w       *simulate.World
 	objects map[string]metav1.Object // objects other than pods and nodes, by kind/name
 }
 
-// visit opens a new world of the town, in which the pending pod has been tried.
+// visit opens a new world of the town, in which the scheduler has tried the pod.
 func (c *town) visit() (*user, error) {
 	var copies []metav1.Object
 	u := &user{objects: map[string]metav1.Object{}}
@@ -51,7 +51,7 @@ func (c *town) visit() (*user, error) {
 
 func kindOf(o metav1.Object) string { return strings.ToLower(reflect.TypeOf(o).Elem().Name()) }
 
-// runs lets time pass and reports whether the pod or its replacement is on a node then.
+// runs lets time pass, and reports whether the pod or its replacement is then on a node.
 func (u *user) runs() bool {
 	u.w.AdvanceUntilQuiet(15 * time.Minute)
 	return slices.ContainsFunc(u.w.InNamespace("default"), func(f simulate.Found) bool {
@@ -59,15 +59,14 @@ func (u *user) runs() bool {
 	})
 }
 
-// follow carries out a suggestion. It reports the kind of the first change it does not know how to
-// make.
+// follow carries out a suggestion. If it cannot make a change, it returns the kind of that change.
 func (u *user) follow(s *explain.Suggestion) (unknown string, err error) {
 	for i := range s.Changes {
 		c := &s.Changes[i]
 		switch {
 		case c.Command != "":
 			err = u.sh(c.Command)
-		case len(c.Delete) > 0: // against a budget, hence without a command
+		case len(c.Delete) > 0: // violates a budget, so no command is printed
 			for _, p := range c.Delete {
 				if _, there := u.w.Find(p.Namespace, p.Name); there {
 					err = u.delete("pod", p.Name)
@@ -80,7 +79,7 @@ func (u *user) follow(s *explain.Suggestion) (unknown string, err error) {
 			err = u.put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "companion", Labels: map[string]string{"app": "cache"}},
 				Spec: v1.PodSpec{NodeName: at, Containers: []v1.Container{{Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: amounts("0", "0")}}}}})
 			if err != nil {
-				return c.Kind, nil // a rule of the namespace
+				return c.Kind, nil // forbidden by a rule of the namespace
 			}
 		case slices.ContainsFunc(s.Changes, func(o explain.Change) bool { return o.Command != "" && o.Object == c.Object }):
 			// the other change's command also makes this one
@@ -125,7 +124,7 @@ func patched(object metav1.Object, patch []byte) (metav1.Object, error) {
 	return after, json.Unmarshal(merged, after)
 }
 
-// sh carries out the commands printed by explain.
+// sh runs the commands of a script printed by explain.
 func (u *user) sh(script string) error {
 	for _, command := range splitScript(script) {
 		if err := u.kubectl(command); err != nil {
@@ -226,7 +225,7 @@ func (u *user) delete(kind, name string) error {
 	return err
 }
 
-// patch patches an object, or replaces it by a patched one.
+// patch patches an object, or replaces the object by a patched copy.
 func (u *user) patch(kind, name, patch string, replace bool) error {
 	object := u.objects[kind+"/"+name]
 	if kind == "pod" && !replace {

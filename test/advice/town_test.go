@@ -32,8 +32,8 @@ type town struct {
 	objects []metav1.Object
 	nodes   []*v1.Node
 	pod     *v1.Pod
-	// holder holds the pod's template, or the pod itself if it has no controller. traits lists the
-	// drawn features.
+	// holder is the object with the pod's template, or the pod itself if it has no controller.
+	// traits lists the features that were drawn.
 	holder metav1.Object
 	traits []string
 }
@@ -51,7 +51,8 @@ func draw(seed uint64) *town {
 
 func (c *town) chance(percent int) bool { return c.r.IntN(100) < percent }
 
-// trait reports with a probability whether the town has a peculiarity.
+// trait draws with the given probability whether the town has a feature, and records the feature's
+// name.
 func (c *town) trait(percent int, name string) bool {
 	if !c.chance(percent) {
 		return false
@@ -103,7 +104,7 @@ func (c *town) drawNodes() {
 	}
 }
 
-// drawRules draws objects that make admission refuse or change pods.
+// drawRules draws objects because of which admission refuses or changes pods.
 func (c *town) drawRules() {
 	space := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: map[string]string{}}}
 	if c.trait(15, "allow-list") {
@@ -268,7 +269,8 @@ func (c *town) drawVolume(s *v1.PodSpec) {
 	c.add(claim)
 }
 
-// drawDevices draws a device per node, some of them allocated to other pods, and the pod's claim.
+// drawDevices draws devices, at most one per node and some allocated to other pods, and the pod's
+// claim.
 func (c *town) drawDevices(s *v1.PodSpec) {
 	if !c.trait(15, "devices") {
 		return
@@ -373,7 +375,7 @@ func (c *town) own(template v1.PodTemplateSpec) {
 		owned(batch.WithKind("Job"), job, p)
 		c.holder = job
 	}
-	// The API server has admitted the pod, perhaps before the rules of its namespace.
+	// The API server has admitted the pod, perhaps before the rules of its namespace were created.
 	if p.Spec.RuntimeClassName != nil {
 		for _, o := range c.objects {
 			if class, ok := o.(*nodev1.RuntimeClass); ok {

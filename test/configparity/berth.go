@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// readBerth takes the same file to Berth's profiles.
+// readBerth reads a file with Berth's code and returns the profiles.
 func readBerth(file string) (map[string]Profile, error) {
 	c, err := config.Load(file, outsideBerth)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 var configV1 = configv1.SchemeGroupVersion
 
-// outsideBerth are the plugins of outsideUpstream in Berth's terms.
+// outsideBerth declares the plugins of outsideUpstream to Berth.
 var outsideBerth = config.Options{Outside: map[string]plugins.Point{
 	"MyPlugin":        plugins.PreFilter | plugins.Filters | plugins.PreScore | plugins.Score,
 	"MyCustomPluginA": plugins.Score,

@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// compare reads a file both ways. It reports whether the file was read.
+// compare reads a file with kube-scheduler's and with Berth's code. It reports whether both
+// accepted the file.
 func compare(t *testing.T, file string) (read bool) {
 	t.Helper()
 	want, refused := readUpstream(t.Context(), file)
@@ -52,9 +53,8 @@ func compare(t *testing.T, file string) (read bool) {
 	return true
 }
 
-// withDefaultArgs adds the arguments that upstream adds to a profile for plugins absent from the
-// file. The file all-arguments-empty.yaml verifies that Berth's plugins have the same default
-// arguments.
+// withDefaultArgs adds the arguments of plugins that the file does not configure, as upstream does.
+// The file all-arguments-empty.yaml verifies that Berth's plugins have the same default arguments.
 func withDefaultArgs(want, got map[string]Profile) map[string]Profile {
 	for name, p := range got {
 		for plugin, args := range want[name].Args {
@@ -92,7 +92,8 @@ func each(t *testing.T, pattern string, check func(t *testing.T, file string)) {
 	}
 }
 
-// kube-scheduler must accept the translation of a legacy file, with the same meaning.
+// TestTranslationsAreReadAlike verifies that kube-scheduler accepts Berth's translation of a legacy
+// file and derives the same profiles from it as Berth.
 func TestTranslationsAreReadAlike(t *testing.T) {
 	each(t, "../../internal/engine/config/testdata/legacy/*", func(t *testing.T, file string) {
 		c, err := config.Load(file, config.Options{})
@@ -135,7 +136,7 @@ func write(t *testing.T, text string) string {
 	return file
 }
 
-// names are mostly right for the extension point, and sometimes not.
+// names lists plugins for each extension point. Most of them implement it.
 var names = map[string][]string{
 	"multiPoint": {"MyPlugin", "NodeResourcesFit", "TaintToleration", "ImageLocality", "DefaultPreemption", "MyCustomPluginA", "NodeName", "VolumeBinding"},
 	"preEnqueue": {"SchedulingGates", "DynamicResources", "DefaultPreemption"},
@@ -153,7 +154,7 @@ var points = []string{"multiPoint", "preEnqueue", "queueSort", "preFilter", "fil
 
 var strange = []string{"NoSuchPlugin", "PrioritySort", "ImageLocality", "NodeUnschedulable", "EBSLimits"}
 
-// random makes a file with one to three profiles, good about every other time.
+// random returns a file with one to three profiles. About half of the files are valid.
 func random(r *rand.Rand) string {
 	var b strings.Builder
 	b.WriteString("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n")
@@ -196,7 +197,7 @@ func randomSet(r *rand.Rand, b *strings.Builder, key, point string, from []strin
 	}
 }
 
-// randomArguments draws from ranges slightly larger than the allowed ranges.
+// randomArguments writes arguments drawn from ranges slightly larger than the allowed ranges.
 func randomArguments(r *rand.Rand, b *strings.Builder) {
 	choices := []string{
 		fmt.Sprintf("NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: %d}, {name: example.com/gpu}]}}", r.IntN(110)),

@@ -29,13 +29,15 @@ func init() { metrics.Register() }
 type Profile struct {
 	// At lists the plugins at each extension point, by the point's name in files.
 	At map[string][]string
-	// Weights holds the weights at score.
+	// Weights holds the weights of the score plugins.
 	Weights map[string]int64
-	// Args are the arguments with their defaults of each plugin that has some, as JSON of v1.
+	// Args holds the arguments of each plugin that has any, including defaults, as JSON of the v1
+	// API.
 	Args map[string]string
 }
 
-// readUpstream creates a scheduler from a file, as kube-scheduler does at its start.
+// readUpstream creates a scheduler from a file, as kube-scheduler does when it starts, and returns
+// its profiles.
 func readUpstream(ctx context.Context, file string) (map[string]Profile, error) {
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	defer stop()
@@ -56,7 +58,7 @@ func readUpstream(ctx context.Context, file string) (map[string]Profile, error) 
 		return nil, err
 	}
 	profiles := map[string]Profile{}
-	for i := range spec.Profiles { // buildExtenders has changed arguments in place
+	for i := range spec.Profiles { // buildExtenders has changed the arguments in place
 		p := &spec.Profiles[i]
 		args, err := upstreamArgs(p.PluginConfig)
 		if err != nil {
@@ -86,7 +88,7 @@ func upstreamPlugins(p *config.Plugins) (map[string][]string, map[string]int64) 
 	return at, weights
 }
 
-// upstreamArgs converts the arguments back to v1, without the fields common to all types.
+// upstreamArgs converts the arguments back to v1, without kind and apiVersion.
 func upstreamArgs(configs []config.PluginConfig) (map[string]string, error) {
 	args := map[string]string{}
 	for _, c := range configs {
@@ -119,7 +121,7 @@ func argsJSON(object any) (string, error) {
 	return string(sorted), err
 }
 
-// outsideUpstream holds the files' plugins that are not the scheduler's own; they do nothing.
+// outsideUpstream registers the out-of-tree plugins named in the files. They do nothing.
 func outsideUpstream() frameworkruntime.Registry {
 	made := func(p fwk.Plugin) frameworkruntime.PluginFactory {
 		return func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return p, nil }

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller"
 )
 
-// values holds the tested values of each flag of the two controllers.
+// values lists the tested values of each flag of the two controllers.
 var values = map[string][]string{
 	"controllers": {
 		"*", "*,-node-lifecycle-controller", "node-lifecycle-controller", "*,-nodelifecycle", "nodelifecycle", "*,-taint-eviction-controller",
@@ -37,7 +37,7 @@ var values = map[string][]string{
 	"leader-elect-resource-namespace": {"other"},
 }
 
-// stricter maps the values that Berth rejects and kube-controller-manager accepts to the reasons;
+// stricter lists flags that kube-controller-manager accepts and Berth rejects, with the reasons;
 // see docs/concepts/node-health.md.
 var stricter = map[string]string{
 	"--node-monitor-period=0s":           "a loop without a pause",
@@ -53,7 +53,8 @@ var stricter = map[string]string{
 }
 
 // TestEveryFlagOfNodeHealthIsTaken verifies that Berth has kube-controller-manager's flags for the
-// replaced controllers, with the same defaults, and accepts the same values.
+// replaced controllers, with the same defaults, and accepts the same values except those in
+// stricter.
 func TestEveryFlagOfNodeHealthIsTaken(t *testing.T) {
 	_, all := theirs(t)
 	defaults := pflag.NewFlagSet("berth", pflag.ContinueOnError)

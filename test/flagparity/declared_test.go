@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// sources are the packages of upstream that declare the metrics of kube-scheduler and of the two
-// controllers, by module: their own, and those of the libraries that all components share.
+// sources lists, by module, the upstream packages that declare the metrics of kube-scheduler and of
+// the two controllers, including metrics of the libraries that all components share.
 var sources = map[string][]string{
 	"k8s.io/kubernetes": {
 		"pkg/scheduler/metrics", "pkg/scheduler/metrics/resources", "pkg/scheduler/framework/plugins/volumebinding/metrics",
@@ -27,7 +27,7 @@ var sources = map[string][]string{
 	"k8s.io/component-base":              {"metrics/prometheus/*", "metrics/prometheus/clientgo/*"},
 }
 
-// declared lists the declarations in the code of these packages.
+// declared returns the metrics declared in the code of these packages.
 func declared(t *testing.T) (all []documented) {
 	t.Helper()
 	for module, folders := range sources {
@@ -74,7 +74,7 @@ func declaredIn(t *testing.T, files []string) (all []documented) {
 	return all
 }
 
-// constants are the strings of a package by name.
+// constants maps the names of a package's string constants to their values.
 type constants map[string]string
 
 func (c constants) read(f *ast.File) {
@@ -90,7 +90,8 @@ func (c constants) read(f *ast.File) {
 	})
 }
 
-// text is the string of an expression; of another package's constant it is the name.
+// text returns the string value of an expression. For a constant of another package, it returns the
+// constant's name.
 func (c constants) text(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -115,7 +116,8 @@ func (c constants) texts(e ast.Expr) (all []string) {
 
 var constructor = regexp.MustCompile(`^New(Counter|Gauge|Histogram|TimingRatioHistogram)(Vec|Func)?$`)
 
-// declaration is the metric that a call makes; no name without a call.
+// declaration returns the metric that a call declares. The name is empty if the call does not
+// declare a metric.
 func (c constants) declaration(call *ast.CallExpr) (d documented) {
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {

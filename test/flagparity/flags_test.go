@@ -1,7 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flagparity compares Berth's command lines with the replaced components'.
+// Package flagparity compares Berth's flags, feature gates, metrics and z-pages with the flags,
+// feature gates, metrics and z-pages of the replaced components.
 package flagparity
 
 import (
@@ -13,11 +14,11 @@ import (
 	"github.com/berth-k8s/berth/scheduler"
 )
 
-// TestEveryFlagOfKubeSchedulerIsTaken verifies that the flags in a manifest of kube-scheduler also
-// start Berth's scheduler.
+// TestEveryFlagOfKubeSchedulerIsTaken verifies that Berth's scheduler has every flag of
+// kube-scheduler, with the same shorthand and, except for the listed differences, the same default.
 func TestEveryFlagOfKubeSchedulerIsTaken(t *testing.T) {
 	berth := scheduler.NewCommand().Flags()
-	differ := map[string]bool{ // intended difference: see docs/tasks/scheduler.md
+	differ := map[string]bool{ // intended differences: see docs/tasks/scheduler.md
 		"kube-api-qps": true, "kube-api-burst": true, "contention-profiling": true,
 	}
 	n := 0

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
-// consulted matches queries of a feature gate in upstream's code.
+// consulted matches the places in upstream's code that read a feature gate.
 var consulted = regexp.MustCompile(`\.Enabled\(\w+\.([A-Z]\w+)\)`)
 
 // TestEveryGateOfKubeSchedulerIsKnown verifies that Berth honours or refuses exactly the feature

@@ -16,9 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/reference/metrics-parity.md anew")
 
-// absent are metrics of kube-scheduler and of the two controllers that Berth does not have, by how
-// their names begin, with the reason. "served" marks the metrics of libraries that Berth shares
-// with upstream's components.
+// absent lists, by prefix, the metrics of kube-scheduler and of the two controllers that Berth does
+// not have, with the reasons.
 var absent = []struct{ begins, why string }{
 	{"scheduler_async_api_call_", "of a queue of API calls that Berth does not have"},
 	{"scheduler_pending_async_api_calls", "of a queue of API calls that Berth does not have"},
@@ -58,8 +57,9 @@ func (d *documented) fullName() string {
 var metricRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]*) \\| (\\w*) \\|")
 
 // TestEveryMetricIsThereOrAccountedFor verifies that Berth has every metric of kube-scheduler and
-// of the replaced controllers, so that dashboards work for Berth, or that the page gives the reason
-// for a missing metric. docs/reference/metrics.md, generated from the code, lists Berth's metrics.
+// of the replaced controllers, so that dashboards work with Berth, or that absent gives the reason
+// why it does not. Berth's metrics come from docs/reference/metrics.md, which is generated from the
+// code.
 func TestEveryMetricIsThereOrAccountedFor(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
@@ -128,7 +128,7 @@ func keepPage(t *testing.T, page []byte) {
 	}
 }
 
-// kind is a metric's type in a scrape.
+// kind returns a metric's type as shown in a scrape.
 func kind(theirs string) string {
 	switch theirs {
 	case "TimingRatioHistogram":

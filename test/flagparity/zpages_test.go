@@ -24,7 +24,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/serve"
 )
 
-// accepts lists the media types that clients may request from /flagz and /statusz; %s is the kind.
+// accepts lists Accept headers of requests for /flagz and /statusz. %s stands for the kind.
 var accepts = []string{
 	"", " ", "*/*", "text/*", "application/*", "text/html", "text/html, */*;q=0.1", "text/plain", "text/plain;q=0.5, application/json",
 	"application/json", "application/yaml", "application/cbor", "application/vnd.kubernetes.protobuf", "nonsense", "application/json;", ";;",
@@ -38,8 +38,8 @@ var accepts = []string{
 	"application/json;as=%s;v=v1;g=config.k8s.io, text/plain", "APPLICATION/JSON;as=%s;v=v1beta1;g=config.k8s.io",
 }
 
-// TestPagesAreNegotiatedAsUpstream requests Berth's /flagz and /statusz, and upstream's, in the
-// same ways.
+// TestPagesAreNegotiatedAsUpstream verifies that Berth's /flagz and /statusz return the same status
+// code, media type and content as upstream's for every Accept header.
 func TestPagesAreNegotiatedAsUpstream(t *testing.T) {
 	flags := pflag.NewFlagSet("part", pflag.ContinueOnError)
 	flags.Int("answer", 42, "")

@@ -22,11 +22,13 @@ func Build(dir string) (string, error) {
 	return path, nil
 }
 
-// never is a grace period that no run outlasts: objects that stand for nodes send no heartbeats.
+// never is a grace period longer than any run. The nodes of the tests are only API objects and send
+// no heartbeats.
 const never = 24 * time.Hour
 
-// Args run the taint-eviction controller. The node-lifecycle controller also runs because without
-// it taint eviction lacks an index and evicts nothing; it is given no reason to do anything.
+// Args returns the arguments that run the taint-eviction controller. The node-lifecycle controller
+// also runs, because taint eviction needs its index and otherwise evicts nothing. With these grace
+// periods, it has nothing to do.
 func Args(kubeconfig string) []string {
 	return []string{
 		"--kubeconfig=" + kubeconfig,

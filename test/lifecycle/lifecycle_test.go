@@ -50,7 +50,7 @@ type change struct {
 
 func (c change) String() string { return fmt.Sprintf("%7.1f %s %s", c.at.Seconds(), c.what, c.is) }
 
-// live plays a script with a side's controllers and returns an observer's history.
+// live plays a script with a side's controllers, and returns the changes seen by an observer.
 func live(t *testing.T, s *script, run side) (seen []change) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fakeapi.New()
@@ -71,8 +71,8 @@ func live(t *testing.T, s *script, run side) (seen []change) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		// Upstream leaves goroutines that retry until their timeout. The bubble must not end before
-		// them, and virtual time is free.
+		// Upstream leaves goroutines that retry until they time out, and the synctest bubble must
+		// not end before they do. Virtual time costs nothing.
 		time.Sleep(2 * time.Hour)
 	})
 	return seen
@@ -80,7 +80,7 @@ func live(t *testing.T, s *script, run side) (seen []change) {
 
 const gone = "gone"
 
-// observe follows nodes and pods from the beginning, without missing short-lived ones.
+// observe follows nodes and pods from the beginning, so that it does not miss short-lived objects.
 func observe(ctx context.Context, server *fakeapi.Server, ends time.Duration) (seen []change, err error) {
 	ctx, stop := context.WithTimeout(ctx, ends)
 	defer stop()
@@ -159,8 +159,8 @@ func TestLives(t *testing.T) {
 		seed := *first + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			s := write(seed)
-			// Upstream's behaviour may depend on map order. Berth must match one of its possible
-			// behaviours.
+			// Upstream's behaviour may depend on the order of a map. Berth must match upstream in
+			// one of five runs.
 			var theirs, ours []change
 			var differences []string
 			for range 5 {
@@ -198,8 +198,9 @@ func join(list []change) string {
 }
 
 // tolerance is the maximum difference in time between the sides. Both check nodes every five
-// seconds. Upstream counts silence from the check that found a sign of life, Berth from its
-// observation; and upstream often taints a silent node only at the following check.
+// seconds. Upstream measures silence from the check that found the last sign of life, Berth from
+// the moment of observing the sign. In addition, upstream often taints a silent node only at the
+// next check.
 const tolerance = 12 * time.Second
 
 // compare returns the differences between the histories.
@@ -211,14 +212,14 @@ func compare(s *script, theirs, ours []change) (differences []string) {
 		}
 		on := nodeOf(what)
 		if on != "" && !sameTaints(a, b, on) {
-			continue // the node's fate differs by more than a moment; compare it by zone
+			continue // the node's health taints differ, and are compared by zone below
 		}
 		if x, y := settled(a[what]), settled(b[what]); !alike(x, y) && !(on != "" && closeCall(a, b, what, on)) {
 			differences = append(differences, fmt.Sprintf("%s:\n  upstream %v\n  berth    %v", what, x, y))
 		}
 	}
 
-	// In a zone whose nodes are tainted one by one, upstream uses the order of a map.
+	// In a zone whose nodes are tainted one by one, upstream follows the order of a map.
 	x, y := byZone(s, a), byZone(s, b)
 	for _, zone := range keysOf(x, y) {
 		if !alikeAtRate(x[zone], y[zone], s.options.pause()) {
@@ -234,7 +235,7 @@ func keysOf(a, b map[string][]change) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// alike reports whether the events are equal at about the same times.
+// alike reports whether both histories have the same states at about the same times.
 func alike(a, b []change) bool {
 	return slices.EqualFunc(a, b, func(x, y change) bool {
 		return x.is == y.is && (x.at-y.at).Abs() <= tolerance
@@ -242,8 +243,8 @@ func alike(a, b []change) bool {
 }
 
 // alikeAtRate is alike for events that occur node by node, with a pause after each. The first event
-// may also wait, depending on the last use of upstream's limiter, which also spends tokens on
-// ignored nodes. The last event may thus be too late to be observed.
+// may be delayed as well, because upstream's limiter also spends tokens on ignored nodes. The last
+// event may therefore come too late to be observed.
 func alikeAtRate(a, b []change, pause time.Duration) bool {
 	if pause < time.Second {
 		return alike(a, b)
@@ -307,8 +308,8 @@ func sameTaints(a, b map[string][]change, node string) bool {
 	return true
 }
 
-// closeCall reports whether a pod left on one side at about the time when its node's taint was
-// added or removed; the other side may then have the opposite result.
+// closeCall reports whether a pod was deleted on one side at about the time when a NoExecute taint
+// was removed from its node. The other side may then keep the pod.
 func closeCall(a, b map[string][]change, pod, node string) bool {
 	for _, history := range []map[string][]change{a, b} {
 		for _, went := range history[pod] {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	beatEvery = 10 * time.Second // a kubelet renews its Lease, and looks at its status
-	saysEvery = 5 * time.Minute  // a kubelet reports a status that is as before
+	beatEvery = 10 * time.Second // a kubelet renews its Lease and checks its status
+	saysEvery = 5 * time.Minute  // a kubelet reports an unchanged status
 )
 
 // player plays a script on an API server.
@@ -27,17 +27,17 @@ type player struct {
 	began  time.Time
 	todo   agenda
 	nodes  map[string]*machine
-	steps  int // entries of todo so far
+	steps  int // number of entries added to todo so far
 }
 
-// machine is a node's kubelet.
+// machine is the state of a node and its kubelet.
 type machine struct {
 	birth
 	silent, notReady int // numbers of active script steps that cause the state
 	conditions       map[v1.NodeConditionType]int
 	taints           map[v1.Taint]int
 	cordons          int
-	said             time.Time // the last status
+	said             time.Time // time of the last report of the status
 	gone             bool
 }
 
@@ -107,7 +107,7 @@ func (p *player) renew(m *machine) {
 	p.server.Put(lease)
 }
 
-// report writes the status if it is wrong or old.
+// report writes the status if it is outdated, or if the last report is old.
 func (p *player) report(m *machine) {
 	node := p.node(m.name)
 	if node == nil {
@@ -219,7 +219,7 @@ func (p *player) do(d deed) {
 	p.after(p.now()+d.for_, func() { change(-1) })
 }
 
-// getReady makes a pod's kubelet report it ready, unless the node was deleted or is silent.
+// getReady reports a pod as ready, unless its node was deleted or its kubelet is silent.
 func (p *player) getReady(pod *v1.Pod) {
 	if m := p.nodes[pod.Spec.NodeName]; m == nil || m.gone || m.silent > 0 || m.neverReports {
 		return
@@ -227,7 +227,7 @@ func (p *player) getReady(pod *v1.Pod) {
 	fakeapi.Change(p.server, pod, func(pod *v1.Pod) { pod.Status.Conditions[0].Status = v1.ConditionTrue })
 }
 
-// taint adds a user's taint to a node, or removes it.
+// taint adds a user's taint to a node if a deed sets it, and otherwise removes the taint.
 func (p *player) taint(m *machine, t v1.Taint) {
 	fakeapi.Change(p.server, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}, func(n *v1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(have v1.Taint) bool { return have.Key == t.Key && have.Effect == t.Effect })

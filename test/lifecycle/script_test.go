@@ -21,7 +21,7 @@ type script struct {
 	ends    time.Duration
 }
 
-// options are flags of both sides.
+// options are the values of flags that both sides get.
 type options struct {
 	period, grace, startup time.Duration
 	rate, secondary        float64
@@ -29,17 +29,17 @@ type options struct {
 	large                  int
 }
 
-// pause returns the maximum delay of the next node of a zone.
+// pause returns the maximum pause between the taints of two nodes of a zone.
 func (o options) pause() time.Duration {
 	return time.Duration(float64(time.Second) / min(o.rate, o.secondary))
 }
 
-// birth is a joining node.
+// birth is a node that joins the cluster.
 type birth struct {
 	at           time.Duration
 	name, zone   string
-	beats        time.Duration // delay of the kubelet's first report after joining
-	excluded     bool          // excluded from disruption checks
+	beats        time.Duration // time from joining to the kubelet's first report
+	excluded     bool          // not counted in the state of its zone
 	neverReports bool
 }
 
@@ -76,7 +76,7 @@ func (d deed) String() string {
 
 var zones = []string{"a", "b", "c"}
 
-// write generates the life of a seed.
+// write returns the script of a seed.
 func write(seed uint64) *script {
 	r := rand.New(rand.NewPCG(seed, 1))
 	one := func(list ...time.Duration) time.Duration { return list[r.IntN(len(list))] }
@@ -119,7 +119,7 @@ func write(seed uint64) *script {
 		switch r.IntN(9) {
 		case 0, 1:
 			s.deeds = append(s.deeds, deed{at: at, kind: "silence", node: anyNode(), for_: lasts})
-		case 2: // a zone, one by one within a few seconds
+		case 2: // the nodes of a zone, within a few seconds of each other
 			zone := zones[r.IntN(zonesUsed)]
 			for _, b := range s.nodes {
 				if b.zone == zone && r.IntN(5) > 0 {

@@ -68,8 +68,9 @@ func berth(ctx context.Context, server *fakeapi.Server, o options) error {
 	return nil
 }
 
-// unconditional removes the version from patches of nodes. After a conflict upstream's controller
-// sleeps with a mutex held, and virtual time does not advance while a goroutine waits for a mutex.
+// unconditional removes the resource version from patches of nodes. After a conflict upstream's
+// controller sleeps with a mutex held, and virtual time does not advance while a goroutine waits
+// for a mutex.
 type unconditional struct{ *fakeapi.Server }
 
 func (u unconditional) RoundTrip(r *http.Request) (*http.Response, error) {

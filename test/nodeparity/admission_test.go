@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// Simulated nodes must admit the same pods as a kubelet, and refuse other pods with the kubelet's
-// reason and message. (For a critical pod the kubelet would preempt others; here no kubelet can do
-// it.)
+// TestAdmission verifies that simulated nodes admit the same pods as a kubelet, and refuse other
+// pods with the kubelet's reason and message. A kubelet would also preempt pods for a critical pod,
+// which the test's failure handler does not.
 func TestAdmission(t *testing.T) {
 	reasons := map[string]int{}
 	each(t, func(d dice) string {

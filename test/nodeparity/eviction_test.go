@@ -13,7 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-	_ "k8s.io/kubernetes/pkg/kubelet/eviction" // its functions are linked below
+	_ "k8s.io/kubernetes/pkg/kubelet/eviction" // provides the functions linked below
 	signals "k8s.io/kubernetes/pkg/kubelet/eviction/api"
 
 	"github.com/berth-k8s/berth/internal/node/pressure"
@@ -27,17 +27,18 @@ func buildSignalToRankFunc(imagesApart, layersApart bool) map[signals.Signal]fun
 //go:linkname evictionMessage k8s.io/kubernetes/pkg/kubelet/eviction.evictionMessage
 func evictionMessage(name v1.ResourceName, pod *v1.Pod, of statsOf, thresholds []signals.Threshold, observed map[signals.Signal]bool) (string, map[string]string)
 
-// resources by signal, as the kubelet's table has them.
+// resources maps signals to resources, like the kubelet's own table.
 var resources = map[pressure.Signal]v1.ResourceName{
 	pressure.Memory: v1.ResourceMemory, pressure.AllocatableMemory: v1.ResourceMemory, pressure.PIDs: "pids",
 	pressure.NodeFs: v1.ResourceEphemeralStorage, pressure.NodeFsInodes: "inodes", pressure.ImageFs: v1.ResourceEphemeralStorage, pressure.ImageFsInodes: "inodes",
 }
 
-// thresholdText is the part of the message about the threshold; the kubelet's comes without, as it
-// is given none.
+// thresholdText matches the sentence of the message about the threshold. The kubelet's message
+// lacks this sentence because the test passes no thresholds to the kubelet.
 var thresholdText = regexp.MustCompile(`Threshold quantity: \S+, available: \S+\. `)
 
-// Berth also accepts the kubelet's order, and the message is the kubelet's.
+// TestEvictionOrder verifies that Berth's ranking leaves pods in the kubelet's order unchanged, and
+// that the message and the annotations of the victim are the kubelet's.
 func TestEvictionOrder(t *testing.T) {
 	byUse := 0
 	each(t, func(d dice) string {
@@ -120,8 +121,8 @@ func (d dice) volumes(pod *v1.Pod) {
 	}
 }
 
-// usage with gaps, as a kubelet has them that has only begun to measure. Amounts are few, so that
-// many are equal.
+// usage returns random statistics of a pod. Some are missing, as in a kubelet that has only begun
+// to measure. There are few different amounts, so that many are equal.
 func (d dice) usage(pod *v1.Pod) *stats.PodStats {
 	bytes := func() *uint64 {
 		n := uint64(d.IntN(6) * 30)

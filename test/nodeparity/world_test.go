@@ -19,10 +19,10 @@ var worlds = flag.Int("worlds", 20_000, "random pods and nodes that each test co
 
 const gpu, unknown = v1.ResourceName("example.com/gpu"), v1.ResourceName("example.com/elsewhere")
 
-// dice are random numbers that a seed repeats.
+// dice draws random numbers that depend only on the seed.
 type dice struct{ *rand.Rand }
 
-// each runs the test on many worlds, and stops at the first difference.
+// each calls compare with many seeds, and stops at the first difference.
 func each(t *testing.T, compare func(d dice) (difference string)) {
 	for seed := range uint64(*worlds) {
 		if difference := compare(dice{rand.New(rand.NewPCG(seed, 40))}); difference != "" {
@@ -31,7 +31,7 @@ func each(t *testing.T, compare func(d dice) (difference string)) {
 	}
 }
 
-// one returns true with a probability of one in the given number.
+// oneIn returns true with a probability of 1/n.
 func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
 
 func pick[T any](d dice, from ...T) T { return from[d.IntN(len(from))] }
@@ -40,7 +40,7 @@ func amount(n int, format resource.Format) resource.Quantity {
 	return *resource.NewQuantity(int64(n), format)
 }
 
-// node is small, so that pods often do not fit.
+// node returns a random node. It is small, so that pods often do not fit.
 func (d dice) node() *v1.Node {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "here", Labels: map[string]string{"disk": pick(d, "ssd", "hdd"), v1.LabelOSStable: "linux"}},
@@ -80,7 +80,7 @@ func (d dice) container(name string) v1.Container {
 	return c
 }
 
-// pod of the API.
+// pod returns a random pod.
 func (d dice) pod(name string) *v1.Pod {
 	priority := int32(pick(d, 0, 0, 7, 1000, 2_000_000_000))
 	pod := &v1.Pod{
@@ -108,7 +108,7 @@ func (d dice) pod(name string) *v1.Pod {
 	return pod
 }
 
-// demand of the pod on the node, other than room.
+// demand adds random constraints other than resources to the pod.
 func (d dice) demand(pod *v1.Pod) {
 	if d.oneIn(6) {
 		pod.Spec.NodeSelector = map[string]string{"disk": pick(d, "ssd", "hdd")}

@@ -30,8 +30,9 @@ var (
 	seed   = flag.Uint64("seed", 1, "the first of them")
 )
 
-// file enables the upstream plugins that need only nodes and pods, and the external plugins. It
-// omits plugins whose hypothetical states upstream adjusts too little (see package conformance).
+// file enables the tested out-of-tree plugins and the upstream plugins that need only nodes and
+// pods. It omits plugins whose state upstream does not fully adjust when it adds or removes pods
+// hypothetically (see package conformance).
 const file = `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -58,8 +59,8 @@ profiles:
 
 var factories = map[string]outoftree.Factory{powerbudget.Name: powerbudget.New, digestName: newDigest}
 
-// TestPluginsFareTheSame compares, for every pod of every world, the verdict on every node, the
-// scores and the result of preemption.
+// TestPluginsFareTheSame verifies that both schedulers have the same verdict on every node, the
+// same scores and consistent preemptions, for every pod of every world.
 func TestPluginsFareTheSame(t *testing.T) {
 	var total totals
 	for n := range *worlds {
@@ -96,7 +97,7 @@ func TestPluginsFareTheSame(t *testing.T) {
 
 type totals struct{ pods, verdicts, rejections, scores, preemptions int }
 
-// electrify puts the nodes into racks and sets the pods' watts.
+// electrify assigns nodes to racks and sets the watts of some pods.
 func electrify(w *conformance.World) {
 	rng := rand.New(rand.NewPCG(w.Seed, 1))
 	for _, n := range w.Nodes {
@@ -115,7 +116,7 @@ func electrify(w *conformance.World) {
 	}
 }
 
-// berth is Berth with the plugins.
+// berth is Berth's scheduler with the plugins.
 type berth struct {
 	set     *outoftree.Set
 	cluster *cluster.Cluster
@@ -171,7 +172,7 @@ func (b *berth) begin(pod *v1.Pod) *cluster.Pod {
 
 func (b *berth) judge(pod *v1.Pod, total *totals) string {
 	p := b.begin(pod)
-	// Decided pods are evaluated first, as live; the results of all nodes, after it.
+	// Decide comes first, as in a live scheduler. Evaluate then returns the results of all nodes.
 	decision := b.decider.Decide(p)
 	e := b.decider.Plain().Evaluate(p)
 	switch {
@@ -211,8 +212,8 @@ func (b *berth) judge(pod *v1.Pod, total *totals) string {
 	return inOrder(said)
 }
 
-// preempts compares preemption: on Berth's node, the victims are the pods that upstream would
-// remove there, and where Berth finds no node upstream also finds none.
+// preempts compares preemptions. On Berth's node, the victims must be the pods that upstream would
+// remove from that node. If Berth finds no node, upstream must not find one either.
 func (b *berth) preempts(ctx context.Context, u *upstream, pod *v1.Pod, total *totals) string {
 	p := b.begin(pod)
 	if d := b.decider.Decide(p); d.Node != nil || d.Err != nil {

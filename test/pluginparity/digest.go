@@ -26,13 +26,14 @@ func newDigest(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) 
 
 func (digest) Name() string { return digestName }
 
-// moved are the pods hypothetically added (1) or removed (-1).
+// moved maps the names of pods to 1 if they were added hypothetically, and to -1 if they were
+// removed. The key "" holds the number of nodes.
 type moved map[string]int
 
 func (m moved) Clone() fwk.StateData { return maps.Clone(m) }
 
-// fits reports whether pods were added or removed hypothetically, and fails if the node does not
-// show it.
+// fits reports whether pods were added or removed hypothetically. It returns an error if the pods
+// of the node do not agree.
 func (m moved) fits(node fwk.NodeInfo) (supposed bool, err error) {
 	there := map[string]bool{}
 	for _, p := range node.GetPods() {
@@ -74,9 +75,9 @@ func move(state fwk.CycleState, p fwk.PodInfo, by int) *fwk.Status {
 	return nil
 }
 
-// Filter rejects every fifth node with its digest for a reason. After hypothetical changes it only
-// verifies that the node shows the state's pods: rejecting at random there would make the choice of
-// victims depend on the order of equals.
+// Filter rejects about every fifth node, with the digested text as the reason. After hypothetical
+// changes, it only verifies that the node has the pods of the state: random rejections would make
+// the choice of victims depend on the order of equal pods.
 func (digest) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	data, err := state.Read(digestName)
 	if err != nil {
@@ -106,7 +107,7 @@ func sum(words string) uint32 {
 	return h.Sum32()
 }
 
-// describe formats all of a NodeInfo, and of the pods in it.
+// describe formats the contents of a NodeInfo, including its pods.
 func describe(pod *v1.Pod, node fwk.NodeInfo, m moved) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s: ", pod.Name, node.Node().Name)
@@ -117,7 +118,7 @@ func describe(pod *v1.Pod, node fwk.NodeInfo, m moved) string {
 	for _, name := range slices.Sorted(maps.Keys(node.GetImageStates())) {
 		image := node.GetImageStates()[name]
 		fmt.Fprintf(&b, "%s %d; ", name, image.Size)
-		if m == nil { // upstream's copies of a node have lost the number
+		if m == nil { // not for Filter: upstream's copies of a node lack the number
 			fmt.Fprintf(&b, "%d; ", image.NumNodes)
 		}
 	}

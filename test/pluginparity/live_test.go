@@ -30,8 +30,8 @@ type trial struct {
 	bin, dir string
 }
 
-// start brings the cluster up. BERTH_BIN names the folder of the binaries; without it they are
-// built.
+// start starts the cluster. BERTH_BIN names the folder of the binaries; if it is empty, start
+// builds them.
 func start(t *testing.T) *trial {
 	t.Helper()
 	c := &trial{T: t, bin: os.Getenv("BERTH_BIN"), dir: t.TempDir()}
@@ -85,14 +85,14 @@ func (c *trial) run(command string, args ...string) *output.Buffer {
 	return out
 }
 
-// scheduler starts a scheduler with one of the examples' configurations.
+// scheduler starts a scheduler with the configuration of an example.
 func (c *trial) scheduler(command []string, config string) {
 	c.Helper()
 	args := append(command[1:], "--config", config, "--kubeconfig", filepath.Join(c.dir, "kubeconfig"), "--secure-port", "0")
 	c.run(command[0], args...)
 }
 
-// env keeps the user's cluster and cache out of reach.
+// env returns an environment without access to the user's cluster and cache.
 func (c *trial) env() []string {
 	return append(os.Environ(), "HOME="+c.dir, "KUBECONFIG=", "BERTH_DATA_DIR="+c.dir)
 }
@@ -108,7 +108,8 @@ func (c *trial) kubectl(args ...string) string {
 	return string(out)
 }
 
-// becomes waits until pods are on the expected nodes, or report why not.
+// becomes waits until each pod is on the expected node, or is unschedulable with the expected
+// message.
 func (c *trial) becomes(pods map[string]string) {
 	c.Helper()
 	const state = `{.spec.nodeName}{.status.conditions[?(@.reason=="Unschedulable")].message}`
@@ -144,8 +145,9 @@ func (c *trial) until(what string, is func() bool) {
 	}
 }
 
-// TestTheExamples runs the plugin and the extender of examples/, configured as in their READMEs,
-// each in a separate scheduler on one live cluster.
+// TestTheExamples verifies that the plugin and the extender of examples/, configured as in their
+// READMEs, place the example pods as described. Each runs with a separate scheduler on one live
+// cluster.
 func TestTheExamples(t *testing.T) {
 	c := start(t)
 	t.Run("plugin", func(t *testing.T) { (&trial{t, c.bin, c.dir}).plugin() })

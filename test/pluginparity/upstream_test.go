@@ -97,7 +97,7 @@ func (nominator) AddNominatedPod(klog.Logger, fwk.PodInfo, *fwk.NominatingInfo) 
 func (nominator) DeleteNominatedPodIfExists(*v1.Pod)                            {}
 func (nominator) UpdateNominatedPod(klog.Logger, *v1.Pod, fwk.PodInfo)          {}
 
-// judge returns the pod's outcome on every node.
+// judge returns the verdicts and scores of all nodes for the pod.
 func (u *upstream) judge(ctx context.Context, pod *v1.Pod) string {
 	state, said, feasible, err := u.filter(ctx, pod)
 	if err != "" {
@@ -147,7 +147,8 @@ func (u *upstream) filter(ctx context.Context, pod *v1.Pod) (state fwk.CycleStat
 	return state, said, feasible, ""
 }
 
-// rejects sorts the reasons: reasons for extended resources have no order.
+// rejects formats a rejection with sorted reasons, because the reasons for extended resources have
+// no order.
 func rejects(plugin string, unresolvable bool, reasons []string) string {
 	return fmt.Sprintf("%s rejects, %t: %s", plugin, unresolvable, strings.Join(slices.Sorted(slices.Values(reasons)), ", "))
 }
@@ -160,7 +161,7 @@ func inOrder(said map[string]string) string {
 	return "\n\t" + strings.Join(words, "\n\t")
 }
 
-// budgetsOf are the disruption budgets of a world.
+// budgetsOf returns the disruption budgets of a world.
 func budgetsOf(w *conformance.World) (list []*policyv1.PodDisruptionBudget) {
 	for _, o := range w.Others {
 		if b, ok := o.(*policyv1.PodDisruptionBudget); ok {
@@ -170,7 +171,7 @@ func budgetsOf(w *conformance.World) (list []*policyv1.PodDisruptionBudget) {
 	return list
 }
 
-// waiting are the pods of a world that are nominated to a node.
+// waiting returns the unbound pods of a world that are nominated to a node.
 func waiting(w *conformance.World) (list []*v1.Pod) {
 	for _, p := range slices.Concat(w.Nominated, w.Pending) {
 		if p.Status.NominatedNodeName != "" && p.Spec.NodeName == "" && !slices.ContainsFunc(w.Placed, func(o *v1.Pod) bool { return o.UID == p.UID }) {
@@ -180,8 +181,8 @@ func waiting(w *conformance.World) (list []*v1.Pod) {
 	return list
 }
 
-// victims holds the pods that upstream would remove from the node for the pod, and the number of
-// budget violations.
+// victims returns the pods that upstream would remove from the node for the pod, and the number of
+// violated budgets.
 func (u *upstream) victims(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) ([]*v1.Pod, int, *fwk.Status) {
 	possible, err := u.preemption.Evaluator.GetVictimsOnNode(ctx, node)
 	if err != nil {

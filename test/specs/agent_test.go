@@ -19,9 +19,9 @@ import (
 	"time"
 )
 
-// runOnAgent starts a cluster with only this machine as a node, and has processes of this binary
-// run the specs on it: with a --kubeconfig they start nothing themselves. Ginkgo's own command
-// distributes the specs and merges the results.
+// runOnAgent starts a cluster whose only node is this machine, and runs the specs on it with
+// Ginkgo's command. The command starts processes of this binary, distributes the specs and merges
+// the results. The processes get a --kubeconfig and therefore start no cluster themselves.
 func runOnAgent(binaries string, procs int) int {
 	c, err := upWithAgent(binaries)
 	if err != nil {
@@ -32,7 +32,7 @@ func runOnAgent(binaries string, procs int) int {
 	if err != nil {
 		return fail(err)
 	}
-	// A signal ends the specs, and after them the cluster.
+	// A signal first ends the specs and then the cluster.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "ginkgo"), argv(self, procs, c.kubeconfig, os.Args[1:])...)
@@ -45,8 +45,8 @@ func runOnAgent(binaries string, procs int) int {
 	return 0
 }
 
-// argv returns the arguments of ginkgo's command. Ginkgo's own flags lose the prefix used with a
-// test binary; all remaining flags are for the processes.
+// argv returns the arguments of Ginkgo's command. Ginkgo's own flags lose the prefix that they have
+// in a test binary. All other flags are passed to the processes.
 func argv(self string, procs int, kubeconfig string, args []string) []string {
 	own := []string{"--procs", strconv.Itoa(procs), "--timeout", "4h"}
 	others := []string{self, "--", "--kubeconfig", kubeconfig}
@@ -60,8 +60,8 @@ func argv(self string, procs int, kubeconfig string, args []string) []string {
 	return append(own, others...)
 }
 
-// upWithAgent starts the cluster, and a registry that serves its containerd the images named by the
-// specs, under any registry name.
+// upWithAgent starts the cluster, and a registry from which containerd pulls the images named by
+// the specs.
 func upWithAgent(binaries string) (*cluster, error) {
 	images, err := upstreamImages(binaries)
 	if err != nil {
@@ -83,8 +83,7 @@ func upWithAgent(binaries string) (*cluster, error) {
 	return c, nil
 }
 
-// mirror makes containerd pull the registry's images from an address of this machine, and from
-// nowhere else.
+// mirror configures containerd to pull the registry's images only from the given address.
 func mirror(dir, registry, address string) error {
 	dir = filepath.Join(dir, registry)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -19,17 +19,17 @@ import (
 	imageutils "k8s.io/kubernetes/test/utils/image"
 )
 
-// upstreamImages returns the images run by the specs of node.txt, by upstream's names. Their
-// programs are upstream's if written in Go (agnhost, nonewprivs), and otherwise this machine's: a
-// static busybox instead of upstream's Alpine, Debian and busybox images, with curl, bash and nc
-// where upstream installs them.
+// upstreamImages returns a registry with the images run by the specs of node.txt, under upstream's
+// names. Programs written in Go (agnhost, nonewprivs) are upstream's. The others are this
+// machine's: a static busybox replaces upstream's Alpine, Debian and busybox images, with curl,
+// bash and nc where upstream installs them.
 func upstreamImages(binaries string) (*registry, error) {
 	base, err := busybox()
 	if err != nil {
 		return nil, err
 	}
-	// Debian's busybox has a shell that drops variables like data-1, which specs look for, and that
-	// prefers its own nc to any other.
+	// Debian's busybox has a shell that drops environment variables such as data-1, which specs
+	// expect, and that prefers its own nc to any other.
 	tools, err := withLibraries(map[string]string{"sh": "bash", "nc": "nc.openbsd"}, "curl", "bash", "nc.openbsd")
 	if err != nil {
 		return nil, err
@@ -77,10 +77,10 @@ func upstreamImages(binaries string) (*registry, error) {
 	return r, nil
 }
 
-// layer is a tar.
+// layer is a layer of an image, a tar archive.
 type layer []byte
 
-// files builds a layer of files.
+// files builds a layer from files.
 type files struct {
 	out bytes.Buffer
 	tar *tar.Writer
@@ -131,7 +131,8 @@ func unixMode(mode fs.FileMode) int64 {
 	return bits
 }
 
-// Users named by specs: user-defined-in-image is upstream's, in its image of agnhost.
+// These are the users and groups named by specs. Upstream's image of agnhost also has
+// user-defined-in-image.
 const (
 	users = `root:x:0:0:root:/root:/bin/sh
 user-defined-in-image:x:1000:1000::/home:/bin/sh
@@ -182,17 +183,17 @@ func program(from, name string, mode fs.FileMode) (layer, error) {
 	}
 	f := newFiles()
 	f.add(name, mode, content)
-	if name == "agnhost" { // specs recognize by it which of the two was run
+	if name == "agnhost" { // specs override the image's entrypoint with this name
 		f.link("agnhost-2", "agnhost")
 	}
 	return f.layer()
 }
 
-// library matches a linked library: a path in a line of ldd.
+// library matches the path of a library in a line of ldd's output.
 var library = regexp.MustCompile(`(/\S+) \(0x`)
 
-// withLibraries returns a layer with programs of this machine and their libraries, and with links
-// to them that replace busybox's applets.
+// withLibraries returns a layer with programs of this machine, their libraries, and links to the
+// programs that replace applets of busybox.
 func withLibraries(links map[string]string, programs ...string) (layer, error) {
 	f := newFiles()
 	for applet, program := range links {
@@ -240,7 +241,8 @@ func localhost() (layer, error) {
 	return f.layer()
 }
 
-// inRegistry returns a layer with an image in the format of agnhost's fake-registry-server.
+// inRegistry returns a layer that contains an image in the format of agnhost's
+// fake-registry-server.
 func inRegistry(name, tag string, image image) (layer, error) {
 	manifest, blobs, err := image.build("")
 	if err != nil {
@@ -259,5 +261,5 @@ func inRegistry(name, tag string, image image) (layer, error) {
 	return f.layer()
 }
 
-// architecture of the images is this machine's.
+// architecture is the architecture of the images, which is this machine's.
 const architecture = runtime.GOARCH

@@ -32,8 +32,8 @@ type image struct {
 	layers []layer
 }
 
-// build returns the manifest and its blobs: the configuration, then the layers. Images of different
-// references are different images.
+// build returns the manifest and its blobs: the configuration, followed by the layers. Images with
+// different references get different digests.
 func (i image) build(reference string) (manifest []byte, blobs [][]byte, err error) {
 	i.config.Labels = map[string]string{"reference": reference}
 	digests := make([]string, 0, len(i.layers))
@@ -64,7 +64,7 @@ func descriptor(kind string, blob []byte) map[string]any {
 
 func digestOf(blob []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(blob)) }
 
-// registry serves images: the part of Docker's registry API needed for a pull.
+// registry serves images with the subset of Docker's registry API needed for a pull.
 type registry struct {
 	blobs map[string][]byte // blobs and manifests by digest
 	tags  map[string]string // digest of the manifest by REPOSITORY:TAG

@@ -63,7 +63,7 @@ func run(m *testing.M) int {
 			return fail(err)
 		}
 	}
-	// Never use the cluster of $KUBECONFIG unless it is named explicitly: specs taint and fill
+	// Do not use the cluster of $KUBECONFIG, only a cluster named by a flag: specs taint and fill
 	// nodes.
 	framework.TestContext.KubeConfig = ""
 	flag.Parse()
@@ -118,7 +118,7 @@ func TestSpecs(t *testing.T) {
 //go:embed specs.txt node.txt
 var chosen embed.FS
 
-// choice is the content of such a file: regular expressions over the full name of a spec.
+// choice is the content of specs.txt or node.txt: regular expressions for the full names of specs.
 type choice struct{ run, leave []string }
 
 func read(file string) (c choice, err error) {
@@ -145,18 +145,18 @@ func read(file string) (c choice, err error) {
 	return c, nil
 }
 
-// upLimit bounds the time until berth up reports the cluster.
+// upLimit limits the time until berth up reports that the cluster is ready.
 const upLimit = 2 * time.Minute
 
-// cluster is a cluster of this run.
+// cluster is a cluster started by this run.
 type cluster struct {
 	dir        string // folder of the kubeconfig
 	kubeconfig string
-	said       []string // matching output
+	said       []string // the line of output that matched, and its groups
 	stop       func()
 }
 
-// up starts a cluster with `berth up`, ready once a line of its output matches.
+// up starts a cluster with `berth up`, and waits until a line of the output matches ready.
 func up(binaries, ready string, args ...string) (*cluster, error) {
 	if binaries == "" {
 		return nil, fmt.Errorf("-berth-bin or $BERTH_BIN must name the folder with berth and berth-controlplane, or --kubeconfig a cluster that may be taken apart")
@@ -198,7 +198,7 @@ func said(r io.Reader, pattern *regexp.Regexp) ([]string, error) {
 			if match := pattern.FindStringSubmatch(lines.Text()); match != nil {
 				select {
 				case found <- match:
-				default: // only the first counts
+				default: // only the first match counts
 				}
 			}
 		}

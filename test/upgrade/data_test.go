@@ -16,8 +16,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
-// patience with short operations, and with a starting cluster, on a machine that also does other
-// things.
+// patience is the time limit of short operations and of the start of a cluster, on a busy machine.
 const patience = 3 * time.Minute
 
 const workload = `apiVersion: apps/v1
@@ -38,9 +37,9 @@ spec:
   containers: [{name: c, image: none}]
 `
 
-// TestUpgradeKeepsDataFolder starts `berth up` of each version on the data folder of the other
-// version, with its objects, certificates, port, and a running countdown. One cluster is stopped
-// normally, the other is killed.
+// TestUpgradeKeepsDataFolder verifies that `berth up` of each version continues with the data
+// folder left by the other version: with its objects, certificates, port, and a running countdown.
+// The new version is killed the first time. All other runs are stopped normally.
 func TestUpgradeKeepsDataFolder(t *testing.T) {
 	t.Parallel()
 	v := both(t)
@@ -50,7 +49,7 @@ func TestUpgradeKeepsDataFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig") // the user of this copy can continue
+	u.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig") // a copy kept by a user must remain valid
 	if err := os.WriteFile(u.kubeconfig, first, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +87,7 @@ func TestUpgradeKeepsDataFolder(t *testing.T) {
 	}
 }
 
-// up is a `berth up` of one version after the other, on the same folder.
+// up runs `berth up` of one version after the other on the same data folder.
 type up struct {
 	*testing.T
 	dir, client, kubeconfig string
@@ -155,7 +154,7 @@ func (u *up) try(input string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// remembered holds the state that must survive: the identities of objects, the places of pods, the
+// remembered returns the state that must survive: the UIDs of objects, the nodes of pods, and the
 // start times of countdowns.
 func (u *up) remembered() map[string]string {
 	u.Helper()

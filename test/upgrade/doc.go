@@ -1,10 +1,10 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upgrade tests that one version of Berth accepts the inputs and files of another: flags,
-// configuration files, recordings, and the data folder of `berth up`, from the old version to this
-// version and back. Package soak tests that components of two versions run together under load.
+// Package upgrade tests that this version of Berth accepts the inputs and files of an old version:
+// flags, configuration files, recordings, and the data folder of `berth up`. It also tests the way
+// back where possible. Package soak tests that components of two versions run together under load.
 //
-// The other version is built: the tests are skipped unless it is named. `make upgrade OLD=REVISION`
-// names it.
+// `make upgrade OLD=REVISION` builds the old version and runs the tests. They are skipped if no old
+// version is named.
 package upgrade

@@ -17,7 +17,7 @@ import (
 
 var old = flag.String("old", "", "the other version: a revision of this repository, which is built, or a folder of programs")
 
-// versions are the folders of the programs.
+// versions holds the folders of the two versions' programs.
 type versions struct{ old, new string }
 
 func both(t *testing.T) versions {
@@ -36,7 +36,7 @@ func both(t *testing.T) versions {
 	return v
 }
 
-// run runs the berth of a folder and returns its standard output.
+// run runs the berth in a folder and returns its standard output. An error fails the test.
 func run(t *testing.T, folder string, args ...string) string {
 	t.Helper()
 	out, err := try(t, folder, args...)
@@ -56,7 +56,7 @@ func (f failed) Error() string { return f.error.Error() + ": " + f.said }
 func try(t *testing.T, folder string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "berth"), args...)
-	// Nothing of the user's may be reached.
+	// The command must not reach the user's cluster or data.
 	cmd.Env = append(os.Environ(), "KUBECONFIG=", "BERTH_DATA_DIR=", "HOME="+t.TempDir())
 	var out, buf bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &buf

@@ -43,7 +43,7 @@ var (
 	commandLine = regexp.MustCompile(`^  ([a-z][a-z-]*)  +\S`)
 )
 
-// learn adds the flags of a command and its subcommands, as listed by --help.
+// learn records the flags of a command and its subcommands, as listed by --help.
 func learn(t *testing.T, folder string, path []string, to map[string][]string) {
 	t.Helper()
 	help := run(t, folder, append(slices.Clone(path), "--help")...)
@@ -59,7 +59,7 @@ func learn(t *testing.T, folder string, path []string, to map[string][]string) {
 			continue
 		}
 		for line := range strings.Lines(rest) {
-			// kubectl's words are kubectl's.
+			// The subcommands of berth kubectl belong to kubectl.
 			if found := commandLine.FindStringSubmatch(line); found != nil && found[1] != "kubectl" && found[1] != "help" {
 				learn(t, folder, append(slices.Clone(path), found[1]), to)
 			}

@@ -38,7 +38,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// chain holds upstream's plugins for the rules that Berth has, in upstream's order.
+// chain returns upstream's admission plugins for the rules that Berth implements, in upstream's
+// order.
 func chain(t *testing.T, objects ...runtime.Object) []apiserver.Interface {
 	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)
@@ -72,7 +73,7 @@ func extended(t *testing.T) apiserver.Interface {
 	return plugin
 }
 
-// admit runs all changes and then all verdicts, as the API server does.
+// admit calls all mutating and then all validating plugins, like the API server.
 func admit(plugins []apiserver.Interface, pod *core.Pod) error {
 	attributes := apiserver.NewAttributesRecord(pod, nil, core.Kind("Pod").WithVersion("version"), pod.Namespace, pod.Name,
 		core.Resource("pods").WithVersion("version"), "", apiserver.Create, &metav1.CreateOptions{}, false, nil)
@@ -93,7 +94,7 @@ func admit(plugins []apiserver.Interface, pod *core.Pod) error {
 	return nil
 }
 
-// world holds the objects that random pods name: some classes exist, some do not.
+// world returns random objects that pods refer to. Some of the classes that pods name do not exist.
 func (s source) world() (*v1.Namespace, []*schedulingv1.PriorityClass, []*nodev1.RuntimeClass) {
 	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: map[string]string{}}}
 	set := func(annotation string, list []v1.Toleration) {
@@ -153,7 +154,8 @@ func TestAdmissionIsUpstreams(t *testing.T) {
 			}
 			if ourErr != nil {
 				refused++
-				// Upstream looks at the allow-list twice, so it can be first with it.
+				// Upstream checks the allow-list twice, and may therefore report it before the
+				// error that Berth reports.
 				if !strings.HasSuffix(theirErr.Error(), ourErr.Error()) && !strings.Contains(theirErr.Error(), "whitelist") {
 					t.Fatalf("seed %d: upstream %v, Berth %v", seed, theirErr, ourErr)
 				}
@@ -174,9 +176,9 @@ func TestAdmissionIsUpstreams(t *testing.T) {
 	t.Logf("%d pods accepted, %d refused", accepted, refused)
 }
 
-// behindUpstreams passes the pod through the default plugins and then through the rules, as behind
-// a webhook. The result must be the same, and the second pass must change nothing. If the creator
-// set tolerations, their order can differ.
+// behindUpstreams passes the pod through upstream's default plugins and then twice through Berth's
+// rules, like a webhook that is called again. Both passes must have the same result as Berth's
+// rules alone. If the creator set tolerations, their order may differ.
 func behindUpstreams(t *testing.T, seed uint64, plugins []apiserver.Interface, catalog *admission.Catalog, brought, want *v1.Pod) {
 	t.Helper()
 	fields := `{"f:spec":{"f:containers":{}}}`
@@ -231,7 +233,7 @@ func TestDefaultsAreUpstreams(t *testing.T) {
 				pod.Spec.Containers[i].Ports[j].Protocol = pick(s, v1.ProtocolTCP, "")
 			}
 		}
-		// Fields irrelevant for scheduling.
+		// Set fields that are irrelevant to scheduling.
 		var other v1.PodSpec
 		s.fill(seed, &other)
 		pod.Spec.Volumes, pod.Spec.EphemeralContainers, pod.Spec.Overhead = other.Volumes, other.EphemeralContainers, other.Overhead
@@ -250,7 +252,7 @@ func TestDefaultsAreUpstreams(t *testing.T) {
 	}
 }
 
-// fill fills in anything, with many fields left empty.
+// fill sets random values, and leaves many fields empty.
 func (s source) fill(seed uint64, object any) {
 	randfill.NewWithSeed(int64(seed)).NilChance(0.6).NumElements(0, 3).Funcs(
 		func(q *resource.Quantity, c randfill.Continue) {

@@ -32,8 +32,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// TestBudgetsAreCountedAsUpstreamCountsThem has upstream's disruption controller write the status
-// of random budgets, and compares it with Berth's count.
+// TestBudgetsAreCountedAsUpstreamCountsThem verifies that Berth computes the same status of random
+// budgets as upstream's disruption controller.
 func TestBudgetsAreCountedAsUpstreamCountsThem(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(200) {
@@ -56,7 +56,7 @@ func TestBudgetsAreCountedAsUpstreamCountsThem(t *testing.T) {
 		if failed(want.Conditions) != failed(got.Conditions) {
 			t.Fatalf("seed %d: Berth %+v\nupstream %+v", seed, got, want)
 		}
-		if failed(want.Conditions) { // upstream does not update the numbers
+		if failed(want.Conditions) { // upstream does not update the numbers in this case
 			want.ExpectedPods, want.CurrentHealthy, want.DesiredHealthy = got.ExpectedPods, got.CurrentHealthy, got.DesiredHealthy
 		}
 		numbers := func(s *policyv1.PodDisruptionBudgetStatus) string {
@@ -77,7 +77,8 @@ func failed(list []metav1.Condition) bool {
 	return c != nil && c.Reason == policyv1.SyncFailedReason
 }
 
-// countedByUpstream runs the controller until it has written the budget's status.
+// countedByUpstream runs upstream's controller until it has written the budget's status, and
+// returns the status.
 func countedByUpstream(t *testing.T, objects ...runtime.Object) policyv1.PodDisruptionBudgetStatus {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

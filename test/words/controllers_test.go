@@ -26,7 +26,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// soundPod draws pods until one is sound: controllers only see such.
+// soundPod draws pods until one is valid, because controllers only see valid pods.
 func (s source) soundPod() *v1.Pod {
 	s.bad = 0
 	for {
@@ -61,7 +61,8 @@ func TestDaemonSetsWantTheNodesThatUpstreamWants(t *testing.T) {
 				node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: pick(s, v1.TaintNodeNotReady, v1.TaintNodeNetworkUnavailable, v1.TaintNodeUnschedulable),
 					Effect: s.effect()})
 			}
-			// Upstream's gate for Gt and Lt is off, Berth's is always on.
+			// Upstream's feature gate for the operators Gt and Lt is off. Berth always supports
+			// them.
 			for j := range set.Spec.Template.Spec.Tolerations {
 				if op := &set.Spec.Template.Spec.Tolerations[j].Operator; *op == v1.TolerationOpGt || *op == v1.TolerationOpLt {
 					*op = v1.TolerationOpEqual
@@ -80,8 +81,8 @@ func TestDaemonSetsWantTheNodesThatUpstreamWants(t *testing.T) {
 	t.Logf("%d of %d nodes wanted", wanted, 10*trials)
 }
 
-// A Deployment recorded from a cluster without its ReplicaSet gets one of the
-// original name.
+// TestReplicaSetsHaveUpstreamsNames verifies that a Deployment recorded without its ReplicaSet gets
+// a ReplicaSet with the name that upstream would use.
 func TestReplicaSetsHaveUpstreamsNames(t *testing.T) {
 	for seed := range uint64(200) {
 		s := newSource(seed)
@@ -113,7 +114,8 @@ func TestReplicaSetsHaveUpstreamsNames(t *testing.T) {
 	}
 }
 
-// Create ends with the API server's processing on the way to storage.
+// TestLabelKeysAreMergedAsInTheRegistry verifies that admission.Create merges matchLabelKeys into
+// selectors, as the API server does before it stores a pod.
 func TestLabelKeysAreMergedAsInTheRegistry(t *testing.T) {
 	merged := 0
 	for seed := range uint64(trials) {
@@ -146,8 +148,8 @@ func TestLabelKeysAreMergedAsInTheRegistry(t *testing.T) {
 	t.Logf("%d pods", merged)
 }
 
-// TestPodResourcesAreFilledInAsInTheRegistry verifies that pod-level resources are derived from all
-// containers after admission.
+// TestPodResourcesAreFilledInAsInTheRegistry verifies that missing pod-level resources are derived
+// from the containers, as the API server does before it stores a pod.
 func TestPodResourcesAreFilledInAsInTheRegistry(t *testing.T) {
 	filled := 0
 	for seed := range uint64(trials) {

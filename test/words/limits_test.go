@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// TestLimitRangesRefuseWhatUpstreamRefuses sends random pods through upstream's LimitRanger and
-// through simulate.
+// TestLimitRangesRefuseWhatUpstreamRefuses verifies that package simulate refuses random pods with
+// the same messages as upstream's LimitRanger.
 func TestLimitRangesRefuseWhatUpstreamRefuses(t *testing.T) {
 	refused := 0
 	for seed := range uint64(500) {
@@ -43,7 +43,7 @@ func TestLimitRangesRefuseWhatUpstreamRefuses(t *testing.T) {
 		want := upstreamsLimits(t, limits, pod)
 		got, valid := berthsLimits(t, limits, pod)
 		if !valid {
-			continue // a default above the container's own limit: validation refuses it before LimitRanger
+			continue // a default request above the container's own limit, which validation refuses before LimitRanger
 		}
 		if got != want {
 			text, _ := yaml.Marshal([]any{limits, pod})
@@ -89,7 +89,8 @@ func amountOf(r *rand.Rand) v1.ResourceList {
 	return list
 }
 
-// randomContainer never requests more than its own limit: the test does not compare validation.
+// randomContainer returns a container that never requests more than its own limit, because the test
+// does not compare validation.
 func randomContainer(r *rand.Rand, name string) v1.Container {
 	c := v1.Container{Name: name, Image: "i"}
 	switch r.IntN(4) {
@@ -122,7 +123,7 @@ func upstreamsLimits(t *testing.T, limits *v1.LimitRange, pod *v1.Pod) string {
 	return normal(err)
 }
 
-// normal sorts the faults: upstream names them in the order of a map.
+// normal formats the errors in sorted order, because upstream reports them in the order of a map.
 func normal(err error) string {
 	list, ok := err.(utilerrors.Aggregate)
 	if !ok {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// status gives the pod a kubelet's reports during a resize.
+// status sets a random status, such as a kubelet reports during a resize.
 func (s source) status(pod *v1.Pod) {
 	report := func(containers []v1.Container) []v1.ContainerStatus {
 		var list []v1.ContainerStatus
@@ -79,7 +79,8 @@ func TestServiceClassAndPortsAreUpstreams(t *testing.T) {
 	}
 }
 
-// Every toleration that the API server would store means the same to both.
+// TestSoundTolerationsMeanTheSame verifies that every valid toleration tolerates the same taints in
+// Berth and in upstream.
 func TestSoundTolerationsMeanTheSame(t *testing.T) {
 	compared := 0
 	for seed := range uint64(trials) {

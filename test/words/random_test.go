@@ -16,8 +16,8 @@ import (
 // source draws mostly valid objects. Everything follows from the seed, which a failure prints.
 type source struct {
 	*rand.Rand
-	// bad is the percentage of draws taken from the broken values: none, a few or many, so that
-	// there are sound objects, objects with one fault and objects with faults on top of faults.
+	// bad is the percentage of draws taken from invalid values. It is 0, 1 or 6, so that there are
+	// valid objects, objects with one error and objects with several.
 	bad int
 }
 

@@ -37,8 +37,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// faults are errors without the values, which upstream prints as its internal types, and without
-// the differences that follow some.
+// faults formats errors without the values, which upstream prints as its internal types, and
+// without the differences that follow some errors.
 func faults(errs field.ErrorList) []string {
 	list := []string{}
 	for _, err := range errs {
@@ -62,7 +62,8 @@ type strategy interface {
 	ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList
 }
 
-// compareUpdate compares the verdicts on an update, if both objects may be created.
+// compareUpdate compares the verdicts on an update. If one of the objects is invalid itself, it
+// returns false.
 func compareUpdate[T any](t *testing.T, seed uint64, now, was updated, by strategy) (errors int, sound bool) {
 	ctx := genericrequest.WithNamespace(genericrequest.NewContext(), "default")
 	var theirs [2]runtime.Object
@@ -81,7 +82,7 @@ func compareUpdate[T any](t *testing.T, seed uint64, now, was updated, by strate
 	return compare(t, seed, []any{now, was}, faults(rules.ValidateUpdate(now, was)), faults(by.ValidateUpdate(ctx, theirs[0], theirs[1]))), true
 }
 
-// mix replaces some of the fields of a pod that affect placement.
+// mix changes random fields of a pod, most of which affect placement.
 func (s source) mix(spec, other *v1.PodSpec) {
 	change := func(f func()) {
 		if s.chance(15) {

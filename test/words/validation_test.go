@@ -36,15 +36,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// How many objects of a kind are tried in one run, each from its own seed.
+// trials is the number of objects of a kind that a run tries, each from its own seed.
 const trials = 3000
 
-// object is a whole object printed in an error. Upstream prints its internal
-// type there, with fields that no user knows; Berth prints the API's.
+// object matches a whole object in an error. Upstream prints its internal type, with fields that
+// users do not see; Berth prints the type of the API.
 var object = regexp.MustCompile(`value: \{.*\}`)
 
-// words lists the errors as a user reads them, in a separate order: Kubernetes reports in the order
-// of a map.
+// words formats errors as a user reads them. It sorts them, because Kubernetes reports them in the
+// order of a map.
 func words(errs field.ErrorList) []string {
 	list := []string{}
 	for _, err := range errs {
@@ -61,7 +61,8 @@ func internal(t *testing.T, object, into runtime.Object) {
 	}
 }
 
-// compare fails with the object if the two results differ, and returns the number of errors.
+// compare returns the number of errors. If the two results differ, it fails the test and prints the
+// object.
 func compare(t *testing.T, seed uint64, object any, ours, theirs []string) int {
 	t.Helper()
 	if slices.Equal(ours, theirs) {
@@ -110,7 +111,7 @@ func TestNodesAreRefusedInUpstreamsWords(t *testing.T) {
 			Status: v1.NodeStatus{Capacity: s.amounts(), Allocatable: s.amounts()}}
 		var theirs core.Node
 		internal(t, n, &theirs)
-		// Upstream reports taints with a field path that nodes do not have.
+		// Upstream reports taints under metadata.taints, a path that nodes do not have.
 		expected := words(corevalidation.ValidateNode(&theirs))
 		for i := range expected {
 			expected[i] = strings.ReplaceAll(expected[i], "metadata.taints", "spec.taints")
@@ -150,7 +151,7 @@ func compareRuntimeClass(t *testing.T, s source, seed uint64) int {
 	}
 	if s.chance(60) {
 		class.Scheduling = &nodev1.Scheduling{NodeSelector: s.labels(), Tolerations: some(s, 3, s.toleration)}
-		for i := range class.Scheduling.Tolerations { // there, upstream never takes Gt and Lt
+		for i := range class.Scheduling.Tolerations { // upstream never accepts Gt and Lt in a RuntimeClass
 			if op := class.Scheduling.Tolerations[i].Operator; op == v1.TolerationOpGt || op == v1.TolerationOpLt {
 				class.Scheduling.Tolerations[i].Operator = v1.TolerationOpEqual
 			}
