@@ -96,7 +96,7 @@ func measureBerth(m *Mode, nodes, most int, atMost time.Duration) (Steady, error
 type Filling struct {
 	Mode        string
 	Nodes, Pods int
-	// Took is the cost of placing all pods. First is its share until a pod of each kind was placed.
+	// Took is the cost of placing all pods. First is the cost until a pod of each kind was placed.
 	Took, First Cost
 	// NodeBytes is the memory per node of the empty cluster, including the data kept for each kind
 	// of pod. PodBytes is the increase per pod.

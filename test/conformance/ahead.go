@@ -24,7 +24,7 @@ import (
 //     by a requirement.
 //   - A budget never covers a pod without labels (#141785): such pods get a label unused by any
 //     selector.
-//   - A device of which claims hold shares, and which no longer permits shares, is free for v1.37.2
+//   - v1.37.2 treats a device as free if claims hold shares of it and it no longer permits shares
 //     (#140798): the claims get the whole device instead of shares.
 //   - A request for all devices fails with an error in v1.37.2 at a node with an incomplete or
 //     invalid pool (#141898): the error is converted to the rejection of the node as in v1.38.

@@ -227,8 +227,8 @@ func cheapestOf(list []victims) (best []victims) {
 }
 
 // failureMessage returns the text of the FailedScheduling event. If there are candidates for
-// preemption, the PostFilter plugins are not run, since they would evict pods, and the text has no
-// part from them.
+// preemption, the PostFilter plugins are not run, because they would evict pods, and the text lacks
+// what they would add.
 func (u *upstream) failureMessage(ctx context.Context, a *attempt, pod *v1.Pod, candidates []victims) string {
 	if len(candidates) == 0 && u.framework.HasPostFilterPlugins() {
 		_, status := u.framework.RunPostFilterPlugins(ctx, a.state, pod, a.fit.Diagnosis.NodeToStatus)

@@ -183,7 +183,7 @@ func (g *gangs) left() (n int) {
 }
 
 // TestAGangOfFiftyOutlivesItsSchedulerAndANode verifies that all fifty pods of a gang run although
-// the leading scheduler is killed once some of them are bound. It also verifies that the successor
+// the leading scheduler is killed after some of them are bound. It also verifies that the successor
 // of a member on a deleted node joins the gang, although a single pod is below the gang's minimum.
 func TestAGangOfFiftyOutlivesItsSchedulerAndANode(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,8 @@ import (
 
 // TestAGangIsPlacedWholeOrNotAtAll verifies that berth up, with the feature gates of pod groups,
 // serves their API. While filler pods leave room for only two members, a gang of three must stay
-// unbound with a message. Once a filler pod is deleted, the gang must be bound completely and its
-// PodGroup reported as scheduled. The Job controller must create a gang for an Indexed Job.
+// unbound with a message. After a filler pod is deleted, the gang must be bound completely, and its
+// PodGroup must be reported as scheduled. The Job controller must create a gang for an Indexed Job.
 func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "gang"), "--nodes", "3", "--ui-port", "-1",

@@ -76,7 +76,8 @@ func (p *pair) leader(t *testing.T) (leads *replica) {
 	return leads
 }
 
-// busyLeader removes a leader from the pair once it has decided some pods, and returns it.
+// busyLeader waits until a leader has decided some pods, removes the leader from the pair, and
+// returns it.
 func (p *pair) busyLeader(t *testing.T) (leads *replica) {
 	t.Helper()
 	eventually(t, patience, func() error {

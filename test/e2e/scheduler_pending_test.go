@@ -81,8 +81,8 @@ func wordsOf(t *testing.T, pool string) words {
 	return w
 }
 
-// noVictims returns the part of the message from preemption, if the given number of nodes have no
-// victims and preemption does not help on the other nodes.
+// noVictims returns the text that preemption adds to the message if the given number of nodes have
+// no victims and preemption does not help on the other nodes.
 func (w words) noVictims(nodes int) string {
 	return fmt.Sprintf("%d No preemption victims found for incoming pod, %d Preemption is not helpful for scheduling", nodes, w.all-nodes)
 }

@@ -214,7 +214,7 @@ func TestAPartThatDiesIsStartedAgainAndPodsAreUntouched(t *testing.T) {
 	if err := shared.out.awaitLine("nodes: running again", shared.ended); err != nil {
 		t.Fatal(err)
 	}
-	// Once another pod runs, the restarted process has synced.
+	// When another pod runs, the restarted process has synced.
 	apply(t, pod("after", "node-1"))
 	awaits(t, patience, "pod/after", "{.status.phase}", "Running")
 	if after := get(t, "pod/untouched", "{.status.containerStatuses}{.status.podIP}{.metadata.resourceVersion}"); after != before {

@@ -183,7 +183,8 @@ func (c *cluster) killedWithFail(t *testing.T) {
 }
 
 // certificateExpires sets the webhook's clock to the past, so that its certificate has expired for
-// the API server, and verifies that the webhook renews the certificate once its clock is right.
+// the API server. It verifies that the webhook renews the certificate after its clock is right
+// again.
 func (c *cluster) certificateExpires(t *testing.T) {
 	if err := c.api.CoreV1().Secrets(system).Delete(t.Context(), "berth-webhook", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

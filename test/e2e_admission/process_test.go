@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveWebhook runs a webhook like `berth webhook`, and prints its addresses once it is ready.
+// serveWebhook runs a webhook like `berth webhook`, and prints its addresses when it is ready.
 func serveWebhook(args []string) error {
 	options := webhookOptions()
 	flags := pflag.NewFlagSet("webhook", pflag.ContinueOnError)

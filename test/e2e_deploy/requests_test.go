@@ -90,7 +90,8 @@ func (r *requests) at(t *testing.T) *requests {
 	return &next
 }
 
-// begin starts a scheduler with an administrator's permissions, and the controller with its own.
+// begin starts a scheduler with an administrator's permissions, and the controller with its own
+// permissions.
 func (r *requests) begin() {
 	r.Helper()
 	r.scheduler = filepath.Join(r.TempDir(), "scheduler.yaml")
@@ -168,7 +169,8 @@ func (r *requests) otherResponder() {
 	r.says("five", lifecyclev1alpha1.EvictionConditionTargetEvicted, "PodDeleted", "the pod is gone")
 }
 
-// drainAsks verifies that a drain with the permissions on the page creates EvictionRequests.
+// drainAsks verifies that a drain with the permissions listed in docs/tasks/drain.md creates
+// EvictionRequests.
 func (r *requests) drainAsks() {
 	seen, own := r.drains("drains")
 	out := r.drain(own, r.workload("drained", 2))
@@ -437,7 +439,7 @@ func (r *requests) requestersOf(p *v1.Pod, want string) {
 	})
 }
 
-// respond writes the status of a responder once it is active.
+// respond waits until a responder is active, and writes its status.
 func (r *requests) respond(p *v1.Pod, responder, message string, completes bool) {
 	r.Helper()
 	eventually(r.T, func() error {

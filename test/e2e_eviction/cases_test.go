@@ -112,7 +112,8 @@ func (s *stage) on(name string, tolerations ...v1.Toleration) *v1.Pod {
 	return s.again(name, name, tolerations...)
 }
 
-// again creates a pod once no other pod has the name. After ten seconds it deletes the other pod.
+// again creates a pod as soon as no other pod has the name. After ten seconds it deletes the other
+// pod.
 func (s *stage) again(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	s.Helper()
 	for began := time.Now(); ; {

@@ -16,7 +16,7 @@ import (
 // side is the controller under test: Berth's or upstream's.
 type side struct {
 	name  string
-	start func(t *testing.T, s *stage, kubeconfig string) *child // returns once the controller evicts pods
+	start func(t *testing.T, s *stage, kubeconfig string) *child // returns when the controller evicts pods
 }
 
 var berthSide = side{"Berth", func(t *testing.T, s *stage, kubeconfig string) *child {

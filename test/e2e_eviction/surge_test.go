@@ -20,7 +20,7 @@ import (
 
 // disturbance is a change by another client while a surge waits for its new pod.
 type disturbance struct {
-	// before is a manifest that is applied before the drain. The function do is called once the
+	// before is a manifest that is applied before the drain. The function do is called after the
 	// successor, next, has been created.
 	before string
 	do     func(c *cluster, name string, next *v1.Pod)

@@ -26,8 +26,8 @@ import (
 
 // TestADrainGoesOnAfterAKill verifies that a drain that is killed right after its first eviction
 // can be repeated to empty the node. The node has four pods of a workload whose budget permits one
-// disruption. Before, while there is a pod without a controller, the drain must be refused without
-// any changes.
+// disruption. As long as there is a pod without a controller, a drain must be refused without any
+// changes.
 func TestADrainGoesOnAfterAKill(t *testing.T) {
 	const namespace, replicas = "drains", 4
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -59,7 +59,7 @@ func start(t *testing.T, args ...string) *cluster {
 	return c
 }
 
-// connect sets the fields of c that are known once the cluster is up.
+// connect sets the fields of c that are only known when the cluster is up.
 func (c *cluster) connect() {
 	c.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(c.dir, "kubeconfig"))

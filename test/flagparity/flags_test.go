@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flagparity compares Berth's flags, feature gates, metrics and z-pages with the flags,
-// feature gates, metrics and z-pages of the replaced components.
+// Package flagparity compares the flags, feature gates, metrics and z-pages of Berth and of the
+// replaced components.
 package flagparity
 
 import (

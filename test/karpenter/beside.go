@@ -23,8 +23,8 @@ import (
 )
 
 // compare runs Karpenter's scheduler and berth on the same pods, one after the other, for each of
-// several numbers of pods, and prints a table. Only Karpenter's scheduler is timed, but the whole
-// berth command, which also reads the pods and the types from files.
+// several numbers of pods, and prints a table. For Karpenter, only the scheduler is timed. For
+// berth, the whole command is timed, which also reads the pods and the types from files.
 func (o settings) compare(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, rowFormat, "pods", "by", "cost per hour", "nodes", "pending", "seconds", "CPU seconds", "astray", "not below")
 	for _, text := range strings.Split(o.counts, ",") {

@@ -154,8 +154,8 @@ func (p plan) astray(pods []*corev1.Pod) (count int) {
 
 // zoneSkew returns the final skew between zones, at the worst of the spread constraints: the
 // difference in pods between the fullest and the emptiest of the zones with nodes. It may exceed
-// maxSkew, because Karpenter counts a pod in a zone only once the pod's NodeClaim is restricted to
-// that zone.
+// maxSkew, because Karpenter does not count a pod in a zone before the pod's NodeClaim is
+// restricted to that zone.
 func (p plan) zoneSkew(pods []*corev1.Pod) (worst int) {
 	zones := map[string]bool{}
 	for _, n := range p.nodes {

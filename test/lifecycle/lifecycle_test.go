@@ -277,7 +277,8 @@ func settled(list []change) (rest []change) {
 	return rest
 }
 
-// zoneOf returns the key for judging a health taint that evicts, or "" for other changes.
+// zoneOf returns the key under which a zone's evicting health taints are compared, or "" for other
+// changes.
 func zoneOf(s *script, what string) string {
 	node, taint, _ := strings.Cut(what, " ")
 	if taint != v1.TaintNodeNotReady+":NoExecute" && taint != v1.TaintNodeUnreachable+":NoExecute" {
@@ -298,7 +299,7 @@ func nodeOf(what string) string {
 }
 
 // sameTaints reports whether the node's evicting health taints, including short-lived ones, were
-// added and removed alike.
+// added and removed at about the same times on both sides.
 func sameTaints(a, b map[string][]change, node string) bool {
 	for _, key := range []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable} {
 		if what := node + " " + key + ":NoExecute"; !alike(a[what], b[what]) {

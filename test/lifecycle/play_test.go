@@ -33,7 +33,7 @@ type player struct {
 // machine is the state of a node and its kubelet.
 type machine struct {
 	birth
-	silent, notReady int // numbers of active script steps that cause the state
+	silent, notReady int // numbers of active deeds that cause the state
 	conditions       map[v1.NodeConditionType]int
 	taints           map[v1.Taint]int
 	cordons          int

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// checkBound verifies that a pod's node never changes once it is set, and that a newly bound pod
+// checkBound verifies that a pod's node never changes after it is set, and that a newly bound pod
 // fits on its node.
 func (w *observer) checkBound(p *podSeen, before *v1.Pod, now time.Time) {
 	node := p.pod.Spec.NodeName

@@ -17,7 +17,7 @@ import (
 // keptLines is the number of log lines kept in memory for a report; the file has all lines.
 const keptLines = 20_000
 
-// journal is the log of a part: kept in a file, and parsed while it is written.
+// journal keeps the log of a part in a file, and parses the log while it is written.
 type journal struct {
 	name  string
 	panic func(line string)

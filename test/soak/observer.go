@@ -193,7 +193,7 @@ func isWaiting(pod *v1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
 
-// checkLeaving checks the cause of a pod's termination, once.
+// checkLeaving checks, once per pod, the cause of its termination.
 func (w *observer) checkLeaving(p *podSeen, now time.Time) {
 	switch reason, message := disruptionOf(p.pod); reason {
 	case "DeletionByTaintManager":

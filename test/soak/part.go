@@ -27,7 +27,7 @@ type part struct {
 	mu       sync.Mutex // guards the fields below
 	argv     []string
 	process  *os.Process
-	gone     chan struct{} // closed once the process has ended
+	gone     chan struct{} // closed when the process has ended
 	struck   bool          // the end of this process was requested
 	downFor  time.Duration // pause before the restart
 	asleep   bool

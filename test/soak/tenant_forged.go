@@ -118,7 +118,7 @@ const (
 	scaleIsOthers = "no workload of another namespace is scaled"
 )
 
-// commandLimit bounds each of the operator's commands.
+// commandLimit limits the time of each of the operator's commands.
 const commandLimit = time.Minute
 
 // runOperator runs Berth's commands until the context ends, and verifies that the Deployment of

@@ -172,7 +172,7 @@ func up(binaries, ready string, args ...string) (*cluster, error) {
 	cmd.Stderr = os.Stderr
 	c := &cluster{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), stop: func() {
 		cancel()
-		_ = cmd.Wait() // the process was asked to end
+		_ = cmd.Wait() // the error only reports the requested end
 		_ = os.RemoveAll(dir)
 	}}
 	out, err := cmd.StdoutPipe()
@@ -190,7 +190,8 @@ func up(binaries, ready string, args ...string) (*cluster, error) {
 	return c, nil
 }
 
-// said waits until a line matches, and continues reading after it, so that the writer never blocks.
+// said waits until a line matches, and continues to read afterwards, so that the writer never
+// blocks.
 func said(r io.Reader, pattern *regexp.Regexp) ([]string, error) {
 	found := make(chan []string, 1)
 	go func() {

@@ -49,7 +49,7 @@ func faults(errs field.ErrorList) []string {
 	return list
 }
 
-// updated is an API object that an update may replace.
+// updated is an API object before or after an update.
 type updated interface {
 	metav1.Object
 	runtime.Object

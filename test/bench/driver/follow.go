@@ -50,7 +50,7 @@ func (c *Cluster) Follow(ctx context.Context, namespace, version string,
 		return nil, err
 	}
 
-	var failed error // read once ended is closed
+	var failed error // read after ended is closed
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -54,7 +54,7 @@ func (c *Cluster) serveUpstream(ctx context.Context, flags []string) error {
 		// No controllers run: service accounts would not be created, and the taint of a new node
 		// would not be removed.
 		"--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
-		// For cleaning up between the rounds.
+		// More workers speed up the cleanup between the rounds.
 		"--delete-collection-workers", "16")
 	if err := c.Serve("kube-apiserver", flags...); err != nil {
 		return err

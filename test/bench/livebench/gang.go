@@ -67,8 +67,8 @@ type gangs struct {
 	racks racks
 }
 
-// measureGangs measures both schedulers, and then the preemption by Berth only, since in
-// kube-scheduler groups with a topology constraint never preempt.
+// measureGangs measures both schedulers, and then preemption. It measures preemption only for
+// Berth, because groups with a topology constraint never preempt in kube-scheduler.
 func (b *gangs) measureGangs(ctx context.Context) error {
 	if err := b.registerNodes(ctx, b.racks.labelNode); err != nil {
 		return fmt.Errorf("nodes: %w", err)

@@ -38,7 +38,7 @@ type Startup struct {
 const (
 	// As in clusterloader2.
 	startupInterval = 5 * time.Second // interval of throughput measurements
-	startupRate     = 5               // further pods per second, once the cluster is saturated
+	startupRate     = 5               // further pods per second, after the cluster is saturated
 	startupSLO      = 5 * time.Second // goal for 99 % of these pods
 )
 

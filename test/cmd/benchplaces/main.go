@@ -43,7 +43,7 @@ func main() {
 	})
 }
 
-// plays are the mixes of a trace, each in several orders of arrival.
+// plays holds the mixes to play, each in several orders of arrival.
 type plays struct {
 	trace *places.Trace
 	out   string // folder for the placements, if any

@@ -140,7 +140,8 @@ func (c *cluster) measureSide(ctx context.Context, s scenario, side string) (res
 		cpu: p.CPU() - before, peak: p.Peak()}, nil
 }
 
-// evictPods taints the nodes and waits until all due pods have been deleted, or no more pods are.
+// evictPods taints the nodes and waits until all due pods have been deleted, or until deletions
+// cease.
 func (c *cluster) evictPods(ctx context.Context, s scenario) (seen *observer, due time.Time, err error) {
 	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

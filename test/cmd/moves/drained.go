@@ -35,7 +35,7 @@ const (
 	drainedNode = 16000 // millicores
 	drainLimit  = 10 * time.Minute
 	drainSpace  = "drained"
-	// restLimit limits the time until all pods are ready, and similar waits.
+	// restLimit limits each wait for the cluster to come to rest.
 	restLimit = 10 * time.Minute
 )
 

@@ -154,9 +154,9 @@ func TestPlansAreWorthTheirMoves(t *testing.T) {
 	}
 }
 
-// TestNoPlanIsGivenUp verifies that the planner pins a pod if a following plan would move it again,
-// as the ages of these pods provoke. The first plan must still make most of its moves, and carrying
-// out one plan after the other must end.
+// TestNoPlanIsGivenUp verifies that the planner pins pods that a following plan would move again
+// because of their ages. The first plan must still have at least 500 moves, and the fourth plan in
+// a row must have none.
 func TestNoPlanIsGivenUp(t *testing.T) {
 	o := &options{nodes: 1000, pods: 10_000}
 	p := &plans[slices.IndexFunc(plans, func(p planned) bool { return p.name == "policy" })]

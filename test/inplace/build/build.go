@@ -66,9 +66,9 @@ func New(ctx context.Context, work string) (*Builder, error) {
 	return b, nil
 }
 
-// requirements returns the requirements in the go.mod file more that the go.mod file than lacks.
-// They are needed because some of upstream's integration tests use its end-to-end framework, whose
-// dependencies are only in the module of the end-to-end specs.
+// requirements returns the requirements of one go.mod file, more, that another go.mod file, than,
+// lacks. They are needed because some of upstream's integration tests use its end-to-end framework,
+// whose dependencies are only in the module of the end-to-end specs.
 func requirements(more, than string) (lines []byte) {
 	for line := range strings.Lines(more) {
 		fields := strings.Fields(strings.TrimPrefix(line, "require "))

@@ -47,9 +47,10 @@ type Made interface {
 }
 
 // These variables hold the replacements of upstream's components. If a variable is nil, upstream's
-// component runs. Berth's scheduler is created together with upstream's, follows the cluster once
-// upstream's informers have synced, and runs when upstream's would run. Between these steps, tests
-// prepare their plugins. They rely on synced caches when the scheduler begins to run.
+// component runs. Berth's scheduler is created together with upstream's scheduler. It follows the
+// cluster after upstream's informers have synced, and makes decisions when upstream's scheduler
+// would. Between these steps, tests prepare their plugins. They rely on synced caches when the
+// scheduler begins to run.
 var (
 	NewScheduler  func(context.Context, Scheduler) Made
 	RunNodeHealth func(context.Context, NodeHealth)

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// isolated returns attributes by which Ctrl-C in the terminal does not reach the child, which this
-// process stops in the right order, and by which the kernel kills the child if this process dies.
+// isolated returns attributes that keep Ctrl-C in the terminal from the child, because this process
+// stops its children in the right order. The kernel also kills the child if this process dies.
 func isolated() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

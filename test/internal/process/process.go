@@ -30,7 +30,7 @@ type Process struct {
 
 	log string
 	cmd *exec.Cmd
-	// took and err are valid once Ended is closed.
+	// took and err are valid after Ended is closed.
 	took time.Duration
 	err  error
 }
