@@ -176,7 +176,7 @@ func ready(p *v1.Pod) bool {
 
 var toTry = regexp.MustCompile(`(?m)^scheduler_pending_pods\{queue="(active|backoff)"\} (\S+)$`)
 
-// schedulerBusy describes the pods that the scheduler has to try, according to its metrics, or
+// schedulerBusy describes the pods that the scheduler must still try, according to its metrics, or
 // returns "".
 func (f *fortune) schedulerBusy() string {
 	urls, err := os.ReadFile(filepath.Join(data, "scheduler.url"))
