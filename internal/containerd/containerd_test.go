@@ -54,8 +54,8 @@ func TestImagesThatAreRemovedComeBack(t *testing.T) {
 	})
 }
 
-// TestNothingIsLeftOfAKilledOwner verifies that nothing is left after a test process is killed. The
-// process cannot clean up, so its children must do so.
+// TestNothingIsLeftOfAKilledOwner verifies that no process or mount survives a killed test process.
+// That process cannot clean up, so its children must do so.
 func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	if os.Getenv("BERTH_TEST_OWNER") != "" {
 		c := Start(t)

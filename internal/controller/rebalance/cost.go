@@ -40,8 +40,8 @@ type Cost struct {
 	avoid bool // the pod is annotated prefer-no-eviction
 }
 
-// costOf returns the current cost of moving a pod. The disruptions allowed by its budget are those
-// of the status before the plan, adjusted for pods recovered since.
+// costOf returns the current cost of moving a pod. The disruptions allowed by its budget come
+// from the status before the plan, adjusted for pods recovered since.
 func (pt *protections) costOf(p *pod) Cost {
 	own := pt.costs[p]
 	if own == nil {

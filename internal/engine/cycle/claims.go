@@ -36,7 +36,7 @@ type sharedClaim struct {
 }
 
 // inAPI reports whether the reservation for a member's group is or may be in the API: a user has or
-// may have written it, or it existed before and no user had to add it.
+// may have written it, or it existed before, so that no user added it.
 func (s *sharedClaim) inAPI() bool { return s.reserved || !s.added }
 
 // sharedClaims holds the claims in use or decided.

@@ -92,7 +92,7 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 type PodVolumes struct {
 	// Volumes refer to their new claim in claimRef; some may already have been reserved for it.
 	Volumes []*v1.PersistentVolume
-	// Claims are annotated with the node for which their volume is to be provisioned.
+	// Claims are annotated with the node for which their volume must be provisioned.
 	Claims []*v1.PersistentVolumeClaim
 	// Timeout is the time volumes may take to be bound.
 	Timeout time.Duration

@@ -101,7 +101,7 @@ func validateMeta(o metav1.Object, namespaced bool) field.ErrorList {
 	}, namespaced)
 }
 
-// init registers all kinds. Their order is that of Kinds and Objects.
+// init registers all kinds. Kinds and Objects use the same order.
 func init() {
 	// Each kind has one version read by Berth; findKind suggests that version for other versions.
 	const apps, batch, storage, devices, groups, composites = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1",

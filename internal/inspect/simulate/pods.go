@@ -131,8 +131,8 @@ func compareQueued(a, b *pod) int {
 }
 
 // enterPod adds a pod with the contents stored by the API server. If the API server refuses the
-// pod, refusal is the reason, and the object is what would have been stored. The world takes
-// ownership of the object.
+// pod, refusal is the reason, and object has the contents that would have been stored. The world
+// takes ownership of the object.
 func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	s.entered++
 	p := &pod{number: s.entered, refused: refusal, charged: refusal == ""}

@@ -49,7 +49,7 @@ const (
 )
 
 // newPoster returns a poster that uses the connections of one client (through) and the rate limit
-// of another (limited). If agent is empty, the user agent is that of the first client. The clients
+// of another (limited). If agent is empty, the first client's user agent is used. The clients
 // must be real ones: newPoster returns an error for a fake clientset.
 func newPoster(through, limited kubernetes.Interface, contentType, agent string) (*poster, error) {
 	contentType = cmp.Or(contentType, runtime.ContentTypeProtobuf)

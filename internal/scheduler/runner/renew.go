@@ -240,7 +240,7 @@ func (s *Scheduler) renewCore(now time.Time) {
 }
 
 // errStripped rejects a configuration that needs whole objects if the core has objects stripped for
-// a journal. The whole objects would have to be listed again, which happens only at a restart.
+// a journal. Only a restart lists the whole objects again.
 var errStripped = errors.New("out-of-tree plugins and extenders need pods as they are, and with --journal they are " +
 	"not kept; restart the scheduler")
 

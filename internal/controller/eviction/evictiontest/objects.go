@@ -125,9 +125,9 @@ func describeTaints(taints []v1.Taint) string {
 	return strings.Join(words, " ")
 }
 
-// becomesDoubtful records that a controller may have to assume later starts: if it did not observe
-// the last write of the taints, or was killed before it could write the note, each taint without a
-// time may have begun with that write.
+// becomesDoubtful records that a controller may assume later starts: if it did not observe the
+// last write of the taints, or was killed before it could write the note, each taint without a time
+// may have begun with that write.
 func (n *Node) becomesDoubtful(now time.Time) {
 	if !n.unseen && now.Sub(n.noteTrouble) > 10*time.Second {
 		return
