@@ -208,8 +208,7 @@ func TestManifestsAreRefusedInUpstreamsWords(t *testing.T) {
 		before := mistakes(rules.ValidateApplied(object))
 		legacyscheme.Scheme.Default(object)
 		ours := mistakes(rules.ValidateApplied(object))
-		// Manifests are checked before defaulting. Of the defaults, only those of limit ranges are wrong
-		// because of other fields.
+		// Manifests are checked before defaulting. Only for limit ranges do defaults cause errors.
 		if _, ok := object.(*v1.LimitRange); !ok && !slices.Equal(before, ours) {
 			t.Fatalf("seed %d: %v, and with defaults %v", seed, before, ours)
 		} else if len(before) == 0 && len(ours) > 0 {

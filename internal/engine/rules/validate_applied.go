@@ -211,7 +211,7 @@ func validateLasting(template *v1.PodSpec, claims []string, kind string, spec *f
 	return errs
 }
 
-// validateRun checks what the kubelet needs to run a pod. added names the volumes added to it later.
+// validateRun checks what the kubelet needs to run a pod. added names the volumes added later.
 func validateRun(spec *v1.PodSpec, added []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	volumes := map[string]bool{}

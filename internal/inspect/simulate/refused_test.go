@@ -212,8 +212,8 @@ func TestApplyIsRefusedAsByTheAPIServer(t *testing.T) {
 }
 
 // TestFilesWithMistakesAreRefused verifies that applying files refuses fields that no scheduler
-// reads as the API server does, for new and for changed objects. An API server has checked all other
-// objects, such as those of a recording that omits some fields.
+// reads as the API server does, for new and for changed objects. An API server has checked all
+// other objects, such as the objects of a recording that omits some fields.
 func TestFilesWithMistakesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		kind, name string
