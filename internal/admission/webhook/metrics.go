@@ -30,7 +30,7 @@ func newInstruments() *instruments {
 		}, []string{"path", "resource", "operation", "result"}),
 		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Name: "berth_webhook_review_duration_seconds", StabilityLevel: metrics.ALPHA,
-			Help: "How long a review took in the webhook.",
+			Help: "Duration of a review in the webhook.",
 			// The buckets range from the typical duration for a pod, some 100 µs, to the API
 			// server's longest timeout.
 			Buckets: metrics.ExponentialBuckets(0.0001, 2, 19),

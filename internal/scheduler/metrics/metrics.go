@@ -259,7 +259,7 @@ func (r *recorded) ofGroupPreemption() {
 func (r *recorded) own() {
 	r.reloads = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name:           "berth_scheduler_config_reloads_total",
-		Help:           "Changes of the configuration file, by what became of them: applied or refused.",
+		Help:           "Changes of the configuration file, by outcome: applied or refused.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
 
@@ -271,7 +271,7 @@ func (r *recorded) own() {
 
 	r.reloadTime = metrics.NewGauge(&metrics.GaugeOpts{
 		Name:           "berth_scheduler_config_last_reload_success_timestamp_seconds",
-		Help:           "When the configuration that is in use was taken, in seconds since 1970.",
+		Help:           "Unix time at which the configuration in use was loaded.",
 		StabilityLevel: metrics.ALPHA,
 	})
 
@@ -292,7 +292,7 @@ func (r *recorded) own() {
 	r.panics = metrics.NewCounter(&metrics.CounterOpts{
 		Name: "berth_scheduler_panics_total",
 		Help: "Decisions, and calls of out-of-tree plugins for them, that panicked. Each cost its pod " +
-			"the attempt at most, and other pods nothing; the log has the stack, which belongs into a bug report.",
+			"the attempt at most, and other pods nothing; the log has the stack, which belongs in a bug report.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	r.lostRecords = metrics.NewCounter(&metrics.CounterOpts{

@@ -14,13 +14,13 @@ import (
 // ignored holds current and former flags of kube-scheduler without an effect in Berth, with the
 // reason, so that manifests and scripts using them still work.
 var ignored = map[string]string{
-	"authentication-kubeconfig":                    "callers are looked up at the cluster of --kubeconfig",
+	"authentication-kubeconfig":                    "callers are authenticated and authorized by the cluster of --kubeconfig",
 	"authentication-skip-lookup":                   "client certificates are checked against --client-ca-file only",
 	"authentication-tolerate-lookup-failure":       "client certificates are checked against --client-ca-file only",
-	"authentication-token-webhook-cache-ttl":       "answers are good for 10s",
-	"authorization-kubeconfig":                     "callers are looked up at the cluster of --kubeconfig",
-	"authorization-webhook-cache-authorized-ttl":   "answers are good for 10s",
-	"authorization-webhook-cache-unauthorized-ttl": "answers are good for 10s",
+	"authentication-token-webhook-cache-ttl":       "answers are cached for 10s",
+	"authorization-kubeconfig":                     "callers are authenticated and authorized by the cluster of --kubeconfig",
+	"authorization-webhook-cache-authorized-ttl":   "answers are cached for 10s",
+	"authorization-webhook-cache-unauthorized-ttl": "answers are cached for 10s",
 	"cert-dir":                                    "a certificate is named by --tls-cert-file, or made in memory",
 	"disable-http2-serving":                       "endpoints are served by HTTP/1.1",
 	"http2-max-streams-per-connection":            "endpoints are served by HTTP/1.1",
@@ -41,7 +41,7 @@ var ignored = map[string]string{
 	// These flags have been removed from kube-scheduler, but are still in old manifests.
 	"address":                  "plain HTTP is --health-bind-address",
 	"port":                     "plain HTTP is --health-bind-address",
-	"use-legacy-policy-config": "--policy-config-file and --policy-configmap are always heeded",
+	"use-legacy-policy-config": "--policy-config-file and --policy-configmap always take effect",
 }
 
 // ignoredBooleans holds the ignored flags that may be given without a value.

@@ -45,23 +45,23 @@ var (
 	})
 	pending = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Name: "berth_eviction_pending",
-		Help: "Pods that a NoExecute taint asks to go, now or when their tolerated seconds are over, by the " +
-			"taint that asks first.",
+		Help: "Pods that a NoExecute taint evicts, immediately or when their tolerationSeconds expire, by the taint that evicts them " +
+			"first.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"taint"})
 	retries = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "berth_eviction_retries_total",
-		Help:           "Tries to evict a pod after the first.",
+		Help:           "Retries of pod evictions.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	cancelled = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "berth_eviction_cancelled_total",
-		Help:           "Pending evictions that were not needed any more.",
+		Help:           "Pending evictions that were cancelled because they were no longer needed.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	averted = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "berth_eviction_averted_total",
-		Help:           "Evictions that were due by what watches had shown, and not by the state read live right before.",
+		Help:           "Evictions that were due by the watched state, and not by the live state read immediately before.",
 		StabilityLevel: metrics.ALPHA,
 	})
 )

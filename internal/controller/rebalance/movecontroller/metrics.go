@@ -17,8 +17,8 @@ var (
 	})
 	moves = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: "berth_rebalance_moves_total",
-		Help: "Moves that ended, by what became of them. Elsewhere, Pending, Unready and Stuck are misses; Withheld was refused, " +
-			"and Ended was not needed any more.",
+		Help: "Finished moves, by outcome. Elsewhere, Pending, Unready and Stuck are misses; Withheld was refused, and Ended was no " +
+			"longer needed.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
 	runs = metrics.NewCounterVec(&metrics.CounterOpts{
