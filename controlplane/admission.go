@@ -71,7 +71,7 @@ func (o Options) validateAdmission() error {
 	}{{"enable-admission-plugins", o.EnableAdmission}, {"disable-admission-plugins", o.DisableAdmission}} {
 		for _, name := range list.names {
 			if !slices.Contains(kubeoptions.AllOrderedPlugins, name) {
-				return fmt.Errorf("--%s: %q: no such plugin; there are %s", list.flag, name,
+				return fmt.Errorf("--%s: %q: unknown plugin; known plugins: %s", list.flag, name,
 					strings.Join(kubeoptions.AllOrderedPlugins, ", "))
 			}
 		}

@@ -150,7 +150,7 @@ func (c *controllers) runControllers(ctx context.Context) {
 	// The garbage collector and quota wait for this before discovering resources.
 	close(c.context.InformersStarted)
 	if !app.RunControllers(ctx, c.context, c.built, 0, controllersStopLimit) {
-		klog.FromContext(ctx).Info("Controllers did not end in time", "limit", controllersStopLimit)
+		klog.FromContext(ctx).Info("Controllers did not stop in time", "limit", controllersStopLimit)
 	}
 	c.context.InformerFactory.Shutdown()
 }

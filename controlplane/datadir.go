@@ -94,7 +94,7 @@ func (d *dataDir) acquireLock() error {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return fmt.Errorf("data directory %s: cannot be locked: %w: name one on a local file system with --data-dir", d.root, err)
 		}
-		return fmt.Errorf("data directory %s: in use by process %s: end that one or name another with --data-dir",
+		return fmt.Errorf("data directory %s: in use by process %s: stop it or name another with --data-dir",
 			d.root, strings.TrimSpace(string(holder[:n])))
 	}
 	d.lock = lock

@@ -80,7 +80,7 @@ func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 	if err := e.startMember(e.memberConfig(dir, log)); err != nil {
 		advice := "restore the directory or name an empty one with --data-dir"
 		if strings.Contains(err.Error(), syscall.ENOSPC.Error()) { // etcd reports a full disk only in its log
-			advice = "make room on its disk and start again; what was acknowledged is there"
+			advice = "free disk space and start again; acknowledged writes are on disk"
 		}
 		return fmt.Errorf("%s: etcd cannot start: %w: %s", dir, err, advice)
 	}
@@ -224,7 +224,7 @@ func (h etcdEnd) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	h.etcd.once.Do(func() {
 		// Set over before reporting the failure, because stop reads it.
 		h.etcd.over.Store(true)
-		h.etcd.fail(fmt.Errorf("etcd gave up: %w: start again when that is remedied; what was acknowledged is on disk", err))
+		h.etcd.fail(fmt.Errorf("etcd failed: %w: fix this and start again; acknowledged writes are on disk", err))
 		h.etcd.gaveUp <- err
 	})
 	// Block instead of ending the goroutine: its deferred calls would let other parts of etcd

@@ -146,7 +146,8 @@ func validateControllers(names []string) error {
 	known := knownControllers()
 	for _, name := range names {
 		if bare := strings.TrimPrefix(name, "-"); bare != "*" && !known.Has(bare) {
-			return fmt.Errorf("--controllers: %q: no such controller; there are %s", bare, strings.Join(known.UnsortedList(), ", "))
+			return fmt.Errorf("--controllers: %q: unknown controller; known controllers: %s",
+				bare, strings.Join(known.UnsortedList(), ", "))
 		}
 	}
 	return nil

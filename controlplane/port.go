@@ -28,7 +28,8 @@ func listenAPI(asked int, memory string) (*net.TCPListener, error) {
 	if asked != 0 {
 		l, err := bindPort(asked)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("port %d on 127.0.0.1 is taken: end what listens there or name another with --port (0 picks one)", asked)
+			return nil, fmt.Errorf("port %d on 127.0.0.1 is taken: stop what listens there or name another with --port (0 picks one)",
+				asked)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("port %d on 127.0.0.1: %w: name another with --port (0 picks one)", asked, err)

@@ -386,7 +386,7 @@ func TestGatesAreAsBeforeWhenTheLastUserIsGone(t *testing.T) {
 func TestWrongOptionsAreFoundBeforeAnythingIsWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	_, err := launchPlane(context.Background(), Options{DataDir: dir, Controllers: []string{"nobody"}}, os.Stdout)
-	if err == nil || !strings.Contains(err.Error(), "no such controller") {
+	if err == nil || !strings.Contains(err.Error(), "unknown controller") {
 		t.Errorf("launch: %v", err)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {

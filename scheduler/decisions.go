@@ -41,8 +41,8 @@ func (p *process) serveDecision(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	case d == nil:
-		http.Error(w, fmt.Sprintf("pod %s/%s does not wait, and was not among the last to be "+
-			"placed by this scheduler", namespace, name), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("pod %s/%s is not pending, and is not among the pods that this scheduler placed last",
+			namespace, name), http.StatusNotFound)
 		return
 	}
 	writeAnswer(w, d)

@@ -39,8 +39,8 @@ func (p *process) startJournal(first *loaded, o *runner.Options) error {
 
 	p.journal.OnLost(p.recorder.LostRecord)
 	if h.Outside {
-		fmt.Fprintln(p.err, "--journal: out-of-tree plugins and extenders take part, whose answers are not written "+
-			"down; berth replay may part from it")
+		fmt.Fprintln(p.err, "--journal: out-of-tree plugins and extenders take part, whose results are not recorded; berth replay may "+
+			"diverge")
 	}
 
 	o.Journal = p.journal

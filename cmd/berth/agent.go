@@ -16,7 +16,7 @@ func newAgentCommand() *cobra.Command {
 	if runtime.GOOS != "linux" { // the agent requires features of the Linux kernel
 		return &cobra.Command{
 			Use: "agent", GroupID: groupParts, Short: "Make this machine a node (Linux only)", Hidden: true, DisableFlagParsing: true,
-			RunE: func(*cobra.Command, []string) error { return errors.New("a machine becomes a node on Linux only") },
+			RunE: func(*cobra.Command, []string) error { return errors.New("berth agent is supported on Linux only") },
 		}
 	}
 	f := &kubelet.Agent{}
@@ -38,7 +38,7 @@ adopts them.`,
   berth agent --kubeconfig node.conf -- --v=4`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) > 0 && at != 0 {
-				return usagef("%q: no argument is expected but flags of the kubelet after --", args[0])
+				return usagef("%q: unexpected argument: only the kubelet's flags may follow, after --", args[0])
 			}
 			return nil
 		},

@@ -105,7 +105,7 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 		"one of berth up":         {nil, false, "this", true, ""},
 		"one of another cluster":  {nil, false, "https://other:6443", false, assumed + "no scheduler of this name could be asked"},
 		"a Lease":                 {leaseOf("kube-system", "kube-scheduler", "me", packs(t, "default-scheduler", "").OnLease("me")), false, "", true, ""},
-		"a Lease taken by others": {leaseOf("kube-system", "kube-scheduler", "other", packs(t, "default-scheduler", "").OnLease("me")), false, "", false, assumed + "kube-scheduler, which leads by the Lease kube-system/kube-scheduler as other, does not tell it"},
+		"a Lease taken by others": {leaseOf("kube-system", "kube-scheduler", "other", packs(t, "default-scheduler", "").OnLease("me")), false, "", false, assumed + "kube-scheduler, which leads by the Lease kube-system/kube-scheduler as other, does not publish it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := twoNodes(t, "default-scheduler")
@@ -199,7 +199,8 @@ func TestAStoppedSchedulerIsTheFirstLine(t *testing.T) {
 			for _, question := range []string{"explain pod/of-default-scheduler -n default", "pending -A", "what-if cordon node/node-2", "capacity --like pod/there -n default"} {
 				code, out, errs := command(t, strings.Fields(question+" "+live)...)
 				first, _, _ := strings.Cut(out, "\n")
-				stopped := strings.HasPrefix(first, "No scheduler is running for default-scheduler: ") && strings.HasSuffix(first, " What follows holds once one runs.")
+				stopped := strings.HasPrefix(first, "No scheduler is running for default-scheduler: ") &&
+					strings.HasSuffix(first, " The answer below applies once one is running.")
 				if code != 0 || stopped != (row.want != "") || !strings.Contains(first, row.want) {
 					t.Errorf("%s: exit code %d, want %q first\n%s%s", question, code, row.want, out, errs)
 				}

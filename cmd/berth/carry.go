@@ -43,7 +43,8 @@ func carryOut(cmd *cobra.Command, step, stopped string, begin func(ctx context.C
 	defer c.end()
 	c.meter.Begin(cmd.ErrOrStderr(), step)
 	m := begin(ctx, c)
-	return untilTwice(cmd.ErrOrStderr(), stopped+"; again to end at once", m.Stop, cancel, func() error { return m.Run(ctx) })
+	return untilTwice(cmd.ErrOrStderr(), stopped+"; interrupt again to exit immediately",
+		m.Stop, cancel, func() error { return m.Run(ctx) })
 }
 
 // endsWithin bounds the command's shutdown after the second signal.

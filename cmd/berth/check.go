@@ -34,7 +34,7 @@ func newCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "check",
 		GroupID: groupAsk,
-		Short:   "Whether Berth fits this cluster, and whether what is installed can work",
+		Short:   "Check that Berth fits this cluster, and that its components work",
 		Long: `Check a cluster and print one finding per line, with a remedy: versions,
 permissions, the flags of kube-scheduler and kube-controller-manager where they
 run as pods, schedulers that no longer run, taints that no controller removes,
@@ -52,7 +52,7 @@ of one of Berth's components; run it with the component's kubeconfig.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&c.output, "output", "o", "", print.FormatsUsage(answer.Formats))
 	flags.StringVar(&c.failOn, "fail-on", "", "exit with code 3 on findings of this level or worse: problem or warning")
-	flags.StringVar(&c.part, "for", "", "check only the caller's permissions for a component: scheduler, controller, webhook or view")
+	flags.StringVar(&c.part, "for", "", "check only your permissions for a component: scheduler, controller, webhook or view")
 	c.cluster.AddKubectlFlags(flags)
 	return cmd
 }

@@ -84,7 +84,7 @@ func TestWrongCommandLinesAreFound(t *testing.T) {
 		{"berth up --nodes many", "invalid argument"},
 		{"berth nodes fail --zone z1 --for 2m", ""},
 		{"berth nodes fial", `unknown command "fial"`},
-		{"berth explain", "name what to explain"},
+		{"berth explain", "specify what to explain"},
 		{"bin/berth what-if drain node/a --ignore-daemonset", "unknown flag: --ignore-daemonset"},
 		{"berth what-if", "no operation"},
 		{"berth kubectl anything --at=all", ""},
@@ -135,7 +135,7 @@ func understood(words []string) (known bool, err error) {
 			return true, nil
 		}
 		if err == nil && len(steps) == 0 {
-			err = errors.New("no operation is named")
+			err = errors.New("no operation specified")
 		}
 		return true, err
 	}

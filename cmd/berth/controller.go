@@ -28,8 +28,8 @@ node-lifecycle-controller, taint-eviction-controller and
 device-taint-eviction-controller. Switch those off first
 (--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-device-taint-eviction-controller).
 
-Flags in common with kube-controller-manager have its names, meanings and
-defaults. Replicas elect a leader; a new leader continues where the last one ended.`,
+Flags shared with kube-controller-manager have the same names, meanings and
+defaults. Replicas elect a leader; a new leader continues where the last one stopped.`,
 		Example: `  berth controller
   berth controller --controllers taint-eviction-controller --leader-elect=false
   berth controller --node-monitor-grace-period 20s --mark-pods-at-zone-rate

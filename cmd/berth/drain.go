@@ -47,33 +47,33 @@ func newDrainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "drain NODE...",
 		GroupID: groupOthers,
-		Short:   "Empty nodes as kubectl drain does, with the landing places decided first",
+		Short:   "Drain nodes like kubectl drain, after deciding where their pods go",
 		Long: `Cordon nodes and evict their pods, with kubectl's flags and kubectl's rules for what
 is evicted. Before anything is changed, the engine decides where the successor of each
 pod lands, and the plan is printed. The drain does not begin if a pod would find no
 other node (--allow-pending continues nevertheless), or if kubectl would refuse.
 
-An eviction follows when the successor of the pod before has a node, on a plan that is
-made again whenever something lands elsewhere; pods terminate side by side, those of
-StatefulSets one after the other. Pods whose disruption budget does not allow them to
-leave yet are evicted as soon as it does, those with the longest grace period first.
+A pod is evicted when the successor of the previous one has a node. The plan is updated
+whenever a pod lands elsewhere. Pods terminate in parallel, those of a StatefulSet one at
+a time. Pods whose disruption budget does not allow an eviction yet are evicted as soon
+as it does, those with the longest grace period first.
 
 With --surge, a pod of a Deployment or ReplicaSet leaves only when one more replica is
-ready elsewhere: also the only one, and one without allowed disruptions. The
-workload is scaled up by one, the pod gets the lowest deletion cost, and the scale is
-put back, so that this pod is removed. The plan reports where that is not possible
+ready elsewhere, even if it is the only replica or its budget allows no disruption. The
+workload is scaled up by one, the pod gets the lowest deletion cost, and the workload is
+scaled back, so that this pod is removed. The plan reports where that is not possible
 (an autoscaler, a rollout, a volume for one node, Recreate), and those pods are evicted.
 
 With --roll SELECTOR the nodes with these labels are rolled: in turn, zone by zone, each
-is drained, waited for (--uncordon-when, --wait-for-new) and opened again. The plan for
+is drained, waited for (--uncordon-when, --wait-for-new) and uncordoned. The plan for
 all of them is made and printed first. Nodes with a later turn are cordoned meanwhile, so
-that pods do not land where they would leave again. How far each node is stands
-in its annotation berth.dev/roll: the same command continues after a stop or kill.
+that pods do not land where they would leave again. Each node's annotation berth.dev/roll
+records its progress: the same command continues after a stop or kill.
 
-Berth's scheduler keeps the room of each successor: a Lease in kube-system asks it to.
-Nothing else is written down but the label berth.dev/surge on a workload that has one
+Berth's scheduler reserves the room of each successor, as a Lease in kube-system requests.
+Nothing else is written except the label berth.dev/surge on a workload that has one
 more replica. After Ctrl-C, a timeout or kill -9 the nodes stay cordoned, and the same
-command continues; what a killed one has left scaled up is put back first.`,
+command continues; workloads that a killed one has left scaled up are scaled back first.`,
 		Example: `  berth drain node-1 --ignore-daemonsets
   berth drain node-1 node-2 --ignore-daemonsets --delete-emptydir-data --timeout 10m
   berth drain node-1 --ignore-daemonsets --surge
@@ -89,14 +89,14 @@ command continues; what a killed one has left scaled up is put back first.`,
 		"leave pods of DaemonSets alone, instead of refusing to begin because of them")
 	flags.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "also evict pods with emptyDir volumes: their data is lost")
 	flags.BoolVar(&o.Force, "force", false, "also evict pods without a controller: they are lost")
-	flags.BoolVar(&o.Delete, "disable-eviction", false, "delete pods instead of evicting them, past disruption budgets")
-	flags.BoolVar(&o.AllowPending, "allow-pending", false, "continue although successors find no other node")
+	flags.BoolVar(&o.Delete, "disable-eviction", false, "delete pods instead of evicting them, bypassing disruption budgets")
+	flags.BoolVar(&o.AllowPending, "allow-pending", false, "continue even if successors find no other node")
 	flags.BoolVar(&o.Surge, "surge", false,
 		"have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "give up after this time; 0: never")
-	flags.Int64Var(&d.grace, "grace-period", -1, "seconds for each pod's termination; negative: the pod's own grace period")
+	flags.Int64Var(&d.grace, "grace-period", -1, "grace period of each pod in seconds; negative: the pod's own")
 	flags.IntVar(&d.overdue, "skip-wait-for-delete-timeout", 0,
-		"do not wait for pods that were to be gone more than this many seconds ago; 0: wait")
+		"do not wait for pods whose deletionTimestamp is older than this many seconds; 0: wait")
 	flags.Int64("chunk-size", 0, "as in kubectl, without effect: the cluster is read as a whole, in chunks")
 	flags.StringVar(&d.podSelector, "pod-selector", "", "only pods with these labels")
 	d.addRollFlags(cmd)
@@ -125,7 +125,7 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if flag := d.rollFlag(cmd); flag != "" {
-		return usagef("--%s: goes with --roll only", flag)
+		return usagef("--%s: requires --roll", flag)
 	}
 	client, running, err := d.prepareDrain(cmd, args)
 	if err != nil {
@@ -135,7 +135,7 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 
 	var plan *rebalance.Draining
 	var ended *execute.DrainDone
-	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
+	returned, err := carryOut(cmd, "reading the cluster and planning", "stopping: no more pods are evicted", func(_ context.Context,
 		c *carrying) mover {
 		return movecontroller.NewDrainer(client, running.Profiles, *o, func(a execute.DrainProgress) {
 			c.meter.Clear()
@@ -151,13 +151,13 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case !returned || ended == nil:
-		return fmt.Errorf("ended at once: the nodes stay cordoned, and the same command goes on")
+		return fmt.Errorf("stopped: the nodes stay cordoned; run the same command again to continue")
 	case ended.Stopped != "" && (plan == nil || len(plan.Refused) > 0 && ended.Evicted == 0):
 		return fmt.Errorf("not drained: %s", ended.Stopped)
 	case ended.Stopped != "" && ended.Left+ended.Ending == 0:
-		return fmt.Errorf("the nodes are empty, but the drain is not done: %s", ended.Stopped)
+		return fmt.Errorf("the nodes are empty, but the drain is not complete: %s", ended.Stopped)
 	case ended.Stopped != "":
-		return fmt.Errorf("not drained: %s; %s evicted, %s left, %s not ended",
+		return fmt.Errorf("not drained: %s; %s evicted, %s remaining, %s terminating",
 			ended.Stopped, answer.Count(ended.Evicted, "pod"), answer.Count(ended.Left, "pod"), answer.Count(ended.Ending, "pod"))
 	case d.dryRun == "server":
 		return d.askEvictions(cmd.Context(), cmd.OutOrStdout(), client, plan)
@@ -178,7 +178,7 @@ func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Inte
 	case d.options.Timeout < 0:
 		return nil, nil, usagef("--timeout %s: must not be negative", d.options.Timeout)
 	case d.options.Surge && d.options.Delete:
-		return nil, nil, usagef("--surge and --disable-eviction: only one of them")
+		return nil, nil, usagef("--surge and --disable-eviction: cannot be used together")
 	case d.overdue < 0:
 		return nil, nil, usagef("--skip-wait-for-delete-timeout %d: must not be negative", d.overdue)
 	}

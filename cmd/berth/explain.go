@@ -47,8 +47,8 @@ The cluster of the kubeconfig is only read (get and list, never secrets); with -
 the cluster comes from manifests or a recording. If Berth schedules the
 cluster, its last decision about the pod is shown as well, and whether it still
 holds: from the scheduler of berth up, or that of --scheduler-url. The answer is by
-the configuration that the scheduler runs with; where no scheduler could be asked,
-its first line states the assumption.`,
+the configuration that the scheduler runs with; if no scheduler could be asked, its
+first line states the assumption.`,
 		Example: `  berth explain pod/web-1
   berth explain pod/web-1 -n shop -o json
   berth explain pod/web-1 --node node-3
@@ -59,7 +59,7 @@ its first line states the assumption.`,
   berth explain pod/web-1 -f cluster/`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 && e.selector == "" {
-				return errors.New("name what to explain, such as pod/NAME or deployment/NAME, or select pods with -l")
+				return errors.New("specify what to explain, such as pod/NAME or deployment/NAME, or select pods with -l")
 			}
 			if len(args) > 2 || len(args) == 2 && strings.Contains(args[0], "/") {
 				return fmt.Errorf("%q: one pod, workload or pod group at a time; -l selects several pods", args[1])
@@ -90,11 +90,11 @@ func (e *explanation) runExplain(cmd *cobra.Command, arg string) (err error) {
 	ofPod := e.selector == "" && (!typed || parse.Pod.IsWord(kind))
 	switch {
 	case e.allNamespaces && e.selector == "":
-		return usagef("--all-namespaces: goes with --selector")
+		return usagef("--all-namespaces: requires --selector")
 	case e.selector != "" && arg != "":
 		return usagef("%s: name pods, or give --selector", arg)
 	case !ofPod && e.node != "":
-		return usagef("--node: goes with one pod")
+		return usagef("--node: requires a single pod")
 	case typed && !slices.ContainsFunc(parse.Explainable, func(k parse.Kind) bool { return k.IsWord(kind) }):
 		return usagef("%q: the type must be pod, podgroup, deployment, replicaset, replicationcontroller, "+
 			"statefulset, daemonset or job", arg)

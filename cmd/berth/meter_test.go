@@ -46,7 +46,7 @@ func TestProgressOnATerminal(t *testing.T) {
 		"capacity":                "asking about the cluster",
 		"what-if cordon node-1":   "forecasting",
 		"rebalance":               "planning moves",
-		"evictions":               "taking in the cluster",
+		"evictions":               "loading the cluster",
 		"simulate --for 10m":      "simulating",
 		"what-if uncordon node-1": "reading",
 	} {

@@ -134,7 +134,7 @@ func addNamed(which *simnodes.Selection, args []string) (err error) {
 		names = append(names, name)
 	}
 	if len(names)+len(which.Zones) == 0 {
-		return usagef("say which nodes: NODE, --node NODE or --zone ZONE")
+		return usagef("no node specified: use NODE, --node NODE or --zone ZONE")
 	}
 	which.Names = names
 	return nil

@@ -54,7 +54,7 @@ Nothing is written: the cluster of the kubeconfig is only read (get and list, ne
 secrets), or with -f manifests or a recording. With --execute the moves are made: one
 at a time, each proved again right before it, the next one when the successor is ready.
 With --surge, a pod of a Deployment or ReplicaSet leaves only when one more replica is
-ready elsewhere, also where a disruption budget does not let it go before.
+ready elsewhere, even if its disruption budget allows no disruption.
 Proofs are by the configuration of the running scheduler. --execute does not begin
 if no scheduler returns it, unless --config names its file.
 
@@ -64,8 +64,8 @@ Goals, the most important first (default: heal):
   spread                 more even spread where constraints are soft
   return                 back to preferred nodes, once they are ready for 5m
   consolidate=N          N nodes empty but for DaemonSets' and static pods
-  defragment             room for each pending pod, then for the pods that come, which
-                         the scheduler's plugin Fragmentation knows
+  defragment             room for each pending pod, then for the expected pods, which
+                         the scheduler's plugin Fragmentation configures or learns
   defragment=POD[,POD]   room for these pending pods: for all of them, or for none
 
 With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead.`,
@@ -124,14 +124,14 @@ func (b *balancing) runRebalance(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if b.policy != "" && len(args) > 0 {
-		return usagef("%s: a goal must not stand beside --policy", args[0])
+		return usagef("%s: goals cannot be used with --policy", args[0])
 	}
 	goals, err := rebalance.ReadGoals(args, b.NamespaceOr(b.namespace))
 	if err != nil {
 		return usagef("%w", err)
 	}
 	if b.surge && !b.execute {
-		return usagef("--surge: goes with --execute only")
+		return usagef("--surge: requires --execute")
 	}
 	if err := b.Prepare(cmd); err != nil {
 		return err
@@ -236,7 +236,7 @@ func prioritiesOf(set *manifest.Set) policy.Priorities {
 // journal.
 func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error {
 	if len(b.Files) > 0 || b.At != "" || b.Output != "" || len(b.failOn) > 0 {
-		return usagef("--execute: goes without -f, --at, -o and --fail-on")
+		return usagef("--execute: cannot be used with -f, --at, -o or --fail-on")
 	}
 	client, err := query.NewClient(&b.Cluster, b.UserAgent)
 	if err != nil {
@@ -260,27 +260,28 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 	var others sync.WaitGroup
 	defer others.Wait()
 	var ended *execute.Done
-	returned, err := carryOut(cmd, "reading the cluster and planning moves", "no further move begins", func(ctx context.Context,
-		c *carrying) mover {
-		others.Go(func() { events.Run(ctx) })
-		return movecontroller.New(client, events, movecontroller.Options{
-			Policy: func(of policy.Priorities) (*rebalance.Policy, error) {
-				if b.policy != "" {
-					return policy.Load(b.policy, of)
-				}
-				return goals, nil
-			},
-			Execute: execute.Options{Surge: b.surge}, Profiles: running.Profiles, Placing: b.placingMode(),
-			OnProgress: func(a execute.MoveProgress) { c.meter.Clear(); print.PrintLine(cmd.OutOrStdout(), a.Line()) },
-			Done:       func(a execute.Done) { ended = &a; c.end() },
+	returned, err := carryOut(cmd, "reading the cluster and planning moves", "stopping: no more moves are started",
+		func(ctx context.Context,
+			c *carrying) mover {
+			others.Go(func() { events.Run(ctx) })
+			return movecontroller.New(client, events, movecontroller.Options{
+				Policy: func(of policy.Priorities) (*rebalance.Policy, error) {
+					if b.policy != "" {
+						return policy.Load(b.policy, of)
+					}
+					return goals, nil
+				},
+				Execute: execute.Options{Surge: b.surge}, Profiles: running.Profiles, Placing: b.placingMode(),
+				OnProgress: func(a execute.MoveProgress) { c.meter.Clear(); print.PrintLine(cmd.OutOrStdout(), a.Line()) },
+				Done:       func(a execute.Done) { ended = &a; c.end() },
+			})
 		})
-	})
 	switch {
 	case err != nil:
 		return err
 	case !returned || ended == nil:
-		return fmt.Errorf("ended at once: what was under way is in the ConfigMap %s/%s, and "+
-			"is gone on with next time", movecontroller.JournalNamespace, movecontroller.JournalName)
+		return fmt.Errorf("stopped: the moves in progress are recorded in the ConfigMap %s/%s; the next run continues them",
+			movecontroller.JournalNamespace, movecontroller.JournalName)
 	case ended.Stopped != "":
 		return fmt.Errorf("stopped after %s: %s", answer.Count(ended.Moves, "move"), ended.Stopped)
 	}

@@ -32,7 +32,7 @@ func newRecordCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "record -o DIR",
 		GroupID: groupAsk,
-		Short:   "Keep a live cluster's objects and changes in a folder, to ask about it later",
+		Short:   "Record a live cluster's objects and changes, for later queries",
 		Long: `Record a live cluster into a folder: the objects of all kinds that decisions
 depend on, and their changes until Ctrl-C. Every command with -f reads the folder:
 
@@ -40,9 +40,9 @@ depend on, and their changes until Ctrl-C. Every command with -f reads the folde
   berth explain pod/web-1 -f monday
 
 The cluster is only read (get, list and watch, page by page). Secrets are never
-read, and environments, commands and arguments of containers are left out. An
-interrupted recording continues when it is started again. When --max-size is
-reached, the oldest times are forgotten.`,
+read, and environment variables, commands and arguments of containers are left out.
+An interrupted recording continues when it is started again. When --max-size is
+reached, the oldest history is deleted.`,
 		Example: `  berth record -o monday
   berth record -o monday --for 1h --max-size 200Mi
   berth record -o monday --once`,
@@ -63,9 +63,9 @@ func (r *recording) runRecord(cmd *cobra.Command) error {
 	size, err := resource.ParseQuantity(r.size)
 	switch {
 	case r.dir == "":
-		return usagef("no folder is named: use -o DIR")
+		return usagef("no folder specified: use -o DIR")
 	case err != nil || size.Value() < 1<<20:
-		return usagef("--max-size %q: must be an amount of 1Mi or more, as 200Mi", r.size)
+		return usagef("--max-size %q: must be a quantity of 1Mi or more, such as 200Mi", r.size)
 	case r.options.For < 0:
 		return usagef("--for %s: must not be negative", r.options.For)
 	case r.options.Every <= 0:

@@ -35,7 +35,7 @@ func newReplayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "replay DIR|FILE...",
 		GroupID: groupAsk,
-		Short:   "Play a journal of the scheduler or the controllers again",
+		Short:   "Replay a journal of the scheduler or the controllers",
 		Long: `Replay a journal of "berth scheduler --journal DIR" in memory: with the same input
 at the same times, the scheduler must decide the same. If it does not, the first
 event with another outcome is printed, and the exit code is 3: this build decides
@@ -47,10 +47,10 @@ With --pod, the history of one pod is printed: when it was seen, each attempt an
 its result; for the controllers, when and for which taint it must leave, and
 whether it did. With --node, what the controllers saw of one node and wrote to it.
 
-With --config, the day is replayed under another configuration: objects appear
+With --config, the journal is replayed with another configuration: objects appear
 and disappear as recorded, requests succeed immediately, and the two configurations
-are compared: which pods are placed elsewhere, are pending for longer or less
-long, are preempted, or are pending at the end.`,
+are compared: which pods are placed elsewhere, are pending for a longer or shorter
+time, are preempted, or are pending at the end.`,
 		Example: `  berth replay /var/lib/berth/journal
   berth replay /var/lib/berth/journal --pod shop/web-0
   berth replay /var/lib/berth/controller --node node-7
@@ -63,7 +63,7 @@ long, are preempted, or are pending at the end.`,
 	flags.StringVar(&r.pod, "pod", "", "print the history of this pod: NAMESPACE/NAME, or NAME in the namespace default")
 	flags.StringVar(&r.Node, "node", "", "print the history of this node, from a journal of the controllers")
 	flags.BoolVar(&r.KeepGoing, "keep-going", false, "continue after the first event with another outcome")
-	flags.StringVar(&r.config, "config", "", "play the day under this KubeSchedulerConfiguration, and compare")
+	flags.StringVar(&r.config, "config", "", "replay with this KubeSchedulerConfiguration, and compare")
 	flags.StringSliceVar(&r.failOn, "fail-on", nil,
 		"with --config, end with exit code 3 if there is any: pending, preempted, longer, elsewhere")
 	flags.StringVarP(&r.output, "output", "o", "", print.FormatsUsage(answer.Formats))
@@ -74,11 +74,11 @@ func (r *replaying) runReplay(cmd *cobra.Command, args []string) (err error) {
 	wantsStory := r.pod != "" || r.Node != ""
 	switch {
 	case wantsStory && r.output != "":
-		return usagef("--pod and --node: go without --output")
+		return usagef("--pod and --node: cannot be used with --output")
 	case r.pod != "" && r.Node != "":
-		return usagef("--pod: goes without --node")
+		return usagef("--pod: cannot be used with --node")
 	case len(r.failOn) > 0 && r.config == "":
-		return usagef("--fail-on: goes with --config")
+		return usagef("--fail-on: requires --config")
 	}
 	if err := print.CheckFormat(r.output, answer.Formats); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (r *replaying) runReplay(cmd *cobra.Command, args []string) (err error) {
 		case f.Controllers && r.config != "":
 			return usagef("--config: %s is a journal of the controllers; only the scheduler has such a configuration", f.Path)
 		case !f.Controllers && r.Node != "":
-			return usagef("--node: %s is a journal of the scheduler; only those of the controllers tell of nodes", f.Path)
+			return usagef("--node: %s is a journal of the scheduler; only journals of the controllers contain nodes", f.Path)
 		}
 	}
 
@@ -135,7 +135,7 @@ func (r *replaying) printStory(cmd *cobra.Command, files []replay.File) error {
 	case err != nil || out.Err != nil:
 		return cmp.Or(err, out.Err)
 	case !out.Any:
-		return fmt.Errorf("nothing is written of %s", subject)
+		return fmt.Errorf("no record of %s", subject)
 	}
 	return parted(all)
 }
@@ -162,7 +162,7 @@ func parted(all replay.Results) error {
 	if !slices.ContainsFunc(all, func(one replay.Played) bool { return one.Parting != nil }) {
 		return nil
 	}
-	return print.HeldError(errors.New("this build decides otherwise than the one that wrote the journal"))
+	return print.HeldError(errors.New("this build decides differently from the build that wrote the journal"))
 }
 
 // compareEach replays the journals under another configuration.
@@ -173,7 +173,7 @@ func (r *replaying) compareEach(cmd *cobra.Command, files []replay.File) error {
 		}
 	}
 	if r.pod != "" {
-		return usagef("--pod: goes without --config")
+		return usagef("--pod: cannot be used with --config")
 	}
 	text, err := os.ReadFile(r.config)
 	if err != nil {

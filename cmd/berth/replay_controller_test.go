@@ -155,7 +155,8 @@ func TestReplayTellsWhereAControllerParts(t *testing.T) {
 	edited := filepath.Join(t.TempDir(), "edited.journal")
 	rewrite(t, dir, edited)
 	code, out, errors := runReplay(edited)
-	for _, want := range []string{"parts at event 3, 2026-01-01T00:00:15Z", `ReadNode {"Ticket":2,"Node":"n9"}`, `ReadNode {"Ticket":2,"Node":"n1"}`} {
+	for _, want := range []string{"diverges at event 3, 2026-01-01T00:00:15Z",
+		`ReadNode {"Ticket":2,"Node":"n9"}`, `ReadNode {"Ticket":2,"Node":"n1"}`} {
 		if code != print.ExitHeld || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, does not say %q:\n%s%s", code, want, out, errors)
 		}
@@ -212,8 +213,8 @@ func TestReplayRefusesFlagsOfTheOtherJournals(t *testing.T) {
 	}{
 		{[]string{controllers, "--config", config}, "is a journal of the controllers; only the scheduler has such a configuration"},
 		{[]string{scheduler, "--node", "n"}, "is a journal of the scheduler"},
-		{[]string{controllers, "--node", "n", "--pod", "p"}, "--pod: goes without --node"},
-		{[]string{controllers, "--node", "n", "-o", "json"}, "--pod and --node: go without --output"},
+		{[]string{controllers, "--node", "n", "--pod", "p"}, "--pod: cannot be used with --node"},
+		{[]string{controllers, "--node", "n", "-o", "json"}, "--pod and --node: cannot be used with --output"},
 	} {
 		if code, _, errors := runReplay(row.args...); code != exitUsage || !strings.Contains(errors, row.want) {
 			t.Errorf("%v: exit code %d, %s, want %q", row.args, code, errors, row.want)

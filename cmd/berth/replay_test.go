@@ -112,7 +112,8 @@ func TestReplayFindsTheSame(t *testing.T) {
 	if code != 0 || out != want {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
 	}
-	if code, out, errors = runReplay(dir, "--pod", "web-0"); code != exitFailed || out != "" || !strings.Contains(errors, "nothing is written of default/web-0") {
+	if code, out, errors = runReplay(dir, "--pod", "web-0"); code != exitFailed || out != "" ||
+		!strings.Contains(errors, "no record of default/web-0") {
 		t.Errorf("of a pod that is not in it: exit code %d\n%s%s", code, out, errors)
 	}
 	if _, out, _ = runReplay(dir, "-o", "json"); !strings.Contains(out, `"lasted": "7s"`) {
@@ -153,7 +154,7 @@ func TestAStoryNamesWhoWasPreemptedForWhom(t *testing.T) {
 func TestReplayTellsWhereItParts(t *testing.T) {
 	dir := writeJournal(t, func(s string) string { return strings.Replace(s, "to n ", "to m ", 1) })
 	code, out, _ := runReplay(dir)
-	for _, want := range []string{"parts at event 6, 2026-01-01T00:00:06Z", "recorded: ready bind shop/web-0 to m #1", "replayed: ready bind shop/web-0 to n #1"} {
+	for _, want := range []string{"diverges at event 6, 2026-01-01T00:00:06Z", "recorded: ready bind shop/web-0 to m #1", "replayed: ready bind shop/web-0 to n #1"} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
 			t.Errorf("does not say %q:\n%s", want, out)
 		}

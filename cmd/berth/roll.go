@@ -29,14 +29,14 @@ func (d *drain) addRollFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&d.roll, "roll", "", "roll the nodes with these labels: drain them in turn, wait for each, and open it again")
 	flags.StringVar(&d.maxUnavailable, "max-unavailable", "1",
-		"with --roll, how many nodes of a zone have their turn together: a number, or a percentage of all of them, "+
+		"with --roll, how many nodes of a zone are drained at the same time: a number, or a percentage of all of them, "+
 			"rounded down, at least 1")
 	flags.StringVar(&d.uncordonWhen, "uncordon-when", "",
-		"with --roll, open a node when it is Ready (it has restarted since it was drained, and is ready again) or "+
+		"with --roll, uncordon a node when it is Ready (it has restarted since it was drained, and is ready again) or "+
 			"drained (immediately, to try it)")
 	flags.BoolVar(&d.waitForNew, "wait-for-new", false,
 		"with --roll, continue when another node has replaced the drained one, and is ready")
-	flags.BoolVar(&d.restart, "restart", false, "with --roll, begin again where an earlier roll was not finished")
+	flags.BoolVar(&d.restart, "restart", false, "with --roll, start over if an earlier roll was not finished")
 	flags.StringVarP(&d.Output, "output", "o", "", "with --roll, "+print.FormatsUsage(answer.Formats))
 	query.CompleteChoices(cmd, "uncordon-when", "Ready", "drained")
 }
@@ -56,11 +56,11 @@ func (d *drain) rollOptions(args []string) (o execute.RollOptions, err error) {
 	o.Restart = d.restart
 	switch {
 	case len(args) > 0 || d.selector != "":
-		return o, usagef("--roll %s: says which nodes are meant; no names and no --selector beside it", d.roll)
+		return o, usagef("--roll %s: selects the nodes, and cannot be used with node names or --selector", d.roll)
 	case d.dryRun != "none" && d.dryRun != "client":
 		return o, usagef("--dry-run %q: must be none or client with --roll", d.dryRun)
 	case d.waitForNew && d.uncordonWhen != "":
-		return o, usagef("--wait-for-new and --uncordon-when: only one of them")
+		return o, usagef("--wait-for-new and --uncordon-when: cannot be used together")
 	case d.waitForNew:
 		o.Until = execute.UntilNew
 	case strings.EqualFold(d.uncordonWhen, string(execute.UntilReady)):
@@ -70,8 +70,7 @@ func (d *drain) rollOptions(args []string) (o execute.RollOptions, err error) {
 	case d.uncordonWhen != "":
 		return o, usagef("--uncordon-when %q: must be Ready or drained", d.uncordonWhen)
 	case d.dryRun == "none":
-		return o, usagef("--roll %s: needs --uncordon-when Ready, --wait-for-new or --uncordon-when drained: what is "+
-			"done with a node that is empty", d.roll)
+		return o, usagef("--roll %s: requires --uncordon-when Ready, --wait-for-new or --uncordon-when drained", d.roll)
 	}
 
 	if o.Selector, err = labels.Parse(d.roll); err != nil {
@@ -112,7 +111,7 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	}
 	var plan *rebalance.RollAnswer
 	var ended *execute.RollDone
-	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
+	returned, err := carryOut(cmd, "reading the cluster and planning", "stopping: no more pods are evicted", func(_ context.Context,
 		c *carrying) mover {
 		return movecontroller.NewRoller(client, running.Profiles, options, func(a execute.DrainProgress) { print.PrintLine(progress, a.Line()) },
 			func(a execute.RollProgress) {
@@ -131,7 +130,7 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case !returned || ended == nil:
-		return errors.New("ended at once: the nodes stay as they are, and the same command goes on")
+		return errors.New("stopped: the nodes stay as they are; run the same command again to continue")
 	}
 	return d.writeRolled(cmd.OutOrStdout(), plan, ended)
 }
@@ -149,11 +148,12 @@ func (d *drain) writeRolled(out io.Writer, plan *rebalance.RollAnswer, ended *ex
 
 	switch {
 	case ended.Stopped != "" && len(ended.Turn) > 0:
-		return fmt.Errorf("not rolled: %s; %d of %d nodes are done, and %s cordoned; the same command goes on, "+
-			"berth uncordon -l %q gives the roll up", ended.Stopped, ended.Done, ended.Nodes, strings.Join(ended.Turn, ", ")+
+		return fmt.Errorf("not rolled: %s; %d of %d nodes are done, and %s cordoned; run the same command to continue, or berth "+
+			"uncordon -l %q to abandon the roll", ended.Stopped, ended.Done, ended.Nodes, strings.Join(ended.Turn, ", ")+
 			map[bool]string{true: " is", false: " are"}[len(ended.Turn) == 1], d.roll)
 	case ended.Stopped != "" && ended.Done > 0:
-		return fmt.Errorf("not rolled: %s; %d of %d nodes are done; the same command goes on, berth uncordon -l %q gives the roll up",
+		return fmt.Errorf("not rolled: %s; %d of %d nodes are done; run the same command to continue, or berth uncordon -l %q to "+
+			"abandon the roll",
 			ended.Stopped, ended.Done, ended.Nodes, d.roll)
 	case ended.Stopped != "":
 		return fmt.Errorf("not rolled: %s; no node is done", ended.Stopped)

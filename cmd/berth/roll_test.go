@@ -20,19 +20,19 @@ import (
 // flags are rejected.
 func TestFlagsOfARoll(t *testing.T) {
 	for line, want := range map[string]string{
-		"--roll a=b": "needs --uncordon-when",
-		"--roll a=b --uncordon-when Ready --wait-for-new":             "only one of them",
+		"--roll a=b": "requires --uncordon-when",
+		"--roll a=b --uncordon-when Ready --wait-for-new":             "cannot be used together",
 		"--roll a=b --uncordon-when later":                            "must be Ready or drained",
-		"--roll a=b --uncordon-when Ready -l c=d":                     "no names and no --selector",
-		"--roll a=b --uncordon-when Ready node-1":                     "no names and no --selector",
+		"--roll a=b --uncordon-when Ready -l c=d":                     "cannot be used with node names or --selector",
+		"--roll a=b --uncordon-when Ready node-1":                     "cannot be used with node names or --selector",
 		"--roll a=b --uncordon-when Ready --dry-run=server":           "none or client",
 		"--roll a==!b --uncordon-when Ready":                          "--roll",
 		"--roll a=b --uncordon-when Ready --max-unavailable 0":        "at least 1",
 		"--roll a=b --uncordon-when Ready --max-unavailable some":     "at least 1",
 		"--roll a=b --uncordon-when Ready --output table":             "table",
-		"node-1 --max-unavailable 2":                                  "goes with --roll only",
-		"node-1 -o json":                                              "goes with --roll only",
-		"--roll a=b --uncordon-when Ready --surge --disable-eviction": "only one of them",
+		"node-1 --max-unavailable 2":                                  "requires --roll",
+		"node-1 -o json":                                              "requires --roll",
+		"--roll a=b --uncordon-when Ready --surge --disable-eviction": "cannot be used together",
 	} {
 		cmd := newDrainCommand()
 		cmd.SetArgs(strings.Fields(line))
@@ -67,7 +67,7 @@ func aRoll() *rebalance.Roll {
 		}}},
 		{Zone: "z2", Nodes: []string{"n2"}, Draining: rebalance.Draining{Pods: []rebalance.Departure{
 			{Namespace: "shop", Name: "web-0", From: "n2", To: "n1"},
-			{Namespace: "shop", Name: "db-0", From: "n2", To: "n1", NoSurge: "its namespace allows no pod more"},
+			{Namespace: "shop", Name: "db-0", From: "n2", To: "n1", NoSurge: "its namespace allows no additional pod"},
 			{Namespace: "shop", Name: "big", From: "n2", Stranded: "0/2 nodes are available"},
 		}}},
 	}}
@@ -79,10 +79,10 @@ func TestThePlanOfARollIsPrinted(t *testing.T) {
 	var out bytes.Buffer
 	err := aRoll().Answer().Write(&out, "")
 	const want = `2 nodes to roll in 2 turns: 3 pods leave, 4 moves
-TURN   NODES   ZONE   PODS   REPLICA FIRST   NOTE
-1      n1      z1     1      1               1 node of later turns opened
-2      n2      z2     3      0               1 pending
-no replica before: its namespace allows no pod more: shop/db-0
+TURN   NODES   ZONE   PODS   SURGE   NOTE
+1      n1      z1     1      1       1 node of later turns opened
+2      n2      z2     3      0       1 pending
+cannot surge: its namespace allows no additional pod: shop/db-0
 pending: 0/2 nodes are available: shop/big
 leave more than once: shop/web-0
 `
@@ -98,7 +98,7 @@ func TestARollThatStoppedIsAnError(t *testing.T) {
 	d := &drain{Question: query.Question{Output: "json"}, roll: "pool=web"}
 	err := d.writeRolled(&out, aRoll().Answer(), &execute.RollDone{Done: 1, Nodes: 2, Evicted: 1, Turn: []string{"n2"},
 		Stopped: "interrupted"})
-	if err == nil || err.Error() != "not rolled: interrupted; 1 of 2 nodes are done, and n2 is cordoned; the same command goes on, berth uncordon -l \"pool=web\" gives the roll up" {
+	if err == nil || err.Error() != "not rolled: interrupted; 1 of 2 nodes are done, and n2 is cordoned; run the same command to continue, or berth uncordon -l \"pool=web\" to abandon the roll" {
 		t.Error(err)
 	}
 	var a rebalance.RollAnswer

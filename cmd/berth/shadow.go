@@ -46,7 +46,7 @@ controller's /shadow, which has both reports, or - for standard input.`,
 		Example: `  berth shadow report controller.json scheduler.json
   kubectl -n berth-system port-forward service/berth-shadow 10357:http
   berth shadow report -o html http://127.0.0.1:10357/shadow > shadow.html`,
-		Args: parse.Some("name a report: a file, a URL, or - for standard input"),
+		Args: parse.Some("no report specified: use a file, a URL, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var all controllershadow.Reports
 			for _, from := range args {
@@ -56,12 +56,12 @@ controller's /shadow, which has both reports, or - for standard input.`,
 				}
 				read, err := controllershadow.Read(text)
 				if err != nil {
-					return fmt.Errorf("%s: not a shadow's report: %w", from, err)
+					return fmt.Errorf("%s: not a shadow report: %w", from, err)
 				}
 				all.Merge(read)
 			}
 			if all.Controller == nil && all.Scheduler == nil {
-				return fmt.Errorf("%s: no shadow's report in it", strings.Join(args, ", "))
+				return fmt.Errorf("%s: contains no shadow report", strings.Join(args, ", "))
 			}
 			switch out := cmd.OutOrStdout(); format {
 			case "markdown":

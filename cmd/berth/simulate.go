@@ -37,22 +37,22 @@ func newSimulateCommand() *cobra.Command {
 pods would be preempted for it, which pods would be evicted and when, and why a
 pod fits nowhere. The manifests are the cluster.
 
-Reads any number of files, folders and, as -, standard input, as "kubectl get -o
-yaml" prints them or as people write them: nodes, pods, and what pods and nodes
-refer to; -k DIR reads the output of a kustomization. Workloads (Deployment,
-ReplicaSet, StatefulSet, DaemonSet, Job) are expanded into the pods that their
-controllers would make.
+Reads any number of files, folders and, as -, standard input, printed by "kubectl
+get -o yaml" or written by hand: nodes, pods, and the objects that they refer to;
+-k DIR reads the output of a kustomization. Workloads (Deployment, ReplicaSet,
+StatefulSet, DaemonSet, Job) are expanded into the pods that their controllers would
+create.
 
 A pod group (PodGroup, scheduling.k8s.io/v1beta1) is placed as a whole or not at
-all. With --feature-gates=WorkloadWithJob=true Jobs that ask for it become gangs,
-as the Job controller makes them.
+all. With --feature-gates=WorkloadWithJob=true Jobs that request it become gangs, as
+by the Job controller.
 
 Pending pods go through admission, as in the API server, and are then scheduled by
 priority and age, each once. Evictions are listed with the time at which they are
 due. With --for, time passes: evictions happen when they are due, controllers
 replace the pods, pending pods are retried, and nodes that are silent or not ready
-are tainted. With --scenario, things happen meanwhile: zones fail and recover,
-nodes are drained, manifests are deployed. The answer is then a timeline, with
+are tainted. With --scenario, operations are done meanwhile: zones fail and recover,
+nodes are drained, manifests are applied. The answer is then a timeline, with
 -o svg a picture of it.
 
 The same manifests and seed give the same output, byte for byte.`,
@@ -67,12 +67,12 @@ The same manifests and seed give the same output, byte for byte.`,
 	}
 	flags := cmd.Flags()
 	s.AddFileFlags(flags, "a file or folder of manifests, or - for standard input (repeatable)",
-		"a folder with a kustomization, of which its manifests are made (repeatable)")
+		"a folder with a kustomization, whose output is read (repeatable)")
 	flags.BoolVar(&s.Strict, "strict", false, "refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&s.Config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
 	s.gentle.AddFlags(flags)
 	flags.BoolVar(&s.explain, "explain", false, "add the verdict of every plugin on every node")
-	flags.DurationVar(&s.time, "for", 0, "how much time passes after scheduling, as 10m")
+	flags.DurationVar(&s.time, "for", 0, "how much time passes after scheduling, such as 10m")
 	flags.StringVar(&s.scenario, "scenario", "", "a file with operations and the times at which they happen")
 	flags.DurationVar(&s.grace, "node-monitor-grace-period", nodehealth.Defaults().MonitorGracePeriod,
 		"how long a node may be silent before it is unreachable")
@@ -90,7 +90,7 @@ func (s *simulation) runSimulation(cmd *cobra.Command) error {
 	case s.Output == "svg" && s.scenario == "":
 		return usagef("--output svg: draws what happens in a --scenario")
 	case s.grace < 20*time.Second:
-		return usagef("--node-monitor-grace-period %s: must be 20s or more, for nodes renew their leases every 10s", s.grace)
+		return usagef("--node-monitor-grace-period %s: must be 20s or more, because nodes renew their Leases every 10s", s.grace)
 	case s.time < 0:
 		return usagef("--for %s: must not be negative", s.time)
 	}

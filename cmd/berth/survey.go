@@ -177,7 +177,7 @@ func newSurveyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "survey",
 		GroupID: groupAsk,
-		Short:   "What is free and of no use: fragmentation",
+		Short:   "Free but unusable resources: fragmentation",
 		Args:    parse.Subcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -191,12 +191,12 @@ func newFragmentationCommand() *cobra.Command {
 	resource := ""
 	cmd := &cobra.Command{
 		Use:   "fragmentation",
-		Short: "What of the free devices the pending pods and those that come can use",
-		Long: `Show how much of the free devices (GPUs, ...) is of use, by pool of nodes: what the
-next pod can use on average over the pods that come, what is expected to be left
-over in the end, and how many more pods of each kind would fit. The expected pods come
-from the plugin Fragmentation of the scheduler's configuration; without it, they are
-learnt from the pods that run. In JSON, tasks holds them as arguments for the
+		Short: "How much of the free devices the pending and expected pods can use",
+		Long: `Show how much of the free devices (GPUs, ...) is usable, by pool of nodes: what the
+next pod can use on average over the expected pods, what is expected to be left over in
+the end, and how many more pods of each kind would fit. The expected pods come from the
+plugin Fragmentation of the scheduler's configuration; without it, they are learnt from
+the running and pending pods. In JSON, tasks holds them as arguments for the
 plugin. Read-only: get and list, never secrets.`,
 		Example: `  berth survey fragmentation
   berth survey fragmentation --by node -o wide

@@ -80,7 +80,8 @@ for a token, which is part of the URL that is printed.`,
 	flags.StringVar(&p.config, "config", "",
 		"the scheduler's configuration file, for explanations and forecasts (default: that of the scheduler that runs)")
 	flags.StringVar(&p.scheduler, "scheduler-url", "",
-		"endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
+		"endpoints of the scheduler, such as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of "+
+			"berth up)")
 	flags.StringSliceVar(&p.schedulerLeases, "scheduler-lease", nil,
 		"Lease of the scheduler, as NAMESPACE/NAME or NAMESPACE, whose configuration is trusted, besides those in kube-system, "+
 			deploy.Namespace+" and this pod's namespace (repeatable)")
@@ -180,7 +181,7 @@ func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 	case err != nil:
 		return nil, err
 	case len(steps) == 0:
-		return nil, usagef("no operation is named: such as drain node/NAME")
+		return nil, usagef("no operation specified, such as drain node/NAME")
 	}
 
 	said.General.VisitAll(func(flag *pflag.Flag) {
@@ -192,7 +193,7 @@ func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 	case err != nil:
 		return nil, err
 	case slices.ContainsFunc(said.Catalog, func(name string) bool { return name != "-" }):
-		return nil, usagef("on the dashboard, provision --catalog - is the catalog that was entered: no file is read")
+		return nil, usagef("on the dashboard, provision --catalog - is the entered catalog: no file is read")
 	case slices.ContainsFunc(steps, func(s whatif.Step) bool { return s.Replace }):
 		return nil, usagef("provision --replace takes long in large clusters: ask on the command line")
 	}

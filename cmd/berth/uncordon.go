@@ -32,9 +32,9 @@ func newUncordonCommand() *cobra.Command {
 		GroupID: groupOthers,
 		Short:   "Mark nodes as schedulable again, as kubectl uncordon does",
 		Long: `Mark nodes as schedulable again: what berth drain and kubectl drain leave cordoned.
-What a "berth drain --surge" that was killed has left scaled up is put back, and
-its EvictionRequests are withdrawn. The notes of a "berth drain --roll" that was
-stopped are removed.`,
+Workloads that a killed "berth drain --surge" has left scaled up are scaled back, and
+its EvictionRequests are withdrawn. The annotations of a stopped "berth drain --roll"
+are removed.`,
 		Example: `  berth uncordon node-1
   berth uncordon -l pool=old --dry-run=client`,
 		ValidArgsFunction: d.Nodes,
@@ -87,9 +87,9 @@ func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interfa
 func (d *drain) checkNodes(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && d.selector != "":
-		return usagef("--selector %s: must not stand beside names of nodes", d.selector)
+		return usagef("--selector %s: cannot be used with node names", d.selector)
 	case len(args) == 0 && d.selector == "":
-		return usagef("no node is named (see %s --help)", cmd.CommandPath())
+		return usagef("no node specified (see %s --help)", cmd.CommandPath())
 	case d.dryRun != "none" && d.dryRun != "client" && d.dryRun != "server":
 		return usagef("--dry-run %q: must be none, client or server", d.dryRun)
 	}

@@ -66,8 +66,8 @@ starts over.`,
 			", or if it is taken, a free one)")
 	flags.Lookup("ui-port").DefValue = "0" // shown by the help text instead
 	c.Own.AddFlags(flags)
-	flags.BoolVar(&c.Fresh, "fresh", false, "start over: delete the content of the data directory, without asking")
-	flags.StringVar(&c.Controlplane, "controlplane", "", "the berth-controlplane to run (default: beside this executable, then in PATH)")
+	flags.BoolVar(&c.Fresh, "fresh", false, "start over: delete the content of the data directory, without confirmation")
+	flags.StringVar(&c.Controlplane, "controlplane", "", "the berth-controlplane to run (default: next to this executable, then in PATH)")
 	return cmd
 }
 

@@ -48,7 +48,7 @@ version of the Kubernetes libraries it was built with.`,
 		},
 	}
 
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml; by default lines for people")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml; default: plain text")
 	return cmd
 }
 

@@ -40,12 +40,12 @@ type forecast struct {
 func (f *forecast) addFlags(flags *pflag.FlagSet) {
 	f.AddFlags(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "",
-		"the namespace of pods and workloads that are named (default: the context's, or default)")
+		"the namespace of pods and workloads (default: the context's, or default)")
 	flags.DurationVar(&f.time, "for", 0,
-		"how much time passes (default: until nothing more happens, at most a day, or an hour while node health taints nodes)")
+		"how far to look ahead (default: until nothing more happens, at most a day, or an hour while node health taints nodes)")
 	flags.StringSliceVar(&f.failOn, "fail-on", nil,
-		"exit with code 3 if the operations leave a pod pending, evict one or hit a disruption budget, if kubectl "+
-			"refuses a drain, or if new nodes cost more than so much a month (cost=1000): "+strings.Join(whatif.Conditions, ","))
+		"exit with code 3 if the operations leave a pod pending, evict a pod or are held back by a disruption budget, if kubectl would "+
+			"refuse a drain, or if new nodes cost more than an amount per month (cost=1000): "+strings.Join(whatif.Conditions, ","))
 	flags.BoolVarP(&f.help, "help", "h", false, "help for what-if")
 }
 
@@ -73,7 +73,7 @@ kubeconfig is only read (get and list, never secrets), or with -f manifests or a
 recording.
 
 Give one or more operations; they are done in order. The flags of an operation
-follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node n1:
+follow it, all other flags may be anywhere. Names are as in kubectl: node/n1, node n1:
 
   taint node/NAME... KEY=VALUE:EFFECT...   as kubectl taint; -l SELECTOR, --all,
                                            --overwrite
@@ -82,7 +82,7 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
   drain node/NAME...                       kubectl's --ignore-daemonsets,
         --delete-emptydir-data, --force, --disable-eviction, --pod-selector,
         --timeout, -l
-  drain --choose N                         the N nodes that cost least to lose
+  drain --choose N                         the N nodes that are cheapest to drain
   remove-node node/NAME...
   add-nodes N --like node/NAME
   add-pods N|--max --like pod/NAME         how many more fit, where, and what
@@ -91,23 +91,23 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
                                            objects to apply)
   scale deployment/NAME --replicas N
   delete pod/NAME | deployment/NAME | ...
-  evict pod/NAME...                        as the Eviction API is asked: which budget
-                                           decides, who takes the room
-  pressure node/NAME... --memory 200Mi     whatever it is that leaves no more of a
-        --ephemeral-storage, -l            node's memory or disk; thresholds are the
+  evict pod/NAME...                        by the Eviction API: which budget decides,
+                                           which pods take the room
+  pressure node/NAME... --memory 200Mi     if only so much of a node's memory or disk
+        --ephemeral-storage, -l            were available; thresholds are the
                                            kubelet's --eviction-* flags
   use pod/NAME --memory 2Gi                what a pod uses (--ephemeral-storage);
-                                           else by its annotation berth.dev/uses,
-                                           or as much as it requests
+                                           default: its annotation berth.dev/uses,
+                                           or its requests
   rebalance [GOAL...]                      the moves of berth rebalance --execute
-  provision --catalog FILE...              the cheapest nodes on which all runs that
-                                           is pending then: Karpenter's NodePools and
-                                           instance types, or Nodes with a price;
+  provision --catalog FILE...              the cheapest nodes for all pods pending by
+                                           then: Karpenter's NodePools and instance
+                                           types, or Nodes with a price;
                                            -o nodeclaims, or svg for a picture;
                                            --fail-on cost=1000;
-        --scored                           and what its scheduler's scores make of them;
-        --replace                          which nodes could go, or be exchanged;
-        --spot-share 0.3                   spot has so much of all CPU at most`,
+        --scored                           how the scheduler's scores use these nodes;
+        --replace                          which nodes can be removed or replaced;
+        --spot-share 0.3                   maximum share of spot nodes in all CPU`,
 		Example: `  berth what-if drain node/node-1 --ignore-daemonsets
   berth what-if taint node/node-1 key=value:NoExecute
   berth what-if drain --choose 3 --fail-on pending,pdb
@@ -152,7 +152,7 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	case slices.Contains(planFormats, f.Output) && !provisions:
 		return usagef("-o %s: is for what-if provision", f.Output)
 	case len(steps) == 0:
-		return usagef("no operation is named: such as drain node/NAME (see %s --help)", cmd.CommandPath())
+		return usagef("no operation specified, such as drain node/NAME (see %s --help)", cmd.CommandPath())
 	}
 	f.Applied = f.NamespaceOr(f.namespace)
 	said.Within(f.Applied)

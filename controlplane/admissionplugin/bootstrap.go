@@ -46,7 +46,7 @@ func (p *bootstraps) SetExternalKubeClientSet(client kubernetes.Interface) { p.c
 // ValidateInitialization implements apiserver.InitializationValidator.
 func (p *bootstraps) ValidateInitialization() error {
 	if p.client == nil {
-		return fmt.Errorf("the API server gave no client")
+		return fmt.Errorf("no client was provided")
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (p *informed) SetExternalKubeInformerFactory(factory informers.SharedInform
 func (p *informed) ValidateInitialization() error {
 	// Upstream determines the order of the initializers; a change must not pass unnoticed.
 	if p.client == nil || p.caches == nil {
-		return fmt.Errorf("the API server gave no client or no informers")
+		return fmt.Errorf("no client or no informers were provided")
 	}
 	return nil
 }

@@ -59,8 +59,8 @@ func onlyDedicatedNodes(r *request) error {
 			}) {
 		return nil
 	}
-	return newRefusal("spec.affinity", "annotation %s: the pod belongs on the nodes %s=%s, but the node affinity for it "+
-		"is missing: another webhook may have taken it away; create the pod again",
+	return newRefusal("spec.affinity", "annotation %s: the pod belongs on the nodes %s=%s, but the node affinity for it is missing: "+
+		"another webhook may have removed it; create the pod again",
 		DedicatedNodesAnnotation, key, value)
 }
 
@@ -73,7 +73,7 @@ func groupOf(r *request) (key, value string, err error) {
 	// allowed to choose their nodes.
 	if owned := r.namespace.Annotations[DedicatedNodesAnnotation]; owned != "" {
 		if group != "" && group != owned {
-			return "", "", newRefusal(field, "annotation %s: %q: namespace %s has its pods on the nodes %q",
+			return "", "", newRefusal(field, "annotation %s: %q: pods of namespace %s must run on the nodes %q",
 				DedicatedNodesAnnotation, group, r.namespace.Name, owned)
 		}
 		group, field = owned, "metadata.namespace"

@@ -170,7 +170,7 @@ func (c *Containerd) Kill() error {
 	if err := c.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	return wait("containerd is still there", func() bool { return !c.serves() })
+	return wait("containerd is still running", func() bool { return !c.serves() })
 }
 
 // Revive restarts containerd after Kill, and returns when it responds.
@@ -178,7 +178,7 @@ func (c *Containerd) Revive() error {
 	if err := os.Remove(c.down()); err != nil {
 		return fmt.Errorf("revive containerd: it was not killed: %w", err)
 	}
-	return wait("containerd does not come back", c.serves)
+	return wait("containerd did not restart", c.serves)
 }
 
 // Hang suspends containerd with its socket open, by SIGSTOP, until GoOn. Its containers keep

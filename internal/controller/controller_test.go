@@ -77,15 +77,15 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 		{"--unhealthy-zone-threshold=NaN", "--unhealthy-zone-threshold: NaN"},
 		{"--concurrent-evictions=0", "--concurrent-evictions: 0"},
 		{"--eviction-deadline=-5m", "--eviction-deadline: -5m0s"},
-		{"--journal-size=2Gi", "--journal-size: goes with --journal"},
-		{"--journal-age=1h", "--journal-age: goes with --journal"},
-		{"--goals=heal", "--policy, --goals and --surge: go with --controllers=rebalance"},
+		{"--journal-size=2Gi", "--journal-size: requires --journal"},
+		{"--journal-age=1h", "--journal-age: requires --journal"},
+		{"--goals=heal", "--policy, --goals and --surge: require --controllers=rebalance"},
 		{"--controllers=rebalance --goals=heel", `--goals: goal "heel": must be one of heal, spread`},
-		{"--controllers=rebalance --policy=p.yaml --goals=heal", "--policy: goes without --goals"},
+		{"--controllers=rebalance --policy=p.yaml --goals=heal", "--policy: cannot be used with --goals"},
 		{"--controllers=rebalance --policy=nowhere.yaml", "--policy: open nowhere.yaml"},
 		{"--controllers=rebalance --scheduler-config=nowhere.yaml", "--scheduler-config: open nowhere.yaml"},
 		{"--controllers=rebalance --every=1s", "--every: 1s: must be at least 10s"},
-		{"--controllers=*,rebalance --shadow", "rebalance goes without --shadow"},
+		{"--controllers=*,rebalance --shadow", "rebalance cannot be used with --shadow"},
 	} {
 		o := parse(t, strings.Fields(row[0])...)
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), row[1]) {

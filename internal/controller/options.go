@@ -132,17 +132,17 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--controllers: %v: selects none", o.Controllers)
 	}
 	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
-		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
+		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: require --shadow")
 	}
 	// The shadow has nothing to compare: kube-controller-manager v1.37 lacks this controller.
 	if o.Shadow.On && o.isEnabled(requestcontroller.Name) {
-		return fmt.Errorf("--controllers: %s goes without --shadow", requestcontroller.Name)
+		return fmt.Errorf("--controllers: %s cannot be used with --shadow", requestcontroller.Name)
 	}
 	if err := o.Rebalance.validateOptions(o); err != nil {
 		return err
 	}
 	if o.Shadow.On && o.Journal.Dir != "" {
-		return fmt.Errorf("--journal: goes without --shadow")
+		return fmt.Errorf("--journal: cannot be used with --shadow")
 	}
 	if err := o.Journal.Validate(); err != nil {
 		return err

@@ -48,7 +48,7 @@ type RebalanceOptions struct {
 func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Policy, "policy", o.Policy, "rebalance: a DeschedulerPolicy file to plan by, instead of goals")
 	flags.StringSliceVar(&o.Goals, "goals", o.Goals,
-		"rebalance: what to move pods for, the most important first: heal, spread, return, consolidate=N (default heal)")
+		"rebalance: goals of moves, the most important first: heal, spread, return, consolidate=N (default heal)")
 	flags.DurationVar(&o.Every, "every", o.Every, "rebalance: how often a run of moves begins")
 	flags.StringVar(&o.Config, "scheduler-config", o.Config,
 		"rebalance: the KubeSchedulerConfiguration file of the scheduler that places successors (default: what "+
@@ -68,15 +68,16 @@ func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 func (o *RebalanceOptions) validateOptions(all *Options) error {
 	if !all.isEnabled(movecontroller.Name) {
 		if o.Policy != "" || len(o.Goals) > 0 || o.Surge {
-			return fmt.Errorf("--policy, --goals and --surge: go with --controllers=%s", movecontroller.Name)
+			return fmt.Errorf("--policy, --goals and --surge: require --controllers=%s", movecontroller.Name)
 		}
 		return nil
 	}
 	switch {
 	case all.Shadow.On:
-		return fmt.Errorf("--controllers: %s goes without --shadow; berth rebalance plans without writing anything", movecontroller.Name)
+		return fmt.Errorf("--controllers: %s cannot be used with --shadow; berth rebalance plans without writing anything",
+			movecontroller.Name)
 	case o.Policy != "" && len(o.Goals) > 0:
-		return fmt.Errorf("--policy: goes without --goals")
+		return fmt.Errorf("--policy: cannot be used with --goals")
 	case o.Every < shortestEvery:
 		return fmt.Errorf("--every: %v: must be at least %v", o.Every, shortestEvery)
 	}
@@ -143,7 +144,7 @@ func (o *RebalanceOptions) runningConfig(ctx context.Context, client kubernetes.
 
 	r, err := config.RunningOf(nil, leases, lead.Trusted(o.SchedulerLeases...), time.Now())
 	if err == nil && r.Assumed != "" {
-		klog.FromContext(ctx).Info("Moves are proved by a configuration that is not known to run; --scheduler-config "+
+		klog.FromContext(ctx).Info("Moves are planned with an assumed scheduler configuration; --scheduler-config "+
 			"names the file", "assumed", r.Assumed)
 	}
 	return r, err
@@ -172,7 +173,7 @@ func (c *Controller) runRebalance(ctx context.Context, client kubernetes.Interfa
 			c.mover.Store(nil)
 		}
 		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot move pods; it is tried again", "in", rebalanceAgain)
+			klog.FromContext(ctx).Error(err, "Cannot move pods, will try again", "in", rebalanceAgain)
 		}
 	}, rebalanceAgain)
 }

@@ -40,7 +40,7 @@ func CheckFor(uid int, path string, refused fs.FileMode) error {
 		}
 		// The mode of a symbolic link has no meaning.
 		if info.Mode()&fs.ModeSymlink == 0 && info.Mode().Perm()&refused != 0 {
-			return fmt.Errorf("has mode %04o, which lets others in (chmod %04o)", info.Mode().Perm(), info.Mode().Perm()&^refused)
+			return fmt.Errorf("has mode %04o, which gives others access (chmod %04o)", info.Mode().Perm(), info.Mode().Perm()&^refused)
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ func TestOnlyWhatIsOnesOwnAndNobodyElseMayChangeIsTrusted(t *testing.T) {
 		{"mine, by a link", me, 0o600, link, ""},
 		{"somebody's", me + 1, 0o600, file, "belongs to user"},
 		{"somebody's link", me + 1, 0o600, link, "belongs to user"},
-		{"written by the group", me, 0o620, file, "has mode 0620, which lets others in (chmod 0600)"},
+		{"written by the group", me, 0o620, file, "has mode 0620, which gives others access (chmod 0600)"},
 		{"written by all, by a link", me, 0o602, link, "has mode 0602"},
 		{"read by others", me, 0o644, file, ""},
 	} {

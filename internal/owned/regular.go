@@ -47,11 +47,10 @@ func OpenIn(dir, name string) (*os.File, error) {
 func regular(f *os.File, path string) (*os.File, error) {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s: is no regular file (%s)", path, info.Mode().Type())
+		err = fmt.Errorf("%s: is not a regular file (%s)", path, info.Mode().Type())
 	}
 	if err == nil && hollow(info) {
-		err = fmt.Errorf("%s: is %d MiB long, and nearly all of it is a hole: copy what it is "+
-			"to hold into another file", path, info.Size()>>20)
+		err = fmt.Errorf("%s: is %d MiB long, and sparse: copy its content to another file", path, info.Size()>>20)
 	}
 	if err != nil {
 		f.Close()

@@ -35,7 +35,7 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"fifo", "device", "to-fifo", "."} {
-		if _, err := ReadFile(at(name)); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		if _, err := ReadFile(at(name)); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

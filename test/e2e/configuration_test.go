@@ -214,7 +214,7 @@ func (c *configured) drained(node string) {
 	c.Helper()
 	r := c.ask("drain", node, "--timeout", "2m")
 	r.wants(c.T, 0, "node/"+node+" drained")
-	if strings.Contains(r.stdout, "and was expected on") {
+	if strings.Contains(r.stdout, ", expected on") {
 		c.Errorf("successors landed elsewhere:\n%s", r.stdout)
 	}
 }

@@ -108,7 +108,7 @@ func TestWhatCannotBeDoneIsOneLineAndExitCode1(t *testing.T) {
 		{[]string{"nodes", "--kubeconfig", "/nowhere/kubeconfig"}, "/nowhere/kubeconfig"},
 		{[]string{"nodes", "--kubeconfig", nowhere}, "cannot be reached"},
 		{[]string{"nodes", "fail", "--node", "node-1", "--kubeconfig", nowhere}, "cannot be reached"},
-		{[]string{"nodes", "fail", "--node", "node-77"}, "there is none of that name"},
+		{[]string{"nodes", "fail", "--node", "node-77"}, "node node-77: not found"},
 		{[]string{"nodes", "fail", "--zone", "z77"}, "there are z1, z2, z3"},
 		{[]string{"kubectl", "--data-dir", t.TempDir(), "get", "nodes"}, "run `berth up` first"},
 	} {

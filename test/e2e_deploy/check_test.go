@@ -46,7 +46,7 @@ func TestCheckSeesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	out, code := c.check(c.Kubeconfig, "--fail-on", "problem")
-	if code != 0 || !says(out, "note", "no classes but the system's") || says(out, "problem", "") || strings.Contains(out, "not read") {
+	if code != 0 || !says(out, "note", "only the system's classes") || says(out, "problem", "") || strings.Contains(out, "not read") {
 		t.Errorf("of an empty cluster, with exit code %d:\n%s", code, out)
 	}
 	c.install("everything")

@@ -128,7 +128,8 @@ func (r *requests) withdrawAll() {
 	r.requestersOf(p, "acme.io/one Withdrawn, acme.io/two Eviction")
 	r.says("two", lifecyclev1alpha1.EvictionConditionFailed, "AwaitingEviction", "disruption budget")
 	r.kubectl("delete", "evictionrequest", "two")
-	r.says("one", lifecyclev1alpha1.EvictionConditionFailed, "CanceledDueToNoRequesters", "no request wants the pod to be evicted")
+	r.says("one", lifecyclev1alpha1.EvictionConditionFailed, "CanceledDueToNoRequesters",
+		"no EvictionRequest requests the eviction of the pod")
 	r.kubectl("delete", "poddisruptionbudget", p.Name)
 	<-time.After(2 * time.Second) // longer than the interval between attempts to evict the pod
 	if now := r.kubectl("get", "pod", p.Name, "-o", "jsonpath={.metadata.uid} {.metadata.deletionTimestamp}"); now != string(p.UID)+" " {
@@ -185,7 +186,8 @@ func (r *requests) drainAsks() {
 func (r *requests) nobodyAnswers() {
 	seen, own := r.drains("drains-alone")
 	out := r.drain(own, r.workload("alone", 2))
-	if !strings.Contains(out, "EvictionRequests are served, but nobody answers them: pods are evicted directly") || !seen.has(evicting) {
+	if !strings.Contains(out, "EvictionRequests are served, but no responder answers them: pods are evicted directly") ||
+		!seen.has(evicting) {
 		r.Errorf("nobody answers, and that is not said, or pods are not evicted directly:\n%s", out)
 	}
 	r.noneIsLeft()

@@ -36,7 +36,7 @@ var disturbances = map[string]disturbance{
 			c.kubectl("set", "image", "pod/"+next.Name, "main=non-existent")
 		},
 		says: []string{
-			`one more first: Deployment/image has 2 replicas for the time being`,
+			`surging: Deployment/image has 2 replicas for the time being`,
 			`waiting: its successor image-\S+ does not start: ImagePullBackOff`,
 			`not replaced: its successor image-\S+ does not start: ImagePullBackOff`,
 			`not drained: default/image-\S+ stays: its successor image-\S+ does not start: ImagePullBackOff`,
@@ -93,8 +93,8 @@ spec:
 		},
 		says: []string{
 			`not replaced: Deployment/autoscaler was scaled to 3 meanwhile`,
-			`one more first: Deployment/autoscaler has 4 replicas for the time being`,
-			`its successor is ready, and the scale is what it was`,
+			`surging: Deployment/autoscaler has 4 replicas for the time being`,
+			`its successor is ready, and the scale is restored`,
 			`node/\S+ drained`,
 		},
 		leaves: true, scale: "3",

@@ -161,7 +161,7 @@ func (c *cluster) noErrorsOf(p *process) {
 
 // unserved matches the messages that Berth logs once if the API server does not serve device
 // objects or forbids reading them.
-var unserved = regexp.MustCompile(`DeviceTaintRules are not followed|Not followed, and no pod is evicted for it: it cannot be listed" resource="\w+"`)
+var unserved = regexp.MustCompile(`DeviceTaintRules are not followed|Cannot list a resource, so its device taints evict no pods" resource="\w+"`)
 
 // troubled matches errors logged by klog and slog, panics, warnings in responses of the API server,
 // and rejected requests, which Berth logs at a lower level before a retry.

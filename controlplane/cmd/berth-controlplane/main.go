@@ -39,30 +39,31 @@ func run(args []string) int {
 	flags.StringVar(&o.DataDir, "data-dir", ".berth", "where all state is kept; the kubeconfig is written into it")
 	flags.IntVar(&o.Port, "port", 0, "port of the API on 127.0.0.1; 0: the one used last with this data directory, or a free one")
 	flags.Var(cliflag.NewMapStringBool(&o.FeatureGates), "feature-gates", "Kubernetes feature gates, as Name=true,Other=false")
-	flags.Var((*cliflag.ConfigurationMap)(&o.RuntimeConfig), "runtime-config", "API groups and versions on or off, as api/alpha=true")
+	flags.Var((*cliflag.ConfigurationMap)(&o.RuntimeConfig), "runtime-config", "API groups and versions to enable or disable, such as "+
+		"api/alpha=true")
 	flags.StringSliceVar(&o.Controllers, "controllers", []string{"*"},
 		"controllers to run: * for the default ones, name to add one, -name to leave one out")
 	flags.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/12", "where Services get their addresses")
 	flags.StringSliceVar(&o.TLSNames, "tls-san", nil, "names and addresses that the API's certificate is for, besides this machine's own")
 	flags.DurationVar(&o.EventTTL, "event-ttl", 0, "how long Events are kept (default 1h0m0s)")
-	flags.DurationVar(&o.EtcdCompaction, "etcd-compaction-interval", 0, "how often old versions of objects are given up (default 5m0s)")
+	flags.DurationVar(&o.EtcdCompaction, "etcd-compaction-interval", 0, "interval between compactions of etcd (default 5m0s)")
 	notReady := flags.Int64("default-not-ready-toleration-seconds", 300, "tolerationSeconds for not-ready nodes of pods that set none")
 	unreachable := flags.Int64("default-unreachable-toleration-seconds", 300,
 		"tolerationSeconds for unreachable nodes of pods that set none")
 	flags.BoolVar(&o.UpstreamAdmission, "upstream-admission", false,
-		"leave Berth's admission rules out: Kubernetes' own plugins in their places")
+		"disable Berth's admission rules, and use Kubernetes' own plugins instead")
 	flags.StringSliceVar(&o.EnableAdmission, "enable-admission-plugins", nil,
 		"admission plugins of Kubernetes to run besides those that are on by default")
 	flags.StringSliceVar(&o.DisableAdmission, "disable-admission-plugins", nil, "admission plugins of Kubernetes to leave out")
 	flags.BoolVar(&o.NodeBootstrap, "node-bootstrap", false,
-		"write <data-dir>/node-bootstrap.kubeconfig, with which a machine can become a node (berth agent "+
-			"--bootstrap-kubeconfig); good for a day")
+		"write <data-dir>/node-bootstrap.kubeconfig, with which a machine can join as a node (berth agent --bootstrap-kubeconfig); "+
+			"valid for a day")
 	flags.BoolVar(&o.Profiling, "profiling", false, "serve /debug/pprof")
 	flags.IntVarP(&o.Verbosity, "v", "v", 0, "verbosity of the log")
 	memory := flags.String("memory-limit", "",
-		"end with an error once this much memory is in use, as 4Gi (default GOMEMLIMIT if that is set, else three "+
-			"quarters of the machine's, and 8Gi at the most)")
-	logToStderr := flags.Bool("log-to-stderr", false, "log to standard error in place of <data-dir>/controlplane.log")
+		"end with an error once this much memory is in use, such as 4Gi (default GOMEMLIMIT if that is set, else three quarters of the "+
+			"machine's, and 8Gi at most)")
+	logToStderr := flags.Bool("log-to-stderr", false, "log to standard error instead of <data-dir>/controlplane.log")
 	version := flags.Bool("version", false, "print the version of Kubernetes and end")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
@@ -129,7 +130,7 @@ func serve(o controlplane.Options, memory int64) int {
 			os.Exit(0)
 		}
 		time.AfterFunc(stopLimit, func() {
-			os.Exit(fail(1, fmt.Errorf("did not stop within %v: ended anyway; what was acknowledged is on disk", stopLimit)))
+			os.Exit(fail(1, fmt.Errorf("did not stop within %v: exiting anyway; acknowledged writes are on disk", stopLimit)))
 		})
 	})
 	defer forget() // otherwise stop, which ends ctx, would be mistaken for a signal

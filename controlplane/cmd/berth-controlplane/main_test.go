@@ -34,7 +34,7 @@ func TestWrongUsageIsOneLineAndExitCode2(t *testing.T) {
 		{[]string{"--feature-gates=CompositePodGroup=true,GenericWorkload=true,TopologyAwareWorkloadScheduling=true,NoSuchGate=true"},
 			"--feature-gates: unrecognized feature gate: NoSuchGate"},
 		{[]string{"--feature-gates=NoSuchGate"}, "--feature-gates"},
-		{[]string{"--controllers=no-such-controller"}, `--controllers: "no-such-controller": no such controller`},
+		{[]string{"--controllers=no-such-controller"}, `--controllers: "no-such-controller": unknown controller`},
 		{[]string{"--service-cluster-ip-range=10.0.0.0"}, `--service-cluster-ip-range: "10.0.0.0": must be a CIDR`},
 		{[]string{"--event-ttl=-1s"}, "--event-ttl: -1s: must not be negative"},
 		{[]string{"start"}, `"start": takes flags only`},
@@ -141,9 +141,9 @@ func TestOneDirectoryHasOneControlPlane(t *testing.T) {
 	first.waitReady(t)
 
 	expectRefusal(t, start(t, "--data-dir", dir), 1,
-		fmt.Sprintf("in use by process %d: end that one or name another with --data-dir", first.cmd.Process.Pid))
+		fmt.Sprintf("in use by process %d: stop it or name another with --data-dir", first.cmd.Process.Pid))
 	expectRefusal(t, start(t, "--data-dir", t.TempDir(), "--port", apiPort(t, dir)), 1,
-		"on 127.0.0.1 is taken: end what listens there or name another with --port")
+		"on 127.0.0.1 is taken: stop what listens there or name another with --port")
 }
 
 func TestSIGTERMEndsItAndTheNextStartGoesOn(t *testing.T) {

@@ -29,7 +29,7 @@ func memoryLimit(given string) (int64, error) {
 	if given != "" {
 		q, err := resource.ParseQuantity(given)
 		if err != nil || q.Sign() <= 0 {
-			return 0, fmt.Errorf("--memory-limit %q: must be an amount of memory, as 4Gi", given)
+			return 0, fmt.Errorf("--memory-limit %q: must be an amount of memory, such as 4Gi", given)
 		}
 		return q.Value(), nil
 	}
@@ -116,7 +116,7 @@ func watchMemory(ctx context.Context, limit int64, end func(error)) {
 		metrics.Read(held)
 		if now := held[0].Value.Uint64() - held[1].Value.Uint64(); now > uint64(limit) {
 			end(fmt.Errorf("%d MiB of memory are in use, and the limit is %d MiB: the cluster's objects are too many or too large; "+
-				"what was acknowledged is on disk: set GOMEMLIMIT or --memory-limit higher and remove some", now>>20, limit>>20))
+				"acknowledged writes are on disk: set GOMEMLIMIT or --memory-limit higher and remove some", now>>20, limit>>20))
 			return
 		}
 	}

@@ -177,10 +177,10 @@ func (k keyPair) signServing(names []string, life time.Duration, now time.Time) 
 func issueCertificate(template *x509.Certificate, parent keyPair, life time.Duration, now time.Time) (keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("make a key: %w", err)
+		return keyPair{}, fmt.Errorf("generate a key: %w", err)
 	}
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
-		return keyPair{}, fmt.Errorf("make a serial number: %w", err)
+		return keyPair{}, fmt.Errorf("generate a serial number: %w", err)
 	}
 
 	// The certificate begins in the past, because the clocks of API servers may lag.
@@ -191,7 +191,7 @@ func issueCertificate(template *x509.Certificate, parent keyPair, life time.Dura
 
 	der, err := x509.CreateCertificate(rand.Reader, template, parent.cert, key.Public(), parent.key)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("make a certificate: %w", err)
+		return keyPair{}, fmt.Errorf("generate a certificate: %w", err)
 	}
 
 	cert, err := x509.ParseCertificate(der)
@@ -282,7 +282,7 @@ func parsePairs(certs, keys []byte) ([]keyPair, error) {
 			return nil, err
 		}
 		if !private.PublicKey.Equal(parsed.PublicKey) {
-			return nil, errors.New("the key is another certificate's")
+			return nil, errors.New("the key does not belong to the certificate")
 		}
 		pairs = append(pairs, keyPair{parsed, private})
 	}

@@ -56,7 +56,7 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 			}
 			first = false
 		} else if wait = pace.Next.Sub(w.clock.Now()); ctx.Err() == nil {
-			logger.Error(err, "Certificates or webhook configurations are not as they should be; trying again")
+			logger.Error(err, "Could not update certificates or webhook configurations, will try again")
 		}
 
 		// Use the options' clock, so that tests can advance months.

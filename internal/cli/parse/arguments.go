@@ -48,7 +48,7 @@ func plainFault(err error) string {
 	cause := invalid.Unwrap().Error()
 	flag := strings.TrimSuffix(text, cause)
 	for _, plain := range []struct{ begins, ends, says string }{
-		{"time: ", "", "must be a duration, as 30s, 5m or 1h30m, of 290 years at most"},
+		{"time: ", "", "must be a duration, such as 30s, 5m or 1h30m, of 290 years at most"},
 		{"strconv.", "value out of range", "the number is too large"},
 		{"strconv.ParseBool", "", "must be true or false"},
 		{"strconv.ParseUint", "", "must be a whole number, not negative"},
@@ -124,7 +124,7 @@ type removed string
 
 func (removed) String() string     { return "" }
 func (removed) Type() string       { return "string" }
-func (r removed) Set(string) error { return errors.New("is not a flag any more: " + string(r)) }
+func (r removed) Set(string) error { return errors.New("has been removed: " + string(r)) }
 
 // AddRemoved adds a hidden flag of earlier versions that suggests its replacement.
 func AddRemoved(flags *pflag.FlagSet, name, remedy string) {

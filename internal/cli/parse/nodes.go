@@ -44,7 +44,7 @@ func (s *Nodes) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.cpu, "cpu", "32", "CPUs of each node")
 	flags.StringVar(&s.memory, "memory", "64Gi", "memory of each node")
 	flags.IntVar(&s.pods, "pods", 110, "maximum number of pods per node, as the kubelet's --max-pods")
-	flags.StringArrayVar(&s.resources, "resource", nil, "another resource of each node, as nvidia.com/gpu=8 (repeatable)")
+	flags.StringArrayVar(&s.resources, "resource", nil, "another resource of each node, such as nvidia.com/gpu=8 (repeatable)")
 
 	flags.StringArrayVar(&s.labels, "label", nil, "a label of each node, as key=value (repeatable)")
 	flags.StringArrayVar(&s.taints, "taint", nil, "a taint that each node is created with, as key=value:NoSchedule (repeatable)")
@@ -156,7 +156,7 @@ func (s *Nodes) parseCapacity() (v1.ResourceList, error) {
 		}
 		switch v1.ResourceName(name) {
 		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods:
-			return nil, usage.Errorf("--resource %q: must be another resource; of this one, --%s says how much", text, name)
+			return nil, usage.Errorf("--resource %q: must be another resource; use --%s for this one", text, name)
 		}
 		if err := set("--resource "+name+":", v1.ResourceName(name), quantity); err != nil {
 			return nil, err
@@ -192,7 +192,7 @@ func checkLabel(flag, text, key, value string) error {
 func Taints(flag string, texts []string) ([]v1.Taint, error) {
 	for _, text := range texts {
 		if strings.HasSuffix(text, "-") {
-			return nil, usage.Errorf("%s %q: nothing can be taken off nodes that come with their taints", flag, text)
+			return nil, usage.Errorf("%s %q: cannot remove a taint: the nodes are created with these taints", flag, text)
 		}
 	}
 	change, err := rules.ParseTaintChange(texts)

@@ -112,7 +112,7 @@ func (p *parts) takeNodes() error {
 		p.nodes.Nodes = append(p.nodes.Nodes, name)
 	}
 	if p.rest = nil; p.namesNone() {
-		return usage.Errorf("%s: no node is named: write %s node/NAME", p.word, p.word)
+		return usage.Errorf("%s: no node specified: write %s node/NAME", p.word, p.word)
 	}
 	return nil
 }
@@ -138,10 +138,10 @@ func (p *parts) readTaint(step *whatif.Step) error {
 		p.bareNodes()
 	}
 	if p.namesNone() {
-		return usage.Errorf("%s: name a node and a taint: write %s node/NAME key=value:NoExecute", p.word, p.word)
+		return usage.Errorf("%s: specify a node and a taint: write %s node/NAME key=value:NoExecute", p.word, p.word)
 	}
 	if len(p.rest) == 0 {
-		return usage.Errorf("%s: no taint is named: write %s node/NAME key=value:NoExecute", p.word, p.word)
+		return usage.Errorf("%s: no taint specified: write %s node/NAME key=value:NoExecute", p.word, p.word)
 	}
 
 	tainting := &simulate.Tainting{Nodes: p.nodes, Taints: p.rest, Overwrite: p.overwrite}
@@ -169,7 +169,7 @@ func (p *parts) bareNodes() {
 
 func (p *parts) drainFlags(flags *pflag.FlagSet) {
 	p.selectorFlag(flags)
-	flags.IntVar(&p.choose, "choose", 0, "the nodes that cost least to lose")
+	flags.IntVar(&p.choose, "choose", 0, "the nodes that are cheapest to drain")
 	flags.BoolVar(&p.drain.IgnoreDaemonSets, "ignore-daemonsets", false, "")
 	flags.BoolVar(&p.drain.DeleteEmptyDirData, "delete-emptydir-data", false, "")
 	flags.BoolVar(&p.drain.Force, "force", false, "")
@@ -189,7 +189,7 @@ func (p *parts) readDrain(step *whatif.Step) error {
 	case p.timeout < 0:
 		return usage.Errorf("drain --timeout %s: must not be negative", p.timeout)
 	case p.choose > 0 && len(p.nodes.Nodes) > 0:
-		return usage.Errorf("drain: name nodes, or have them chosen with --choose")
+		return usage.Errorf("drain: specify nodes, or let --choose select them")
 	case p.choose == 0 && missing != nil:
 		return missing
 	}
@@ -229,7 +229,7 @@ func (p *parts) readAddPods(step *whatif.Step) (err error) {
 	p.space = &step.AddPods.Namespace
 	switch {
 	case p.model == "":
-		return usage.Errorf("add-pods: say which pod they are like: --like pod/NAME")
+		return usage.Errorf("add-pods: no model specified: use --like pod/NAME")
 	case p.max && len(p.rest) > 0:
 		return usage.Errorf("add-pods %q: a number, or --max for as many as fit", p.rest[0])
 	case !p.max:
@@ -246,14 +246,14 @@ func (p *parts) parseCount() (int, error) {
 	}
 	n, err := strconv.Atoi(p.rest[0])
 	if err != nil || n < 1 {
-		return 0, usage.Errorf("%s %q: must be a number from 1 on", p.word, p.rest[0])
+		return 0, usage.Errorf("%s %q: must be a number, 1 or more", p.word, p.rest[0])
 	}
 	return n, nil
 }
 
 func (p *parts) readApply(step *whatif.Step) error {
 	if step.Deploy = p.files; len(p.files) == 0 || len(p.rest) > 0 {
-		return usage.Errorf("apply: say what: apply -f FILE or apply -k DIR")
+		return usage.Errorf("apply: nothing specified: use apply -f FILE or apply -k DIR")
 	}
 	return nil
 }
@@ -331,7 +331,7 @@ func (p *parts) readPressure(step *whatif.Step) error {
 		return err
 	}
 	if p.memory == "" && p.disk == "" {
-		return usage.Errorf("pressure: say how much is left: write pressure node/NAME --memory 200Mi")
+		return usage.Errorf("pressure: use pressure node/NAME --memory 200Mi")
 	}
 	c := p.eviction
 	step.Pressure = &simulate.Pressure{
@@ -351,7 +351,7 @@ func (p *parts) provisionFlags(flags *pflag.FlagSet) {
 
 func (p *parts) readProvision(step *whatif.Step) error {
 	if len(p.rest) > 0 {
-		return usage.Errorf("provision %q: what can be bought is named with --catalog FILE", p.rest[0])
+		return usage.Errorf("provision %q: unexpected argument: nodes to buy are specified with --catalog FILE", p.rest[0])
 	}
 	*step = whatif.Step{Catalog: &provision.Catalog{}, Scored: p.scored, Replace: p.replace}
 	switch {

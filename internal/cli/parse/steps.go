@@ -31,7 +31,7 @@ func (s *Steps) Read(args []string) (steps []whatif.Step, err error) {
 		return nil, wrongFlag(err, s.Path)
 	}
 	if s.General.NArg() > 0 {
-		return nil, usage.Errorf("%q is no operation: must be one of %s", s.General.Arg(0), strings.Join(OperationWords(), ", "))
+		return nil, usage.Errorf("%q is not an operation: must be one of %s", s.General.Arg(0), strings.Join(OperationWords(), ", "))
 	}
 
 	for args = args[first:]; len(args) > 0; {
@@ -52,7 +52,7 @@ func (s *Steps) CheckProvision(steps []whatif.Step) error {
 	case i >= 0 && i < len(steps)-1:
 		return usage.Errorf("provision: is for what the other operations leave pending: name it last")
 	case i >= 0 && len(s.Catalog) == 0:
-		return usage.Errorf("provision: say what can be bought: provision --catalog FILE, with NodePools and instance "+
+		return usage.Errorf("provision: no catalog specified: use provision --catalog FILE, with NodePools and instance "+
 			"types, or Nodes with the annotation %s", provision.PriceAnnotation)
 	}
 	return nil

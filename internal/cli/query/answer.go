@@ -43,7 +43,7 @@ const mostOften = time.Second
 
 // AddWatchFlags adds the flags for repeated queries.
 func (q *Question) AddWatchFlags(flags *pflag.FlagSet) {
-	flags.BoolVarP(&q.watch, "watch", "w", false, "ask again and again, and print the answer when it has changed, until Ctrl-C")
+	flags.BoolVarP(&q.watch, "watch", "w", false, "repeat the query, and print the answer whenever it changes, until Ctrl-C")
 	flags.DurationVar(&q.every, "every", 5*time.Second, "with --watch, how often the cluster is read, 1s at least")
 }
 
@@ -52,7 +52,7 @@ func (q *Question) AddWatchFlags(flags *pflag.FlagSet) {
 func (q *Question) Ask(cmd *cobra.Command, view func(*simulate.World, simulate.Source) (*Answer, error)) error {
 	switch {
 	case q.watch && len(q.Files) > 0:
-		return usage.Errorf("--watch: files do not change; leave it out, or -f")
+		return usage.Errorf("--watch: cannot be used with -f: files do not change")
 	case q.every < mostOften:
 		return usage.Errorf("--every %s: must be %s or more", q.every, mostOften)
 	}

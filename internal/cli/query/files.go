@@ -61,7 +61,8 @@ func (q *Question) readRecording(cmd *cobra.Command) (*manifest.Set, simulate.So
 		at, err = index.Source.AsOf.Add(before), nil
 	}
 	if err != nil {
-		return nil, source, usage.Errorf("--at %q: must be a time as 2026-11-20T10:00:00Z, or one before the end as -5m", q.At)
+		return nil, source, usage.Errorf("--at %q: must be a time such as 2026-11-20T10:00:00Z, or an offset from the end such as -5m",
+			q.At)
 	}
 	set, err := record.At(q.Files[0], at)
 	if err == nil {
@@ -73,7 +74,7 @@ func (q *Question) readRecording(cmd *cobra.Command) (*manifest.Set, simulate.So
 // readManifests reads manifests and recordings, and prints notices about them.
 func readManifests(cmd *cobra.Command, files []string, options manifest.Options) (*manifest.Set, error) {
 	if i := slices.IndexFunc(files, isRecording); i >= 0 && options.Recursive {
-		return nil, usage.Errorf("--recursive: the folders in the recording %s are its past; leave it out", files[i])
+		return nil, usage.Errorf("--recursive: cannot be used with the recording %s, whose subfolders are its history", files[i])
 	}
 	fetch, _ := cmd.Flags().GetBool(fetchFlag) // false if the flag does not exist
 	options.Kustomize = newKustomizer(fetch)
@@ -113,7 +114,7 @@ func printMissing(stderr io.Writer, kinds []string) {
 // printClocks reports the nodes with implausible clocks. Call it before the set is consumed.
 func printClocks(stderr io.Writer, set *manifest.Set) {
 	if ahead := simulate.ClocksAhead(set); len(ahead) > 0 {
-		print.Line(stderr, "times beyond the other nodes' clocks, not believed: those of %s",
+		print.Line(stderr, "timestamps ahead of the other nodes' clocks, ignored: those of %s",
 			answer.List(len(ahead), func(i int) string { return ahead[i] }))
 	}
 }
@@ -125,7 +126,7 @@ func PrintIgnored(stderr io.Writer, set *manifest.Set) {
 		for _, n := range set.Elsewhere {
 			pods += n
 		}
-		print.Line(stderr, "bound to nodes that the input does not have, kept as bound elsewhere (--strict refuses): %s on %s",
+		print.Line(stderr, "bound to nodes missing from the input, kept as bound elsewhere (--strict refuses them): %s on %s",
 			answer.Count(pods, "pod"), answer.List(len(nodes), func(i int) string { return nodes[i] }))
 	}
 	for _, warning := range set.Warnings {

@@ -69,7 +69,7 @@ func (q *Question) AddFlags(flags *pflag.FlagSet) {
 		"folders, or - (repeatable)",
 		"as -f, with what the kustomization in this folder makes (repeatable)")
 	flags.BoolVar(&q.Strict, "strict", false, "with -f, refuse pods that are bound to a node that the manifests do not have")
-	flags.StringVar(&q.At, "at", "", "of a recording, the time to ask about: as 2026-11-20T10:00:00Z, or -5m before its end")
+	flags.StringVar(&q.At, "at", "", "of a recording, the time to query, such as 2026-11-20T10:00:00Z, or -5m before its end")
 	q.AddSchedulerFlags(flags)
 	flags.StringVarP(&q.Output, "output", "o", "", print.FormatsUsage(print.Formats))
 	q.Cluster.AddKubectlFlags(flags)
@@ -78,10 +78,10 @@ func (q *Question) AddFlags(flags *pflag.FlagSet) {
 // AddFileFlags adds the flags that select and interpret manifests.
 func (q *Question) AddFileFlags(flags *pflag.FlagSet, file, folder string) {
 	parse.AddFiles(flags, &q.Files, file, folder)
-	flags.Bool(fetchFlag, false, "with -k, fetch what the kustomization refers to elsewhere, over HTTP and with git, "+
-		"from hosts that the folder names")
+	flags.Bool(fetchFlag, false, "with -k, fetch the kustomization's remote resources, over HTTP and with git, from hosts that the "+
+		"folder names")
 	flags.BoolVarP(&q.recursive, "recursive", "R", false, "also read subfolders")
-	flags.Uint64Var(&q.seed, "seed", 1, "breaks ties between nodes that are equally good")
+	flags.Uint64Var(&q.seed, "seed", 1, "seed that breaks ties between equally good nodes")
 	flags.Var(cliflag.NewMapStringBool(&q.Gates), "feature-gates",
 		"features of pod groups, as Gate=true|false with commas between (default: the gates "+
 			"required by the objects): "+strings.Join(simulate.GateNames, ", "))
@@ -134,7 +134,7 @@ func (q *Question) ReadWorld(cmd *cobra.Command) (*simulate.World, simulate.Sour
 		return nil, source, err
 	}
 
-	q.Meter.Begin(cmd.ErrOrStderr(), "taking in the cluster")
+	q.Meter.Begin(cmd.ErrOrStderr(), "loading the cluster")
 	w, err := simulate.Open(set, *options)
 	q.Meter.Clear()
 	if err != nil {
@@ -153,9 +153,9 @@ func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simula
 	defer q.Meter.Clear()
 	switch {
 	case len(q.Files) == 0 && q.Strict:
-		return nil, source, usage.Errorf("--strict: goes with -f")
+		return nil, source, usage.Errorf("--strict: requires -f")
 	case len(q.Files) == 0 && q.recursive:
-		return nil, source, usage.Errorf("--recursive: goes with -f")
+		return nil, source, usage.Errorf("--recursive: requires -f")
 	case q.At != "":
 		return q.readRecording(cmd)
 	case len(q.Files) > 0:
@@ -275,7 +275,7 @@ func (q *Question) WriteOpening(cmd *cobra.Command) error {
 	}
 	page := answer.NewPage(cmd.OutOrStdout())
 	for i := range q.stopped {
-		page.Warning("N%s. What follows holds once one runs.", q.stopped[i].String()[1:])
+		page.Warning("N%s. The answer below applies once one is running.", q.stopped[i].String()[1:])
 	}
 	if q.assumed != "" {
 		page.Warning("%s", q.assumed)

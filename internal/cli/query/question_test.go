@@ -86,12 +86,12 @@ func TestWrongQuestionsAreRefused(t *testing.T) {
 	nowhere(t)
 	file := write(t, "a.yaml", node("a"))
 	for args, want := range map[string]string{
-		"--watch -f a.yaml":         "--watch: files do not change; leave it out, or -f",
+		"--watch -f a.yaml":         "--watch: cannot be used with -f: files do not change",
 		"--every 999ms":             "--every 999ms: must be 1s or more",
 		"--every 0":                 "--every 0s: must be 1s or more",
 		"-o toml -f a.yaml":         `--output "toml": must be`,
-		"--strict":                  "--strict: goes with -f",
-		"-R":                        "--recursive: goes with -f",
+		"--strict":                  "--strict: requires -f",
+		"-R":                        "--recursive: requires -f",
 		"--at -5m":                  "--at -5m: needs one recording, with -f DIR",
 		"--at -5m -f a.yaml":        "--at -5m: needs one recording, with -f DIR",
 		"--feature-gates Nope=true": `--feature-gates "Nope": must be one of GenericWorkload`,
@@ -172,7 +172,7 @@ func TestWhatIsNotUsedIsTold(t *testing.T) {
 	nowhere(t)
 	write(t, "a.yaml", node("a")+pod("x", "gone")+pod("z", "a")+"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n")
 	q := newQuestion("-f", "a.yaml")
-	if _, _, err := q.names(); err != nil || !strings.Contains(q.errs.String(), "(--strict refuses): 1 pod on gone\n") || !strings.Contains(q.errs.String(), "not used: 1 ConfigMap\n") {
+	if _, _, err := q.names(); err != nil || !strings.Contains(q.errs.String(), "(--strict refuses them): 1 pod on gone\n") || !strings.Contains(q.errs.String(), "not used: 1 ConfigMap\n") {
 		t.Errorf("%q, %v", q.errs.String(), err)
 	}
 	q = newQuestion("-f", "a.yaml", "--strict")
@@ -212,12 +212,12 @@ func TestRecordingsAreReadAsOfATime(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"--at yesterday -f tape":   `--at "yesterday": must be a time as 2026-11-20T10:00:00Z, or one before the end as -5m`,
+		"--at yesterday -f tape":   `--at "yesterday": must be a time such as 2026-11-20T10:00:00Z, or an offset from the end such as -5m`,
 		"--at 5m -f tape":          `--at "5m": must be a time`,
 		"--at 2026-11-20 -f tape":  `--at "2026-11-20": must be a time`,
 		"--at -24h -f tape":        "nothing was recorded at ",
 		"--at -1m -f tape -f tape": "--at -1m: needs one recording",
-		"-R -f tape":               "--recursive: the folders in the recording tape are its past; leave it out",
+		"-R -f tape":               "--recursive: cannot be used with the recording tape, whose subfolders are its history",
 	} {
 		q := newQuestion(strings.Fields(args)...)
 		if _, _, err := q.names(); err == nil || !strings.Contains(err.Error(), want) {

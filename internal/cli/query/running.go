@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decision"
@@ -33,7 +34,8 @@ func (q *Question) AddSchedulerFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&q.Config, "config", "",
 		"the scheduler's configuration file, as for kube-scheduler (default: that of the scheduler that runs)")
 	flags.StringVar(&q.schedulerURL, "scheduler-url", "",
-		"endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
+		"endpoints of the scheduler, such as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of "+
+			"berth up)")
 	flags.StringSliceVar(&q.schedulerLeases, "scheduler-lease", nil,
 		"Lease of the scheduler, as NAMESPACE/NAME or NAMESPACE, whose configuration is trusted, besides those in kube-system and "+deploy.Namespace+" (repeatable)")
 }
@@ -102,8 +104,8 @@ func (q *Question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, n
 	}
 	q.assumed, q.stopped = r.Assumed, r.Stopped
 	if len(r.Ignored) > 0 {
-		print.Line(q.notices(cmd), "ignored: %d Leases that announce a scheduler in namespaces that are not trusted, such as %s "+
-			"(if it is Berth's: --scheduler-lease)", len(r.Ignored), r.Ignored[0])
+		print.Line(q.notices(cmd), "ignored: %s of schedulers in untrusted namespaces, such as %s (if it is Berth's: --scheduler-lease)",
+			answer.Count(len(r.Ignored), "Lease"), r.Ignored[0])
 	}
 	return r, nil
 }

@@ -68,7 +68,7 @@ func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (*deci
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
 	if d.Kind != decision.Kind {
-		return nil, fmt.Errorf("%s: is no %s", at, decision.Kind)
+		return nil, fmt.Errorf("%s: not a %s", at, decision.Kind)
 	}
 	return d, nil
 }
@@ -84,7 +84,7 @@ func (s *Scheduler) InUse(ctx context.Context) (*config.InUse, error) {
 	}
 	inUse := config.ReadInUse(text)
 	if inUse == nil {
-		return nil, fmt.Errorf("%s: is no %s", at, config.InUseKind)
+		return nil, fmt.Errorf("%s: not a %s", at, config.InUseKind)
 	}
 	if cluster, err := s.Cluster.Config(s.UserAgent); s.URL == "" && (err != nil || cluster.Host != inUse.Server) {
 		return nil, nil

@@ -102,11 +102,13 @@ func TestAnAddressOfSomebodyElsesIsNotAsked(t *testing.T) {
 		text, want string
 		change     func(dir, file string) error
 	}{
-		"a file that others may write":   {server.URL, "has mode 0622, which lets others in", func(_, file string) error { return os.Chmod(file, 0o622) }},
-		"a folder that others may write": {server.URL, "has mode 0777, which lets others in", func(dir, _ string) error { return os.Chmod(dir, 0o777) }},
-		"another host":                   {"http://scheduler.example.com:10251", "http://scheduler.example.com:10251 is not on this machine", nil},
-		"a file of another user":         {server.URL, "belongs to user 12345 and not to user 0", func(_, file string) error { return os.Chown(file, 12345, -1) }},
-		"a folder of another user":       {server.URL, "belongs to user 12345 and not to user 0", func(dir, _ string) error { return os.Chown(dir, 12345, -1) }},
+		"a file that others may write": {server.URL, "has mode 0622, which gives others access",
+			func(_, file string) error { return os.Chmod(file, 0o622) }},
+		"a folder that others may write": {server.URL, "has mode 0777, which gives others access",
+			func(dir, _ string) error { return os.Chmod(dir, 0o777) }},
+		"another host":             {"http://scheduler.example.com:10251", "http://scheduler.example.com:10251 is not on this machine", nil},
+		"a file of another user":   {server.URL, "belongs to user 12345 and not to user 0", func(_, file string) error { return os.Chown(file, 12345, -1) }},
+		"a folder of another user": {server.URL, "belongs to user 12345 and not to user 0", func(dir, _ string) error { return os.Chown(dir, 12345, -1) }},
 	} {
 		dir := filepath.Join(t.TempDir(), "data")
 		file := write(t, filepath.Join(dir, AddressFile), c.text)
@@ -124,7 +126,7 @@ func TestAnAddressOfSomebodyElsesIsNotAsked(t *testing.T) {
 			t.Errorf("%s: %+v, %q, %v", about, running, q.assumed, err)
 		}
 		if said := q.errs.String(); !strings.HasPrefix(said, "not asked: the scheduler: "+file+" is not trusted: ") || !strings.Contains(said, c.want) ||
-			!strings.HasSuffix(said, "say --scheduler-url\n") {
+			!strings.HasSuffix(said, "specify --scheduler-url\n") {
 			t.Errorf("%s: %q, want %s", about, said, c.want)
 		}
 		if asked {
@@ -152,8 +154,8 @@ func TestTheConfigurationThatASchedulerTells(t *testing.T) {
 		"of another cluster":          {200, document("https://127.0.0.1:7443"), false, false, ""},
 		"named, of another cluster":   {200, document("https://other:6443"), true, true, ""},
 		"a version that does not":     {404, "404 page not found\n", false, false, ""},
-		"another kind":                {200, `{"kind": "Pod"}`, true, false, config.InUsePath + ": is no " + config.InUseKind},
-		"no document":                 {200, "<html>", true, false, "is no " + config.InUseKind},
+		"another kind":                {200, `{"kind": "Pod"}`, true, false, config.InUsePath + ": not a " + config.InUseKind},
+		"no document":                 {200, "<html>", true, false, "not a " + config.InUseKind},
 		"a fault":                     {500, "broken\ngoroutine 1", true, false, config.InUsePath + ": 500 Internal Server Error: broken"},
 		"one that sends us elsewhere": {302, "", true, false, "302 Found"},
 		"one that asks who we are":    {401, "who?", true, false, "401 Unauthorized: who?"},
@@ -188,7 +190,7 @@ func TestTheDecisionThatASchedulerTells(t *testing.T) {
 		"a decision":         {200, fmt.Sprintf(`{"kind": %q, "node": "n1"}`, decision.Kind), "n1", ""},
 		"a pod that is new":  {404, "pod shop/web: unknown", "", ""},
 		"no such path":       {404, "404 page not found", "", "/debug/decisions/shop/web: 404 Not Found: 404 page not found"},
-		"another document":   {200, `{"kind": "Pod"}`, "", "/debug/decisions/shop/web: is no Decision"},
+		"another document":   {200, `{"kind": "Pod"}`, "", "/debug/decisions/shop/web: not a Decision"},
 		"no document at all": {200, `{"kind": `, "", "unexpected end of JSON input"},
 		"a fault":            {503, "busy", "", "503 Service Unavailable: busy"},
 	} {

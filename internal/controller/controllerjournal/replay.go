@@ -75,7 +75,7 @@ func Replay(r *Reader, o Options) (records.Result, error) {
 		}
 		return p.playFile(r, o, &wall)
 	}
-	return records.Result{}, fmt.Errorf("a journal of %q, which this build does not know", r.Header.Component)
+	return records.Result{}, fmt.Errorf("a journal of %q, which this build does not support", r.Header.Component)
 }
 
 // beginReplay reads the core's options and state. cut is set if the file ends before the end of the
@@ -94,7 +94,7 @@ func (r *Reader) beginReplay(options, knowledge any) (cut bool, err error) {
 		return false, err
 	}
 	if err := json.Unmarshal(text, knowledge); err != nil {
-		return false, fmt.Errorf("what the core knew: %w", err)
+		return false, fmt.Errorf("state of the core: %w", err)
 	}
 	return false, nil
 }

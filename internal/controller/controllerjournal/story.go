@@ -202,13 +202,13 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 			s.writeLine(at, "node %s gone", e.Name)
 		}
 	case nodehealth.Blind:
-		s.writeLine(at, "no sign of life of any node can be seen")
+		s.writeLine(at, "heartbeats of nodes cannot be observed")
 	case nodehealth.Polled:
-		s.writeLine(at, "signs of life of all nodes were listed")
+		s.writeLine(at, "heartbeats of all nodes were listed")
 	case nodehealth.Away:
 		s.writeLine(at, "the controller was stopped for %v", at.Sub(e.From).Round(time.Second))
 	case nodehealth.Sighted:
-		s.writeLine(at, "signs of life can be seen again")
+		s.writeLine(at, "heartbeats can be observed again")
 	case nodehealth.Answered:
 		s.printAnswer(at, uint64(e.Ticket), e.Outcome)
 	}

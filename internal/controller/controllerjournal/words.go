@@ -53,7 +53,7 @@ func (w words[E]) appendEvent(b []byte, e E) ([]byte, error) {
 	t := reflect.TypeOf(e)
 	place, ok := w.places[t]
 	if !ok {
-		return nil, fmt.Errorf("%T cannot be written down", e)
+		return nil, fmt.Errorf("%T cannot be encoded", e)
 	}
 	b = append(b, byte(place))
 	if t.NumField() == 0 {

@@ -154,7 +154,7 @@ func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
 			e.ledger.addBoth(e.newDecision(w, later.At, "evicted for "+later.Taint.ToString(), "too early"), w.left.Sub(later.At))
 			return
 		}
-		e.ledger.addOneSided(e.newDecision(w, w.left, "evicted for a taint", "no taint asks for it"), OnlyOther, 0)
+		e.ledger.addOneSided(e.newDecision(w, w.left, "evicted for a taint", "no taint requires it"), OnlyOther, 0)
 	}
 }
 

@@ -249,7 +249,7 @@ func (n *Nodes) recordFlip(now time.Time, f flip, byBerth, equal bool) {
 	back := flip{f.node, f.taint, !f.on}
 	if first := n.open[back]; first != nil {
 		delete(n.open, back)
-		n.recordAlone(back, first, now.Sub(first.at), "taken back")
+		n.recordAlone(back, first, now.Sub(first.at), "reverted")
 	}
 }
 

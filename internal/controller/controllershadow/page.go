@@ -117,12 +117,12 @@ func formatSpan(d time.Duration) string {
 // readers look for it. Rows with a count of 0 are included, because the absence of late evictions
 // is a result as well.
 func (r Reports) savedSection() section {
-	s := section{Title: "What Berth would have done otherwise", Head: []string{"", ""}}
+	s := section{Title: "What Berth would have done differently", Head: []string{"", ""}}
 	add := func(what string, value string) { s.Rows = append(s.Rows, []string{what, value}) }
 	if c := r.Controller; c != nil {
 		e, t := c.Tallies[Eviction], c.Tallies[Taint]
 		add("pods that were evicted without a reason at that moment", fmt.Sprint(count0(e, OnlyOther)))
-		add("pods that had to go and were still there a minute later", fmt.Sprint(count0(e, OnlyBerth)))
+		add("pods that were due for eviction and still existed a minute later", fmt.Sprint(count0(e, OnlyBerth)))
 		add("pods that were evicted late", fmt.Sprintf("%d, %s in all, %s at most", count0(e, Later),
 			formatSpan(lateTotal(e)), formatSpan(latestBy(e))))
 		add("pods that were evicted too early", fmt.Sprint(count0(e, Earlier)))

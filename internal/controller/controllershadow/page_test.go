@@ -43,7 +43,7 @@ func TestThePageSaysWhatWasFound(t *testing.T) {
 	for _, want := range []string{
 		"compared for 24.0 hours, from 2026-01-01 10:00 UTC", "on 2 nodes",
 		"| pods that were evicted without a reason at that moment | 1 |",
-		"| pods that had to go and were still there a minute later | 1 |",
+		"| pods that were due for eviction and still existed a minute later | 1 |",
 		"| default/stuck | evicted for maintenance:NoExecute | only Berth |  | still there |",
 		`default/<b>needless</b>\| |`, "Placements were compared for 60 minutes",
 	} {

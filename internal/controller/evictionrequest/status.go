@@ -31,7 +31,7 @@ const (
 	evictedText   = "the pod is being deleted"
 	goneText      = "the pod is gone"
 	endedText     = "the pod has ended"
-	withdrawnText = "no request wants the pod to be evicted"
+	withdrawnText = "no EvictionRequest requests the eviction of the pod"
 )
 
 // progress returns the Eviction with its next status, or nil if the status is current. Each call
@@ -196,7 +196,7 @@ func (t *target) ending() (reason lifecyclev1alpha1.EvictionConditionReason, mes
 	case !t.wanted():
 		return lifecyclev1alpha1.EvictionConditionReasonCanceledDueToNoRequesters, withdrawnText
 	}
-	return lifecyclev1alpha1.EvictionConditionReasonNoFurtherResponder, "no responder is left, and the pod is still there"
+	return lifecyclev1alpha1.EvictionConditionReasonNoFurtherResponder, "no responder is left, and the pod still exists"
 }
 
 // setConditions sets the conditions TargetEvicted and Failed. A condition with an unchanged status

@@ -97,7 +97,7 @@ func (t *target) over() (reason lifecyclev1alpha1.EvictionConditionReason, over 
 // invalid returns the reason that rules out eviction by request, or an empty string.
 func (t *target) invalid() string {
 	if t.pod != nil && t.pod.Grouped {
-		return "the pod is of a pod group, which EvictionRequests do not support"
+		return "the pod belongs to a pod group, which EvictionRequests do not support"
 	}
 	return ""
 }

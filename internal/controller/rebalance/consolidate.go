@@ -225,7 +225,7 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, excluded map[*clus
 			continue
 		case !total.isWorth(n, len(movablePods(n, st.w))):
 			s.stayNode(st, n, NoBetterNode,
-				"it would free less than half the share of the cluster than the pods that would have to move are of all")
+				"its share of the cluster's resources is less than half the share of pods that would have to move")
 			continue
 		}
 		chosen = append(chosen, n.Name)

@@ -104,12 +104,12 @@ func (c *Cost) compare(o *Cost) (int, string) {
 		{"it is annotated prefer-no-eviction", boolToInt(c.avoid), boolToInt(o.avoid)},
 		{"it is the only pod of its workload", boolToInt(c.Sole), boolToInt(o.Sole)},
 		{"it belongs to a StatefulSet", boolToInt(c.Stateful), boolToInt(o.Stateful)},
-		{"it uses its disruption budget up", boolToInt(c.Budget != "" && c.Left == 0), boolToInt(o.Budget != "" && o.Left == 0)},
+		{"it uses up its disruption budget", boolToInt(c.Budget != "" && c.Left == 0), boolToInt(o.Budget != "" && o.Left == 0)},
 		{"its volumes have to be attached again", int64(c.Volumes), int64(o.Volumes)},
 		{"its priority is higher", int64(c.Priority), int64(o.Priority)},
 		{"its deletion cost is higher", int64(c.DeletionCost), int64(o.DeletionCost)},
-		{"it has worked longer", c.AgeSeconds, o.AgeSeconds},
-		{"it takes longer to end", c.GraceSeconds, o.GraceSeconds},
+		{"it has been running longer", c.AgeSeconds, o.AgeSeconds},
+		{"its grace period is longer", c.GraceSeconds, o.GraceSeconds},
 	} {
 		if d := cmp.Compare(of.a, of.b); d != 0 {
 			return d, of.what
@@ -120,7 +120,7 @@ func (c *Cost) compare(o *Cost) (int, string) {
 }
 
 // asGood is the reason for the choice between moves of the same cost.
-const asGood = "as good; the order of names decides"
+const asGood = "equal cost; the order of names decides"
 
 // boolToInt returns 1 for true and 0 for false, so that booleans can be compared and counted.
 func boolToInt(b bool) int64 {

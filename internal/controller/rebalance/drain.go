@@ -277,7 +277,7 @@ func (w *world) whyNever(p *pod, leaving *Leaving) string {
 // it is called only when a message needs it.
 func (w *world) remedy(p *pod, leaving *Leaving) string {
 	if leaving.Surge {
-		return "no replica before: " + p.noSurge + "; use --disable-eviction to override"
+		return "cannot surge: " + p.noSurge + "; use --disable-eviction to override"
 	}
 	if surge, _, later := w.surges.surgeFor(p, leaving); surge != nil || later {
 		return "use --surge to have one more replica first, or --disable-eviction to override"

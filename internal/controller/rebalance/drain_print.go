@@ -33,13 +33,13 @@ func (d *Draining) Write(out io.Writer, nodes []string) error {
 		switch {
 		// The worst outcome takes precedence: losing a pod matters more than leaving one pending.
 		case p.Lost:
-			to, note = "-", andWaits(cmp.Or(p.Fails, "nobody makes it again"), p.Waits)
+			to, note = "-", andWaits(cmp.Or(p.Fails, "no controller recreates it"), p.Waits)
 		case p.Stranded != "":
 			to, note = "(pending)", andWaits(p.Stranded, p.Waits)
 		case p.Surge != nil:
 			note = fmt.Sprintf("once one more replica of %s is ready", p.Surge.Scaled)
 		case p.NoSurge != "" && p.Waits == "":
-			note = "no replica before: " + p.NoSurge
+			note = "cannot surge: " + p.NoSurge
 		}
 		rows = append(rows, []string{p.Namespace + "/" + p.Name, p.From, to, note})
 	}
@@ -56,7 +56,7 @@ func (d *Draining) Write(out io.Writer, nodes []string) error {
 		page.Line("%s: %s", why, answer.List(len(reasons[why]), func(i int) string { return reasons[why][i] }))
 	}
 	if len(d.Ending) > 0 {
-		page.Line("being deleted already: %s",
+		page.Line("already being deleted: %s",
 			answer.List(len(d.Ending), func(i int) string { return d.Ending[i].Namespace + "/" + d.Ending[i].Name }))
 	}
 	for _, k := range d.Ending {

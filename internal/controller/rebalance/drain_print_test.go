@@ -35,13 +35,13 @@ POD          FROM     TO                   NOTE
 shop/web-0   node-1   node-2 or 2 others
 shop/db-0    node-1   node-3               budget db allows none to leave
 shop/big     node-1   (pending)            2 of 3 nodes: Insufficient cpu
-shop/alone   node-1   -                    nobody makes it again
-shop/kept    node-1   -                    nobody makes it again; budget kept allows none to leave
+shop/alone   node-1   -                    no controller recreates it
+shop/kept    node-1   -                    no controller recreates it; budget kept allows none to leave
 shop/etl-x   node-1   -                    Job/etl fails: backoffLimit 0
 shop/db-1    node-5   (none yet)           stays in Terminating
 shop/web-1   node-5   node-2               stays in Terminating
 of a DaemonSet: kube-system/log-1
-being deleted already: shop/old
+already being deleted: shop/old
 ` + "HELD node-5\nHELD node-6\n"
 	err := plan.Write(&out, []string{"node-1", "node-5"})
 	text := out.String()

@@ -20,7 +20,7 @@ func (st *strategy) setupDuplicates() {
 	g := &evenness{w: st.w, kinds: map[string]*kind{}, byPod: map[*pod]*kind{}, excluded: st.Duplicates.ExcludeOwners}
 	st.gauge, st.reselects = g, true
 	st.gain, st.among = g.surplusOf, g.podsInSurplus
-	st.says = func(p *pod) string { return "more of its kind than an even share are on its node" }
+	st.says = func(p *pod) string { return "its node has more than an even share of the replicas" }
 }
 
 // evenness is a gauge of duplicates. It sums up the surplus of all kinds, and recounts a kind only

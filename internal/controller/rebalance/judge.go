@@ -83,7 +83,7 @@ func (l *leaving) judgeNode(n *cluster.Node, is requirements) ([]int64, proof) {
 	lowered, kept := before[is.gauge]-after[is.gauge] >= max(1, is.least), after[is.gauge] <= before[is.gauge]
 	switch {
 	case !lowered && !(is.within && kept) && after[is.gauge] < before[is.gauge]:
-		return after, refuseMove(NoBetterNode, "%s would lower %s by %d only, and %d are asked for", n.Name,
+		return after, refuseMove(NoBetterNode, "%s would lower %s by only %d, and at least %d is required", n.Name,
 			l.gauges[is.gauge].gaugeName(), before[is.gauge]-after[is.gauge], is.least)
 	case !lowered && !(is.within && kept):
 		return after, refuseMove(NoBetterNode, "%s is no better", n.Name)

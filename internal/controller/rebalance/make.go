@@ -73,7 +73,7 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 			plan, again := planToEnd(state, policy, options, pinned, throughout)
 			if plan != nil && throughout {
 				plan.Notes = append(plan.Notes, fmt.Sprintf(
-					"%d pods stay where they are: whoever moves one of them would have to move it again.", len(pinned)))
+					"Pods that stay because they would have to move again in the next plan: %d.", len(pinned)))
 			}
 			if plan != nil {
 				return plan
@@ -92,7 +92,7 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 	// The caller gets an empty plan, not an error: it still shows the stays and measures of the
 	// state.
 	nothing, _ := searchOnce(state, &Policy{Notes: policy.Notes}, options, nil)
-	nothing.Notes = append(nothing.Notes, "No plan was found that ends: every one of them would be followed by another one.")
+	nothing.Notes = append(nothing.Notes, "No stable plan was found: each plan would be followed by another one.")
 	return nothing
 }
 

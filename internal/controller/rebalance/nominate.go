@@ -8,6 +8,8 @@ import (
 	"container/heap"
 	"fmt"
 	"maps"
+
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
 // candidate is a pod nominated by a goal, with its gain.
@@ -151,14 +153,14 @@ func (s *search) nextCandidate(st *strategy, c, before *candidate, rest *nominat
 // pod of a node before the first one is moved.
 func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	if !st.Scope.includesPod(p) {
-		return Protected, "the policy leaves its namespace or labels out"
+		return Protected, "the policy excludes its namespace or labels"
 	}
 	if code, why := s.w.protections.whyProtected(p, st.Evictor); code != "" {
 		return code, why
 	}
 	// Otherwise a goal that renews pods would evict their successors forever.
 	if st.renews && p.Node != nil && st.says(s.w.successorFor(p)) != "" {
-		return NoBetterNode, "its successor would have to be renewed, too"
+		return NoBetterNode, "its successor would be evicted, too"
 	}
 
 	if st.Defragment != nil && isInGroup(p) {
@@ -170,16 +172,16 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	l, node := &s.policy.Limits, cmp.Or(p.NodeName, p.object.Spec.NodeName)
 	switch {
 	case l.Total != nil && s.spent.Total >= *l.Total:
-		return Limit, fmt.Sprintf("the policy allows %d evictions in all", *l.Total)
+		return Limit, fmt.Sprintf("the policy allows %s in all", answer.Count(*l.Total, "eviction"))
 	case l.PerNode != nil && s.spent.PerNode[node] >= *l.PerNode:
-		return Limit, fmt.Sprintf("the policy allows %d evictions from a node", *l.PerNode)
+		return Limit, fmt.Sprintf("the policy allows %s from a node", answer.Count(*l.PerNode, "eviction"))
 	case l.PerNamespace != nil && s.spent.PerNamespace[p.Namespace()] >= *l.PerNamespace:
-		return Limit, fmt.Sprintf("the policy allows %d evictions in a namespace", *l.PerNamespace)
+		return Limit, fmt.Sprintf("the policy allows %s in a namespace", answer.Count(*l.PerNamespace, "eviction"))
 	case st.most != nil && s.spent.PerCause[st.Name] >= st.most():
 		return Limit, fmt.Sprintf("%s makes at most %d moves per 100 pods in one plan", st.Name, movesPer100)
 	case st.Utilization != nil && st.Utilization.PerNode != nil &&
 		s.spent.ByGoal[FromNode{st.Name, st.Profile, node}] >= *st.Utilization.PerNode:
-		return Limit, fmt.Sprintf("%s allows %d evictions from a node", st.Name, *st.Utilization.PerNode)
+		return Limit, fmt.Sprintf("%s allows %s from a node", st.Name, answer.Count(*st.Utilization.PerNode, "eviction"))
 	}
 
 	return "", ""

@@ -95,7 +95,7 @@ func (plan *Plan) surgeless() string {
 	if len(text) == 0 {
 		return ""
 	}
-	return " No replica before of " + answer.List(len(text), func(i int) string { return text[i] }) + "."
+	return " Cannot surge: " + answer.List(len(text), func(i int) string { return text[i] }) + "."
 }
 
 // printMoves prints the table of moves. With wide, each move has a second line with the next best
@@ -120,7 +120,7 @@ func (plan *Plan) printMoves(page *answer.Page, wide bool) {
 		}
 		cost := m.Cost.String()
 		if m.Surge != nil {
-			cost = "one more replica first, " + cost
+			cost = "surge, " + cost
 		}
 		rows = append(rows, []string{strconv.Itoa(m.Number), m.Namespace + "/" + m.Name, m.From, to, m.Cause, why, cost})
 		if wide && m.Next != nil {

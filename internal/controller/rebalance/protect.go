@@ -123,19 +123,19 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	lifted := false
 	if value, present := object.Annotations[evictAnnotation]; present {
 		if no, err := strconv.ParseBool(value); err == nil && !no {
-			return Protected, fmt.Sprintf("its annotation %s is %q, which Berth takes as a no "+
-				"(the descheduler does not)", evictAnnotation, value)
+			return Protected, fmt.Sprintf("its annotation %s is %q, which Berth treats as a refusal (the descheduler does not)",
+				evictAnnotation, value)
 		}
 		lifted = true
 	}
 
 	failed := object.Status.Phase == v1.PodFailed
 	if owner == nil && !(failed && !e.FailedBare) {
-		return NoSuccessor, "it has no controller: nobody makes it again"
+		return NoSuccessor, "it has no controller that would recreate it"
 	}
 	if job := pt.w.Workloads().JobOf(object); job != nil && !rules.IsTerminal(object) {
 		if !workload.Replaces(job) {
-			return NoSuccessor, "its Job makes no other in its place"
+			return NoSuccessor, "its Job does not replace it"
 		}
 		if f := workload.Fail(job, object, true); f.Why != "" {
 			return NoSuccessor, fmt.Sprintf("its Job, or its index of the Job, would fail: %s", f.Why)
@@ -153,13 +153,14 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 			return NodeLeaving, n.Name + " " + why
 		}
 		if !pt.w.isReady(n) {
-			return NodeLeaving, n.Name + " is not ready: how long its pods stay is up to their tolerations"
+			return NodeLeaving, n.Name + " is not ready: tolerations determine how long its pods stay"
 		}
 	}
 
 	// The following reasons are temporary: the executor requests another plan later.
 	if until, rests := pt.w.options.Resting[workloadOf(object)]; rests && until.After(pt.w.now) {
-		return CoolingDown, fmt.Sprintf("its workload was moved lately and is left alone for %s", until.Sub(pt.w.now).Round(time.Second))
+		return CoolingDown, fmt.Sprintf("its workload was moved recently and does not move again for %s",
+			until.Sub(pt.w.now).Round(time.Second))
 	}
 	if rules.IsTerminal(object) {
 		return "", ""
@@ -188,9 +189,9 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 func (e *Evictor) excludedBy(w *world, p *pod) string {
 	switch {
 	case e.Pods != nil && !e.Pods.Matches(p.Class.Labels):
-		return "the policy's labelSelector leaves it out"
+		return "the policy's labelSelector excludes it"
 	case e.Namespaces != nil && !e.Namespaces.Matches(w.c.NamespaceLabels(p.Namespace())):
-		return "the policy's namespaceLabelSelector leaves its namespace out"
+		return "the policy's namespaceLabelSelector excludes its namespace"
 	case e.MinReplicas > 1 && p.Class.Controller != nil && w.countSiblings(p) < e.MinReplicas:
 		return fmt.Sprintf("its workload has fewer than %d pods", e.MinReplicas)
 	case e.MinPodAge > 0 && w.ageOf(p) < e.MinPodAge:
@@ -215,7 +216,7 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 	case w.protections.mustNotDisturb(p):
 		return "it is annotated " + karpenterNo
 	case rules.ControllerKind(p.object) == rules.Job && !e.JobsToo:
-		return "it belongs to a Job, whose work would begin anew"
+		return "it belongs to a Job, whose work would start over"
 	case rules.ControllerKind(p.object) == rules.Job && !w.prices.jobSurvives(p):
 		return "it belongs to a Job that would count this as a failure: " +
 			"the first rule of its podFailurePolicy does not ignore DisruptionTarget"
@@ -300,11 +301,11 @@ func (pt *protections) whyBusy(p *pod) string {
 		return why
 	}
 	if workload.Outdated(l.Object, p.object) {
-		return fmt.Sprintf("its %s has another template by now: its successor is not known", l.Kind.Kind)
+		return fmt.Sprintf("its %s has a new template: its successor is not known", l.Kind.Kind)
 	}
 	// The controller is about to delete pods, perhaps this one, and creates none.
 	if l.Replicas != nil && pt.w.countSiblings(p) > int(*l.Replicas) {
-		return fmt.Sprintf("its %s has more pods than it wants", l.Kind.Kind)
+		return fmt.Sprintf("its %s has more pods than desired", l.Kind.Kind)
 	}
 	return ""
 }

@@ -291,7 +291,7 @@ func (w *world) whyUnfit(n *cluster.Node, settled time.Duration) string {
 	case c.Status != v1.ConditionTrue:
 		return "is not ready"
 	case !c.LastTransitionTime.IsZero() && w.now.Sub(c.LastTransitionTime.Time) < settled:
-		return fmt.Sprintf("has been ready for %s, and %s are asked for",
+		return fmt.Sprintf("has been ready for %s, and %s are required",
 			formatMinutes(w.now.Sub(c.LastTransitionTime.Time)), formatMinutes(settled))
 	}
 	return ""

@@ -111,7 +111,7 @@ func (a *RollAnswer) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, a, func(page *answer.Page) {
 		page.Heading("%s to roll in %s: %s leave, %s", answer.Count(a.Nodes, "node"),
 			answer.Count(len(a.Turns), "turn"), answer.Count(a.Pods, "pod"), answer.Count(a.Moves, "move"))
-		rows := [][]string{{"TURN", "NODES", "ZONE", "PODS", "REPLICA FIRST", "NOTE"}}
+		rows := [][]string{{"TURN", "NODES", "ZONE", "PODS", "SURGE", "NOTE"}}
 		reasons, order := map[string][]string{}, []string(nil)
 		note := func(why, pod string) {
 			if reasons[why] == nil {
@@ -145,14 +145,14 @@ func (t *RollTurn) tableRow(number int, note func(why, pod string)) []string {
 		name := p.Namespace + "/" + p.Name
 		switch {
 		case p.Lost:
-			note(cmp.Or(p.Fails, "nobody makes it again"), name)
+			note(cmp.Or(p.Fails, "no controller recreates it"), name)
 		case p.Stranded != "":
 			stranded++
 			note("pending: "+p.Stranded, name)
 		case p.Surge != "":
 			surges++
 		case p.NoSurge != "" && p.Waits == "":
-			note("no replica before: "+p.NoSurge, name)
+			note("cannot surge: "+p.NoSurge, name)
 		}
 	}
 

@@ -102,7 +102,7 @@ type surges struct {
 // With any other reason, the pod leaves without a surge.
 func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
 	if rules.ControllerKind(p.object) != rules.ReplicaSet {
-		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
+		return nil, "only pods of Deployments and ReplicaSets can surge", false
 	}
 
 	l := su.w.Workloads().ControllerOf(p.object)
@@ -134,7 +134,7 @@ func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, late
 	}
 	if nodes, why := su.nodesBeside(p, anywhere); len(nodes) == 0 {
 		p.cramped = true
-		return nil, "no node takes one more of them while it is there: " + why.message, false
+		return nil, "no node fits an additional replica while this one is running: " + why.message, false
 	}
 	if why, later = su.overQuota(p, leaving); why != "" {
 		return nil, why, later
@@ -157,7 +157,7 @@ func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 		}
 		// A quota exhausted only by surges, or by a terminating pod, soon has room again.
 		if why = quota.Refuses(q, used, p.object, usage); why != "" {
-			return "its namespace allows no pod more: " + why, surges || len(leaving.Surging) > 0 || su.isEnding(p.Namespace())
+			return "its namespace allows no additional pod: " + why, surges || len(leaving.Surging) > 0 || su.isEnding(p.Namespace())
 		}
 	}
 	return "", false
@@ -212,7 +212,7 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 		case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 			return nil, "its Deployment recreates its pods: no two of them may run at once"
 		case noSurge(d):
-			return nil, "its Deployment allows no pod more (maxSurge: 0)"
+			return nil, "its Deployment allows no additional pod (maxSurge: 0)"
 		}
 		s = &Surge{Scaled: Scaled{"Deployment", d.Namespace, d.Name, d.UID, nil}, Replicas: replicasOrOne(d.Spec.Replicas)}
 	}
@@ -234,10 +234,10 @@ func (su *surges) autoscalerOf(s *Surge) string {
 		switch {
 		case ref.Kind != kind || ref.Name != name:
 		case !keepsReplicas(h):
-			return fmt.Sprintf("the HorizontalPodAutoscaler %s takes one more back, unless its "+
+			return fmt.Sprintf("the HorizontalPodAutoscaler %s would scale an additional replica down, unless its "+
 				"behavior.scaleDown.selectPolicy is Disabled", h.Name)
 		case s.Replicas >= h.Spec.MaxReplicas:
-			return fmt.Sprintf("the HorizontalPodAutoscaler %s allows no more than %d replicas", h.Name, h.Spec.MaxReplicas)
+			return fmt.Sprintf("the HorizontalPodAutoscaler %s has maxReplicas %d", h.Name, h.Spec.MaxReplicas)
 		}
 	}
 	return ""

@@ -135,7 +135,7 @@ func (st *strategy) setupTypical() {
 	st.gauge, st.reselects = g, true
 	st.ready = func() string {
 		if g.plugin == nil {
-			return "no profile of the scheduler has the plugin Fragmentation, which knows the pods that come; only pending pods count"
+			return "no profile of the scheduler has the plugin Fragmentation, which configures the expected pods; only pending pods count"
 		}
 		return ""
 	}
@@ -152,7 +152,7 @@ func (st *strategy) setupTypical() {
 	// Rounded up, so that a small cluster is allowed one move.
 	st.most = func() int { return max(1, (len(w.placed)*movesPer100+99)/100) }
 	st.says = func(p *pod) string {
-		return fmt.Sprintf("what is left beside it on %s is of little use", p.Node.Name)
+		return fmt.Sprintf("the resources left next to it on %s are of little use", p.Node.Name)
 	}
 }
 
@@ -231,11 +231,11 @@ func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
 	group, _ := objects.Get[*schedulingv1beta1.PodGroup](pc.w.World, name.Namespace, name.Name)
 	switch {
 	case !goal.typical:
-		return "it belongs to a pod group, all of which would have to start anew"
+		return "it belongs to a pod group, which would have to restart as a whole"
 	case group == nil:
-		return "it belongs to a pod group that is not known, all of which would have to start anew"
+		return "it belongs to a pod group that is not known, which would have to restart as a whole"
 	case group.Spec.SchedulingConstraints != nil:
-		return "it belongs to a pod group that has to stay in one domain"
+		return "it belongs to a pod group that must stay in one domain"
 	}
 	return ""
 }

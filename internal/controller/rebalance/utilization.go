@@ -232,7 +232,7 @@ func (st *strategy) setupUtilization() {
 	st.reselects = true
 	st.ready = func() string {
 		if n := len(g.listUnderused()); n <= st.Utilization.MoreThan {
-			return fmt.Sprintf("%d nodes are below all thresholds, and there have to be more than %d", n, st.Utilization.MoreThan)
+			return fmt.Sprintf("nodes below all thresholds: %d, and more than %d are required", n, st.Utilization.MoreThan)
 		}
 		return ""
 	}

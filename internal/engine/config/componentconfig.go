@@ -113,7 +113,7 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 	}{{"healthzBindAddress", old.HealthzBindAddress}, {"metricsBindAddress", old.MetricsBindAddress},
 		{"failureDomains", old.FailureDomains}} {
 		if gone.value != nil && *gone.value != "" {
-			t.notes = append(t.notes, gone.name+": has no equivalent in a file of today")
+			t.notes = append(t.notes, gone.name+": has no equivalent in the current format")
 		}
 	}
 

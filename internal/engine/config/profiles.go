@@ -28,7 +28,7 @@ func (c *Config) makeProfiles(options Options) error {
 
 	if c.Spec.DelayCacheUntilActive {
 		c.addNote(field.NewPath("delayCacheUntilActive"),
-			"has no effect: a replica that stands by watches, so that it can take over at once")
+			"has no effect: a standby replica watches, so that it can take over immediately")
 	}
 	// Extenders do not belong to a profile, so the resources are listed once for all profiles.
 	ignored := c.ignoredByExtenders()
@@ -230,7 +230,7 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 		// The scheduler itself implements these plugins if their feature gates are on, whether or
 		// not a profile enables them.
 		if entry, inTree := plugins.Lookup(name); inTree && entry.Optional && entry.New == nil {
-			c.addNote(path.Child("plugins"), "plugin %q has no effect: --feature-gates switches pod groups on", name)
+			c.addNote(path.Child("plugins"), "plugin %q has no effect: --feature-gates enables pod groups", name)
 		}
 	}
 

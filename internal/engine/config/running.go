@@ -134,8 +134,8 @@ func RunningOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, n
 			continue // written by a version of Berth with configurations that this version cannot read
 		}
 		if word.ended {
-			assumed = append(assumed, fmt.Sprintf("the scheduler of the Lease %s, which no longer runs, would go on "+
-				"with its configuration", word.name))
+			assumed = append(assumed, fmt.Sprintf("the scheduler of the Lease %s, which no longer runs, would continue with its "+
+				"configuration", word.name))
 		}
 		assumed = append(assumed, word.leftOut()...)
 	}
@@ -152,7 +152,7 @@ func RunningOf(inUse *InUse, leases []*coordinationv1.Lease, trusted []string, n
 		r.Profiles = append(r.Profiles, c.Profiles...)
 		because := "no scheduler of this name could be asked"
 		if silent != "" {
-			because = silent + " does not tell it"
+			because = silent + " does not publish it"
 		}
 		assumed = append(assumed, fmt.Sprintf("%s runs with the default configuration, because %s "+
 			"(--config names another)", v1.DefaultSchedulerName, because))
@@ -206,7 +206,7 @@ func (u *InUse) leftOut() []string {
 	if len(u.Outside) == 0 {
 		return nil
 	}
-	return []string{strings.Join(u.Outside, ", ") + ", which cannot be asked, would change nothing"}
+	return []string{strings.Join(u.Outside, ", ") + ", which cannot be called, would change nothing"}
 }
 
 // word holds the information about a scheduler on a Lease.

@@ -107,10 +107,11 @@ func TestProfilesOfACluster(t *testing.T) {
 		serves  string
 		assumed string
 	}{
-		"nobody tells":                   {nil, nil, "default-scheduler", "no scheduler of this name could be asked"},
-		"one is asked":                   {own, nil, "berth-scheduler", ""},
-		"one on its Lease":               {nil, []*coordinationv1.Lease{second}, "berth-scheduler default-scheduler", "no scheduler of this name could be asked"},
-		"beside kube-scheduler":          {nil, []*coordinationv1.Lease{upstream, second}, "berth-scheduler default-scheduler", "kube-scheduler, which leads by the Lease kube-system/kube-scheduler as control-plane_1, does not tell it"},
+		"nobody tells":     {nil, nil, "default-scheduler", "no scheduler of this name could be asked"},
+		"one is asked":     {own, nil, "berth-scheduler", ""},
+		"one on its Lease": {nil, []*coordinationv1.Lease{second}, "berth-scheduler default-scheduler", "no scheduler of this name could be asked"},
+		"beside kube-scheduler": {nil, []*coordinationv1.Lease{upstream, second}, "berth-scheduler default-scheduler",
+			"kube-scheduler, which leads by the Lease kube-system/kube-scheduler as control-plane_1, does not publish it"},
 		"kube-scheduler has taken over":  {nil, []*coordinationv1.Lease{lease("kube-system/kube-scheduler", "other", time.Second, own.OnLease("b"))}, "default-scheduler", "kube-scheduler, which leads by the Lease kube-system/kube-scheduler as other, does not"},
 		"it ended":                       {nil, []*coordinationv1.Lease{lease("berth-system/berth-scheduler", "", time.Hour, own.OnLease("b"))}, "berth-scheduler default-scheduler", "the scheduler of the Lease berth-system/berth-scheduler, which no longer runs"},
 		"one ended, another runs":        {own, []*coordinationv1.Lease{lease("kube-system/b", "b", time.Hour, inUse(t, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n", Added{}).OnLease("b"))}, "berth-scheduler", ""},
@@ -121,7 +122,7 @@ func TestProfilesOfACluster(t *testing.T) {
 		"a Lease that is named":          {nil, []*coordinationv1.Lease{lease("named/scheduler", "b", time.Second, tenants.OnLease("b")), lease("named/other", "b", time.Second, own.OnLease("b"))}, "tenant-scheduler default-scheduler", "no scheduler of this name could be asked"},
 		"Berth on standby":               {standby, []*coordinationv1.Lease{upstream}, "default-scheduler", "kube-scheduler, which leads by the Lease kube-system/kube-scheduler as control-plane_1, decides by the same configuration as Berth"},
 		"Berth that does not annotate":   {standby, []*coordinationv1.Lease{lease("kube-system/kube-scheduler", "b", time.Second, "")}, "default-scheduler", ""},
-		"plugins that nobody else knows": {inUse(t, packing, Added{}), nil, "berth-scheduler", "Foreign, extenders, which cannot be asked"},
+		"plugins that nobody else knows": {inUse(t, packing, Added{}), nil, "berth-scheduler", "Foreign, extenders, which cannot be called"},
 	} {
 		r, err := RunningOf(row.told, row.leases, []string{"kube-system", "berth-system", "named/scheduler"}, now)
 		if err != nil {

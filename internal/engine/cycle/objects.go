@@ -151,7 +151,7 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 		// The reservation is about to be released: a pod relying on it would lose its devices.
 		if _, releasing := ps.claims.releasing[nameOf(claims.Claims[i].Claim)]; releasing {
 			give(func(claim *resourcev1.ResourceClaim) bool { return wasReserved(claims.Claims, claim) })
-			return nil, fmt.Errorf("resource claim %s/%s is being given back", b.Pod.Namespace, claims.Claims[i].Claim.Name)
+			return nil, fmt.Errorf("resource claim %s/%s is being deallocated", b.Pod.Namespace, claims.Claims[i].Claim.Name)
 		}
 	}
 

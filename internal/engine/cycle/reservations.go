@@ -171,8 +171,8 @@ func (rs *reservations) isFor(g *groups.Group) bool {
 
 // words returns the text added to a group's message while room is held for the group.
 func (rs *reservations) words() string {
-	return fmt.Sprintf(" Room is held on %s for %d pods, for %s in all.",
-		countedOn(len(nodesOf(rs.held)), "node"), len(rs.held.Nodes), rs.held.Until.Sub(rs.held.Since))
+	return fmt.Sprintf(" Room is held on %s for %s, for %s in all.",
+		countedOn(len(nodesOf(rs.held)), "node"), countedOn(len(rs.held.Nodes), "pod"), rs.held.Until.Sub(rs.held.Since))
 }
 
 // nodesOf returns the nodes of a reservation, each once, sorted.

@@ -73,8 +73,12 @@ func (v *Verdict) IsTriedAgain() bool { return v.Cut || v.Further }
 // failure of the next pod.
 func (v *Verdict) Reason() string {
 	if v.Tried < v.Needed {
-		return fmt.Sprintf("%d more pods are needed at once, and %d may be scheduled now; "+
-			"the others are kept out by gates of their own", v.Needed, v.Tried)
+		more := "1 more pod is"
+		if v.Needed > 1 {
+			more = fmt.Sprintf("%d more pods are", v.Needed)
+		}
+		return fmt.Sprintf("%s needed at once, and %d may be scheduled now; the others are held back by their own scheduling gates",
+			more, v.Tried)
 	}
 	if v.NoDomain != "" {
 		return v.NoDomain

@@ -176,14 +176,14 @@ func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 		return records.AppendJSON(append(b, typeHappened), happened{e.Event.Resource, e.Event.Action, e.Event.Label})
 	}
 
-	return nil, fmt.Errorf("%T cannot be written down", e)
+	return nil, fmt.Errorf("%T cannot be encoded", e)
 }
 
 // appendObject appends a kind and an object of it, stripped.
 func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
 	full, ok := o.(object)
 	if !ok {
-		return nil, fmt.Errorf("%T cannot be written down", o)
+		return nil, fmt.Errorf("%T cannot be encoded", o)
 	}
 	bytes, err := stripObject(full).Marshal()
 	return records.AppendText(records.AppendText(b, string(kind)), bytes), err

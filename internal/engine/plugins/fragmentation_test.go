@@ -139,7 +139,7 @@ func TestExplainSaysWhatComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := cluster.New()
-	if got, want := f.coming.currentFuture(f, c).describe(false), "; what comes is learnt: no pod that wants devices"; got != want {
+	if got, want := f.coming.currentFuture(f, c).describe(false), "; expected pods (learnt): none with devices"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for i := range 16 { // the first lessons take effect
@@ -147,7 +147,7 @@ func TestExplainSaysWhatComes(t *testing.T) {
 		f.Learn(c, waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p%d}\n"+
 			"spec: {containers: [{name: c, resources: {requests: {example.com/gpu: %q}}}]}", i, amount)))
 	}
-	want := "; what comes is learnt: of the pods with devices, 75 % want 0.47, 25 % want 2"
+	want := "; expected pods (learnt): of those with devices, 75 % want 0.47, 25 % want 2"
 	if got := f.coming.currentFuture(f, c).describe(f.IsGiven()); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -307,14 +307,14 @@ func (u *future) describe(given bool) string {
 		how = "given"
 	}
 	if len(amounts) == 0 {
-		return "; what comes is " + how + ": no pod that wants devices"
+		return "; expected pods (" + how + "): none with devices"
 	}
 	var parts []string
 	for _, amount := range amounts[:min(len(amounts), mostDescribed)] {
 		devices := float64(amount) / float64(u.devices.Whole())
 		parts = append(parts, fmt.Sprintf("%.0f %% want %.4g", 100*float64(weights[amount])/float64(all), devices))
 	}
-	return "; what comes is " + how + ": of the pods with devices, " + strings.Join(parts, ", ")
+	return "; expected pods (" + how + "): of those with devices, " + strings.Join(parts, ", ")
 }
 
 // cpuPerDevice is the CPU per device, in thousandths, of the nodes with devices. Without any such

@@ -52,7 +52,7 @@ func ParseTaintChange(args []string) (TaintChange, error) {
 	// Compare after reading all arguments, because their order does not matter.
 	for _, add := range change.Add {
 		if slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return IsTakenOff(&add, &r) }) {
-			return TaintChange{}, fmt.Errorf("taint %q: cannot be put on and taken off at once", add.ToString())
+			return TaintChange{}, fmt.Errorf("taint %q: cannot be added and removed at the same time", add.ToString())
 		}
 	}
 	return change, nil

@@ -40,19 +40,19 @@ func (j *judge) checkSchedulers() {
 		}
 		if config := p.flagValue("config"); config != "" {
 			j.addFinding(Note, "kube-scheduler",
-				"give Berth the same file: berth scheduler --config takes it as it is, --write-config-to - shows what "+
-					"comes of it", "%s has a configuration, %s", p.Where, config)
+				"give Berth the same file: berth scheduler --config takes it as it is, --write-config-to - shows the result",
+				"%s has a configuration, %s", p.Where, config)
 		}
 		// Clusters upgraded for years may still have these flags.
 		for _, old := range []string{"policy-config-file", "policy-configmap", "algorithm-provider"} {
 			if p.flagValue(old) != "" {
 				j.addFinding(Note, "kube-scheduler", "berth scheduler --"+old+" ... --write-config-to - translates it",
-					"%s has --%s, which kube-scheduler has given up", p.Where, old)
+					"%s has --%s, which kube-scheduler has removed", p.Where, old)
 			}
 		}
 		// A Lease coordinates only processes that use it.
 		if p.flagValue("leader-elect") == "false" && j.SchedulerLease == UpstreamLease {
-			j.addFinding(Problem, "kube-scheduler", "let it elect, or end it before Berth begins",
+			j.addFinding(Problem, "kube-scheduler", "enable its leader election, or stop it before Berth starts",
 				"%s runs without leader election: it and Berth would both schedule", p.Where)
 		}
 		// Berth's relevant gates have the same names.
@@ -71,13 +71,13 @@ func (j *judge) checkSchedulers() {
 	case j.BerthLeads:
 		j.addFinding(Note, "kube-scheduler", "", "is on standby for Berth, which leads by its Lease, as %s", holder)
 	case replaces && holder != "":
-		j.addFinding(Warning, "kube-scheduler", "for Berth to lead, end kube-scheduler: docs/tasks/replace-kube-scheduler.md",
+		j.addFinding(Warning, "kube-scheduler", "for Berth to lead, stop kube-scheduler: docs/tasks/replace-kube-scheduler.md",
 			"still leads, as %s, and Berth is on standby for it", holder)
 	case len(upstream) == 0 && holder == "":
-		j.addFinding(Note, "kube-scheduler", "", "no pod and no Lease of it is to be seen")
+		j.addFinding(Note, "kube-scheduler", "", "no pod and no Lease of it was found")
 	case len(upstream) == 0:
-		j.addFinding(Note, "kube-scheduler", "on a managed control plane Berth runs beside it: "+
-			"docs/tasks/managed-clusters.md", "its Lease is held by %s, and no pod of it is to be seen", holder)
+		j.addFinding(Note, "kube-scheduler", "on a managed control plane Berth runs next to it: "+
+			"docs/tasks/managed-clusters.md", "its Lease is held by %s, and no pod of it was found", holder)
 	default:
 		j.addFinding(OK, "kube-scheduler", "", "runs as %s", joinPlaces(upstream))
 	}
@@ -85,8 +85,8 @@ func (j *judge) checkSchedulers() {
 	// Two schedulers that serve the same name with different Leases both bind the pods of that
 	// name, each by its own view of the cluster.
 	if slices.Contains(j.SchedulerNames, "default-scheduler") && j.SchedulerLease != UpstreamLease && (len(upstream) > 0 || holder != "") {
-		j.addFinding(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name",
-			"Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
+		j.addFinding(Problem, "kube-scheduler", "have Berth use the Lease kube-system/kube-scheduler, or serve another name",
+			"Berth serves default-scheduler with a Lease of its own: it and kube-scheduler would bind the same pods")
 	}
 }
 
@@ -126,12 +126,12 @@ func (j *judge) checkControllers() {
 			j.addFinding(Problem, "kube-controller-manager", "add to its flags: --controllers=*,-"+
 				strings.Join(evicting, ",-"), "%s runs %s, and so does Berth's controller", p.Where, strings.Join(on, " and "))
 		case len(on) < len(evicting) && !ours:
-			j.addFinding(Problem, "kube-controller-manager", "install Berth's controller, or take --controllers away",
-				"%s runs without %s, and nobody does their work", p.Where, strings.Join(namesWithout(evicting, on), " and "))
+			j.addFinding(Problem, "kube-controller-manager", "install Berth's controller, or remove --controllers",
+				"%s runs without %s, and no other component replaces them", p.Where, strings.Join(namesWithout(evicting, on), " and "))
 		case ours:
 			j.addFinding(OK, "kube-controller-manager", "", "%s leaves nodes and evictions to Berth", p.Where)
 		default:
-			j.addFinding(OK, "kube-controller-manager", "", "%s sees to nodes and evictions", p.Where)
+			j.addFinding(OK, "kube-controller-manager", "", "%s handles nodes and evictions", p.Where)
 		}
 		var keep []string
 		for _, flag := range []string{"node-monitor-period", "node-monitor-grace-period", "node-startup-grace-period", "node-eviction-rate",
@@ -143,7 +143,7 @@ func (j *judge) checkControllers() {
 		// Berth's controller has these flags under the same names; without them its defaults would
 		// apply.
 		if len(keep) > 0 {
-			j.addFinding(Note, "kube-controller-manager", "give them to berth controller, too", "%s has %s", p.Where,
+			j.addFinding(Note, "kube-controller-manager", "set them for berth controller, too", "%s has %s", p.Where,
 				strings.Join(keep, " "))
 		}
 	}
@@ -151,7 +151,7 @@ func (j *judge) checkControllers() {
 	// A managed control plane is not visible.
 	if len(managers) == 0 && ours {
 		j.addFinding(Warning, "kube-controller-manager", "make sure that "+strings.Join(evicting, ", ")+
-			" are off; where that cannot be, take Berth's controller away", "it cannot be seen, and Berth's controller is installed")
+			" are off; if they cannot be, uninstall Berth's controller", "it cannot be seen, and Berth's controller is installed")
 	}
 }
 
@@ -174,8 +174,8 @@ func (j *judge) checkVolumes() {
 
 		for _, p := range managers {
 			if !runsController(p.flagList("controllers"), attachDetach) {
-				j.addFinding(Problem, "volumes", "have --controllers run it",
-					"%s runs without %s, and nobody attaches volumes of %s", p.Where, attachDetach, driver.Name)
+				j.addFinding(Problem, "volumes", "enable it with --controllers",
+					"%s runs without %s, and no other component attaches volumes of %s", p.Where, attachDetach, driver.Name)
 			}
 		}
 
@@ -183,12 +183,12 @@ func (j *judge) checkVolumes() {
 		// The attachments could not be read, so attachers may exist.
 		case j.Attachments == nil:
 		case len(j.Attachments) == 0 && len(managers) == 0:
-			j.addFinding(Note, "volumes", "set attachRequired: false in the CSIDriver if the driver can do without",
-				"%s has its volumes attached, and none has been attached yet: berth up has no attach-detach "+
+			j.addFinding(Note, "volumes", "set attachRequired: false in the CSIDriver if the driver needs no attachment",
+				"%s requires attached volumes, and none has been attached yet: berth up has no attach-detach "+
 					"controller, and pods with such volumes do not start there", driver.Name)
 		case count.Waiting > 0:
 			j.addFinding(Warning, "volumes", "see whether the driver's external-attacher runs: kubectl get volumeattachments",
-				"%d of %s of %s are to be attached, and are not: their pods do not start where they are placed",
+				"%d of %s of %s are waiting to be attached: their pods do not start",
 				count.Waiting, answer.Count(count.All, "volume"), driver.Name)
 		}
 	}
@@ -226,7 +226,7 @@ func (j *judge) checkNames() {
 			continue
 		}
 		j.addFinding(Warning, "pods", "correct spec.schedulerName, or add a profile of that name",
-			"%s pending for scheduler %s, of which nothing is to be seen", answer.Count(waiting, "pod"), name)
+			"%s pending for scheduler %s, which was not found", answer.Count(waiting, "pod"), name)
 	}
 }
 
@@ -234,9 +234,9 @@ func (j *judge) checkNames() {
 // default in some releases, and without them the API server drops the field that names the group.
 func (j *judge) checkGroups() {
 	if j.Grouped > 0 {
-		j.addFinding(Note, "pod groups", "see that the gates are on everywhere, or none is",
-			"%d pods name a pod group: they are placed together only if berth scheduler, the API server and the workload controllers "+
-				"have --feature-gates=%s=true", j.Grouped, groups.GenericWorkload)
+		j.addFinding(Note, "pod groups", "set the gates on all components, or on none",
+			"%s in pod groups: placed together only if berth scheduler, the API server and the workload controllers "+
+				"have --feature-gates=%s=true", answer.Count(j.Grouped, "pod"), groups.GenericWorkload)
 	}
 }
 

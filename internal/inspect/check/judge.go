@@ -100,7 +100,7 @@ func (j *judge) checkVersion() {
 	// Unreleased builds and some distributions use other version schemes.
 	case minor < 0:
 		j.addFinding(Warning, "version", "compare it with the table in docs/tasks/install.md",
-			"the API server's version %q says no minor", j.Version)
+			"the API server's version %q has no minor version", j.Version)
 	case minor < oldestMinor:
 		j.addFinding(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor),
 			"the API server is %s; Berth follows v1.%d and is made for v1.%d to v1.%d", j.Version, newestMinor, oldestMinor, newestMinor)
@@ -193,7 +193,7 @@ func (j *judge) checkPermissions() {
 		switch {
 		// Querying another account requires a separate permission.
 		case !asked:
-			j.addFinding(Note, "permissions", fmt.Sprintf("ask with that account's token: berth check --for %s", part),
+			j.addFinding(Note, "permissions", fmt.Sprintf("check with that account's token: berth check --for %s", part),
 				"berth-%s: its permissions could not be checked", part)
 		case len(denied) > 0:
 			j.addFinding(Problem, "permissions", "apply the roles in the manifests again", "berth-%s may not: %s", part, joinNames(denied))
@@ -222,7 +222,7 @@ func (j *judge) checkOwnPods() {
 // start the component.
 func (j *judge) orStart(part deploy.Part, action string) string {
 	if slices.ContainsFunc(j.Failing, func(f Failing) bool { return f.Part == part && f.Reason != crashed }) {
-		return "have its pods started first"
+		return "fix the start of its pods first"
 	}
 	return action
 }

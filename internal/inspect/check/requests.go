@@ -38,25 +38,25 @@ func (j *judge) checkRequests() {
 
 	switch {
 	case ours != "" && theirs != "":
-		j.addFinding(Problem, "eviction requests", "take "+answering+" out of --controllers of one of them",
+		j.addFinding(Problem, "eviction requests", "remove "+answering+" from --controllers of one of them",
 			"%s and %s both answer EvictionRequests", ours, theirs)
 
 	case j.ServesRequests && waiting > 0 && ours+theirs == "":
 		j.addFinding(Problem, "eviction requests", "have Berth's controller answer them: --controllers=*,"+answering,
-			"nobody has looked at %d of %s for a minute", waiting, answer.Count(j.Requests.All, "EvictionRequest"))
+			"no component has processed %d of %s for a minute", waiting, answer.Count(j.Requests.All, "EvictionRequest"))
 	case j.ServesRequests && waiting > 0:
-		j.addFinding(Problem, "eviction requests", j.orStart(deploy.Controller, "see whether it runs and leads, and what it logs"),
-			"%s has not looked at %d of %s for a minute", ours+theirs, waiting, answer.Count(j.Requests.All, "EvictionRequest"))
+		j.addFinding(Problem, "eviction requests", j.orStart(deploy.Controller, "check that it runs and leads, and its log"),
+			"%s has not processed %d of %s for a minute", ours+theirs, waiting, answer.Count(j.Requests.All, "EvictionRequest"))
 
 	case j.ServesRequests && ours+theirs == "":
-		j.addFinding(Note, "eviction requests", "docs/concepts/eviction-requests.md has how to answer them",
-			"the API server serves EvictionRequests, and no pod that answers them is to be seen")
+		j.addFinding(Note, "eviction requests", "docs/concepts/eviction-requests.md describes how to answer them",
+			"the API server serves EvictionRequests, and no pod that answers them was found")
 	case j.ServesRequests:
 		j.addFinding(OK, "eviction requests", "", "%s answers them", ours+theirs)
 
 	case ours+theirs != "":
 		j.addFinding(Note, "eviction requests", "start the API server with --feature-gates=EvictionRequestAPI=true "+
-			"--runtime-config=lifecycle.k8s.io/v1alpha1=true (v1.37), or take "+answering+" out of --controllers",
+			"--runtime-config=lifecycle.k8s.io/v1alpha1=true (v1.37), or remove "+answering+" from --controllers",
 			"%s waits to answer EvictionRequests, which the API server does not serve", ours+theirs)
 	}
 }

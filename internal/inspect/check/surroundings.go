@@ -58,11 +58,11 @@ func (j *judge) checkWebhooks() {
 		required := h.policy == nil || *h.policy == admissionregistrationv1.Fail
 		switch {
 		case h.matchesRequest("pods/binding", admissionregistrationv1.Create):
-			j.addFinding(Warning, "webhooks", "exclude pods/binding, or know that it decides about every placement and its "+
-				"time counts for each", "%s is asked about every binding%s", h.hookTitle(),
-				ifSo(required, "; without its answer no pod is placed"))
+			j.addFinding(Warning, "webhooks", "exclude pods/binding, or accept that it can reject and delays every placement",
+				"%s is called for every binding%s", h.hookTitle(),
+				ifSo(required, "; if it does not answer, no pod is bound"))
 		case required && h.matchesRequest("pods", admissionregistrationv1.Delete):
-			j.addFinding(Warning, "webhooks", "take DELETE out of its rules, or set failurePolicy: Ignore",
+			j.addFinding(Warning, "webhooks", "remove DELETE from its rules, or set failurePolicy: Ignore",
 				"%s must answer before a pod is deleted: while it does not, nothing is evicted or preempted", h.hookTitle())
 		case required && h.matchesRequest("pods", admissionregistrationv1.Create) && h.selectsNamespace("kube-system"):
 			j.addFinding(Warning, "webhooks", "exclude kube-system by its namespaceSelector",
@@ -131,17 +131,18 @@ func (j *judge) ownWebhook() {
 	// A removed installation has left its webhook configurations behind.
 	case registered && !j.isInstalled(deploy.Webhook) && j.WebhookEndpoints <= 0:
 		j.addFinding(Warning, "berth-webhook", "delete its webhook configurations, or install it",
-			"its configurations are there, and nobody answers: pods are created later, and without the rules")
+			"its configurations exist, and no replica answers: pods are created with a delay, and without the rules")
 	case registered && j.WebhookEndpoints == 0:
 		j.addFinding(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
 	case registered && !trusted:
-		j.addFinding(Problem, "berth-webhook", j.orStart(deploy.Webhook, "see its log: the webhook writes its CA itself"), "its configurations name no CA")
+		j.addFinding(Problem, "berth-webhook", j.orStart(deploy.Webhook, "see its log: the webhook writes its CA itself"),
+			"its configurations have no caBundle")
 	// The Service is missing or unreadable, so the replicas are unknown.
 	case registered && j.WebhookEndpoints < 0:
-		j.addFinding(Note, "berth-webhook", "see whether its Service is there, and may be read",
-			"registered; whether a replica answers cannot be seen")
+		j.addFinding(Note, "berth-webhook", "check that its Service exists, and that you may read it",
+			"registered; whether a replica answers is unknown")
 	case registered:
-		j.addFinding(OK, "berth-webhook", "", "registered and answered for by %s", answer.Count(j.WebhookEndpoints, "replica"))
+		j.addFinding(OK, "berth-webhook", "", "registered, with %s ready", answer.Count(j.WebhookEndpoints, "replica"))
 	case j.isInstalled(deploy.Webhook):
 		j.addFinding(Problem, "berth-webhook", j.orStart(deploy.Webhook, "see its log: it registers itself when it is ready"),
 			"is installed, and not registered")
@@ -159,9 +160,9 @@ func (j *judge) checkBudgets() {
 	}
 	if len(blocking) > 0 {
 		j.addFinding(Note, "budgets", "berth what-if drain shows what that means for a node",
-			"%d of %d let no pod go now: %s", len(blocking), len(j.Budgets), joinNames(blocking))
+			"%d of %d allow no disruption now: %s", len(blocking), len(j.Budgets), joinNames(blocking))
 	} else if len(j.Budgets) > 0 {
-		j.addFinding(OK, "budgets", "", "each of %d lets a pod go", len(j.Budgets))
+		j.addFinding(OK, "budgets", "", "each of %d allows a disruption", len(j.Budgets))
 	}
 }
 
@@ -185,10 +186,10 @@ func (j *judge) checkPriorities() {
 	switch {
 	// If several classes are marked as the default, the API server uses the lowest of them.
 	case len(standard) > 1:
-		j.addFinding(Warning, "priorities", "leave globalDefault to one class",
+		j.addFinding(Warning, "priorities", "set globalDefault in one class only",
 			"several classes are the default, and the lowest of them counts: %s", joinNames(standard))
 	case len(own) == 0 && len(j.PriorityClasses) > 0:
-		j.addFinding(Note, "priorities", "", "no classes but the system's: nothing will be preempted but for system pods")
+		j.addFinding(Note, "priorities", "", "only the system's classes: pods are preempted only for system pods")
 	case len(own) > 0:
 		j.addFinding(OK, "priorities", "", "classes: %s%s%s", joinNames(own),
 			ifSo(len(standard) == 1, "; by default "+strings.Join(standard, "")),
@@ -199,13 +200,13 @@ func (j *judge) checkPriorities() {
 // neighbours lists extensions that influence the placement of pods, by API group, with advice for
 // Berth's users.
 var neighbours = map[string]string{
-	"kueue.x-k8s.io":            "Kueue holds pods by gates or suspends jobs; Berth places what it lets go",
+	"kueue.x-k8s.io":            "Kueue gates pods or suspends Jobs; Berth places what it admits",
 	"scheduling.volcano.sh":     "Volcano schedules pods of its scheduler name itself; its PodGroups mean nothing to Berth",
 	"scheduling.x-k8s.io":       "the PodGroups and ElasticQuotas of scheduler-plugins mean nothing to Berth",
 	"scheduling.koordinator.sh": "Koordinator schedules pods of its scheduler name itself",
-	"karpenter.sh":              "Karpenter makes nodes for pods that Berth says are unschedulable, in upstream's words",
-	"autoscaling.k8s.io":        "the vertical autoscaler evicts pods by the Eviction API; budgets count",
-	"remediation.medik8s.io":    "node remediation may taint nodes out-of-service, which Berth takes for any NoExecute taint",
+	"karpenter.sh":              "Karpenter creates nodes for pods that Berth marks unschedulable, with upstream's messages",
+	"autoscaling.k8s.io":        "the vertical autoscaler evicts pods by the Eviction API; budgets apply",
+	"remediation.medik8s.io":    "node remediation may taint nodes out-of-service, which Berth treats like any NoExecute taint",
 }
 
 // checkNeighbours reports the known extensions with served API groups.

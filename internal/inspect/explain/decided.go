@@ -97,7 +97,7 @@ func (p printer) printDecision(e *Explanation) {
 		for _, v := range d.Victims {
 			names = append(names, v.Namespace+"/"+v.Name)
 		}
-		p.Line("It had room made on %s: %s had to leave.", cmp.Or(d.NominatedNode, "a node"), strings.Join(names, ", "))
+		p.Line("To make room on %s, it preempted %s.", cmp.Or(d.NominatedNode, "a node"), strings.Join(names, ", "))
 	}
 
 	if d.Queue != nil {
@@ -114,7 +114,8 @@ func (p printer) printDecision(e *Explanation) {
 
 // heldLine describes the room that is held for a pod group. d.Held must be set.
 func heldLine(d *decision.Decision) string {
-	whom := fmt.Sprintf("pod group %s/%s, which has waited for long: this pod cannot take it", d.Held.Group.Namespace, d.Held.Group.Name)
+	whom := fmt.Sprintf("pod group %s/%s, which has been waiting for long: this pod cannot use it",
+		d.Held.Group.Namespace, d.Held.Group.Name)
 	if d.Group != nil && d.Held.Group == (decision.Name{Namespace: d.Namespace, Name: d.Group.Name}) {
 		whom = "its pod group"
 	}
@@ -126,18 +127,18 @@ func heldLine(d *decision.Decision) string {
 // its reason for waiting.
 func groupLine(g *decision.Group) string {
 	if g.Missing {
-		return fmt.Sprintf("It names pod group %s, of which there is no PodGroup: its pods are kept out until there is one.", g.Name)
+		return fmt.Sprintf("It names pod group %s, which does not exist: its pods are not scheduled until it does.", g.Name)
 	}
-	line := fmt.Sprintf("It is one of %d pods of pod group %s, of which %d have a node", g.Members, g.Name, g.Placed)
+	line := fmt.Sprintf("It belongs to pod group %s: %d of %s placed", g.Name, g.Placed, answer.Count(g.Members, "pod"))
 	if g.MinCount > 0 {
-		line += fmt.Sprintf("; the group asks for %d at once", g.MinCount)
+		line += fmt.Sprintf(", minCount %d", g.MinCount)
 	}
 	switch {
 	// The group has been scheduled once, so its size no longer matters.
 	case g.Scheduled:
-		line += ", and was scheduled: pods that are replaced are placed one by one"
+		line += ". The group was scheduled, so its new pods are scheduled one by one"
 	case g.Members < g.MinCount:
-		line += fmt.Sprintf(" and is not tried before %d more come", g.MinCount-g.Members)
+		line += fmt.Sprintf(". The group is not tried before it has %s", answer.Count(g.MinCount, "pod"))
 	case g.Message != "":
 		line += ". It is pending: " + strings.TrimSuffix(g.Message, ".")
 	}
@@ -149,7 +150,7 @@ func groupLine(g *decision.Group) string {
 func decidedLine(d *decision.Decision, holds bool, message string) string {
 	still := "This still holds"
 	if !holds {
-		still = "The cluster has changed since; what is said above is as of now"
+		still = "The cluster has changed since; the explanation above reflects its current state"
 	}
 	how := ""
 	switch d.Result {
@@ -165,7 +166,7 @@ func decidedLine(d *decision.Decision, holds bool, message string) string {
 			how += fmt.Sprintf(", with a score of %d", d.Score)
 		}
 	case decision.Unschedulable, decision.Failed:
-		if how = "put it back"; message != d.Message { // the current message is printed below
+		if how = "returned it to the queue"; message != d.Message { // the current message is printed below
 			how += ": " + strings.TrimSuffix(d.Message, ".")
 		}
 	}
@@ -183,7 +184,7 @@ func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 	where := map[string]string{
 		"active": answer.Count(q.Ahead, "other") + " before it", "backoff": "it is in back-off",
 		"unschedulable": "it is retried after an event that can help",
-		"gated":         "the gate " + q.Gate + " keeps it out", "taken": "it is being decided or bound",
+		"gated":         "the gate " + q.Gate + " holds it back", "taken": "it is being decided or bound",
 	}[q.Place]
 	text := fmt.Sprintf("In the scheduler's queue since %s, %s: %s", formatTime(q.Since.Time),
 		answer.Count(q.Attempts, "attempt"), cmp.Or(where, q.Place))

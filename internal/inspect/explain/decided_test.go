@@ -90,7 +90,7 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 		not       string
 	}{
 		{"pending, and so it is", "big", &pending, true, []string{
-			"The scheduler last decided it at 2026-11-20 10:00:00Z, in 250µs, and put it back. This still holds.",
+			"The scheduler last decided it at 2026-11-20 10:00:00Z, in 250µs, and returned it to the queue. This still holds.",
 			"In the scheduler's queue since 2026-11-20 10:00:00Z, 3 attempts: it is retried after an event that can help, and by 11:00:00Z at the latest.",
 			"- for NodeResourcesFit: a node is added; a node's allocatable grows", "- for Foreign: Node Add\n",
 			"- for GangScheduling: a pod joins or leaves its pod group; its PodGroup is added or changes\n",
@@ -127,10 +127,10 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 // TestTheGroupOfAPodIsTold verifies the text about the pod's group.
 func TestTheGroupOfAPodIsTold(t *testing.T) {
 	for want, g := range map[string]decision.Group{
-		"It names pod group g, of which there is no PodGroup":                                                                           {Name: "g", Missing: true, Members: 2},
-		"It is one of 2 pods of pod group g, of which 0 have a node; the group asks for 3 at once and is not tried before 1 more come.": {Name: "g", MinCount: 3, Members: 2},
-		"of which 1 have a node; the group asks for 3 at once. It is pending: 2 of 3 pods fit.":                                         {Name: "g", MinCount: 3, Members: 3, Placed: 1, Message: "2 of 3 pods fit."},
-		"of which 1 have a node, and was scheduled":                                                                                     {Name: "g", Members: 3, Placed: 1, Scheduled: true},
+		"It names pod group g, which does not exist":                                                              {Name: "g", Missing: true, Members: 2},
+		"It belongs to pod group g: 0 of 2 pods placed, minCount 3. The group is not tried before it has 3 pods.": {Name: "g", MinCount: 3, Members: 2},
+		"pod group g: 1 of 3 pods placed, minCount 3. It is pending: 2 of 3 pods fit.":                            {Name: "g", MinCount: 3, Members: 3, Placed: 1, Message: "2 of 3 pods fit."},
+		"1 of 3 pods placed. The group was scheduled":                                                             {Name: "g", Members: 3, Placed: 1, Scheduled: true},
 	} {
 		_, said := explainWith(t, "big", &decision.Decision{UID: "big-1", Result: decision.None, Group: &g})
 		if said := strings.Join(strings.Fields(said), " "); !strings.Contains(said, want) {

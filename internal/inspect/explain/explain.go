@@ -294,7 +294,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	default:
 		out.verdict = "not the best node"
 		out.Summary = fmt.Sprintf("The pod is on node %s with a score of %d; today %s would be chosen with %d. The "+
-			"cluster has changed since it was placed, or it was bound otherwise.",
+			"cluster has changed since it was placed, or it was bound in another way.",
 			node, own.Total, best[0].Node.Name, best[0].Total)
 	}
 
@@ -308,9 +308,9 @@ func sharedWith(others int) string {
 	case 0:
 		return ""
 	case 1:
-		return "; one other scores the same, and chance decided"
+		return "; one other has the same score, and the choice was random"
 	}
-	return fmt.Sprintf("; %d others score the same, and chance decided", others)
+	return fmt.Sprintf("; %d others have the same score, and the choice was random", others)
 }
 
 // asPending returns a pending copy of the pod without adding it to the cluster.

@@ -111,7 +111,7 @@ func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	for _, port := range taken {
 		names = append(names, port.String())
 	}
-	return append(edits, f.onPod("DropHostPort", "do not ask for the host port "+strings.Join(names, ", "), 25, func(p *v1.Pod) {
+	return append(edits, f.onPod("DropHostPort", "do not request the host port "+strings.Join(names, ", "), 25, func(p *v1.Pod) {
 		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 			for i := range list {
 				for j := range list[i].Ports {

@@ -97,8 +97,8 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 		return &edit{
 			Change: Change{
 				Kind: "DeleteClaim", Object: ref, Command: "kubectl delete pvc -n " + namespace + " " + name,
-				Text: fmt.Sprintf("delete the claim %s, which has the name of that of the pod's volume %s and is not "+
-					"the pod's", name, v.Name),
+				Text: fmt.Sprintf("delete the claim %s, which has the name of the claim of the pod's volume %s, but does not belong to "+
+					"the pod", name, v.Name),
 			},
 			size: 60, set: bindClaim(own),
 		}

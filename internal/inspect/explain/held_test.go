@@ -24,8 +24,8 @@ func TestHeldRoomIsExplained(t *testing.T) {
 		group *decision.Group
 		whom  string
 	}{
-		{nil, "pod group default/train, which has waited for long: this pod cannot take it."},
-		{&decision.Group{Name: "other"}, "pod group default/train, which has waited for long: this pod cannot take it."},
+		{nil, "pod group default/train, which has been waiting for long: this pod cannot use it."},
+		{&decision.Group{Name: "other"}, "pod group default/train, which has been waiting for long: this pod cannot use it."},
 		{&decision.Group{Name: "train"}, "its pod group."},
 	} {
 		d.Group = row.group

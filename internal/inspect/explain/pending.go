@@ -176,7 +176,7 @@ func (e *explainer) findGang() {
 // explains the gang in full.
 func (e *explainer) gangLine() string {
 	g, now := e.gang.g, e.gang.now
-	text := fmt.Sprintf("Its pod group %s asks for %d pods at once", g.Name.Name, g.MinCount())
+	text := fmt.Sprintf("Its pod group %s needs %d pods at once", g.Name.Name, g.MinCount())
 	switch {
 	case now.Incomplete:
 		return text + ", and is not tried yet: " + now.Message + "."
@@ -185,7 +185,7 @@ func (e *explainer) gangLine() string {
 		return text + fmt.Sprintf(", and can make room for them by removing %s, which needs no change.",
 			answer.Count(len(now.Victims), "pod"))
 	}
-	return text + fmt.Sprintf(": berth explain podgroup/%s -n %s tells how they stand together.", g.Name.Name, g.Name.Namespace)
+	return text + fmt.Sprintf(": berth explain podgroup/%s -n %s explains them together.", g.Name.Name, g.Name.Namespace)
 }
 
 // choiceText names the node that would be chosen. Among several nodes with the best score, the
@@ -197,16 +197,16 @@ func choiceText(evaluation *decide.Evaluation) string {
 	case 0:
 		return first + " would be chosen"
 	case 1:
-		return fmt.Sprintf("chance decides between %s and %s, which score the same", first, best[1].Node.Name)
+		return fmt.Sprintf("the choice is random between %s and %s, which have the same score", first, best[1].Node.Name)
 	default:
-		return fmt.Sprintf("chance decides between %s and %d others, which score the same", first, others)
+		return fmt.Sprintf("the choice is random between %s and %d others with the same score", first, others)
 	}
 }
 
 // ungateFix suggests removing the pod's scheduling gates. It needs no search, because the resulting
 // node is known.
 func (e *explainer) ungateFix(node string) Suggestion {
-	e.out.where = "A gate is removed from the pod itself. Whoever has set it may be about to remove it."
+	e.out.where = "A gate is removed from the pod itself. Its controller may still remove it."
 	change := e.ungateEdit()
 	change.Command = keeperOf(e.w, e.object).changeCommand([]string{change.Kind}, change.pod)
 	return Suggestion{Text: change.Text, Node: node, Size: change.size, Changes: []Change{change.Change}}

@@ -144,7 +144,7 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	// The attempt includes no member, although some are unplaced, so each of them is gated
 	// individually.
 	case t == nil && placed < all:
-		return Gated, fmt.Sprintf("%d of %d pods have a node; the others are kept out by gates of their own.", placed, all)
+		return Gated, fmt.Sprintf("%d of %d pods have a node; the others are held back by their own scheduling gates.", placed, all)
 	case t == nil:
 		return Placed, fmt.Sprintf("All %s have a node.", answer.Count(all, "pod"))
 	case t.Incomplete:

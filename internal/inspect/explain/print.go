@@ -79,7 +79,7 @@ func (p printer) printExplanation(e *Explanation) {
 
 	// A last message that differs from the current message explains what users have seen.
 	if l := e.LastDecision; l != nil && e.Decision == nil && !l.Holds && l.Message != "" && l.Message != e.Message {
-		p.Line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
+		p.Line("Its last message, at %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
 	}
 	if e.Source.From != "" {
 		p.Line("\n%s.", e.Source)
@@ -288,7 +288,7 @@ func (p printer) printNode(n *NodeReport) {
 		verdict = fmt.Sprintf("can take it: total %d, rank %d", *n.Total, n.Rank)
 	}
 
-	p.Line("\nNode %s %s. What every plugin says:", n.Name, verdict)
+	p.Line("\nNode %s %s. Verdicts of all plugins:", n.Name, verdict)
 	rows := [][]string{{"PLUGIN", "VERDICT", "SCORE", "WHY"}}
 	for _, w := range n.Plugins {
 		verdict, score, why := "ok", "-", ""

@@ -139,11 +139,11 @@ func (s *Several) Write(out io.Writer, format string) error {
 func (s *Several) tell(p *answer.Page, wide bool) {
 	switch {
 	case s.Missing > 0:
-		p.Heading("%s: %s wanted, %d existing, %d pending", s.Of, answer.Count(s.Wanted, "pod"), s.Pods, s.Pending)
+		p.Heading("%s: %s desired, %d existing, %d pending", s.Of, answer.Count(s.Wanted, "pod"), s.Pods, s.Pending)
 		p.Line("%s missing, %s.", answer.Count(s.Missing, "pod"), strings.TrimSuffix(s.Reason, "."))
 	case s.Pods == 0:
 		p.Heading("%s: no pods", s.Of)
-		p.Line("It wants none: %s.", strings.TrimSuffix(s.Reason, "."))
+		p.Line("It needs none: %s.", strings.TrimSuffix(s.Reason, "."))
 	default:
 		p.Heading("%s: %s, %d pending", s.Of, answer.Count(s.Pods, "pod"), s.Pending)
 	}
@@ -159,7 +159,7 @@ func (s *Several) tell(p *answer.Page, wide bool) {
 	}
 	if told < s.Pods {
 		p.Line("")
-		p.Line("%s more were not looked at one by one.", answer.Count(s.Pods-told, "pod"))
+		p.Line("%s more were not explained individually.", answer.Count(s.Pods-told, "pod"))
 	}
 }
 

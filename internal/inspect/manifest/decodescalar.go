@@ -133,7 +133,7 @@ func decodeQuantity(d *decoder, n int32, v reflect.Value) {
 	}
 	value, err := quantity.Parse(text)
 	if err != nil || typ == boolScalar {
-		d.addFault(n, "%s: must be a quantity, as 100m, 2 or 1.5Gi", d.describeValue(n))
+		d.addFault(n, "%s: must be a quantity, such as 100m, 2 or 1.5Gi", d.describeValue(n))
 		return
 	}
 	*v.Addr().Interface().(*resource.Quantity) = value
@@ -163,7 +163,7 @@ func decodeDuration(d *decoder, n int32, v reflect.Value) {
 	value, err := time.ParseDuration(text)
 	// A plain number lacks the unit.
 	if err != nil || typ != stringScalar {
-		d.addFault(n, "%s: must be a duration, as 30s, 5m or 1h30m", d.describeValue(n))
+		d.addFault(n, "%s: must be a duration, such as 30s, 5m or 1h30m", d.describeValue(n))
 		return
 	}
 	v.Addr().Interface().(*metav1.Duration).Duration = value
@@ -178,7 +178,7 @@ func (d *decoder) decodeTime(n int32, layout string) (time.Time, bool) {
 	value, err := time.Parse(layout, text)
 	// resolveType classifies a plain date as a string.
 	if err != nil || typ != stringScalar {
-		d.addFault(n, "%s: must be a time, as %s", d.describeValue(n), layout)
+		d.addFault(n, "%s: must be a time, such as %s", d.describeValue(n), layout)
 		return time.Time{}, false
 	}
 	return value.Local(), true

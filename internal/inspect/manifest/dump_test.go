@@ -114,7 +114,7 @@ func TestKindsThatAreAlmostRight(t *testing.T) {
 // TestInputThatIsNoManifest verifies that other kinds of input are identified in the error.
 func TestInputThatIsNoManifest(t *testing.T) {
 	for text, want := range map[string]string{
-		"\x1f\x8b\x08\x00\x00": "-: is compressed: unpack it first, as with gunzip",
+		"\x1f\x8b\x08\x00\x00": "-: is compressed: unpack it first, such as with gunzip",
 		"a:\n\tb: c\n":         "<stdin>:2: not YAML or JSON: found character that cannot start any token: YAML is indented by spaces, not by tabs",
 		"a: @b\n":              "<stdin>:1: not YAML or JSON: found character that cannot start any token: YAML is indented by spaces, not by tabs",
 	} {
@@ -123,7 +123,7 @@ func TestInputThatIsNoManifest(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"":                      "the name of a file is empty",
+		"":                      "a file name is empty",
 		"https://x.test/a.yaml": "https://x.test/a.yaml: URLs are not read: download it first, or pipe it into -f -",
 	} {
 		if _, err := Read([]string{path}, nil, Options{}); err == nil || err.Error() != want {

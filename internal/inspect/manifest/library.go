@@ -127,7 +127,7 @@ func (c *converter) convertNode(y *yaml.Node, key string, depth int) error {
 		// accepted.
 		if y.Style&yaml.TaggedStyle != 0 {
 			if isString = y.Tag == "!!str"; !isString {
-				return fmt.Errorf("tag %s: has no meaning here", y.Tag)
+				return fmt.Errorf("tag %s: is not supported", y.Tag)
 			}
 		}
 		c.t.add(node{key: key, text: y.Value, quoted: isString, line: c.at})
@@ -163,7 +163,7 @@ func (c *converter) convertMapping(y *yaml.Node, key string, depth int) error {
 		}
 		c.at = c.lineOf(name)
 		if name.Kind != yaml.ScalarNode {
-			return errors.New("a key must be a word")
+			return errors.New("a key must be a string")
 		}
 		if name.Tag == "!!merge" {
 			merged = append(merged, mergedMappings(value)...)

@@ -50,8 +50,8 @@ func tooMany(list []demand) (refused []demand) {
 func (s *Set) limitWorkloads() {
 	for _, d := range tooMany(s.listDemands()) {
 		d.settle()
-		s.Warnings = append(s.Warnings, fmt.Sprintf("%s %s/%s is left with the pods that it has: it lacks %d, and all "+
-			"workloads together may lack %d",
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%s %s/%s keeps its present pods: %d are missing, and at most %d are added for all "+
+			"workloads together",
 			d.kind, d.meta.Namespace, d.meta.Name, d.lacks, workload.Most))
 	}
 }
@@ -61,7 +61,8 @@ func (s *Set) limitWorkloads() {
 func (c *checker) withinLimit() {
 	for _, d := range tooMany(c.set.listDemands()) {
 		c.subject = subject{d.kind, d.meta}
-		c.addFault(d.at, d.at.line, "spec", "%d pods are too many: all workloads together may lack %d", d.lacks, workload.Most)
+		c.addFault(d.at, d.at.line, "spec", "%d pods are too many to add: the limit for all workloads together is %d",
+			d.lacks, workload.Most)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestSumsOfReplicasAreBounded(t *testing.T) {
 		if replicas < workload.Most {
 			warned = 4 // one of the five absurd workloads fits
 		}
-		if len(set.Warnings) != warned || replicas > workload.Most && !strings.Contains(strings.Join(set.Warnings, "\n"), "Deployment t/huge is left with the pods that it has") {
+		if len(set.Warnings) != warned || replicas > workload.Most && !strings.Contains(strings.Join(set.Warnings, "\n"), "Deployment t/huge keeps its present pods") {
 			t.Errorf("%d replicas: %d warnings, want %d: %q", replicas, len(set.Warnings), warned, set.Warnings)
 		}
 		if replicas > workload.Most {
@@ -56,7 +56,7 @@ func TestSumsOfReplicasAreBounded(t *testing.T) {
 		}
 
 		_, err = Read([]string{"-"}, strings.NewReader(absurd(replicas)), Options{})
-		if err == nil || !strings.Contains(err.Error(), "must be at most") && !strings.Contains(err.Error(), "all workloads together may lack") {
+		if err == nil || !strings.Contains(err.Error(), "must be at most") && !strings.Contains(err.Error(), "the limit for all workloads together is") {
 			t.Errorf("%d replicas in manifests: %v", replicas, err)
 		}
 	}

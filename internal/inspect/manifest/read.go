@@ -116,7 +116,7 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 		info, err := os.Stat(path)
 		switch {
 		case err != nil && path == "":
-			return nil, errors.New("the name of a file is empty")
+			return nil, errors.New("a file name is empty")
 		// Unlike kubectl -f, do not read URLs, in order to work offline and open no connections.
 		case err != nil && strings.Contains(path, "://"):
 			return nil, fmt.Errorf("%s: URLs are not read: download it first, or pipe it into -f -", path)

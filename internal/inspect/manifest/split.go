@@ -45,7 +45,7 @@ func splitStream(r io.Reader, emit func(chunk) error) error {
 	}
 	// Detect the magic number of gzip, because recordings are often compressed to share them.
 	if ahead, _ := reader.Peek(2); string(ahead) == "\x1f\x8b" {
-		return errors.New("is compressed: unpack it first, as with gunzip")
+		return errors.New("is compressed: unpack it first, such as with gunzip")
 	}
 
 	if first == '{' {

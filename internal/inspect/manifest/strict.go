@@ -28,7 +28,7 @@ func Decode(name string, text []byte, into any) error {
 	}
 
 	if len(p.tree.nodes) == 0 {
-		return &Error{File: name, Line: 1, Text: "nothing stands there"}
+		return &Error{File: name, Line: 1, Text: "is empty"}
 	}
 	p.decoder.resetFor(&p.tree)
 	value := reflect.ValueOf(into).Elem()

@@ -141,8 +141,8 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 	// Neither is useful without the other: a NodePool contains no sizes, and an instance type
 	// contains neither limits nor a pool's labels.
 	case len(pools) > 0 && len(types) == 0:
-		return nil, fmt.Errorf("%s: NodePools and no instance types: name the file that has them, too, as Karpenter's "+
-			"kwok provider reads it", strings.Join(paths, ", "))
+		return nil, fmt.Errorf("%s: NodePools without instance types: add the file with the instance types, in the format of "+
+			"Karpenter's kwok provider", strings.Join(paths, ", "))
 	case len(types) > 0 && len(pools) == 0:
 		c.types, c.paths = types, paths
 		return c, nil
@@ -163,8 +163,8 @@ func (c *Catalog) complete(found []manifest.Document) error {
 		}
 	}
 	if len(pools) == 0 {
-		return fmt.Errorf("%s: instance types and no NodePool that says which of them may be used, neither there nor in the cluster "+
-			"or its manifests", strings.Join(c.paths, ", "))
+		return fmt.Errorf("%s: instance types without a NodePool that allows them: neither the catalog nor the cluster has one",
+			strings.Join(c.paths, ", "))
 	}
 	types := c.types
 	c.types = nil

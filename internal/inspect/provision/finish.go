@@ -138,8 +138,8 @@ func (m *maker) bound() {
 		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100
 	}
 	if unknown && !p.best() {
-		p.Notes = append(p.Notes, "what is possible at all is counted without spread constraints, pod affinity and domains of pod "+
-			"groups, which some of these pods have: the plan may be nearer to the best, or be it")
+		p.Notes = append(p.Notes, "the lower bound ignores spread constraints, pod affinity and domains of pod groups, which some of "+
+			"these pods have: the plan may be closer to the optimum")
 	}
 }
 

@@ -237,8 +237,8 @@ func shortOfValues(p *nodePool, offers []Offer) string {
 			values[o.Node.Labels[r.Key]] = true
 		}
 		if len(values) < *r.MinValues {
-			return fmt.Sprintf("NodePool %s wants %d values of %s at least (minValues), and its instance types have "+
-				"%d: it buys nothing", p.Name, *r.MinValues, r.Key, len(values))
+			return fmt.Sprintf("NodePool %s requires at least %d values of %s (minValues), and its instance types have %d: it is not used",
+				p.Name, *r.MinValues, r.Key, len(values))
 		}
 	}
 	return ""

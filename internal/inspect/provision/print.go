@@ -40,7 +40,7 @@ func (p *Plan) Print(text *answer.Page, wide bool) {
 	}
 
 	if p.Spot != nil && len(p.Nodes) > 0 {
-		text.Line("Spot has %.1f %% of the CPU of all nodes then, of %.1f %% at most.", p.Spot.Percent, p.Spot.Most)
+		text.Line("Spot then has %.1f %% of the CPU of all nodes (limit %.1f %%).", p.Spot.Percent, p.Spot.Most)
 	}
 	if wide {
 		p.each(text)
@@ -58,7 +58,7 @@ func (p *Plan) bound() string {
 	if p.best() {
 		return "nothing cheaper is possible"
 	}
-	return fmt.Sprintf("at most %.1f %% above what is possible at all", p.Above)
+	return fmt.Sprintf("at most %.1f %% above the lower bound", p.Above)
 }
 
 // best reports whether nothing cheaper is possible, up to rounding: Above is rounded to hundredths
@@ -92,10 +92,10 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 	}
 	text.Line("")
 	if len(r.Exchanges) == 0 {
-		text.Line("No node could go, or be exchanged for a cheaper one.")
+		text.Line("No node can be removed or replaced by a cheaper one.")
 	} else {
-		text.Line("Nodes that could go save %.4g an hour, %.0f a month:", r.Hour, r.Month)
-		rows := [][]string{{"GO", "COME", "MOVES", "SAVED/H"}}
+		text.Line("Nodes that can be removed or replaced save %.4g an hour, %.0f a month:", r.Hour, r.Month)
+		rows := [][]string{{"REMOVE", "ADD", "MOVES", "SAVED/H"}}
 		for _, e := range r.Exchanges {
 			rows = append(rows, []string{
 				answer.List(len(e.Gone), func(i int) string { return e.Gone[i] }),

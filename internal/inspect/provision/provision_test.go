@@ -156,7 +156,7 @@ func TestBadCatalogs(t *testing.T) {
 		pool + "      - {key: a, operator: In}\n":                                                                 "values: required",
 		"---\nkind: Node\napiVersion: v1\nmetadata: {name: a}\n---\n" + pool + "      - {key: a, operater: In}\n": ":14: spec.template.spec.requirements[0]",
 		`[{"name": "a", "architecture": "amd64", "resources": {"cpu": "1", "memory": "1Gi"}}]`:                    `.offerings of "a": required`,
-		pool + "      - {key: a, operator: Exists}\n":                                                             "NodePools and no instance types",
+		pool + "      - {key: a, operator: Exists}\n":                                                             "NodePools without instance types",
 	} {
 		file := filepath.Join(t.TempDir(), "catalog.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

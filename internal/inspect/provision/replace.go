@@ -104,7 +104,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(prices[b], prices[a]) })
 	for _, name := range names[min(len(names), mostReplaced):] {
-		r.keep(name, fmt.Sprintf("only the %d dearest nodes are looked at", mostReplaced))
+		r.keep(name, fmt.Sprintf("only the %d most expensive nodes are considered", mostReplaced))
 	}
 
 	// In a far too large cluster, removing all of them together saves the most.
@@ -189,7 +189,7 @@ func (r *replacer) try(names []string, prices map[string]float64) (why string, e
 	e.Nodes = planned.Nodes
 	// Removed nodes save their price, minus the price of their replacements.
 	if e.Hour -= planned.Hour; e.Hour <= 1e-9 {
-		return fmt.Sprintf("what its pods need costs %.4g an hour: no less", planned.Hour), nil
+		return fmt.Sprintf("nodes for its pods would cost %.4g an hour: not less", planned.Hour), nil
 	}
 
 	// The first world has pods deleted by force and proves nothing.
@@ -307,7 +307,7 @@ func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
 		// A group that already has too few nodes does not prevent an exchange that removes none of
 		// its nodes.
 		if gone > 0 && left < o.Least {
-			return fmt.Sprintf("node group %s has to keep %d nodes", o.Pool, o.Least)
+			return fmt.Sprintf("node group %s must keep %d nodes", o.Pool, o.Least)
 		}
 	}
 	return ""

@@ -168,7 +168,7 @@ func (m *maker) proveSpot() error {
 	}
 	m.plan.Spot = &Spot{Percent: math.Round(10000*share) / 100, Most: math.Round(10000**m.o.Spot) / 100}
 	if bought || len(m.plan.Nodes) > 0 && *m.o.Spot < 1 {
-		m.plan.Notes = append(m.plan.Notes, "what is possible at all is counted as if all nodes could be spot")
+		m.plan.Notes = append(m.plan.Notes, "the lower bound is computed as if all nodes could be spot")
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func lockFolder(dir string, flags int) (release func(), err error) {
 	}
 	if err := acquireLock(f); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: another berth record writes to it; name another folder, or end that one", dir)
+		return nil, fmt.Errorf("%s: another berth record writes to it; name another folder, or stop it", dir)
 	}
 	return func() { f.Close() }, nil
 }

@@ -104,7 +104,7 @@ func (c *Compared) print(page *answer.Page) {
 		return []string{name, fmt.Sprint(of(&c.Before)), fmt.Sprint(of(&c.After))}
 	}
 	page.Table("  ", [][]string{
-		{"", "AS IT WAS", "NOW"},
+		{"", "BEFORE", "AFTER"},
 		row("pods", func(s *trial.Summary) any { return s.Pods }),
 		row("placed", func(s *trial.Summary) any { return s.Placed }),
 		row("pending at the end", func(s *trial.Summary) any { return s.Pending }),
@@ -132,7 +132,7 @@ func (c *Compared) print(page *answer.Page) {
 	printFew(page, "preempted no longer", c.NoLonger, named)
 	printFew(page, "pending now", c.Pending, named)
 	printFew(page, "pending no longer", c.NowPlaced, named)
-	page.Line("  Played under its own configuration, %d of %s go where they went%s.", c.Agreed,
+	page.Line("  Replayed with its own configuration, %d of %s are placed as recorded%s.", c.Agreed,
 		answer.Count(c.Recorded, "bound pod"), preemptedNote(c.Comparison))
 }
 

@@ -53,7 +53,7 @@ func (g Gap) print(page *answer.Page, path string) {
 // PrintGap prints the gap before a file into a story.
 func (f *File) PrintGap(out io.Writer) {
 	if !f.isEmpty() {
-		records.WriteLine(out, f.ends, f.String()+": what happened until now is not known")
+		records.WriteLine(out, f.ends, f.String()+": events before this point are not known")
 	}
 }
 

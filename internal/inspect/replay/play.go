@@ -120,7 +120,7 @@ func (r *Played) print(page *answer.Page) {
 	speed, bound := "", ""
 	lasted, took := r.Lasted.Duration(), r.Took.Duration()
 	if took > 0 {
-		speed = fmt.Sprintf(", %.0f times as fast as it happened", lasted.Seconds()/took.Seconds())
+		speed = fmt.Sprintf(", %.0f times as fast as recorded", lasted.Seconds()/took.Seconds())
 	}
 	if r.Component == "" {
 		bound = fmt.Sprintf(", %s bound", answer.Count(r.Bound, "pod"))
@@ -130,14 +130,14 @@ func (r *Played) print(page *answer.Page) {
 	page.Line("%s: %s, %s%s in %v; replayed in %v%s", r.File, answer.Count(r.Events, "event"), answer.Count(r.Actions, "action"),
 		bound, lasted.Round(time.Second), took.Round(time.Millisecond), speed)
 	if r.Cut {
-		page.Line("  its last record is not complete, as a kill leaves it")
+		page.Line("  its last record is incomplete, as after a kill")
 	}
 	p := r.Parting
 	if p == nil {
 		page.Line("  the same actions, byte for byte")
 		return
 	}
-	page.Alarm("  parts at event %d, %s", p.Event, p.At.Format(time.RFC3339Nano))
+	page.Alarm("  diverges at event %d, %s", p.Event, p.At.Format(time.RFC3339Nano))
 	page.Line("  recorded: %s", cmp.Or(p.Recorded, "nothing"))
 	page.Line("  replayed: %s", cmp.Or(p.Replayed, "nothing"))
 }

@@ -587,7 +587,7 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 		{Delete: &simulate.Delete{Object: "pod/static"}}, {Evict: &simulate.Evict{Pods: []string{"static"}}},
 	} {
 		done := do(t, w, op)
-		if len(w.Departures()) > 0 || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "runs on") {
+		if len(w.Departures()) > 0 || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "keeps running") {
 			t.Errorf("%d pods left: %v", len(w.Departures()), done.Notes)
 		}
 	}

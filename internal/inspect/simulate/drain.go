@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -214,7 +215,7 @@ func (d *draining) tryEvictions() {
 		if d.failed == 0 {
 			d.report.addEvent(Event{Kind: "NodeDrained", Node: d.nodes[0]})
 		} else { // kubectl reports the refusal and continues with the next node
-			d.report.addEvent(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods cannot be evicted", d.failed)})
+			d.report.addEvent(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: answer.Count(d.failed, "pod") + " cannot be evicted"})
 		}
 		d.nodes = d.nodes[1:]
 		d.drainNext()
@@ -225,7 +226,7 @@ func (d *draining) tryEvictions() {
 			d.done.Blocked = append(d.done.Blocked, d.blocked[p])
 		}
 		d.report.addEvent(Event{Kind: "DrainGaveUp", Node: d.nodes[0],
-			Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
+			Message: answer.Count(len(left), "pod") + " held back by disruption budgets"})
 		if limited { // kubectl continues with the next node; without a timeout it would wait here forever
 			d.nodes = d.nodes[1:]
 			d.drainNext()

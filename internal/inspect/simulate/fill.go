@@ -148,7 +148,7 @@ func (c *controllers) modelPod(op *AddPods) (*v1.Pod, error) {
 	}
 
 	if rules.ControllerKind(model) == rules.DaemonSet {
-		return nil, fmt.Errorf("%s is of a DaemonSet, which has a pod on each node already", op.Like)
+		return nil, fmt.Errorf("%s belongs to a DaemonSet, which already has a pod on each node", op.Like)
 	}
 	model.Spec.NodeName, model.ResourceVersion, model.DeletionTimestamp = "", "", nil
 	model.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: model.Status.QOSClass}

@@ -137,7 +137,7 @@ func (n *nodes) eachSelected(selected *Nodes, do func(name string)) error {
 func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 	specs := slices.Clone(t.Taints)
 	if len(specs) == 0 {
-		return nil, errors.New("no taint is named: give key=value:Effect")
+		return nil, errors.New("no taint specified: use key=value:Effect")
 	}
 
 	for i, spec := range specs {
@@ -235,7 +235,7 @@ func (n *nodes) setCondition(c *Condition) error {
 	kind, word, ok := strings.Cut(c.Condition, "=")
 	status := v1.ConditionStatus(word)
 	if !ok || kind == "" || !slices.Contains([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown}, status) {
-		return fmt.Errorf("condition %q: must be TYPE=True, TYPE=False or TYPE=Unknown, as MemoryPressure=True", c.Condition)
+		return fmt.Errorf("condition %q: must be TYPE=True, TYPE=False or TYPE=Unknown, such as MemoryPressure=True", c.Condition)
 	}
 	return n.eachSelected(&c.Nodes, func(name string) {
 		n.reportCondition(name, v1.NodeConditionType(kind), status)

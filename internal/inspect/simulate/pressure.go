@@ -90,7 +90,7 @@ func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 		return nil, err
 	}
 	if config == nil && len(left) == 0 {
-		return nil, fmt.Errorf("pressure: say how much is left: memory or ephemeralStorage, or the kubelet's thresholds")
+		return nil, fmt.Errorf("pressure: specify how much is left: memory or ephemeralStorage, or the kubelet's thresholds")
 	}
 
 	names, err := p.resolveNames(k.nodes)
@@ -118,9 +118,8 @@ func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 	if silent == 0 || len(left) == 0 {
 		return &Done{}, nil
 	}
-	return &Done{Notes: []string{fmt.Sprintf("%d of the pods there do not say what they use (annotation %s): taken as "+
-		"what they request, or 200Mi without",
-		silent, pressure.AnnotationUses)}}, nil
+	return &Done{Notes: []string{fmt.Sprintf("pods without declared usage (annotation %s): %d; their requests are assumed, "+
+		"or 200Mi without requests", pressure.AnnotationUses, silent)}}, nil
 }
 
 // leaveAmounts sets a node's usage outside of pods so that these amounts remain, given the current
@@ -131,7 +130,7 @@ func (k *kubelets) leaveAmounts(name string, left v1.ResourceList) error {
 	for resourceName, quantity := range left {
 		all, known := capacity[resourceName]
 		if !known {
-			return fmt.Errorf("node %s says nothing of its %s", name, resourceName)
+			return fmt.Errorf("node %s does not report its %s", name, resourceName)
 		}
 		signal := pressure.Memory
 		if resourceName == v1.ResourceEphemeralStorage {
@@ -161,7 +160,7 @@ func (k *kubelets) useResources(u *Use) (*Done, error) {
 		return nil, err
 	}
 	if len(uses) == 0 {
-		return nil, fmt.Errorf("use: say how much: memory or ephemeralStorage")
+		return nil, fmt.Errorf("use: specify how much: memory or ephemeralStorage")
 	}
 	name := Name{u.Namespace, strings.TrimPrefix(u.Pod, "pod/")}
 	if name.Namespace == "" {

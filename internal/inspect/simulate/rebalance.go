@@ -177,7 +177,7 @@ func (m *moving) continuePlan(move *rebalance.Move, next *pod) {
 	default:
 		m.missed++
 		if m.done.Elsewhere++; m.missed >= mostElsewhere {
-			m.endPlan(fmt.Sprintf("%d successors in a row did not land where they were proved to", m.missed))
+			m.endPlan(fmt.Sprintf("%d successors in a row did not land where planned", m.missed))
 			return
 		}
 	}

@@ -79,7 +79,7 @@ func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 
 	if l.Object.GetDeletionTimestamp() != nil {
 		c.workloads.keepWorkload(l.Resized(op.Replicas))
-		return &Done{Notes: []string{op.Workload + " is being deleted: its controller makes and removes no pods any more"}}, nil
+		return &Done{Notes: []string{op.Workload + " is being deleted: its controller no longer creates or deletes pods"}}, nil
 	}
 	c.setReplicas(l, op.Replicas)
 	// The Deployment immediately reverts the number, so the pods are removed and recreated.

@@ -113,11 +113,11 @@ func ParseScenario(name string, text []byte) (*Scenario, error) {
 func (s *Step) checkOperation() error {
 	switch named := s.setOperations(); len(named) {
 	case 0:
-		return fmt.Errorf("%s: an operation is needed beside at", s.place)
+		return fmt.Errorf("%s: an operation is required besides at", s.place)
 	case 1:
 		return nil
 	default:
-		return fmt.Errorf("%s: one operation is needed beside at, not %d: %s", s.place, len(named), strings.Join(named, ", "))
+		return fmt.Errorf("%s: exactly one operation is required besides at, not %d: %s", s.place, len(named), strings.Join(named, ", "))
 	}
 }
 
@@ -155,7 +155,7 @@ func (o *operations) planSteps(s *Scenario) error {
 		}
 		if step.At.Duration > o.options.For {
 			o.report.said.Notes = append(o.report.said.Notes,
-				fmt.Sprintf("steps[%d], at %s: not done, for time ends after %s", i,
+				fmt.Sprintf("steps[%d], at %s: not done, because the simulation ends after %s", i,
 					answer.Duration(step.At.Duration), answer.Duration(o.options.For)))
 			continue
 		}

@@ -163,11 +163,13 @@ spec:
 func TestScenariosThatAreWrongAreRefused(t *testing.T) {
 	for _, c := range []struct{ steps, want string }{
 		{"- {at: 1m, fail: {zon: z1}}", "scenario.yaml:4: steps[0].fail.zon: unknown field; did you mean zone?"},
-		{"- {at: 1m}", "scenario.yaml:4: steps[0]: an operation is needed beside at"},
-		{"- {at: 1m, fail: {zone: a}}\n- {at: 1m, fail: {zone: a}, cordon: {node: b}}", "scenario.yaml:5: steps[1]: one operation is needed beside at, not 2: cordon, fail"},
+		{"- {at: 1m}", "scenario.yaml:4: steps[0]: an operation is required besides at"},
+		{"- {at: 1m, fail: {zone: a}}\n- {at: 1m, fail: {zone: a}, cordon: {node: b}}",
+			"scenario.yaml:5: steps[1]: exactly one operation is required besides at, not 2: cordon, fail"},
 		{"- {at: -1m, fail: {zone: a}}", "scenario.yaml:4: steps[0].at: -1m: must not be negative"},
-		{"- {at: 1m, cordon: {all: true}}\n- {at: soon, fail: {zone: a}}", `scenario.yaml:5: steps[1].at: "soon": must be a duration, as 30s`},
-		{"- {at: 10, fail: {zone: a}}", "scenario.yaml:4: steps[0].at: 10: must be a duration, as 30s"},
+		{"- {at: 1m, cordon: {all: true}}\n- {at: soon, fail: {zone: a}}",
+			`scenario.yaml:5: steps[1].at: "soon": must be a duration, such as 30s`},
+		{"- {at: 10, fail: {zone: a}}", "scenario.yaml:4: steps[0].at: 10: must be a duration, such as 30s"},
 		{"- {at: 1m, explode: {zone: a}}", "scenario.yaml:4: steps[0].explode: unknown field"},
 	} {
 		_, err := simulate.ParseScenario("scenario.yaml", []byte("apiVersion: berth.dev/v1alpha1\nkind: Scenario\nsteps:\n"+c.steps))

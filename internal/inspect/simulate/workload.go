@@ -46,7 +46,7 @@ func (w *workloads) table() *workload.Table { return w.scheduler.api.Workloads()
 func (w *workloads) findNamed(ref, namespace string) (*workload.Workload, error) {
 	word, name, ok := strings.Cut(ref, "/")
 	if !ok {
-		return nil, fmt.Errorf("%q: must be TYPE/NAME, as deployment/web", ref)
+		return nil, fmt.Errorf("%q: must be TYPE/NAME, such as deployment/web", ref)
 	}
 	kind, known := workload.KindNamed(word)
 	if !known {
@@ -212,9 +212,10 @@ func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 		case rules.IsTerminal(p.object):
 			return c.deleteEnded(p), nil
 		case p.Pod == nil || p.Terminating:
-			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is being deleted already", p.object.Namespace, p.object.Name)}}, nil
+			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is already being deleted", p.object.Namespace, p.object.Name)}}, nil
 		case isMirror(p.object):
-			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is a static pod of %s, which runs on: its kubelet shows it again at once",
+			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is a static pod of %s, which keeps running: its kubelet recreates the "+
+				"mirror pod immediately",
 				p.object.Namespace, p.object.Name, p.NodeName)}}, nil
 		}
 		c.deletePod(p)

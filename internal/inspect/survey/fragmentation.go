@@ -216,8 +216,8 @@ func (s *Fragmentation) writeForPeople(page *answer.Page, wide bool) {
 		page.Line("and %d more of which less is unusable (-o wide lists them all)", more)
 	}
 
-	page.Line("\nUsable is what the next pod can use of %s, on average over the pods that come; left over is what is expected to "+
-		"be in the end, when none fits any more. In the bars: # taken, . usable, x free and not usable.", s.Resource)
+	page.Line("\nUsable is what the next pod can use of %s, on average over the expected pods; left over is what is expected to remain "+
+		"when none of them fits any more. In the bars: # taken, . usable, x free and not usable.", s.Resource)
 	s.printKinds(page, wide)
 	page.Line("\n%s.", s.Source)
 }
@@ -225,7 +225,7 @@ func (s *Fragmentation) writeForPeople(page *answer.Page, wide bool) {
 // printKinds prints the kinds of pods that want devices, and how many more of each would fit.
 func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 	if len(s.Pods) == 0 {
-		page.Line("Nobody knows yet which pods come: none that wants %s is running or pending.", s.Resource)
+		page.Line("The expected pods are not known: no running or pending pod requests %s.", s.Resource)
 		return
 	}
 
@@ -234,9 +234,9 @@ func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 		how = "learnt from the pods that run or are pending"
 	}
 	page.Line("")
-	page.Heading("The pods that want devices (what comes is %s):", how)
+	page.Heading("Pods that request devices (the expected pods are %s):", how)
 
-	rows := [][]string{{"DEVICES", "CPU", "MEMORY", "PENDING", "OF WHAT COMES", "MORE WOULD FIT"}}
+	rows := [][]string{{"DEVICES", "CPU", "MEMORY", "PENDING", "EXPECTED", "MORE WOULD FIT"}}
 	list := s.Pods
 	if !wide {
 		list = list[:min(len(list), mostKinds)]

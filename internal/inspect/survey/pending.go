@@ -322,7 +322,8 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found, source s
 		d := &w.Pods()[made]
 		one.State, one.Reason = explain.Pending, preemptsText(len(d.Victims), d.NominatedNode)
 	case e.State == explain.Schedulable || e.State == explain.Placed: // offline, the pod has not been tried yet
-		one.State, one.Reason = explain.Schedulable, placeableText(source.IsStopped(oldest.Spec.SchedulerName), "is when its turn comes")
+		one.State = explain.Schedulable
+		one.Reason = placeableText(source.IsStopped(oldest.Spec.SchedulerName), "is scheduled when its turn comes")
 	case e.State == explain.Gated:
 		one.Reason = e.Message
 	case e.Leaving != nil:
@@ -385,9 +386,9 @@ func (one *Workload) ofGroup(w *simulate.World, name string, stopped bool) error
 		one.Reason = t.Message
 	// Some pods of the group fit, and are placed without the others.
 	case t.Fit < t.Tried:
-		one.Reason = fmt.Sprintf("%d of %d pods %s", t.Fit, t.Tried, placeableText(stopped, "are when their turn comes"))
+		one.Reason = fmt.Sprintf("%d of %d pods %s", t.Fit, t.Tried, placeableText(stopped, "are scheduled when their turn comes"))
 	default:
-		one.Reason = placeableText(stopped, "is when its turn comes")
+		one.Reason = placeableText(stopped, "is scheduled when its turn comes")
 	}
 	if len(e.Suggestions) > 0 {
 		one.Help, one.Command = e.Suggestions[0].Text, ""

@@ -241,10 +241,10 @@ func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 	if f := c.Fill; f != nil {
 		page.Heading("%s.", fitsText(f))
 		if f.Stops != "" {
-			page.Line("The next one finds no room: %s", f.Stops)
+			page.Line("The next one does not fit: %s", f.Stops)
 		}
 		if f.Ahead > 0 {
-			page.Line("Pods that are pending go first: %d of them have found room before.", f.Ahead)
+			page.Line("Pending pods go first; placed before: %d.", f.Ahead)
 		}
 	}
 	page.Line("%s.", c.Source)

@@ -179,7 +179,7 @@ spec: {schedulingGroup: {podGroupName: train}, containers: [{name: c, image: i, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p.Workloads) != 1 || p.Workloads[0].Reason != "3 of 4 pods can be placed, and are when their turn comes" {
+	if len(p.Workloads) != 1 || p.Workloads[0].Reason != "3 of 4 pods can be placed, and are scheduled when their turn comes" {
 		t.Errorf("%+v", p.Workloads)
 	}
 }

@@ -87,7 +87,7 @@ func TestAPodThatWaitsForAnotherIsPending(t *testing.T) {
 	if len(f.Leaving) != 1 || f.Leaving[0].Fate != simulate.Waits || !f.Holds("pending") {
 		t.Errorf("%+v, pending: %t", f.Leaving, f.Holds("pending"))
 	}
-	if got := f.Summary(); !strings.Contains(got, "1 not made again yet") {
+	if got := f.Summary(); !strings.Contains(got, "1 not recreated yet") {
 		t.Error(got)
 	}
 }
@@ -145,7 +145,7 @@ func TestAForecastWaitsForTheBackOffOfAJob(t *testing.T) {
 	objects := append(town("8", 0, 0), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "job", ResourceVersion: "1"}})
 	p := town("8", 1)[1].(*v1.Pod)
 	p.Name, p.GenerateName, p.OwnerReferences[0] = "job-x", "job-", metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "job", Controller: ptr.To(true)}
-	for span, want := range map[time.Duration]string{0: "to node-1 as job-", 5 * time.Second: "made again after its Job's back-off"} {
+	for span, want := range map[time.Duration]string{0: "to node-1 as job-", 5 * time.Second: "recreated after its Job's back-off"} {
 		w, err := simulate.Open(manifest.Assemble("test", append(objects, p)), simulate.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -159,7 +159,7 @@ func TestAForecastWaitsForTheBackOffOfAJob(t *testing.T) {
 		if err := f.Write(&text, ""); err != nil {
 			t.Fatal(err)
 		}
-		if says := strings.Contains(text.String(), ", made after 10s"); !strings.Contains(text.String(), want) || says != (span == 0) {
+		if says := strings.Contains(text.String(), ", created after 10s"); !strings.Contains(text.String(), want) || says != (span == 0) {
 			t.Errorf("%s says\n%s", span, text.String())
 		}
 	}

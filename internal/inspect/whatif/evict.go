@@ -49,7 +49,7 @@ func (p printer) printEvictions(list []simulate.Evicted) {
 			continue
 		}
 		// The budget covering the pod, if any, and the pods taking its room.
-		because, room := "no disruption budget holds it", "stays free"
+		because, room := "no disruption budget holds it back", "stays free"
 		if e.Budget != "" {
 			because = "the disruption budget " + e.Budget + " allows it, and then " + answer.Count(int(e.Left), "more disruption")
 		}

@@ -186,10 +186,10 @@ var Conditions = []string{"pending", "evicted", "pdb", "refused"}
 func CostOf(condition string) (most float64, err error) {
 	text, ok := strings.CutPrefix(condition, "cost=")
 	if !ok {
-		return 0, errors.New("is no cost")
+		return 0, errors.New("is not a cost")
 	}
 	if most, err = strconv.ParseFloat(text, 64); err == nil && !(most >= 0) {
-		err = errors.New("is less than nothing, or no number")
+		err = errors.New("must be a number, 0 or more")
 	}
 	return most, err
 }

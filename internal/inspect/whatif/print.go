@@ -155,7 +155,7 @@ func (p printer) printTable(list []Leaving) {
 func (p printer) printMadeUp(f *Forecast) {
 	renamed := func(l Leaving) bool { return l.Next != nil && l.Next.Name != l.Name }
 	if slices.ContainsFunc(f.Leaving, renamed) || slices.ContainsFunc(f.placedByThis(), func(p Placed) bool { return !p.Before }) {
-		p.Line("\nThe names of new pods are made up.")
+		p.Line("\nThe names of new pods are placeholders.")
 	}
 }
 
@@ -218,7 +218,7 @@ func (p printer) printRebalances(list []*simulate.Moved) {
 	for _, m := range list {
 		p.Line("\nRebalance: %s.", answer.Count(m.Moves, "move"))
 		if m.Elsewhere > 0 {
-			p.Warning("  %s elsewhere than proved.", answer.Count(m.Elsewhere, "successor")+" "+verbFor(m.Elsewhere, "lands", "land"))
+			p.Warning("  %s elsewhere than planned.", answer.Count(m.Elsewhere, "successor")+" "+verbFor(m.Elsewhere, "lands", "land"))
 		}
 
 		if m.Stopped != "" {
@@ -270,7 +270,7 @@ func (p printer) printChosen(list []simulate.Cost) {
 	}
 	// The columns are in order of the costs' importance, except that the number of pods is first
 	// for readability.
-	rows := [][]string{{"CHEAPEST TO LOSE", "PODS TO MOVE", "LOST", "HELD BY BUDGETS", "PENDING", "SUM OF PRIORITIES"}}
+	rows := [][]string{{"CHEAPEST TO DRAIN", "PODS TO MOVE", "LOST", "HELD BY BUDGETS", "PENDING", "SUM OF PRIORITIES"}}
 	for _, c := range list {
 		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked),
 			fmt.Sprint(c.Pending), fmt.Sprint(c.Priority)})

@@ -69,7 +69,7 @@ func (l *Leaving) recursText() string {
 	case l.Every == 0:
 		return ""
 	case l.Every <= atOnce:
-		return ", where it may not stay either: it leaves again at once, each time"
+		return ", where it may not stay either: it is evicted again immediately, each time"
 	}
-	return fmt.Sprintf(", where it may not stay either: it leaves again every %s", textOf(l.Every))
+	return fmt.Sprintf(", where it may not stay either: it is evicted again every %s", textOf(l.Every))
 }

@@ -62,7 +62,7 @@ func (f *Forecast) Summary() string {
 		case l.Fate == simulate.Stays:
 			count["stuck"]++
 		case l.Fate == simulate.Waits:
-			count["not made again yet"]++
+			count["not recreated yet"]++
 		case l.Fate == simulate.Fails || l.Fate == simulate.IndexFails:
 			count["failed"]++
 		case l.Next == nil:
@@ -86,7 +86,7 @@ func (f *Forecast) Summary() string {
 		text = answer.Count(leaving, "pod") + " " + verbFor(leaving, "leaves its node", "leave their nodes") + ": "
 		var words []string
 		// From best to worst.
-		for _, fate := range []string{"rescheduled", "pending", "not made again yet", "lost", "failed", "stuck", "ended"} {
+		for _, fate := range []string{"rescheduled", "pending", "not recreated yet", "lost", "failed", "stuck", "ended"} {
 			if count[fate] > 0 {
 				words = append(words, fmt.Sprintf("%d %s", count[fate], fate))
 			}
@@ -138,15 +138,15 @@ func (l *Leaving) thenText() string {
 func (l *Leaving) fateText() string {
 	switch {
 	case l.Fate == "": // due after the end of the forecast
-		return "not looked at"
+		return "not simulated"
 	case l.Fate == simulate.Lost:
 		return "lost: no controller replaces it"
 	case l.Fate == simulate.Stays:
 		return "Terminating until its node answers, is removed, or has the taint " + v1.TaintNodeOutOfService
 	case l.Fate == simulate.Waits && l.ofJob():
-		return "made again after its Job's back-off"
+		return "recreated after its Job's back-off"
 	case l.Fate == simulate.Waits:
-		return "made again when the pods before it are ready"
+		return "recreated when the pods before it are ready"
 	case l.Fate == simulate.Fails:
 		return "ends, and its Job fails: " + l.Reason
 	case l.Fate == simulate.IndexFails:
@@ -169,7 +169,7 @@ func (l *Leaving) backoffText() string {
 	if !l.ofJob() || l.Next.After <= l.After {
 		return ""
 	}
-	return ", made after " + textOf(l.Next.After)
+	return ", created after " + textOf(l.Next.After)
 }
 
 // byController counts pods by their controllers: "12 of ReplicaSet/web". It summarizes unlisted

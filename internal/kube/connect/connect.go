@@ -52,7 +52,8 @@ func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.As, "as", f.As, "user to impersonate")
 	flags.BoolVar(&f.Insecure, "insecure-skip-tls-verify", f.Insecure,
 		"do not verify the API server's certificate: the connection is not safe")
-	flags.Var((*timeout)(&f.RequestTimeout), "request-timeout", "how long one request may take, as 10s or, in seconds, 10; 0 is unbounded")
+	flags.Var((*timeout)(&f.RequestTimeout), "request-timeout", "how long one request may take, such as 10s or, in seconds, 10; 0: no "+
+		"limit")
 }
 
 // timeout is a duration in kubectl's format: a number without a unit is in seconds.
@@ -66,7 +67,7 @@ func (t *timeout) Type() string   { return "duration" }
 func (t *timeout) Set(text string) error {
 	d, err := clientcmd.ParseTimeout(text)
 	if err != nil {
-		return errors.New("must be a duration, as 10s, or a number of seconds")
+		return errors.New("must be a duration, such as 10s, or a number of seconds")
 	}
 	if d < 0 {
 		return errors.New("must not be negative")

@@ -59,7 +59,7 @@ func Found(dataDir, context string) (string, error) {
 	}
 
 	if err != nil {
-		return "", fmt.Errorf("%s is not trusted: %w: remove it, or, if you mean it, name it with --kubeconfig or KUBECONFIG",
+		return "", fmt.Errorf("%s is not trusted: %w: remove it, or, to use it anyway, specify it with --kubeconfig or KUBECONFIG",
 			filepath.Join(dataDir, "kubeconfig"), err)
 	}
 	return path, nil
@@ -94,7 +94,7 @@ func FoundURL(path string) (string, error) {
 	}
 
 	if err != nil {
-		return "", fmt.Errorf("%s is not trusted: %w: remove it, or, if you mean it, say --scheduler-url", path, err)
+		return "", fmt.Errorf("%s is not trusted: %w: remove it, or, to use it anyway, specify --scheduler-url", path, err)
 	}
 	return "", nil
 }

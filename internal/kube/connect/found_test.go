@@ -147,7 +147,7 @@ func TestAKubeconfigThatOthersCanReachIsNotTrusted(t *testing.T) {
 		if err := os.Chmod(path, c.file); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Found(dir, ""); err == nil || !strings.Contains(err.Error(), "lets others in (chmod 0") {
+		if _, err := Found(dir, ""); err == nil || !strings.Contains(err.Error(), "gives others access (chmod 0") {
 			t.Errorf("%o %o: %v", c.dir, c.file, err)
 		}
 	}
@@ -182,7 +182,7 @@ func TestAFIFOIsNotWaitedFor(t *testing.T) {
 	}()
 	select {
 	case err := <-ended:
-		if err == nil || !strings.Contains(err.Error(), "no regular file") {
+		if err == nil || !strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("found: %v", err)
 		}
 	case <-time.After(time.Minute):

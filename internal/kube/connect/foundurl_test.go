@@ -24,7 +24,7 @@ func TestAnAddressThatIsOnlyFoundIsOnThisMachine(t *testing.T) {
 		{"another host", "http://example.com:80", 0o600, "", "not on this machine"},
 		{"a name that begins like this machine", "http://127.0.0.1.example.com", 0o600, "", "not on this machine"},
 		{"behind a user", "http://127.0.0.1@example.com", 0o600, "", "not on this machine"},
-		{"written by others", "http://127.0.0.1:2", 0o666, "", "lets others in"},
+		{"written by others", "http://127.0.0.1:2", 0o666, "", "gives others access"},
 	} {
 		path := filepath.Join(t.TempDir(), "scheduler.url")
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {

@@ -67,7 +67,7 @@ var (
 	errUnreadable = errors.New("an event that cannot be read")
 	errUnopened   = errors.New("the connection ended, or timed out, before the watch began")
 	errBrief      = errors.New("the watch ended as soon as it began")
-	errOverdue    = errors.New("the watch did not end when it was to end")
+	errOverdue    = errors.New("the watch did not end at its timeout")
 )
 
 // Sink receives the objects. Between Listing and Listed, Seen is called for all objects; any other
@@ -208,7 +208,7 @@ func (f *feed) logError(ctx context.Context, err error) {
 	if isForgotten(err) || !complaint.Due() {
 		log = log.V(2)
 	}
-	log.Info("Watch interrupted, will go on", "of", f.source.Name, "err", err)
+	log.Info("Watch interrupted, will resume", "of", f.source.Name, "err", err)
 }
 
 // isForgotten reports whether the server cannot continue from the version, so that a list is

@@ -23,7 +23,7 @@ import (
 const mostOfPage = 16 << 20
 
 // errLargePage is returned for a page larger than mostOfPage, which was not read to its end.
-var errLargePage = errors.New("the page is too large: it has to be asked for with fewer objects")
+var errLargePage = errors.New("the page is too large: it must be requested with fewer objects")
 
 // ReadInto reads the response to a request for a page of at most limit objects into a list. If
 // limit is greater than one, it returns errLargePage for a page larger than mostOfPage; the caller

@@ -134,7 +134,7 @@ func (c *conn) Close() error {
 }
 
 // errUnknown is the error of a read from an unadmitted caller that has sent too many bytes.
-var errUnknown = errors.New("more than a caller who is not known may send")
+var errUnknown = errors.New("more than an unauthenticated caller may send")
 
 // Read limits the number of bytes sent by an unadmitted caller, and thus the memory for the TLS
 // handshake and for headers before authentication.

@@ -186,7 +186,7 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 		}
 		break
 	}
-	klog.FromContext(ctx).Error(ErrLost, "Ending at once", "lease", klog.KRef(e.options.Namespace, e.options.Name))
+	klog.FromContext(ctx).Error(ErrLost, "Exiting immediately", "lease", klog.KRef(e.options.Namespace, e.options.Name))
 	stop()
 	// The work has until the expiration of the Lease to end, because no other replica leads before
 	// that. After that, Run returns without waiting, so that the process exits.

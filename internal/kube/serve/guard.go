@@ -61,7 +61,7 @@ func (g *gate) refusalOf(r *http.Request) (code int, why string) {
 	source := guard.Source(r.RemoteAddr)
 	who, err := g.authenticateCaller(ctx, source, r)
 	if err != nil {
-		return statusOf(err), "the API server was asked who you are: " + err.Error()
+		return statusOf(err), "authentication by the API server: " + err.Error()
 	}
 	if who == nil {
 		return http.StatusUnauthorized, "Unauthorized"
@@ -72,7 +72,7 @@ func (g *gate) refusalOf(r *http.Request) (code int, why string) {
 	})
 	switch {
 	case err != nil:
-		return statusOf(err), "the API server was asked what you may do: " + err.Error()
+		return statusOf(err), "authorization by the API server: " + err.Error()
 	case !allowed:
 		return http.StatusForbidden, fmt.Sprintf("forbidden: User %q cannot %s path %q", who.GetName(), verbOf(r), r.URL.Path)
 	}

@@ -67,7 +67,7 @@ func selfSigned() (tls.Certificate, error) {
 	}
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, nil, []string{"localhost"})
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make a certificate: %w", err)
+		return tls.Certificate{}, fmt.Errorf("generate a certificate: %w", err)
 	}
 	return tls.X509KeyPair(certPEM, keyPEM)
 }

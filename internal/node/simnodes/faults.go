@@ -133,7 +133,7 @@ func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, e
 		node, err := f.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("node %s: there is none of that name; see the nodes with: kubectl get nodes -l %s",
+			return nil, fmt.Errorf("node %s: not found; list the nodes with: kubectl get nodes -l %s",
 				name, simkubelet.LabelSimulated)
 		case err != nil:
 			return nil, connect.WithRemedy(err)

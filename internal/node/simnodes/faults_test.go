@@ -111,7 +111,7 @@ func TestASelectionThatIsWrongSaysWhatThereIs(t *testing.T) {
 		which Selection
 		says  string
 	}{
-		{Selection{Names: []string{"x"}}, "node x: there is none of that name"},
+		{Selection{Names: []string{"x"}}, "node x: not found"},
 		{Selection{Names: []string{"machine"}}, "is not a simulated node"},
 		{Selection{Zones: []string{"z2"}}, "zone z2: no simulated node is in it; there are z1, z10"},
 	} {

@@ -70,8 +70,8 @@ func checkPlayer(nodes []*v1.Node, shape *simkubelet.Shape) error {
 			continue
 		}
 		if pid, err := strconv.Atoi(parts[1]); err == nil && name == playerOf(pid) {
-			return fmt.Errorf("nodes %s... are played by process %d already: choose other names with --name-prefix, "+
-				"or start that one with more nodes",
+			return fmt.Errorf("nodes %s... are already simulated by process %d: choose other names with --name-prefix, "+
+				"or restart that one with more nodes",
 				shape.Prefix, pid)
 		}
 	}

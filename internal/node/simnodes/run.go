@@ -94,7 +94,7 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 		// The annotation is on the first node, which exists only now.
 		if opts.Shape.Count > 0 {
 			if err := signAsPlayer(ctx, client, &opts.Shape); err != nil {
-				opts.Log.Warn("could not note who plays the nodes", "err", err)
+				opts.Log.Warn("could not record which process simulates the nodes", "err", err)
 			}
 		}
 		opts.Ready(opts.Shape.Count, time.Since(began))

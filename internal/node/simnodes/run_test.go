@@ -155,7 +155,7 @@ func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
 	}
 	err := Run(t.Context(), served(played(playerOf(os.Getppid()))),
 		Options{Shape: testShape(1), Workers: 4, Log: slog.New(slog.DiscardHandler)})
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("played by process %d already", os.Getppid())) {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("already simulated by process %d", os.Getppid())) {
 		t.Errorf("error %v", err)
 	}
 	// Ended processes, processes on other machines and reused process IDs do not count.

@@ -182,9 +182,9 @@ func (f *Flags) Validate() error {
 	case sources > 1:
 		return fmt.Errorf("--config, --policy-config-file, --policy-configmap and --algorithm-provider: give one of them")
 	case f.config != "" && f.legacy.schedulerName != "":
-		return fmt.Errorf("--scheduler-name: goes with no --config, which names the scheduler itself (profiles[].schedulerName)")
+		return fmt.Errorf("--scheduler-name: cannot be used with --config, which names the scheduler (profiles[].schedulerName)")
 	case f.config != "" && f.given("hard-pod-affinity-symmetric-weight"):
-		return fmt.Errorf("--hard-pod-affinity-symmetric-weight: goes with no --config, which says it itself " +
+		return fmt.Errorf("--hard-pod-affinity-symmetric-weight: cannot be used with --config, which sets it " +
 			"(hardPodAffinityWeight of InterPodAffinityArgs)")
 	case f.resourceLock != "leases":
 		return fmt.Errorf("--leader-elect-resource-lock %q: must be leases", f.resourceLock)
@@ -195,7 +195,7 @@ func (f *Flags) Validate() error {
 	case f.burst < 0:
 		return fmt.Errorf("--kube-api-burst %d: must not be negative", f.burst)
 	case f.ShadowReport != "" && !f.Shadow:
-		return fmt.Errorf("--shadow-report: goes with --shadow")
+		return fmt.Errorf("--shadow-report: requires --shadow")
 	case f.reservations.After < 0:
 		return fmt.Errorf("--pod-group-reservation-after %v: must not be negative", f.reservations.After)
 	case f.reservations.For <= 0:
@@ -223,7 +223,7 @@ func (f *Flags) Validate() error {
 		return err
 	}
 	if len(f.reserve) > 0 && !f.Groups.Generic {
-		return fmt.Errorf("--reserve-for-pod-groups: goes with --feature-gates=%s=true", groups.GenericWorkload)
+		return fmt.Errorf("--reserve-for-pod-groups: requires --feature-gates=%s=true", groups.GenericWorkload)
 	}
 	return f.Journal.Validate()
 }

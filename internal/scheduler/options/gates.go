@@ -86,7 +86,7 @@ func Gates() []Gate {
 		{Name: "DynamicResourceAllocation", On: true, Locked: true},
 		{Name: groups.GenericWorkload, Beta: true, Treatment: Followed},
 		{Name: "InPlacePodLevelResourcesVerticalScaling", On: true, Beta: true, Treatment: WithoutEffect,
-			Why: "pods tell of such resizes only where the API server's gate is on"},
+			Why: "pods report such resizes only where the API server's gate is on"},
 		{Name: "InPlacePodVerticalScaling", On: true, Locked: true},
 		{Name: "InPlacePodVerticalScalingSchedulerPreemption", Alpha: true,
 			Why: "no pods are preempted for a resize that the kubelet has deferred"},

@@ -37,7 +37,7 @@ func (g *Gentle) Validate() error {
 	case g.Delay < 0:
 		return fmt.Errorf("--preemption-delay %v: must not be negative", g.Delay)
 	case g.Delay > 0 && len(g.Names) == 0:
-		return fmt.Errorf("--preemption-delay: goes with %s", gentleFlag)
+		return fmt.Errorf("--preemption-delay: requires %s", gentleFlag)
 	}
 	return nil
 }

@@ -198,7 +198,7 @@ func TestWeightOfAffinityIsTranslated(t *testing.T) {
 func TestBadFlagsAreRefusedByName(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--config, --policy-config-file, --policy-configmap and --algorithm-provider: give one": {"--config", "a", "--policy-config-file", "b"},
-		"--scheduler-name: goes with no --config":                                               {"--config", "a", "--scheduler-name", "b"},
+		"--scheduler-name: cannot be used with --config":                                        {"--config", "a", "--scheduler-name", "b"},
 		`--leader-elect-resource-lock "endpoints": must be leases`:                              {"--leader-elect-resource-lock", "endpoints"},
 		"--binders 0":         {"--binders=0"},
 		"--kube-api-qps -1":   {"--kube-api-qps=-1"},

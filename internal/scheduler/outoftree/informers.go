@@ -58,7 +58,7 @@ func (f *informerFactory) startInformers(ctx, life context.Context) error {
 	f.Start(life.Done())
 	for kind, ok := range f.WaitForCacheSync(ctx.Done()) {
 		if !ok {
-			return fmt.Errorf("informer of %s for plugins: not in step: %w", kind, context.Cause(ctx))
+			return fmt.Errorf("informer of %s for plugins: not synced: %w", kind, context.Cause(ctx))
 		}
 	}
 	f.pods.Store(f.made.Load())

@@ -301,7 +301,7 @@ func (s *Set) endSet() {
 		select {
 		case <-done:
 		case <-time.After(closeWithin):
-			klog.FromContext(s.ctx).Error(nil, "Event handlers of out-of-tree plugins do not return", "waitedFor", closeWithin)
+			klog.FromContext(s.ctx).Error(nil, "Event handlers of out-of-tree plugins did not return", "waitedFor", closeWithin)
 		}
 	})
 }

@@ -186,7 +186,7 @@ func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, bindErr er
 				klog.FromContext(ctx).Error(failed, "A pod cannot be read to find out whether it was bound", "pod",
 					klog.KObj(attempt.Pod), "node", attempt.Node)
 			}
-			err = fmt.Errorf("%w; whether the pod has its node in spite of that cannot be read: %w", bindErr, failed)
+			err = fmt.Errorf("%w; could not check whether the pod was bound nevertheless: %w", bindErr, failed)
 			return isAnswered(bindErr) || time.Since(began) >= writtenWithin
 		case failed != nil:
 			return false

@@ -115,7 +115,7 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 		s.queueTask(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
 			err := s.writer.deallocateClaim(ctx, a)
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim))
+				klog.FromContext(ctx).Error(err, "Claim not deallocated", "claim", klog.KObj(a.Claim))
 			}
 			return outcomeOf(err)
 		})
@@ -124,7 +124,7 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 			claim, err := s.writer.releaseClaim(ctx, a.Claim, a.Holder)
 			o := outcomeOf(err)
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim), "holder", a.Holder)
+				klog.FromContext(ctx).Error(err, "Claim not deallocated", "claim", klog.KObj(a.Claim), "holder", a.Holder)
 			} else if claim != nil {
 				o.Claims = append(o.Claims, claim)
 			}
@@ -148,7 +148,7 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 	case cycle.ReadPod:
 		s.helpers.addTask(func(ctx context.Context) { s.readPod(ctx, a) })
 	default:
-		panic(fmt.Sprintf("no one carries out %T", action))
+		panic(fmt.Sprintf("no handler for %T", action))
 	}
 }
 

@@ -129,7 +129,7 @@ func (s *Scheduler) beginRenewal(now time.Time) {
 	told := delayNotifications(&o)
 	core, err := cycle.New(o)
 	if err != nil { // unexpected, because these profiles were accepted before
-		klog.Background().Error(err, "The journal does not go on")
+		klog.Background().Error(err, "The journal cannot continue")
 		s.renewal = renewal{notUntil: now.Add(renewalAgain)}
 		return
 	}
@@ -159,7 +159,7 @@ func (s *Scheduler) feedSuccessor(now time.Time) bool {
 		e, ready, err := n.state.Next()
 		switch {
 		case err != nil:
-			klog.Background().Error(err, "The journal does not go on")
+			klog.Background().Error(err, "The journal cannot continue")
 			s.endRenewal(now)
 			return false
 		case !ready:
@@ -236,13 +236,13 @@ func (s *Scheduler) renewCore(now time.Time) {
 		s.loop.Take(cycle.Led{})
 	}
 	s.loop.Take(saved)
-	klog.Background().Info("The journal goes on in another file", "took", time.Since(now))
+	klog.Background().Info("The journal continues in another file", "took", time.Since(now))
 }
 
 // errStripped rejects a configuration that needs whole objects if the core has objects stripped for
 // a journal. Only a restart lists the whole objects again.
-var errStripped = errors.New("out-of-tree plugins and extenders need pods as they are, and with --journal they are " +
-	"not kept; restart the scheduler")
+var errStripped = errors.New("out-of-tree plugins and extenders need complete pods, which are not kept with --journal; restart the " +
+	"scheduler")
 
 // stripsObjects reports whether objects are stripped for a journal before the core gets them.
 func (s *Scheduler) stripsObjects() bool { return s.journal != nil && s.journal.Strips() }

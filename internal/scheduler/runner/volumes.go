@@ -38,7 +38,7 @@ func (w *writer) writeVolumes(ctx context.Context, of *plugins.PodVolumes) error
 			_, err = claims.Update(ctx, claim, metav1.UpdateOptions{})
 		}
 		if err != nil {
-			return fmt.Errorf("have a volume made for claim %s: %w", claim.Name, err)
+			return fmt.Errorf("provision a volume for claim %s: %w", claim.Name, err)
 		}
 	}
 

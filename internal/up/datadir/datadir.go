@@ -61,7 +61,7 @@ func Open(path string) (*Dir, error) {
 		owner := make([]byte, 20)
 		n, _ := lock.ReadAt(owner, 0)
 		lock.Close()
-		return nil, fmt.Errorf("data directory %s: another berth up uses it (process %s): end that one or name another with --data-dir",
+		return nil, fmt.Errorf("data directory %s: another berth up uses it (process %s): stop it or name another with --data-dir",
 			path, strings.TrimSpace(string(owner[:n])))
 	}
 	d := &Dir{Path: abs, lock: lock}

@@ -71,7 +71,7 @@ func TestADirectoryThatOthersMayWriteIsNotTaken(t *testing.T) {
 	if err := os.Chmod(path, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "has mode 0777, which lets others in (chmod 0755)") {
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "has mode 0777, which gives others access (chmod 0755)") {
 		t.Errorf("%v", err)
 	}
 }

@@ -39,7 +39,7 @@ const defaultRoot = "/var/lib/berth-agent"
 func (f *Agent) AddFlags(flags *pflag.FlagSet) {
 	k := &f.Kubelet
 	flags.StringVar(&f.program, "kubelet", "",
-		"the kubelet to run (default: beside this executable, then in PATH; in its source tree it is built)")
+		"the kubelet to run (default: next to this executable, then in PATH; in its source tree it is built)")
 	flags.StringVar(&f.file, "config", "", "KubeletConfiguration file; flags that are given override its fields")
 	flags.StringVar(&k.Bootstrap, "bootstrap-kubeconfig", "",
 		"kubeconfig file with a bootstrap token, with which the kubelet requests its client certificate, which it renews")
@@ -71,7 +71,7 @@ func (f *Agent) Exec(ctx context.Context, arguments []string) error {
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("a node is run by root: start it with sudo")
+		return errors.New("must run as root: start it with sudo")
 	}
 
 	endpoint, _ := f.Kubelet.Configuration["containerRuntimeEndpoint"].(string)
@@ -94,7 +94,7 @@ func (f *Agent) completeFlags(ctx context.Context, arguments []string) (err erro
 	k := &f.Kubelet
 	k.Arguments = arguments
 	if k.Bootstrap == "" && k.Kubeconfig == "" {
-		return usage.Errorf("--bootstrap-kubeconfig or --kubeconfig: one must say which cluster this machine is to be a node of")
+		return usage.Errorf("--bootstrap-kubeconfig or --kubeconfig: one is required, for the cluster that this machine joins")
 	}
 	if k.Program, err = FindOrBuild(ctx, f.program, os.Stderr); err != nil {
 		return err

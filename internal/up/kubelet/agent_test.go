@@ -58,14 +58,14 @@ func TestAgentConfiguresTheKubelet(t *testing.T) {
 
 func TestAgentRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"--max-pods 5":                             "is not a flag any more: set the field maxPods in --config FILE",
-		"--eviction-hard memory.available<1Gi":     "is not a flag any more: set the field evictionHard in --config FILE",
+		"--max-pods 5":                             "has been removed: set the field maxPods in --config FILE",
+		"--eviction-hard memory.available<1Gi":     "has been removed: set the field evictionHard in --config FILE",
 		"--cpus 8":                                 "reserve some with the field systemReserved",
 		"--node-labels node-role.kubernetes.io/x=": "a node may not give itself this label",
 		"--register-with-taints a":                 `--register-with-taints: taint "a": no effect`,
 		"--config /nowhere":                        "--config: open /nowhere",
 		"--kubelet /nowhere":                       "--kubelet: ",
-		"--bootstrap-kubeconfig=":                  "--bootstrap-kubeconfig or --kubeconfig: one must say",
+		"--bootstrap-kubeconfig=":                  "--bootstrap-kubeconfig or --kubeconfig: one is required",
 	} {
 		if _, _, err := asAgent(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", args, err, want)
@@ -111,7 +111,7 @@ func TestFlagsOfBefore(t *testing.T) {
 	field := regexp.MustCompile(`fields? (\w+(?:\.\w+)*)(?: and (\w+))?`)
 	for _, name := range strings.Fields(flagsGone) {
 		_, _, err := asAgent(t, "--"+name, "1")
-		if err == nil || !strings.Contains(err.Error(), "is not a flag any more") {
+		if err == nil || !strings.Contains(err.Error(), "has been removed") {
 			t.Errorf("--%s: %v", name, err)
 			continue
 		}

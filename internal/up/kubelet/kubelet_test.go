@@ -91,9 +91,9 @@ func TestAnotherKubeletIsRefused(t *testing.T) {
 	}{
 		{"the machine's beside a containerd of our own", machines, "unix:///tmp/berth-containerd-2/containerd.sock", false, "name another runtime with --container-runtime-endpoint"},
 		{"another berth up", berths, "unix:///tmp/berth-containerd-2/containerd.sock", false, ""},
-		{"the machine's on the socket that is named", machines, "/run/containerd/containerd.sock", true, "end each other's pods"},
+		{"the machine's on the socket that is named", machines, "/run/containerd/containerd.sock", true, "terminate each other's pods"},
 		{"the machine's beside a socket that is named", machines, "unix:///run/other.sock", true, ""},
-		{"another berth up on the socket that is named", berths, berths.Endpoint, true, "end each other's pods"},
+		{"another berth up on the socket that is named", berths, berths.Endpoint, true, "terminate each other's pods"},
 	} {
 		err := Refuse([]Process{c.running}, c.endpoint, c.named)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -76,7 +76,7 @@ func Refuse(running []Process, endpoint string, named bool) error {
 	for _, other := range running {
 		switch {
 		case SocketOf(other.Endpoint) == SocketOf(endpoint):
-			return fmt.Errorf("a kubelet runs here with this container runtime (%s), and the two would end each other's pods: "+
+			return fmt.Errorf("a kubelet runs here with this container runtime (%s), and the two would terminate each other's pods: "+
 				"stop it, or leave --container-runtime-endpoint out", other)
 		case !named && !strings.Contains(other.Endpoint, OwnRuntime):
 			return fmt.Errorf("this machine is a node already: a kubelet runs here (%s), and would lose its device plugins: "+

@@ -88,7 +88,7 @@ func (s *selfHosted) kustomization(c *Cluster) string {
 	at := strings.LastIndexByte(s.image, ':')
 	return fmt.Sprintf(`# Berth in place of kube-scheduler and of the controllers of node health and taint eviction, with
 # its webhook, on this machine's node.
-# Every berth up --from-image writes this anew.
+# Every berth up --from-image rewrites this file.
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../kustomize/overlays/replace-default]

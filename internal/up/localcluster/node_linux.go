@@ -50,7 +50,7 @@ func (n *OwnNode) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&n.endpoint, "container-runtime-endpoint", "",
 		"with --agent: socket of the container runtime (default: a containerd is started for as long as berth up runs)")
 	flags.StringVar(&n.program, "kubelet", "",
-		"with --agent: the kubelet to run (default: beside this executable, then in PATH; in its source tree it is built)")
+		"with --agent: the kubelet to run (default: next to this executable, then in PATH; in its source tree it is built)")
 	flags.StringVar(&n.config, "kubelet-config", "",
 		"with --agent: KubeletConfiguration file whose fields override those of berth up")
 	flags.StringVar(&n.berth.file, "from-image", "",

@@ -84,8 +84,8 @@ func openRelay(dir, device, kubeconfig string) (*serviceRelay, error) {
 		return d, nil
 	}
 
-	return nil, fmt.Errorf("%s is in use: another cluster on this machine has this service range: end it, or start "+
-		"with another --data-dir or with --fresh", ranges[0])
+	return nil, fmt.Errorf("%s is in use: another cluster on this machine has this service range: stop it, or start with another "+
+		"--data-dir or with --fresh", ranges[0])
 }
 
 func listenAt(serviceRange, device string) (*serviceRelay, error) {

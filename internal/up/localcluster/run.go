@@ -75,7 +75,7 @@ func (c *Cluster) Run(ctx context.Context, stdout io.Writer) error {
 
 	err = errors.Join(err, installed, c.Own.stopNode())
 	if err == nil {
-		out.Final("stopped; berth up goes on from here\n")
+		out.Final("stopped; berth up continues from here\n")
 	}
 	return err
 }
@@ -149,7 +149,7 @@ Try:
   %[7]s %[9]s
   %[7]s %[10]s
 
-Ctrl-C stops it; the next berth up goes on from there.
+Ctrl-C stops it; the next berth up continues from there.
 `, c.Version, DescribeNodes(c.Nodes, c.Zones), took.Seconds(),
 		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), c.Own.welcomeLine(c)+c.pageLine(), berth, try[0], try[1], try[2])
 }

@@ -55,7 +55,7 @@ func (p *patience) whyOver(now time.Time, seen signs) string {
 func (p *patience) describeProgress(what string, now time.Time) string {
 	text := fmt.Sprintf("%s after %s", what, now.Sub(p.began).Round(time.Second))
 	if p.seen.last != "" {
-		text += "; it said last: " + p.seen.last
+		text += "; its last message: " + p.seen.last
 	}
 	return text
 }

@@ -20,10 +20,12 @@ func TestAPartHasTimeToStartWhileProgressIsSeen(t *testing.T) {
 		minutes  int
 		says     string
 	}{
-		"silent":                 {func(int) signs { return signs{} }, 2, "no progress in the last 2m0s, not ready after 2m0s"},
-		"its log grows":          {func(m int) signs { return signs{log: int64(m)} }, 15, "not ready after 15m0s"},
-		"it says more":           {func(m int) signs { return signs{lines: int64(m), last: "step"} }, 15, "not ready after 15m0s; it said last: step"},
-		"stuck after ten":        {func(m int) signs { return signs{lines: int64(min(m, 10)), last: "etcd ready"} }, 12, "no progress in the last 2m0s, not ready after 12m0s; it said last: etcd ready"},
+		"silent":        {func(int) signs { return signs{} }, 2, "no progress in the last 2m0s, not ready after 2m0s"},
+		"its log grows": {func(m int) signs { return signs{log: int64(m)} }, 15, "not ready after 15m0s"},
+		"it says more": {func(m int) signs { return signs{lines: int64(m), last: "step"} }, 15,
+			"not ready after 15m0s; its last message: step"},
+		"stuck after ten": {func(m int) signs { return signs{lines: int64(min(m, 10)), last: "etcd ready"} }, 12,
+			"no progress in the last 2m0s, not ready after 12m0s; its last message: etcd ready"},
 		"a log that was rotated": {func(m int) signs { return signs{log: int64(100 - m)} }, 15, "not ready after 15m0s"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -53,7 +55,7 @@ func TestAStartThatTakesLongIsReported(t *testing.T) {
 	up, ended := make(chan struct{}), make(chan error, 1)
 	part := script("slow", "echo etcd ready; while [ ! -e "+s.Dir+"/go ]; do sleep 0.05; done; echo ready; exec sleep 1000")
 	go func() { ended <- s.Run(ctx, []Part{part}, func() { close(up) }) }()
-	if line := d.await(t, "it said last"); line != "slow: still starting after 0s; it said last: etcd ready" {
+	if line := d.await(t, "its last message"); line != "slow: still starting after 0s; its last message: etcd ready" {
 		t.Errorf("said was %q", line)
 	}
 	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {

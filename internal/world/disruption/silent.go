@@ -34,7 +34,7 @@ func GivenUp(n *v1.Node) bool {
 
 // WhyHeld explains that pods stay on a silent node, and names the remedies.
 func WhyHeld(node string) string {
-	return fmt.Sprintf("node %s does not respond: its pods stay in Terminating, those of a StatefulSet without a successor, until it "+
-		"responds, is deleted, or is given up (if its machine is off: kubectl taint node %s %s=nodeshutdown:NoExecute)",
+	return fmt.Sprintf("node %s does not respond: its pods remain Terminating, and StatefulSet pods are not replaced, until it "+
+		"responds, is deleted or is tainted out-of-service (if its machine is shut down: kubectl taint node %s %s=nodeshutdown:NoExecute)",
 		node, node, v1.TaintNodeOutOfService)
 }

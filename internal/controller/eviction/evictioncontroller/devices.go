@@ -88,7 +88,7 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			wait = devicesAgain
 			if !said {
-				klog.FromContext(ctx).Info("Not followed, and no pod is evicted for it: it cannot be listed",
+				klog.FromContext(ctx).Info("Cannot list a resource, so its device taints evict no pods",
 					"resource", source.Name, "err", err)
 				sink.Listing()
 				sink.Listed()

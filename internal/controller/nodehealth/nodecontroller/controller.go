@@ -130,7 +130,7 @@ func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(cont
 		c.requests.stopMarking(a.Ticket)
 		return nil
 	case nodehealth.ZoneChanged:
-		log.Info("Zone is in another state", "zone", nodehealth.ZoneName(a.Zone), "from", a.From, "to", a.To, "nodesPerSecond", a.Rate)
+		log.Info("Zone changed to another state", "zone", nodehealth.ZoneName(a.Zone), "from", a.From, "to", a.To, "nodesPerSecond", a.Rate)
 		return nil
 	}
 
@@ -251,9 +251,9 @@ func (c *Controller) Blind() error {
 	defer c.sight.mu.Unlock()
 	for _, watch := range slices.Sorted(maps.Keys(c.sight.lost)) {
 		if lost := c.sight.lost[watch]; time.Since(lost.since) >= blindFor {
-			judged := "no node is found to be silent"
+			judged := "silent nodes are not detected"
 			if time.Since(lost.listed) < blindFor {
-				judged = "silent nodes are found late, by lists"
+				judged = "silent nodes are detected late, by lists"
 			}
 			return fmt.Errorf("%s cannot be watched since %s: %s", watch, lost.since.UTC().Format(time.RFC3339), judged)
 		}

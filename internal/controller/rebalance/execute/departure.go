@@ -105,7 +105,7 @@ func (p *departure) precedes(o *v1.Pod) bool {
 // no successor was observed. Otherwise the message ends with the scheduler's message, if any.
 func homeless(next *v1.Pod) string {
 	if next == nil {
-		return "no successor was made"
+		return "no successor was created"
 	}
 	return "the successor " + next.Name + " has no node" + unschedulable(next)
 }

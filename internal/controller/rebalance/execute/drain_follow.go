@@ -34,7 +34,7 @@ func (d *Drainer) leaving(p *departure) {
 // contain the pod until the watch delivers its deletion.
 func (d *Drainer) vanished(p *departure) {
 	d.stale = true
-	d.held[p.UID] = putOff{d.nextFor(p.UID), "the API server reports it gone, and the watch has not shown that yet"}
+	d.held[p.UID] = putOff{d.nextFor(p.UID), "the API server reports it deleted, but the watch has not delivered that yet"}
 }
 
 // putOff lets the drain evict other pods meanwhile: a responder or a budget may take minutes.

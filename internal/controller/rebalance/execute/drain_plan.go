@@ -81,7 +81,7 @@ func (o *DrainOptions) prevents(refused []rebalance.Kept, stranded, pods int) st
 	case len(refused) > 0:
 		return refusals(refused)
 	case stranded > 0 && !o.AllowPending:
-		return fmt.Sprintf("%d of %d pods would find no other node (--allow-pending goes on nevertheless)", stranded, pods)
+		return fmt.Sprintf("%d of %d pods would find no other node (--allow-pending continues anyway)", stranded, pods)
 	}
 	return ""
 }

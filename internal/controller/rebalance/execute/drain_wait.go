@@ -38,7 +38,7 @@ func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
 	}
 	switch {
 	case p.NoSurge != "":
-		why += "; no replica before: " + p.NoSurge
+		why += "; cannot surge: " + p.NoSurge
 	case !d.options.Surge && strings.HasPrefix(p.Owner, "ReplicaSet/"):
 		why += "; with --surge its successor comes first"
 	}
@@ -64,7 +64,7 @@ func (c *cluster) unreadyOf(namespace, budget string) string {
 	first := slices.MinFunc(list, func(a, b *v1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	text := unreadiness(first)
 	if len(list) > 1 {
-		text += fmt.Sprintf(", and %d more are not", len(list)-1)
+		text += fmt.Sprintf(", and %d more are not ready", len(list)-1)
 	}
 
 	return text
@@ -92,7 +92,7 @@ func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
 	why := ss.removable(victim, next)
 	switch {
 	case next == nil:
-		why = cmp.Or(ss.cluster.notMade(s.Namespace, s.Owner), "no pod more was made yet")
+		why = cmp.Or(ss.cluster.notMade(s.Namespace, s.Owner), "no additional pod has been created yet")
 	case !ready(next):
 		why = "its successor " + unreadiness(next)
 	}

@@ -96,7 +96,7 @@ func (c *Core) noted(e Answered) {
 // The run reopens only the nodes it has closed itself; the journal belongs to the other process.
 // Two processes sharing a journal would keep outdating each other's plans.
 func (c *Core) yield() {
-	c.run.stopped = cmp.Or(c.run.stopped, "another process carries out moves: it wrote the journal")
+	c.run.stopped = cmp.Or(c.run.stopped, "another process is executing moves: it wrote the journal")
 	c.move = nil
 	c.journal.lost()
 	if c.phase == ending {

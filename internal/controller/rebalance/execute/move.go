@@ -119,7 +119,7 @@ func (c *Core) refused(_ *departure, e Answered) {
 // deletion.
 func (c *Core) vanished(m *departure) {
 	c.postpone(m, c.nextFor(m.UID))
-	c.conclude(Ended, "", "the pod went by itself")
+	c.conclude(Ended, "", "the pod was deleted for another reason")
 }
 
 // postpone rests a move's workload in this run until the given time.
@@ -157,12 +157,12 @@ func (c *Core) follow() {
 		c.followLanded(next)
 	// An unscheduled successor is not a miss while the victim may occupy its room.
 	case victim != nil:
-		c.wait(m.ends(), Stuck, "the pod does not end")
+		c.wait(m.ends(), Stuck, "the pod does not terminate")
 	case m.To == "": // a terminal pod that was only removed
 		c.conclude(Arrived, "", "")
 	// The workload was scaled down meanwhile.
 	case next == nil && c.cluster.satisfied(m):
-		c.conclude(Ended, "", "the workload wants no successor any more")
+		c.conclude(Ended, "", "the workload no longer needs a successor")
 	default:
 		c.wait(latest(m.left, m.at).Add(pendingFor), Pending, homeless(next))
 	}
@@ -237,7 +237,7 @@ func (c *Core) conclude(result Result, node, message string) {
 	case result == Pending:
 		c.finish(nameOf(&m.Departure) + ": " + message)
 	case c.run.missed >= mostMissed:
-		c.finish(fmt.Sprintf("%d successors in a row did not arrive where they were proved to", c.run.missed))
+		c.finish(fmt.Sprintf("%d successors in a row did not land where planned", c.run.missed))
 	case c.run.withheld >= mostRefused:
 		c.finish(fmt.Sprintf("%d evictions in a row were refused, the last one: %s", c.run.withheld, m.answer))
 	default:

@@ -306,7 +306,7 @@ func (r *Roller) find() (complete bool) {
 	}
 	r.total = len(r.nodes())
 	if resumed {
-		r.addAction(RollProgress{Result: Resumed, Message: fmt.Sprintf("going on with the roll that began at "+
+		r.addAction(RollProgress{Result: Resumed, Message: fmt.Sprintf("continuing the roll that began at "+
 			"%s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), r.done(), r.total)})
 	}
 	return false

@@ -27,7 +27,7 @@ func (r *Roller) endTurn() {
 		switch came := r.came[name]; {
 		case r.cluster.node(name) == nil:
 			node, done.Instead = came, name
-			message = fmt.Sprintf("%s has come in its place", came)
+			message = fmt.Sprintf("replaced by %s", came)
 		case r.closed[name]:
 			message = "stays cordoned, as it was before"
 		}

@@ -142,7 +142,7 @@ func (r *Roller) answered(e Answered) {
 		case e.Outcome == Refused:
 			write.ticket = 0
 			delete(r.wanted, name)
-			r.stop(fmt.Sprintf("node %s cannot be written: %s", name, e.Message))
+			r.stop(fmt.Sprintf("node %s cannot be updated: %s", name, e.Message))
 		default:
 			write.again(r.now, e.RetryAfter)
 		}
@@ -299,7 +299,7 @@ func (r *Roller) lacks(name string) string {
 	case UntilReady:
 		switch {
 		case n == nil:
-			return fmt.Sprintf("node %s is empty: it does not exist any longer, and is waited for", name)
+			return fmt.Sprintf("node %s is empty: it no longer exists; waiting until it is back", name)
 		case beforeOf(n) == r.before[name]:
 			return fmt.Sprintf("node %s is empty: waiting until it has restarted", name)
 		case !nodeReady(n):

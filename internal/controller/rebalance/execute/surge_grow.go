@@ -23,7 +23,7 @@ import (
 func (ss *surges) grow(s *surge) {
 	victim, object := ss.victim(s.departure), ss.cluster.scaled(s.scaled)
 	if victim == nil || victim.DeletionTimestamp != nil {
-		ss.giveUp(s, "it left by itself")
+		ss.giveUp(s, "it was deleted for another reason")
 		return
 	}
 
@@ -72,7 +72,7 @@ func (ss *surges) grow(s *surge) {
 // surge is given up, and only its label is removed.
 func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool) {
 	if object == nil || object.GetLabels()[rebalance.SurgeLabel] != s.note.String() {
-		return "somebody else has changed the scale", true
+		return "another client has changed the scale", true
 	}
 	wanted := replicasOf(object)
 	switch {
@@ -90,10 +90,10 @@ func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool
 func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 	if next == nil {
 		if why := ss.cluster.notMade(s.Namespace, s.Owner); why != "" && ss.now.Sub(s.since) >= failsFor {
-			return "no pod more was made: " + why
+			return "no additional pod was created: " + why
 		}
 		if ss.now.Sub(s.since) >= pendingFor {
-			return "no pod more was made"
+			return "no additional pod was created"
 		}
 		until := s.since.Add(failsFor)
 		if !ss.now.Before(until) {
@@ -164,7 +164,7 @@ func (ss *surges) awaitRemoval(s *surge) {
 		s.enter(clearing, ss.now)
 	// The controller has apparently removed another pod, so this pod stays.
 	case ss.now.Sub(s.since) >= removesFor:
-		s.why = "the controller has removed another pod in its place"
+		s.why = "the controller has removed another pod instead"
 		s.enter(clearing, ss.now)
 	default:
 		ss.wake(s.since.Add(removesFor))

@@ -107,7 +107,7 @@ func (c *Core) answered(e Answered) {
 		// A node that cannot be opened keeps its taint, and the next run retries. A node that
 		// cannot be closed invalidates the proof.
 		if e.Outcome != OK && e.Outcome != NotFound && taint.Value != "" && c.run.stopped == "" {
-			c.run.stopped = fmt.Sprintf("node %s cannot be closed: %s", taint.Node, e.Message)
+			c.run.stopped = fmt.Sprintf("node %s cannot be tainted: %s", taint.Node, e.Message)
 		}
 		c.closedAll()
 		return

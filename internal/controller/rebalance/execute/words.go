@@ -32,13 +32,13 @@ func (a *DrainProgress) Line() string {
 	case Evicted:
 		return fmt.Sprintf("%s: evicted from %s", name, a.Pod.From)
 	case Raised:
-		return fmt.Sprintf("%s: one more first: %s", name, a.Message)
+		return fmt.Sprintf("%s: surging: %s", name, a.Message)
 	case Restored:
 		return fmt.Sprintf("%s: not replaced: %s", name, a.Message)
 	case Arrived:
 		return fmt.Sprintf("%s: %s is on %s", name, a.Message, a.Node)
 	case Elsewhere:
-		return fmt.Sprintf("%s: %s is on %s, and was expected on %s", name, a.Message, a.Node, a.Pod.To)
+		return fmt.Sprintf("%s: %s is on %s, expected on %s", name, a.Message, a.Node, a.Pod.To)
 	case Left:
 		return name + ": gone"
 	case Pending:
@@ -61,7 +61,7 @@ func nameOf(p *rebalance.Departure) string {
 func (r Result) line(name, from, message string) string {
 	switch r {
 	case Replaced:
-		return fmt.Sprintf("%s: leaves %s: its successor is ready, and the scale is what it was", name, from)
+		return fmt.Sprintf("%s: leaves %s: its successor is ready, and the scale is restored", name, from)
 	case Awaited:
 		return fmt.Sprintf("%s: waiting: %s", name, message)
 	}
@@ -95,15 +95,15 @@ func (a *MoveProgress) Line() string {
 			to = "(removed)"
 		}
 		if m.NoSurge != "" {
-			to += "; no replica before: " + m.NoSurge
+			to += "; cannot surge: " + m.NoSurge
 		}
 		return fmt.Sprintf("%s: evicted from %s for %s, to %s", name, m.From, m.Cause, to)
 	case Arrived:
 		return fmt.Sprintf("%s: arrived %s", name, a.Node)
 	case Raised:
-		return fmt.Sprintf("%s: one more first, for %s: %s", name, m.Cause, a.Message)
+		return fmt.Sprintf("%s: surging, for %s: %s", name, m.Cause, a.Message)
 	case Resumed:
-		return fmt.Sprintf("%s: was evicted from %s before; its successor is awaited", name, m.From)
+		return fmt.Sprintf("%s: was already evicted from %s; waiting for its successor", name, m.From)
 	}
 	return a.Result.line(name, m.From, a.Message)
 }

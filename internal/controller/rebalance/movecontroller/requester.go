@@ -184,7 +184,7 @@ func (a *requester) followUp(ctx context.Context, r *lifecyclev1alpha1.EvictionR
 	case r.Status.ObservedGeneration == nil && time.Since(since) < answeredWithin:
 		return false, askedError{"its eviction has been requested"}
 	case r.Status.ObservedGeneration == nil:
-		a.giveUp("nobody answers them")
+		a.giveUp("no responder answers them")
 		return true, a.deleteRequest(ctx, r)
 	case failed == nil:
 		return false, askedError{"its eviction has been requested"}

@@ -251,7 +251,7 @@ func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 func (r *requests) scaleOf(scaled rebalance.Scaled, verb string) (*rest.Request, error) {
 	version, err := schema.ParseGroupVersion(scaled.Through.APIVersion)
 	if err != nil || len(content.IsPathSegmentName(version.Group))+len(content.IsPathSegmentName(version.Version)) > 0 {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no version of an API", scaled.Through.APIVersion))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is not an API version", scaled.Through.APIVersion))
 	}
 	list, err := r.client.Discovery().ServerResourcesForGroupVersion(version.String())
 	if err != nil {
@@ -262,7 +262,7 @@ func (r *requests) scaleOf(scaled rebalance.Scaled, verb string) (*rest.Request,
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s has no scale subresource", scaled.Through.Kind))
 	}
 	if wrong := content.IsPathSegmentName(scaled.Through.Name); len(wrong) > 0 {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no name of a %s: %s", scaled.Through.Name, scaled.Through.Kind, wrong[0]))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is not a name of a %s: %s", scaled.Through.Name, scaled.Through.Kind, wrong[0]))
 	}
 	return r.client.Discovery().RESTClient().Verb(verb).AbsPath("/apis", version.Group, version.Version).Namespace(scaled.Namespace).
 		Resource(resource).Name(scaled.Through.Name).SubResource("scale").SetHeader("Accept", "application/json"), nil

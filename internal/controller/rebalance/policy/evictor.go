@@ -120,7 +120,7 @@ func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evict
 	e.Critical, e.FailedBare = !is(args.EvictSystemCriticalPods), !is(args.EvictFailedBarePods)
 	e.Claims, e.WithoutBudget = is(args.IgnorePvcPods), is(args.IgnorePodsWithoutPDB)
 	if len(p.DefaultDisabled)+len(p.ExtraEnabled) > 0 && slices.ContainsFunc(old, is) {
-		r.setError(n, "%s: podProtections: must not stand beside evictLocalStoragePods and the other deprecated fields", evictorName)
+		r.setError(n, "%s: podProtections: cannot be used with evictLocalStoragePods and the other deprecated fields", evictorName)
 		return
 	}
 

@@ -258,7 +258,7 @@ func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.N
 		}
 
 		if args.MetricsUtilization != nil {
-			r.setError(at, "%s: metricsUtilization: Berth counts by requests and knows no metrics; leave it out", goal.Name)
+			r.setError(at, "%s: metricsUtilization: not supported, because Berth counts by requests; remove it", goal.Name)
 		}
 		// Without a resource every node would be below all thresholds.
 		if len(u.Thresholds) == 0 {

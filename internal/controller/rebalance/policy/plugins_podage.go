@@ -35,7 +35,7 @@ func readRestarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	goal.Renew = &rebalance.Renew{
 		Wants: func(o *v1.Pod, _ time.Time) string {
 			if n := count(o); n >= args.PodRestartThreshold && inState(o, args.States, args.IncludingInitContainers, false) {
-				return fmt.Sprintf("its containers were restarted %d times", n)
+				return fmt.Sprintf("total restartCount of its containers: %d", n)
 			}
 			return ""
 		},

@@ -118,7 +118,7 @@ func (r *reader) readTop(n *yaml.Node) {
 		case "metricsProviders", "metricsCollector", "evictionFailureEventNotification":
 			r.addNote(f.key, "%s has no equivalent: room is counted by requests, and refusals are in the plan", f.name)
 		default:
-			r.addNote(f.key, "%s is not a field of %s; the descheduler passes over it, too", f.name, Kind)
+			r.addNote(f.key, "%s is not a field of %s; the descheduler ignores it, too", f.name, Kind)
 		}
 	}
 	if !version || !kind {
@@ -160,7 +160,7 @@ func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 		case "plugins":
 			enabled = r.readPlugins(f.value)
 		default:
-			r.addNote(f.key, "profiles: %s is not a field; the descheduler passes over it, too", f.name)
+			r.addNote(f.key, "profiles: %s is not a field; the descheduler ignores it, too", f.name)
 		}
 	}
 	evictor := r.readEvictor(configs[evictorName])
@@ -174,7 +174,7 @@ func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 		read, known := catalog[plugin]
 		switch {
 		case !known:
-			r.setError(f.value, "%s: no such plugin; known are %s", plugin, strings.Join(pluginNames(), ", "))
+			r.setError(f.value, "%s: unknown plugin; known plugins: %s", plugin, strings.Join(pluginNames(), ", "))
 			return nil
 		// The descheduler requires arguments for each enabled plugin, even if empty.
 		case !configured:
@@ -217,12 +217,12 @@ func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
 			case "args":
 				args = f.value
 			default:
-				r.addNote(f.key, "pluginConfig: %s stands beside args and has no effect; the descheduler passes over it, too", f.name)
+				r.addNote(f.key, "pluginConfig: %s next to args has no effect; the descheduler ignores it, too", f.name)
 			}
 		}
 
 		if _, known := catalog[name]; !known && name != evictorName {
-			r.setError(item, "%s: no such plugin; known are %s", name, strings.Join(pluginNames(), ", "))
+			r.setError(item, "%s: unknown plugin; known plugins: %s", name, strings.Join(pluginNames(), ", "))
 		}
 		// A second entry would silently replace the first.
 		if into[name] != nil {
@@ -243,11 +243,11 @@ func (r *reader) readPlugins(n *yaml.Node) (list []field) {
 		case "deschedule", "balance", "filter", "preevictionfilter":
 		// The descheduler reads these points, and calls no plugin at them.
 		case "presort", "sort":
-			r.addNote(point.key, "plugins: %s does nothing in the descheduler, and nothing here", point.name)
+			r.addNote(point.key, "plugins: %s has no effect in the descheduler, and none here", point.name)
 			continue
 		default:
-			r.addNote(point.key, "plugins: %s is not an extension point; names are in lower case, and the descheduler "+
-				"passes over it, too", point.name)
+			r.addNote(point.key, "plugins: %s is not an extension point; names are in lower case, and the descheduler ignores it, too",
+				point.name)
 			continue
 		}
 		for _, set := range r.listFields(point.value, point.name) {
@@ -265,7 +265,7 @@ func (r *reader) readPlugins(n *yaml.Node) (list []field) {
 					}
 				}
 			default:
-				r.addNote(set.key, "plugins: %s.%s does nothing in the descheduler, and nothing here", point.name, set.name)
+				r.addNote(set.key, "plugins: %s.%s has no effect in the descheduler, and none here", point.name, set.name)
 			}
 		}
 	}

@@ -53,7 +53,7 @@ func (r *reader) resolveAliases(n *yaml.Node, within map[*yaml.Node]bool) {
 	for i, child := range n.Content {
 		if child.Kind == yaml.AliasNode {
 			if within[child.Alias] {
-				r.setError(child, "*%s: stands for what it is part of", child.Value)
+				r.setError(child, "*%s: refers to a value that contains it", child.Value)
 				return
 			}
 			n.Content[i] = child.Alias

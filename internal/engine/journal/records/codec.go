@@ -41,7 +41,7 @@ type Decoder struct {
 	rest []byte
 }
 
-var errShort = errors.New("it is shorter than what it says")
+var errShort = errors.New("it is shorter than declared")
 
 // NewDecoder returns a decoder of a record.
 func NewDecoder(record []byte) Decoder { return Decoder{rest: record} }

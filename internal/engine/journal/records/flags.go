@@ -40,7 +40,7 @@ func (f *Flags) Validate() error {
 	}
 	for _, name := range []string{"journal-size", "journal-age"} {
 		if f.Dir == "" && f.set.Changed(name) {
-			return fmt.Errorf("--%s: goes with --journal", name)
+			return fmt.Errorf("--%s: requires --journal", name)
 		}
 	}
 	if age := f.Limits.Age; age < 0 || age > 0 && age < time.Minute {

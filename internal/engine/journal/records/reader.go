@@ -59,7 +59,7 @@ func (r *Reader) Next() ([]byte, error) {
 		return nil, r.cut()
 	// 4 is the size of the checksum.
 	case err == nil && size > math.MaxInt64-4:
-		err = fmt.Errorf("it is said to have %d bytes", size)
+		err = fmt.Errorf("its declared length is %d bytes", size)
 	}
 	if err != nil {
 		return nil, r.Wrong(err)
@@ -75,7 +75,7 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 	frame := read.Bytes()
 	if crc32.Checksum(frame[4:], table) != binary.LittleEndian.Uint32(frame) {
-		return nil, r.Wrong(errors.New("its checksum does not agree"))
+		return nil, r.Wrong(errors.New("its checksum does not match"))
 	}
 	r.read += int64(len(frame))
 	return frame[4:], nil

@@ -21,7 +21,7 @@ const (
 )
 
 // ErrBehind ends a journal of a single file if the disk does not keep up.
-var ErrBehind = fmt.Errorf("the disk does not keep up: %d MiB wait for it, and the journal ends", mostBytes>>20)
+var ErrBehind = fmt.Errorf("the disk does not keep up: %d MiB are waiting to be written, and the journal ends", mostBytes>>20)
 
 // Spool writes records into a series of files on a separate goroutine. Adding a record never waits
 // for the disk. A record that exceeds the limit of queued bytes is lost, and so are all later
@@ -102,7 +102,8 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 		onLost()
 	}
 	if first {
-		s.notify(fmt.Errorf("the disk does not keep up: %d MiB wait for it, and what follows is lost until they are written", mostBytes>>20))
+		s.notify(fmt.Errorf("the disk does not keep up: %d MiB are waiting to be written, and further records are lost until then",
+			mostBytes>>20))
 	}
 	return err
 }
@@ -166,7 +167,7 @@ func (s *Spool) Turn(state int, open func(lost int) (*File, error)) {
 	s.mu.Unlock()
 
 	if lost > 0 {
-		s.notify(fmt.Errorf("the disk has caught up, and the journal goes on in another file: %d records are lost", lost))
+		s.notify(fmt.Errorf("the disk has caught up, and the journal continues in another file; records lost: %d", lost))
 	}
 }
 
@@ -188,7 +189,7 @@ func (s *Spool) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil && lost > 0 {
-		return fmt.Errorf("the disk did not keep up: %d records are lost", lost)
+		return fmt.Errorf("the disk did not keep up; records lost: %d", lost)
 	}
 	return s.err
 }

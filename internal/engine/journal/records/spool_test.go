@@ -94,7 +94,7 @@ func TestAStalledDiskIsNotWaitedFor(t *testing.T) {
 		if n := countRecords(t, d); n != total-lost || countRecords(t, next) != 1 {
 			t.Errorf("of %d records %d are lost and %d are written", total, lost, n)
 		}
-		if len(lines) != 2 || !strings.Contains(lines[0], "does not keep up") || !strings.Contains(lines[1], "records are lost") {
+		if len(lines) != 2 || !strings.Contains(lines[0], "does not keep up") || !strings.Contains(lines[1], "records lost: ") {
 			t.Errorf("told: %q", lines)
 		}
 	}
@@ -144,7 +144,7 @@ func TestLostRecordsAreToldAtTheEnd(t *testing.T) {
 		}
 	}
 	d.mu.Unlock()
-	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "2 records are lost") {
+	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "records lost: 2") {
 		t.Errorf("it ended with %v", err)
 	}
 }

@@ -94,7 +94,7 @@ func (w *Writer[R]) Close(ctx context.Context) error {
 	case <-w.done:
 		return w.Err()
 	case <-ctx.Done():
-		return fmt.Errorf("what waits for the disk is not written: %w", context.Cause(ctx))
+		return fmt.Errorf("waiting records are not written: %w", context.Cause(ctx))
 	}
 }
 

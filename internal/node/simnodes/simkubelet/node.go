@@ -122,7 +122,7 @@ var kubeletConditions = []nodeCondition{
 		"KubeletHasInsufficientPID", "kubelet has insufficient PID available"},
 	{v1.NodeReady, v1.ConditionTrue,
 		"KubeletReady", "kubelet is posting ready status",
-		"KubeletNotReady", "not ready because the annotation " + AnnotationConditions + " says so"},
+		"KubeletNotReady", "not ready because the annotation " + AnnotationConditions + " requires it"},
 }
 
 // nodeConditions sets the kubelet's conditions, and those requested by the annotation, which
@@ -144,7 +144,7 @@ func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, pressed []v1.No
 			setNodeCondition(st, c.kind, status, c.sickReason, c.sickMessage, now)
 		}
 	}
-	const message = "asked for by the annotation " + AnnotationConditions
+	const message = "set by the annotation " + AnnotationConditions
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		if _, still := asked[c.Type]; c.Reason == reasonSimulated && !still && c.Status != v1.ConditionFalse {
