@@ -224,7 +224,7 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 		err = decoder.Decode(&q)
 	}
 	if err != nil {
-		writeError(w, http.StatusBadRequest, fmt.Sprintf("the question cannot be read: %v", err))
+		writeError(w, http.StatusBadRequest, fmt.Sprintf("the request cannot be read: %v", err))
 		return
 	}
 	steps, err := a.options.Parse(q.Operations, cmp.Or(q.Namespace, metav1.NamespaceDefault))

@@ -83,7 +83,7 @@ func (q *question) readCatalog(steps []whatif.Step) error {
 		}
 		catalog, err := provision.ReadCatalog([]string{"-"}, strings.NewReader(q.Catalog))
 		if err != nil {
-			return fmt.Errorf("the catalog that was entered: %w", err)
+			return fmt.Errorf("the entered catalog: %w", err)
 		}
 		*s.Catalog = *catalog
 	}
@@ -95,7 +95,7 @@ func (q *question) readCatalog(steps []whatif.Step) error {
 // objects.
 func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set, error) {
 	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
-		return nil, errors.New("on the dashboard, apply -f - is the manifest that was entered: no file is read")
+		return nil, errors.New("on the dashboard, apply -f - is the entered manifest: no file is read")
 	}
 	if q.applied++; q.applied > mostApplied {
 		return nil, fmt.Errorf("apply -f -: at most %d times in a forecast", mostApplied)

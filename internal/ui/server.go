@@ -307,7 +307,7 @@ func (s *Server) serveNode(w http.ResponseWriter, r *http.Request) {
 	switch looked := s.lookAtCluster(w, r, func(c *model.Cluster) { detail, ok = c.Node(r.PathValue("name")) }); {
 	case !looked:
 	case !ok:
-		writeError(w, http.StatusNotFound, "there is no node of that name")
+		writeError(w, http.StatusNotFound, "there is no node with that name")
 	default:
 		writeJSON(w, http.StatusOK, detail)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // errNoToken describes the required content of a token file.
-var errNoToken = errors.New("must hold one word of 16 characters or more")
+var errNoToken = errors.New("must contain one word of 16 characters or more")
 
 // ReadToken reads the token in a file.
 func ReadToken(file string) (string, error) {

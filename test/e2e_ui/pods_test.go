@@ -81,7 +81,7 @@ func TestANodeIsDrawnWithItsPods(t *testing.T) {
 		t.Errorf("web is %s and %s, db %s", web, other, db)
 	}
 	p.shows("#legend", "web")
-	p.shows("#legend", "of no workload")
+	p.shows("#legend", "no workload")
 	p.click("#colour [data-value=priority]")
 	if web, db := p.inked("node-1", "web-0"), p.inked("node-1", "db-0"); web == db {
 		t.Errorf("priorities of 100 and 1,000 are both %s", web)

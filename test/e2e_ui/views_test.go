@@ -82,15 +82,16 @@ func TestANodeAndItsPods(t *testing.T) {
 	apply(t, "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: boxed}\nhandler: boxed\noverhead: {podFixed: {cpu: 250m, memory: 128Mi}}\n---\n")
 	apply(t, podManifest("boxed", "  nodeName: node-3\n  runtimeClassName: boxed\n"))
 	p := ofCluster(t, "#/node/node-3", desk)
-	for _, words := range []string{"node-3", "boxed", "1.25", "ovh 0.25", "of 32", "0.25 overhead", "None: every pod may come", "Ready", "KubeletReady", "zone z3"} {
+	for _, words := range []string{"node-3", "boxed", "1.25", "ovh 0.25", "of 32", "0.25 overhead", "None: pods need no toleration",
+		"Ready", "KubeletReady", "zone z3"} {
 		p.shows("#body", words)
 	}
 	kubectl(t, "taint", "nodes", "node-3", "shown=yes:PreferNoSchedule")
 	p.shows("#body", "shown=yes:PreferNoSchedule")
 	kubectl(t, "taint", "nodes", "node-3", "shown-")
-	p.shows("#body", "None: every pod may come")
+	p.shows("#body", "None: pods need no toleration")
 	eval[bool](p, "(location.hash = '#/node/nowhere', true)")
-	p.shows("#body", "There is no node of that name")
+	p.shows("#body", "The node does not exist")
 	p.Forgive() // the browser reports the 404 as an error
 }
 
@@ -109,7 +110,7 @@ func TestAForecastIsDrawnOnTheMap(t *testing.T) {
 
 	p.click("#wi-kind")
 	eval[bool](p, "(document.querySelector('#wi-words').value = 'dance', document.querySelector('.primary').click(), true)")
-	p.shows("#body .fault", `"dance" is no operation`)
+	p.shows("#body .fault", `"dance" is not an operation`)
 	eval[bool](p, "(document.querySelector('#wi-words').value = 'add-nodes 2 --like node/node-1\\ndrain node/node-1 --force', document.querySelector('.primary').click(), true)")
 	p.wait("document.querySelector('#map').map.view.plan?.added.size === 2")
 	p.wait("document.querySelector('#map').dataset.nodes === '5'")

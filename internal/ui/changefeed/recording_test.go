@@ -142,7 +142,7 @@ func TestARecordingHasPodGroups(t *testing.T) {
 		220: "[] []",
 		260: "[{default/train   1 0 2 2 pods are needed at once; it has 1}] []",
 		270: "[{default/train default/all default/all 1 0 2 2 pods are needed at once; it has 1}] " +
-			"[{default/all  1 0 0 1 groups are needed at once; 0 have all their pods}]",
+			"[{default/all  1 0 0 groups needed at once: 1; groups with all pods: 0}]",
 	} {
 		state, err := r.State(noon.Add(time.Duration(at) * time.Second))
 		if err != nil {

@@ -192,7 +192,7 @@ func TestCompositePodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 			says("", "")
 			continue
 		}
-		says("default/all", "1 groups are needed at once; 0 have all their pods")
+		says("default/all", "groups needed at once: 1; groups with all pods: 0")
 		api.Delete(&schedulingv1alpha3.CompositePodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "all"}})
 		says("default/all", "CompositePodGroup all does not exist")
 	}

@@ -271,7 +271,7 @@ func (ts *Trees) whyCompositeWaits(name types.NamespacedName) string {
 	}
 	least := ts.leastChildren(name)
 	if ready := ts.countChildren(name, (*group).isComplete); ready < least {
-		return fmt.Sprintf("%d groups are needed at once; %d have all their pods", least, ready)
+		return fmt.Sprintf("groups needed at once: %d; groups with all pods: %d", least, ready)
 	}
 	for _, below := range sortedNamespaced(tree.groups) {
 		if g := ts.groups[below]; !g.isPlaced() {

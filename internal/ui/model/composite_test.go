@@ -130,7 +130,7 @@ func TestATreeThatWaits(t *testing.T) {
 
 	p.c.Trees.Seen(composite("train", "", 2))
 	p.check("too few groups",
-		"train 0 of 1 groups, needs 2: 2 groups are needed at once; 1 have all their pods",
+		"train 0 of 1 groups, needs 2: groups needed at once: 2; groups with all pods: 1",
 		`  lead in "train": 0 of 1 pods, needs 1: `)
 
 	p.c.Trees.Seen(composite("workers", "train", 0))
@@ -138,8 +138,8 @@ func TestATreeThatWaits(t *testing.T) {
 	p.c.GroupSeen(leaf("east", "workers", 0, nil, ""))
 	see(p.c, noon, member(pending("b", ""), "west"))
 	p.check("the groups of a composite lack pods",
-		"train 0 of 2 groups, needs 2: 2 groups are needed at once; 1 have all their pods",
-		"  workers 0 of 2 groups, needs 0: 1 groups are needed at once; 0 have all their pods",
+		"train 0 of 2 groups, needs 2: groups needed at once: 2; groups with all pods: 1",
+		"  workers 0 of 2 groups, needs 0: groups needed at once: 1; groups with all pods: 0",
 		`    east in "train": 0 of 0 pods, needs 0: it has no pods yet`,
 		`    west in "train": 0 of 1 pods, needs 2: 2 pods are needed at once; it has 1`,
 		`  lead in "train": 0 of 1 pods, needs 1: `)

@@ -167,7 +167,7 @@ func nodeEvents(before, after *NodeInfo) (list []Event) {
 // orUnsaid replaces a missing part of a message.
 func orUnsaid(s string) string {
 	if s == "" {
-		return "not said"
+		return "unknown"
 	}
 	return s
 }

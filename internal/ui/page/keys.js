@@ -10,7 +10,7 @@ const keys = [
   ['Page Up, Page Down', 'On the map, from zone to zone'],
   ['Home, End', 'To the first, to the last'],
   ['Enter', 'Open the node or pod'],
-  ['Ctrl+Enter', 'Ask what the form says'],
+  ['Ctrl+Enter', 'Submit the form'],
   ['Escape', 'Back to the list and to the row that was opened; close what is open'],
   ['?', 'This list'],
 ];

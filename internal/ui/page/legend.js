@@ -59,7 +59,7 @@ function workloads({tally}) {
   const list = tally.workloads, named = list.filter(Boolean).slice(0, most), rest = list.filter(Boolean).length - named.length;
   return [
     named.map((key) => entry(workloadColour(key), key.replace(/^default\//, '').replace(/^([^/]*\/)?[A-Z][^/]*\//, '$1'))),
-    list.includes('') ? entry(freeColour(), 'of no workload') : null,
+    list.includes('') ? entry(freeColour(), 'no workload') : null,
     rest ? h('span', {class: 'entry'}, `and ${plural(rest, 'more workload')}`) : null,
   ];
 }

@@ -29,7 +29,7 @@ export class Evictions {
   }
 
   #pod(p) {
-    const why = p.going ? 'told to go' + (p.cause ? ': ' + p.cause : '') : p.taint;
+    const why = p.going ? 'being deleted' + (p.cause ? ': ' + p.cause : '') : p.taint;
     return h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name)), h('div', {class: 'line why', title: why}, why));
   }
 

@@ -286,11 +286,11 @@ function status() {
   const lost = Object.entries(watches?.lost || {}), blind = lost.some(([what]) => what === 'nodes' || what === 'pods');
   const state = !connected ? (store.summary ? 'lost' : 'connecting') : !watches?.listed ? 'reading' : blind ? 'lost' : 'live';
   box.dataset.state = state;
-  text(box, {lost: connected ? 'Cluster not seen' : 'Connection lost', connecting: 'Connecting', reading: `Reading ${count(watches?.read || 0)}`, live: 'Live'}[state]);
+  text(box, {lost: connected ? 'Watch interrupted' : 'Connection lost', connecting: 'Connecting', reading: `Reading ${count(watches?.read || 0)}`, live: 'Live'}[state]);
   const out = !connected && store.summary ? 'berth' : connected && lost.length ? 'cluster' : '';
   $('notice').hidden = !out;
-  if (out === 'berth') say(heard, 'The connection to berth is lost. What is shown may be outdated; it goes on by itself as soon as berth answers.');
-  else if (out) say(Math.min(...lost.map(([what]) => watches.since?.[what] || store.now())), lost.map(([what, why]) => `No changes of ${what} are seen: ${why}.`).join(' '));
+  if (out === 'berth') say(heard, 'The connection to berth is lost. The page may be outdated; it reconnects automatically.');
+  else if (out) say(Math.min(...lost.map(([what]) => watches.since?.[what] || store.now())), lost.map(([what, why]) => `${what} cannot be watched: ${why}.`).join(' '));
   offerLogin();
   title();
   if (!store.summary) {

@@ -52,7 +52,7 @@ export class NodeView {
 
   gone(error) {
     replace(this.head, h('h2', {}, this.name));
-    replace(this.facts, h('p', {class: 'fault'}, this.store.nodes.has(this.name) ? error.message : 'There is no node of that name (any more).'));
+    replace(this.facts, h('p', {class: 'fault'}, this.store.nodes.has(this.name) ? error.message : 'The node does not exist.'));
     this.list.set([]);
   }
 
@@ -69,7 +69,7 @@ export class NodeView {
         h('button', {type: 'button', class: 'small', onclick: () => this.whatIf(`drain node/${node.name} --ignore-daemonsets --force`)}, 'What if it were drained?')));
     replace(this.facts,
       section('Requested', h('div', {class: 'rooms'}, node.resources.filter((r) => r.allocatable !== '0' || r.requested !== '0').map((r) => room(r, node)))),
-      section('Taints', node.taintList.length ? h('ul', {class: 'plain'}, node.taintList.map((t) => this.#taint(t))) : h('p', {class: 'quiet'}, 'None: every pod may come.')),
+      section('Taints', node.taintList.length ? h('ul', {class: 'plain'}, node.taintList.map((t) => this.#taint(t))) : h('p', {class: 'quiet'}, 'None: pods need no toleration')),
       section('Conditions', h('ul', {class: 'plain'}, node.conditions.map((c) => condition(c)))),
       this.#more('Labels', Object.entries(node.labels || {}).sort((a, b) => natural(a[0], b[0])).map(([k, v]) => [k, v])),
       this.#more('System', Object.entries(node.system).filter(([, v]) => v)));
@@ -79,7 +79,7 @@ export class NodeView {
   #taint(t) {
     const spec = t.key + (t.value ? '=' + t.value : '') + ':' + t.effect;
     return h('li', {}, h('code', {}, spec), t.since ? h('span', {class: 'quiet'}, ' since ' + moment(t.since)) : null,
-      h('button', {type: 'button', class: 'small', onclick: () => this.whatIf(`untaint node/${this.name} ${t.key}:${t.effect}`)}, 'What if not?'));
+      h('button', {type: 'button', class: 'small', onclick: () => this.whatIf(`untaint node/${this.name} ${t.key}:${t.effect}`)}, 'What if it were removed?'));
   }
 
   // #more is what is folded away until somebody unfolds it.

@@ -13,7 +13,7 @@ export class Player {
     Object.assign(this, {store, from, until, failed});
     this.slider = h('input', {type: 'range', min: String(from), max: String(until), step: '1000', 'aria-label': 'Time of the recording', oninput: () => { this.stop(); this.seek(Number(this.slider.value)); }});
     this.button = h('button', {type: 'button', class: 'small', onclick: () => (this.timer ? this.stop() : this.play())}, 'Play');
-    this.speed = h('select', {'aria-label': 'How fast it plays'}, speeds.map((n) => h('option', {value: String(n), selected: n === 60}, n + ' ×')));
+    this.speed = h('select', {'aria-label': 'Playback speed'}, speeds.map((n) => h('option', {value: String(n), selected: n === 60}, n + ' ×')));
     this.time = h('span', {class: 'player-time'});
     replace(element, this.button, this.speed, this.slider, this.time);
     element.hidden = false;

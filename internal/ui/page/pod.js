@@ -52,7 +52,7 @@ export class PodView {
       e.scores?.length ? section(`The best of the ${plural(e.feasible, 'node')} that can take it`, scores(e.scores)) : null,
       e.queue ? section('In the queue', queue(e.queue)) : null,
       e.decision?.at ? section('What the scheduler decided last', decided(e.decision, e.lastDecision?.holds)) : null,
-      e.message ? section('The scheduler’s words', h('p', {class: 'words'}, e.message)) : null,
+      e.message ? section('The scheduler’s message', h('p', {class: 'words'}, e.message)) : null,
       h('p', {class: 'source'}, `Read as of ${moment(Date.parse(e.source.asOf))}.`, e.source.assumed ? ' ' + e.source.assumed : '', missing?.length ? ' Not read: ' + missing.join('; ') : ''));
   }
 
@@ -181,11 +181,11 @@ function decided(d, holds) {
   const took = d.took ? `, in ${d.took < 0.001 ? Math.round(d.took * 1e6) + ' µs' : (d.took * 1000).toFixed(1) + ' ms'}` : '';
   const what = d.result === 'Placed'
     ? ['it chose ', nodeLink(d.node), d.feasible ? `, one of ${plural(d.feasible, 'node')} of ${count(d.nodes)} that could take it` : '', d.score ? `, with a score of ${count(d.score)}` : '']
-    : ['it put the pod back: ' + (d.message || '').replace(/\.+$/, '')];
+    : ['it returned the pod to the queue: ' + (d.message || '').replace(/\.+$/, '')];
   const q = d.queue;
   return [
-    h('p', {}, `At ${moment(Date.parse(d.at))}${took}, `, what, '. ', h('span', {class: 'quiet'}, holds ? 'This still holds.' : 'The cluster has changed since; what is said above is as of now.')),
-    d.victims?.length ? h('p', {}, `It had room made on ${d.nominatedNode || 'a node'}: `, named(d.victims), ' had to leave.') : null,
+    h('p', {}, `At ${moment(Date.parse(d.at))}${took}, `, what, '. ', h('span', {class: 'quiet'}, holds ? 'This still holds.' : 'The cluster has changed since; the explanation above reflects its current state.')),
+    d.victims?.length ? h('p', {}, `To make room on ${d.nominatedNode || 'a node'}, it preempted `, named(d.victims), '.') : null,
     q ? h('p', {class: 'quiet'}, `In its queue since ${moment(Date.parse(q.since))}, ${plural(q.attempts, 'attempt')}` + (q.notAfter ? `; retried by ${moment(Date.parse(q.notAfter))} at the latest` : '') + '.') : null,
   ];
 }

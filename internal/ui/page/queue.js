@@ -29,7 +29,7 @@ export class Queue {
         {key: 'priority', title: 'Priority', width: '58px', end: true, sort: (r) => r.priority, cell: (r) => count(r.priority)},
         {key: 'since', title: 'For', width: '46px', end: true, sort: (r) => -r.created, cell: () => '', tick: (r, e) => text(e, age(store.now() - r.created))},
       ],
-      empty: () => (store.queue.size ? blank('No pending pod matches', 'Choose the reason once more, or show all, to see the others.') : blank('No pending pods', 'Every pod has a node.')),
+      empty: () => (store.queue.size ? blank('No pending pod matches', 'Clear the reason, or show all, to see the others.') : blank('No pending pods', 'Every pod has a node.')),
     });
     this.element = h('div', {class: 'view'}, this.reasons, this.list.element);
   }

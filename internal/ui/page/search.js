@@ -37,7 +37,7 @@ export class Search {
     this.entries = entries;
     this.at = entries.length ? 0 : -1;
     replace(this.box, entries.map((e, i) => h('div', {role: 'option', id: 'found-' + i, onpointerdown: (event) => { event.preventDefault(); this.take(i); }}, h('span', {class: 'name'}, e.name), h('span', {class: 'quiet'}, e.note))),
-      entries.length ? null : h('div', {class: 'none'}, 'Nothing is called or marked like that'));
+      entries.length ? null : h('div', {class: 'none'}, 'No matches'));
     this.box.hidden = false;
     this.input.setAttribute('aria-expanded', 'true');
     this.choose();

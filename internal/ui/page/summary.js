@@ -31,7 +31,7 @@ export function drawSummary(box, store) {
     ['Nodes', count(s.nodes), s.nodes ? ready : 'none', s.ready === s.nodes ? '' : 'bad'],
     ['Pods', count(s.pods), s.astray ? `on nodes, and ${count(s.astray)} on nodes that do not exist` : 'on nodes', s.astray ? 'bad' : ''],
     ['Pending', count(s.pending), !s.pending ? 'none' : wall && store.queue.size ? 'oldest ' + age(oldest(store)) : 'to be placed', s.pending ? 'warn' : ''],
-    ['Leaving', count(s.leaving), s.leaving ? 'have to go' : 'none', s.leaving ? 'warn' : ''],
+    ['Leaving', count(s.leaving), s.leaving ? 'to be evicted' : 'none', s.leaving ? 'warn' : ''],
     ['CPU', percent(share(s.cpu)), `${cpu(s.cpu[0])} of ${cpu(s.cpu[1])}`, '', share(s.cpu)],
     ['Memory', percent(share(s.memory)), `${memory(s.memory[0])} of ${memory(s.memory[1])}`, '', share(s.memory)],
   ];

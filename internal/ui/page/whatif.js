@@ -14,17 +14,17 @@ import {command} from './pod.js';
 const operations = {
   drain: {title: 'Drain nodes', nodes: true, flags: ['--ignore-daemonsets', '--force', '--delete-emptydir-data', '--disable-eviction'], on: ['--ignore-daemonsets']},
   taint: {title: 'Taint nodes', nodes: true, fields: [['taint', 'Taint', 'maintenance=now:NoExecute']]},
-  untaint: {title: 'Take a taint off nodes', nodes: true, fields: [['taint', 'Taint', 'maintenance:NoExecute']]},
+  untaint: {title: 'Remove a taint from nodes', nodes: true, fields: [['taint', 'Taint', 'maintenance:NoExecute']]},
   cordon: {title: 'Cordon nodes', nodes: true},
   uncordon: {title: 'Uncordon nodes', nodes: true},
-  'remove-node': {title: 'Lose nodes', nodes: true},
-  choose: {title: 'Drain the nodes that cost least to lose', fields: [['n', 'How many', '1']], words: (f) => `drain --choose ${f.n} --ignore-daemonsets --force`},
+  'remove-node': {title: 'Remove nodes', nodes: true},
+  choose: {title: 'Drain the nodes that are cheapest to drain', fields: [['n', 'How many', '1']], words: (f) => `drain --choose ${f.n} --ignore-daemonsets --force`},
   'add-nodes': {title: 'Add nodes', fields: [['n', 'How many', '3'], ['like', 'Like node', 'node-1']], words: (f) => `add-nodes ${f.n} --like node/${f.like}`},
   'add-pods': {title: 'Add pods', fields: [['n', 'How many, or max', 'max'], ['like', 'Like', 'deployment/web']], words: (f) => `add-pods ${f.n === 'max' ? '--max' : f.n} --like ${f.like}`},
   scale: {title: 'Scale a workload', fields: [['what', 'Workload', 'deployment/web'], ['n', 'Replicas', '10']], words: (f) => `scale ${f.what} --replicas ${f.n}`},
   delete: {title: 'Delete a pod or workload', fields: [['what', 'What', 'deployment/web']], words: (f) => `delete ${f.what}`},
   apply: {title: 'Apply a manifest', manifest: true, words: () => 'apply -f -'},
-  provision: {title: 'Buy nodes for what is pending then', words: () => 'provision --catalog -'},
+  provision: {title: 'Buy nodes for the pods left pending', words: () => 'provision --catalog -'},
 };
 
 export class WhatIf {
@@ -123,7 +123,7 @@ export class WhatIf {
     this.askedIn = namespace;
     this.typedAs = ['berth what-if', namespace !== 'default' ? '-n ' + namespace : '', ...this.asked.split(/\s*\n\s*/)].filter(Boolean).join(' ');
     write({forecast: this.asked, in: namespace === 'default' ? '' : namespace});
-    replace(this.answer, h('p', {class: 'thinking'}, 'Reading the cluster and playing it through …'));
+    replace(this.answer, h('p', {class: 'thinking'}, 'Reading the cluster and running the forecast …'));
     this.go.disabled = true;
     this.builder.open = false; // the answer needs the room
     try {
@@ -147,9 +147,9 @@ export class WhatIf {
       (f.drains || []).flatMap((d) => [blocked('kubectl drain would refuse to begin', d.refused), blocked('Held by a disruption budget to the end', d.blocked), blocked('Held by a disruption budget for a while', d.waited)]),
       f.budgets.length ? part('Disruption budgets', h('ul', {class: 'plain'}, f.budgets.map((b) => h('li', {}, h('b', {}, b.namespace + '/' + b.name),
         (b.broken ? ' is violated by the loss of ' : ' holds back ') + some(b.pods || []))))) : null,
-      f.chosen?.length ? part('Cheapest to lose', h('ul', {class: 'plain'}, f.chosen.map((c) => h('li', {}, nodeLink(c.node), `: ${plural(c.evicted, 'pod')} to move, ${c.pending} left pending`)))) : null,
+      f.chosen?.length ? part('Cheapest to drain', h('ul', {class: 'plain'}, f.chosen.map((c) => h('li', {}, nodeLink(c.node), `: ${plural(c.evicted, 'pod')} to move, ${c.pending} left pending`)))) : null,
       (f.fills || []).map((fill) => part(`${count(fill.placed)} like ${fill.like} find room`, h('p', {}, fill.stops ? 'The next one does not: ' + fill.stops : `On ${plural(Object.keys(fill.nodes || {}).length, 'node')}.`))),
-      table('Who leaves', leaving, leavingColumns), table('Left pending', left, pendingColumns), table('Placed', placed, placedColumns),
+      table('Pods that leave', leaving, leavingColumns), table('Left pending', left, pendingColumns), table('Placed', placed, placedColumns),
       table('Pending with or without this', f.pending.filter((p) => p.anyway), pendingColumns), table('Leave anyway, with or without this', f.anyway, leavingColumns), table('Stay because of this, and leave without it', f.spared, leavingColumns),
       f.notes?.length ? h('ul', {class: 'plain quiet'}, f.notes.map((n) => h('li', {}, n))) : null,
       h('div', {class: 'same'}, h('span', {class: 'quiet'}, 'The same on the command line'), command(this.typedAs)),
@@ -170,7 +170,7 @@ export function split(line) {
 function after(written) {
   let ms = 0;
   for (const [, n, unit] of String(written).matchAll(/([\d.]+)(h|ms|m|s)/g)) ms += Number(n) * {h: 3600000, m: 60000, s: 1000, ms: 1}[unit];
-  return ms ? span(ms) : 'at once';
+  return ms ? span(ms) : '0s';
 }
 
 function figure(n, words, kind) {
