@@ -72,7 +72,8 @@ func distinctive(f [2]string) bool {
 }
 
 // figureProblems returns the figures that a passage quotes differently from the evidence to which
-// it links, and the distinctive figures on two pages without a link from one to the other.
+// it links, and the distinctive figures that are on several pages, none of which links to another
+// of them.
 func figureProblems(all []*Page) (problems []string) {
 	texts := map[string]string{}
 	for _, p := range all {
@@ -81,7 +82,7 @@ func figureProblems(all []*Page) (problems []string) {
 	has := func(page, number string) bool {
 		return regexp.MustCompile(`(?:^|[^\d.,])` + regexp.QuoteMeta(number) + `(?:\D|$)`).MatchString(texts[page])
 	}
-	sources := map[[2]string]map[string]int{} // pages with a figure and without a link to another one
+	sources := map[[2]string]map[string]int{} // by figure: the pages that contain it without linking to another page that does
 	for _, p := range all {
 		for _, passage := range passages(p) {
 			quotes := slices.DeleteFunc(slices.Clone(passage.links), func(to string) bool { return to == p.Path || texts[to] == "" })

@@ -204,7 +204,7 @@ func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attemp
 		return u, after
 	}
 	if kept := strings.Replace(u, "deallocation of ResourceClaim completed, ", "", 1); kept == b && c.world.Sequence {
-		// A pod that was just placed uses the claim, which upstream has not observed yet.
+		// A pod that was just placed uses the claim, but upstream has not observed that pod yet.
 		c.totals.onPurpose(allocatedAtOnce, 1)
 		return b, after
 	}

@@ -97,7 +97,8 @@ func TestOptionsNameTheFlagThatIsWrong(t *testing.T) {
 	}
 }
 
-// printed returns the manifests printed for the options, decoded strictly, by kind.
+// printed strictly decodes the manifests that WriteManifests writes for the options, and returns
+// them by kind.
 func printed(t *testing.T, o *Options) map[string]runtime.Object {
 	t.Helper()
 	var text bytes.Buffer
@@ -178,9 +179,9 @@ func TestManifestsFitTogether(t *testing.T) {
 	}
 }
 
-// TestPrintedWebhookAnswersOnlyWhoHasACertificate verifies that a webhook printed with a client CA
-// requires client certificates: its container has the certificates of the local file, and no other
-// content of that file.
+// TestPrintedWebhookAnswersOnlyWhoHasACertificate verifies that manifests written with
+// --client-ca-file make the webhook require client certificates: its container has the certificates
+// of the local file, and no other content of that file.
 func TestPrintedWebhookAnswersOnlyWhoHasACertificate(t *testing.T) {
 	own, key, err := cert.GenerateSelfSignedCertKey("api-servers", nil, nil)
 	if err != nil {

@@ -17,12 +17,12 @@ type Held struct {
 	Taint v1.Taint
 	Since time.Time
 	// Turned is the time at which a not-ready or unreachable taint replaced the opposite one, if it
-	// did. Since is then the start of the earlier taint.
+	// did. The field Since then holds the start of the earlier taint.
 	Turned time.Time
 
-	written        time.Time // Since by the wall clock
+	written        time.Time // the field Since, converted to the wall clock
 	reported       time.Time // start recorded in the object; zero if absent
-	reportedTurned time.Time // Turned as recorded in the object; zero if absent
+	reportedTurned time.Time // the field Turned as recorded in the object; zero if absent
 }
 
 // ID identifies the taint on its node: key=value:NoExecute.

@@ -27,8 +27,8 @@ var (
 	worldsSeed = flag.Uint64("worlds-seed", 0, "seed of the first of them")
 )
 
-// seeds returns the range of seeds for a test. full and short are the numbers of worlds without and
-// with -short, for -worlds=10000. Other values of -worlds scale both numbers.
+// seeds returns the range of seeds for a test. With -worlds=10000, a test runs the number of worlds
+// in full, or in short with the flag -short. Other values of -worlds scale both numbers.
 func seeds(full, short int) (first, end uint64, runs int) {
 	if runs = full * *worlds / 10_000; testing.Short() {
 		runs = short * *worlds / 10_000
@@ -36,10 +36,11 @@ func seeds(full, short int) (first, end uint64, runs int) {
 	return *worldsSeed, *worldsSeed + uint64(runs), runs
 }
 
-// TestRandomWorlds plans for -worlds clusters and policies (a tenth with -short). It verifies that
-// in every plan no pod is moved twice or back to its old node, budgets allow every move, limits
-// hold, no further pod is pending at the end, every successor passes the filters on its node, the
-// policy's gauges go down, and a second plan is empty.
+// TestRandomWorlds makes plans for random clusters and policies; the flag -worlds sets their number
+// (a tenth with -short). It verifies that in every plan no pod is moved twice or back to its old
+// node, budgets allow every move, limits hold, no further pod is pending at the end, every
+// successor passes the filters on its node, the policy's gauges go down, and a second plan is
+// empty.
 func TestRandomWorlds(t *testing.T) {
 	moved := 0
 	seed, end, runs := seeds(10_000, 1000)
@@ -154,7 +155,7 @@ func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) 
 		}
 	}
 	if slices.ContainsFunc(plan.Arrivals, func(a rebalance.Arrival) bool { return a.After > 0 }) {
-		return list // formerly pending pods also count on their new nodes
+		return list // the gauges also include formerly pending pods, on their new nodes
 	}
 	if len(plan.Moves) > 0 {
 		for _, m := range plan.Measures {

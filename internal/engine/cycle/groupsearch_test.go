@@ -21,8 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gangIn shows a core the objects and a gang of the pods, and lets the core decide once. It returns
-// the nodes of the placed members by name, the victims, and the gang's message.
+// gangIn passes the objects, and a gang made of the members, to a core, and lets the core decide
+// once. It returns the nodes of the placed members by name, the victims, and the gang's message.
 func gangIn(t *testing.T, o Options, g *groups.PodGroup, objects []Seen, members []*v1.Pod) (on map[string]string, victims []string, text string) {
 	t.Helper()
 	if o.Profiles == nil {
@@ -89,8 +89,8 @@ func TestTheLargestInGPUsComeFirst(t *testing.T) {
 }
 
 // TestTheDomainWhereFewestGPUsAreLostIsFound verifies that the right domain is found among more
-// domains than an attempt can try. All nodes have spare CPU and memory, and in one rack
-// lower-priority pods use the GPUs.
+// domains than an attempt can try. All nodes have spare CPU and memory. In one rack, the pods that
+// use the GPUs have a lower priority than those in the other racks.
 func TestTheDomainWhereFewestGPUsAreLostIsFound(t *testing.T) {
 	var objects []Seen
 	for i := range 600 {
@@ -188,7 +188,7 @@ func TestNodesWithOtherDevicesAreNotAlike(t *testing.T) {
 				{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count}}}}},
 		}})
 	}
-	astray := map[string]string{"p0": "m", "p2": "n"} // nodes on which nothing else fits next to these pods
+	astray := map[string]string{"p0": "m", "p2": "n"} // with p0 and p2 on these nodes, p1 fits nowhere
 	on, _, text := gangIn(t, Options{Prefer: func(p *cluster.Pod) string { return astray[p.Name] }}, gangOf("g", 3), objects, members)
 	if on["p0"] != "n" || on["p1"] != "m" || on["p2"] != "m" {
 		t.Errorf("they are on %v: %s", on, text)

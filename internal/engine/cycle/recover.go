@@ -11,9 +11,9 @@ import (
 )
 
 // recoverAttempt, deferred by decidePod, ends the attempt of a pod after a panic in its decision: a
-// panic caused by one pod must not stop the scheduling of other pods. The pod backs off. All
-// potentially half-changed state is recomputed: the cluster's sums from the pods in the API, and
-// the rankings from the sums.
+// panic caused by one pod must not stop the scheduling of other pods. The pod backs off. All state
+// that may be half changed is recomputed: the cluster's sums are recomputed from the pods in the
+// API, and the rankings from these sums.
 //
 // In kube-scheduler a panic in a plugin ends the process.
 func (s *attempts) recoverAttempt(b *placement) {
@@ -32,8 +32,8 @@ func (s *attempts) recoverAttempt(b *placement) {
 	s.placements.takeBack(b, fault)
 }
 
-// reportPanic reports a panic and recomputes potentially half-changed state: the sums over the pods
-// of nodes, and the rankings. Deciders are recreated because their caches may be half filled.
+// reportPanic reports a panic and recomputes all state that may be half changed: the sums over each
+// node's pods, and the rankings. Deciders are recreated because their caches may be half filled.
 func (s *attempts) reportPanic(b *placement, value any) {
 	stack := debug.Stack()
 	if elsewhere, ok := value.(interface{ Stack() []byte }); ok {

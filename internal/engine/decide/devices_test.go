@@ -15,7 +15,7 @@ import (
 // claimNames lists the names of device claims, all in the namespace default.
 var claimNames = []string{"d1", "d2", "d3"}
 
-// devices adds device classes, node devices and claims to the cluster, and removes them.
+// devices sets or removes a random device class, ResourceSlice or claim.
 func (m *machine) devices(t *draw) {
 	gone := t.chance(0.25)
 	switch t.IntN(3) {

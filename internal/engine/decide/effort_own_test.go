@@ -18,9 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestManyOwnTermsDoNotHoldUpOthers verifies that a pod whose many terms may select too many
-// classes is refused immediately. A pod with few terms, or with terms that may select only few
-// classes, is decided.
+// TestManyOwnTermsDoNotHoldUpOthers verifies that a pod is refused immediately if it has many
+// affinity terms that may select too many classes of pods. A pod with few terms, or with terms that
+// may select only few classes, is decided.
 func TestManyOwnTermsDoNotHoldUpOthers(t *testing.T) {
 	c := cluster.New()
 	for i := range 100 {

@@ -37,7 +37,8 @@ func (ca *cache) usedNow() **ranking {
 }
 
 // dropRanking drops a ranking. It empties the ranking in place, because members may still refer to
-// it: they see dropped, cannot read stale data, and retain none of the contents.
+// it: these members then find the field dropped set, cannot read stale data, and retain none of the
+// contents.
 func (ca *cache) dropRanking(r *ranking) {
 	delete(ca.rankings, r.key)
 	ca.weight -= r.weight
@@ -141,7 +142,7 @@ func (ca *cache) makeRoom(r *ranking) {
 }
 
 // loseDropped deletes the members that refer to dropped rankings, and would otherwise stay in
-// memory. Their classes need new effort before they get another ranking.
+// memory. Such a class must accumulate effort again before it gets another ranking.
 func (ca *cache) loseDropped() {
 	maps.DeleteFunc(ca.byClass, func(class int32, m *member) bool {
 		if m.dropped {

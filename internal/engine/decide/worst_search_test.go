@@ -27,11 +27,12 @@ var (
 	searchSeed = flag.Uint64("worst-seed", 1, "what its random changes are drawn from")
 )
 
-// most bounds the factor by which an object may increase the looks and allocations of decisions for
-// other pods. An ordinary decision makes very few looks, so the objects found by long searches
-// increase looks and allocations by a factor of 30, but time only by a factor of 3. A long search
-// also measures the processor time of objects beyond the factor suspect. The goal for time is a
-// factor of 4; the tested bound, dearest, includes a margin for other load on the machine.
+// The constant most is the largest factor by which an object may increase the looks (nodes, groups
+// and cells examined) and allocations of decisions for other pods. An ordinary decision makes very
+// few looks, so the objects found by long searches increase looks and allocations by a factor of
+// 30, but time only by a factor of 3. A long search also measures processor time for objects whose
+// factor exceeds suspect. The goal for time is a factor of 4; the tested bound dearest includes a
+// margin for other load on the machine.
 const most, suspect, dearest = 40, 6, 8
 
 // TestNoObjectIsWorse verifies that no object increases the cost of decisions for other pods by

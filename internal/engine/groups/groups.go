@@ -32,7 +32,7 @@ type Set struct {
 	byName   map[cluster.Name]*Group
 	byUID    map[types.UID]*Group // by the UID of the object
 	byMember map[types.UID]*Group // by the UID of the member
-	whole    int                  // number of groups and composites disrupted as a whole
+	whole    int                  // number of groups and composites whose pods may only be disrupted together
 
 	// Nested allows groups in composites. Without it, a PodGroup's reference to a parent is
 	// ignored.
@@ -46,8 +46,8 @@ type Set struct {
 type Group struct {
 	cluster.Name
 	Object  *PodGroup          // nil if there is none
-	members map[types.UID]bool // members by UID; true for a member that counts (see Count)
-	counted int                // number of members that count
+	members map[types.UID]bool // members by UID; true for a counted member (see Count)
+	counted int                // number of counted members
 	parent  *Composite         // composite named by the object; nil if there is none
 
 	// The following fields belong to the owner of the set.
@@ -62,9 +62,9 @@ type Group struct {
 	// the group have been placed. A lost member or a change of the tree resets both.
 	Full, Woken bool
 
-	// Shortened counts the attempts since the group was last placed that were cut short by their
-	// limit of work. Reached holds the nodes found by the last attempt, by pod, if that attempt was
-	// cut short.
+	// Shortened counts the attempts that reached their limit of work since the group was last
+	// placed. Reached holds the nodes found by the last attempt, by pod, if that attempt reached
+	// its limit.
 	Shortened int
 	Reached   map[types.UID]string
 
@@ -171,13 +171,13 @@ func (s *Set) clear(g *Group) {
 	g.Object = nil
 }
 
-// AnyWhole reports whether any group or composite is disrupted as a whole.
+// AnyWhole reports whether the pods of any group or composite may only be disrupted together.
 func (s *Set) AnyWhole() bool { return s.whole > 0 }
 
 // SetPod records the API state of a pod, and returns its group, or nil if the pod is in no group or
-// has ended. ours is set if a profile of this scheduler places the pod, or if the pod has a node. A
-// pod with ours set counts unless it is being deleted. by is the resulting change of the group's
-// count.
+// has ended. ours is set if a profile of this scheduler places the pod, or if the pod has a node.
+// If ours is true, the pod is counted unless it is being deleted. The result by is the change in
+// the group's count.
 func (s *Set) SetPod(pod *v1.Pod, ours bool) (g *Group, by int) {
 	name := NameOf(pod)
 	if name == "" || rules.IsTerminal(pod) {
@@ -197,8 +197,8 @@ func (s *Set) SetPod(pod *v1.Pod, ours bool) (g *Group, by int) {
 	return g, by
 }
 
-// LosePod removes a deleted or terminated pod, and returns its group, or nil. by is the resulting
-// change of the group's count.
+// LosePod removes a deleted or terminated pod, and returns its group, or nil. The result by is the
+// change in the group's count.
 func (s *Set) LosePod(uid types.UID) (g *Group, by int) {
 	if g = s.byMember[uid]; g == nil {
 		return nil, 0

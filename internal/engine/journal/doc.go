@@ -15,6 +15,6 @@
 // of workloads, and managed fields. The values of annotations not used by decisions, and the
 // parameters of volume drivers, are replaced by hashes, so that changes remain visible. The hashes
 // depend on a key that each process draws and never writes. Parameters of device claims and classes
-// are kept: an allocation is written with them. Of custom resources watched by out-of-tree plugins,
+// are kept, because allocations contain them. Of custom resources watched by out-of-tree plugins,
 // only the kind of event is kept.
 package journal

@@ -103,8 +103,8 @@ type object interface {
 	Unmarshal([]byte) error
 }
 
-// made holds a constructor of empty objects for each kind. The keys are the kinds followed by
-// cores; other kinds cannot be recorded.
+// made holds a constructor of empty objects for each kind. The keys are the kinds that a core
+// watches; other kinds cannot be recorded.
 var made = map[cycle.Kind]func() object{
 	cycle.Nodes:                  func() object { return &v1.Node{} },
 	cycle.Pods:                   func() object { return &v1.Pod{} },

@@ -25,8 +25,8 @@ type classLister struct{ c *cluster.Cluster }
 // List returns all classes, sorted by name.
 func (l classLister) List() ([]*resourcev1.DeviceClass, error) { return l.c.DeviceClasses.All(), nil }
 
-// Get fails for a class with a selector of an unknown kind, which would crash the allocator. The
-// allocator itself fails the same way for claims.
+// Get fails for a class with a selector of an unknown kind, which would crash the allocator. For
+// such a selector in a claim, the allocator itself returns the same error.
 func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 	class, ok := l.c.DeviceClasses.Get("", name)
 	if !ok {
@@ -126,8 +126,8 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 }
 
 // allocateClaim writes an allocation into a copy of a claim. The finalizer keeps the claim until
-// its devices are released. The time is the start of givenUp's timeout; without a clock it is
-// omitted.
+// its devices are released. AllocationTimestamp starts the timeout checked by givenUp; without a
+// clock it is not set.
 func (d *DynamicResources) allocateClaim(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
 	if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 		claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
@@ -222,8 +222,8 @@ func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {
 }
 
 // releaseClaim removes one reservation of a claim. The loss of the last one deallocates the claim,
-// unless keep is set (it was allocated before); a claim for extended resources then loses its
-// purpose and is deleted.
+// unless keep is true because the claim was allocated before; a claim for extended resources then
+// loses its purpose and is deleted.
 func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
 	claim = claim.DeepCopy()
 	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, isFor(uid))
@@ -238,7 +238,8 @@ func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types
 }
 
 // ClaimReleaser decides at PostFilter whether a claim of a pod that fits nowhere can release its
-// devices. unused reports whether no other pod of the group uses a claim held by a pod group.
+// devices. The function unused returns true for a claim held by the pod's group if no other pod of
+// the group uses the claim.
 type ClaimReleaser interface {
 	PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
 		message string, change *resourcev1.ResourceClaim, remove bool,
@@ -246,11 +247,11 @@ type ClaimReleaser interface {
 }
 
 // PostFilter helps a pod that fits nowhere. It returns a claim to deallocate, so that the claim can
-// be allocated again elsewhere. Some node must be out of reach of the claim's devices, and only the
-// pod or its pod group may hold the claim. If the pod group holds it, no other pod of the group may
-// use it (unused). If there is no such claim, PostFilter returns the claim for extended resources
-// left by an earlier attempt, for deletion. It returns upstream's message, and leaves the update or
-// deletion of the claim to the caller.
+// be allocated again elsewhere. It chooses a claim whose devices are out of reach of some node, and
+// which has no holder other than the pod or its pod group. If the pod group holds it, no other pod
+// of the group may use it (unused). If there is no such claim, PostFilter returns the claim for
+// extended resources left by an earlier attempt, for deletion. It returns upstream's message, and
+// leaves the update or deletion of the claim to the caller.
 func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
 	message string, change *resourcev1.ResourceClaim, remove bool,
 ) {

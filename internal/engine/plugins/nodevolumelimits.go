@@ -13,16 +13,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// NodeVolumeLimits rejects nodes with CSI drivers that can attach no more volumes, according to the
-// CSINode, and nodes without a driver of the pod's volumes, if its CSIDriver prevents scheduling
-// without the driver. It counts volumes used by pods on the node, and attached volumes even without
-// a current user.
+// NodeVolumeLimits rejects nodes whose CSI drivers can attach no more volumes according to the
+// CSINode. It also rejects nodes that lack a CSI driver of the pod's volumes, if that driver's
+// CSIDriver object prevents scheduling without it. It counts volumes used by pods on the node, and
+// attached volumes even without a current user.
 type NodeVolumeLimits struct {
-	// AllowMissing lets pods run on nodes without a driver, regardless of its CSIDriver (upstream:
-	// without the gate VolumeLimitScaling, which is on by default).
+	// AllowMissing lets pods run on nodes without a driver, regardless of the driver's CSIDriver
+	// object (upstream: without the gate VolumeLimitScaling, which is on by default).
 	AllowMissing bool
 
-	// uses caches the volumes attached to the nodes. It is the plugin's only state.
+	// uses is a cache of the volumes attached to the nodes. It is the plugin's only state.
 	uses volumeUses
 }
 
@@ -50,8 +50,8 @@ func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 // Reads implements [Filter].
 func (*NodeVolumeLimits) Reads() Part { return Identity | Contents | Objects }
 
-// Applies implements [Selective]. Inline volumes of in-tree plugins count if CSI migration moves
-// them to a driver.
+// Applies implements [Selective]. Inline volumes of in-tree plugins are included if CSI migration
+// moves them to a driver.
 func (*NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool {
 		_, _, claims := claimOf(p, &v)
@@ -126,7 +126,7 @@ func (l *volumeLimits) rejectionOn(n *cluster.Node) *Rejection {
 		if !ok || int64(use.count[all.driver]+all.volumes) <= limit {
 			continue
 		}
-		// Volumes already used there do not count again.
+		// Volumes already used there are not counted again.
 		if more := all.volumes - wanted.countShared(use.present, all.driver); more > 0 && int64(use.count[all.driver]+more) > limit {
 			return tooManyVolumes
 		}
@@ -188,8 +188,8 @@ func anyLimit(csiNode *storagev1.CSINode) bool {
 		func(d storagev1.CSINodeDriver) bool { return d.Allocatable != nil && d.Allocatable.Count != nil })
 }
 
-// limitOf returns the number of volumes a driver can attach. The last entry of a driver counts. A
-// count of 0 is a limit; a missing count means unlimited, and ok is false.
+// limitOf returns the number of volumes a driver can attach. If a driver has several entries, the
+// last one is used. A count of 0 is a limit; a missing count means unlimited, and ok is false.
 func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
 	for i := range csiNode.Spec.Drivers {
 		if d := &csiNode.Spec.Drivers[i]; d.Name == driver && d.Allocatable != nil && d.Allocatable.Count != nil {

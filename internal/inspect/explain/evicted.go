@@ -25,7 +25,7 @@ func (e *explainer) explainEviction() error {
 		return nil
 	}
 	core, now := eviction.New(eviction.Options{}), e.w.Now()
-	// The core receives the listings of its watches, in the same order.
+	// Pass the listings to the core in the order of the controller's watches.
 	core.Step(now, eviction.NodesListing{})
 	core.Step(now, eviction.NodeSeen{Node: eviction.NodeOf(node)})
 	core.Step(now, eviction.NodesListed{})
@@ -70,7 +70,7 @@ func (e *explainer) evictionFixes(node *v1.Node, t *v1.Taint) []Change {
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	f := &fixer{bench: b}
 	list := []Change{f.untaintEdit(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
-	first := func(p *v1.Pod) { // the first matching toleration counts
+	first := func(p *v1.Pod) { // the first matching toleration applies
 		p.Spec.Tolerations = append([]v1.Toleration{tolerationOf(t)}, p.Spec.Tolerations...)
 	}
 	tolerate := b.onPod("Tolerate", fmt.Sprintf("tolerate %s, without tolerationSeconds", t.ToString()), 0, first).Change

@@ -38,8 +38,8 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 		if c := p.Class; c.Simple {
 			counted := d.spreads.knows(c)
 			needs := fmt.Sprint(c.Spec.SchedulerName, c.Static, c.Look)
-			// The counts do not cover all of its constraints, so only pods with equal constraints
-			// share the result.
+			// If the counts do not cover all of the class's constraints, only pods with equal
+			// constraints share the result.
 			if !counted {
 				needs += fmt.Sprint(c.Spec.TopologySpreadConstraints)
 			}
@@ -187,9 +187,9 @@ func (d *demand) suppose() (over func()) {
 	return func() { trial.Undo(mark) }
 }
 
-// apartOf returns the class's groups limited to one pod per node: its host ports, and its required
-// anti-affinity by node if its pods match it. Anti-affinity to pods of other classes is left to the
-// engine.
+// apartOf returns keys for everything that allows only one pod of the class per node: each host
+// port, and each required anti-affinity term by hostname that matches the class's own pods. The
+// engine evaluates anti-affinity to pods of other classes.
 func apartOf(class *cluster.PodClass) (keys []string) {
 	for _, term := range class.RequiredAntiAffinity {
 		if term.TopologyKey == v1.LabelHostname && term.Matches(class, nil) {

@@ -107,7 +107,8 @@ func ProfilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err er
 // Results holds the results of several journals.
 type Results []Played
 
-// Write writes the results in one of answer.Formats, and otherwise as text.
+// Write writes the results in the given format if it is one of answer.Formats, and as text
+// otherwise.
 func (all Results) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, all, func(page *answer.Page) {
 		for i := range all {

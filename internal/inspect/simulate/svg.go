@@ -59,10 +59,10 @@ var panels = []panel{
 	}},
 }
 
-// SVG draws the timeline: nodes, pods and evictions over time, and the times of operations. until
-// is the right end of the time axis. The picture contains no scripts and loads nothing, so it can
-// be embedded in a web page or a repository, and it follows the reader's dark colour scheme.
-// Without samples, the diagrams are empty.
+// SVG draws the timeline: nodes, pods and evictions over time, and the times of operations. The
+// time axis ends at until. The picture contains no scripts and loads nothing, so it can be embedded
+// in a web page or a repository, and it follows the reader's dark colour scheme. Without samples,
+// the diagrams are empty.
 func (s *Simulation) SVG(out io.Writer, until time.Duration) error {
 	b := bufio.NewWriter(out)
 	height := marginTop + len(panels)*(panelHeight+panelGap) + 10

@@ -29,8 +29,8 @@ type Store struct {
 	listing sync.Mutex // held by Need
 
 	mu     sync.Mutex
-	needed int                  // number of sets that need objects; they are kept while it is above 0
-	missed bool                 // objects were shown but not kept
+	needed int                  // number of plugin sets that need the objects, which are kept while needed > 0
+	missed bool                 // the API has shown objects that were not kept
 	pods   map[types.UID]*known // pending and placed, not terminated
 	nodes  map[string]*v1.Node  // by name
 	// byGroup holds the pods naming a pod group.
@@ -41,16 +41,16 @@ type Store struct {
 	// gone holds the pods and nodes deleted while missed objects are listed: the list may still
 	// have them. It is nil while no list is running.
 	gone map[any]bool
-	// touched holds nodes that differ from the last snapshot, in addition to those in the cluster's
-	// log.
+	// The next snapshot recreates the NodeInfo of the nodes in touched, and of the nodes in the
+	// cluster's log.
 	touched map[string]bool
 
 	snapshots snapshots
 	groups    groupStore
 }
 
-// known is a pod of the API, waiting or placed. It is replaced when the pod is shown again,
-// together with the data computed about the pod.
+// known is a pod of the API, waiting or placed. When the API shows the pod again, a new known
+// replaces the old one, including the data computed about the pod.
 type known struct {
 	info *podInfo
 	// assumed is the pod with its assumed node, which the API does not show yet. It is nil until a
@@ -139,8 +139,8 @@ func (s *Store) PodGone(uid types.UID) {
 	s.forgetPod(uid)
 }
 
-// Node stores a node of the API. Every update counts, including fields not used by decisions: a
-// plugin may read annotations.
+// Node stores a node of the API. No update is ignored, even if it changes only fields not used by
+// decisions: a plugin may read annotations.
 func (s *Store) Node(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,8 +228,8 @@ func (s *Store) addMissed(nodes []v1.Node, pods []v1.Pod) {
 	s.missed, s.gone = false, nil
 }
 
-// Spare reverses one Need. After the last call, the objects are forgotten, and recorded as missed
-// for the next Need.
+// Spare undoes one call of Need. After the last call, the objects are forgotten, and recorded as
+// missed for the next Need.
 func (s *Store) Spare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

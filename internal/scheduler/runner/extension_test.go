@@ -392,7 +392,7 @@ func (x *bursts) Bind(_ context.Context, a *cycle.Attempt) (bool, error) {
 
 func (x *bursts) PostBind(_ context.Context, a *cycle.Attempt) { x.at("PostBind", a) }
 
-// panics counts panics.
+// panics is an observer that counts panics.
 type panics struct {
 	cycle.NoObserver
 	n atomic.Int32
@@ -402,8 +402,8 @@ func (p *panics) Panicked() { p.n.Add(1) }
 
 // TestAPanicCostsItsPodTheAttempt verifies that a panic of a plugin, on the owner's goroutine or on
 // a goroutine of the pod, only fails the attempt of the pod. The panic is reported in the pod's
-// condition and in an event, and is counted. The pod is placed after its back-off, and another pod
-// in the meantime.
+// condition and in an event, and is counted. The pod is placed after its back-off; another pod can
+// be placed in the meantime.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	for point, text := range map[string]string{
 		"Reserve":          "internal error while the pod was decided: at Reserve",
@@ -454,8 +454,8 @@ func (x *dawdles) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	return nil
 }
 
-// TestASlowPluginHoldsUpDecisionsAndNotBindings verifies that while a plugin blocks the owner, the
-// binding of a pod decided before is sent, and that pods observed in the meantime are decided
+// TestASlowPluginHoldsUpDecisionsAndNotBindings verifies that bindings already decided are still
+// sent while a plugin blocks the owner, and that pods observed in the meantime are decided
 // afterwards.
 func TestASlowPluginHoldsUpDecisionsAndNotBindings(t *testing.T) {
 	inWorld(t, func(w *world) {

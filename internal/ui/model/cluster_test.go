@@ -66,7 +66,7 @@ func pending(name, message string) *v1.Pod {
 	return p
 }
 
-// see shows nodes and pods to the cluster.
+// see passes nodes and pods to the cluster.
 func see(c *model.Cluster, at time.Time, objects ...any) {
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -379,7 +379,7 @@ func TestChangesAddUpToTheState(t *testing.T) {
 	})
 }
 
-// follower applies changes like a page.
+// follower applies changes as the web page does.
 type follower struct {
 	nodes     map[string]model.Node
 	queue     map[string]model.Waiting

@@ -22,7 +22,7 @@ import (
 // life holds the times of a pod's events in a watch.
 type life struct {
 	owner                    types.UID
-	made, bound, ready, left time.Time // left is the start of the deletion
+	made, bound, ready, left time.Time // left is the time when the deletion started
 }
 
 // follower follows the pods of a namespace.
@@ -31,15 +31,16 @@ type follower struct {
 
 	mu   sync.Mutex // guards the fields below
 	pods map[types.UID]*life
-	// serving holds each owner's ready pods, except pods being deleted. down holds the start of an
-	// owner's current outage, and outage the total duration of its earlier outages.
+	// serving holds each owner's ready pods, except pods being deleted. The map down holds the
+	// start of each owner's current outage. The map outage holds the total duration of each owner's
+	// earlier outages.
 	serving map[types.UID]map[types.UID]bool
 	down    map[types.UID]time.Time
 	outage  map[types.UID]time.Duration
 }
 
-// followPods follows all existing and future pods of a namespace. Existing pods have no creation
-// time.
+// followPods follows all existing and future pods of a namespace. For existing pods, life.made is
+// zero.
 func followPods(ctx context.Context, c *driver.Cluster, namespace string) (*follower, error) {
 	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -34,7 +34,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// within bounds a test's waits.
+// within is the limit for each wait of a test.
 const within = 30 * time.Second
 
 // api is an API server with the nodes a and b. The pod web-1 runs on a, and does not tolerate a
@@ -47,7 +47,7 @@ type api struct {
 	journal *v1.ConfigMap
 	rooms   []string // successive contents of the Lease
 	refuse  int      // number of evictions refused with 429
-	leases  int      // status of responses to Lease writes; with 0 they are carried out
+	leases  int      // status returned for Lease writes; 0 means that the writes are carried out
 	evicted func()   // called when a pod is evicted
 	leader  string   // program that renews the leader-election Lease; "" if there is no Lease
 	said    []execute.Result
@@ -149,8 +149,8 @@ func (a *api) leads() *coordinationv1.Lease {
 	}
 }
 
-// serveLease serves the Lease with the reservation, which does not exist initially. A JSON patch
-// removes the reservation if it equals the tested value.
+// serveLease serves the Lease that holds the reservation. Initially, the Lease does not exist. A
+// JSON patch removes the reservation if it equals the tested value.
 func (a *api) serveLease(w http.ResponseWriter, r *http.Request) {
 	if a.leases != 0 {
 		a.refused(w, a.leases, metav1.StatusReasonForbidden)
@@ -223,7 +223,7 @@ func (a *api) answer(w http.ResponseWriter, code int, o runtime.Object) {
 	}
 }
 
-// move runs a Mover with the goal heal until its run ends.
+// move starts a Mover whose only goal is "heal", and waits for its first run to end.
 func (a *api) move(t *testing.T) (lines []string, done execute.Done) {
 	t.Helper()
 	configuration, err := config.Default(config.Options{})
@@ -283,7 +283,7 @@ func TestTheRoomOfTheSuccessorIsKept(t *testing.T) {
 	a.kept(t)
 }
 
-// kept checks the successive values of the Lease: the room of web-1's successor, and then none.
+// kept verifies that the Lease first holds the room for web-1's successor, and then none.
 func (a *api) kept(t *testing.T) {
 	t.Helper()
 	if len(a.rooms) != 2 || a.rooms[1] != "" {
@@ -345,8 +345,8 @@ func TestWhatHasNoEffectInAPolicyIsSaid(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsAnError verifies that an unreadable kind is an error: a proof without it
-// would be invalid.
+// TestWhatCannotBeReadIsAnError verifies that Run fails if a kind cannot be listed: moves could not
+// be proved without its objects.
 func TestWhatCannotBeReadIsAnError(t *testing.T) {
 	a := newAPI(t)
 	a.Refuse("persistentvolumes", http.StatusForbidden)
@@ -434,8 +434,8 @@ func TestThatNoRoomIsKeptIsSaid(t *testing.T) {
 	}
 }
 
-// TestWhereAnotherSchedulerPlacesThatIsSaid verifies that a scheduler other than Berth's is
-// recognized by the field manager that renews the leader-election Lease, and is reported.
+// TestWhereAnotherSchedulerPlacesThatIsSaid verifies that another scheduler is detected from the
+// name of the field manager that renews the leader-election Lease, and is reported.
 func TestWhereAnotherSchedulerPlacesThatIsSaid(t *testing.T) {
 	for program, want := range map[string]bool{"kube-scheduler": true, "berth": false} {
 		a := newAPI(t)

@@ -22,8 +22,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// Times and names for EvictionRequests. The EvictionRequest controller watches them, so it responds
-// within seconds.
+// Times and names for EvictionRequests. The EvictionRequest controller watches EvictionRequests, so
+// it responds within seconds.
 const (
 	// answeredWithin is the time an EvictionRequest may remain unobserved before its pod is evicted
 	// directly.
@@ -62,9 +62,10 @@ type requester struct {
 	refused map[string]bool
 }
 
-// newRequester returns a requester. It calls told when it switches to direct evictions, and when a
-// namespace refuses EvictionRequests for the first time. name identifies the component: it is part
-// of the names of its requests and the value of their label, so that a later process can find them.
+// newRequester returns a requester. The requester calls the function told when it switches to
+// direct evictions, and when a namespace refuses EvictionRequests for the first time. name
+// identifies the component: it is part of the names of its requests and the value of their label,
+// so that a later process can find them.
 func newRequester(client kubernetes.Interface, name string, told func(why string)) *requester {
 	return &requester{client: client, name: name, onFallback: told, since: map[types.UID]time.Time{}, refused: map[string]bool{}}
 }
@@ -120,7 +121,7 @@ func (a *requester) isRefused(namespace string) bool {
 }
 
 // ask requests a pod's eviction, or checks on the existing request, and returns an askedError while
-// it is pending. direct means that the pod must be evicted without a request.
+// it is pending. If direct is true, the pod must be evicted without a request.
 //
 // The request's name consists of the component and the pod's UID: a pod has one request per
 // component, and repeating the call finds it.
@@ -143,8 +144,8 @@ func (a *requester) ask(ctx context.Context, e execute.Evict) (direct bool, err 
 		there, err = requests.Get(ctx, request.Name, metav1.GetOptions{})
 	}
 	switch {
-	// A terminating namespace rejects all creations, so the error does not apply to other
-	// namespaces.
+	// A terminating namespace rejects all creations, so its Forbidden error does not mean that
+	// EvictionRequests are refused.
 	case apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		a.refuse(e.Namespace)
 		return true, nil

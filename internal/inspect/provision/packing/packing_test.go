@@ -74,9 +74,9 @@ func TestSolutionsAreNearTheirBound(t *testing.T) {
 	}
 }
 
-// TestFewThingsCostLeast verifies that for few things the search result nearly always costs as much
-// as the best of all partitions, that a solution declared exact is optimal, and that every bound is
-// at most the optimum.
+// TestFewThingsCostLeast verifies on small problems that the search nearly always finds a solution
+// as cheap as the best partition of the things, that a solution declared exact is optimal, and that
+// every bound is at most the optimum.
 func TestFewThingsCostLeast(t *testing.T) {
 	const seeds = 120
 	equal := 0
@@ -125,8 +125,8 @@ func TestFewThingsCostLeast(t *testing.T) {
 	}
 }
 
-// TestLimitsAreKept verifies that limits and numbers of bins are respected, and that unpacked
-// things are in Left.
+// TestLimitsAreKept verifies that Limits and the available number of each bin (Bin.Most) are
+// respected, and that unpacked things are counted in Left.
 func TestLimitsAreKept(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 13))

@@ -45,8 +45,8 @@ const forEver time.Duration = -1
 // script is the behavior of a pod's processes. It is parsed again each time, since annotations may
 // change while the pod runs.
 type script struct {
-	// runFor and exitCode apply to containers without an evident ending in their command line;
-	// given is set if an annotation sets one of the two; they then apply to all containers.
+	// runFor and exitCode apply to containers whose command line does not show how they end. If an
+	// annotation sets either (given is true), both apply to all containers.
 	runFor         time.Duration
 	exitCode       int32
 	given          bool
@@ -72,7 +72,7 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	sc.parseDuration(pod, AnnotationInitFor, &sc.initFor)
 	_, runFor := pod.Annotations[AnnotationRunFor]
 	_, exitCode := pod.Annotations[AnnotationExitCode]
-	// A malformed value also counts as given, because the intent is clear.
+	// given is true even if the value is malformed, because the intent is clear.
 	sc.given = runFor || exitCode
 
 	if text, ok := pod.Annotations[AnnotationExitCode]; ok {
@@ -155,8 +155,8 @@ func silentUntil(node *v1.Node, now time.Time) (bool, time.Time) {
 // Conditions are node conditions by type, in the annotation's form. A nil map is empty.
 type Conditions map[v1.NodeConditionType]v1.ConditionStatus
 
-// ParseConditions parses "Type=Status[,Type=Status...]". An empty string yields no conditions. The
-// last status of a repeated type counts.
+// ParseConditions parses "Type=Status[,Type=Status...]". An empty string yields no conditions. If a
+// type is repeated, its last status is used.
 func ParseConditions(text string) (Conditions, error) {
 	conditions := Conditions{}
 	for part := range strings.SplitSeq(text, ",") {
