@@ -37,7 +37,7 @@ func TestEvictionRequests(t *testing.T) {
 	c.checkSays("ok", "answers them")
 	c.checkSays("ok", "berth-controller may do all that it needs")
 	c.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0") // the components run outside of the cluster
-	c.checkSays("note", "no pod that answers them is to be seen")
+	c.checkSays("note", "no pod that answers them was found")
 	granted, err := deploy.EvictionRequestRights()
 	if err != nil {
 		t.Fatal(err)

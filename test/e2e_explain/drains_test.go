@@ -339,7 +339,7 @@ func (f *foretold) plan(text string) (sayings, error) {
 			}
 		case listed && strings.HasPrefix(names, f.namespace+"/"):
 			for name := range strings.SplitSeq(names, ", ") {
-				if plan[strings.TrimPrefix(name, f.namespace+"/")] = "ignored: " + why; strings.HasPrefix(why, "being deleted") {
+				if plan[strings.TrimPrefix(name, f.namespace+"/")] = "ignored: " + why; strings.HasPrefix(why, "already being deleted") {
 					plan[strings.TrimPrefix(name, f.namespace+"/")] = "ending"
 				}
 			}

@@ -43,7 +43,7 @@ func TestAnswersAreTheTerminals(t *testing.T) {
 	for _, c := range []struct{ what, script, want string }{
 		{"the figures of a forecast: leave, find a place, left pending, budgets", shown + `[...w.element.querySelectorAll('.figure b')].map((b) => b.textContent).join(' '); })`, "1 2 1 0"},
 		{"the lists of a forecast", shown + `[...w.element.querySelectorAll('.answer .fact h3')].map((b) => b.textContent).join('; '); })`,
-			"Who leaves (1); Left pending (1); Placed (1); Pending with or without this (2); Leave anyway, with or without this (1)"},
+			"Pods that leave (1); Left pending (1); Placed (1); Pending with or without this (2); Leave anyway, with or without this (1)"},
 		{"the nodes of a plan, those that are alike in a row", `import('/whatif.js').then(({WhatIf}) => { const f = ` + forecast + `;
 			const node = {pool: 'p', type: 'm4', zone: 'z1', pricePerHour: 0.25, pods: ['default/a', 'default/b'], cpuPercent: 50, memoryPercent: 100};
 			f.provision = {nodes: [node, {...node, cpuPercent: 100}, {...node, zone: 'z2'}], costPerHour: 0.75, costPerMonth: 547.5, pods: 6, pending: [{namespace: 'default', name: 'x', message: 'too large'}]};

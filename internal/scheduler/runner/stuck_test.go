@@ -202,7 +202,7 @@ func TestPodThatMayNotBeRead(t *testing.T) {
 				w.api.Put(aNode("n", "1"), aPod("a", "1"))
 				w.start(Options{})
 				w.pass(c.within)
-				if text := w.condition("a"); !strings.Contains(text, "binding rejected: ") || !strings.Contains(text, "cannot be read: ") {
+				if text := w.condition("a"); !strings.Contains(text, "binding rejected: ") || !strings.Contains(text, "could not check whether the pod was bound") {
 					t.Errorf("told %q", text)
 				}
 				w.api.SetFault(nil)
