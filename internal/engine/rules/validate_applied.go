@@ -130,18 +130,19 @@ func validateJob(j *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	if s := j.Selector; s != nil && !ptr.Deref(j.ManualSelector, false) && s.MatchLabels[batchv1.ControllerUidLabel] == "" {
 		errs = append(errs, field.Invalid(spec.Child("selector"), s, "`selector` not auto-generated"))
 	}
-	for name, value := range map[string]*int32{
+	limits := map[string]*int32{
 		"backoffLimit": j.BackoffLimit, "backoffLimitPerIndex": j.BackoffLimitPerIndex, "maxFailedIndexes": j.MaxFailedIndexes,
 		"ttlSecondsAfterFinished": j.TTLSecondsAfterFinished,
-	} {
-		errs = append(errs, nonNegative(ptr.Deref(value, 0), spec.Child(name))...)
+	}
+	for _, name := range sortedKeys(limits) {
+		errs = append(errs, nonNegative(ptr.Deref(limits[name], 0), spec.Child(name))...)
 	}
 	errs = append(errs, nonNegative(ptr.Deref(j.ActiveDeadlineSeconds, 0), spec.Child("activeDeadlineSeconds"))...)
 	mode := ptr.Deref(j.CompletionMode, batchv1.NonIndexedCompletion)
 	errs = append(errs, oneOf(spec.Child("completionMode"), mode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)...)
 	if mode == batchv1.NonIndexedCompletion {
-		for name, value := range map[string]*int32{"backoffLimitPerIndex": j.BackoffLimitPerIndex, "maxFailedIndexes": j.MaxFailedIndexes} {
-			if value != nil {
+		for _, name := range []string{"backoffLimitPerIndex", "maxFailedIndexes"} {
+			if value := limits[name]; value != nil {
 				errs = append(errs, field.Invalid(spec.Child(name), *value, "requires indexed completion mode"))
 			}
 		}

@@ -141,20 +141,17 @@ func fetch(t *testing.T, url string, config *tls.Config) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// freePort returns a port that was free at the time of the call.
-func freePort(t *testing.T) int {
+// loopback returns options for loopback. Their port stays in use until the end of the test, so that
+// the server moves to a free one. Port 0 would turn HTTPS off.
+func loopback(t *testing.T) Options {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-func loopback(t *testing.T) Options {
-	o := Defaults(freePort(t))
-	o.BindAddress = "127.0.0.1"
+	t.Cleanup(func() { taken.Close() })
+	o := Defaults(taken.Addr().(*net.TCPAddr).Port)
+	o.BindAddress, o.moves = "127.0.0.1", true
 	return o
 }
 
@@ -199,12 +196,8 @@ func TestCertificateOfFilesIsServed(t *testing.T) {
 }
 
 func TestDefaultPortThatIsTakenIsReplacedAndAGivenOneIsNot(t *testing.T) {
-	o := loopback(t)
-	taken, err := net.Listen("tcp", o.secureAddress())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
+	o := loopback(t) // the port is taken
+	o.moves = false
 	if _, err := Listen(o); err == nil || !strings.Contains(err.Error(), "--secure-port") {
 		t.Errorf("a given port that is taken: %v", err)
 	}
