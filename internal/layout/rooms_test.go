@@ -14,7 +14,7 @@ import (
 // rooms before it in this list, so no two rooms import each other. A folder listed inside another
 // one is a separate room.
 var rooms = []string{
-	"deploy", "internal/pacing", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/quantity", "internal/kube",
+	"deploy", "internal/pacing", "internal/response", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/quantity", "internal/kube",
 	"internal/engine", "internal/engine/gang", "internal/engine/cycle", "internal/engine/journal", "internal/admission", "internal/world", "internal/controller", "internal/node",
 	"internal/inspect", "internal/scheduler", "internal/ui", "internal/containerd", "internal/cli", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
 }
