@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Story prints the contents of a journal about one pod, or one node: a line for each observation,
@@ -163,7 +164,7 @@ func (s *Story) podSeen(at time.Time, pod *eviction.Pod) {
 // isConcerned reports whether an action is about the pod, or about the node. Reads of a pod's node
 // belong to the node's story.
 func (s *Story) isConcerned(action eviction.Action) (ticket uint64, mine bool) {
-	pod := func(ticket eviction.Ticket, name types.NamespacedName) (uint64, bool) {
+	pod := func(ticket response.Ticket, name types.NamespacedName) (uint64, bool) {
 		return uint64(ticket), s.Node == "" && name == s.Pod
 	}
 	switch a := action.(type) {
@@ -214,7 +215,7 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 	}
 
 	for _, action := range actions {
-		ticket, node := nodehealth.Ticket(0), ""
+		ticket, node := response.Ticket(0), ""
 		switch a := action.(type) {
 		case nodehealth.ReadLease:
 			ticket, node = a.Ticket, a.Node

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Nodes compares which health taints nodes have, and since when. It is not safe for concurrent use.
@@ -187,10 +188,10 @@ func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 }
 
 // answerWrite makes a write on the copy of the node and returns the response of an API server.
-func (n *Nodes) answerWrite(ticket nodehealth.Ticket, name string, write func(*node)) nodehealth.Answered {
+func (n *Nodes) answerWrite(ticket response.Ticket, name string, write func(*node)) nodehealth.Answered {
 	known := n.nodes[name]
 	if known == nil {
-		return nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.Gone}
+		return nodehealth.Answered{Ticket: ticket, Outcome: response.Gone}
 	}
 	write(known)
 	copied := n.copyNode(known)

@@ -3,7 +3,11 @@
 
 package eviction
 
-import "time"
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/response"
+)
 
 // takeAnswer advances the attempts waiting for a response: one attempt, or several attempts that
 // share the read of a node. A response to an unknown ticket is ignored.
@@ -31,7 +35,7 @@ func (e *evictor) takeAnswer(now time.Time, answer Answered) {
 func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 	// This precedes the check for a nil pod, because a successful delete counts even if the watch
 	// delivered the deletion before the response.
-	if a.step == deleting && answer.Outcome == OK {
+	if a.step == deleting && answer.Outcome == response.OK {
 		e.statuses.countEvicted(now, a.rules)
 	}
 	// The pod was deleted while the request was in flight; only its slot is released.
@@ -52,10 +56,10 @@ func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 	// The outcome of the mark does not affect the delete, except that a nonexistent pod needs no
 	// delete.
 	case marking:
-		if answer.Outcome == OK && answer.Pod != nil {
+		if answer.Outcome == response.OK && answer.Pod != nil {
 			a.live = *answer.Pod
 		}
-		if answer.Outcome == Gone {
+		if answer.Outcome == response.Gone {
 			e.acceptDelete(now, a)
 			return
 		}
@@ -70,13 +74,13 @@ func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 // remembered taints.
 func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
-	case OK:
+	case response.OK:
 		known := a.pod.node
 		if known.uid != answer.Node.UID {
 			known = &node{}
 		}
 		a.held = e.dating.nodeTaints(now, known, *answer.Node, true)
-	case Gone:
+	case response.Gone:
 		a.held = nil
 	default:
 		e.retryRead(now, a, answer)
@@ -98,7 +102,7 @@ func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 // devicesRead decides only by the device objects just read. An object missing from the response,
 // such as a deleted claim or rule, does not evict the pod.
 func (e *evictor) devicesRead(now time.Time, a *attempt, answer Answered) {
-	if answer.Outcome != OK {
+	if answer.Outcome != response.OK {
 		e.retryRead(now, a, answer)
 		return
 	}
@@ -124,12 +128,12 @@ func (e *evictor) reasonRead(now time.Time, a *attempt) {
 // the pod was unchanged, and the response is as good as a read.
 func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
-	case OK:
+	case response.OK:
 		a.live, a.unread = *answer.Pod, false
 		e.deleteIfDue(now, a)
-	case Gone:
+	case response.Gone:
 		e.acceptDelete(now, a)
-	case Conflict: // the pod has changed since it was last observed: the mark is requested again
+	case response.Conflict: // the pod has changed since it was last observed: the mark is requested again
 		a.asked = false
 		e.readPod(a)
 	default:
@@ -142,10 +146,10 @@ func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 // server marks it when the budgets allow the eviction.
 func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 	switch {
-	case answer.Outcome == Gone, answer.Outcome == OK && (answer.Pod.UID != a.pod.UID || answer.Pod.Terminating):
+	case answer.Outcome == response.Gone, answer.Outcome == response.OK && (answer.Pod.UID != a.pod.UID || answer.Pod.Terminating):
 		e.acceptDelete(now, a)
 		return
-	case answer.Outcome != OK:
+	case answer.Outcome != response.OK:
 		e.retryRead(now, a, answer)
 		return
 	}

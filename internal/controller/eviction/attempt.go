@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/pacing"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 const (
@@ -80,7 +81,7 @@ type evictor struct {
 	deadlines *deadlines
 	statuses  *ruleStatuses
 
-	attempts map[Ticket]*attempt // attempts with a request in flight
+	attempts map[response.Ticket]*attempt // attempts with a request in flight
 	// underway counts unfinished attempts, including those of deleted pods: their requests are
 	// still in flight.
 	underway         int
@@ -148,7 +149,7 @@ func (e *evictor) budgetsOver(now time.Time, p *pod) bool {
 
 // awaitAnswer issues the ticket of the attempt's next request. An attempt waits for one response at
 // a time, so it is in attempts once.
-func (e *evictor) awaitAnswer(a *attempt, step step) Ticket {
+func (e *evictor) awaitAnswer(a *attempt, step step) response.Ticket {
 	ticket := e.out.issueTicket()
 	a.step = step
 	e.attempts[ticket] = a
@@ -241,9 +242,9 @@ func (e *evictor) deletePod(now time.Time, a *attempt) {
 // changes.
 func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 	switch {
-	case answer.Outcome == OK, answer.Outcome == Gone, e.broke.noRetry:
+	case answer.Outcome == response.OK, answer.Outcome == response.Gone, e.broke.noRetry:
 		e.acceptDelete(now, a)
-	case a.evicts && answer.Outcome == Busy:
+	case a.evicts && answer.Outcome == response.Busy:
 		e.retryLater(now, a, max(answer.RetryAfter, budgetRetry))
 	default: // a Conflict means another UID; the next attempt reads the pod
 		e.retryLater(now, a, min(answer.RetryAfter, lastRetry))

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Options are the settings chosen by the operator of the cluster.
@@ -91,13 +93,13 @@ func New(options Options) *Core {
 	c.dating = dating{clock, c.broke}
 	c.mirror, c.devices = newMirror(clock), newDeviceMirror(c.dating)
 	c.deadlines = deadlines{out: &c.out, pending: map[string]int{}}
-	c.notes = notes{out: &c.out, broke: c.broke, written: map[Ticket]*node{}}
+	c.notes = notes{out: &c.out, broke: c.broke, written: map[response.Ticket]*node{}}
 	c.statuses = ruleStatuses{
-		clock: clock, out: &c.out, mirror: &c.mirror, devices: &c.devices, silent: options.Watches, written: map[Ticket]*rule{},
+		clock: clock, out: &c.out, mirror: &c.mirror, devices: &c.devices, silent: options.Watches, written: map[response.Ticket]*rule{},
 	}
 	c.evictor = evictor{
 		options: options, broke: c.broke, out: &c.out, mirror: &c.mirror, devices: &c.devices, dating: c.dating,
-		deadlines: &c.deadlines, statuses: &c.statuses, attempts: map[Ticket]*attempt{},
+		deadlines: &c.deadlines, statuses: &c.statuses, attempts: map[response.Ticket]*attempt{},
 	}
 	return c
 }
@@ -105,12 +107,12 @@ func New(options Options) *Core {
 // outbox collects the actions of a Step. Tickets are never reused, not even by a Core that was
 // saved and restored.
 type outbox struct {
-	tickets Ticket // the last ticket issued
+	tickets response.Ticket // the last ticket issued
 	actions []Action
 }
 
 // issueTicket returns an unused ticket.
-func (o *outbox) issueTicket() Ticket {
+func (o *outbox) issueTicket() response.Ticket {
 	o.tickets++
 	return o.tickets
 }

@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Event is an input of the Core: a watch event, an API response, or only the passing of time.
@@ -57,12 +59,12 @@ type (
 
 	// Answered is the response to the request with the ticket.
 	Answered struct {
-		Ticket     Ticket
-		Outcome    Outcome
+		Ticket     response.Ticket
+		Outcome    response.Outcome
 		Pod        *Pod          // as read, or as returned by a Mark
 		Node       *Node         // as read
 		Devices    *Devices      // as read
-		RetryAfter time.Duration // requested by the server; set with Busy
+		RetryAfter time.Duration // requested by the server
 		Unserved   bool          `json:",omitempty"` // with Failed: no server accepted the request
 	}
 )
@@ -86,30 +88,6 @@ func (Listing) isEvent()      {}
 func (Listed) isEvent()       {}
 func (Answered) isEvent()     {}
 
-// Ticket matches a response to its request. Every request gets exactly one response, however late.
-// Record is not a request.
-type Ticket uint64
-
-// Outcome is the API's response to a request.
-type Outcome int
-
-const (
-	OK       Outcome = iota
-	Gone             // 404: no object of that name
-	Conflict         // 409: the UID or resource version differs from the requested one
-	Busy             // 429: a budget, or the server itself, refuses for now
-	Refused          // another 4xx: a webhook, missing permissions, validation
-	Failed           // 5xx, a timeout, no connection: the request may have been carried out
-)
-
-// String names the outcome for logs.
-func (o Outcome) String() string {
-	if names := [...]string{"OK", "Gone", "Conflict", "Busy", "Refused", "Failed"}; o >= 0 && int(o) < len(names) {
-		return names[o]
-	}
-	return fmt.Sprintf("Outcome(%d)", int(o))
-}
-
 // Action is an output of the Core. All except for Record are requests to the API.
 type Action interface {
 	isAction()
@@ -119,18 +97,18 @@ type Action interface {
 type (
 	// ReadNode reads the node live.
 	ReadNode struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Node   string
 	}
 	// ReadPod reads the pod live.
 	ReadPod struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Name   types.NamespacedName
 	}
 	// ReadDevices reads the device objects requiring the pod's eviction live: claims, all slices of
 	// the pools, and rules. Nonexistent objects are missing from the response.
 	ReadDevices struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Pod    types.NamespacedName
 		Claims []types.NamespacedName
 		Pools  []PoolAt
@@ -139,7 +117,7 @@ type (
 	// Mark sets the condition DisruptionTarget on the pod with that UID; with a ResourceVersion,
 	// only if the pod still has that version.
 	Mark struct {
-		Ticket          Ticket
+		Ticket          response.Ticket
 		Name            types.NamespacedName
 		UID             types.UID
 		ResourceVersion string
@@ -148,14 +126,14 @@ type (
 	}
 	// Delete deletes the pod with that UID, and no other pod of the same name.
 	Delete struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Name   types.NamespacedName
 		UID    types.UID
 		Due    Due
 	}
 	// Evict is Delete through the Eviction API, subject to budgets.
 	Evict struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Name   types.NamespacedName
 		UID    types.UID
 		Due    Due
@@ -163,14 +141,14 @@ type (
 	// Annotate sets NoteAnnotation on the node if the node still has that version. An empty Note
 	// removes the annotation.
 	Annotate struct {
-		Ticket          Ticket
+		Ticket          response.Ticket
 		Node            string
 		ResourceVersion string
 		Note            string
 	}
 	// WriteStatus sets the condition EvictionInProgress of the DeviceTaintRule with that UID.
 	WriteStatus struct {
-		Ticket    Ticket
+		Ticket    response.Ticket
 		Rule      string
 		UID       types.UID
 		Condition metav1.Condition

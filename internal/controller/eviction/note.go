@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/pacing"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // note is the content of NoteAnnotation. It records the starts of taints that have no timeAdded, if
@@ -90,8 +91,8 @@ type notes struct {
 	out   *outbox
 	broke *safeguards
 
-	late    []*node          // nodes with notes to write, in order of discovery
-	written map[Ticket]*node // note writes in flight
+	late    []*node                   // nodes with notes to write, in order of discovery
+	written map[response.Ticket]*node // note writes in flight
 }
 
 // check determines whether the node's note must be written. A rewritten list of taints must settle

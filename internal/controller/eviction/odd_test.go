@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 var (
@@ -125,22 +126,22 @@ func holdsNobodyUp(t *testing.T, tainted func(string) *v1.Node, on func(node, na
 	var step func(e eviction.Event)
 	step = func(e eviction.Event) {
 		for _, action := range core.Step(now, e) {
-			answer := eviction.Answered{Outcome: eviction.Refused} // refused by a webhook of the tenant
+			answer := eviction.Answered{Outcome: response.Refused} // refused by a webhook of the tenant
 			switch a := action.(type) {
 			case eviction.ReadNode:
-				answer.Ticket, answer.Outcome = a.Ticket, eviction.Gone
+				answer.Ticket, answer.Outcome = a.Ticket, response.Gone
 				for _, n := range nodes {
 					if n.Name == a.Node {
 						node := eviction.NodeOf(n)
-						answer.Outcome, answer.Node = eviction.OK, &node
+						answer.Outcome, answer.Node = response.OK, &node
 					}
 				}
 			case eviction.ReadPod:
-				answer.Ticket, answer.Outcome = a.Ticket, eviction.Gone
+				answer.Ticket, answer.Outcome = a.Ticket, response.Gone
 				for _, p := range pods {
 					if p.Name == a.Name.Name && (p != goes || gone.IsZero()) {
 						pod := eviction.PodOf(p)
-						answer.Outcome, answer.Pod = eviction.OK, &pod
+						answer.Outcome, answer.Pod = response.OK, &pod
 					}
 				}
 			case eviction.Mark:
@@ -148,13 +149,13 @@ func holdsNobodyUp(t *testing.T, tainted func(string) *v1.Node, on func(node, na
 				if a.UID == goes.UID {
 					pod := eviction.PodOf(goes)
 					pod.Marked = true
-					answer.Outcome, answer.Pod = eviction.OK, &pod
+					answer.Outcome, answer.Pod = response.OK, &pod
 				}
 			case eviction.Delete:
 				answer.Ticket = a.Ticket
 				switch a.UID {
 				case goes.UID:
-					gone, answer.Outcome = now, eviction.OK
+					gone, answer.Outcome = now, response.OK
 					defer step(eviction.PodGone{Name: a.Name, UID: a.UID})
 				case stays.UID:
 					t.Errorf("a pod that stays is deleted after %v", now.Sub(start))

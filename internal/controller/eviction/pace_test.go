@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // subject names the kind and the object of a request.
@@ -43,7 +44,7 @@ const most = 20
 // and that the pod is deleted within a minute after the responses become normal.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	type do = func() eviction.Answered
-	answer := func(outcome eviction.Outcome, carriedOut bool, after time.Duration) func(do) eviction.Answered {
+	answer := func(outcome response.Outcome, carriedOut bool, after time.Duration) func(do) eviction.Answered {
 		return func(do do) eviction.Answered {
 			if carriedOut {
 				do()
@@ -53,15 +54,15 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	}
 	faults := 0
 	for name, respond := range map[string]func(do) eviction.Answered{
-		"success without effect":       answer(eviction.OK, false, 0),
-		"404":                          answer(eviction.Gone, false, 0),
-		"409":                          answer(eviction.Conflict, false, 0),
-		"429":                          answer(eviction.Busy, false, 0),
-		"429 with Retry-After":         answer(eviction.Busy, false, time.Second),
-		"403":                          answer(eviction.Refused, false, 0),
-		"500 or a time-out":            answer(eviction.Failed, false, 0),
-		"404, carried out":             answer(eviction.Gone, true, 0),
-		"carried out, and no response": answer(eviction.Failed, true, 0),
+		"success without effect":       answer(response.OK, false, 0),
+		"404":                          answer(response.Gone, false, 0),
+		"409":                          answer(response.Conflict, false, 0),
+		"429":                          answer(response.Busy, false, 0),
+		"429 with Retry-After":         answer(response.Busy, false, time.Second),
+		"403":                          answer(response.Refused, false, 0),
+		"500 or a time-out":            answer(response.Failed, false, 0),
+		"404, carried out":             answer(response.Gone, true, 0),
+		"carried out, and no response": answer(response.Failed, true, 0),
 	} {
 		for _, kind := range []string{"", "ReadNode", "ReadPod", "Mark", "Delete", "Annotate"} {
 			w := evictiontest.New(0)
@@ -82,7 +83,7 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 				}
 				faults++
 				answer := respond(do)
-				if _, marks := action.(eviction.Mark); marks && answer.Outcome == eviction.OK {
+				if _, marks := action.(eviction.Mark); marks && answer.Outcome == response.OK {
 					unmarked := w.PodNamed("p").Pod
 					answer.Pod = &unmarked
 				}
@@ -128,7 +129,7 @@ func TestPodsShareTheFailedReadsOfTheirNode(t *testing.T) {
 		if i := len(reads) - 1 - most; i >= 0 && w.Now.Sub(reads[i]) < time.Minute {
 			t.Fatalf("more than %d reads within a minute", most)
 		}
-		return eviction.Answered{Outcome: eviction.Refused}
+		return eviction.Answered{Outcome: response.Refused}
 	}
 
 	w.Controller.Start()

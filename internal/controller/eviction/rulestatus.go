@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/pacing"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // statusPeriod is the minimum time between two writes of a rule's status, except for a new rule or
@@ -31,8 +32,8 @@ type ruleStatuses struct {
 	mirror  *mirror
 	devices *deviceMirror
 
-	silent  bool             // Options.Watches: no status is written
-	written map[Ticket]*rule // status writes in flight
+	silent  bool                      // Options.Watches: no status is written
+	written map[response.Ticket]*rule // status writes in flight
 }
 
 // recordAsked records the rules that evict the pod; rules is nil if there are none.
@@ -132,7 +133,7 @@ func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 	delete(s.written, answer.Ticket)
 	r.statusInFlight = false
 	switch answer.Outcome {
-	case OK, Gone:
+	case response.OK, response.Gone:
 		r.tries = 0
 	default:
 		r.tries++

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/pacing"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
@@ -27,8 +28,8 @@ type Knowledge struct {
 	// Unnoted lists the nodes with a note to be written, in the order of notes.late.
 	Unnoted []string
 
-	Tickets                         Ticket // the last ticket issued
-	Sights                          uint64 // the last number assigned to a pod
+	Tickets                         response.Ticket // the last ticket issued
+	Sights                          uint64          // the last number assigned to a pod
 	Stats                           Stats
 	PodList, NodeList               uint32 // numbers of the current lists
 	PodsAreListing, NodesAreListing bool
@@ -73,7 +74,7 @@ type RuleState struct {
 
 // StatusWriteState is a write of a status in flight.
 type StatusWriteState struct {
-	Ticket Ticket
+	Ticket response.Ticket
 	Rule   string // "": deleted since
 }
 
@@ -118,7 +119,7 @@ type PodState struct {
 
 // TryState is an attempt to evict a pod.
 type TryState struct {
-	Ticket  Ticket
+	Ticket  response.Ticket
 	Pod     types.UID  // "": deleted since
 	Step    int        // the awaited response; see step
 	Also    []TryState // attempts that wait for the same response, and have no ticket
@@ -136,7 +137,7 @@ type TryState struct {
 
 // NoteState is a write of a note in flight.
 type NoteState struct {
-	Ticket Ticket
+	Ticket response.Ticket
 	Node   string // "": deleted since
 }
 
@@ -191,7 +192,7 @@ func (c *Core) Save() Knowledge {
 }
 
 // saveTry saves an attempt together with the attempts waiting for the same read.
-func saveTry(ticket Ticket, a *attempt) TryState {
+func saveTry(ticket response.Ticket, a *attempt) TryState {
 	saved := TryState{
 		Ticket: ticket, Step: int(a.step), Evicts: a.evicts, ReadAt: a.readAt, Rereads: a.rereads, Held: saveHeld(a.held),
 		Found: a.found.saveState(), Seeks: a.seeks, Rules: a.rules, Live: a.live, Unread: a.unread, Asked: a.asked,

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/pacing"
+	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
@@ -54,9 +55,9 @@ type Core struct {
 	evictions   table[*lifecyclev1alpha1.Eviction]
 	pods        int         // number of pod lists begun
 	seen        [kinds]bool // kinds listed at least once
-	tickets     Ticket
-	flights     map[Ticket]*target // requests in flight, bounded by InFlight
-	writtenKind map[Ticket]Action  // the actions of these requests, to interpret the responses
+	tickets     response.Ticket
+	flights     map[response.Ticket]*target // requests in flight, bounded by InFlight
+	writtenKind map[response.Ticket]Action  // the actions of these requests, to interpret the responses
 
 	queue []*target // targets to decide, in this order and without duplicates
 	// timers schedule targets. A target may have several timers; a superfluous one changes nothing.
@@ -70,7 +71,7 @@ func New(options Options) *Core {
 	if options.InFlight == 0 {
 		options.InFlight = DefaultInFlight
 	}
-	c := &Core{options: options, targets: map[targetKey]*target{}, flights: map[Ticket]*target{}, writtenKind: map[Ticket]Action{}}
+	c := &Core{options: options, targets: map[targetKey]*target{}, flights: map[response.Ticket]*target{}, writtenKind: map[response.Ticket]Action{}}
 	c.requests = newTable(func(t *target) held[*lifecyclev1alpha1.EvictionRequest] { return t.requests }, c.look)
 	c.evictions = newTable(func(t *target) held[*lifecyclev1alpha1.Eviction] { return t.evictions }, c.look)
 	return c
@@ -177,7 +178,7 @@ func (c *Core) advance() {
 // do makes a request about an object of a target, and reports whether it was made. If a request of
 // the same kind was made just before, do schedules the target instead. The target must not have
 // another request in flight, because two writes of one object would conflict.
-func (c *Core) do(t *target, kind string, object metav1.Object, action func(Ticket) Action) bool {
+func (c *Core) do(t *target, kind string, object metav1.Object, action func(response.Ticket) Action) bool {
 	key := kind
 	if object != nil {
 		key += " " + object.GetName()
@@ -223,11 +224,11 @@ func (c *Core) answered(e Answered) {
 		c.evicted(t, e)
 		return
 	case ReadPod:
-		if e.Outcome == OK || e.Outcome == NotFound {
+		if e.Outcome == response.OK || e.Outcome == response.Gone {
 			t.setPod(e.Pod, c.pods)
 		}
 	case Delete:
-		if e.Outcome == OK || e.Outcome == NotFound {
+		if e.Outcome == response.OK || e.Outcome == response.Gone {
 			c.evictions.gone(a.Eviction)
 		}
 	}
@@ -246,7 +247,7 @@ func (c *Core) answered(e Answered) {
 // may allow it at any time.
 func (c *Core) evicted(t *target, e Answered) {
 	switch e.Outcome {
-	case OK:
+	case response.OK:
 		c.forgetRefusals(t)
 		t.said = evictedText
 		if t.pod != nil {
@@ -254,7 +255,7 @@ func (c *Core) evicted(t *target, e Answered) {
 			c.wake(t, c.now.Add(assumedFor))
 		}
 		return
-	case NotFound, Conflict: // another pod may have the name, so the pod is read
+	case response.Gone, response.Conflict: // another pod may have the name, so the pod is read
 		t.pod = nil
 	}
 

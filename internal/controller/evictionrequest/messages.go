@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Kind is a watched kind.
@@ -73,8 +74,8 @@ type (
 
 	// Answered is the response to an action.
 	Answered struct {
-		Ticket     Ticket
-		Outcome    Outcome
+		Ticket     response.Ticket
+		Outcome    response.Outcome
 		Message    string        // the reason of a failure
 		RetryAfter time.Duration // from the header Retry-After, with Busy
 		Pod        *Pod          // the pod read by ReadPod; nil if no pod has that UID
@@ -93,59 +94,44 @@ func (PodSeen) event()      {}
 func (PodGone) event()      {}
 func (Answered) event()     {}
 
-// Ticket identifies an action and matches its response.
-type Ticket uint64
-
-// Outcome classifies the response to an action.
-type Outcome int
-
-// The outcomes.
-const (
-	OK       Outcome = iota
-	NotFound         // no object has that name and UID
-	Conflict         // the object has another version, so the decision is outdated
-	Busy             // 429: refused for now by a budget or by the server
-	Failed           // any other refusal, or no response
-)
-
 // Action is a request to the API server. Each gets a response.
 type Action interface{ action() }
 
 type (
 	// ReadPod reads a pod.
 	ReadPod struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Name   types.NamespacedName
 		UID    types.UID
 	}
 	// Evict evicts a pod through the Eviction API, with its UID as precondition.
 	Evict struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Name   types.NamespacedName
 		UID    types.UID
 	}
 	// Create creates an Eviction, or returns the existing one.
 	Create struct {
-		Ticket   Ticket
+		Ticket   response.Ticket
 		Eviction *lifecyclev1alpha1.Eviction
 	}
 	// Label writes the labels of an Eviction, WriteEviction writes its status, and WriteRequest
 	// writes the status of a request. All three are conditional on the object's version.
 	Label struct {
-		Ticket   Ticket
+		Ticket   response.Ticket
 		Eviction *lifecyclev1alpha1.Eviction
 	}
 	WriteEviction struct {
-		Ticket   Ticket
+		Ticket   response.Ticket
 		Eviction *lifecyclev1alpha1.Eviction
 	}
 	WriteRequest struct {
-		Ticket  Ticket
+		Ticket  response.Ticket
 		Request *lifecyclev1alpha1.EvictionRequest
 	}
 	// Delete deletes an Eviction, with its UID as precondition.
 	Delete struct {
-		Ticket   Ticket
+		Ticket   response.Ticket
 		Eviction *lifecyclev1alpha1.Eviction
 	}
 )

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // subject names the kind and the object of a request.
@@ -42,7 +43,7 @@ const mostRequests = 20
 // same response, and that the pod is evicted within a minute after the fault is over.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	type do = func() evictionrequest.Answered
-	answer := func(outcome evictionrequest.Outcome, carriedOut bool) func(*requesttest.World, evictionrequest.Action, do) evictionrequest.Answered {
+	answer := func(outcome response.Outcome, carriedOut bool) func(*requesttest.World, evictionrequest.Action, do) evictionrequest.Answered {
 		return func(_ *requesttest.World, _ evictionrequest.Action, do do) evictionrequest.Answered {
 			if carriedOut {
 				do()
@@ -51,19 +52,19 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 		}
 	}
 	responses := map[string]func(*requesttest.World, evictionrequest.Action, do) evictionrequest.Answered{
-		"success without effect":       answer(evictionrequest.OK, false),
-		"success, no object returned":  answer(evictionrequest.OK, true),
-		"404":                          answer(evictionrequest.NotFound, false),
-		"404, carried out":             answer(evictionrequest.NotFound, true),
-		"409":                          answer(evictionrequest.Conflict, false),
-		"409, carried out":             answer(evictionrequest.Conflict, true),
-		"429":                          answer(evictionrequest.Busy, false),
-		"403, 500 or a time-out":       answer(evictionrequest.Failed, false),
-		"carried out, and no response": answer(evictionrequest.Failed, true),
+		"success without effect":       answer(response.OK, false),
+		"success, no object returned":  answer(response.OK, true),
+		"404":                          answer(response.Gone, false),
+		"404, carried out":             answer(response.Gone, true),
+		"409":                          answer(response.Conflict, false),
+		"409, carried out":             answer(response.Conflict, true),
+		"429":                          answer(response.Busy, false),
+		"403, 500 or a time-out":       answer(response.Failed, false),
+		"carried out, and no response": answer(response.Failed, true),
 		"404 while the watch lags": func(w *requesttest.World, _ evictionrequest.Action, do do) evictionrequest.Answered {
 			w.Blind = true
 			do()
-			return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+			return evictionrequest.Answered{Outcome: response.Gone}
 		},
 		"fields dropped": func(w *requesttest.World, a evictionrequest.Action, do do) evictionrequest.Answered {
 			switch a := a.(type) {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // decideRequests writes the status of the first request with an outdated status. The response
@@ -21,7 +23,7 @@ func (c *Core) decideRequests(t *target) {
 	names := slices.SortedFunc(maps.Keys(t.requests), func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
 	for _, name := range names {
 		if next := c.answerOf(t, t.requests[name]); next != nil {
-			if c.do(t, "request", next, func(ticket Ticket) Action { return WriteRequest{ticket, next} }) {
+			if c.do(t, "request", next, func(ticket response.Ticket) Action { return WriteRequest{ticket, next} }) {
 				return
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/pacing"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // keptFor is the minimum time for which an Eviction is kept after its end. It is kept longer while
@@ -59,9 +60,9 @@ type target struct {
 	gone     bool      // final: no other pod gets the UID
 	goneAt   time.Time // first observation of the deletion or terminal phase
 
-	queued bool      // in Core.queue
-	wakes  time.Time // the earliest timer
-	ticket Ticket    // ticket of the request in flight; 0 if none
+	queued bool            // in Core.queue
+	wakes  time.Time       // the earliest timer
+	ticket response.Ticket // ticket of the request in flight; 0 if none
 	// paces space the requests by kind and object name.
 	paces map[string]*pacing.Pace
 
@@ -189,7 +190,7 @@ func (c *Core) decide(t *target) {
 	}
 	// All further decisions depend on whether the pod exists, and the cache may be stale.
 	if t.pod == nil && !t.gone {
-		c.do(t, "read", nil, func(ticket Ticket) Action { return ReadPod{ticket, t.name, t.uid} })
+		c.do(t, "read", nil, func(ticket response.Ticket) Action { return ReadPod{ticket, t.name, t.uid} })
 		return
 	}
 
@@ -215,7 +216,7 @@ func (c *Core) decideEviction(t *target) bool {
 	if e == nil {
 		if wanted {
 			t.said = ""
-			c.do(t, "create", nil, func(ticket Ticket) Action { return Create{ticket, c.newEviction(t)} })
+			c.do(t, "create", nil, func(ticket response.Ticket) Action { return Create{ticket, c.newEviction(t)} })
 		}
 		return wanted
 	}
@@ -224,7 +225,7 @@ func (c *Core) decideEviction(t *target) bool {
 		at := c.now.Add(ended.Add(keptFor).Sub(c.wall()))
 		switch {
 		case wanted && t.renewed(), len(t.requests) == 0 && !c.now.Before(at):
-			c.do(t, "delete", e, func(ticket Ticket) Action { return Delete{ticket, e} })
+			c.do(t, "delete", e, func(ticket response.Ticket) Action { return Delete{ticket, e} })
 			return true
 		case len(t.requests) == 0:
 			c.wake(t, at)
@@ -233,15 +234,15 @@ func (c *Core) decideEviction(t *target) bool {
 	}
 
 	if next := c.progress(t, e); next != nil {
-		c.do(t, "status", next, func(ticket Ticket) Action { return WriteEviction{ticket, next} })
+		c.do(t, "status", next, func(ticket response.Ticket) Action { return WriteEviction{ticket, next} })
 		return true
 	}
 	if c.evicts(t, e) {
-		c.do(t, "evict", nil, func(ticket Ticket) Action { return Evict{ticket, t.name, t.uid} })
+		c.do(t, "evict", nil, func(ticket response.Ticket) Action { return Evict{ticket, t.name, t.uid} })
 		return true
 	}
 	if labelled := t.labels(e); labelled != nil {
-		c.do(t, "label", labelled, func(ticket Ticket) Action { return Label{ticket, labelled} })
+		c.do(t, "label", labelled, func(ticket response.Ticket) Action { return Label{ticket, labelled} })
 		return true
 	}
 	return false

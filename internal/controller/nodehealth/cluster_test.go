@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
@@ -48,7 +49,7 @@ type cluster struct {
 	leases int           // the latest version of a Lease
 
 	// respond, if set, returns the response to each write. It may call do to carry out the write.
-	respond func(write nodehealth.Action, do func() (nodehealth.Outcome, *nodehealth.Node)) (nodehealth.Outcome, *nodehealth.Node)
+	respond func(write nodehealth.Action, do func() (response.Outcome, *nodehealth.Node)) (response.Outcome, *nodehealth.Node)
 	// policy, if set, changes each written node before it is stored.
 	policy func(m *machine)
 }
@@ -200,10 +201,10 @@ func (c *cluster) step(event nodehealth.Event) {
 func (c *cluster) carryOut(action nodehealth.Action) {
 	life := c.life
 	takes := 2 * time.Millisecond
-	answer := func(ticket nodehealth.Ticket, do func() (nodehealth.Outcome, *nodehealth.Node)) {
+	answer := func(ticket response.Ticket, do func() (response.Outcome, *nodehealth.Node)) {
 		if c.respond != nil {
 			carryOut := do
-			do = func() (nodehealth.Outcome, *nodehealth.Node) { return c.respond(action, carryOut) }
+			do = func() (response.Outcome, *nodehealth.Node) { return c.respond(action, carryOut) }
 		}
 		c.after(takes, func() {
 			outcome, node := do()
@@ -215,21 +216,21 @@ func (c *cluster) carryOut(action nodehealth.Action) {
 	switch a := action.(type) {
 	case nodehealth.ReadLease:
 		c.after(takes, func() {
-			read := nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.Gone}
+			read := nodehealth.Answered{Ticket: a.Ticket, Outcome: response.Gone}
 			if m := c.nodes[a.Node]; m != nil && m.lease > 0 {
 				seen := c.leaseOf(m)
-				read.Outcome, read.Lease = nodehealth.OK, &seen
+				read.Outcome, read.Lease = response.OK, &seen
 			}
 			if c.unread > 0 {
 				c.unread--
-				read.Outcome, read.Lease = nodehealth.Failed, nil
+				read.Outcome, read.Lease = response.Failed, nil
 			}
 			if c.life == life {
 				c.step(read)
 			}
 		})
 	case nodehealth.WriteStatus:
-		answer(a.Ticket, func() (nodehealth.Outcome, *nodehealth.Node) {
+		answer(a.Ticket, func() (response.Outcome, *nodehealth.Node) {
 			return c.written(a.Node, a.ResourceVersion, func(m *machine) {
 				for _, changed := range a.Conditions {
 					if existing := condition(m.Node, changed.Type); existing != nil {
@@ -241,7 +242,7 @@ func (c *cluster) carryOut(action nodehealth.Action) {
 			})
 		})
 	case nodehealth.WriteNode:
-		answer(a.Ticket, func() (nodehealth.Outcome, *nodehealth.Node) {
+		answer(a.Ticket, func() (response.Outcome, *nodehealth.Node) {
 			return c.written(a.Node, a.ResourceVersion, func(m *machine) {
 				if a.SetTaints {
 					m.Spec.Taints = a.Taints
@@ -253,36 +254,36 @@ func (c *cluster) carryOut(action nodehealth.Action) {
 		})
 	case nodehealth.MarkPods:
 		takes += c.marks
-		answer(a.Ticket, func() (nodehealth.Outcome, *nodehealth.Node) {
+		answer(a.Ticket, func() (response.Outcome, *nodehealth.Node) {
 			if c.failed > 0 {
 				c.failed--
-				return nodehealth.Failed, nil
+				return response.Failed, nil
 			}
 			if m := c.nodes[a.Node]; m != nil {
 				m.marked++
 			}
-			return nodehealth.OK, nil
+			return response.OK, nil
 		})
 	}
 }
 
-func (c *cluster) written(name, version string, change func(*machine)) (nodehealth.Outcome, *nodehealth.Node) {
+func (c *cluster) written(name, version string, change func(*machine)) (response.Outcome, *nodehealth.Node) {
 	m := c.nodes[name]
 	if m == nil {
-		return nodehealth.Gone, nil
+		return response.Gone, nil
 	}
 	if c.failed > 0 {
 		c.failed--
-		return nodehealth.Failed, nil
+		return response.Failed, nil
 	}
 	if c.stale > 0 {
 		c.stale--
 		c.rev++
 		m.ResourceVersion = strconv.Itoa(c.rev) // another client wrote first
 	}
-	outcome := nodehealth.OK
+	outcome := response.OK
 	if m.ResourceVersion != version {
-		outcome = nodehealth.Stale
+		outcome = response.Conflict
 	} else {
 		change(m)
 		if c.policy != nil {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Options holds kube-controller-manager's flags for node health, and further options of Berth.
@@ -73,16 +75,16 @@ type Core struct {
 	leases  map[string]lease // by node, including unobserved nodes
 	zones   map[string]*zone
 	dirty   []*node // nodes with possible writes, in order of discovery
-	asked   map[Ticket]request
-	tickets Ticket
+	asked   map[response.Ticket]request
+	tickets response.Ticket
 	marking int // number of MarkPods in asked
 
-	suspects []*node          // seemingly silent nodes with unread Leases
-	reading  map[Ticket]*node // nodes with Lease reads in flight
-	behind   string           // version of a Lease that was read, but not delivered by the watch yet; empty if the watch does not lag
-	behindAt time.Time        // time at which the lag was discovered
-	recount  bool             // within a step: all nodes must be examined, even if no pass is due
-	polled   bool             // within a step: signs of life have just been listed (Polled)
+	suspects []*node                   // seemingly silent nodes with unread Leases
+	reading  map[response.Ticket]*node // nodes with Lease reads in flight
+	behind   string                    // version of a Lease that was read, but not delivered by the watch yet; empty if the watch does not lag
+	behindAt time.Time                 // time at which the lag was discovered
+	recount  bool                      // within a step: all nodes must be examined, even if no pass is due
+	polled   bool                      // within a step: signs of life have just been listed (Polled)
 
 	nodeList uint32 // number of the current list
 	listing  bool
@@ -140,8 +142,8 @@ func New(options Options) *Core {
 		nodes:   map[string]*node{},
 		leases:  map[string]lease{},
 		zones:   map[string]*zone{},
-		asked:   map[Ticket]request{},
-		reading: map[Ticket]*node{},
+		asked:   map[response.Ticket]request{},
+		reading: map[response.Ticket]*node{},
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Event is an input of the Core: an observation, a response, or the passage of time.
@@ -49,10 +51,11 @@ type (
 	Away struct{ From time.Time }
 	// Answered is the response to the request with the ticket.
 	Answered struct {
-		Ticket  Ticket
-		Outcome Outcome
-		Node    *Node      // the current node, if the response or a later read contains it
-		Lease   *LeaseSeen `json:",omitempty"` // the Lease read
+		Ticket     response.Ticket
+		Outcome    response.Outcome
+		RetryAfter time.Duration `json:",omitempty"` // requested by the server
+		Node       *Node         // the current node, if the response or a later read contains it
+		Lease      *LeaseSeen    `json:",omitempty"` // the Lease read
 	}
 )
 
@@ -70,27 +73,6 @@ func (Sighted) isEvent()      {}
 func (Away) isEvent()         {}
 func (Answered) isEvent()     {}
 
-// Ticket identifies a request and matches its response.
-type Ticket uint64
-
-// Outcome classifies the response to a request.
-type Outcome int
-
-const (
-	OK     Outcome = iota
-	Gone           // the node no longer exists
-	Stale          // the node has changed: decide again from Answered.Node
-	Failed         // anything else; the write may have taken effect
-)
-
-// String names the outcome for logs.
-func (o Outcome) String() string {
-	if names := [...]string{"OK", "Gone", "Stale", "Failed"}; o >= 0 && int(o) < len(names) {
-		return names[o]
-	}
-	return fmt.Sprintf("Outcome(%d)", int(o))
-}
-
 // Action is an output of the Core.
 type Action interface {
 	isAction()
@@ -100,12 +82,12 @@ type Action interface {
 type (
 	// ReadLease reads a node's Lease live.
 	ReadLease struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Node   string
 	}
 	// WriteStatus writes conditions, conditional on the node's version.
 	WriteStatus struct {
-		Ticket          Ticket
+		Ticket          response.Ticket
 		Node            string
 		UID             types.UID
 		ResourceVersion string
@@ -114,7 +96,7 @@ type (
 	// WriteNode replaces the taints if SetTaints is set, and sets the labels, conditional on the
 	// node's version.
 	WriteNode struct {
-		Ticket          Ticket
+		Ticket          response.Ticket
 		Node            string
 		UID             types.UID
 		ResourceVersion string
@@ -124,13 +106,13 @@ type (
 	}
 	// MarkPods sets Ready=False on the node's pods.
 	MarkPods struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Node   string
 	}
 	// StopMarking cancels the MarkPods with the ticket, because the node has recovered. The
 	// MarkPods still gets a response.
 	StopMarking struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Node   string
 	}
 	// Record emits an event about the node.

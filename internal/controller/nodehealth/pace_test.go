@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // mostWrites is the maximum number of writes of a kind to a node per minute, whatever the
@@ -22,10 +23,10 @@ const mostWrites = 20
 // identical writes for a node per minute while every write gets the same response, and that nodes
 // reach their correct state soon after the responses become normal.
 func TestWritesAreSpacedWhateverTheResponses(t *testing.T) {
-	type do = func() (nodehealth.Outcome, *nodehealth.Node)
-	respond := func(outcome nodehealth.Outcome, carriedOut, returned bool) func(c *cluster) {
+	type do = func() (response.Outcome, *nodehealth.Node)
+	respond := func(outcome response.Outcome, carriedOut, returned bool) func(c *cluster) {
 		return func(c *cluster) {
-			c.respond = func(write nodehealth.Action, do do) (nodehealth.Outcome, *nodehealth.Node) {
+			c.respond = func(write nodehealth.Action, do do) (response.Outcome, *nodehealth.Node) {
 				if carriedOut {
 					do()
 				}
@@ -40,14 +41,14 @@ func TestWritesAreSpacedWhateverTheResponses(t *testing.T) {
 	}
 	dropped := func(policy func(m *machine)) func(c *cluster) { return func(c *cluster) { c.policy = policy } }
 	for name, begins := range map[string]func(c *cluster){
-		"success without effect":                respond(nodehealth.OK, false, true),
-		"success without effect or object":      respond(nodehealth.OK, false, false),
-		"404":                                   respond(nodehealth.Gone, false, false),
-		"409":                                   respond(nodehealth.Stale, false, false),
-		"409 with the object":                   respond(nodehealth.Stale, false, true),
-		"403, 429 or 500":                       respond(nodehealth.Failed, false, false),
-		"carried out, no response":              respond(nodehealth.Failed, true, false),
-		"carried out, 404":                      respond(nodehealth.Gone, true, false),
+		"success without effect":                respond(response.OK, false, true),
+		"success without effect or object":      respond(response.OK, false, false),
+		"404":                                   respond(response.Gone, false, false),
+		"409":                                   respond(response.Conflict, false, false),
+		"409 with the object":                   respond(response.Conflict, false, true),
+		"403, 429 or 500":                       respond(response.Failed, false, false),
+		"carried out, no response":              respond(response.Failed, true, false),
+		"carried out, 404":                      respond(response.Gone, true, false),
 		"a policy drops taints":                 dropped(func(m *machine) { m.Spec.Taints = nil }),
 		"a policy drops NoExecute":              dropped(func(m *machine) { m.Spec.Taints = slices.DeleteFunc(m.Spec.Taints, evicts) }),
 		"a policy drops the condition":          dropped(func(m *machine) { condition(m.Node, v1.NodeReady).Status = v1.ConditionTrue }),

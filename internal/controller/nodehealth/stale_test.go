@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // TestWatchBehindOwnWriteIsIgnored verifies that if the watch delivers an older state after the
@@ -130,7 +131,7 @@ func TestPodsStayReadyWhenTheirNodeIsBack(t *testing.T) {
 	node := nodehealth.Node{Name: "n", UID: "n"}
 	marks, version := []nodehealth.MarkPods(nil), 30
 	var carryOut func(actions []nodehealth.Action)
-	answer := func(ticket nodehealth.Ticket) {
+	answer := func(ticket response.Ticket) {
 		version++
 		node.ResourceVersion = fmt.Sprint(version)
 		written := node
@@ -158,7 +159,7 @@ func TestPodsStayReadyWhenTheirNodeIsBack(t *testing.T) {
 	node.ResourceVersion = fmt.Sprint(version)
 	node.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(now)}}
 	carryOut(core.Step(now, nodehealth.NodeSeen{Node: node}))
-	carryOut(core.Step(now, nodehealth.Answered{Ticket: marks[0].Ticket, Outcome: nodehealth.Failed}))
+	carryOut(core.Step(now, nodehealth.Answered{Ticket: marks[0].Ticket, Outcome: response.Failed}))
 	now = now.Add(time.Second)
 	carryOut(core.Step(now, nodehealth.Tick{}))
 	if len(marks) != 1 {
@@ -175,7 +176,7 @@ func TestReplacedNodeIsNotWrittenBeforeItIsSeen(t *testing.T) {
 	actions := core.Step(begin, nodehealth.NodeSeen{Node: node})
 	write := actions[len(actions)-1].(nodehealth.WriteNode)
 	node.UID, node.ResourceVersion = "other", "10"
-	if more := core.Step(begin, nodehealth.Answered{Ticket: write.Ticket, Outcome: nodehealth.Stale, Node: &node}); len(more) > 0 {
+	if more := core.Step(begin, nodehealth.Answered{Ticket: write.Ticket, Outcome: response.Conflict, Node: &node}); len(more) > 0 {
 		t.Errorf("writes again: %v", more)
 	}
 	if more := core.Step(begin.Add(time.Second), nodehealth.NodeSeen{Node: node}); len(more) != 1 {
@@ -222,7 +223,7 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	for _, name := range []string{"a-1", "a-2", "a-3", "a-4"} {
 		c.add(name, "a")
 	}
-	var marks, stops []nodehealth.Ticket
+	var marks, stops []response.Ticket
 	c.told = func(_ nodehealth.Event, actions []nodehealth.Action) {
 		for _, action := range actions {
 			switch a := action.(type) {

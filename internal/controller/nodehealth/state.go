@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
@@ -26,13 +28,13 @@ type Knowledge struct {
 	Asked  []AskedState          // requests in flight, by ticket
 	// Suspects holds the nodes waiting for a read of their Lease, and Reading the nodes with a read
 	// in flight, as numbers of nodes.
-	Suspects []int          `json:",omitempty"`
-	Reading  map[Ticket]int `json:",omitempty"`
-	Behind   string         `json:",omitempty"` // "": the watch is not known to lag
-	BehindAt time.Time      `json:",omitzero"`
+	Suspects []int                   `json:",omitempty"`
+	Reading  map[response.Ticket]int `json:",omitempty"`
+	Behind   string                  `json:",omitempty"` // "": the watch is not known to lag
+	BehindAt time.Time               `json:",omitzero"`
 
-	Tickets                            Ticket // the last ticket issued
-	NodeList                           uint32 // number of the current list
+	Tickets                            response.Ticket // the last ticket issued
+	NodeList                           uint32          // number of the current list
 	Listing, NodesListed, LeasesListed bool
 	NextPass                           time.Time
 	Passes                             int
@@ -77,7 +79,7 @@ type LeaseState struct {
 
 // AskedState is a write in flight.
 type AskedState struct {
-	Ticket         Ticket
+	Ticket         response.Ticket
 	Node           int // number of the node
 	Marks, Stopped bool
 	Status         bool `json:",omitempty"` // it is a WriteStatus
@@ -128,7 +130,7 @@ func (c *Core) Save() Knowledge {
 	s.Dirty, s.Suspects, s.Behind = line(c.dirty), line(c.suspects), c.behind
 	for _, ticket := range slices.Sorted(maps.Keys(c.reading)) {
 		if s.Reading == nil {
-			s.Reading = map[Ticket]int{}
+			s.Reading = map[response.Ticket]int{}
 		}
 		s.Reading[ticket] = place(c.reading[ticket])
 	}

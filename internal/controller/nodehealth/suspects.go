@@ -3,7 +3,11 @@
 
 package nodehealth
 
-import "time"
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/response"
+)
 
 // suspectNode requests a read of a seemingly silent node's Lease, unless a read is pending, because
 // the watch may lag without being broken. Upstream calls this safeguard a circuit breaker. A
@@ -40,7 +44,7 @@ func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
 	known := c.leases[n.Name]
 	switch {
 	case n.gone || n.silent:
-	case answer.Outcome == OK && !answer.Lease.Renewed.Equal(known.renewed):
+	case answer.Outcome == response.OK && !answer.Lease.Renewed.Equal(known.renewed):
 		c.leaseSeen(now, *answer.Lease)
 		if !isOlder(answer.Lease.ResourceVersion, known.version) {
 			if c.behind == "" {
@@ -48,7 +52,7 @@ func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
 			}
 			c.behind = answer.Lease.ResourceVersion
 		}
-	case answer.Outcome == OK, answer.Outcome == Gone:
+	case answer.Outcome == response.OK, answer.Outcome == response.Gone:
 		if c.isOverdue(now, n) && !c.isBehind(now) && c.blindSince.IsZero() {
 			c.markSilent(n)
 		}

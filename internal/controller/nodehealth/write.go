@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/pacing"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // retries are the delays between identical writes of a node, whatever the responses are.
@@ -149,7 +150,7 @@ func (c *Core) stopMarking(n *node) {
 }
 
 // issueTicket returns a ticket for a request about the node, and records the request as in flight.
-func (c *Core) issueTicket(n *node, of *paced) Ticket {
+func (c *Core) issueTicket(n *node, of *paced) response.Ticket {
 	c.tickets++
 	c.asked[c.tickets] = request{node: n, pace: of, marks: of == &n.pods}
 	return c.tickets
@@ -178,18 +179,19 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if n.gone {
 		return
 	}
-	asked.pace.Stored = answer.Outcome == OK
-	if answer.Outcome == Gone || answer.Node != nil && answer.Node.UID != n.UID {
+	asked.pace.Stored = answer.Outcome == response.OK
+	if answer.Outcome == response.Gone || answer.Node != nil && answer.Node.UID != n.UID {
 		n.notYet = now.Add(retries.Last) // the watch will deliver the deletion or the new node
 		return
 	}
 	if answer.Node != nil {
 		c.nodeSeen(now, *answer.Node)
 	}
-	if answer.Outcome == Failed || answer.Outcome == Stale && answer.Node == nil {
+	if answer.Outcome != response.OK && (answer.Outcome != response.Conflict || answer.Node == nil) {
 		// A failed marking is repeated. If it was cancelled because the node is ready, nextWrite
 		// resets mark.
 		n.mark = n.mark || asked.marks
+		asked.pace.Delay(now.Add(min(answer.RetryAfter, retries.Last)))
 		n.notYet = asked.pace.Next
 	}
 }

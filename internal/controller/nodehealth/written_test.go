@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // TestJournalsOfChaosAreReplayed records the controllers of random clusters in journals, which are
@@ -92,7 +93,7 @@ func (j *written) told(e nodehealth.Event, actions []nodehealth.Action) {
 	j.writer.Add(now, now, e, actions)
 	answer, _ := e.(nodehealth.Answered)
 	// The second condition rotates the journal after failed requests, while writes are in back-off.
-	if since := now.Sub(j.turned); since > 97*time.Second || since >= time.Millisecond && answer.Outcome != nodehealth.OK {
+	if since := now.Sub(j.turned); since > 97*time.Second || since >= time.Millisecond && answer.Outcome != response.OK {
 		j.writer.Turn(now)
 		j.turned = now
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -78,7 +79,7 @@ func (s *stage) cordon(a execute.Cordon) execute.Event {
 			return execute.Answered{Ticket: a.Ticket}
 		}
 	}
-	return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
+	return execute.Answered{Ticket: a.Ticket, Outcome: response.Gone, Message: "not found"}
 }
 
 func (s *stage) drainTold(a execute.DrainProgress) {
@@ -175,10 +176,10 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 				}
 			}
 			failed := 0 // consecutive failures, bounded because a drain ends if the API server keeps responding with errors
-			s.faults.refuse = func(*v1.Pod) execute.Outcome {
-				answer := [...]execute.Outcome{execute.OK, execute.OK, execute.Busy, execute.Failed}[s.r.IntN(4)]
-				if failed++; answer != execute.Failed || failed > 3 {
-					answer, failed = min(answer, execute.Busy), 0
+			s.faults.refuse = func(*v1.Pod) response.Outcome {
+				answer := [...]response.Outcome{response.OK, response.OK, response.Busy, response.Failed}[s.r.IntN(4)]
+				if failed++; answer != response.Failed || failed > 3 {
+					answer, failed = min(answer, response.Busy), 0
 				}
 				return answer
 			}

@@ -16,11 +16,12 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // subject returns the object of a request and its ticket. ok is false for actions that write
 // nothing.
-func subject(action execute.Action) (object string, ticket execute.Ticket, ok bool) {
+func subject(action execute.Action) (object string, ticket response.Ticket, ok bool) {
 	switch a := action.(type) {
 	case execute.Note:
 		// Each move is written once before it begins; that does not count as a repetition.
@@ -45,47 +46,47 @@ func subject(action execute.Action) (object string, ticket execute.Ticket, ok bo
 }
 
 // responses are the responses an API server may give to every request, indefinitely.
-var responses = map[string]func(s *stage, ticket execute.Ticket, do func() execute.Event) execute.Event{
-	"success without effect": func(_ *stage, ticket execute.Ticket, _ func() execute.Event) execute.Event {
+var responses = map[string]func(s *stage, ticket response.Ticket, do func() execute.Event) execute.Event{
+	"success without effect": func(_ *stage, ticket response.Ticket, _ func() execute.Event) execute.Event {
 		return execute.Answered{Ticket: ticket, Version: "1"}
 	},
-	"success that the watch does not show": func(s *stage, _ execute.Ticket, do func() execute.Event) execute.Event {
+	"success that the watch does not show": func(s *stage, _ response.Ticket, do func() execute.Event) execute.Event {
 		s.faults.blind = true
 		return do()
 	},
-	"success, and no controller acts": func(s *stage, _ execute.Ticket, do func() execute.Event) execute.Event {
+	"success, and no controller acts": func(s *stage, _ response.Ticket, do func() execute.Event) execute.Event {
 		s.faults.idle = true
 		return do()
 	},
-	"404": func(_ *stage, ticket execute.Ticket, _ func() execute.Event) execute.Event {
-		return execute.Answered{Ticket: ticket, Outcome: execute.NotFound, Message: "not found"}
+	"404": func(_ *stage, ticket response.Ticket, _ func() execute.Event) execute.Event {
+		return execute.Answered{Ticket: ticket, Outcome: response.Gone, Message: "not found"}
 	},
-	"404 while the watch lags": func(s *stage, ticket execute.Ticket, do func() execute.Event) execute.Event {
+	"404 while the watch lags": func(s *stage, ticket response.Ticket, do func() execute.Event) execute.Event {
 		s.faults.blind = true
 		do()
-		return execute.Answered{Ticket: ticket, Outcome: execute.NotFound, Message: "not found"}
+		return execute.Answered{Ticket: ticket, Outcome: response.Gone, Message: "not found"}
 	},
-	"409": func(_ *stage, ticket execute.Ticket, _ func() execute.Event) execute.Event {
-		return execute.Answered{Ticket: ticket, Outcome: execute.Conflict, Message: "conflict"}
+	"409": func(_ *stage, ticket response.Ticket, _ func() execute.Event) execute.Event {
+		return execute.Answered{Ticket: ticket, Outcome: response.Conflict, Message: "conflict"}
 	},
-	"403": func(_ *stage, ticket execute.Ticket, _ func() execute.Event) execute.Event {
-		return execute.Answered{Ticket: ticket, Outcome: execute.Refused, Message: "forbidden"}
+	"403": func(_ *stage, ticket response.Ticket, _ func() execute.Event) execute.Event {
+		return execute.Answered{Ticket: ticket, Outcome: response.Refused, Message: "forbidden"}
 	},
-	"429": func(_ *stage, ticket execute.Ticket, _ func() execute.Event) execute.Event {
-		return execute.Answered{Ticket: ticket, Outcome: execute.Busy, Message: "too many requests"}
+	"429": func(_ *stage, ticket response.Ticket, _ func() execute.Event) execute.Event {
+		return execute.Answered{Ticket: ticket, Outcome: response.Busy, Message: "too many requests"}
 	},
-	"429 with Retry-After": func(_ *stage, ticket execute.Ticket, _ func() execute.Event) execute.Event {
-		return execute.Answered{Ticket: ticket, Outcome: execute.Busy, Message: "too many requests", RetryAfter: time.Second}
+	"429 with Retry-After": func(_ *stage, ticket response.Ticket, _ func() execute.Event) execute.Event {
+		return execute.Answered{Ticket: ticket, Outcome: response.Busy, Message: "too many requests", RetryAfter: time.Second}
 	},
-	"500": func(_ *stage, ticket execute.Ticket, _ func() execute.Event) execute.Event {
-		return execute.Answered{Ticket: ticket, Outcome: execute.Failed, Message: "no response"}
+	"500": func(_ *stage, ticket response.Ticket, _ func() execute.Event) execute.Event {
+		return execute.Answered{Ticket: ticket, Outcome: response.Failed, Message: "no response"}
 	},
-	"carried out, and no response": func(_ *stage, ticket execute.Ticket, do func() execute.Event) execute.Event {
+	"carried out, and no response": func(_ *stage, ticket response.Ticket, do func() execute.Event) execute.Event {
 		do()
-		return execute.Answered{Ticket: ticket, Outcome: execute.Failed, Message: "no response"}
+		return execute.Answered{Ticket: ticket, Outcome: response.Failed, Message: "no response"}
 	},
-	"EvictionRequest that stands forever": func(_ *stage, ticket execute.Ticket, do func() execute.Event) execute.Event {
-		return execute.Answered{Ticket: ticket, Outcome: execute.Asked, Message: "a responder is at work"}
+	"EvictionRequest that stands forever": func(_ *stage, ticket response.Ticket, do func() execute.Event) execute.Event {
+		return execute.Answered{Ticket: ticket, Outcome: response.Asked, Message: "a responder is at work"}
 	},
 }
 
@@ -178,7 +179,7 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 // TestATenantsLabelDoesNotHoldADrainUp verifies that a drain ends although a tenant's ReplicaSet
 // carries the label of an earlier run's surge and can never be scaled back.
 func TestATenantsLabelDoesNotHoldADrainUp(t *testing.T) {
-	for _, outcome := range []execute.Outcome{execute.Refused, execute.Failed} {
+	for _, outcome := range []response.Outcome{response.Refused, response.Failed} {
 		s := newStage(t, 1, "node a cpu=4\nnode b cpu=4\npods web count=2 on=a cpu=1", &rebalance.Policy{})
 		s.draining, s.statuses = true, true
 		s.enter(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{

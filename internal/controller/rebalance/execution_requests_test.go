@@ -18,6 +18,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // carryOut executes the core's action after the duration of a request.
@@ -131,13 +132,13 @@ var scales = map[schema.GroupKind]bool{{Group: "argoproj.io", Kind: "Rollout"}: 
 
 func (s *stage) note(a execute.Note) execute.Event {
 	if s.faults.unwritable {
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Refused, Message: "forbidden"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Refused, Message: "forbidden"}
 	}
 	if a.Version != "" && s.version == 0 {
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Gone}
 	}
 	if a.Version != strconv.Itoa(s.version) && (a.Version != "" || s.version > 0) {
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Conflict}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Conflict}
 	}
 	s.journal = a.Journal
 	s.version++
@@ -146,7 +147,7 @@ func (s *stage) note(a execute.Note) execute.Event {
 
 func (s *stage) taint(a execute.SetTaint) execute.Event {
 	if a.Node == s.faults.open && a.Value != "" {
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Refused, Message: "forbidden"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Refused, Message: "forbidden"}
 	}
 	for _, o := range s.objects {
 		n, ok := o.(*v1.Node)
@@ -162,18 +163,18 @@ func (s *stage) taint(a execute.SetTaint) execute.Event {
 		s.say("taint %s %q", a.Node, a.Value)
 		return execute.Answered{Ticket: a.Ticket}
 	}
-	return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound}
+	return execute.Answered{Ticket: a.Ticket, Outcome: response.Gone}
 }
 
 func (s *stage) evict(a execute.Evict) execute.Event {
 	if stalls := s.faults.stalls; stalls > 0 {
 		s.faults.stalls = 0
 		s.after(stalls, func() { s.eviction(a) })
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Failed, Message: "no answer"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Failed, Message: "no answer"}
 	}
 	if s.now.Before(s.faults.overloaded) {
 		s.say("%s: eviction refused", a.Name)
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Busy, Message: "too many requests"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Busy, Message: "too many requests"}
 	}
 	if p := s.pod(a.UID); p != nil && p.DeletionTimestamp == nil && s.responds > 0 && !a.Direct && !a.Delete && a.Grace == nil {
 		return s.ask(a)
@@ -184,7 +185,7 @@ func (s *stage) evict(a execute.Evict) execute.Event {
 // ask creates an EvictionRequest for a pod. Its responder tries to evict the pod after the
 // configured time, and repeats this until budgets allow it.
 func (s *stage) ask(a execute.Evict) execute.Event {
-	answer := execute.Answered{Ticket: a.Ticket, Outcome: execute.Asked, Message: "a responder is at work"}
+	answer := execute.Answered{Ticket: a.Ticket, Outcome: response.Asked, Message: "a responder is at work"}
 	if s.asked[a.UID] {
 		return answer
 	}
@@ -195,7 +196,7 @@ func (s *stage) ask(a execute.Evict) execute.Event {
 		if p := s.pod(a.UID); p == nil || p.DeletionTimestamp != nil || !s.asked[a.UID] {
 			return
 		}
-		if e := s.eviction(a).(execute.Answered); e.Outcome != execute.OK {
+		if e := s.eviction(a).(execute.Answered); e.Outcome != response.OK {
 			s.after(5*time.Second, respond)
 		}
 	}
@@ -220,19 +221,19 @@ func (s *stage) eviction(a execute.Evict) execute.Event {
 	}
 	switch {
 	case p == nil:
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Gone, Message: "not found"}
 	case p.DeletionTimestamp != nil:
 		return execute.Answered{Ticket: a.Ticket}
 	}
 	if s.faults.refuse != nil {
-		if outcome := s.faults.refuse(p); outcome != execute.OK {
+		if outcome := s.faults.refuse(p); outcome != response.OK {
 			s.say("%s: eviction refused", p.Name)
 			return execute.Answered{Ticket: a.Ticket, Outcome: outcome, Message: "a webhook says no"}
 		}
 	}
 	if budget := s.blocked(p); budget != "" && !a.Delete && p.Status.Phase == v1.PodRunning {
 		s.say("%s: eviction refused by the budget %s", p.Name, budget)
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Busy, Message: "the disruption budget " + budget + " says no"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Busy, Message: "the disruption budget " + budget + " says no"}
 	}
 	s.oneAtATime(p)
 	s.evicted[p.UID], s.last = s.now, p
@@ -241,7 +242,7 @@ func (s *stage) eviction(a execute.Evict) execute.Event {
 		s.faults.after(p)
 	}
 	if s.faults.lose != nil && s.faults.lose() {
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Failed, Message: errors.ErrUnsupported.Error()}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Failed, Message: errors.ErrUnsupported.Error()}
 	}
 	return execute.Answered{Ticket: a.Ticket}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // belong makes a ReplicaSet belong to the rollout or the Deployment of the same name, if any.
@@ -40,7 +41,7 @@ func (s *stage) belong(rs *appsv1.ReplicaSet) {
 // rescale handles a request to scale like the API server, and makes the controllers follow.
 func (s *stage) rescale(a execute.Scale) execute.Event {
 	if s.faults.unscalable != "" {
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Refused, Message: s.faults.unscalable}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Refused, Message: s.faults.unscalable}
 	}
 	var object metav1.Object = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: a.Target.Namespace, Name: a.Target.Name}}
 	if a.Target.Kind == "ReplicaSet" {
@@ -48,7 +49,7 @@ func (s *stage) rescale(a execute.Scale) execute.Event {
 	}
 	object = s.objects[s.key(object)]
 	if object == nil || object.GetUID() != a.Target.UID {
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Gone, Message: "not found"}
 	}
 	switch label := object.GetLabels()[rebalance.SurgeLabel]; {
 	case label == a.After:
@@ -56,7 +57,7 @@ func (s *stage) rescale(a execute.Scale) execute.Event {
 	case label != a.Before && a.After == "":
 		return execute.Answered{Ticket: a.Ticket}
 	case label != a.Before, a.After != "" && s.replicasOf(object) != a.From:
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Conflict, Message: "it has changed"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Conflict, Message: "it has changed"}
 	}
 	if a.Target.Through != nil {
 		return s.rescaleThrough(a, object.(*appsv1.ReplicaSet))
@@ -73,7 +74,7 @@ func (s *stage) rescale(a execute.Scale) execute.Event {
 	})
 	s.say("%s is scaled to %d", a.Target, to)
 	if s.faults.lose != nil && s.faults.lose() {
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Failed, Message: "no answer"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Failed, Message: "no answer"}
 	}
 	return execute.Answered{Ticket: a.Ticket}
 }
@@ -186,7 +187,7 @@ func bit(b bool) int64 {
 func (s *stage) mark(a execute.Mark) execute.Event {
 	p := s.pod(a.UID)
 	if p == nil {
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Gone, Message: "not found"}
 	}
 	p = p.DeepCopy()
 	for key, value := range execute.MarkOf(p, a) {

@@ -21,6 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // TestExecution runs testdata/*.execution.txt against a cluster in virtual time. A case consists of
@@ -155,14 +156,14 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 	case "interrupt":
 		s.step(execute.Stop{})
 	case "refuse":
-		name, times, outcome := word(0), 1000, execute.Busy
+		name, times, outcome := word(0), 1000, response.Busy
 		d.MaybeScanArgs(t, "times", &times)
 		if d.HasArg("for-good") {
-			outcome = execute.Refused
+			outcome = response.Refused
 		}
-		s.faults.refuse = func(p *v1.Pod) execute.Outcome {
+		s.faults.refuse = func(p *v1.Pod) response.Outcome {
 			if p.Name != name || times == 0 {
-				return execute.OK
+				return response.OK
 			}
 			times--
 			return outcome
@@ -388,11 +389,11 @@ func TestAFailedPodWhoseEvictionIsRefusedIsLeft(t *testing.T) {
 		pod dead on=a failed=Evicted age=2h
 		pod gone on=b failed=Evicted age=2h owner=ReplicaSet/web
 		pods web count=2 on=a`, read)
-	s.faults.refuse = func(p *v1.Pod) execute.Outcome {
+	s.faults.refuse = func(p *v1.Pod) response.Outcome {
 		if p.Name == "dead" {
-			return execute.Refused
+			return response.Refused
 		}
-		return execute.OK
+		return response.OK
 	}
 	s.start()
 	s.run(5 * time.Minute)
@@ -493,8 +494,8 @@ func randomStage(t *testing.T, seed uint64) *stage {
 func (s *stage) disturb() {
 	often := func(of int) bool { return s.r.IntN(of) == 0 }
 	if often(2) {
-		s.faults.refuse = func(*v1.Pod) execute.Outcome {
-			return [...]execute.Outcome{execute.OK, execute.OK, execute.Busy, execute.Refused, execute.Failed}[s.r.IntN(5)]
+		s.faults.refuse = func(*v1.Pod) response.Outcome {
+			return [...]response.Outcome{response.OK, response.OK, response.Busy, response.Refused, response.Failed}[s.r.IntN(5)]
 		}
 	}
 	if often(3) {

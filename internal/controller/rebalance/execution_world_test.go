@@ -25,6 +25,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/agenda"
 	"github.com/berth-k8s/berth/internal/world/disruption"
@@ -91,10 +92,10 @@ type core interface {
 
 // trouble holds the faults to inject. Functions are called for every request or event.
 type trouble struct {
-	refuse func(p *v1.Pod) execute.Outcome // returns the outcome of an eviction; OK does not refuse it
-	lose   func() bool                     // reports whether to lose the response to a completed eviction
-	before func(p *v1.Pod)                 // called right before an eviction is carried out
-	after  func(p *v1.Pod)                 // called right after an eviction
+	refuse func(p *v1.Pod) response.Outcome // returns the outcome of an eviction; OK does not refuse it
+	lose   func() bool                      // reports whether to lose the response to a completed eviction
+	before func(p *v1.Pod)                  // called right before an eviction is carried out
+	after  func(p *v1.Pod)                  // called right after an eviction
 
 	stalls     time.Duration // delay of the next eviction, longer than the wait for its response
 	overloaded time.Time     // time until which the API server refuses evictions

@@ -18,6 +18,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world"
 )
 
@@ -101,7 +102,7 @@ func (s *stage) rollOptions(t *testing.T, args []datadriven.CmdArg) execute.Roll
 func (s *stage) setNode(a execute.SetNode) execute.Event {
 	n := s.node(a.Node)
 	if n == nil {
-		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Gone, Message: "not found"}
 	}
 	n = n.DeepCopy()
 	n.Spec.Unschedulable = a.Cordoned

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -322,7 +323,7 @@ func (h *health) runActions(actions []nodehealth.Action) {
 		case nodehealth.MarkPods:
 			// kube-controller-manager sets the pods' Ready condition to False.
 			h.pods.markUnready(a.Node)
-			h.runActions(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.OK}))
+			h.runActions(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: a.Ticket, Outcome: response.OK}))
 		case nodehealth.ZoneChanged:
 			if a.From != nodehealth.Initial {
 				h.report.addEvent(Event{Kind: "ZoneChanged", Zone: nodehealth.ZoneName(a.Zone), Message: a.String()})
@@ -333,9 +334,9 @@ func (h *health) runActions(actions []nodehealth.Action) {
 
 // writeNode carries out a write of node health and returns the updated node to the core, so that
 // the core need not wait for a watch event.
-func (h *health) writeNode(node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
+func (h *health) writeNode(node string, ticket response.Ticket, alter func(n *v1.Node)) {
 	m := h.nodes.named[node]
 	h.nodes.alterNode(m, alter)
 	seen := nodehealth.NodeOf(m.object)
-	h.runActions(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.OK, Node: &seen}))
+	h.runActions(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: ticket, Outcome: response.OK, Node: &seen}))
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/kube/outcome"
 	"github.com/berth-k8s/berth/internal/pacing"
 )
 
@@ -174,7 +175,7 @@ func (r *requests) readRule(ctx context.Context, name string) (*eviction.Rule, e
 // another field manager would otherwise cause a conflict.
 func (r *requests) writeStatus(ctx context.Context, a eviction.WriteStatus) error {
 	// The UID makes the apply fail if the rule was deleted and recreated.
-	metadata := preconditions(a.UID, "")
+	metadata := outcome.Preconditions(a.UID, "")
 	metadata["name"] = a.Rule
 	patch, err := json.Marshal(map[string]any{
 		"apiVersion": resourcev1.SchemeGroupVersion.String(), "kind": "DeviceTaintRule", "metadata": metadata,

@@ -6,12 +6,10 @@ package evictioncontroller
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -20,6 +18,8 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
+	"github.com/berth-k8s/berth/internal/kube/outcome"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 const (
@@ -100,10 +100,8 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		err = r.annotateNode(ctx, a)
 	}
 
-	answer.Outcome, answer.Unserved = outcomeOf(err), utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && answer.Outcome == eviction.Busy {
-		answer.RetryAfter = time.Duration(seconds) * time.Second
-	}
+	answer.Outcome, answer.Unserved = outcome.Of(err), utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
+	answer.RetryAfter = outcome.RetryAfter(err)
 
 	// Failures caused by the end of the process, or by the limit, are not logged.
 	if err != nil && ctx.Err() == nil {
@@ -115,31 +113,12 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 // logFailure logs a failure. It uses level 3 for Gone and Conflict, which are normal responses, and
 // for failures shortly after a logged failure, because thousands of pods may fail for the same
 // reason.
-func (r *requests) logFailure(ctx context.Context, action eviction.Action, outcome eviction.Outcome, err error) {
+func (r *requests) logFailure(ctx context.Context, action eviction.Action, result response.Outcome, err error) {
 	log := klog.FromContext(ctx)
-	if outcome == eviction.Gone || outcome == eviction.Conflict || !r.complaint.Due() {
+	if result == response.Gone || result == response.Conflict || !r.complaint.Due() {
 		log = log.V(3)
 	}
-	log.Info("Request failed, will try again", "request", action, "outcome", outcome, "err", err)
-}
-
-// outcomeOf classifies an error by its meaning for the pod. Errors without a status from the API
-// server, such as a lost connection, are Failed: the request may have been carried out.
-func outcomeOf(err error) eviction.Outcome {
-	switch {
-	case err == nil:
-		return eviction.OK
-	case apierrors.IsNotFound(err):
-		return eviction.Gone
-	case apierrors.IsConflict(err):
-		return eviction.Conflict
-	case apierrors.IsTooManyRequests(err):
-		return eviction.Busy
-	}
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 {
-		return eviction.Refused
-	}
-	return eviction.Failed
+	log.Info("Request failed, will try again", "request", action, "outcome", result, "err", err)
 }
 
 // readNode reads the node from etcd, and not from a cache: a get without a resourceVersion is
@@ -184,7 +163,7 @@ func (r *requests) markPod(ctx context.Context, a eviction.Mark) (*eviction.Pod,
 		condition.Reason, condition.Message = eviction.DeviceReason, eviction.DeviceMessage
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": preconditions(a.UID, a.ResourceVersion),
+		"metadata": outcome.Preconditions(a.UID, a.ResourceVersion),
 		"status":   map[string]any{"conditions": []v1.PodCondition{condition}},
 	})
 
@@ -193,19 +172,6 @@ func (r *requests) markPod(ctx context.Context, a eviction.Mark) (*eviction.Pod,
 	}
 	return podOf(r.client.Patch(types.StrategicMergePatchType).Namespace(a.Name.Namespace).Resource("pods").
 		Name(a.Name.Name).SubResource("status").MaxRetries(0).Body(patch).Do(ctx))
-}
-
-// preconditions returns metadata that a patch cannot change, so that the patch fails with a
-// conflict if the object has a different UID or version.
-func preconditions(uid types.UID, resourceVersion string) map[string]any {
-	metadata := map[string]any{}
-	if uid != "" {
-		metadata["uid"] = uid
-	}
-	if resourceVersion != "" {
-		metadata["resourceVersion"] = resourceVersion
-	}
-	return metadata
 }
 
 // deletePod deletes the pod with that UID, with the grace period from its spec.
@@ -228,7 +194,7 @@ func (r *requests) evictPod(ctx context.Context, a eviction.Evict) error {
 // API server maintains none until the first apply, and without managed fields the last write of the
 // taints is unknown. The note is removed by a merge patch, regardless of its owner.
 func (r *requests) annotateNode(ctx context.Context, a eviction.Annotate) error {
-	metadata := preconditions("", a.ResourceVersion)
+	metadata := outcome.Preconditions("", a.ResourceVersion)
 	metadata["name"] = a.Node
 	kind, options := types.ApplyPatchType, metav1.PatchOptions{FieldManager: fieldManager}
 	if a.Note != "" {

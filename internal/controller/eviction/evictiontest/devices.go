@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Driver is the driver of all devices. Each node has one pool, in one slice; both have the node's
@@ -229,9 +230,9 @@ func (d *Devices) writeStatus(a eviction.WriteStatus) eviction.Answered {
 	before := d.rules[a.Rule]
 	switch {
 	case before == nil:
-		return eviction.Answered{Outcome: eviction.Gone}
+		return eviction.Answered{Outcome: response.Gone}
 	case before.UID != a.UID:
-		return eviction.Answered{Outcome: eviction.Conflict}
+		return eviction.Answered{Outcome: response.Conflict}
 	}
 	r := *before
 	r.Condition = a.Condition

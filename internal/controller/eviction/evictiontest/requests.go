@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Faults configures the failures of the API server. With the zero Faults, it always responds.
@@ -85,13 +86,13 @@ func (r *Requests) carryOut(action eviction.Action) {
 		if r.Faults.LostAnswers > 0 {
 			r.Faults.LostAnswers--
 			r.world.After(time.Millisecond, func() { r.deletePod(a) })
-			r.failRequest(a.Ticket, timeout, eviction.Failed)
+			r.failRequest(a.Ticket, timeout, response.Failed)
 			return
 		}
 		r.sendRequest(a.Ticket, func() eviction.Answered { return r.deletePod(a) })
 	case eviction.Evict:
 		r.world.Truth.checkSent(a.Name, a.UID)
-		r.sendRequest(a.Ticket, func() eviction.Answered { return eviction.Answered{Outcome: eviction.Busy} })
+		r.sendRequest(a.Ticket, func() eviction.Answered { return eviction.Answered{Outcome: response.Busy} })
 	case eviction.Annotate:
 		r.sendRequest(a.Ticket, func() eviction.Answered { return r.annotateNode(a) })
 	}
@@ -99,16 +100,16 @@ func (r *Requests) carryOut(action eviction.Action) {
 
 // sendRequest carries out the request and responds to it, unless a fault prevents either. A request
 // may be carried out after the controller has been killed.
-func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answered) {
+func (r *Requests) sendRequest(ticket response.Ticket, do func() eviction.Answered) {
 	if carryOut, action := do, r.sending; r.Respond != nil {
 		do = func() eviction.Answered { return r.Respond(action, carryOut) }
 	}
 	const least, most = 500 * time.Microsecond, 2 * time.Millisecond
 	there, back := r.world.drawBetween(least, most), r.world.drawBetween(least, most)
-	outcome := eviction.OK
+	outcome := response.OK
 	// The controller gets the error immediately, because the connection is refused.
 	if r.isDown() {
-		outcome = eviction.Failed
+		outcome = response.Failed
 		r.answerLater(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
 		return
 	}
@@ -123,18 +124,18 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 		switch {
 		// The request never arrives, and fails because of a broken connection.
 		case r.world.withChance(r.Faults.Lost):
-			outcome = eviction.Failed
+			outcome = response.Failed
 			r.failRequest(ticket, there+back, outcome)
 			return
 		case r.world.withChance(r.Faults.Refused):
-			outcome = []eviction.Outcome{eviction.Refused, eviction.Busy, eviction.Conflict, eviction.Failed}[r.world.Rand.IntN(4)]
+			outcome = []response.Outcome{response.Refused, response.Busy, response.Conflict, response.Failed}[r.world.Rand.IntN(4)]
 			r.failRequest(ticket, there+back, outcome)
 			return
 		// In the hardest case for a controller, the request is carried out but appears to have
 		// failed.
 		case r.world.withChance(r.Faults.Unanswered):
 			r.world.After(there, func() { do() })
-			r.failRequest(ticket, back+r.world.drawBetween(0, timeout), eviction.Failed)
+			r.failRequest(ticket, back+r.world.drawBetween(0, timeout), response.Failed)
 			return
 		}
 	}
@@ -151,7 +152,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 }
 
 // failRequest responds to a request that was not carried out, or appears not to have been.
-func (r *Requests) failRequest(ticket eviction.Ticket, wait time.Duration, outcome eviction.Outcome) {
+func (r *Requests) failRequest(ticket response.Ticket, wait time.Duration, outcome response.Outcome) {
 	r.Refusals++
 	r.noteFailed()
 	r.answerLater(ticket, wait, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
@@ -165,7 +166,7 @@ func (r *Requests) noteFailed() {
 }
 
 // answerLater responds after a while, unless the controller has been killed in the meantime.
-func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of func() eviction.Answered) {
+func (r *Requests) answerLater(ticket response.Ticket, wait time.Duration, of func() eviction.Answered) {
 	life := r.world.Controller.life
 	r.world.After(wait, func() {
 		if r.world.Controller.life == life {
@@ -181,7 +182,7 @@ func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of fu
 func (r *Requests) readNode(a eviction.ReadNode) eviction.Answered {
 	n := r.world.nodes[a.Node]
 	if n == nil {
-		return eviction.Answered{Outcome: eviction.Gone}
+		return eviction.Answered{Outcome: response.Gone}
 	}
 	read := n.Node
 	return eviction.Answered{Node: &read}
@@ -190,7 +191,7 @@ func (r *Requests) readNode(a eviction.ReadNode) eviction.Answered {
 func (r *Requests) readPod(a eviction.ReadPod) eviction.Answered {
 	p := r.world.pods[a.Name]
 	if p == nil {
-		return eviction.Answered{Outcome: eviction.Gone}
+		return eviction.Answered{Outcome: response.Gone}
 	}
 	read := p.Pod
 	return eviction.Answered{Pod: &read}
@@ -201,9 +202,9 @@ func (r *Requests) markPod(a eviction.Mark) eviction.Answered {
 	p := r.world.pods[a.Name]
 	switch {
 	case p == nil:
-		return eviction.Answered{Outcome: eviction.Gone}
+		return eviction.Answered{Outcome: response.Gone}
 	case p.UID != a.UID, a.ResourceVersion != "" && a.ResourceVersion != p.ResourceVersion:
-		return eviction.Answered{Outcome: eviction.Conflict}
+		return eviction.Answered{Outcome: response.Conflict}
 	}
 	if !p.Marked {
 		p.Marked, p.ResourceVersion = true, r.world.nextVersion()
@@ -222,13 +223,13 @@ func (r *Requests) deletePod(a eviction.Delete) eviction.Answered {
 	}
 	switch {
 	case p == nil:
-		return eviction.Answered{Outcome: eviction.Gone}
+		return eviction.Answered{Outcome: response.Gone}
 	case a.UID != "" && p.UID != a.UID:
-		return eviction.Answered{Outcome: eviction.Conflict}
+		return eviction.Answered{Outcome: response.Conflict}
 	case p.refuse > 0 && !p.Terminating && r.isFaulty():
 		p.refuse--
 		r.world.traceLine("webhook refuses the delete of %s", p.UID)
-		return eviction.Answered{Outcome: eviction.Refused}
+		return eviction.Answered{Outcome: response.Refused}
 	}
 
 	if !p.Terminating {
@@ -245,9 +246,9 @@ func (r *Requests) annotateNode(a eviction.Annotate) eviction.Answered {
 	n := r.world.nodes[a.Node]
 	switch {
 	case n == nil:
-		return eviction.Answered{Outcome: eviction.Gone}
+		return eviction.Answered{Outcome: response.Gone}
 	case n.ResourceVersion != a.ResourceVersion:
-		return eviction.Answered{Outcome: eviction.Conflict}
+		return eviction.Answered{Outcome: response.Conflict}
 	}
 	n.Note = a.Note
 	r.world.showNode(n)

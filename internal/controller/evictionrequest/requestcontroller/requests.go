@@ -19,6 +19,8 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
+	"github.com/berth-k8s/berth/internal/kube/outcome"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // answerWithin bounds a request. It exceeds the API server's own limit (--request-timeout, a
@@ -75,27 +77,12 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 
 	// client-go returns an empty object with an error; the core must not mistake it for the current
 	// object.
-	answer.Written, answer.Outcome, answer.Message = nil, outcomeOf(err), err.Error()
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		answer.RetryAfter = time.Duration(seconds) * time.Second
-	}
-	if answer.Outcome == evictionrequest.Failed && ctx.Err() == nil && r.complaint.Due() {
+	answer.Written, answer.Outcome, answer.Message = nil, outcome.Of(err), err.Error()
+	answer.RetryAfter = outcome.RetryAfter(err)
+	if (answer.Outcome == response.Failed || answer.Outcome == response.Refused) && ctx.Err() == nil && r.complaint.Due() {
 		klog.FromContext(ctx).Info("Request failed, will try again", "request", action, "err", err)
 	}
 	return answer
-}
-
-// outcomeOf classifies an error for the core.
-func outcomeOf(err error) evictionrequest.Outcome {
-	switch {
-	case apierrors.IsNotFound(err):
-		return evictionrequest.NotFound
-	case apierrors.IsConflict(err):
-		return evictionrequest.Conflict
-	case apierrors.IsTooManyRequests(err):
-		return evictionrequest.Busy
-	}
-	return evictionrequest.Failed
 }
 
 // readPod returns the pod with the name, or NotFound if the name now belongs to a pod with another

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // send sends a request of the core. The request arrives 10 ms later, and its response another 10 ms
@@ -40,7 +41,7 @@ func (w *World) send(a evictionrequest.Action) {
 		// Losses are decided when the request arrives, because an outage may have begun since it
 		// was sent.
 		lost := w.Faults.Down || w.random.Float64() < w.Faults.Lost
-		answer := evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: "connection refused"}
+		answer := evictionrequest.Answered{Outcome: response.Failed, Message: "connection refused"}
 		if !lost {
 			if w.RespondTo != nil {
 				answer = w.RespondTo(a, func() evictionrequest.Answered { return w.carryOut(a) })
@@ -49,7 +50,7 @@ func (w *World) send(a evictionrequest.Action) {
 			}
 		}
 		if w.random.Float64() < w.Faults.Unanswered {
-			answer = evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: "timed out"}
+			answer = evictionrequest.Answered{Outcome: response.Failed, Message: "timed out"}
 		}
 		answer.Ticket = ticketOf(a)
 		w.after(10*time.Millisecond, func() {
@@ -61,7 +62,7 @@ func (w *World) send(a evictionrequest.Action) {
 }
 
 // ticketOf returns the action's ticket.
-func ticketOf(a evictionrequest.Action) evictionrequest.Ticket {
+func ticketOf(a evictionrequest.Action) response.Ticket {
 	switch a := a.(type) {
 	case evictionrequest.ReadPod:
 		return a.Ticket
@@ -92,7 +93,7 @@ func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 			read := evictionrequest.PodOf(p)
 			return evictionrequest.Answered{Pod: &read}
 		}
-		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+		return evictionrequest.Answered{Outcome: response.Gone}
 	case evictionrequest.Evict:
 		return w.evict(a.Name, a.UID)
 	case evictionrequest.Create:
@@ -121,7 +122,7 @@ func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 	case evictionrequest.Delete:
 		current := w.objects[keyOf(a.Eviction)]
 		if current == nil || current.GetUID() != a.Eviction.UID {
-			return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+			return evictionrequest.Answered{Outcome: response.Gone}
 		}
 		w.remove(current)
 		w.say("eviction %s is deleted", a.Eviction.Name)
@@ -137,12 +138,12 @@ func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.
 	w.say("evict %s", name.Name)
 	switch {
 	case p == nil:
-		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+		return evictionrequest.Answered{Outcome: response.Gone}
 	// The real API server also responds with a conflict if the precondition fails.
 	case p.UID != uid:
-		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "the UID in the precondition is another one"}
+		return evictionrequest.Answered{Outcome: response.Conflict, Message: "the UID in the precondition is another one"}
 	case w.Refuses[p.Name] != "":
-		return evictionrequest.Answered{Outcome: evictionrequest.Busy, Message: w.Refuses[p.Name]}
+		return evictionrequest.Answered{Outcome: response.Busy, Message: w.Refuses[p.Name]}
 	}
 	w.Evicted[uid]++
 	w.checkEviction(p)
@@ -172,10 +173,10 @@ func (w *World) update(o metav1.Object, change func(current metav1.Object) metav
 	current := w.objects[keyOf(o)]
 	switch {
 	case current == nil || current.GetUID() != o.GetUID():
-		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+		return evictionrequest.Answered{Outcome: response.Gone}
 	// All writes of the core are conditional on a version.
 	case current.GetResourceVersion() != o.GetResourceVersion():
-		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "another version"}
+		return evictionrequest.Answered{Outcome: response.Conflict, Message: "another version"}
 	}
 	next := change(current)
 	if answer, ok := w.validate(next, current); !ok {
@@ -196,7 +197,7 @@ func (w *World) validate(next, before metav1.Object) (evictionrequest.Answered, 
 		return evictionrequest.Answered{}, true
 	}
 	w.say("refused: %v", err)
-	return evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: err.Error()}, false
+	return evictionrequest.Answered{Outcome: response.Failed, Message: err.Error()}, false
 }
 
 // sayWritten traces the state of an Eviction or a request after a write.

@@ -22,6 +22,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
+	"github.com/berth-k8s/berth/internal/kube/outcome"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 const (
@@ -45,12 +47,12 @@ type requests struct {
 
 	mu sync.Mutex // guards marks, which the loop's goroutine and the requests use
 	// marks holds the cancel functions of markings in progress, by ticket.
-	marks map[nodehealth.Ticket]context.CancelFunc
+	marks map[response.Ticket]context.CancelFunc
 }
 
 // newRequests returns requests that use the client.
 func newRequests(client kubernetes.Interface, events *eventlog.Log) *requests {
-	return &requests{client: client, events: events, marks: map[nodehealth.Ticket]context.CancelFunc{}}
+	return &requests{client: client, events: events, marks: map[response.Ticket]context.CancelFunc{}}
 }
 
 // carryOut writes to a node. It writes the status with a strategic merge patch, which replaces only
@@ -60,12 +62,12 @@ func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodeh
 	switch a := action.(type) {
 	case nodehealth.WriteStatus:
 		patch := map[string]any{
-			"metadata": preconditions(a.UID, a.ResourceVersion),
+			"metadata": outcome.Preconditions(a.UID, a.ResourceVersion),
 			"status":   map[string]any{"conditions": a.Conditions},
 		}
 		return r.patchNode(ctx, a.Ticket, a.Node, types.StrategicMergePatchType, patch, "status")
 	case nodehealth.WriteNode:
-		metadata := preconditions(a.UID, a.ResourceVersion)
+		metadata := outcome.Preconditions(a.UID, a.ResourceVersion)
 		patch := map[string]any{"metadata": metadata}
 		if len(a.Labels) > 0 {
 			metadata["labels"] = a.Labels
@@ -84,16 +86,16 @@ func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehe
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	lease, err := r.client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, a.Node, metav1.GetOptions{})
-	answer := nodehealth.Answered{Ticket: a.Ticket, Outcome: outcome(err)}
+	answer := nodehealth.Answered{Ticket: a.Ticket, Outcome: outcome.Of(err)}
 	switch {
 	case err == nil:
 		answer.Lease = leaseOf(lease)
 	// Without permission, the Lease is reported as missing, so that the core judges the node only
 	// by the watch.
 	case apierrors.IsForbidden(err):
-		answer.Outcome = nodehealth.Gone
+		answer.Outcome = response.Gone
 		fallthrough
-	case answer.Outcome != nodehealth.Gone && ctx.Err() == nil:
+	case answer.Outcome != response.Gone && ctx.Err() == nil:
 		if r.complaint.Due() {
 			klog.FromContext(ctx).Info("The Lease of a node that seems silent cannot be read", "node", klog.KRef("", a.Node), "err", err)
 		}
@@ -125,13 +127,13 @@ func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(cont
 			klog.FromContext(ctx).Error(err, "Pods of a silent node not all marked NotReady, will try again", "node", klog.KRef("", a.Node))
 		}
 		r.stopMarking(a.Ticket)
-		return nodehealth.Answered{Ticket: a.Ticket, Outcome: outcome(err)}
+		return nodehealth.Answered{Ticket: a.Ticket, Outcome: outcome.Of(err), RetryAfter: outcome.RetryAfter(err)}
 	}
 }
 
 // stopMarking cancels a marking in progress. It is also called at the end of each marking, to
 // release the context.
-func (r *requests) stopMarking(ticket nodehealth.Ticket) {
+func (r *requests) stopMarking(ticket response.Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if cancel := r.marks[ticket]; cancel != nil {
@@ -142,24 +144,24 @@ func (r *requests) stopMarking(ticket nodehealth.Ticket) {
 
 // patchNode sends a patch. If the node has changed, patchNode also reads it, so that the core can
 // decide again without waiting for the watch.
-func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name string, kind types.PatchType,
+func (r *requests) patchNode(ctx context.Context, ticket response.Ticket, name string, kind types.PatchType,
 	patch any, subresource ...string) nodehealth.Answered {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	body, err := json.Marshal(patch)
 	if err != nil {
-		return nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.Failed}
+		return nodehealth.Answered{Ticket: ticket, Outcome: response.Failed}
 	}
 
 	node, err := r.client.CoreV1().Nodes().Patch(ctx, name, kind, body, metav1.PatchOptions{FieldManager: fieldManager}, subresource...)
-	answer := nodehealth.Answered{Ticket: ticket, Outcome: outcome(err)}
-	if answer.Outcome == nodehealth.Stale {
+	answer := nodehealth.Answered{Ticket: ticket, Outcome: outcome.Of(err), RetryAfter: outcome.RetryAfter(err)}
+	if answer.Outcome == response.Conflict {
 		// The node is read live, because the watch may not have delivered the conflicting change
 		// yet.
 		node, err = r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	} else if err != nil && ctx.Err() == nil {
 		log := klog.FromContext(ctx)
-		if answer.Outcome == nodehealth.Gone || !r.complaint.Due() {
+		if answer.Outcome == response.Gone || !r.complaint.Due() {
 			log = log.V(2)
 		}
 		log.Info("Node not written, will try again", "node", klog.KRef("", name), "err", err)
@@ -170,25 +172,6 @@ func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name
 		answer.Node = &now
 	}
 	return answer
-}
-
-// preconditions returns metadata that a patch cannot change, so that the patch fails with a
-// conflict if the object has a different UID or version.
-func preconditions(uid types.UID, resourceVersion string) map[string]any {
-	return map[string]any{"uid": uid, "resourceVersion": resourceVersion}
-}
-
-// outcome classifies an error by its meaning for the core.
-func outcome(err error) nodehealth.Outcome {
-	switch {
-	case err == nil:
-		return nodehealth.OK
-	case apierrors.IsNotFound(err):
-		return nodehealth.Gone
-	case apierrors.IsConflict(err):
-		return nodehealth.Stale
-	}
-	return nodehealth.Failed
 }
 
 // markPods sets the Ready condition of the node's pods to False. The pods are listed, since this
@@ -220,7 +203,7 @@ func (r *requests) markPod(ctx context.Context, pod *v1.Pod) error {
 		condition.Status = v1.ConditionFalse
 		condition.LastTransitionTime = metav1.Now()
 		patch, err := json.Marshal(map[string]any{
-			"metadata": preconditions(pod.UID, pod.ResourceVersion),
+			"metadata": outcome.Preconditions(pod.UID, pod.ResourceVersion),
 			"status":   map[string]any{"conditions": []v1.PodCondition{condition}},
 		})
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // TestWebhookThatIsGoneDelaysTaints verifies that a node is written although an unreachable webhook
@@ -36,7 +37,7 @@ func TestWebhookThatIsGoneDelaysTaints(t *testing.T) {
 			Node: "n", UID: node.UID, ResourceVersion: node.ResourceVersion, SetTaints: true,
 			Taints: []v1.Taint{{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}},
 		})
-		if answer.Outcome != nodehealth.OK || answer.Node == nil || len(answer.Node.Taints) != 1 {
+		if answer.Outcome != response.OK || answer.Node == nil || len(answer.Node.Taints) != 1 {
 			t.Errorf("answered %+v, want the node with its taint", answer)
 		}
 	})
@@ -63,7 +64,7 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 		c := New(client, eventlog.New(client, "test"), nodehealth.Defaults())
 		request := c.do(t.Context(), nodehealth.MarkPods{Ticket: 1, Node: "n"})
 		time.AfterFunc(5*time.Second, func() { c.do(t.Context(), nodehealth.StopMarking{Ticket: 1, Node: "n"}) })
-		if answer := request(t.Context()).(nodehealth.Answered); answer.Ticket != 1 || answer.Outcome == nodehealth.OK {
+		if answer := request(t.Context()).(nodehealth.Answered); answer.Ticket != 1 || answer.Outcome == response.OK {
 			t.Errorf("answered %+v, want that not all pods were marked", answer)
 		}
 		marked := 0
@@ -78,7 +79,7 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 		// A marking canceled before it begins must mark no pods.
 		request = c.do(t.Context(), nodehealth.MarkPods{Ticket: 2, Node: "n"})
 		c.do(t.Context(), nodehealth.StopMarking{Ticket: 2, Node: "n"})
-		if answer := request(t.Context()).(nodehealth.Answered); answer.Outcome != nodehealth.Failed {
+		if answer := request(t.Context()).(nodehealth.Answered); answer.Outcome != response.Failed {
 			t.Errorf("answered %+v to a request that was stopped before it began", answer)
 		}
 	})

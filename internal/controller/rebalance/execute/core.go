@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Options are the operator's choices. Zero values are the defaults.
@@ -85,7 +86,7 @@ type Core struct {
 	listed bool
 	asked  bool // the journal has been requested
 
-	waiting map[Ticket]SetTaint // taint writes in flight
+	waiting map[response.Ticket]SetTaint // taint writes in flight
 	// written covers the time between a write and its event. Without it, a node that was just
 	// closed would look open and be written again.
 	written map[string]string // taint values that may have been written but have not been observed yet, by node
@@ -139,7 +140,7 @@ type refusal struct {
 // begins once it has the journal and the whole cluster.
 func New(options Options) *Core {
 	c := &Core{
-		options: options, waiting: map[Ticket]SetTaint{}, written: map[string]string{},
+		options: options, waiting: map[response.Ticket]SetTaint{}, written: map[string]string{},
 		journal: logbook{Journal: Journal{Resting: map[string]Rest{}}},
 	}
 	c.init(c, newCluster(), options.Wall)

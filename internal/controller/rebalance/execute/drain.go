@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // DrainOptions configure a drain. They are constant for the whole drain, except for
@@ -79,7 +80,7 @@ type Drainer struct {
 	stage stage
 	begun time.Time // time of the first step; a Roller sets it to the start of the turn's first drain
 
-	waiting map[Ticket]string // nodes being cordoned
+	waiting map[response.Ticket]string // nodes being cordoned
 
 	// plan is the newest plan; nil until the first one is complete. next is the index of the next
 	// pod to evict. Pods before it have been tried.
@@ -124,7 +125,7 @@ func NewDrainer(options DrainOptions) *Drainer { return newDrainer(options, newC
 // must not change it during the drain: a Roller keeps one for all of its turns.
 func newDrainer(options DrainOptions, cluster *cluster) *Drainer {
 	d := &Drainer{
-		options: options, waiting: map[Ticket]string{}, held: map[types.UID]putOff{},
+		options: options, waiting: map[response.Ticket]string{}, held: map[types.UID]putOff{},
 		tried: map[types.UID]int{}, stays: map[types.UID]string{}, silent: map[string]int{},
 	}
 	d.init(d, cluster, options.Wall)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // recover begins to undo the surges left behind by an earlier run. The first plan follows in the
@@ -134,7 +135,7 @@ func (d *Drainer) cordonAnswered(e Answered) {
 		return
 	}
 	delete(d.waiting, e.Ticket)
-	if e.Outcome != OK {
+	if e.Outcome != response.OK {
 		d.end(fmt.Sprintf("node %s cannot be cordoned: %s", name, e.Message))
 		return
 	}

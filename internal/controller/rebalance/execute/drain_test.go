@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // TestAPodThatLeavesLateTakesNoAnswerFromAnother verifies that both pods count as evicted if the
@@ -26,7 +27,7 @@ func TestAPodThatLeavesLateTakesNoAnswerFromAnother(t *testing.T) {
 	}
 	d, now := NewDrainer(DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}}}), time.Unix(1, 0)
 	evicted := 0
-	step := func(event Event) (asked Ticket) {
+	step := func(event Event) (asked response.Ticket) {
 		t.Helper()
 		for _, action := range d.Step(now, event) {
 			switch a := action.(type) {
@@ -47,14 +48,14 @@ func TestAPodThatLeavesLateTakesNoAnswerFromAnother(t *testing.T) {
 	step(Listed{})
 	step(DrainPlanned{Plan: plan})
 	ticket := step(DrainPlanned{Plan: plan})
-	step(Answered{Ticket: ticket, Outcome: Asked})
+	step(Answered{Ticket: ticket, Outcome: response.Asked})
 
 	now = now.Add(landsFor)
 	ticket = step(Tick{})
 	leaving := first.DeepCopy()
 	leaving.DeletionTimestamp = &metav1.Time{Time: now}
 	step(Seen{Object: leaving})
-	step(Answered{Ticket: ticket, Outcome: OK})
+	step(Answered{Ticket: ticket, Outcome: response.OK})
 	if ticket == 0 || evicted != 2 {
 		t.Errorf("%d pods count as evicted, want 2", evicted)
 	}

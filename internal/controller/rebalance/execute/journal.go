@@ -5,6 +5,8 @@ package execute
 
 import (
 	"cmp"
+
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // recall handles the journal read from the API. An unreadable journal ends the run: it may contain
@@ -44,20 +46,20 @@ func (c *Core) note() {
 // changed during the write.
 func (c *Core) noted(e Answered) {
 	switch {
-	case e.Outcome == OK:
+	case e.Outcome == response.OK:
 		c.journal.saved(e.Version)
 		c.run.failed = 0
-	case e.Outcome == NotFound && c.journal.version != "": // another client has deleted the journal
+	case e.Outcome == response.Gone && c.journal.version != "": // another client has deleted the journal
 		// The journal is recreated.
 		c.journal.version = ""
 		c.note()
 		return
-	case e.Outcome == Conflict:
+	case e.Outcome == response.Conflict:
 		c.yield()
 		return
 	// Repeating the write is harmless: if the first one succeeded, package movecontroller finds
 	// its own journal there.
-	case e.Outcome != Refused && c.run.failed < 3:
+	case e.Outcome != response.Refused && c.run.failed < 3:
 		c.run.failed++
 		c.note()
 		return

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // logbook is this process's copy of the journal and its knowledge of the version in the API. A
@@ -18,10 +20,10 @@ import (
 // version that was read, and the API server rejects the second write.
 type logbook struct {
 	Journal
-	version  string // version of the journal in the API; "" if it does not exist
-	recalled bool   // the journal was read, and no other process has written it since
-	dirty    bool   // this copy differs from the journal in the API
-	write    Ticket // ticket of the last write; responses to earlier writes are ignored
+	version  string          // version of the journal in the API; "" if it does not exist
+	recalled bool            // the journal was read, and no other process has written it since
+	dirty    bool            // this copy differs from the journal in the API
+	write    response.Ticket // ticket of the last write; responses to earlier writes are ignored
 }
 
 // load adopts the journal read from the API, which may be empty or missing. Resting is never nil

@@ -3,7 +3,11 @@
 
 package execute
 
-import "time"
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/response"
+)
 
 // machine is the common part of this package's state machines. A step takes a time and an event,
 // and returns actions. The time is constant during a step; the alarm triggers another step in the
@@ -13,9 +17,9 @@ import "time"
 // times (testdata/*.execution.txt).
 type machine struct {
 	now     time.Time
-	at      time.Time // the alarm: time of the next step without an event; zero for none
-	actions []Action  // actions of this step
-	tickets Ticket    // the last issued ticket; tickets are unique within a machine
+	at      time.Time       // the alarm: time of the next step without an event; zero for none
+	actions []Action        // actions of this step
+	tickets response.Ticket // the last issued ticket; tickets are unique within a machine
 	wallOf  func(now time.Time) time.Time
 }
 
@@ -27,7 +31,7 @@ func (m *machine) addAction(action Action) { m.actions = append(m.actions, actio
 
 // nextTicket returns the ticket of a new request. It never returns 0, which means no request in
 // flight.
-func (m *machine) nextTicket() Ticket {
+func (m *machine) nextTicket() response.Ticket {
 	m.tickets++
 	return m.tickets
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Event is an input to a state machine; this file defines all of its types. Responses to requests
@@ -36,8 +37,8 @@ type (
 	Planned struct{ Plan *rebalance.Plan }
 	// Answered is the response to any other request.
 	Answered struct {
-		Ticket     Ticket
-		Outcome    Outcome
+		Ticket     response.Ticket
+		Outcome    response.Outcome
 		Message    string        // reason for a failure
 		RetryAfter time.Duration // requested by the server; set with Busy
 		Version    string        // version of the written journal
@@ -89,7 +90,7 @@ type (
 	}
 	// Note writes the journal, replacing the given version.
 	Note struct {
-		Ticket  Ticket
+		Ticket  response.Ticket
 		Journal Journal
 		// Version is the version last read or written; "" requires that the journal does not exist
 		// yet. A write by another process in between causes a Conflict.
@@ -98,7 +99,7 @@ type (
 	// SetTaint sets the taint berth.dev/emptying:NoSchedule with this value on a node, or removes
 	// it if the value is "".
 	SetTaint struct {
-		Ticket      Ticket
+		Ticket      response.Ticket
 		Node, Value string
 	}
 	// PlanDrain requests a drain plan for a state.
@@ -108,7 +109,7 @@ type (
 	}
 	// Cordon makes a node unschedulable.
 	Cordon struct {
-		Ticket Ticket
+		Ticket response.Ticket
 		Node   string
 	}
 	// PlanRoll requests a plan for a whole roll or only for its next turn.
@@ -119,7 +120,7 @@ type (
 	}
 	// SetNode cordons or uncordons a node and sets or removes its RollAnnotation, in one request.
 	SetNode struct {
-		Ticket   Ticket
+		Ticket   response.Ticket
 		Node     string
 		Cordoned bool
 		Note     string
@@ -129,7 +130,7 @@ type (
 	// Unless Direct is set, the caller may create an EvictionRequest instead; then the outcome is
 	// Asked.
 	Evict struct {
-		Ticket          Ticket
+		Ticket          response.Ticket
 		Namespace, Name string
 		UID             types.UID
 		Grace           *int64
@@ -143,7 +144,7 @@ type (
 	// Conflict. It removes the label only if its value is Before; replicas other than From are then
 	// left unchanged. If set, Reservation first replaces any other reservation.
 	Scale struct {
-		Ticket        Ticket
+		Ticket        response.Ticket
 		Target        rebalance.Scaled
 		From, To      int32
 		Before, After string
@@ -152,7 +153,7 @@ type (
 	// Mark sets a pod's deletion cost to the lowest value, or with Keep to the highest. With Clear,
 	// it restores the original cost.
 	Mark struct {
-		Ticket          Ticket
+		Ticket          response.Ticket
 		Namespace, Name string
 		UID             types.UID
 		Clear, Keep     bool
@@ -236,25 +237,6 @@ func (PlanDrain) action()     {}
 func (Cordon) action()        {}
 func (DrainProgress) action() {}
 func (DrainDone) action()     {}
-
-// Ticket matches a response to its request.
-type Ticket uint64
-
-// Outcome is the API's response to a request.
-//
-// After Failed, the request may or may not have been carried out. After Asked, the eviction may
-// happen at any time. All other outcomes are definite.
-type Outcome int
-
-const (
-	OK       Outcome = iota
-	NotFound         // no object of that name
-	Conflict         // the object has another version
-	Busy             // 429: a budget, or the server itself, refuses for now
-	Refused          // any other refusal, unlikely to change soon
-	Failed           // 5xx, a timeout, no connection: the request may have been carried out
-	Asked            // an EvictionRequest exists for the pod, so its responders may evict it at any time
-)
 
 // Result is the outcome of a move, or a reported step of a move, a drain or a roll.
 type Result string

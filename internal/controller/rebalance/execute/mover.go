@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/pacing"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Bounds of any departure. They are long enough for a cluster under load, and short enough not to
@@ -133,19 +134,19 @@ func (m *mover) nextFor(uid types.UID) time.Time {
 func (m *mover) evictionAnswered(p *departure, e Answered) {
 	m.evicting, p.ticket, p.answer = nil, 0, e.Message
 	switch {
-	case e.Outcome == OK, e.Outcome == NotFound && p.maybe:
+	case e.Outcome == response.OK, e.Outcome == response.Gone && p.maybe:
 		m.leave(p)
-	case e.Outcome == NotFound:
+	case e.Outcome == response.Gone:
 		m.policy.vanished(p)
-	case e.Outcome == Asked:
+	case e.Outcome == response.Asked:
 		p.maybe = true
 		if p.asked.IsZero() {
 			p.asked = m.now
 		}
 		m.policy.putOff(p, e)
-	case e.Outcome == Busy:
+	case e.Outcome == response.Busy:
 		m.policy.putOff(p, e)
-	case e.Outcome == Refused, m.now.Sub(p.tried) >= refusedFor:
+	case e.Outcome == response.Refused, m.now.Sub(p.tried) >= refusedFor:
 		m.policy.refused(p, e)
 	default:
 		m.evicting, p.maybe = p, true
@@ -226,9 +227,9 @@ func (m *mover) freeRoom() {
 
 // attempt is a request repeated until its outcome is known.
 type attempt struct {
-	ticket Ticket    // ticket of the request in flight; 0 if none
-	retry  time.Time // earliest time of the next try
-	failed int       // consecutive failures
+	ticket response.Ticket // ticket of the request in flight; 0 if none
+	retry  time.Time       // earliest time of the next try
+	failed int             // consecutive failures
 }
 
 // again schedules another try after a pause.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -147,7 +148,7 @@ type Roller struct {
 
 // rollTickets is larger than any ticket of a Drainer, so a ticket identifies the recipient of a
 // response.
-const rollTickets = Ticket(1) << 32
+const rollTickets = response.Ticket(1) << 32
 
 // NewRoller returns a Roller without any cluster state. The roll begins with the event Listed.
 func NewRoller(options RollOptions) *Roller {

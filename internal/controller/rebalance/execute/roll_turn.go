@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Bounds of a roll.
@@ -137,9 +138,9 @@ func (r *Roller) answered(e Answered) {
 		switch {
 		case write.ticket != e.Ticket:
 		// The write is repeated at increasing intervals until its effect is observed.
-		case e.Outcome == OK:
+		case e.Outcome == response.OK:
 			write.again(r.now, 0)
-		case e.Outcome == Refused:
+		case e.Outcome == response.Refused:
 			write.ticket = 0
 			delete(r.wanted, name)
 			r.stop(fmt.Sprintf("node %s cannot be updated: %s", name, e.Message))

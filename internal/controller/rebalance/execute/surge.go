@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Bounds of a surge.
@@ -207,24 +208,24 @@ func (ss *surges) answered(e Answered) bool {
 // takeAnswer handles the response to the request of the surge's step. Outcomes not listed are
 // retried after a pause.
 func (ss *surges) takeAnswer(s *surge, e Answered) {
-	fails := e.Outcome == Refused || ss.now.Sub(s.since) >= refusedFor
+	fails := e.Outcome == response.Refused || ss.now.Sub(s.since) >= refusedFor
 	switch {
-	case e.Outcome == OK:
+	case e.Outcome == response.OK:
 		ss.requested(s)
-	case e.Outcome == NotFound && s.step == sparing:
+	case e.Outcome == response.Gone && s.step == sparing:
 		s.marked = false
 		s.enter(lowering, ss.now)
 	// The mark only improves the odds: the scale is restored even without it.
 	case s.step == sparing && fails:
 		s.enter(clearing, ss.now)
-	case e.Outcome == NotFound && (s.step == marking || s.step == leaving):
+	case e.Outcome == response.Gone && (s.step == marking || s.step == leaving):
 		s.enter(lowering, ss.now) // the pod has left by itself
-	case e.Outcome == NotFound && s.step == clearing, e.Outcome == NotFound && s.step == lowering:
+	case e.Outcome == response.Gone && s.step == clearing, e.Outcome == response.Gone && s.step == lowering:
 		ss.requested(s) // there is nothing to restore
-	case s.step == raising && (e.Outcome == Conflict || e.Outcome == NotFound): // the plan is outdated
+	case s.step == raising && (e.Outcome == response.Conflict || e.Outcome == response.Gone): // the plan is outdated
 		s.why, s.outdated = fmt.Sprintf("%s has changed", s.scaled), true
 		s.enter(restored, ss.now)
-	case s.step == raising && e.Outcome == Refused:
+	case s.step == raising && e.Outcome == response.Refused:
 		s.why, s.final = fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message), true
 		s.enter(restored, ss.now)
 	// giveUp reads from the label whether the scale was raised.

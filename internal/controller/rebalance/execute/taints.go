@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // Values of the taint berth.dev/emptying.
@@ -101,12 +102,12 @@ func (c *Core) answered(e Answered) {
 		delete(c.waiting, e.Ticket)
 		// The taint was definitely not written, or does not matter. Otherwise it stays in
 		// c.written, because it may have been written.
-		if e.Outcome == Refused || e.Outcome != OK && taint.Value == "" {
+		if e.Outcome == response.Refused || e.Outcome != response.OK && taint.Value == "" {
 			delete(c.written, taint.Node)
 		}
 		// A node that cannot be opened keeps its taint, and the next run retries. A node that
 		// cannot be closed invalidates the proof.
-		if e.Outcome != OK && e.Outcome != NotFound && taint.Value != "" && c.run.stopped == "" {
+		if e.Outcome != response.OK && e.Outcome != response.Gone && taint.Value != "" && c.run.stopped == "" {
 			c.run.stopped = fmt.Sprintf("node %s cannot be tainted: %s", taint.Node, e.Message)
 		}
 		c.closedAll()

@@ -24,6 +24,8 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/kube/outcome"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // The ConfigMap that stores the journal.
@@ -103,42 +105,26 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 }
 
 // answerOf returns the response to a request that ended with err; nil is OK.
-func answerOf(ticket execute.Ticket, err error) execute.Answered {
-	answer := execute.Answered{Ticket: ticket, Outcome: outcomeOf(err)}
+func answerOf(ticket response.Ticket, err error) execute.Answered {
+	answer := execute.Answered{Ticket: ticket, Outcome: outcomeOf(err), RetryAfter: outcome.RetryAfter(err)}
 	if err != nil {
 		answer.Message = err.Error()
-	}
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		answer.RetryAfter = time.Duration(seconds) * time.Second
 	}
 	return answer
 }
 
-// outcomeOf maps an error to an outcome. The order matters: an askedError is not an API error, and
-// the error of a terminating namespace has the code Forbidden. Errors without a status, such as
-// time-outs or broken connections, and all 5xx map to Failed: the request may have been carried
-// out.
-func outcomeOf(err error) execute.Outcome {
-	var status apierrors.APIStatus
+// outcomeOf returns the outcome of a request that ended with err. Two errors are not from the API
+// server: an askedError, and a notStoredError after a write without effect.
+func outcomeOf(err error) response.Outcome {
 	var asked askedError
 	var notStored notStoredError
 	switch {
-	case err == nil:
-		return execute.OK
 	case errors.As(err, &notStored):
-		return execute.Refused
+		return response.Refused
 	case errors.As(err, &asked):
-		return execute.Asked
-	case apierrors.IsNotFound(err):
-		return execute.NotFound
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return execute.Conflict
-	case apierrors.IsTooManyRequests(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
-		return execute.Busy // pods of a terminating namespace are deleted soon
-	case errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500:
-		return execute.Refused
+		return response.Asked
 	}
-	return execute.Failed
+	return outcome.Of(err)
 }
 
 // recallJournal reads the journal. A missing ConfigMap or key is an empty journal. Invalid JSON is
@@ -171,7 +157,7 @@ func (r *requests) noteJournal(ctx context.Context, a execute.Note) (version str
 		ObjectMeta: metav1.ObjectMeta{Namespace: JournalNamespace, Name: JournalName, ResourceVersion: a.Version},
 		Data:       map[string]string{journalKey: string(text), writerKey: r.process},
 	}
-	if version, err = r.writeJournal(ctx, m); outcomeOf(err) == execute.Conflict {
+	if version, err = r.writeJournal(ctx, m); outcomeOf(err) == response.Conflict {
 		return r.resolveConflict(ctx, m, err)
 	}
 	return version, err
@@ -367,7 +353,7 @@ func Evict(ctx context.Context, client kubernetes.Interface, namespace, name str
 // no longer exists. Otherwise another client wrote the pod or its disruption budget at the same
 // moment, or a webhook reported a conflict, and the eviction was not made.
 func (r *requests) identifyConflict(ctx context.Context, a execute.Evict, err error) error {
-	if outcomeOf(err) != execute.Conflict {
+	if outcomeOf(err) != response.Conflict {
 		return err
 	}
 	now, readErr := r.client.CoreV1().Pods(a.Namespace).Get(ctx, a.Name, metav1.GetOptions{})

@@ -30,6 +30,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // TestWebhookThatIsGoneDelaysEvictions verifies that a pod is removed although an unreachable
@@ -41,7 +42,7 @@ func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 		api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Late: 30 * time.Second} })
 		r := newRequests(api.Client(), nil)
 		answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: api.Pods()[0].UID, Delete: true})
-		if got := answer.(execute.Answered); got.Outcome != execute.OK || len(api.Pods()) != 0 {
+		if got := answer.(execute.Answered); got.Outcome != response.OK || len(api.Pods()) != 0 {
 			t.Errorf("answered %+v, and %d pods are left", got, len(api.Pods()))
 		}
 	})
@@ -61,10 +62,10 @@ func TestABudgetIsSpentByEvictions(t *testing.T) {
 	api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "c"}})
 
 	r := newRequests(api.Client(), nil)
-	evict := func(name string, uid types.UID) execute.Outcome {
+	evict := func(name string, uid types.UID) response.Outcome {
 		return r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: name, UID: uid}).(execute.Answered).Outcome
 	}
-	if a, b, c := evict("a", "a"), evict("b", "b"), evict("c", "another"); a != execute.OK || b != execute.Busy || c == execute.OK {
+	if a, b, c := evict("a", "a"), evict("b", "b"), evict("c", "another"); a != response.OK || b != response.Busy || c == response.OK {
 		t.Errorf("answered %v, %v and %v", a, b, c)
 	}
 	if left := api.Pods(); len(left) != 2 || left[0].Name != "b" || left[1].Name != "c" {
@@ -88,7 +89,7 @@ func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 		r := &requests{client: api.Client(), noReservation: func(string) { said++ }}
 		flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}}
 		answer := r.carryOut(t.Context(), execute.Evict{Ticket: 1, Namespace: "default", Name: "p", UID: "p", Reservation: flight})
-		if got := answer.(execute.Answered); got.Outcome != execute.OK || time.Since(begun) > reserveWithin || said != 1 {
+		if got := answer.(execute.Answered); got.Outcome != response.OK || time.Since(begun) > reserveWithin || said != 1 {
 			t.Errorf("answered %+v after %v, and said %d times that no room is kept", got, time.Since(begun), said)
 		}
 	})
@@ -106,7 +107,7 @@ func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 			})
 			r := newRequests(api.Client(), nil)
 			answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: "p", Delete: past})
-			if got := answer.(execute.Answered); got.Outcome != execute.Busy || tries != 1 || time.Since(begun) > 0 {
+			if got := answer.(execute.Answered); got.Outcome != response.Busy || tries != 1 || time.Since(begun) > 0 {
 				t.Errorf("answered %+v after %d tries and %v", got, tries, time.Since(begun))
 			}
 		})
@@ -118,12 +119,12 @@ func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 // Forbidden is a refusal.
 func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil)
-	if got := outcomeOf(err); got != execute.Refused {
+	if got := outcomeOf(err); got != response.Refused {
 		t.Errorf("a refusal counts as %v", got)
 	}
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: v1.NamespaceTerminatingCause})
-	if got := outcomeOf(err); got != execute.Busy {
-		t.Errorf("that the namespace is being deleted counts as %v, want %v", got, execute.Busy)
+	if got := outcomeOf(err); got != response.Busy {
+		t.Errorf("that the namespace is being deleted counts as %v, want %v", got, response.Busy)
 	}
 }
 
@@ -140,7 +141,7 @@ func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
 		return fakeapi.Fault{}
 	})
 	r := newRequests(api.Client(), nil)
-	for uid, want := range map[types.UID]execute.Outcome{api.Pods()[0].UID: execute.Busy, "before": execute.NotFound} {
+	for uid, want := range map[types.UID]response.Outcome{api.Pods()[0].UID: response.Busy, "before": response.Gone} {
 		answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: uid})
 		if got := answer.(execute.Answered); got.Outcome != want {
 			t.Errorf("answered %+v for the UID %q, want %v", got, uid, want)
@@ -171,7 +172,7 @@ func TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal(t *testing.T) {
 			})
 			r := newRequests(api.Client(), nil)
 			got := r.carryOut(t.Context(), execute.SetTaint{Node: "n", Value: "empty"}).(execute.Answered)
-			if changes && (got.Outcome != execute.OK || tries != 4) || !changes && (got.Outcome != execute.Conflict || tries != 1) {
+			if changes && (got.Outcome != response.OK || tries != 4) || !changes && (got.Outcome != response.Conflict || tries != 1) {
 				t.Errorf("changes: %v: answered %+v after %d tries", changes, got, tries)
 			}
 		})
@@ -197,17 +198,17 @@ func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 				version = write(mine, execute.Note{}).Version
 			}
 			api.unanswered = true
-			if got := write(mine, execute.Note{Version: version}); got.Outcome != execute.Failed {
+			if got := write(mine, execute.Note{Version: version}); got.Outcome != response.Failed {
 				t.Fatalf("the answer is lost, and said to be %+v", got)
 			}
 			got := write(mine, execute.Note{Version: version})
-			if got.Outcome != execute.OK || got.Version == "" || got.Version == version {
+			if got.Outcome != response.OK || got.Version == "" || got.Version == version {
 				t.Errorf("the next try: %+v", got)
 			}
-			if got := write(other, execute.Note{Version: version}); got.Outcome != execute.Conflict {
+			if got := write(other, execute.Note{Version: version}); got.Outcome != response.Conflict {
 				t.Errorf("another process: %+v", got)
 			}
-			if got := write(mine, execute.Note{Version: got.Version}); got.Outcome != execute.OK {
+			if got := write(mine, execute.Note{Version: got.Version}); got.Outcome != response.OK {
 				t.Errorf("later: %+v", got)
 			}
 		})
@@ -227,13 +228,13 @@ func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
 	}
 	mine := newRequests(client, nil)
 	api.unanswered = true
-	if got := write(mine, 1); got.Outcome != execute.Failed {
+	if got := write(mine, 1); got.Outcome != response.Failed {
 		t.Fatalf("the answer is lost, and said to be %+v", got)
 	}
-	if got := write(mine, 2); got.Outcome != execute.OK || got.Version != api.journal.ResourceVersion || !strings.Contains(api.journal.Data[journalKey], `"misses":2`) {
+	if got := write(mine, 2); got.Outcome != response.OK || got.Version != api.journal.ResourceVersion || !strings.Contains(api.journal.Data[journalKey], `"misses":2`) {
 		t.Errorf("%+v; the journal is %s", got, api.journal.Data[journalKey])
 	}
-	if got := write(newRequests(client, nil), 3); got.Outcome != execute.Conflict {
+	if got := write(newRequests(client, nil), 3); got.Outcome != response.Conflict {
 		t.Errorf("another process: %+v", got)
 	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // scalesOf returns the kinds with a scale subresource. Unresponsive API groups count as having
@@ -197,7 +198,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 		err = apierrors.NewConflict(appsv1.Resource(a.Target.Kind), a.Target.Name, errors.New("it was scaled meanwhile"))
 	}
 	// After Failed it is unknown whether it was scaled; the label must stay until that is known.
-	if result := outcomeOf(err); result == execute.OK || result == execute.Failed {
+	if result := outcomeOf(err); result == response.OK || result == response.Failed {
 		return err
 	}
 

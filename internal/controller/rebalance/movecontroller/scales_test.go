@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
+	"github.com/berth-k8s/berth/internal/response"
 )
 
 // rolloutAPI serves a ReplicaSet and the scale of its Rollout.
@@ -88,13 +89,13 @@ func TestScaleThrough(t *testing.T) {
 		raise   bool
 		fails   func(r *http.Request) int
 		after   at
-		outcome execute.Outcome
+		outcome response.Outcome
 	}{
 		"raise":                            {before: at{2, ""}, raise: true, after: at{3, "note"}},
 		"raised before, the answer lost":   {before: at{3, "note"}, raise: true, after: at{3, "note"}},
-		"raise, scaled meanwhile":          {before: at{5, ""}, raise: true, after: at{5, ""}, outcome: execute.Conflict},
-		"raise, another surge":             {before: at{3, "other"}, raise: true, after: at{3, "other"}, outcome: execute.Conflict},
-		"raise, forbidden":                 {before: at{2, ""}, raise: true, fails: denied, after: at{2, ""}, outcome: execute.Refused},
+		"raise, scaled meanwhile":          {before: at{5, ""}, raise: true, after: at{5, ""}, outcome: response.Conflict},
+		"raise, another surge":             {before: at{3, "other"}, raise: true, after: at{3, "other"}, outcome: response.Conflict},
+		"raise, forbidden":                 {before: at{2, ""}, raise: true, fails: denied, after: at{2, ""}, outcome: response.Refused},
 		"lower":                            {before: at{3, "note"}, after: at{2, ""}},
 		"lower, killed before the scale":   {before: at{2, "note"}, after: at{2, ""}},
 		"lower, somebody has scaled it":    {before: at{7, "note"}, after: at{7, ""}},
@@ -154,7 +155,7 @@ func TestOwnersOfOtherNamespacesAreNotScaled(t *testing.T) {
 				t.Errorf("%+v: requested %s", through, path)
 			}
 		}
-		if answer.Outcome != execute.Refused {
+		if answer.Outcome != response.Refused {
 			t.Errorf("%+v: answered %+v", through, answer)
 		}
 	}
@@ -177,7 +178,7 @@ func TestDroppedLabelsLeaveTheScaleAsItIs(t *testing.T) {
 			answer := r.carryOut(t.Context(), execute.Scale{From: 3, To: 4, After: "3_x_1",
 				Target: rebalance.Scaled{Kind: "Deployment", Namespace: "default", Name: "web", UID: "d"}}).(execute.Answered)
 			d := fakeapi.All(api, &appsv1.Deployment{})[0]
-			if answer.Outcome != execute.Refused || *d.Spec.Replicas != 3 || len(d.Labels) > 0 {
+			if answer.Outcome != response.Refused || *d.Spec.Replicas != 3 || len(d.Labels) > 0 {
 				t.Errorf("answered %+v, %d replicas, labels %v", answer, *d.Spec.Replicas, d.Labels)
 			}
 		})
