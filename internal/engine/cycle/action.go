@@ -139,10 +139,6 @@ type RecordEvent struct {
 	Type, Reason, Message string
 }
 
-// RecordBinding records the Kubernetes Event for a bound pod. It follows the outcome of the Bind,
-// even if a watch has already shown the binding.
-type RecordBinding struct{ Attempt *Attempt }
-
 // ReadPod fetches a pod of which the core has kept only the name. The reply is Read; a deleted pod
 // gets no reply.
 type ReadPod struct{ Name cluster.Name }
@@ -169,13 +165,10 @@ type Panicked struct {
 	Mended int
 }
 
-func (Ready) isAction() {}
-
-func (Cancel) isAction() {}
-
-func (Hold) isAction()    {}
-func (Release) isAction() {}
-
+func (Ready) isAction()           {}
+func (Cancel) isAction()          {}
+func (Hold) isAction()            {}
+func (Release) isAction()         {}
 func (WriteVolumes) isAction()    {}
 func (WriteClaims) isAction()     {}
 func (ReleaseClaim) isAction()    {}
@@ -184,7 +177,6 @@ func (Remove) isAction()          {}
 func (WriteStatus) isAction()     {}
 func (WriteGroup) isAction()      {}
 func (RecordEvent) isAction()     {}
-func (RecordBinding) isAction()   {}
 func (ReadPod) isAction()         {}
 func (Compared) isAction()        {}
 func (Panicked) isAction()        {}

@@ -4,6 +4,7 @@
 package cycle
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -48,6 +49,14 @@ type Attempt struct {
 	Async bool
 	// Answers holds the results of this attempt's asynchronous questions; see plugins.PendingQuery.
 	Answers any
+}
+
+// String returns the pod's namespace and name.
+func (a *Attempt) String() string {
+	if a.Pod == nil {
+		return strings.TrimSpace(a.Profile)
+	}
+	return podName(a.Pod)
 }
 
 // Beginner is called first in an attempt. It runs on the owner.
@@ -127,6 +136,48 @@ type Permitter interface {
 	Permit(a *Attempt) (refused *plugins.Rejection, hold time.Duration)
 }
 
+// PreBinder does the work required before the pod is bound (PreBind). It runs on a goroutine per
+// pod: it may block and call the API. Its context ends when the scheduler stops or the pod is
+// preempted.
+type PreBinder interface {
+	Extension
+	// Needed is a quick check whether PreBind has work to do (PreBindPreFlight). The node is
+	// written to the pod's nominatedNodeName if PreBind has work or a permitter makes the pod wait.
+	Needed(ctx context.Context, a *Attempt) (PreBindWork, error)
+	// PreBind does the work. Plugins with Parallel work run concurrently.
+	PreBind(ctx context.Context, a *Attempt) error
+}
+
+// PreBindWork describes a plugin's work before a pod is bound. The zero value means no work.
+type PreBindWork struct {
+	Needed   bool // the plugin has work to do
+	Parallel bool // other plugins may run concurrently
+}
+
+// Binder replaces DefaultBinder for the pod (Bind). Binders are called in order until one of them
+// handles the pod. It runs on a goroutine per pod; its context outlives SIGTERM, so that a started
+// binding is completed.
+type Binder interface {
+	Extension
+	Bind(ctx context.Context, a *Attempt) (passed bool, err error)
+}
+
+// PostBinder is called after the pod is bound (PostBind). It runs on a goroutine per pod.
+type PostBinder interface {
+	Extension
+	PostBind(ctx context.Context, a *Attempt)
+}
+
+// Stages holds the out-of-tree plugins that take part in bindings, each list in the order of its
+// extension point.
+type Stages struct {
+	PreBind  []PreBinder
+	Bind     []Binder
+	PostBind []PostBinder
+	// Default is set if DefaultBinder binds the pods that no Bind plugin handles.
+	Default bool
+}
+
 // Interested declares the events that may make a pod schedulable after the plugin rejected or gated
 // it (EnqueueExtensions). Out-of-tree filters and gates without declared events are called again on
 // every event. Interests and the hints run on the owner.
@@ -146,18 +197,4 @@ type Objects interface {
 	GroupGone(name cluster.Name)
 	// Shown returns the version of the pod last passed to Pod, or nil if none is kept.
 	Shown(uid types.UID) *v1.Pod
-}
-
-// String returns the pod's namespace and name.
-func (a *Attempt) String() string {
-	if a.Pod == nil {
-		return strings.TrimSpace(a.Profile)
-	}
-	return podName(a.Pod)
-}
-
-// PreBindWork describes a plugin's work before a pod is bound. The zero value means no work.
-type PreBindWork struct {
-	Needed   bool // the plugin has work to do
-	Parallel bool // other plugins may run concurrently
 }

@@ -4,8 +4,6 @@
 package cycle
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -196,41 +194,4 @@ func (ns *nominations) clearGated() {
 		}
 	}
 	ns.doubtful = nil
-}
-
-// takesLong reports whether the pod's binding waits for another party: an out-of-tree plugin, or
-// the controller or driver awaited by Berth's own plugin. Writing claims does not count: it takes
-// no longer than the binding, and the nomination would only add another write.
-func (b *placement) takesLong() bool {
-	return slices.ContainsFunc(slices.Concat(b.prepare.groups...), func(plugin string) bool {
-		own := b.ownWork(plugin)
-		return own == nil || own.next.needed == nil || own.next.needed(b)
-	})
-}
-
-// nominateStep replaces a plugin's name in preparation.running for the write of the nomination.
-const nominateStep = "-"
-
-// nominateHandler handles the outcome of the write of the nomination. If the write failed, the
-// preparation continues without a nomination.
-type nominateHandler struct {
-	ps *placements
-	b  *placement
-}
-
-// handleOutcome starts the first group. If the pod is still held, the last PermitAllowed starts it
-// instead.
-func (e nominateHandler) handleOutcome(o Outcome) {
-	b := e.b
-	// The write has failed, so no watch will show the nomination.
-	if n := b.item.Nominating; n != nil && n.Node == b.Node && (o.Fault != nil || o.Withdrawn) {
-		b.item.Nominating = nil
-	}
-	if b.ending != nil { // the preparation ended without waiting for this outcome
-		return
-	}
-	clear(b.prepare.running)
-	if b.permit == nil || b.permit.over {
-		e.ps.nextGroup(b)
-	}
 }

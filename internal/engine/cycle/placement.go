@@ -120,13 +120,6 @@ type rejection struct {
 	*plugins.Rejection
 }
 
-// bindHandler handles the outcome of a Bind. A bound pod stays in byPod, and is counted on its
-// node, until a watch shows it there.
-type bindHandler struct {
-	ps *placements
-	b  *placement
-}
-
 // permitHold is a pod's wait at Permit.
 type permitHold struct {
 	ticket  Ticket
@@ -140,26 +133,6 @@ type permitHold struct {
 type wait struct {
 	most  time.Duration
 	until time.Time
-}
-
-// preparation is the work before a pod is bound, in this order: Preflight, Permit, then the PreBind
-// plugins in groups. The plugins of a group run at the same time, the groups one after the other.
-type preparation struct {
-	groups  [][]string        // plugins with work to do, by group
-	running map[Ticket]string // plugins at work, by the ticket of their action
-	waiting int               // number of plugins whose objects are written but not ready yet
-	began   time.Time         // start of the first group
-}
-
-// ownWork is a reservation by one of Berth's own plugins for a pod, to be written to the API before
-// the pod is bound. It may be written concurrently with the work of other plugins.
-type ownWork struct {
-	plugin string
-	write  func(b *placement, ticket Ticket) Action
-	// written, if set, handles the outcome, whatever it is.
-	written func(ps *placements, b *placement, o Outcome)
-	next    waitFor
-	failed  func(ps *placements) // if set, counts a failure to write the reservation or to wait for it
 }
 
 // deviceWork holds the writes of resource claims that must succeed before the pod is bound.
@@ -258,23 +231,6 @@ func (ps *placements) uncountPod(b *placement) {
 		ps.cluster.RemovePod(b.Pod.UID)
 		ps.events.podRemoved(p, n, nil)
 	}
-}
-
-// cancelBind requests the cancellation of the binding. The outcome of the Bind, which always
-// arrives, ends the placement.
-func (ps *placements) cancelBind(b *placement, why *Fault) {
-	if b.ending == nil {
-		b.ending = why
-		ps.addAction(Cancel{b.binding, why.Message})
-	}
-}
-
-// bindPod sends the Bind action. Afterwards, the pod can be stopped only by a Cancel that arrives
-// before the Bind begins.
-func (ps *placements) bindPod(b *placement) {
-	b.stage = binding
-	b.binding = ps.issueHandled(bindHandler{ps, b})
-	ps.addAction(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
 // endAttempt notifies out-of-tree plugins that an attempt is over. A failed attempt is over once

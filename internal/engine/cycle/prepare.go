@@ -13,6 +13,38 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
+// preparation is the work before a pod is bound, in this order: Preflight, Permit, then the PreBind
+// plugins in groups. The plugins of a group run at the same time, the groups one after the other.
+type preparation struct {
+	groups  [][]string        // plugins with work to do, by group
+	running map[Ticket]string // plugins at work, by the ticket of their action
+	waiting int               // number of plugins whose objects are written but not ready yet
+	began   time.Time         // start of the first group
+}
+
+// ownWork is a reservation by one of Berth's own plugins for a pod, to be written to the API before
+// the pod is bound. It may be written concurrently with the work of other plugins.
+type ownWork struct {
+	plugin string
+	write  func(b *placement, ticket Ticket) Action
+	// written, if set, handles the outcome, whatever it is.
+	written func(ps *placements, b *placement, o Outcome)
+	next    waitFor
+	failed  func(ps *placements) // if set, counts a failure to write the reservation or to wait for it
+}
+
+// Preflight queries the out-of-tree PreBind plugins for their work on the pod. The outcome carries
+// their Work. It is issued even if Berth's own plugins need no writes, since only the out-of-tree
+// plugins can determine their work.
+type Preflight struct {
+	Ticket  Ticket
+	Attempt *Attempt
+	By      *Stages
+}
+
+func (Preflight) isAction()        {}
+func (a Preflight) String() string { return fmt.Sprintf("preflight %s #%d", a.Attempt, a.Ticket) }
+
 // startPreparation begins the work required before binding a pod that has a node and reservations.
 // Most pods need no preparation: their Bind is returned in the step of the decision.
 //
@@ -41,16 +73,6 @@ func (ps *placements) startPreparation(b *placement, waits map[string]time.Durat
 		return
 	}
 	ps.groupPreBind(b, nil)
-}
-
-// ownWork returns the work of Berth's own plugin of that name, or nil.
-func (b *placement) ownWork(plugin string) *ownWork {
-	for i := range b.own {
-		if b.own[i].plugin == plugin {
-			return &b.own[i]
-		}
-	}
-	return nil
 }
 
 // preflightHandler handles the outcome of a Preflight.
@@ -130,6 +152,57 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	}
 }
 
+// takesLong reports whether the pod's binding waits for another party: an out-of-tree plugin, or
+// the controller or driver awaited by Berth's own plugin. Writing claims does not count: it takes
+// no longer than the binding, and the nomination would only add another write.
+func (b *placement) takesLong() bool {
+	return slices.ContainsFunc(slices.Concat(b.prepare.groups...), func(plugin string) bool {
+		own := b.ownWork(plugin)
+		return own == nil || own.next.needed == nil || own.next.needed(b)
+	})
+}
+
+// nominateStep replaces a plugin's name in preparation.running for the write of the nomination.
+const nominateStep = "-"
+
+// nominateHandler handles the outcome of the write of the nomination. If the write failed, the
+// preparation continues without a nomination.
+type nominateHandler struct {
+	ps *placements
+	b  *placement
+}
+
+// handleOutcome starts the first group. If the pod is still held, the last PermitAllowed starts it
+// instead.
+func (e nominateHandler) handleOutcome(o Outcome) {
+	b := e.b
+	// The write has failed, so no watch will show the nomination.
+	if n := b.item.Nominating; n != nil && n.Node == b.Node && (o.Fault != nil || o.Withdrawn) {
+		b.item.Nominating = nil
+	}
+	if b.ending != nil { // the preparation ended without waiting for this outcome
+		return
+	}
+	clear(b.prepare.running)
+	if b.permit == nil || b.permit.over {
+		e.ps.nextGroup(b)
+	}
+}
+
+// PreBind runs an out-of-tree PreBind plugin for the pod. A Verdict fault makes the pod
+// unschedulable; any other fault is an error.
+type PreBind struct {
+	Ticket  Ticket
+	Attempt *Attempt
+	Plugin  PreBinder
+}
+
+func (PreBind) isAction() {}
+
+func (a PreBind) String() string {
+	return fmt.Sprintf("prebind %s by %s #%d", a.Attempt, a.Plugin.Name(), a.Ticket)
+}
+
 // nextGroup starts the next group, or binds the pod if all groups have finished. It looks up the
 // node again before the Bind, since the node may have been removed during a write.
 func (ps *placements) nextGroup(b *placement) {
@@ -195,6 +268,16 @@ func (e preBindHandler) handleOutcome(o Outcome) {
 		ps.awaitCondition(b, e.plugin, own.next)
 	}
 	ps.workDone(b, e.plugin, fault)
+}
+
+// ownWork returns the work of Berth's own plugin of that name, or nil.
+func (b *placement) ownWork(plugin string) *ownWork {
+	for i := range b.own {
+		if b.own[i].plugin == plugin {
+			return &b.own[i]
+		}
+	}
+	return nil
 }
 
 // workDone records that a plugin's work has ended or failed. The first fault stops the work of the

@@ -14,15 +14,8 @@ import (
 // Tests and replays compare actions by these strings, so the strings must contain all decided
 // values.
 
-func (Ready) String() string { return "ready" }
-
-func (a Bind) String() string {
-	return fmt.Sprintf("bind %s to %s #%d", a.Attempt, a.Attempt.Node, a.Ticket)
-}
-
+func (Ready) String() string    { return "ready" }
 func (a Cancel) String() string { return fmt.Sprintf("cancel #%d: %s", a.Ticket, a.Reason) }
-
-func (a Preflight) String() string { return fmt.Sprintf("preflight %s #%d", a.Attempt, a.Ticket) }
 
 func (a Hold) String() string {
 	var waits []string
@@ -34,10 +27,6 @@ func (a Hold) String() string {
 
 func (a Release) String() string {
 	return fmt.Sprintf("release #%d: %s after %s", a.Ticket, a.How, a.Took.Round(time.Millisecond))
-}
-
-func (a PreBind) String() string {
-	return fmt.Sprintf("prebind %s by %s #%d", a.Attempt, a.Plugin.Name(), a.Ticket)
 }
 
 func (a WriteVolumes) String() string {
@@ -108,10 +97,6 @@ func (a WriteGroup) String() string {
 
 func (a RecordEvent) String() string {
 	return fmt.Sprintf("tell %s %s of %s/%s: %s", a.Type, a.Reason, a.Regarding.Namespace, a.Regarding.Name, a.Message)
-}
-
-func (a RecordBinding) String() string {
-	return fmt.Sprintf("announce %s on %s", a.Attempt, a.Attempt.Node)
 }
 
 func (a ReadPod) String() string { return fmt.Sprintf("read %s/%s", a.Name.Namespace, a.Name.Name) }

@@ -1,0 +1,112 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cycle
+
+import (
+	"fmt"
+)
+
+// This file binds a prepared pod: bindPod sends the Bind, whose outcome and whose watch event may
+// arrive in either order. Both together end the placement.
+
+// Bind binds a pod to its node. The outcome must be certain: after a request with an unknown
+// result, the executor checks the API until it is certain whether the pod was bound. A Bind
+// cancelled before it began is reported as withdrawn.
+type Bind struct {
+	Ticket  Ticket
+	Attempt *Attempt
+	By      *Stages
+}
+
+func (Bind) isAction() {}
+
+func (a Bind) String() string {
+	return fmt.Sprintf("bind %s to %s #%d", a.Attempt, a.Attempt.Node, a.Ticket)
+}
+
+// RecordBinding records the Kubernetes Event for a bound pod. It follows the outcome of the Bind,
+// even if a watch has already shown the binding.
+type RecordBinding struct{ Attempt *Attempt }
+
+func (RecordBinding) isAction() {}
+
+func (a RecordBinding) String() string {
+	return fmt.Sprintf("announce %s on %s", a.Attempt, a.Attempt.Node)
+}
+
+// bindPod sends the Bind action. Afterwards, the pod can be stopped only by a Cancel that arrives
+// before the Bind begins.
+func (ps *placements) bindPod(b *placement) {
+	b.stage = binding
+	b.binding = ps.issueHandled(bindHandler{ps, b})
+	ps.addAction(Bind{b.binding, &b.Attempt, &b.profile.Stages})
+}
+
+// cancelBind requests the cancellation of the binding. The outcome of the Bind, which always
+// arrives, ends the placement.
+func (ps *placements) cancelBind(b *placement, why *Fault) {
+	if b.ending == nil {
+		b.ending = why
+		ps.addAction(Cancel{b.binding, why.Message})
+	}
+}
+
+// bindHandler handles the outcome of a Bind. A bound pod stays in byPod, and is counted on its
+// node, until a watch shows it there.
+type bindHandler struct {
+	ps *placements
+	b  *placement
+}
+
+// handleOutcome ends the placement according to the outcome and to the watch events received in the
+// meantime. A watch takes precedence over an outcome, since it shows the state stored by the API
+// server.
+func (e bindHandler) handleOutcome(o Outcome) {
+	ps, b := e.ps, e.b
+	if o.Fault == nil && !o.Withdrawn {
+		ps.addAction(RecordBinding{&b.Attempt})
+	}
+	switch {
+	case b.dropped, b.confirmed && o.Withdrawn: // a watch has already shown the pod as deleted, or as bound
+		b.stage = bound
+		ps.dropPlacement(b)
+	case b.confirmed:
+		ps.finishBound(b)
+	case ps.byPod[b.Pod.UID] != b:
+	case o.Withdrawn:
+		ps.takeBack(b, b.ending)
+	case o.Fault != nil:
+		ps.takeBack(b, o.Fault)
+	default:
+		ps.finishBound(b)
+	}
+	ps.listener.bindAnswered(b)
+}
+
+// confirmBound ends a placement after a watch has shown the pod on its node. A watch may show the
+// binding before the outcome of the Bind arrives. It may also show a binding made by another
+// client.
+func (ps *placements) confirmBound(b *placement) {
+	ps.leave(b)
+	switch b.stage {
+	case preparing:
+		ps.letGo(b, errBoundElsewhere)
+	case binding: // the outstanding outcome shows which client bound the pod
+		b.confirmed = true
+		ps.cancelBind(b, errBoundElsewhere)
+	}
+}
+
+// finishBound ends the attempt of a bound pod. The pod stays in byPod until a watch shows it on its
+// node.
+func (ps *placements) finishBound(b *placement) {
+	b.stage = bound
+	for _, l := range b.profile.learners {
+		l.Learn(ps.cluster, b.Waiting)
+	}
+	ps.observer().Attempted(b.Profile, Scheduled, ps.clock().Sub(b.watch))
+	ps.observer().Bound(b.item.Attempts, ps.now.Sub(b.item.Admitted), b.item.Overdue)
+	b.endAttempt(true)
+	ps.listener.noteBound(b)
+}
