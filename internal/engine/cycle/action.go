@@ -5,7 +5,6 @@ package cycle
 
 import (
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -15,7 +14,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // Action is a request by the core: one of the types below. Given the same events, two cores return
@@ -35,64 +33,6 @@ type Ready struct{}
 type Cancel struct {
 	Ticket Ticket
 	Reason string
-}
-
-// Hold reports that plugins make the pod wait at Permit, each for a limited time. It has no
-// outcome: PermitAllowed and PermitRejected carry the plugins' verdicts, and Release ends the Hold.
-type Hold struct {
-	Ticket Ticket
-	Pod    *v1.Pod
-	Node   string
-	// Waits holds the maximum wait requested by each plugin, counted from Since. The core itself
-	// ends expired waits; the executor of the actions needs no timer.
-	Waits map[string]time.Duration
-	Since time.Time
-}
-
-// Release ends a Hold, including after a timeout or cancellation.
-type Release struct {
-	Ticket Ticket
-	How    string // "allowed", "rejected" or "timed out"
-	Took   time.Duration
-}
-
-// WriteVolumes writes the volumes and claims matched for the pod. Its outcome arrives after the
-// writes. Afterwards the core itself waits until the claims are bound.
-type WriteVolumes struct {
-	Ticket  Ticket
-	Attempt *Attempt
-	Volumes plugins.PodVolumes
-}
-
-// WriteClaims writes the allocations and reservations of the pod's device claims. Even if a later
-// claim fails, its Outcome lists the claims already written, because their allocations and
-// reservations must be released.
-type WriteClaims struct {
-	Ticket  Ticket
-	Attempt *Attempt
-	Claims  plugins.ReservedClaims
-	Uses    []ClaimUse // the uses of Claims, in the same order
-}
-
-// ClaimUse describes a pod's use of a claim that other pods may share. Pods writing the same claim
-// take turns, and each pod starts from the previous pod's result.
-type ClaimUse struct {
-	Shared uint64 // number shared by all users of the claim
-	// Decided: the allocation was not in the API when the node was chosen, so the first user writes
-	// it. Written: a user has already written the allocation. If the allocation is missing now, it
-	// was revoked and must not be written again.
-	Decided, Written bool
-	// Joined: another user has already added the reservation for the pod's group in the core. It
-	// may not be in the API yet, so this pod's write must include it.
-	Joined bool
-}
-
-// ReleaseClaim removes a pod's reservation from a device claim, or deletes a claim created for the
-// pod. Only the release of a pod group's reservation has a ticket.
-type ReleaseClaim struct {
-	Ticket Ticket
-	Claim  *resourcev1.ResourceClaim
-	Holder types.UID // UID of the pod or the PodGroup
 }
 
 // DeallocateClaim frees the devices of a claim unusable for a pending pod, by writing the status in
@@ -167,11 +107,6 @@ type Panicked struct {
 
 func (Ready) isAction()           {}
 func (Cancel) isAction()          {}
-func (Hold) isAction()            {}
-func (Release) isAction()         {}
-func (WriteVolumes) isAction()    {}
-func (WriteClaims) isAction()     {}
-func (ReleaseClaim) isAction()    {}
 func (DeallocateClaim) isAction() {}
 func (Remove) isAction()          {}
 func (WriteStatus) isAction()     {}

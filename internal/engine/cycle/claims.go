@@ -4,6 +4,7 @@
 package cycle
 
 import (
+	"fmt"
 	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -62,6 +63,19 @@ type claimUse struct {
 	joined bool
 }
 
+// ClaimUse describes a pod's use of a claim that other pods may share. Pods writing the same claim
+// take turns, and each pod starts from the previous pod's result.
+type ClaimUse struct {
+	Shared uint64 // number shared by all users of the claim
+	// Decided: the allocation was not in the API when the node was chosen, so the first user writes
+	// it. Written: a user has already written the allocation. If the allocation is missing now, it
+	// was revoked and must not be written again.
+	Decided, Written bool
+	// Joined: another user has already added the reservation for the pod's group in the core. It
+	// may not be in the API yet, so this pod's write must include it.
+	Joined bool
+}
+
 // addUser adds a user of the claim after the pod reserved it.
 func (l *sharedClaims) addUser(reserved *plugins.ReservedClaim) claimUse {
 	name := nameOf(reserved.Claim)
@@ -84,6 +98,35 @@ func (l *sharedClaims) addUser(reserved *plugins.ReservedClaim) claimUse {
 		}
 	}
 	return use
+}
+
+// endUse ends the pod's use of its claims. It undoes an allocation that is not in the API and will
+// not be written by another pod.
+func (l *sharedClaims) endUse(b *placement) {
+	for i, use := range b.devices.uses {
+		shared := use.sharedClaim
+		shared.users--
+		if b.devices.Claims[i].ForGroup() {
+			shared.members--
+		}
+		claim, ok := l.cluster.ResourceClaims.Get(shared.name.Namespace, shared.name.Name)
+		switch {
+		// Nothing to undo: the API has the allocation, or none was decided.
+		case !shared.decided:
+		case !ok, claim.UID != shared.uid, claim.Status.Allocation == nil:
+			shared.decided = false
+		// The last user is removed, and the allocation will never be written: the devices are free
+		// again.
+		case shared.users == 0 && !shared.written:
+			shared.decided = false
+			claim = claim.DeepCopy()
+			claim.Status = resourcev1.ResourceClaimStatus{}
+			l.cluster.ResourceClaims.Set(claim)
+		}
+		l.dropUnused(shared)
+	}
+
+	b.devices.uses = nil
 }
 
 // dropUnused drops a claim that is neither in use nor decided.
@@ -123,12 +166,70 @@ func (l *sharedClaims) forgetGone(name cluster.Name) {
 	}
 }
 
-// noteReleased ends a release once a watch shows the claim without the released reservation.
-func (l *sharedClaims) noteReleased(claim *resourcev1.ResourceClaim) {
-	group, ok := l.releasing[nameOf(claim)]
-	if ok && !slices.ContainsFunc(claim.Status.ReservedFor,
-		func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == group }) {
-		delete(l.releasing, nameOf(claim))
+// ClaimMade reports the creation of the claim for a pod's extended resources, which replaces its
+// placeholder. The event precedes the outcome of the WriteClaims.
+type ClaimMade struct {
+	Ticket  Ticket
+	StandIn cluster.Name
+	Claim   *resourcev1.ResourceClaim
+}
+
+func (ClaimMade) isEvent() {}
+
+// replacePlaceholder replaces a placeholder with the claim created for a pod's extended resources.
+func (l *sharedClaims) replacePlaceholder(e ClaimMade) {
+	errand, ok := l.handlers[e.Ticket].(preBindHandler)
+	if !ok {
+		return
+	}
+
+	b := errand.b
+	for i, use := range b.devices.uses {
+		r := &b.devices.Claims[i]
+		if nameOf(r.Claim) != e.StandIn {
+			continue
+		}
+		// The created claim is still unallocated. It gets the allocation decided for the
+		// placeholder.
+		held := e.Claim.DeepCopy()
+		held.Status = *r.Claim.Status.DeepCopy()
+		r.Claim = held
+		l.cluster.ResourceClaims.Delete(e.StandIn.Namespace, e.StandIn.Name)
+		if current, ok := l.cluster.ResourceClaims.Get(held.Namespace, held.Name); !ok || current.Status.Allocation == nil {
+			use.name, use.uid = nameOf(held), held.UID
+			l.byName[use.name] = use.sharedClaim
+			l.cluster.ResourceClaims.Set(held)
+		}
+	}
+}
+
+// ReleaseClaim removes a pod's reservation from a device claim, or deletes a claim created for the
+// pod. Only the release of a pod group's reservation has a ticket.
+type ReleaseClaim struct {
+	Ticket Ticket
+	Claim  *resourcev1.ResourceClaim
+	Holder types.UID // UID of the pod or the PodGroup
+}
+
+func (ReleaseClaim) isAction() {}
+
+func (a ReleaseClaim) String() string {
+	text := fmt.Sprintf("release claim %s/%s of %s", a.Claim.Namespace, a.Claim.Name, a.Holder)
+	if a.Ticket != 0 {
+		text += fmt.Sprintf(" #%d", a.Ticket)
+	}
+	return text
+}
+
+// releaseClaims releases a pod group's reservations that are or may be in the API. It skips claims
+// already being released: their outcome is outstanding.
+func (l *sharedClaims) releaseClaims(list []*plugins.ReservedClaim) {
+	for _, r := range list {
+		name := nameOf(r.Claim)
+		if _, already := l.releasing[name]; !already {
+			l.releasing[name] = r.Holder.UID
+			l.addAction(ReleaseClaim{l.issueHandled(releaseHandler{l, name}), r.Claim, r.Holder.UID})
+		}
 	}
 }
 
@@ -151,14 +252,11 @@ func (e releaseHandler) handleOutcome(o Outcome) {
 	}
 }
 
-// releaseClaims releases a pod group's reservations that are or may be in the API. It skips claims
-// already being released: their outcome is outstanding.
-func (l *sharedClaims) releaseClaims(list []*plugins.ReservedClaim) {
-	for _, r := range list {
-		name := nameOf(r.Claim)
-		if _, already := l.releasing[name]; !already {
-			l.releasing[name] = r.Holder.UID
-			l.addAction(ReleaseClaim{l.issueHandled(releaseHandler{l, name}), r.Claim, r.Holder.UID})
-		}
+// noteReleased ends a release once a watch shows the claim without the released reservation.
+func (l *sharedClaims) noteReleased(claim *resourcev1.ResourceClaim) {
+	group, ok := l.releasing[nameOf(claim)]
+	if ok && !slices.ContainsFunc(claim.Status.ReservedFor,
+		func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == group }) {
+		delete(l.releasing, nameOf(claim))
 	}
 }

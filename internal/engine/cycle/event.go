@@ -74,14 +74,6 @@ type Activate struct{ Pods []types.UID }
 // Happened reports an event of a resource that only out-of-tree plugins watch.
 type Happened struct{ Event *queue.Event }
 
-// ClaimMade reports the creation of the claim for a pod's extended resources, which replaces its
-// placeholder. The event precedes the outcome of the WriteClaims.
-type ClaimMade struct {
-	Ticket  Ticket
-	StandIn cluster.Name
-	Claim   *resourcev1.ResourceClaim
-}
-
 // Answered reports the outcome of the action with that ticket.
 type Answered struct {
 	Ticket  Ticket
@@ -128,9 +120,7 @@ func (Configured) isEvent() {}
 func (Tick) isEvent()       {}
 func (Activate) isEvent()   {}
 func (Happened) isEvent()   {}
-
-func (ClaimMade) isEvent() {}
-func (Answered) isEvent()  {}
+func (Answered) isEvent()   {}
 
 // Kind is a watched kind of object, named by its resource.
 type Kind string

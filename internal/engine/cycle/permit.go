@@ -5,13 +5,24 @@ package cycle
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
+// This file makes a pod wait at Permit: holdPod sends the Hold, plugins answer with PermitAllowed or
+// PermitRejected, and endPermitWait sends the Release.
+
 // maxPermitWait is the longest wait at Permit, as in kube-scheduler.
 const maxPermitWait = 15 * time.Minute
+
+// permitWaits maps Permit plugins to their maximum waits for a pod.
+type permitWaits = map[string]time.Duration
 
 // askPermit calls the Permit plugins and returns the maximum wait of each plugin holding the pod.
 // Longer waits are capped at maxPermitWait. The first refusal ends the round: later plugins are not
@@ -42,6 +53,54 @@ func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, e
 	return waits, nil
 }
 
+// permitHold is a pod's wait at Permit.
+type permitHold struct {
+	ticket  Ticket
+	since   time.Time
+	pending map[string]wait // waits by plugin, without the plugins that allowed the pod; empty once the wait is over
+	verdict *rejection      // a plugin's verdict, if it rejected the pod
+	over    bool
+}
+
+// wait is one plugin's wait: its maximum duration, and the resulting deadline.
+type wait struct {
+	most  time.Duration
+	until time.Time
+}
+
+// nextTimeout returns the earliest deadline among the waits of the plugins, or the zero time if no
+// plugin waits.
+func (p *permitHold) nextTimeout() (at time.Time) {
+	for _, w := range p.pending {
+		if at.IsZero() || w.until.Before(at) {
+			at = w.until
+		}
+	}
+	return at
+}
+
+// Hold reports that plugins make the pod wait at Permit, each for a limited time. It has no
+// outcome: PermitAllowed and PermitRejected carry the plugins' verdicts, and Release ends the Hold.
+type Hold struct {
+	Ticket Ticket
+	Pod    *v1.Pod
+	Node   string
+	// Waits holds the maximum wait requested by each plugin, counted from Since. The core itself
+	// ends expired waits; the executor of the actions needs no timer.
+	Waits map[string]time.Duration
+	Since time.Time
+}
+
+func (Hold) isAction() {}
+
+func (a Hold) String() string {
+	var waits []string
+	for _, plugin := range slices.Sorted(maps.Keys(a.Waits)) {
+		waits = append(waits, fmt.Sprintf("%s %s", plugin, a.Waits[plugin]))
+	}
+	return fmt.Sprintf("hold %s on %s #%d: %s", podName(a.Pod), a.Node, a.Ticket, strings.Join(waits, ", "))
+}
+
 // holdPod makes a pod wait. If the pod is later rejected, only events after this call may help it.
 func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
 	b.permit = &permitHold{ticket: ps.issueTicket(), since: ps.now, pending: map[string]wait{}}
@@ -55,23 +114,6 @@ func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
 	ps.queue.Held(b.item)
 	ps.addAction(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: ps.now})
 }
-
-// endPermitWait ends the pod's wait at Permit, if any. how is a label of the metric: allowed,
-// rejected or timed out.
-func (ps *placements) endPermitWait(b *placement, how string) {
-	p := b.permit
-	if p == nil || p.over {
-		return
-	}
-	p.over, p.pending = true, nil
-	delete(ps.held, p.ticket)
-	ps.events.held = len(ps.held)
-	ps.observer().Permitted(how, ps.now.Sub(p.since))
-	ps.addAction(Release{p.ticket, how, ps.now.Sub(p.since)})
-}
-
-// permitWaits maps Permit plugins to their maximum waits for a pod.
-type permitWaits = map[string]time.Duration
 
 // PermitAllowed and PermitRejected are a Permit plugin's verdicts on a waiting pod.
 type (
@@ -89,6 +131,88 @@ type (
 	}
 )
 
-func (PermitAllowed) isEvent() {}
-
+func (PermitAllowed) isEvent()  {}
 func (PermitRejected) isEvent() {}
+
+// permitAllowed records that a plugin no longer holds the pod. permitAllowed and permitRejected
+// ignore verdicts that arrive after the wait has timed out or was given up.
+func (ps *placements) permitAllowed(e PermitAllowed) {
+	b := ps.held[e.Ticket]
+	if b == nil {
+		return
+	}
+	delete(b.permit.pending, e.Plugin)
+	if len(b.permit.pending) > 0 {
+		return
+	}
+	ps.endPermitWait(b, "allowed")
+	if len(b.prepare.running) == 0 { // otherwise the outcome of the Preflight is outstanding
+		ps.nextGroup(b)
+	}
+}
+
+// permitRejected ends the wait with a plugin's verdict. A preempted pod received no verdict. It is
+// retried after a back-off instead of waiting for an event.
+func (ps *placements) permitRejected(e PermitRejected) {
+	b := ps.held[e.Ticket]
+	if b == nil {
+		return
+	}
+	if e.Preempted {
+		ps.stopPreparation(b, &Fault{Message: "waiting on permit for pod: " + e.Message})
+		return
+	}
+	ps.refusePermit(b, "rejected", e.Plugin, e.Message)
+}
+
+// refusePermit ends a wait with a plugin's verdict, or with a timeout.
+func (ps *placements) refusePermit(b *placement, how, plugin, message string) {
+	b.permit.verdict = &rejection{plugin, &plugins.Rejection{Code: "Permit", Reasons: []string{message}}}
+	ps.endPermitWait(b, how)
+	ps.stopPreparation(b, &Fault{Message: message, Verdict: true})
+}
+
+// Release ends a Hold, including after a timeout or cancellation.
+type Release struct {
+	Ticket Ticket
+	How    string // "allowed", "rejected" or "timed out"
+	Took   time.Duration
+}
+
+func (Release) isAction() {}
+
+func (a Release) String() string {
+	return fmt.Sprintf("release #%d: %s after %s", a.Ticket, a.How, a.Took.Round(time.Millisecond))
+}
+
+// endPermitWait ends the pod's wait at Permit, if any. how is a label of the metric: allowed,
+// rejected or timed out.
+func (ps *placements) endPermitWait(b *placement, how string) {
+	p := b.permit
+	if p == nil || p.over {
+		return
+	}
+	p.over, p.pending = true, nil
+	delete(ps.held, p.ticket)
+	ps.events.held = len(ps.held)
+	ps.observer().Permitted(how, ps.now.Sub(p.since))
+	ps.addAction(Release{p.ticket, how, ps.now.Sub(p.since)})
+}
+
+// timeOut ends expired waits, both at Permit and for objects. It handles waits at Permit in ticket
+// order, so that the order of the resulting actions is fixed.
+func (ps *placements) timeOut() {
+	for _, ticket := range slices.Sorted(maps.Keys(ps.held)) {
+		b := ps.held[ticket]
+		if b == nil { // released together with its group
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(b.permit.pending)) {
+			if w := b.permit.pending[name]; !w.until.After(ps.now) {
+				ps.refusePermit(b, "timed out", name, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.most, name))
+				break
+			}
+		}
+	}
+	ps.checkConditions()
+}

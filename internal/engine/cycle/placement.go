@@ -4,6 +4,7 @@
 package cycle
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -17,6 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
+
+// This file takes a pod from the chosen node to its reservations, and takes them back if a later
+// stage fails. The stages after Reserve are in permit.go, prepare.go and bind.go.
 
 // placement is a pod on its way from the queue to its node. From assumePod until uncountPod or
 // confirmBound it is in placements.byPod, and its pod is counted on the node. It ends in exactly
@@ -105,69 +109,6 @@ type placementListener interface {
 	bindAnswered(b *placement)
 }
 
-// Reasons for giving up a binding.
-var (
-	errGone           = &Fault{Message: "the pod was deleted"}
-	errBoundElsewhere = &Fault{Message: "the pod was bound by another client"}
-	errNodeGone       = &Fault{Message: "the node was removed before the pod was bound to it"}
-	errPreempted      = &Fault{Message: "preempted by DefaultPreemption"}
-)
-
-// rejection is an error carrying a plugin's verdict: the pod is unschedulable, and waits for the
-// events registered by this plugin.
-type rejection struct {
-	plugin string
-	*plugins.Rejection
-}
-
-// permitHold is a pod's wait at Permit.
-type permitHold struct {
-	ticket  Ticket
-	since   time.Time
-	pending map[string]wait // waits by plugin, without the plugins that allowed the pod; empty once the wait is over
-	verdict *rejection      // a plugin's verdict, if it rejected the pod
-	over    bool
-}
-
-// wait is one plugin's wait: its maximum duration, and the resulting deadline.
-type wait struct {
-	most  time.Duration
-	until time.Time
-}
-
-// deviceWork holds the writes of resource claims that must succeed before the pod is bound.
-type deviceWork struct {
-	plugins.ReservedClaims
-	uses    []claimUse                  // uses of Claims, in the same order; nil after the uses have ended
-	written []*resourcev1.ResourceClaim // claims written so far, as the API server returned them
-	shared  []*sharedClaim              // shared state of Claims, kept after the uses have ended
-}
-
-// objectWaits holds the placements' waits for the cluster's objects, in the order in which the
-// waits began. A change of an object that a wait may depend on causes a check of all waits; see
-// clusterEvents.objects. A list suffices because few waits exist at a time.
-type objectWaits []*objectWait
-
-// objectWait is one wait. The wait is over when the plugin's objects are in the state required by
-// the placement.
-type objectWait struct {
-	*placement
-	waitFor
-	plugin          string
-	began, deadline time.Time
-}
-
-// waitFor describes what a placement waits for; an objectWait is one such wait.
-type waitFor struct {
-	late   string                         // message of the error if the wait is not over by the deadline
-	needed func(b *placement) bool        // whether the placement needs the wait; nil: always
-	event  func(b *placement) RecordEvent // event recorded at the start of the wait; nil: none
-	within func(b *placement) time.Duration
-	met    func(c *cluster.Cluster, b *placement) (bool, error)
-	// over, if set, reports the result of the wait: success, failure, timeout or error.
-	over func(ps *placements, b *placement, how string, took time.Duration)
-}
-
 // newPlacements returns an empty placements. assembleCore sets its listener.
 func newPlacements(s *common, news *clusterEvents, n *nominations, l *sharedClaims) *placements {
 	return &placements{
@@ -175,9 +116,95 @@ func newPlacements(s *common, news *clusterEvents, n *nominations, l *sharedClai
 	}
 }
 
-// countUnderWay counts the assumed pods. They are counted on a node, but no watch has shown them
-// there yet.
-func (ps *placements) countUnderWay() int { return len(ps.byPod) }
+// assumePod assumes the pod on the node, reserves its volumes and devices, and starts its binding.
+// If a plugin refuses or fails, everything is undone within the step, and the pod returns to the
+// queue.
+//
+// Berth's own plugins reserve before the pod is assumed, and out-of-tree plugins reserve
+// afterwards. kube-scheduler assumes a pod before running Reserve, so out-of-tree plugins may
+// expect to find the pod on the node.
+func (ps *placements) assumePod(b *placement, n *cluster.Node) {
+	b.Node = n.Name
+	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
+		ps.nominations.clearNomination(b.Pod.UID)
+	}
+
+	if err := ps.reserveOwn(b, n); err != nil {
+		ps.takeBack(b, err)
+		return
+	}
+
+	ps.cluster.Place(b.Waiting, n)
+	ps.enter(b)
+	ps.events.podAdded(b.Waiting, nil)
+	if err := ps.reserveOutside(b); err != nil {
+		ps.takeBack(b, err)
+		return
+	}
+
+	waits, err := ps.askPermit(b)
+	if err != nil {
+		ps.takeBack(b, err)
+		return
+	}
+
+	for _, e := range b.profile.assumed {
+		e.Assumed(&b.Attempt)
+	}
+	ps.startPreparation(b, waits)
+}
+
+// reserveOwn runs the Reserve step of Berth's own plugins. It records each reservation in b.undo
+// immediately, since a later plugin may panic.
+func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
+	for _, r := range b.profile.Reservers {
+		var give func()
+		done := ps.startTiming(b, r.Name(), plugins.Reserve)
+		switch r := r.(type) {
+		case plugins.VolumeReserver:
+			give, err = ps.reserveVolumes(b, r, n)
+		case plugins.ClaimReserver:
+			give, err = ps.reserveDevices(b, r, n)
+		default:
+			give, err = r.Reserve(ps.cluster, b.Waiting, n)
+		}
+		if give != nil {
+			b.undo = append(b.undo, give)
+		}
+		done(err == nil)
+		if err != nil {
+			return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
+		}
+	}
+
+	return nil
+}
+
+// reserveOutside runs the out-of-tree Reserve plugins. b.asked is set before the first call,
+// because Unreserve is called for all plugins if one of them refuses or panics.
+func (ps *placements) reserveOutside(b *placement) error {
+	if len(b.profile.reserve) == 0 {
+		return nil
+	}
+	began := ps.clock()
+	b.asked = true
+
+	for _, r := range b.profile.reserve {
+		done := ps.startTiming(b, r.Name(), plugins.Reserve)
+		refused := r.Reserve(&b.Attempt)
+		done(refused == nil)
+		if refused != nil {
+			ps.observer().Ran(b.Profile, plugins.Reserve, false, ps.clock().Sub(began))
+			if refused.Err != nil {
+				return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), refused.Err)
+			}
+			return &rejection{r.Name(), refused}
+		}
+	}
+
+	ps.observer().Ran(b.Profile, plugins.Reserve, true, ps.clock().Sub(began))
+	return nil
+}
 
 // enter registers the placement of a pod just placed in the cluster model; leave undoes enter.
 // Neither changes the model.
@@ -191,6 +218,20 @@ func (ps *placements) leave(b *placement) {
 	ps.byPod = cluster.Shrunk(ps.byPod, &ps.most)
 }
 
+// uncountPod takes the pod off the node on which it is counted. It does nothing unless b is still
+// the pod's placement.
+func (ps *placements) uncountPod(b *placement) {
+	if ps.byPod[b.Pod.UID] != b {
+		return
+	}
+	ps.leave(b)
+	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // not necessarily b's own object: markLeaving replaces the pod with a marked copy
+		n := p.Node
+		ps.cluster.RemovePod(b.Pod.UID)
+		ps.events.podRemoved(p, n, nil)
+	}
+}
+
 // placementsTo lists the placements to a node, sorted by pod so that the order of the resulting
 // actions is fixed.
 func (ps *placements) placementsTo(node string) (list []*placement) {
@@ -200,6 +241,25 @@ func (ps *placements) placementsTo(node string) (list []*placement) {
 		}
 	}
 	return list
+}
+
+// countUnderWay counts the assumed pods. They are counted on a node, but no watch has shown them
+// there yet.
+func (ps *placements) countUnderWay() int { return len(ps.byPod) }
+
+// Reasons for giving up a binding.
+var (
+	errGone           = &Fault{Message: "the pod was deleted"}
+	errBoundElsewhere = &Fault{Message: "the pod was bound by another client"}
+	errNodeGone       = &Fault{Message: "the node was removed before the pod was bound to it"}
+	errPreempted      = &Fault{Message: "preempted by DefaultPreemption"}
+)
+
+// rejection is an error carrying a plugin's verdict: the pod is unschedulable, and waits for the
+// events registered by this plugin.
+type rejection struct {
+	plugin string
+	*plugins.Rejection
 }
 
 // Error formats the verdict as if the cluster had one node: "0/1 nodes are available: ...", like
@@ -219,18 +279,103 @@ func (r *rejection) Error() string {
 // node.
 func (r *rejection) RefusedBy() (plugin string) { return r.plugin }
 
-// uncountPod takes the pod off the node on which it is counted. It does nothing unless b is still
-// the pod's placement.
-func (ps *placements) uncountPod(b *placement) {
-	if ps.byPod[b.Pod.UID] != b {
+// stopBinding stops a binding if it is not too late. The pod returns to the queue immediately, or
+// once the outstanding work completes. A bound placement is left unchanged.
+func (ps *placements) stopBinding(b *placement, why *Fault) {
+	switch b.stage {
+	case preparing:
+		ps.stopPreparation(b, why)
+	case binding:
+		ps.cancelBind(b, why)
+	}
+}
+
+// abandonPod ends and returns the placement of a deleted pod, or of a pod bound by another client.
+// It returns nil if there is no placement. The pod stops counting immediately, even if work that
+// cannot be stopped is still outstanding.
+func (ps *placements) abandonPod(uid types.UID, why *Fault) *placement {
+	b := ps.byPod[uid]
+	if b != nil {
+		ps.uncountPod(b)
+		ps.letGo(b, why)
+	}
+	return b
+}
+
+// letGo ends a placement that is no longer in byPod.
+func (ps *placements) letGo(b *placement, why *Fault) {
+	b.dropped = true
+	ps.stopBinding(b, why)
+}
+
+// takeBack ends a failed placement; the pod returns to the queue.
+func (ps *placements) takeBack(b *placement, err error) {
+	ps.releaseReserved(b)
+	ps.uncountPod(b)
+	b.endAttempt(false)
+	ps.listener.requeuePlacement(b, err)
+}
+
+// dropPlacement ends a placement no longer needed by its pod.
+func (ps *placements) dropPlacement(b *placement) {
+	ps.releaseReserved(b)
+	b.endAttempt(false)
+}
+
+// releaseReserved releases all reservations. Reservations made in the same step have blocked no
+// other pod, and need no event.
+func (ps *placements) releaseReserved(b *placement) {
+	if b.stage == reserving {
+		ps.giveBack(b)
 		return
 	}
-	ps.leave(b)
-	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // not necessarily b's own object: markLeaving replaces the pod with a marked copy
-		n := p.Node
-		ps.cluster.RemovePod(b.Pod.UID)
-		ps.events.podRemoved(p, n, nil)
+	ps.tellGivenBack(b, ps.giveBack)
+}
+
+// tellGivenBack calls giveBack, and records events for the volumes and devices of the placement
+// that giveBack frees, since other pods may wait for them. No watch shows the release of volumes
+// and devices that were never written.
+func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
+	var were []*resourcev1.ResourceClaim
+	for i := range b.devices.Claims {
+		name := nameOf(b.devices.Claims[i].Claim)
+		if claim, ok := ps.cluster.ResourceClaims.Get(name.Namespace, name.Name); ok && claim.Status.Allocation != nil {
+			were = append(were, claim)
+		}
 	}
+
+	giveBack(b)
+	for _, assumed := range b.volumes.Volumes {
+		if volume, ok := ps.cluster.Volumes.Get("", assumed.Name); ok && volume.Spec.ClaimRef == nil {
+			ps.events.addEvent(queue.Event{Resource: queue.Volume, Action: queue.Update, Label: string(queue.Volume) +
+				"Update", Old: assumed, New: volume})
+		}
+	}
+
+	for _, was := range were {
+		e := queue.Event{Resource: queue.ResourceClaim, Action: queue.Delete, Label: string(queue.ResourceClaim) + "Delete", Old: was}
+		if is, ok := ps.cluster.ResourceClaims.Get(was.Namespace, was.Name); ok {
+			if is.Status.Allocation != nil {
+				continue
+			}
+			e.Action, e.Label, e.New = queue.Update, string(queue.ResourceClaim)+"Update", is
+		}
+		ps.events.addEvent(e)
+	}
+}
+
+// giveBack undoes all reservations of a placement.
+func (ps *placements) giveBack(b *placement) {
+	if b.asked {
+		b.asked = false
+		for _, r := range slices.Backward(b.profile.reserve) {
+			r.Unreserve(&b.Attempt)
+		}
+	}
+	for _, undo := range slices.Backward(b.undo) {
+		undo()
+	}
+	b.undo = nil
 }
 
 // endAttempt notifies out-of-tree plugins that an attempt is over. A failed attempt is over once
@@ -249,15 +394,4 @@ func (s *common) startTiming(b *placement, plugin string, point plugins.Point) f
 	}
 	began := s.clock()
 	return func(ok bool) { s.observer().RanPlugin(plugin, point, ok, s.clock().Sub(began)) }
-}
-
-// nextTimeout returns the earliest deadline among the waits of the plugins, or the zero time if no
-// plugin waits.
-func (p *permitHold) nextTimeout() (at time.Time) {
-	for _, w := range p.pending {
-		if at.IsZero() || w.until.Before(at) {
-			at = w.until
-		}
-	}
-	return at
 }

@@ -5,10 +5,7 @@ package cycle
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
-	"time"
 )
 
 // Tests and replays compare actions by these strings, so the strings must contain all decided
@@ -16,52 +13,6 @@ import (
 
 func (Ready) String() string    { return "ready" }
 func (a Cancel) String() string { return fmt.Sprintf("cancel #%d: %s", a.Ticket, a.Reason) }
-
-func (a Hold) String() string {
-	var waits []string
-	for _, plugin := range slices.Sorted(maps.Keys(a.Waits)) {
-		waits = append(waits, fmt.Sprintf("%s %s", plugin, a.Waits[plugin]))
-	}
-	return fmt.Sprintf("hold %s on %s #%d: %s", podName(a.Pod), a.Node, a.Ticket, strings.Join(waits, ", "))
-}
-
-func (a Release) String() string {
-	return fmt.Sprintf("release #%d: %s after %s", a.Ticket, a.How, a.Took.Round(time.Millisecond))
-}
-
-func (a WriteVolumes) String() string {
-	var names []string
-	for _, volume := range a.Volumes.Volumes {
-		names = append(names, volume.Name)
-	}
-	for _, claim := range a.Volumes.Claims {
-		names = append(names, claim.Namespace+"/"+claim.Name)
-	}
-	return fmt.Sprintf("write volumes of %s #%d: %s", a.Attempt, a.Ticket, strings.Join(names, ", "))
-}
-
-func (a WriteClaims) String() string {
-	var names []string
-	for i := range a.Claims.Claims {
-		c := &a.Claims.Claims[i]
-		name := c.Claim.Name
-		if c.Allocated && c.Claim.Status.Allocation != nil {
-			for _, r := range c.Claim.Status.Allocation.Devices.Results {
-				name += fmt.Sprintf(" %s=%s/%s/%s", r.Request, r.Driver, r.Pool, r.Device)
-			}
-		}
-		names = append(names, name)
-	}
-	return fmt.Sprintf("write claims of %s #%d: %s", a.Attempt, a.Ticket, strings.Join(names, ", "))
-}
-
-func (a ReleaseClaim) String() string {
-	text := fmt.Sprintf("release claim %s/%s of %s", a.Claim.Namespace, a.Claim.Name, a.Holder)
-	if a.Ticket != 0 {
-		text += fmt.Sprintf(" #%d", a.Ticket)
-	}
-	return text
-}
 
 func (a DeallocateClaim) String() string {
 	how := "deallocate"
