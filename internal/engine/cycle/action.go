@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -33,14 +32,6 @@ type Ready struct{}
 type Cancel struct {
 	Ticket Ticket
 	Reason string
-}
-
-// DeallocateClaim frees the devices of a claim unusable for a pending pod, by writing the status in
-// Claim or deleting the claim.
-type DeallocateClaim struct {
-	Ticket Ticket
-	Claim  *resourcev1.ResourceClaim
-	Delete bool
 }
 
 // Remove writes the condition DisruptionTarget to a victim, and then deletes the victim. Its
@@ -105,13 +96,12 @@ type Panicked struct {
 	Mended int
 }
 
-func (Ready) isAction()           {}
-func (Cancel) isAction()          {}
-func (DeallocateClaim) isAction() {}
-func (Remove) isAction()          {}
-func (WriteStatus) isAction()     {}
-func (WriteGroup) isAction()      {}
-func (RecordEvent) isAction()     {}
-func (ReadPod) isAction()         {}
-func (Compared) isAction()        {}
-func (Panicked) isAction()        {}
+func (Ready) isAction()       {}
+func (Cancel) isAction()      {}
+func (Remove) isAction()      {}
+func (WriteStatus) isAction() {}
+func (WriteGroup) isAction()  {}
+func (RecordEvent) isAction() {}
+func (ReadPod) isAction()     {}
+func (Compared) isAction()    {}
+func (Panicked) isAction()    {}

@@ -5,16 +5,23 @@ package cycle
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/gang"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
+
+// This file implements the attempt for a single pod, from the queue to a placement or back to the
+// queue: the deciders search for a node, and PostFilter runs if no node fits. Attempts for whole
+// groups are in decidegroup.go.
 
 // attempts decides pods. An attempt takes a pod from the queue and ends in a placement, or requeues
 // the pod with the reason. An attempt with an asynchronous question is suspended until the answer
@@ -40,6 +47,12 @@ type attempts struct {
 	limits    gang.Limits    // limits of attempts for groups; changed by tests
 }
 
+// startAttempt starts an attempt for a popped pod.
+func (s *attempts) startAttempt(item *queue.Item) {
+	s.moveReservations.useReservation(item)
+	s.decidePod(item, nil, 0)
+}
+
 // newPlacement begins an attempt for a pod. The returned placement is not registered anywhere, and
 // can simply be dropped. Every attempt draws a random number for Sampled, so that the sequence of
 // random numbers is the same with and without metrics.
@@ -59,59 +72,148 @@ func (s *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 	return b
 }
 
-// requeueUnschedulable requeues an unschedulable pod to wait for a helpful event, and reports why.
-// nominate is the pod's new nomination; nil leaves it unchanged.
-func (s *attempts) requeueUnschedulable(b *placement, w *unschedulableReason, nominate *string) {
-	s.observer().Attempted(b.Profile, Unschedulable, s.clock().Sub(b.watch))
-	s.queue.Rejected(b.item, w.plugins, w.pending, s.now)
-	s.preemptions.noteUnschedulable(b.item)
-	s.decisions.rememberFailure(b, decision.Unschedulable, w)
-	s.nominations.setNomination(&b.Attempt, b.item, nominate)
-	s.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
-}
-
-// requeueFailed requeues a pod after an attempt that ended with an error, and reports the error. As
-// upstream, the pod is retried after its back-off without an event, and loses its nomination. An
-// error representing a plugin's verdict is reported as Unschedulable, but the pod also backs off.
-func (s *attempts) requeueFailed(b *placement, err error) {
-	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
-	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
-		result, reason, told = Unschedulable, v1.PodReasonUnschedulable, decision.Unschedulable
+// decidePod decides one pod. When an attempt continues after asynchronous questions, answers holds
+// their results, and questions is their number.
+func (s *attempts) decidePod(item *queue.Item, answers any, questions int) {
+	p := s.profiles.byName[item.Pod.Spec.SchedulerName]
+	s.ungrouped(item)
+	b := s.newPlacement(p, item)
+	b.Async, b.Answers, b.questions = true, answers, questions
+	defer s.recoverAttempt(b)
+	// A recorded failure does not apply to a pod allowed into reserved room, since the pod that
+	// failed may not have been allowed there.
+	let := s.reserved.lets(item)
+	if !let && s.knownToFail(b) {
+		s.requeueUnschedulable(b, p.failed.why, nil)
+		return
 	}
-	s.observer().Attempted(b.Profile, result, s.clock().Sub(b.watch))
-	s.queue.Failed(b.item, s.now)
-	s.decisions.rememberFailure(b, told, &unschedulableReason{message: err.Error()})
-	none := ""
-	s.nominations.setNomination(&b.Attempt, b.item, &none)
-	s.report(b.item, reason, err.Error(), &none)
-}
 
-// requeuePlacement requeues the pod of a placement.
-func (s *attempts) requeuePlacement(b *placement, err error) {
-	s.preemptions.forgetVictim(b.Pod.UID)
-	if refused := (*rejection)(nil); errors.As(err, &refused) {
-		none := ""
-		w := &unschedulableReason{message: refused.Error(), plugins: []string{refused.plugin}}
-		if refused.Pending {
-			w.pending = w.plugins
+	// This precedes Begin, so that an attempt suspended here has not called a stateful plugin.
+	if s.startPreparing(b) {
+		return
+	}
+	for _, e := range p.begin {
+		e.Begin(&b.Attempt)
+	}
+
+	found := p.Decide(b.Waiting)
+	if found.Node == nil && found.Err == nil && let {
+		found = s.decideOntoHeld(b)
+	}
+
+	switch {
+	case s.suspendAttempt(b, found.Err), s.goOnLater(b, found.Err):
+	case found.Err != nil:
+		if f := (*decide.FilterError)(nil); errors.As(found.Err, &f) && p.bindsVolumes(f.Plugin) {
+			s.observer().VolumesFailed("predicate")
 		}
-		s.requeueUnschedulable(b, w, &none)
-	} else {
-		s.requeueFailed(b, err)
+		s.observer().Decided(s.clock().Sub(b.watch))
+		b.endAttempt(false)
+		s.requeueFailed(b, found.Err)
+	case found.Node == nil:
+		s.handleNoFit(b)
+	default:
+		s.observer().Decided(s.clock().Sub(b.watch))
+		s.decisions.rememberPlaced(b, found.Node.Name, found.Total, found.Feasible)
+		s.placements.assumePod(b, found.Node)
 	}
-	s.podGroups.memberLost(b, err)
 }
 
-// noteBound reports a bound pod to podGroups.
-func (s *attempts) noteBound(b *placement) { s.podGroups.memberBound(b) }
+// ungrouped reports, at a pod's first attempt, that its group is ignored because pod groups are
+// disabled.
+func (s *attempts) ungrouped(item *queue.Item) {
+	if s.podGroups.gates.Generic || item.Attempts > 1 || item.Class.Spec.SchedulingGroup == nil {
+		return
+	}
+	s.addAction(RecordEvent{
+		Profile: item.Pod.Spec.SchedulerName, Regarding: Reference(item.Pod), Type: v1.EventTypeWarning, Reason: "PodGroupIgnored",
+		Message: fmt.Sprintf("the pod names pod group %q and is scheduled without it: the scheduler runs without --feature-gates=%s=true",
+			groups.NameOf(item.Pod), groups.GenericWorkload),
+	})
+}
 
-// bindAnswered reports a finished binding to preemptions.
-func (s *attempts) bindAnswered(b *placement) { s.preemptions.bindAnswered(b) }
+// decideOntoHeld decides a pod allowed into room held for a pod group. It is called only if the pod
+// fits nowhere else.
+func (s *attempts) decideOntoHeld(b *placement) decide.Decision {
+	nominees := s.reserved.lift()
+	defer s.reserved.putBack(nominees)
+	return b.profile.Decide(b.Waiting)
+}
 
-// unschedulable is implemented by errors that represent a plugin's verdict rather than a failure.
-type unschedulable interface {
-	error
-	Unschedulable() bool
+// An attempt that has used up its limit of work continues immediately, after other pods, if it has
+// examined at least farEnough nodes. So claims with a low cost per node are decided soon, even in a
+// large cluster. If the attempt examined fewer nodes, the claim is hard to satisfy, and the pod
+// backs off. Each node is examined once unless it changes in the meantime, so the second limit only
+// matters in constantly changing clusters.
+const (
+	farEnough     = 200
+	mostContinued = 100
+)
+
+// goOnLater requeues a pod, to continue its attempt after other pods have been tried. It releases
+// the room lent for the attempt.
+func (s *attempts) goOnLater(b *placement, err error) bool {
+	var unfinished *plugins.Unfinished
+	if !errors.As(err, &unfinished) || unfinished.Found < farEnough || b.item.Continued >= mostContinued {
+		return false
+	}
+
+	b.endAttempt(false)
+	s.queue.GoOn(b.item, s.now)
+	s.nominations.setNomination(&b.Attempt, b.item, nil)
+	return true
+}
+
+// handleNoFit handles a pod that fits on no node: it runs PostFilter, then requeues the pod. The
+// failure is recorded for the pods of the same class only after PostFilter has run, because the
+// nomination by PostFilter is part of the outcome.
+func (s *attempts) handleNoFit(b *placement) {
+	failure := b.profile.Diagnose(b.Waiting)
+	var nominate *string
+	var messages, more []string
+	// As upstream, PostFilter is not run in an empty cluster.
+	if failure.Nodes > 0 {
+		s.events.inPostFilter = true // an unbound victim is removed immediately; its event must be recorded before this pod waits
+		nominate, messages, more, _ = s.runPostFilters(b, b.profile.postFilters)
+		s.events.inPostFilter = false
+		if s.suspendAttempt(b, b.unasked) {
+			return
+		}
+		if errors.Is(b.unasked, decide.ErrTooLong) {
+			s.observer().Decided(s.clock().Sub(b.watch))
+			b.endAttempt(false)
+			s.requeueFailed(b, b.unasked)
+			return
+		}
+	}
+	// As upstream, the nomination is cleared if there are no nodes or no PostFilter plugins, and
+	// kept if the pod was rejected before DynamicResources ran.
+	switch none := ""; {
+	case failure.Nodes == 0, len(b.profile.postFilters) == 0:
+		nominate = &none
+	case b.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
+		nominate = nil
+	}
+	s.observer().Decided(s.clock().Sub(b.watch))
+	b.endAttempt(false)
+	rejectors := slices.Clone(failure.Plugins)
+	if failure.Rejector != "" {
+		rejectors = append(rejectors, failure.Rejector)
+	}
+	rejectors = gang.WithNames(rejectors, more)
+	w := &unschedulableReason{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
+	s.rememberFailure(b, nominate, w)
+	s.requeueUnschedulable(b, w, nominate)
+}
+
+// knownToFail reports whether the pod must fail like the last failed pod of its class, because
+// nothing has changed since. Of ten thousand replicas that fit nowhere, only the first is decided;
+// each further replica costs a comparison.
+func (s *attempts) knownToFail(b *placement) bool {
+	f := &b.profile.failed
+	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == s.cluster.Log.Len() &&
+		f.versions == s.objectVersions() &&
+		(!f.delayed || s.preemptions.mustDelay(b.item)) && !s.leftClaim(b)
 }
 
 // rememberFailure records a failure if it holds for every pod of the class. It does not hold if
@@ -126,16 +228,6 @@ func (s *attempts) rememberFailure(b *placement, nominate *string, w *unschedula
 		return
 	}
 	p.failed = failure{b.item.Class, s.cluster.Log.Len(), s.objectVersions(), w, s.preemptions.mustDelay(b.item)}
-}
-
-// knownToFail reports whether the pod must fail like the last failed pod of its class, because
-// nothing has changed since. Of ten thousand replicas that fit nowhere, only the first is decided;
-// each further replica costs a comparison.
-func (s *attempts) knownToFail(b *placement) bool {
-	f := &b.profile.failed
-	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == s.cluster.Log.Len() &&
-		f.versions == s.objectVersions() &&
-		(!f.delayed || s.preemptions.mustDelay(b.item)) && !s.leftClaim(b)
 }
 
 // leftClaim reports whether the pod must first give up a device claim left by an earlier attempt.

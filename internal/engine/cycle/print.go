@@ -14,14 +14,6 @@ import (
 func (Ready) String() string    { return "ready" }
 func (a Cancel) String() string { return fmt.Sprintf("cancel #%d: %s", a.Ticket, a.Reason) }
 
-func (a DeallocateClaim) String() string {
-	how := "deallocate"
-	if a.Delete {
-		how = "delete"
-	}
-	return fmt.Sprintf("%s claim %s/%s #%d", how, a.Claim.Namespace, a.Claim.Name, a.Ticket)
-}
-
 func (a Remove) String() string {
 	return fmt.Sprintf("remove %s/%s (%s) for %s #%d", a.Victim.Namespace, a.Victim.Name, a.Victim.UID, a.For, a.Ticket)
 }
@@ -58,8 +50,6 @@ func (a Compared) String() string {
 	}
 	return fmt.Sprintf("compared %s on %s", podName(a.Pod), a.Node)
 }
-
-func (a Ask) String() string { return fmt.Sprintf("ask %s about %s", a.Query.Target, a.Attempt) }
 
 func (a Panicked) String() string {
 	text := fmt.Sprintf("panic while %s/%s was decided: %s", a.Pod.Namespace, a.Pod.Name, a.Value)

@@ -4,22 +4,19 @@
 package cycle
 
 import (
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file reports unscheduled pods to users: by the event FailedScheduling and the condition
-// PodScheduled. Pods are tried often, so both are written only if their content is new.
-
-// repeatAfter is the time for which identical reports about a pod are suppressed: events with the
-// same message, and conditions whose write has not been observed yet. A pod waiting with many other
-// pods is tried whenever one of them could be placed. An event for each attempt would hide new
-// information.
-const repeatAfter = 30 * time.Second
+// This file returns a pod to the queue after a failed attempt and reports the reason to users: by
+// the event FailedScheduling and the condition PodScheduled. Pods are tried often, so both are
+// written only if their content is new.
 
 // unschedulableReason is the reason why a pod is not placed. Pods of a class share it.
 type unschedulableReason struct {
@@ -28,6 +25,67 @@ type unschedulableReason struct {
 	pending []string // plugins that made the pod wait
 	reasons map[string]int
 }
+
+// requeueUnschedulable requeues an unschedulable pod to wait for a helpful event, and reports why.
+// nominate is the pod's new nomination; nil leaves it unchanged.
+func (s *attempts) requeueUnschedulable(b *placement, w *unschedulableReason, nominate *string) {
+	s.observer().Attempted(b.Profile, Unschedulable, s.clock().Sub(b.watch))
+	s.queue.Rejected(b.item, w.plugins, w.pending, s.now)
+	s.preemptions.noteUnschedulable(b.item)
+	s.decisions.rememberFailure(b, decision.Unschedulable, w)
+	s.nominations.setNomination(&b.Attempt, b.item, nominate)
+	s.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
+}
+
+// unschedulable is implemented by errors that represent a plugin's verdict rather than a failure.
+type unschedulable interface {
+	error
+	Unschedulable() bool
+}
+
+// requeueFailed requeues a pod after an attempt that ended with an error, and reports the error. As
+// upstream, the pod is retried after its back-off without an event, and loses its nomination. An
+// error representing a plugin's verdict is reported as Unschedulable, but the pod also backs off.
+func (s *attempts) requeueFailed(b *placement, err error) {
+	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
+	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
+		result, reason, told = Unschedulable, v1.PodReasonUnschedulable, decision.Unschedulable
+	}
+	s.observer().Attempted(b.Profile, result, s.clock().Sub(b.watch))
+	s.queue.Failed(b.item, s.now)
+	s.decisions.rememberFailure(b, told, &unschedulableReason{message: err.Error()})
+	none := ""
+	s.nominations.setNomination(&b.Attempt, b.item, &none)
+	s.report(b.item, reason, err.Error(), &none)
+}
+
+// requeuePlacement requeues the pod of a placement.
+func (s *attempts) requeuePlacement(b *placement, err error) {
+	s.preemptions.forgetVictim(b.Pod.UID)
+	if refused := (*rejection)(nil); errors.As(err, &refused) {
+		none := ""
+		w := &unschedulableReason{message: refused.Error(), plugins: []string{refused.plugin}}
+		if refused.Pending {
+			w.pending = w.plugins
+		}
+		s.requeueUnschedulable(b, w, &none)
+	} else {
+		s.requeueFailed(b, err)
+	}
+	s.podGroups.memberLost(b, err)
+}
+
+// noteBound reports a bound pod to podGroups.
+func (s *attempts) noteBound(b *placement) { s.podGroups.memberBound(b) }
+
+// bindAnswered reports a finished binding to preemptions.
+func (s *attempts) bindAnswered(b *placement) { s.preemptions.bindAnswered(b) }
+
+// repeatAfter is the time for which identical reports about a pod are suppressed: events with the
+// same message, and conditions whose write has not been observed yet. A pod waiting with many other
+// pods is tried whenever one of them could be placed. An event for each attempt would hide new
+// information.
+const repeatAfter = 30 * time.Second
 
 // report reports why a pod is not placed. It records an event, unless the same message was recorded
 // within repeatAfter; kube-scheduler records one for every failed attempt. It writes the condition

@@ -5,10 +5,14 @@ package cycle
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
+
+// This file suspends an attempt while a question is answered asynchronously: suspendAttempt and
+// startPreparing send an Ask, and its answer decides the pod again.
 
 // mostQueries limits the pods waiting for asynchronous questions. Pods beyond the limit back off,
 // because each question keeps its nodes in memory, and an extender with this many unanswered
@@ -39,7 +43,44 @@ type Ask struct {
 	Query   *plugins.PendingQuery
 }
 
-func (Ask) isAction() {}
+func (Ask) isAction()        {}
+func (a Ask) String() string { return fmt.Sprintf("ask %s about %s", a.Query.Target, a.Attempt) }
+
+// startPreparing suspends the attempt before Begin is called, while a plugin prepares the pod's
+// data. It returns false if preparation is unnecessary. An attempt is prepared at most
+// mostPreparations times; after that the plugin computes synchronously.
+func (s *attempts) startPreparing(b *placement) bool {
+	for _, p := range b.profile.prepare {
+		question := p.Prepare(s.cluster, b.Waiting)
+		switch namespace := b.Pod.Namespace; {
+		case question == nil, b.questions >= mostPreparations:
+			continue
+		case s.preparing[namespace] >= mostPreparing:
+			s.requeueFailed(b, errPreparing)
+		default:
+			s.preparing[namespace]++
+			s.addAction(Ask{s.issueHandled(prepareHandler{askHandler{s, b.item, question, b.questions + 1}, namespace}),
+				&b.Attempt, question})
+		}
+		return true
+	}
+	return false
+}
+
+// prepareHandler decides the pod once its preparation is done.
+type prepareHandler struct {
+	askHandler
+	namespace string
+}
+
+// handleOutcome passes the prepared result to the plugin, and then begins the attempt.
+func (e prepareHandler) handleOutcome(Outcome) {
+	if e.attempts.preparing[e.namespace]--; e.attempts.preparing[e.namespace] == 0 {
+		delete(e.attempts.preparing, e.namespace)
+	}
+	e.question.Done()
+	e.resumeAttempt()
+}
 
 // suspendAttempt suspends the attempt and issues the question carried by err. It returns false if
 // err carries no question. The pod is still Taken, so no other attempt decides it while the
@@ -76,29 +117,17 @@ type askHandler struct {
 	questions int
 }
 
-// startPreparing suspends the attempt before Begin is called, while a plugin prepares the pod's
-// data. It returns false if preparation is unnecessary. An attempt is prepared at most
-// mostPreparations times; after that the plugin computes synchronously.
-func (s *attempts) startPreparing(b *placement) bool {
-	for _, p := range b.profile.prepare {
-		question := p.Prepare(s.cluster, b.Waiting)
-		switch namespace := b.Pod.Namespace; {
-		case question == nil, b.questions >= mostPreparations:
-			continue
-		case s.preparing[namespace] >= mostPreparing:
-			s.requeueFailed(b, errPreparing)
-		default:
-			s.preparing[namespace]++
-			s.addAction(Ask{s.issueHandled(prepareHandler{askHandler{s, b.item, question, b.questions + 1}, namespace}),
-				&b.Attempt, question})
-		}
-		return true
-	}
-	return false
+// handleOutcome continues the attempt regardless of the outcome, because decidePod finds errors in
+// the answers.
+func (e askHandler) handleOutcome(Outcome) {
+	e.attempts.asking--
+	e.resumeAttempt()
 }
 
-// prepareHandler decides the pod once its preparation is done.
-type prepareHandler struct {
-	askHandler
-	namespace string
+// resumeAttempt decides the pod again, unless the pod or its profile was deleted. The new attempt
+// starts from the beginning, and uses the answers received so far.
+func (e askHandler) resumeAttempt() {
+	if e.attempts.queue.Get(e.item.Pod.UID) == e.item && e.attempts.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
+		e.attempts.decidePod(e.item, e.question.Answers, e.questions)
+	}
 }

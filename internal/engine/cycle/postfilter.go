@@ -1,0 +1,156 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cycle
+
+import (
+	"fmt"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// This file runs the plugins at PostFilter for a pod that fits on no node.
+
+// postFilter is a plugin at PostFilter, either Berth's own or out-of-tree, depending on the field
+// that is set. The plugin is called by attempts, because profiles must not depend on attempts.
+type postFilter struct {
+	ownPostFilter
+	plugin    string
+	outOfTree PostFilterer
+}
+
+// ownPostFilter is the function of Berth's own plugin at PostFilter or PodGroupPostFilter, if any.
+type ownPostFilter struct {
+	releaser plugins.ClaimReleaser
+	preempts bool
+}
+
+// ownPostFilterOf returns the function of Berth's own plugin at these points. It returns the zero
+// value if the plugin has no such function, or if plugin is nil, as for an out-of-tree plugin.
+func ownPostFilterOf(plugin any) (made ownPostFilter) {
+	switch own := plugin.(type) {
+	case plugins.ClaimReleaser:
+		made.releaser = own
+	case plugins.Preempter:
+		made.preempts = true
+	}
+	return made
+}
+
+// addPostFilters adds the plugins at PostFilter.
+func (p *servedProfile) addPostFilters(byName map[string]Extension) {
+	for _, name := range p.At[plugins.PostFilter] {
+		made := postFilter{plugin: name, ownPostFilter: ownPostFilterOf(p.Plugin(name))}
+		made.outOfTree, _ = byName[name].(PostFilterer)
+		if made.outOfTree != nil || made.releaser != nil || made.preempts {
+			p.postFilters = append(p.postFilters, made)
+		}
+	}
+}
+
+// runPostFilters runs PostFilter plugins in order until one is final. If one fails, the nominations
+// of earlier plugins are discarded, and the pod keeps its previous nomination.
+func (s *attempts) runPostFilters(b *placement, by []postFilter) (nominate *string, messages, rejectors []string, final bool) {
+	began := s.clock()
+	helped := false
+	for _, rescue := range by {
+		done := s.startTiming(b, rescue.plugin, plugins.PostFilter)
+		r := s.runPostFilter(&rescue, b)
+		done(r.Nominate != nil && *r.Nominate != "")
+		if r.Nominate != nil {
+			nominate = r.Nominate
+		}
+		rejectors = append(rejectors, r.Rejectors...)
+		switch {
+		case r.Err != nil:
+			b.unasked = r.Err
+			return nil, []string{r.Err.Error()}, rejectors, true
+		case r.Final:
+			helped = r.Nominate != nil && *r.Nominate != ""
+			messages = nil
+			if r.Message != "" {
+				messages = []string{r.Message}
+			}
+		case r.Message != "":
+			messages = append(messages, r.Message)
+		}
+		if final = r.Final; final {
+			break
+		}
+	}
+
+	if len(by) > 0 {
+		s.observer().Ran(b.Profile, plugins.PostFilter, helped, s.clock().Sub(began))
+	}
+	return nominate, messages, rejectors, final
+}
+
+// runPostFilter runs one plugin. An out-of-tree plugin takes precedence over Berth's own plugin
+// with the same name.
+func (s *attempts) runPostFilter(by *postFilter, b *placement) PostFilterResult {
+	switch {
+	case by.outOfTree != nil:
+		return by.outOfTree.RunPostFilter(&b.Attempt, func() *decide.Evaluation { return b.profile.Plain().Evaluate(b.Waiting) })
+	case by.releaser != nil:
+		return s.giveBackDevices(b, by.releaser)
+	}
+	return s.preemptions.preemptFor(b)
+}
+
+// DeallocateClaim frees the devices of a claim unusable for a pending pod, by writing the status in
+// Claim or deleting the claim.
+type DeallocateClaim struct {
+	Ticket Ticket
+	Claim  *resourcev1.ResourceClaim
+	Delete bool
+}
+
+func (DeallocateClaim) isAction() {}
+
+func (a DeallocateClaim) String() string {
+	how := "deallocate"
+	if a.Delete {
+		how = "delete"
+	}
+	return fmt.Sprintf("%s claim %s/%s #%d", how, a.Claim.Namespace, a.Claim.Name, a.Ticket)
+}
+
+// giveBackDevices runs a plugin's PostFilter, which releases the devices of a claim that the pod
+// cannot use.
+func (s *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) PostFilterResult {
+	message, change, remove := plugin.PostFilter(s.cluster, b.Waiting, s.placements.isUnused(b))
+	if change != nil {
+		errand := deallocateHandler{attempts: s, pod: b.Pod.UID}
+		if claim, ok := s.cluster.ResourceClaims.Get(change.Namespace, change.Name); ok && !remove {
+			if group, ok := plugins.GroupOf(claim); ok {
+				claims := s.placements.claims
+				errand.group, claims.releasing[nameOf(claim)] = releaseHandler{claims, nameOf(claim)}, group.UID
+			}
+		}
+		s.addAction(DeallocateClaim{s.issueHandled(errand), change, remove})
+	}
+	return PostFilterResult{Message: message}
+}
+
+// deallocateHandler handles the outcome of a DeallocateClaim.
+type deallocateHandler struct {
+	attempts *attempts
+	pod      types.UID
+	group    releaseHandler // handles the release, if the claim was reserved for the pod's group
+}
+
+// handleOutcome retries the pod after its back-off if the devices could not be released, because
+// the change that would wake the pod will not happen.
+func (e deallocateHandler) handleOutcome(o Outcome) {
+	if e.group.l != nil {
+		e.group.handleOutcome(o)
+	}
+	if o.Fault != nil {
+		e.attempts.queue.Retry(e.pod, queue.ForceActivate, e.attempts.now)
+	}
+}
