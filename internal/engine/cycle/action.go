@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -32,17 +31,6 @@ type Ready struct{}
 type Cancel struct {
 	Ticket Ticket
 	Reason string
-}
-
-// Remove writes the condition DisruptionTarget to a victim, and then deletes the victim. Its
-// outcome arrives when the API has accepted the deletion, before the pod has terminated.
-type Remove struct {
-	Ticket    Ticket
-	Victim    v1.ObjectReference
-	Preemptor string    // scheduler name of the preemptor
-	For       types.UID // UID of the preempting pod, PodGroup or CompositePodGroup
-	// Generation is the victim's generation, for the observedGeneration of its condition.
-	Generation int64
 }
 
 // WriteStatus writes a condition, the nominated node, or both to a pod; a nil field is left
@@ -98,7 +86,6 @@ type Panicked struct {
 
 func (Ready) isAction()       {}
 func (Cancel) isAction()      {}
-func (Remove) isAction()      {}
 func (WriteStatus) isAction() {}
 func (WriteGroup) isAction()  {}
 func (RecordEvent) isAction() {}

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -150,15 +149,6 @@ const (
 	CompositePodGroups     Kind = "compositepodgroups"
 	MoveLeases             Kind = "leases" // a single Lease, which holds a [MoveReservation]
 )
-
-// Used is the form of a usedBudget in a [Resumed]: a disruption budget with the victims that its
-// status does not count yet. Victims holds their names by UID, and Gone holds the deletion times of
-// the deleted victims.
-type Used struct {
-	Budget  cluster.Name
-	Victims map[types.UID]string
-	Gone    map[types.UID]time.Time `json:",omitempty"`
-}
 
 // Ticket links an action to its outcome. Tickets are issued in order, starting from 1. Zero means
 // no ticket: the action has no outcome.

@@ -26,6 +26,12 @@ import (
 // first uses the room of pods that are already terminating. Victims are chosen only after the pod
 // has been unschedulable for PreemptionDelay.
 
+// delay is the time at which an unschedulable pod may preempt.
+type delay struct {
+	until time.Time
+	pod   types.UID
+}
+
 // reuseEvictions finds room without new victims for a pod of a profile with gentle preemption. The
 // room is on nodes with terminating victims of earlier preemptions. During its delay, the pod also
 // waits for new nodes. done is false if victims may be chosen for the pod.

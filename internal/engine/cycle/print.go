@@ -14,10 +14,6 @@ import (
 func (Ready) String() string    { return "ready" }
 func (a Cancel) String() string { return fmt.Sprintf("cancel #%d: %s", a.Ticket, a.Reason) }
 
-func (a Remove) String() string {
-	return fmt.Sprintf("remove %s/%s (%s) for %s #%d", a.Victim.Namespace, a.Victim.Name, a.Victim.UID, a.For, a.Ticket)
-}
-
 func (a WriteStatus) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "write status of %s", podName(a.Pod))
