@@ -5,17 +5,16 @@ package cycle
 
 import (
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 // Action is a request by the core: one of the types below. Given the same events, two cores return
-// actions with the same printed form. Actions of one Step may be carried out in any order, except
+// actions with the same printed form, which tests and replays compare, so it contains all decided
+// values. The actions of a stage are in the file of the stage. Actions of one Step may be carried out in any order, except
 // that writes to one pod (WriteStatus) must reach the API in the returned order.
 type Action interface {
 	fmt.Stringer
@@ -25,6 +24,9 @@ type Action interface {
 // Ready is returned once, when all kinds are listed, this scheduler leads, and scheduling begins.
 type Ready struct{}
 
+func (Ready) isAction()      {}
+func (Ready) String() string { return "ready" }
+
 // Cancel requests that an action end as soon as possible. The action still has an outcome:
 // Withdrawn if it had not begun. An action that has begun may succeed or fail, as its outcome
 // shows.
@@ -32,6 +34,9 @@ type Cancel struct {
 	Ticket Ticket
 	Reason string
 }
+
+func (Cancel) isAction()        {}
+func (a Cancel) String() string { return fmt.Sprintf("cancel #%d: %s", a.Ticket, a.Reason) }
 
 // WriteStatus writes a condition, the nominated node, or both to a pod; a nil field is left
 // unchanged. It has an outcome only if it has a ticket. A nominated node of "" clears the field.
@@ -45,10 +50,21 @@ type WriteStatus struct {
 	Reworded bool
 }
 
-// WriteGroup writes the condition PodGroupInitiallyScheduled of a PodGroup.
-type WriteGroup struct {
-	Group     *groups.PodGroup
-	Condition metav1.Condition
+func (WriteStatus) isAction() {}
+
+func (a WriteStatus) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "write status of %s", podName(a.Pod))
+	if a.Ticket != 0 {
+		fmt.Fprintf(&b, " #%d", a.Ticket)
+	}
+	if a.Nominate != nil {
+		fmt.Fprintf(&b, ", nominated %q", *a.Nominate)
+	}
+	if c := a.Condition; c != nil {
+		fmt.Fprintf(&b, ", %s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+	}
+	return b.String()
 }
 
 // RecordEvent records a Kubernetes Event about an object. It has no outcome, and may be dropped.
@@ -58,20 +74,18 @@ type RecordEvent struct {
 	Type, Reason, Message string
 }
 
+func (RecordEvent) isAction() {}
+
+func (a RecordEvent) String() string {
+	return fmt.Sprintf("tell %s %s of %s/%s: %s", a.Type, a.Reason, a.Regarding.Namespace, a.Regarding.Name, a.Message)
+}
+
 // ReadPod fetches a pod of which the core has kept only the name. The reply is Read; a deleted pod
 // gets no reply.
 type ReadPod struct{ Name cluster.Name }
 
-// Compared reports another scheduler's placement of a pod served by a profile, with every plugin's
-// verdict on every node before the placement; see reconstruction. Only a shadow core returns it.
-type Compared struct {
-	Pod        *v1.Pod
-	Node       string
-	Evaluation *decide.Evaluation
-	// Unclear is set if the other scheduler may have decided the pod in a state of the cluster that
-	// the shadow did not evaluate.
-	Unclear bool
-}
+func (ReadPod) isAction()        {}
+func (a ReadPod) String() string { return fmt.Sprintf("read %s/%s", a.Name.Namespace, a.Name.Name) }
 
 // Panicked reports a panic while deciding a pod. The attempt has ended, and all state derived from
 // pods and nodes has been recomputed.
@@ -84,11 +98,12 @@ type Panicked struct {
 	Mended int
 }
 
-func (Ready) isAction()       {}
-func (Cancel) isAction()      {}
-func (WriteStatus) isAction() {}
-func (WriteGroup) isAction()  {}
-func (RecordEvent) isAction() {}
-func (ReadPod) isAction()     {}
-func (Compared) isAction()    {}
-func (Panicked) isAction()    {}
+func (Panicked) isAction() {}
+
+func (a Panicked) String() string {
+	text := fmt.Sprintf("panic while %s/%s was decided: %s", a.Pod.Namespace, a.Pod.Name, a.Value)
+	if a.Mended > 0 {
+		text += fmt.Sprintf(" (%d nodes mended)", a.Mended)
+	}
+	return text
+}

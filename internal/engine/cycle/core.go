@@ -4,18 +4,15 @@
 package cycle
 
 import (
-	"fmt"
-	"maps"
-	"slices"
+	"cmp"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
-	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
-	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // Core is the scheduling cycle of a set of profiles. It has one owner: its methods must not be
@@ -48,6 +45,68 @@ type Core struct {
 	flushed          time.Time // time of the last scan for pods stuck in the unschedulable queue
 }
 
+// New returns a core with an empty cluster model.
+func New(o Options) (*Core, error) {
+	c := assembleCore(newCommon(o))
+	c.queue.Admit, c.queue.Admitted, c.queue.Moved = c.profiles.firstRejection, c.nominations.podAdmitted, c.nominations.podMoved
+	if err := c.replaceProfiles(o.Profiles); err != nil {
+		return nil, err
+	}
+	c.actions = nil
+	return c, nil
+}
+
+// assembleCore creates the parts of a core, in their order. Each part receives the earlier parts
+// that it uses. An earlier part calls a later part only through a function or an interface that is
+// set afterwards: nominations.keepsOut, placements.listener, and the hooks of the queue.
+func assembleCore(s *common) *Core {
+	c := &Core{common: s}
+	gates := s.options.Groups
+	c.ready = &readiness{unlisted: map[Kind]bool{}}
+	c.events = &clusterEvents{common: s}
+	c.nominations = &nominations{common: s, ready: c.ready, events: c.events, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
+	c.moveReservations = &moveReservations{common: s, nominations: c.nominations}
+	c.decisions = newDecisions(s)
+	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
+
+	c.placements = newPlacements(s, c.events, c.nominations, c.claims)
+	c.podGroups = &podGroups{
+		common: s, ready: c.ready, placements: c.placements, gates: gates,
+		progress: groupProgress{common: s, placements: c.placements},
+		held:     heldMembers{held: map[*groups.Group]map[types.UID]string{}},
+	}
+	if gates.Composite {
+		s.queue.EntityOf = c.podGroups.entityOf
+	}
+	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups}
+	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
+	c.preemptions = newPreemptions(s, c.events, c.nominations, c.placements, c.podGroups)
+	c.nominations.keepsOut = c.podGroups.keepsOut
+	c.profiles = &profiles{common: s, events: c.events, podGroups: c.podGroups, preemptions: c.preemptions}
+	c.reconstruction = &reconstruction{common: s, ready: c.ready, coming: map[types.UID]struct{}{}, foreseen: map[types.UID]*v1.Pod{},
+		rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
+
+	c.attempts = &attempts{
+		common: s, events: c.events, nominations: c.nominations, moveReservations: c.moveReservations, decisions: c.decisions,
+		placements: c.placements, podGroups: c.podGroups,
+		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, reconstruction: c.reconstruction, preparing: map[string]int{},
+		limits: gang.Limits{
+			Search: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), Work: max(gang.DefaultWorkLimit, s.options.SearchLimit),
+			Unhurried: s.options.Unhurried,
+		},
+	}
+
+	c.placements.listener = c.attempts
+	c.intake = &intake{
+		common: s, events: c.events, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
+		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts,
+		unserved: map[types.UID]unservedPod{},
+	}
+
+	c.mirrors = c.newMirrors()
+	return c
+}
+
 // Check reports whether the profiles are valid. Configured ignores invalid profiles. Check compiles
 // the profiles like Configured, and discards the result.
 func (c *Core) Check(list []Profile) error {
@@ -55,252 +114,49 @@ func (c *Core) Check(list []Profile) error {
 	return err
 }
 
-// flushEvery is the interval between scans for pods stuck in the unschedulable queue. It can
-// lengthen a wait of queue.MaxWait (five minutes) by half a minute, but a shorter interval would
-// scan all pending pods more often. Upstream uses the same interval.
-const flushEvery = 30 * time.Second
-
-// Wake returns the time at which the core needs a Tick if no event arrives. If work is pending, it
-// returns now. The returned time is never later than the next flush, so a caller sleeping until
-// then needs no additional timer.
-func (c *Core) Wake(now time.Time) time.Time {
-	if len(c.events.events) > 0 || c.events.objects || c.ready.mayDecide() && !c.ready.begun {
-		return now
+// replaceProfiles replaces the profiles between two attempts. The cluster model, nominations and
+// pending bindings are kept. Pending pods are retried with the new configuration; pods of scheduler
+// names no longer served leave the queue, and pods of newly served names enter it.
+func (c *Core) replaceProfiles(list []Profile) error {
+	f, err := c.profiles.compileProfiles(list)
+	if err != nil {
+		return err
 	}
-	next := c.flushed.Add(flushEvery)
-	if at, ok := c.Due(); ok && at.Before(next) {
-		return at
-	}
-	return next
-}
-
-// Due returns the end of the next timed wait. A timed wait is a back-off, a wait at Permit, a wait
-// for objects, a reservation, a wait before a preemption, or a wait for a budget to count a deleted
-// victim. If ok is false, no timed wait is pending, and a Tick only scans for pods stuck in the
-// unschedulable queue.
-func (c *Core) Due() (next time.Time, ok bool) {
-	// The deadlines share no common heap: there are few of them, and each component keeps its own.
-	sooner := func(at time.Time) {
-		if !ok || at.Before(next) {
-			next, ok = at, true
+	c.intake.keepWhole(f.whole)
+	c.profiles.useConfiguration(f)
+	if !c.events.outOfTree {
+		for _, m := range c.mirrors {
+			m.forgetStates()
 		}
 	}
-
-	if at, ready := c.queue.NextReady(); ready && c.ready.mayDecide() {
-		sooner(at)
-	}
-	for _, b := range c.placements.held {
-		sooner(b.permit.nextTimeout())
-	}
-
-	if at := c.placements.conditions.nextDeadline(); !at.IsZero() {
-		sooner(at)
-	}
-	if at, waits := c.reconstruction.nextDue(); waits {
-		sooner(at)
-	}
-
-	if c.reserved.held != nil {
-		sooner(c.reserved.nextDue())
-	}
-	if kept := c.moveReservations.kept; kept != nil && !kept.over {
-		sooner(kept.until)
-	}
-
-	if alarms := c.preemptions.alarms; len(alarms) > 0 {
-		sooner(alarms[0].until)
-	}
-	if settling := c.preemptions.settling; len(settling) > 0 {
-		sooner(settling[0].until)
-	}
-	if at := c.preemptions.recount; !at.IsZero() {
-		sooner(at)
-	}
-	return next, ok
-}
-
-// Synced reports whether every followed kind has been listed.
-func (c *Core) Synced() bool { return c.ready.hasSynced() }
-
-// View is the state used by the core's decisions. It may only be read between steps.
-type View struct {
-	Cluster  *cluster.Cluster
-	Queue    *queue.Queue
-	Profiles map[string]Profile
-	Groups   *groups.Set  // nil if pod groups are off
-	Reserved *Reservation // current reservation, or nil
-}
-
-// View returns the core's state. The maps of the View are copies. Their values, and the pointers,
-// refer to the core's own state, which the next step changes.
-func (c *Core) View() View {
-	v := View{Cluster: c.cluster, Queue: c.queue, Profiles: map[string]Profile{}, Reserved: c.reserved.held}
-	if c.podGroups.gates.Generic {
-		v.Groups = c.groups
-	}
-	for name, p := range c.profiles.byName {
-		v.Profiles[name] = p.Profile
-	}
-	return v
-}
-
-// Sizes counts the core's objects.
-func (c *Core) Sizes() Sizes {
-	return Sizes{
-		Active: c.queue.Len(queue.Active), Backoff: c.queue.Len(queue.Backoff), Unschedulable: c.queue.Len(queue.Waiting),
-		Gated: c.queue.Len(queue.Gated), Entities: c.queue.Entities(),
-		Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.countUnderWay(),
-	}
-}
-
-// Books lists pending work. All fields are empty when the cluster is at rest.
-type Books struct {
-	Assumed   []types.UID // pods on their way to a node
-	Held      []types.UID // assumed pods that wait at Permit
-	Preemptor []types.UID // preemptors with unanswered evictions
-	Leaving   []types.UID // victims not yet observed as terminating
-	Yielding  []types.UID // victims with an unfinished binding
-	Unserved  []types.UID // pending pods of scheduler names without a profile
-	Claims    int         // device claims with a use or release not yet observed by a watch
-	Awaiting  int         // waits for objects
-	Handlers  int         // unanswered actions
-	Decisions int         // remembered decisions about pending pods
-}
-
-// Books returns the pending work.
-func (c *Core) Books() Books {
-	b := Books{
-		Assumed: slices.Sorted(maps.Keys(c.placements.byPod)), Preemptor: slices.Sorted(maps.Keys(c.preemptions.rounds)),
-		Leaving: slices.Sorted(maps.Keys(c.preemptions.leaving)), Unserved: slices.Sorted(maps.Keys(c.intake.unserved)),
-		Claims:   len(c.claims.byName) + len(c.claims.releasing),
-		Awaiting: len(c.placements.conditions), Handlers: len(c.handlers), Decisions: len(c.decisions.waiting),
-	}
-	for _, held := range c.placements.held {
-		b.Held = append(b.Held, held.Pod.UID)
-	}
-	slices.Sort(b.Held)
-	for victim := range c.preemptions.binding {
-		b.Yielding = append(b.Yielding, victim.Pod.UID)
-	}
-	slices.Sort(b.Yielding)
-	return b
-}
-
-// Decided returns the decisions of the last step: one decision for each decided or requeued pod.
-// They do not contain the pod's place in the queue. Most steps decide at most one pod. The pods of
-// a group are decided together, and share the description of the group.
-func (c *Core) Decided() []*decision.Decision {
-	step := c.decisions.step
-	if len(step) == 0 {
-		return nil
-	}
-
-	last := make(map[types.UID]int, len(step))
-	for i := range step {
-		last[step[i].uid] = i
-	}
-
-	all := make([]*decision.Decision, 0, len(last))
-	told := map[*groups.Group]*decision.Group{}
-	for i := range step {
-		o := &step[i]
-		// A pod can be decided and requeued in one step, if a reservation or Permit fails. The
-		// later outcome counts.
-		if last[o.uid] != i {
-			continue
-		}
-		d := &decision.Decision{APIVersion: decision.APIVersion, Kind: decision.Kind, Namespace: o.name.Namespace, Name: o.name.Name}
-		o.fillDecision(d)
-		if p := c.cluster.Nominated(o.uid); p != nil {
-			d.NominatedNode = p.Nominated
-		}
-		if g := c.groups.GroupOf(o.uid); g != nil {
-			if told[g] == nil {
-				told[g] = c.podGroups.describeGroup(g)
-			}
-			d.Group = told[g]
-		}
-		all = append(all, d)
-	}
-
-	return all
-}
-
-// Decider returns the decider of a scheduler name, for queries on the state used by the core's
-// decisions. It is nil if no profile serves the name.
-func (c *Core) Decider(schedulerName string) *decide.Decider {
-	if p := c.profiles.byName[schedulerName]; p != nil {
-		return p.Decider
-	}
+	c.intake.dismissUnserved()
+	c.intake.fetchServed()
 	return nil
 }
 
-// Decision returns the last decision about a pod, or nil if no decision is recorded.
-func (c *Core) Decision(name cluster.Name) *decision.Decision {
-	uid, known := c.intake.named(name)
-	item := c.queue.Get(uid)
-	o, ok := c.decisions.waiting[uid]
-	if !ok {
-		o, ok = c.decisions.lastPlaced(name, uid)
-	}
-
-	if !known && !ok || item == nil && !ok {
-		return nil
-	}
-	d := &decision.Decision{
-		APIVersion: decision.APIVersion, Kind: decision.Kind, Namespace: name.Namespace, Name: name.Name, UID: uid, Result: decision.None,
-	}
-	if ok {
-		o.fillDecision(d)
-	}
-
-	if item != nil {
-		d.Queue = c.decisions.placeInQueue(item)
-		d.Held = c.reserved.heldFrom(item)
-	}
-
-	if p := c.cluster.Nominated(uid); p != nil {
-		d.NominatedNode = p.Nominated
-	}
-	if g := c.groups.GroupOf(uid); g != nil {
-		d.Group = c.podGroups.describeGroup(g)
-	}
-	return d
+// readiness tracks whether the core may decide: every followed kind has been listed, and this
+// scheduler leads. Both conditions stay true, except that a newly added kind must first be listed.
+type readiness struct {
+	unlisted map[Kind]bool // kinds not listed yet
+	follows  bool          // Follows was received
+	leads    bool
+	begun    bool // Ready was returned
 }
 
-// Incomplete returns the reason why a group gates its pending pod: a missing PodGroup, too few pods
-// in a gang, or too few groups in a tree of composite groups. It returns "" if the group does not
-// gate the pod.
-func (c *Core) Incomplete(uid types.UID) string {
-	item := c.queue.Get(uid)
-	if item == nil {
-		return ""
+// followKinds adds kinds that must be listed before any decision. It may be called again for kinds
+// followed later.
+func (r *readiness) followKinds(kinds []Kind) {
+	r.follows = true
+	for _, kind := range kinds {
+		r.unlisted[kind] = true
 	}
-	g := c.groupOf(item)
-	if g == nil || !c.podGroups.progress.isIncomplete(g) {
-		return ""
-	}
-	if g.Object == nil {
-		return fmt.Sprintf("there is no PodGroup %q", g.Name.Name)
-	}
-	if g.Parent() != nil {
-		return c.podGroups.describeIncompleteTree(g)
-	}
-	return fmt.Sprintf("of the %d pods that PodGroup %q asks for at once there %s", g.MinCount(), g.Name.Name, areThere(g.Count()))
 }
 
-// areThere completes the phrase "there ..." with a verb and a number.
-func areThere(count int) string {
-	if count == 1 {
-		return "is 1"
-	}
-	return fmt.Sprintf("are %d", count)
-}
+// hasSynced reports whether every followed kind has been listed.
+func (r *readiness) hasSynced() bool { return r.follows && len(r.unlisted) == 0 }
 
-// Sizes counts the objects of a core, for metrics; see [Core.Sizes].
-type Sizes struct {
-	Active, Backoff, Unschedulable, Gated int // number of pods by place
-	Nodes, Pods, Assumed                  int // number of objects in the cluster model
-	// Entities counts pod groups and ungrouped pods in the queue.
-	Entities queue.EntityCounts
-}
+// mayDecide reports whether the core may decide pods yet.
+func (r *readiness) mayDecide() bool { return r.leads && r.hasSynced() }
+
+// Synced reports whether every followed kind has been listed.
+func (c *Core) Synced() bool { return c.ready.hasSynced() }

@@ -176,3 +176,16 @@ func (gs *podGroups) writeCondition(g *groups.Group, status metav1.ConditionStat
 		gs.addAction(WriteGroup{Group: g.Object, Condition: condition})
 	}
 }
+
+// WriteGroup writes the condition PodGroupInitiallyScheduled of a PodGroup.
+type WriteGroup struct {
+	Group     *groups.PodGroup
+	Condition metav1.Condition
+}
+
+func (WriteGroup) isAction() {}
+
+func (a WriteGroup) String() string {
+	return fmt.Sprintf("write group %s/%s, %s=%s %s: %s", a.Group.Namespace, a.Group.Name, a.Condition.Type, a.Condition.Status,
+		a.Condition.Reason, a.Condition.Message)
+}

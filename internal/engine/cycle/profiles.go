@@ -28,6 +28,39 @@ type profiles struct {
 // servesName reports whether pods of a scheduler name are scheduled.
 func (fs *profiles) servesName(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
+// configuration is a validated list of profiles.
+type configuration struct {
+	list      []Profile
+	byName    map[string]*servedProfile
+	interests map[string]queue.Interests // events that may help rejected pods, by scheduler name
+	whole     bool                       // a profile has plugins that may read any field of a pod
+}
+
+// compileProfiles prepares profiles. It does not change the active profiles, so an invalid list has
+// no effect.
+func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
+	if len(list) == 0 {
+		return nil, errors.New("no profile")
+	}
+	f := &configuration{list: list, byName: map[string]*servedProfile{}, interests: map[string]queue.Interests{}}
+	for _, p := range list {
+		made, err := fs.newProfile(p)
+		if err != nil {
+			return nil, err
+		}
+		if f.byName[p.SchedulerName] != nil {
+			return nil, fmt.Errorf("two profiles for scheduler name %q", p.SchedulerName)
+		}
+		f.byName[p.SchedulerName] = made
+		f.whole = f.whole || made.looksAtPods()
+		if f.interests[p.SchedulerName], err = fs.interestsOf(made); err != nil {
+			return nil, err
+		}
+	}
+
+	return f, nil
+}
+
 // newProfile prepares a profile: it assigns the out-of-tree plugins to the extension points that
 // they implement and at which the configuration lists them.
 func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
@@ -94,132 +127,6 @@ func extensionsAt[T Extension](p Profile, point plugins.Point, byName map[string
 	return list
 }
 
-// addGates adds the gates of the profile's PreEnqueue plugins, in their order.
-func (fs *profiles) addGates(p *servedProfile, byName map[string]Extension) {
-	for _, name := range p.At[plugins.PreEnqueue] {
-		rejects := fs.gateOf(p, name, byName)
-		if rejects == nil {
-			continue
-		}
-
-		p.gates = append(p.gates, func(item *queue.Item) string {
-			began := fs.clock()
-			rejected := rejects(item)
-			if fs.rng.IntN(100) < sampled {
-				fs.observer().RanPlugin(name, plugins.PreEnqueue, !rejected, fs.clock().Sub(began))
-			}
-			if rejected {
-				return name
-			}
-			return ""
-		})
-	}
-}
-
-// gateOf returns the rejection function of a PreEnqueue plugin, or nil if the plugin never rejects
-// pods.
-func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
-	if gate, ok := byName[name].(Gate); ok {
-		return func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
-	}
-	waiting := func(item *queue.Item) *cluster.Pod {
-		return cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
-	}
-	switch gate := p.Plugin(name).(type) {
-	case plugins.Gate:
-		return func(item *queue.Item) bool { return gate.Admit(waiting(item)) != "" }
-	case plugins.Preempter:
-		return func(item *queue.Item) bool { return fs.preemptions.rounds[item.Pod.UID] != nil }
-	case plugins.ObjectGate:
-		var asked cluster.Pod // reused to save allocations
-		return func(item *queue.Item) bool {
-			asked = *cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
-			return gate.PreEnqueue(fs.cluster, &asked) != ""
-		}
-	}
-	return nil
-}
-
-// firstRejection returns the plugin that gates a pod, or "". It implements Queue.Admit. A pod of a
-// group must also pass the gate of its group. Since the other members wait for the pod, a rejection
-// by its own gate is first recorded for the group.
-func (fs *profiles) firstRejection(item *queue.Item) string {
-	p := fs.byName[item.Pod.Spec.SchedulerName]
-	if p == nil {
-		return ""
-	}
-	own := ""
-	for _, gate := range p.gates {
-		if own = gate(item); own != "" {
-			break
-		}
-	}
-	if g := fs.groupOf(item); g != nil {
-		fs.podGroups.held.noteHeld(g, item.Pod.UID, own)
-		if own == "" {
-			return fs.groupGate(item, g)
-		}
-	}
-	return own
-}
-
-// configuration is a validated list of profiles.
-type configuration struct {
-	list      []Profile
-	byName    map[string]*servedProfile
-	interests map[string]queue.Interests // events that may help rejected pods, by scheduler name
-	whole     bool                       // a profile has plugins that may read any field of a pod
-}
-
-// compileProfiles prepares profiles. It does not change the active profiles, so an invalid list has
-// no effect.
-func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
-	if len(list) == 0 {
-		return nil, errors.New("no profile")
-	}
-	f := &configuration{list: list, byName: map[string]*servedProfile{}, interests: map[string]queue.Interests{}}
-	for _, p := range list {
-		made, err := fs.newProfile(p)
-		if err != nil {
-			return nil, err
-		}
-		if f.byName[p.SchedulerName] != nil {
-			return nil, fmt.Errorf("two profiles for scheduler name %q", p.SchedulerName)
-		}
-		f.byName[p.SchedulerName] = made
-		f.whole = f.whole || made.looksAtPods()
-		if f.interests[p.SchedulerName], err = fs.interestsOf(made); err != nil {
-			return nil, err
-		}
-	}
-
-	return f, nil
-}
-
-// useConfiguration replaces the profiles. It cannot fail. As upstream, all profiles share the queue
-// order of the first.
-func (fs *profiles) useConfiguration(f *configuration) {
-	fs.byName = f.byName
-	fs.preemptions.keepsBudgets = slices.ContainsFunc(f.list, func(p Profile) bool { return p.KeepBudgets })
-	fs.preemptions.delays = map[string]time.Duration{}
-	fs.events.outOfTree = false
-	for _, p := range f.list {
-		if p.Preemption && p.GentlePreemption {
-			fs.preemptions.delays[p.SchedulerName] = p.PreemptionDelay
-		}
-		fs.events.outOfTree = fs.events.outOfTree ||
-			slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
-		fs.queue.SetInterests(p.SchedulerName, f.interests[p.SchedulerName])
-	}
-
-	if sorter := f.byName[f.list[0].SchedulerName].sorter; sorter != nil {
-		fs.queue.OrderBy(sorter.Less)
-	} else {
-		fs.queue.OrderBy(nil)
-	}
-	fs.preemptions.setAlarms()
-}
-
 // interestsOf returns the events registered by the profile's plugins.
 func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	var displaces plugins.Displaces
@@ -246,30 +153,26 @@ func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	return all, nil
 }
 
-// groupGate names the obstacle for a member that passed its own gates. The obstacle is a missing
-// PodGroup, too few pods to schedule a gang as a whole, a gate that rejects another member, or room
-// being made for the group.
-func (fs *profiles) groupGate(item *queue.Item, g *groups.Group) string {
-	switch by := fs.podGroups.held.heldBy(g); {
-	case fs.podGroups.progress.isIncomplete(g):
-		return groups.GangScheduling
-	case by != "":
-		return by
-	case fs.preemptions.makesRoomFor(g):
-		return fs.preempterOf(item)
-	}
-	return ""
-}
-
-// preempterOf names the plugin that makes room for a pod. If no plugin does so after a change of
-// the profiles, it returns GangScheduling.
-func (fs *profiles) preempterOf(item *queue.Item) string {
-	if p := fs.byName[item.Pod.Spec.SchedulerName]; p != nil {
-		for _, name := range p.At[plugins.PostFilter] {
-			if _, ok := p.Plugin(name).(plugins.Preempter); ok {
-				return name
-			}
+// useConfiguration replaces the profiles. It cannot fail. As upstream, all profiles share the queue
+// order of the first.
+func (fs *profiles) useConfiguration(f *configuration) {
+	fs.byName = f.byName
+	fs.preemptions.keepsBudgets = slices.ContainsFunc(f.list, func(p Profile) bool { return p.KeepBudgets })
+	fs.preemptions.delays = map[string]time.Duration{}
+	fs.events.outOfTree = false
+	for _, p := range f.list {
+		if p.Preemption && p.GentlePreemption {
+			fs.preemptions.delays[p.SchedulerName] = p.PreemptionDelay
 		}
+		fs.events.outOfTree = fs.events.outOfTree ||
+			slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
+		fs.queue.SetInterests(p.SchedulerName, f.interests[p.SchedulerName])
 	}
-	return groups.GangScheduling
+
+	if sorter := f.byName[f.list[0].SchedulerName].sorter; sorter != nil {
+		fs.queue.OrderBy(sorter.Less)
+	} else {
+		fs.queue.OrderBy(nil)
+	}
+	fs.preemptions.setAlarms()
 }

@@ -4,6 +4,8 @@
 package cycle
 
 import (
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -30,4 +32,24 @@ func (s *attempts) compare(pod *v1.Pod) {
 	s.addAction(Compared{pod, pod.Spec.NodeName, evaluation, unclear})
 	b.endAttempt(false)
 	s.reconstruction.rememberBound(item)
+}
+
+// Compared reports another scheduler's placement of a pod served by a profile, with every plugin's
+// verdict on every node before the placement; see reconstruction. Only a shadow core returns it.
+type Compared struct {
+	Pod        *v1.Pod
+	Node       string
+	Evaluation *decide.Evaluation
+	// Unclear is set if the other scheduler may have decided the pod in a state of the cluster that
+	// the shadow did not evaluate.
+	Unclear bool
+}
+
+func (Compared) isAction() {}
+
+func (a Compared) String() string {
+	if a.Unclear {
+		return fmt.Sprintf("compared %s on %s: unclear", podName(a.Pod), a.Node)
+	}
+	return fmt.Sprintf("compared %s on %s", podName(a.Pod), a.Node)
 }

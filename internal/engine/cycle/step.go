@@ -4,99 +4,10 @@
 package cycle
 
 import (
-	"cmp"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/gang"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/quantity"
 )
-
-// New returns a core with an empty cluster model.
-func New(o Options) (*Core, error) {
-	c := assembleCore(newCommon(o))
-	c.queue.Admit, c.queue.Admitted, c.queue.Moved = c.profiles.firstRejection, c.nominations.podAdmitted, c.nominations.podMoved
-	if err := c.replaceProfiles(o.Profiles); err != nil {
-		return nil, err
-	}
-	c.actions = nil
-	return c, nil
-}
-
-// assembleCore creates the parts of a core, in their order. Each part receives the earlier parts
-// that it uses. An earlier part calls a later part only through a function or an interface that is
-// set afterwards: nominations.keepsOut, placements.listener, and the hooks of the queue.
-func assembleCore(s *common) *Core {
-	c := &Core{common: s}
-	gates := s.options.Groups
-	c.ready = &readiness{unlisted: map[Kind]bool{}}
-	c.events = &clusterEvents{common: s}
-	c.nominations = &nominations{common: s, ready: c.ready, events: c.events, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
-	c.moveReservations = &moveReservations{common: s, nominations: c.nominations}
-	c.decisions = newDecisions(s)
-	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
-
-	c.placements = newPlacements(s, c.events, c.nominations, c.claims)
-	c.podGroups = &podGroups{
-		common: s, ready: c.ready, placements: c.placements, gates: gates,
-		progress: groupProgress{common: s, placements: c.placements},
-		held:     heldMembers{held: map[*groups.Group]map[types.UID]string{}},
-	}
-	if gates.Composite {
-		s.queue.EntityOf = c.podGroups.entityOf
-	}
-	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups}
-	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
-	c.preemptions = newPreemptions(s, c.events, c.nominations, c.placements, c.podGroups)
-	c.nominations.keepsOut = c.podGroups.keepsOut
-	c.profiles = &profiles{common: s, events: c.events, podGroups: c.podGroups, preemptions: c.preemptions}
-	c.reconstruction = &reconstruction{common: s, ready: c.ready, coming: map[types.UID]struct{}{}, foreseen: map[types.UID]*v1.Pod{},
-		rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
-
-	c.attempts = &attempts{
-		common: s, events: c.events, nominations: c.nominations, moveReservations: c.moveReservations, decisions: c.decisions,
-		placements: c.placements, podGroups: c.podGroups,
-		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, reconstruction: c.reconstruction, preparing: map[string]int{},
-		limits: gang.Limits{
-			Search: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), Work: max(gang.DefaultWorkLimit, s.options.SearchLimit),
-			Unhurried: s.options.Unhurried,
-		},
-	}
-
-	c.placements.listener = c.attempts
-	c.intake = &intake{
-		common: s, events: c.events, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
-		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts,
-		unserved: map[types.UID]unservedPod{},
-	}
-
-	c.mirrors = c.newMirrors()
-	return c
-}
-
-// replaceProfiles replaces the profiles between two attempts. The cluster model, nominations and
-// pending bindings are kept. Pending pods are retried with the new configuration; pods of scheduler
-// names no longer served leave the queue, and pods of newly served names enter it.
-func (c *Core) replaceProfiles(list []Profile) error {
-	f, err := c.profiles.compileProfiles(list)
-	if err != nil {
-		return err
-	}
-	c.intake.keepWhole(f.whole)
-	c.profiles.useConfiguration(f)
-	if !c.events.outOfTree {
-		for _, m := range c.mirrors {
-			m.forgetStates()
-		}
-	}
-	c.intake.dismissUnserved()
-	c.intake.fetchServed()
-	return nil
-}
 
 // Step processes an event and returns the resulting actions. now must not be before the time of the
 // previous step. The next step reuses the returned slice, so the caller must carry out or copy the
@@ -214,6 +125,11 @@ func (c *Core) applyTick() {
 	}
 }
 
+// flushEvery is the interval between scans for pods stuck in the unschedulable queue. It can
+// lengthen a wait of queue.MaxWait (five minutes) by half a minute, but a shorter interval would
+// scan all pending pods more often. Upstream uses the same interval.
+const flushEvery = 30 * time.Second
+
 // dropUnused drops the cached state of large, possibly deleted pods.
 func (c *Core) dropUnused() {
 	c.cluster.DropUnused()
@@ -223,4 +139,63 @@ func (c *Core) dropUnused() {
 			p.failed = failure{}
 		}
 	}
+}
+
+// Wake returns the time at which the core needs a Tick if no event arrives. If work is pending, it
+// returns now. The returned time is never later than the next flush, so a caller sleeping until
+// then needs no additional timer.
+func (c *Core) Wake(now time.Time) time.Time {
+	if len(c.events.events) > 0 || c.events.objects || c.ready.mayDecide() && !c.ready.begun {
+		return now
+	}
+	next := c.flushed.Add(flushEvery)
+	if at, ok := c.Due(); ok && at.Before(next) {
+		return at
+	}
+	return next
+}
+
+// Due returns the end of the next timed wait. A timed wait is a back-off, a wait at Permit, a wait
+// for objects, a reservation, a wait before a preemption, or a wait for a budget to count a deleted
+// victim. If ok is false, no timed wait is pending, and a Tick only scans for pods stuck in the
+// unschedulable queue.
+func (c *Core) Due() (next time.Time, ok bool) {
+	// The deadlines share no common heap: there are few of them, and each component keeps its own.
+	sooner := func(at time.Time) {
+		if !ok || at.Before(next) {
+			next, ok = at, true
+		}
+	}
+
+	if at, ready := c.queue.NextReady(); ready && c.ready.mayDecide() {
+		sooner(at)
+	}
+	for _, b := range c.placements.held {
+		sooner(b.permit.nextTimeout())
+	}
+
+	if at := c.placements.conditions.nextDeadline(); !at.IsZero() {
+		sooner(at)
+	}
+	if at, waits := c.reconstruction.nextDue(); waits {
+		sooner(at)
+	}
+
+	if c.reserved.held != nil {
+		sooner(c.reserved.nextDue())
+	}
+	if kept := c.moveReservations.kept; kept != nil && !kept.over {
+		sooner(kept.until)
+	}
+
+	if alarms := c.preemptions.alarms; len(alarms) > 0 {
+		sooner(alarms[0].until)
+	}
+	if settling := c.preemptions.settling; len(settling) > 0 {
+		sooner(settling[0].until)
+	}
+	if at := c.preemptions.recount; !at.IsZero() {
+		sooner(at)
+	}
+	return next, ok
 }
