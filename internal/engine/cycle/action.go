@@ -14,8 +14,9 @@ import (
 
 // Action is a request by the core: one of the types below. Given the same events, two cores return
 // actions with the same printed form, which tests and replays compare, so it contains all decided
-// values. The actions of a stage are in the file of the stage. Actions of one Step may be carried out in any order, except
-// that writes to one pod (WriteStatus) must reach the API in the returned order.
+// values. The actions of a stage are in the file of the stage. Actions of one Step may be carried
+// out in any order, except that writes to one pod (WriteStatus) must reach the API in the returned
+// order.
 type Action interface {
 	fmt.Stringer
 	isAction()

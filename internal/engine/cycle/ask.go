@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // This file suspends an attempt while a question is answered asynchronously: suspendAttempt and
@@ -59,27 +58,16 @@ func (s *attempts) startPreparing(b *placement) bool {
 			s.requeueFailed(b, errPreparing)
 		default:
 			s.preparing[namespace]++
-			s.addAction(Ask{s.issueHandled(prepareHandler{askHandler{s, b.item, question, b.questions + 1}, namespace}),
-				&b.Attempt, question})
+			s.ask(b, question, func() {
+				if s.preparing[namespace]--; s.preparing[namespace] == 0 {
+					delete(s.preparing, namespace)
+				}
+				question.Done() // passes the prepared result to the plugin
+			})
 		}
 		return true
 	}
 	return false
-}
-
-// prepareHandler decides the pod once its preparation is done.
-type prepareHandler struct {
-	askHandler
-	namespace string
-}
-
-// handleOutcome passes the prepared result to the plugin, and then begins the attempt.
-func (e prepareHandler) handleOutcome(Outcome) {
-	if e.attempts.preparing[e.namespace]--; e.attempts.preparing[e.namespace] == 0 {
-		delete(e.attempts.preparing, e.namespace)
-	}
-	e.question.Done()
-	e.resumeAttempt()
 }
 
 // suspendAttempt suspends the attempt and issues the question carried by err. It returns false if
@@ -102,32 +90,23 @@ func (s *attempts) suspendAttempt(b *placement, err error) bool {
 		s.requeueFailed(b, errTooManyQueries)
 	default:
 		s.asking++
-		s.addAction(Ask{s.issueHandled(askHandler{s, b.item, question, b.questions + 1}), &b.Attempt, question})
+		s.ask(b, question, func() { s.asking-- })
 	}
 
 	return true
 }
 
-// askHandler receives the answer to an Ask and decides the pod again, unless the pod was deleted or
-// is no longer served by any profile.
-type askHandler struct {
-	attempts  *attempts
-	item      *queue.Item
-	question  *plugins.PendingQuery
-	questions int
-}
-
-// handleOutcome continues the attempt regardless of the outcome, because decidePod finds errors in
-// the answers.
-func (e askHandler) handleOutcome(Outcome) {
-	e.attempts.asking--
-	e.resumeAttempt()
-}
-
-// resumeAttempt decides the pod again, unless the pod or its profile was deleted. The new attempt
-// starts from the beginning, and uses the answers received so far.
-func (e askHandler) resumeAttempt() {
-	if e.attempts.queue.Get(e.item.Pod.UID) == e.item && e.attempts.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
-		e.attempts.decidePod(e.item, e.question.Answers, e.questions)
-	}
+// ask sends a question about an attempt. Its answer ends with a call of answered, and decides the
+// pod again, unless the pod or its profile was deleted. The outcome does not matter, because
+// decidePod finds errors in the answers. The new attempt starts from the beginning, and uses the
+// answers received so far.
+func (s *attempts) ask(b *placement, question *plugins.PendingQuery, answered func()) {
+	item, questions := b.item, b.questions+1
+	ticket := s.issueHandled(nil, func(Outcome) {
+		answered()
+		if s.queue.Get(item.Pod.UID) == item && s.profiles.byName[item.Pod.Spec.SchedulerName] != nil {
+			s.decidePod(item, question.Answers, questions)
+		}
+	})
+	s.addAction(Ask{ticket, &b.Attempt, question})
 }

@@ -39,7 +39,7 @@ func (a RecordBinding) String() string {
 // before the Bind begins.
 func (ps *placements) bindPod(b *placement) {
 	b.stage = binding
-	b.binding = ps.issueHandled(bindHandler{ps, b})
+	b.binding = ps.issueHandled(b, func(o Outcome) { ps.bindEnded(b, o) })
 	ps.addAction(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
@@ -52,18 +52,10 @@ func (ps *placements) cancelBind(b *placement, why *Fault) {
 	}
 }
 
-// bindHandler handles the outcome of a Bind. A bound pod stays in byPod, and is counted on its
-// node, until a watch shows it there.
-type bindHandler struct {
-	ps *placements
-	b  *placement
-}
-
-// handleOutcome ends the placement according to the outcome and to the watch events received in the
-// meantime. A watch takes precedence over an outcome, since it shows the state stored by the API
-// server.
-func (e bindHandler) handleOutcome(o Outcome) {
-	ps, b := e.ps, e.b
+// bindEnded ends the placement according to the outcome of its Bind and to the watch events
+// received in the meantime. A watch takes precedence over an outcome, since it shows the state
+// stored by the API server.
+func (ps *placements) bindEnded(b *placement, o Outcome) {
 	if o.Fault == nil && !o.Withdrawn {
 		ps.addAction(RecordBinding{&b.Attempt})
 	}

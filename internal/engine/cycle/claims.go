@@ -178,12 +178,10 @@ func (ClaimMade) isEvent() {}
 
 // replacePlaceholder replaces a placeholder with the claim created for a pod's extended resources.
 func (l *sharedClaims) replacePlaceholder(e ClaimMade) {
-	errand, ok := l.handlers[e.Ticket].(preBindHandler)
-	if !ok {
+	b := l.handlers[e.Ticket].placement
+	if b == nil {
 		return
 	}
-
-	b := errand.b
 	for i, use := range b.devices.uses {
 		r := &b.devices.Claims[i]
 		if nameOf(r.Claim) != e.StandIn {
@@ -228,27 +226,22 @@ func (l *sharedClaims) releaseClaims(list []*plugins.ReservedClaim) {
 		name := nameOf(r.Claim)
 		if _, already := l.releasing[name]; !already {
 			l.releasing[name] = r.Holder.UID
-			l.addAction(ReleaseClaim{l.issueHandled(releaseHandler{l, name}), r.Claim, r.Holder.UID})
+			l.addAction(ReleaseClaim{l.issueHandled(nil, func(o Outcome) { l.releaseEnded(name, o) }), r.Claim, r.Holder.UID})
 		}
 	}
 }
 
-// releaseHandler handles the outcome of the release of a pod group's reservation.
-type releaseHandler struct {
-	l    *sharedClaims
-	name cluster.Name
-}
-
-// handleOutcome leaves the update to the watch, unless the watch has already shown the version
-// returned by the API server. In that case the reservation did not exist, no watch event will
-// follow, and the claim is updated here. After a failure, only the entry is dropped.
-func (e releaseHandler) handleOutcome(o Outcome) {
-	known, ok := e.l.cluster.ResourceClaims.Get(e.name.Namespace, e.name.Name)
+// releaseEnded handles the outcome of the release of a pod group's reservation. It leaves the
+// update to the watch, unless the watch has already shown the version returned by the API server.
+// In that case the reservation did not exist, no watch event will follow, and the claim is updated
+// here. After a failure, only the entry is dropped.
+func (l *sharedClaims) releaseEnded(name cluster.Name, o Outcome) {
+	known, ok := l.cluster.ResourceClaims.Get(name.Namespace, name.Name)
 	switch {
 	case o.Fault != nil || !ok:
-		delete(e.l.releasing, e.name)
+		delete(l.releasing, name)
 	case len(o.Claims) > 0 && sameVersion(known, o.Claims[0]):
-		e.l.cluster.ResourceClaims.Set(e.l.mergeSeen(o.Claims[0]))
+		l.cluster.ResourceClaims.Set(l.mergeSeen(o.Claims[0]))
 	}
 }
 

@@ -32,7 +32,7 @@ type common struct {
 	ahead    time.Duration // how far the wall clock is ahead of now; see WallSet
 	actions  []Action      // actions of the current step
 	tickets  Ticket        // the last ticket issued
-	handlers map[Ticket]outcomeHandler
+	handlers map[Ticket]handler
 
 	mostHandlers int // largest number of handlers; see cluster.Shrunk
 }
@@ -61,7 +61,7 @@ func newCommon(o Options) *common {
 	set.Nested = o.Groups.Composite
 	return &common{
 		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: c, queue: q, groups: set,
-		handlers: map[Ticket]outcomeHandler{},
+		handlers: map[Ticket]handler{},
 	}
 }
 
@@ -73,10 +73,13 @@ func (s *common) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
 	return d
 }
 
-// outcomeHandler handles the outcome of one action. handleOutcome is called once, in the step of
-// the [Answered]. The reason for the action may no longer exist by then, so each implementation
-// first checks whether the outcome is still relevant.
-type outcomeHandler interface{ handleOutcome(o Outcome) }
+// handler handles the outcome of one action. handle is called once, in the step of the [Answered].
+// The reason for the action may no longer exist by then, so handle first checks whether the outcome
+// is still relevant.
+type handler struct {
+	placement *placement // the placement that the action works for, or nil
+	handle    func(o Outcome)
+}
 
 // beginStep begins a step: it drops the actions of the previous step and reuses their slice.
 func (s *common) beginStep(now time.Time) {
@@ -94,20 +97,21 @@ func (s *common) issueTicket() Ticket {
 	return s.tickets
 }
 
-// issueHandled issues a ticket for an action, and registers e as the handler of its outcome.
-func (s *common) issueHandled(e outcomeHandler) Ticket {
+// issueHandled issues a ticket for an action of a placement, if any, and registers the handler of
+// its outcome.
+func (s *common) issueHandled(b *placement, handle func(o Outcome)) Ticket {
 	t := s.issueTicket()
-	s.handlers[t] = e
+	s.handlers[t] = handler{b, handle}
 	s.handlers = cluster.Shrunk(s.handlers, &s.mostHandlers)
 	return t
 }
 
 // routeAnswer passes an outcome to its handler. A second outcome of the same action is ignored.
 func (s *common) routeAnswer(a Answered) {
-	if e, ok := s.handlers[a.Ticket]; ok {
+	if h, ok := s.handlers[a.Ticket]; ok {
 		delete(s.handlers, a.Ticket)
 		s.handlers = cluster.Shrunk(s.handlers, &s.mostHandlers)
-		e.handleOutcome(a.Outcome)
+		h.handle(a.Outcome)
 	}
 }
 

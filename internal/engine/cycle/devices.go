@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// This file reserves the devices of a placement, writes its claims before the binding, waits for the
-// drivers, and releases the claims if the placement fails. Claims shared by several pods are in
+// This file reserves the devices of a placement, writes its claims before the binding, waits for
+// the drivers, and releases the claims if the placement fails. Claims shared by several pods are in
 // claims.go.
 
 // deviceWork holds the writes of resource claims that must succeed before the pod is bound.

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file evicts the victims of a preemption: it requests their removal, and retries the preemptor
-// after all outcomes have arrived.
+// This file evicts the victims of a preemption: it requests their removal, and retries the
+// preemptor after all outcomes have arrived.
 
 // round is one preemption for a pod, a group or a tree. It ends with the outcome of the last
 // removal, after which the preemptor is retried.
@@ -129,24 +129,18 @@ func (a Remove) String() string {
 
 // removeVictim requests the deletion of a victim.
 func (pr *preemptions) removeVictim(r *removal) {
-	pr.addAction(Remove{Ticket: pr.issueHandled(removeHandler{pr, r}), Victim: r.victim, Preemptor: r.preemptor, For: r.pod, Generation: r.generation})
+	pr.addAction(Remove{Ticket: pr.issueHandled(nil, func(o Outcome) { pr.removeEnded(r, o) }), Victim: r.victim, Preemptor: r.preemptor, For: r.pod, Generation: r.generation})
 }
 
-// removeHandler handles the outcome of a Remove.
-type removeHandler struct {
-	pr *preemptions
-	*removal
-}
-
-// handleOutcome records the event for a deleted victim. A victim that was not deleted counts as
-// running again.
-func (e removeHandler) handleOutcome(o Outcome) {
+// removeEnded handles the outcome of a Remove: it records the event for a deleted victim. A victim
+// that was not deleted counts as running again.
+func (pr *preemptions) removeEnded(r *removal, o Outcome) {
 	if o.Fault == nil {
-		e.pr.tellPreempted(e.removal, "")
+		pr.tellPreempted(r, "")
 	} else {
-		e.pr.unmarkLeaving(e.victim.UID, e.pod)
+		pr.unmarkLeaving(r.victim.UID, r.pod)
 	}
-	e.pr.settleRemoval(e.removal, o.Fault)
+	pr.settleRemoval(r, o.Fault)
 }
 
 // bindAnswered continues with a victim chosen during its binding. The binding was withdrawn, has

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// This file makes a pod wait at Permit: holdPod sends the Hold, plugins answer with PermitAllowed or
-// PermitRejected, and endPermitWait sends the Release.
+// This file makes a pod wait at Permit: holdPod sends the Hold, plugins answer with PermitAllowed
+// or PermitRejected, and endPermitWait sends the Release.
 
 // maxPermitWait is the longest wait at Permit, as in kube-scheduler.
 const maxPermitWait = 15 * time.Minute

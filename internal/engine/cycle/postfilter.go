@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -121,36 +120,25 @@ func (a DeallocateClaim) String() string {
 }
 
 // giveBackDevices runs a plugin's PostFilter, which releases the devices of a claim that the pod
-// cannot use.
+// cannot use. If they cannot be released, the pod is retried after its back-off.
 func (s *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) PostFilterResult {
 	message, change, remove := plugin.PostFilter(s.cluster, b.Waiting, s.placements.isUnused(b))
 	if change != nil {
-		errand := deallocateHandler{attempts: s, pod: b.Pod.UID}
+		uid, ended := b.Pod.UID, func(Outcome) {}
 		if claim, ok := s.cluster.ResourceClaims.Get(change.Namespace, change.Name); ok && !remove {
 			if group, ok := plugins.GroupOf(claim); ok {
-				claims := s.placements.claims
-				errand.group, claims.releasing[nameOf(claim)] = releaseHandler{claims, nameOf(claim)}, group.UID
+				claims, name := s.placements.claims, nameOf(claim)
+				claims.releasing[name] = group.UID
+				ended = func(o Outcome) { claims.releaseEnded(name, o) }
 			}
 		}
-		s.addAction(DeallocateClaim{s.issueHandled(errand), change, remove})
+		ticket := s.issueHandled(nil, func(o Outcome) {
+			ended(o)
+			if o.Fault != nil { // the change that would wake the pod will not happen
+				s.queue.Retry(uid, queue.ForceActivate, s.now)
+			}
+		})
+		s.addAction(DeallocateClaim{ticket, change, remove})
 	}
 	return PostFilterResult{Message: message}
-}
-
-// deallocateHandler handles the outcome of a DeallocateClaim.
-type deallocateHandler struct {
-	attempts *attempts
-	pod      types.UID
-	group    releaseHandler // handles the release, if the claim was reserved for the pod's group
-}
-
-// handleOutcome retries the pod after its back-off if the devices could not be released, because
-// the change that would wake the pod will not happen.
-func (e deallocateHandler) handleOutcome(o Outcome) {
-	if e.group.l != nil {
-		e.group.handleOutcome(o)
-	}
-	if o.Fault != nil {
-		e.attempts.queue.Retry(e.pod, queue.ForceActivate, e.attempts.now)
-	}
 }

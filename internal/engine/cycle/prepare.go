@@ -66,7 +66,7 @@ func (ps *placements) startPreparation(b *placement, waits map[string]time.Durat
 	}
 	if len(b.profile.PreBind) > 0 {
 		// The Preflight runs while the pod is held: Permit plugins may take minutes.
-		ticket := ps.issueHandled(preflightHandler{ps, b})
+		ticket := ps.issueHandled(b, func(o Outcome) { ps.preflightEnded(b, o) })
 		b.prepare.running[ticket] = ""
 		ps.addAction(Preflight{ticket, &b.Attempt, &b.profile.Stages})
 		return
@@ -74,16 +74,9 @@ func (ps *placements) startPreparation(b *placement, waits map[string]time.Durat
 	ps.groupPreBind(b, nil)
 }
 
-// preflightHandler handles the outcome of a Preflight.
-type preflightHandler struct {
-	ps *placements
-	b  *placement
-}
-
-// handleOutcome continues with the groups of PreBind plugins. If the placement was stopped while
-// the Preflight was outstanding, this outcome ends it.
-func (e preflightHandler) handleOutcome(o Outcome) {
-	ps, b := e.ps, e.b
+// preflightEnded continues with the groups of PreBind plugins after the outcome of a Preflight. If
+// the placement was stopped while the Preflight was outstanding, this outcome ends it.
+func (ps *placements) preflightEnded(b *placement, o Outcome) {
 	clear(b.prepare.running)
 	if b.ending == nil && o.Fault != nil {
 		b.ending = o.Fault
@@ -140,7 +133,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	expected := (b.permit != nil || b.takesLong()) && b.Pod.Status.NominatedNodeName != b.Node
 	if expected && !ps.options.Disabled.Expectation { // the nomination makes autoscalers keep the node
 		node := b.Node
-		ticket := ps.issueHandled(nominateHandler{ps, b})
+		ticket := ps.issueHandled(b, func(o Outcome) { ps.nominationWritten(b, o) })
 		b.prepare.running[ticket] = nominateStep
 		ps.addAction(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
 		ps.noteNominating(b.item, node)
@@ -164,17 +157,10 @@ func (b *placement) takesLong() bool {
 // nominateStep replaces a plugin's name in preparation.running for the write of the nomination.
 const nominateStep = "-"
 
-// nominateHandler handles the outcome of the write of the nomination. If the write failed, the
-// preparation continues without a nomination.
-type nominateHandler struct {
-	ps *placements
-	b  *placement
-}
-
-// handleOutcome starts the first group. If the pod is still held, the last PermitAllowed starts it
-// instead.
-func (e nominateHandler) handleOutcome(o Outcome) {
-	b := e.b
+// nominationWritten starts the first group after the outcome of the write of the nomination. If the
+// pod is still held, the last PermitAllowed starts it instead. If the write failed, the preparation
+// continues without a nomination.
+func (ps *placements) nominationWritten(b *placement, o Outcome) {
 	// The write has failed, so no watch will show the nomination.
 	if n := b.item.Nominating; n != nil && n.Node == b.Node && (o.Fault != nil || o.Withdrawn) {
 		b.item.Nominating = nil
@@ -184,7 +170,7 @@ func (e nominateHandler) handleOutcome(o Outcome) {
 	}
 	clear(b.prepare.running)
 	if b.permit == nil || b.permit.over {
-		e.ps.nextGroup(b)
+		ps.nextGroup(b)
 	}
 }
 
@@ -223,7 +209,7 @@ func (ps *placements) nextGroup(b *placement) {
 	group := p.groups[0]
 	p.groups = p.groups[1:]
 	for _, name := range group {
-		ticket := ps.issueHandled(preBindHandler{ps, b, name})
+		ticket := ps.issueHandled(b, func(o Outcome) { ps.preBindEnded(b, name, o) })
 		p.running[ticket] = name
 		if own := b.ownWork(name); own != nil {
 			ps.addAction(own.write(b, ticket))
@@ -235,24 +221,11 @@ func (ps *placements) nextGroup(b *placement) {
 	}
 }
 
-// preBindHandler handles the outcome of a plugin's work.
-type preBindHandler struct {
-	ps     *placements
-	b      *placement
-	plugin string
-}
-
-// handleOutcome records the written objects even if the placement is being stopped, because they
-// must be released.
-func (e preBindHandler) handleOutcome(o Outcome) {
-	ps, b, p := e.ps, e.b, &e.b.prepare
-	for _, ticket := range slices.Sorted(maps.Keys(p.running)) {
-		if p.running[ticket] == e.plugin {
-			delete(p.running, ticket)
-		}
-	}
-
-	own := b.ownWork(e.plugin)
+// preBindEnded handles the outcome of a plugin's work. It records the written objects even if the
+// placement is being stopped, because they must be released.
+func (ps *placements) preBindEnded(b *placement, plugin string, o Outcome) {
+	maps.DeleteFunc(b.prepare.running, func(_ Ticket, name string) bool { return name == plugin })
+	own := b.ownWork(plugin)
 	if own != nil && own.written != nil {
 		own.written(ps, b, o)
 	}
@@ -264,9 +237,9 @@ func (e preBindHandler) handleOutcome(o Outcome) {
 	}
 
 	if own != nil && fault == nil && b.ending == nil {
-		ps.awaitCondition(b, e.plugin, own.next)
+		ps.awaitCondition(b, plugin, own.next)
 	}
-	ps.workDone(b, e.plugin, fault)
+	ps.workDone(b, plugin, fault)
 }
 
 // ownWork returns the work of Berth's own plugin of that name, or nil.
