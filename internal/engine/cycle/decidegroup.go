@@ -10,17 +10,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// scheduleGroup decides the pending pods of a group after one of them was popped from the queue.
-func (s *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
-	if root := g.Root(); root != nil {
-		s.scheduleTree(root, popped)
-		return
-	}
+// This file decides the pending pods of a group, or of all groups of a tree, in one step: it takes
+// them from the queue, places them or plans room for them, and carries out the decision, which is
+// in groupoutcome.go.
 
+// scheduleGroup decides the pending pods of a group, and of the other groups of its tree, after one
+// of them was popped from the queue.
+func (s *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
+	together := decidedTogether(g)
 	items := []*queue.Item{popped}
-	for _, uid := range s.listQueued(g) { // in a fixed order, since the order in which items leave the queue matters
-		if item := s.queue.Take(uid); item != nil {
-			items = append(items, item)
+	for _, g := range together {
+		for _, uid := range s.listQueued(g) { // in a fixed order, since the order in which items leave the queue matters
+			if item := s.queue.Take(uid); item != nil {
+				items = append(items, item)
+			}
 		}
 	}
 	slices.SortFunc(items, compareMembers)
@@ -31,70 +34,114 @@ func (s *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 		return
 	}
 
-	a := s.newGroup(g, items, nil)
-	defer a.endGroup()
-	defer a.recoverPanic()
-	if discord := s.findDiscord([]*groups.Group{g}, items); discord != nil {
-		a.failAll(discord)
-		s.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
+	t := s.newTree(g, items)
+	defer t.endGroups()
+	defer t.recoverPanic()
+	profile := popped.Pod.Spec.SchedulerName
+	if discord := s.findDiscord(together, items); discord != nil {
+		t.failAll(discord)
+		s.observer().AttemptedGroup(profile, Errored, 0)
 		return
 	}
-	a.beginGroup()
+	for _, a := range t.leaves {
+		a.beginGroup()
+	}
 
 	began := s.clock()
-	result := a.settleGroup()
-	s.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, s.clock().Sub(began))
+	result := t.settle()
+	s.observer().AttemptedGroup(profile, result, s.clock().Sub(began))
 }
 
-// settleGroup decides the members, and starts their placements or requeues them.
-func (a *groupAttempt) settleGroup() Result {
-	began := a.clock()
-	a.suspendNominations()
-	err := a.attempt.Place()
+// decidedTogether lists the groups decided in one step with a group: the groups of its tree, or the
+// group itself if it is in no tree with a root.
+func decidedTogether(g *groups.Group) []*groups.Group {
+	if root := g.Root(); root != nil {
+		return root.Leaves()
+	}
+	return []*groups.Group{g}
+}
+
+// settle decides the pods, and starts their placements or requeues them.
+func (t *treeAttempt) settle() Result {
+	began := t.clock()
+	var settled, retry bool
 	var found groupPostFilterOutcome
-	if err != nil || !a.attempt.HasEnough() {
-		a.attempt.Rewind()
-		a.resumeNominations()
-		if err == nil {
-			found = a.findRoom()
-			err, a.unhelped = found.err, found.toMembers
-		}
-		if plan := found.plan; plan != nil && !plan.Waits {
-			a.suspendNominations()
-			if !a.attempt.PlaceAs(plan) {
-				a.resumeNominations()
-			}
-		}
+	if t.root == nil {
+		settled, found = t.placeOrFindRoom()
+	} else {
+		settled, retry, found = t.placeOrPlanRoom()
 	}
 
-	took := a.clock().Sub(began)
-	a.observer().Decided(took)
-	a.observer().DecidedGroup(took)
+	took := t.clock().Sub(began)
+	t.observer().Decided(took)
+	t.observer().DecidedGroup(took)
 	switch {
-	case err != nil:
-		a.failAll(err)
+	case found.err != nil:
+		t.failAll(found.err)
 		return Errored
-	case a.attempt.HasEnough():
-		a.startPlacements()
+	case settled:
+		t.startPlacements()
 		return Scheduled
 	case found.nodes != nil:
-		a.awaitRoom(found.nodes, a.words().wordsWith(found.message))
+		t.awaitRoom(found.nodes, found.message)
 		return WaitingOnPreemption
 	case found.plan != nil && found.plan.Waits:
-		a.makeGroupRoom(found.plan)
+		t.makeRoom(found.plan)
 		return WaitingOnPreemption
 	}
-	a.rejectAll(found.message)
+	t.rejectAll(retry, found.message)
 	return Unschedulable
 }
 
-// recoverPanic, deferred by scheduleGroup, ends the attempt of a group after a panic in its
-// decision.
-func (a *groupAttempt) recoverPanic() {
-	if value := recover(); value != nil {
+// placeOrFindRoom places a group in no tree. If the group does not fit, it runs the plugins at
+// PodGroupPostFilter.
+func (t *treeAttempt) placeOrFindRoom() (settled bool, found groupPostFilterOutcome) {
+	if settled, found.err = t.placeSomehow(); settled {
+		return true, found
+	}
+
+	a := t.leaves[0]
+	a.attempt.Rewind()
+	a.resumeNominations()
+	if found.err != nil {
+		return false, found
+	}
+	found = a.findRoom()
+	a.unhelped = found.toMembers
+	if plan := found.plan; plan != nil && !plan.Waits {
+		a.suspendNominations()
+		if !a.attempt.PlaceAs(plan) {
+			a.resumeNominations()
+		}
+	}
+	return a.attempt.HasEnough(), found
+}
+
+// placeOrPlanRoom places a tree. If the tree does not fit, it plans room for it. retry is set if
+// the next attempt may end differently in the same state.
+func (t *treeAttempt) placeOrPlanRoom() (settled, retry bool, found groupPostFilterOutcome) {
+	settled, found.err = t.placeSomehow()
+	if found.err == nil && !settled {
+		plan := t.planRoom()
+		settled = plan != nil && !plan.Waits && t.placeAs(plan)
+		retry = plan == nil && t.mayHelpToRepeat()
+		found.plan = plan
+	}
+	return settled, retry, found
+}
+
+// recoverPanic, deferred by scheduleGroup, ends the attempt after a panic in its decision.
+func (t *treeAttempt) recoverPanic() {
+	value := recover()
+	if value == nil {
+		return
+	}
+	for _, a := range t.leaves {
 		a.takeOff()
 		a.resumeNominations()
-		a.reportPanic(a.members[0].placement, value)
+	}
+	t.reportPanic(t.leaves[0].members[0].placement, value)
+	for _, a := range t.leaves {
 		a.endAfterPanic(value)
 	}
 }

@@ -38,6 +38,12 @@ type groupAttempt struct {
 	rejectors []string      // rejectors of all members; see noteRejectors
 	unhelped  string        // message for fitting members about plugins that did not help the group
 	tree      *treeAttempt  // attempt for the group's tree; nil if the group is in no tree
+
+	// After the decision: members with and without a node, the waits of the members that plugins
+	// allowed at Permit, and the reason for giving the group up because of refused members, if any.
+	placed, left []*member
+	through      map[*member]permitWaits
+	refused      error
 }
 
 // member is a pod of a group being decided: the cycle uses its placement, and package gang uses the
@@ -51,19 +57,20 @@ type member struct {
 // groupHost is gang's view of the cycle.
 type groupHost struct{ *groupAttempt }
 
-// treeAttempt decides the groups of a tree of composites in one step. It decides one group after
-// the other, in upstream's traversal order, each by a separate attempt that takes the placements of
-// earlier groups into account. If a composite has too few settled children, all placements below it
-// are given up. If the root has enough settled children, the remaining placements are started in
-// one step; otherwise no placement is started.
+// treeAttempt decides the groups of a tree of composites in one step. A group in no tree is decided
+// as a tree with a single leaf and no root; only its fields attempts and leaves are set. A tree
+// decides one group after the other, in upstream's traversal order, each by a separate attempt that
+// takes the placements of earlier groups into account. If a composite has too few settled children,
+// all placements below it are given up. If the root has enough settled children, the remaining
+// placements are started in one step; otherwise no placement is started.
 //
 // It has more methods than other types because one pass needs all of its state. Separate files hold
 // the order of groups (treeattempt), the domains (treedomains), the room made by other pods
-// (treepostfilter), the rollback (treestate) and the started placements (treeoutcome).
+// (treepostfilter), the rollback (treestate) and the outcome (groupoutcome).
 type treeAttempt struct {
 	*attempts
-	root      *groups.Composite
-	leaves    []*groupAttempt // groups with pending pods, in upstream's order
+	root      *groups.Composite // nil for a group in no tree
+	leaves    []*groupAttempt   // groups with pending pods, in upstream's order
 	attemptOf map[*groups.Group]*groupAttempt
 
 	until     int       // amount of the decider's work at which the attempt ends
@@ -81,8 +88,8 @@ type confine struct{ key, domain string }
 
 // groupPostFilterOutcome is a plugin's result for a group that does not fit.
 type groupPostFilterOutcome struct {
-	nodes   map[*member]string // nominated nodes of members; nil: no nominations
-	plan    *gang.RoomPlan     // plan of DefaultPreemption; nil if preemption does not help
+	nodes   map[types.UID]string // nominated nodes of members, by pod; nil: no nominations
+	plan    *gang.RoomPlan       // plan of DefaultPreemption; nil if preemption does not help
 	message string
 	// toMembers is the message for fitting members, including DefaultPreemption's message if it
 	// does not help. The group's own condition is more detailed.

@@ -8,43 +8,73 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// This file carries out the decision about a group: its members are placed, wait for the removal of
-// victims, or return to the queue.
+// This file carries out the decision about a group or a tree: its pods are placed, wait for the
+// removal of victims, or return to the queue.
 
 const notReachedMessage = "the attempt for the pod group took too long and ended before this pod was looked at; it is " +
 	"tried again after its back-off"
 
 var errNotReached = &Fault{Message: notReachedMessage, Verdict: true}
 
-// startPlacements starts the placements of members with a node, and requeues the remaining members
-// to be decided again. If the group lacks its quorum because out-of-tree plugins refuse members,
-// all members are given up.
-func (a *groupAttempt) startPlacements() {
-	placed := a.enterPlacements()
-	left := a.listLeft()
-	waits, err := a.askOutside(placed)
-	if len(waits) < a.attempt.Need && err != nil {
-		a.giveUp(placed, left, waits, err)
-		return
+// startPlacements starts the placements of all pods with a node, and requeues the remaining pods to
+// be decided again. If out-of-tree plugins refuse so many members that a group lacks its quorum, or
+// a tree lacks its groups, all members are given up. If no pod of a tree is started, all its pods
+// back off before they are decided again, because the refused pods are among them.
+func (t *treeAttempt) startPlacements() {
+	if t.root != nil {
+		t.root.Shortened = 0
 	}
-	a.proceed(placed, left, waits)
+	for _, a := range t.leaves {
+		if len(a.attempt.Placed()) > 0 {
+			a.enterPlacements()
+		}
+		a.endGroup()
+		a.left = slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" })
+	}
+
+	var first error
+	for _, a := range t.leaves {
+		err := a.askOutside()
+		if len(a.placed) > 0 && len(a.through) < a.attempt.Need && err != nil {
+			a.refused, first = err, cmp.Or(first, err)
+		}
+	}
+	if first != nil && t.root != nil {
+		t.giveUpRefused(groups.Child{Composite: t.root})
+	}
+	goesOn := slices.ContainsFunc(t.leaves, func(a *groupAttempt) bool { return a.refused == nil && len(a.through) > 0 })
+	for _, a := range t.leaves {
+		if !goesOn && a.refused == nil {
+			a.refused = first
+		}
+	}
+
+	for _, a := range t.leaves {
+		if a.refused != nil {
+			a.giveUp()
+		} else {
+			a.proceed()
+		}
+	}
 }
 
-// enterPlacements counts the members with a node as placements, and returns them.
-func (a *groupAttempt) enterPlacements() (placed []*member) {
+// enterPlacements counts the members with a node as placements.
+func (a *groupAttempt) enterPlacements() {
 	for _, m := range a.attempt.Placed() {
-		placed = append(placed, a.byAsked[m])
+		a.placed = append(a.placed, a.byAsked[m])
 	}
 	a.group.Last, a.group.Shortened, a.group.Reached = groups.Attempt{}, 0, nil
 	a.releaseRoom()
-	for _, m := range placed {
+	for _, m := range a.placed {
 		a.decisions.rememberPlaced(m.placement, m.Node, m.asked.Found.Total, m.asked.Found.Feasible)
 		a.placements.enter(m.placement)
 		a.events.podAdded(m.Waiting, nil)
@@ -52,27 +82,52 @@ func (a *groupAttempt) enterPlacements() (placed []*member) {
 			a.events.podRemoved(was, a.cluster.Node(was.Nominated), nil)
 		}
 	}
-
-	a.endGroup()
-	return placed
 }
 
-// listLeft lists the members without a node.
-func (a *groupAttempt) listLeft() []*member {
-	return slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" })
+// giveUpRefused marks the groups below composites with too few remaining groups as refused. It
+// reports whether the child is still settled.
+func (t *treeAttempt) giveUpRefused(of groups.Child) (settled bool) {
+	if g := of.Group; g != nil {
+		a := t.attemptOf[g]
+		return (a == nil || a.refused == nil) && t.podGroups.progress.isSettled(of)
+	}
+
+	count := 0
+	for _, child := range of.Composite.Children() {
+		if t.giveUpRefused(child) {
+			count++
+		}
+	}
+	if count >= t.podGroups.progress.leastGroups(of.Composite) {
+		return true
+	}
+
+	// Groups placed below a given-up composite are refused as well, with the reason of one refused
+	// group.
+	why := errors.New("too few groups of the composite pod group are left")
+	below := t.below(of.Composite)
+	for _, a := range below {
+		why = cmp.Or(a.refused, why)
+	}
+	for _, a := range below {
+		if a.refused == nil && len(a.placed) > 0 {
+			a.refused = why
+		}
+	}
+	return false
 }
 
 // proceed starts the placements of members allowed by plugins, and has the remaining members
 // decided again.
-func (a *groupAttempt) proceed(placed, left []*member, through map[*member]permitWaits) {
-	for _, m := range placed {
-		if wait, in := through[m]; in {
+func (a *groupAttempt) proceed() {
+	for _, m := range a.placed {
+		if wait, in := a.through[m]; in {
 			m.sibling = false
 			a.placements.startPreparation(m.placement, wait)
 		}
 	}
 
-	for _, m := range left {
+	for _, m := range a.left {
 		a.tryRestAgain(m)
 	}
 }
@@ -95,18 +150,18 @@ func (a *groupAttempt) tryRestAgain(m *member) {
 
 // giveUp takes back the members allowed by plugins, because they are too few, and rejects the
 // members without a node. No pod is preempted for them.
-func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]permitWaits, why error) {
+func (a *groupAttempt) giveUp() {
 	reason := v1.PodReasonSchedulerError
-	if refused := (*rejection)(nil); errors.As(why, &refused) {
+	if refused := (*rejection)(nil); errors.As(a.refused, &refused) {
 		reason = v1.PodReasonUnschedulable
 	}
-	a.writeUnscheduled(reason, why.Error())
-	for _, m := range placed {
-		if _, in := through[m]; in {
+	a.writeUnscheduled(reason, a.refused.Error())
+	for _, m := range a.placed {
+		if _, in := a.through[m]; in {
 			a.placements.takeBack(m.placement, errGroupBroken)
 		}
 	}
-	for _, m := range left {
+	for _, m := range a.left {
 		m.sibling = false
 		m.endAttempt(false)
 		a.requeueUnschedulable(m.placement, a.why(m), new(string))
@@ -114,48 +169,67 @@ func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]permit
 }
 
 // askOutside runs the out-of-tree Permit plugins for all members with a node, and takes back the
-// refused members. The members' resources are already reserved. It returns the waits of the
-// remaining members, and the reason of the first refusal.
-func (a *groupAttempt) askOutside(placed []*member) (all map[*member]permitWaits, first error) {
-	all = map[*member]permitWaits{}
-	for _, m := range placed {
+// refused members. The members' resources are already reserved. It returns the reason of the first
+// refusal.
+func (a *groupAttempt) askOutside() (first error) {
+	a.through = map[*member]permitWaits{}
+	for _, m := range a.placed {
 		wait, err := a.placements.askPermit(m.placement)
 		if err != nil {
 			a.placements.takeBack(m.placement, err)
 			first = cmp.Or(first, fmt.Errorf("%s: %w", podName(m.Pod), err))
 			continue
 		}
-		all[m] = wait
+		a.through[m] = wait
 	}
-	return all, first
+	return first
 }
 
-// rejectAll requeues all members to wait. An event that can help any of them wakes the group. If
-// domains were skipped, or the limit of work was reached, the group is retried after its back-off.
-// text joins the messages of PodGroupPostFilter plugins.
-func (a *groupAttempt) rejectAll(text string) {
+// rejectAll requeues all pods to wait. An event that can help any of them wakes the group or the
+// tree. With retry, a tree is retried after its back-off, even without an event. text joins the
+// messages of PodGroupPostFilter plugins.
+func (t *treeAttempt) rejectAll(retry bool, text string) {
+	if t.root == nil {
+		t.leaves[0].rejectGroup(text)
+		return
+	}
+	if t.shortened {
+		t.root.Shortened++
+	}
+	t.shareRejectors()
+	for _, a := range t.leaves {
+		a.returnMembers(nil, retry, t.reasonOf(a), "")
+	}
+}
+
+// rejectGroup is rejectAll for a group in no tree. If domains were skipped, or the limit of work
+// was reached, the group is retried after its back-off.
+func (a *groupAttempt) rejectGroup(text string) {
 	a.noteRejectors()
 	nodes := a.reserveRoom()
 	verdict, next := a.attempt.Conclude()
 	a.group.Shortened, a.group.Reached = next.Shortened, next.Reached
 	message := verdict.Reason()
-	for _, m := range a.members {
-		m.endAttempt(false)
-		if verdict.IsTriedAgain() && len(nodes) == 0 {
-			a.preemptions.noteUnschedulable(m.item)
-			a.requeueFailed(m.placement, &Fault{Message: a.why(m).message, Verdict: true}) // retried after the back-off, without an event
-			continue
-		}
-		node := nodes[m.Pod.UID]
-		a.requeueUnschedulable(m.placement, a.why(m), &node)
-	}
 	if text != "" {
 		message += ", " + text
 	}
 	if len(nodes) > 0 {
 		message += a.reserved.words()
 	}
-	a.writeUnscheduled(v1.PodReasonUnschedulable, message)
+	a.returnMembers(nodes, verdict.IsTriedAgain() && len(nodes) == 0, message, "")
+}
+
+// reasonOf returns the reason why a group is not placed.
+func (t *treeAttempt) reasonOf(a *groupAttempt) string {
+	if t.root == nil || a.lacksOwn() {
+		return a.attempt.Verdict().Reason()
+	}
+	failing := t.failingAbove(a.group)
+	message := t.wordsOf(failing)
+	if other := t.firstFailing(failing); other != nil {
+		return fmt.Sprintf("%s; pod group %q: %s", message, other.group.Name.Name, other.attempt.Verdict().Reason())
+	}
+	return message + "."
 }
 
 // why returns the reason for a member's rejection.
@@ -197,38 +271,51 @@ func (a *groupAttempt) noteRejectors() {
 	a.rejectors = gang.WithNames(a.rejectors, a.attempt.ListRejectorsAlone())
 }
 
-// failAll requeues all members after an error, even if it concerns only one member.
-func (a *groupAttempt) failAll(err error) {
-	a.reserved.endFor(a.group)
-	if slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Err != nil }) {
-		err = fmt.Errorf("failed to schedule other pod from a pod group: %w", err)
-	}
-	for _, m := range a.members {
-		own := err
-		if m.asked.Err != nil {
-			own = m.asked.Err
+// failAll requeues all pods after an error, even if the error concerns only one of them.
+func (t *treeAttempt) failAll(err error) {
+	t.rewindAll()
+	whole := err
+	for _, a := range t.leaves {
+		if t.root == nil {
+			a.reserved.endFor(a.group)
 		}
-		m.endAttempt(false)
-		a.requeueFailed(m.placement, own)
+		if slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Err != nil }) {
+			whole = fmt.Errorf("failed to schedule other pod from a pod group: %w", err)
+		}
 	}
-	a.writeUnscheduled(v1.PodReasonSchedulerError, err.Error())
+	for _, a := range t.leaves {
+		for _, m := range a.members {
+			m.endAttempt(false)
+			a.requeueFailed(m.placement, cmp.Or(m.asked.Err, whole))
+		}
+		a.writeUnscheduled(v1.PodReasonSchedulerError, whole.Error())
+	}
 }
 
-// makeGroupRoom evicts the victims of a plan, and holds the room by nominating each member to its
-// node. The group is not retried before all removals have completed.
-func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
-	a.reserved.endFor(a.group)
-	a.takeNominated(plan)
-	victims := a.preemptions.evictUnits(plan.Victims, preemptor{
-		kind: "podgroup", uid: a.group.Object.UID, profile: a.members[0].Profile,
-	})
-
-	nodes := map[*member]string{}
-	a.noteNodes(nodes, plan.Places)
-	for _, m := range a.members {
-		m.victims = victims
+// makeRoom evicts the victims of a plan, and holds the room by nominating each pod to its node. The
+// pods are not retried before all removals have completed.
+func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
+	lead := t.leaves[0]
+	by := preemptor{kind: "podgroup", profile: lead.members[0].Profile}
+	if t.root == nil {
+		by.uid = lead.group.Object.UID
+		t.reserved.endFor(lead.group)
+	} else {
+		by.kind, by.uid = "compositepodgroup", t.root.UID()
 	}
-	a.awaitRoom(nodes, a.words().wordsWith(preemptionMessage(len(victims))))
+	lead.takeNominated(plan)
+	victims := t.preemptions.evictUnits(plan.Victims, by)
+	for _, a := range t.leaves {
+		for _, m := range a.members {
+			m.victims = victims
+		}
+	}
+
+	text := "pod group preemption: ongoing preemption on nominated nodes"
+	if len(victims) > 0 {
+		text = fmt.Sprintf("pod group preemption: found a placement for podgroup, preempting %d victims", len(victims))
+	}
+	t.awaitRoom(nodesByPod(plan.Places), text)
 }
 
 // takeNominated removes the nominations of lower-priority pods to the nodes of a plan.
@@ -245,22 +332,39 @@ func (a *groupAttempt) takeNominated(plan *gang.RoomPlan) {
 	}
 }
 
-// awaitRoom requeues the members until they have room on these nodes. The message is for the group,
+// awaitRoom requeues the pods until they have room on these nodes. The message is for the groups,
 // and for the members that fit in the current state.
-func (a *groupAttempt) awaitRoom(nodes map[*member]string, message string) {
-	a.noteRejectors()
-	a.returnMembers(nodes, message)
+func (t *treeAttempt) awaitRoom(nodes map[types.UID]string, text string) {
+	if t.root == nil {
+		a := t.leaves[0]
+		text = a.words().wordsWith(text)
+		a.noteRejectors()
+		a.returnMembers(nodes, false, text, text)
+		return
+	}
+	t.shareRejectors()
+	for _, a := range t.leaves {
+		message := strings.TrimSuffix(t.reasonOf(a), ".") + ", " + text
+		a.returnMembers(nodes, false, message, message)
+	}
 }
 
-// returnMembers is awaitRoom without recording rejectors.
-func (a *groupAttempt) returnMembers(nodes map[*member]string, message string) {
+// returnMembers requeues the members with the nodes as their nominations, and writes the message
+// for the group. own, if set, is the message for the members that fit in the current state. With
+// retry, the members are retried after their back-off, without an event.
+func (a *groupAttempt) returnMembers(nodes map[types.UID]string, retry bool, message, own string) {
 	for _, m := range a.members {
 		m.endAttempt(false)
 		w := a.why(m)
-		if m.asked.Failure == nil || !m.asked.Reached() {
-			w.message = message
+		if own != "" && (m.asked.Failure == nil || !m.asked.Reached()) {
+			w.message = own
 		}
-		node := nodes[m]
+		if retry {
+			a.preemptions.noteUnschedulable(m.item)
+			a.requeueFailed(m.placement, &Fault{Message: w.message, Verdict: true})
+			continue
+		}
+		node := nodes[m.Pod.UID]
 		a.requeueUnschedulable(m.placement, w, &node)
 	}
 	a.writeUnscheduled(v1.PodReasonUnschedulable, message)

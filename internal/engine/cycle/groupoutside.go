@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
@@ -71,10 +72,10 @@ func (a *groupAttempt) runOutOfTree(by GroupPostFilterer) groupPostFilterOutcome
 	r := by.RunGroupPostFilter(a.shown)
 	outcome := groupPostFilterOutcome{message: r.Message, final: r.Final || r.Helped, err: r.Err}
 	if r.Helped {
-		outcome.nodes = map[*member]string{}
+		outcome.nodes = map[types.UID]string{}
 		for _, m := range a.members {
 			if node := r.Nodes[m.Pod.UID]; a.cluster.Node(node) != nil {
-				outcome.nodes[m] = node
+				outcome.nodes[m.Pod.UID] = node
 			}
 		}
 	}

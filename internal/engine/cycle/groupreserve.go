@@ -34,11 +34,7 @@ func (a *groupAttempt) reserveRoom() map[types.UID]string {
 		return nil
 	}
 
-	nodes := map[types.UID]string{}
-	for _, p := range places {
-		nodes[p.Pod.UID] = p.Decision.Node.Name
-	}
-
+	nodes := nodesByPod(places)
 	a.reserved.holdNodes(a.group, nodes, bounds.For)
 	return nodes
 }

@@ -6,6 +6,8 @@ package cycle
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/gang"
@@ -33,14 +35,23 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 		return t
 	}
 
-	if root := g.Root(); root != nil {
-		return c.tryTree(root, g)
+	items = nil
+	together := decidedTogether(g)
+	for _, g := range together {
+		more, _ := c.listTried(g)
+		items = append(items, more...)
 	}
-	a := c.attempts.newGroup(g, items, nil)
-	if discord := c.attempts.findDiscord([]*groups.Group{g}, items); discord != nil {
-		return &decision.GroupTrial{Tried: len(a.members), Needed: a.attempt.Need, Message: discord.Error()}
+	t := c.attempts.newTree(g, items)
+	var of *groupAttempt
+	for _, a := range t.leaves {
+		if a.trial = true; a.group == g {
+			of = a
+		}
 	}
-	return a.preview()
+	if discord := c.attempts.findDiscord(together, items); discord != nil {
+		return &decision.GroupTrial{Tried: len(of.members), Needed: of.attempt.Need, Message: discord.Error()}
+	}
+	return t.preview(of)
 }
 
 // listTried lists the pending members that an attempt would decide. If the group would not be
@@ -62,34 +73,15 @@ func (c *Core) listTried(g *groups.Group) (items []*queue.Item, incomplete strin
 	return items, incomplete
 }
 
-// tryTree returns the result of a hypothetical attempt for the pending pods of a tree, for one of
-// its groups.
-func (c *Core) tryTree(root *groups.Composite, g *groups.Group) *decision.GroupTrial {
-	tree := root.Leaves()
-	var items []*queue.Item
-	for _, g := range tree {
-		more, _ := c.listTried(g)
-		items = append(items, more...)
-	}
-	t := c.attempts.newTree(root, items)
-	for _, a := range t.leaves {
-		a.trial = true
-	}
-	a := t.attemptOf[g]
-	if discord := c.attempts.findDiscord(tree, items); discord != nil {
-		return &decision.GroupTrial{Tried: len(a.members), Needed: a.attempt.Need, Message: discord.Error()}
-	}
-	return t.preview(a)
-}
-
-// preview decides the tree, rolls it back, and returns the result for one group.
+// preview decides the pods, rolls the decision back, and returns the result for one group.
 func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 	settled, err := t.placeSomehow()
-	nodes := map[*member]string{}
+	var nodes map[types.UID]string
 	if settled {
-		of.noteNodes(nodes, of.attempt.CurrentPlaces())
+		nodes = nodesByPod(of.attempt.CurrentPlaces())
 	}
-	t.rewind(t.root)
+	t.rewindAll()
+	of.resumeNominations()
 
 	verdict := of.attempt.Verdict()
 	said := &decision.GroupTrial{Tried: verdict.Tried, Fit: verdict.Fit, Needed: verdict.Needed}
@@ -101,64 +93,37 @@ func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 	default:
 		said.Message = t.reasonOf(of)
 		if plan := t.planRoom(); plan != nil && !settled {
-			of.noteNodes(nodes, plan.Places)
-			of.describePlan(said, plan, len(nodes))
+			nodes = nodesByPod(plan.Places)
+			of.describePlan(said, plan, nodes)
+		} else if t.root == nil && of.profile.GroupPreemption {
+			of.unhelped = of.words().wordsOf(outcomeOf(of.attempt, nil))
 		}
 	}
 	for _, m := range of.members {
-		said.Pods = append(said.Pods, of.describePlace(m, nodes[m]))
+		said.Pods = append(said.Pods, of.describePlace(m, nodes[m.Pod.UID]))
 	}
 	return said
 }
 
-// preview decides the members, rolls the decision back, and returns the result.
-func (a *groupAttempt) preview() *decision.GroupTrial {
-	a.trial = true
-	a.suspendNominations()
-	err := a.attempt.Place()
-	verdict := a.attempt.Verdict()
-	t := &decision.GroupTrial{Tried: verdict.Tried, Fit: verdict.Fit, Needed: verdict.Needed}
-	nodes := map[*member]string{}
-	fits := a.attempt.HasEnough()
-	if err == nil && fits {
-		a.noteNodes(nodes, a.attempt.CurrentPlaces())
-		t.Fit = len(a.attempt.Placed())
-	}
-	a.attempt.Rewind()
-	a.resumeNominations()
-
-	switch {
-	case err != nil:
-		t.Fit, t.Message = 0, err.Error()
-	case !fits:
-		t.Message = verdict.Reason()
-		if plan := a.planRoom(); plan != nil {
-			a.describePlan(t, plan, len(plan.Places))
-			a.noteNodes(nodes, plan.Places)
-		} else if a.profile.GroupPreemption {
-			a.unhelped = a.words().wordsOf(outcomeOf(a.attempt, nil))
-		}
-	}
-	for _, m := range a.members {
-		t.Pods = append(t.Pods, a.describePlace(m, nodes[m]))
-	}
-	return t
-}
-
-// noteNodes records the nodes chosen for members.
-func (a *groupAttempt) noteNodes(nodes map[*member]string, places []gang.Place) {
+// nodesByPod returns the names of the nodes of places.
+func nodesByPod(places []gang.Place) map[types.UID]string {
+	nodes := make(map[types.UID]string, len(places))
 	for _, p := range places {
-		if m := a.byAsked[p.Member]; m != nil { // in a plan for a tree, the other members belong to other groups
-			nodes[m] = p.Decision.Node.Name
-		}
+		nodes[p.Pod.UID] = p.Decision.Node.Name
 	}
+	return nodes
 }
 
 // describePlan adds the victims of a plan to a trial. If the plan need not wait for victims, the
 // group fits now, and describePlan clears the message.
-func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan, placed int) {
+func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan, nodes map[types.UID]string) {
 	if !plan.Waits {
-		t.Fit, t.Message = placed, ""
+		t.Fit, t.Message = 0, ""
+		for _, m := range a.members {
+			if nodes[m.Pod.UID] != "" {
+				t.Fit++
+			}
+		}
 	}
 	for _, unit := range plan.Victims {
 		for _, victim := range unit {

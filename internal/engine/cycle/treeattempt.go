@@ -13,16 +13,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// newTree returns an attempt for pending pods of a tree, given in decision order within each group.
-func (s *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAttempt {
+// newTree returns an attempt for pending pods of a group, or of its tree, given in decision order
+// within each group.
+func (s *attempts) newTree(g *groups.Group, items []*queue.Item) *treeAttempt {
+	root := g.Root()
+	if root == nil {
+		return &treeAttempt{attempts: s, leaves: []*groupAttempt{s.newGroup(g, items, nil)}}
+	}
 	t := &treeAttempt{attempts: s, root: root, attemptOf: map[*groups.Group]*groupAttempt{}}
 	byGroup := map[*groups.Group][]*queue.Item{}
 	for _, item := range items {
 		byGroup[s.groupOf(item)] = append(byGroup[s.groupOf(item)], item)
 	}
 
-	tree := root.Leaves()
-	for _, g := range tree {
+	for _, g := range root.Leaves() {
 		if list := byGroup[g]; len(list) > 0 {
 			a := s.newGroup(g, list, t)
 			t.leaves, t.attemptOf[g] = append(t.leaves, a), a
@@ -33,6 +37,39 @@ func (s *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAtt
 	}
 	t.shareDelay()
 	return t
+}
+
+// placeSomehow places the tree while protecting the room of its nominated pods from its other pods.
+// If that fails, it places the tree without this protection. The attempt of a group in no tree
+// protects nominations itself, apart from the nominations of the group's reservation.
+func (t *treeAttempt) placeSomehow() (settled bool, err error) {
+	if t.root == nil {
+		a := t.leaves[0]
+		a.suspendNominations()
+		err = a.attempt.Place()
+		return err == nil && a.attempt.HasEnough(), err
+	}
+	t.beginPart()
+	if settled, err = t.placeInSomeOrder(); settled || err != nil || t.shortened {
+		return settled, err
+	}
+	return t.withoutNominations(t.placeInSomeOrder)
+}
+
+// placeInSomeOrder places the tree in upstream's order. If that fails, the failed groups are placed
+// first. It reports whether enough pods are placed.
+func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
+	if settled, err = t.placeTree(placeOptions{}); settled || err != nil {
+		return settled, err
+	}
+	if !t.placed || t.shortened {
+		return false, nil
+	}
+	failed := map[*groups.Group]bool{}
+	for _, a := range t.leaves {
+		failed[a.group] = !a.attempt.HasEnough() && slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Failure != nil })
+	}
+	return t.placeTree(placeOptions{first: failed})
 }
 
 // beginPart begins a part of the attempt (placing the tree, or making room for it) with the full
@@ -68,6 +105,13 @@ func (t *treeAttempt) below(c *groups.Composite) (list []*groupAttempt) {
 		}
 	}
 	return list
+}
+
+// rewindAll removes all placed pods from their nodes.
+func (t *treeAttempt) rewindAll() {
+	for _, a := range slices.Backward(t.leaves) {
+		a.attempt.Rewind()
+	}
 }
 
 // rewind removes the pods placed below a composite from their nodes.

@@ -4,9 +4,7 @@
 package cycle
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
@@ -122,6 +120,9 @@ func (t *treeAttempt) countNeeded(of groups.Child) int {
 // tree may fit after a longer search, which the next attempt makes first. It leaves the state of
 // the tree unchanged.
 func (t *treeAttempt) planRoom() *gang.RoomPlan {
+	if t.root == nil {
+		return t.leaves[0].planRoom()
+	}
 	if t.shortened && t.root.Shortened < gang.MostDoublings {
 		return nil
 	}
@@ -162,40 +163,6 @@ func (t *treeAttempt) placeAs(plan *gang.RoomPlan) bool {
 		}
 	}
 	return true
-}
-
-// makeRoom evicts the victims of a plan, and holds the room by nominating each pod of the tree to
-// its node. The tree is not retried before all removals have completed.
-func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
-	lead := t.leaves[0]
-	lead.takeNominated(plan)
-	victims := t.preemptions.evictUnits(plan.Victims, preemptor{
-		kind: "compositepodgroup", uid: t.root.UID(), profile: lead.members[0].Profile,
-	})
-
-	nodes := map[*member]string{}
-	for _, a := range t.leaves {
-		a.noteNodes(nodes, plan.Places)
-		for _, m := range a.members {
-			m.victims = victims
-		}
-	}
-	t.awaitRoom(nodes, preemptionMessage(len(victims)))
-}
-
-// awaitRoom requeues the pods until they have room on these nodes.
-func (t *treeAttempt) awaitRoom(nodes map[*member]string, text string) {
-	t.shareRejectors()
-	for _, a := range t.leaves {
-		a.returnMembers(nodes, strings.TrimSuffix(t.reasonOf(a), ".")+", "+text)
-	}
-}
-
-func preemptionMessage(victims int) string {
-	if victims == 0 {
-		return "pod group preemption: ongoing preemption on nominated nodes"
-	}
-	return fmt.Sprintf("pod group preemption: found a placement for podgroup, preempting %d victims", victims)
 }
 
 // withoutNominations places the tree with the nominations of its pods suspended. Pods without a
