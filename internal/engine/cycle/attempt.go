@@ -174,7 +174,7 @@ func (s *attempts) handleNoFit(b *placement) {
 	// As upstream, PostFilter is not run in an empty cluster.
 	if failure.Nodes > 0 {
 		s.events.inPostFilter = true // an unbound victim is removed immediately; its event must be recorded before this pod waits
-		nominate, messages, more, _ = s.runPostFilters(b, b.profile.postFilters)
+		nominate, messages, more = s.runPostFilters(b)
 		s.events.inPostFilter = false
 		if s.suspendAttempt(b, b.unasked) {
 			return

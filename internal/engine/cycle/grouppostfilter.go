@@ -15,24 +15,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// groupPostFilter is a plugin at PodGroupPostFilter. PostFilter is not run for the pods of a group.
-type groupPostFilter struct {
-	ownPostFilter
-	plugin    string
-	outOfTree GroupPostFilterer
-}
-
-// addGroupPostFilters adds the plugins at PodGroupPostFilter.
-func (p *servedProfile) addGroupPostFilters(byName map[string]Extension) {
-	for _, name := range p.At[plugins.PodGroupPostFilter] {
-		made := groupPostFilter{plugin: name, ownPostFilter: ownPostFilterOf(p.Plugin(name))}
-		made.outOfTree, _ = byName[name].(GroupPostFilterer)
-		if made.outOfTree != nil || made.releaser != nil || made.preempts {
-			p.groupPostFilters = append(p.groupPostFilters, made)
-		}
-	}
-}
-
 // findRoom runs the plugins at PodGroupPostFilter for a group that does not fit, in the order of
 // the profile. It joins their results. A final result is returned without the other results.
 func (a *groupAttempt) findRoom() (found groupPostFilterOutcome) {
@@ -68,7 +50,7 @@ func (a *groupAttempt) findRoom() (found groupPostFilterOutcome) {
 }
 
 // runPostFilter runs one plugin.
-func (a *groupAttempt) runPostFilter(by *groupPostFilter) groupPostFilterOutcome {
+func (a *groupAttempt) runPostFilter(by *postFilter[GroupPostFilterer]) groupPostFilterOutcome {
 	switch {
 	case by.releaser != nil:
 		return a.releaseUnusableClaims(by.releaser)

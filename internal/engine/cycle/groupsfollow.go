@@ -82,18 +82,14 @@ func (gs *podGroups) groupGone(name cluster.Name) {
 	}
 }
 
-// addPod records a pod's membership in a group, and returns the work to do after the pod itself was
-// processed. served is set if a profile serves the pod's scheduler name.
-func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
-	switch {
-	case !gs.gates.Generic || groups.NameOf(pod) == "":
-		return func() {}
-	case rules.IsTerminal(pod):
-		return func() { gs.removePod(pod.UID) }
+// podSeen records a pod's membership in a group before the pod itself is processed. It returns the
+// group, or nil if the pod belongs to no group, and the change of the number of its counted
+// members. served is set if a profile serves the pod's scheduler name.
+func (gs *podGroups) podSeen(pod *v1.Pod, served bool) (g *groups.Group, by int) {
+	if !gs.gates.Generic || groups.NameOf(pod) == "" || rules.IsTerminal(pod) {
+		return nil, 0
 	}
-
-	counts := pod.Spec.NodeName != "" || served
-	g, by := gs.groups.SetPod(pod, counts)
+	g, by = gs.groups.SetPod(pod, pod.Spec.NodeName != "" || served)
 	switch {
 	case by <= 0:
 	case g.Parent() != nil:
@@ -101,13 +97,20 @@ func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 	case g.Count() == g.MinCount():
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
+	return g, by
+}
 
-	return func() {
+// podProcessed updates the group of a pod, as returned by podSeen, after the pod was processed.
+func (gs *podGroups) podProcessed(pod *v1.Pod, g *groups.Group, by int) {
+	switch {
+	case g != nil:
 		gs.noteCount(g, by)
 		if pod.Spec.NodeName != "" {
 			gs.updateScheduled(g)
 			gs.wakeStarted(g)
 		}
+	case gs.gates.Generic && groups.NameOf(pod) != "": // the pod has ended
+		gs.removePod(pod.UID)
 	}
 }
 

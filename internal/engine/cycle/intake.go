@@ -50,7 +50,7 @@ func (i *intake) seePod(pod, old *v1.Pod) {
 		}
 	}
 	served := i.profiles.servesName(pod.Spec.SchedulerName)
-	defer i.podGroups.addPod(pod, served)()
+	group, joined := i.podGroups.podSeen(pod, served)
 	switch {
 	case pod.Spec.NodeName != "" || rules.IsTerminal(pod):
 		i.placedPod(pod, old)
@@ -69,6 +69,7 @@ func (i *intake) seePod(pod, old *v1.Pod) {
 		delete(i.unserved, pod.UID)
 		i.pendingPod(pod)
 	}
+	i.podGroups.podProcessed(pod, group, joined)
 }
 
 // pendingPod processes a pod to be scheduled. A pod already in the queue may be in any place.

@@ -15,49 +15,41 @@ import (
 
 // This file runs the plugins at PostFilter for a pod that fits on no node.
 
-// postFilter is a plugin at PostFilter, either Berth's own or out-of-tree, depending on the field
-// that is set. The plugin is called by attempts, because profiles must not depend on attempts.
-type postFilter struct {
-	ownPostFilter
+// postFilter is a plugin at PostFilter or PodGroupPostFilter, either Berth's own or out-of-tree,
+// depending on the field that is set. T is the interface of out-of-tree plugins. The plugin is
+// called by attempts, because profiles must not depend on attempts.
+type postFilter[T any] struct {
 	plugin    string
-	outOfTree PostFilterer
+	releaser  plugins.ClaimReleaser
+	preempts  bool
+	outOfTree T
+	isOutside bool // outOfTree is set
 }
 
-// ownPostFilter is the function of Berth's own plugin at PostFilter or PodGroupPostFilter, if any.
-type ownPostFilter struct {
-	releaser plugins.ClaimReleaser
-	preempts bool
-}
-
-// ownPostFilterOf returns the function of Berth's own plugin at these points. It returns the zero
-// value if the plugin has no such function, or if plugin is nil, as for an out-of-tree plugin.
-func ownPostFilterOf(plugin any) (made ownPostFilter) {
-	switch own := plugin.(type) {
-	case plugins.ClaimReleaser:
-		made.releaser = own
-	case plugins.Preempter:
-		made.preempts = true
-	}
-	return made
-}
-
-// addPostFilters adds the plugins at PostFilter.
-func (p *servedProfile) addPostFilters(byName map[string]Extension) {
-	for _, name := range p.At[plugins.PostFilter] {
-		made := postFilter{plugin: name, ownPostFilter: ownPostFilterOf(p.Plugin(name))}
-		made.outOfTree, _ = byName[name].(PostFilterer)
-		if made.outOfTree != nil || made.releaser != nil || made.preempts {
-			p.postFilters = append(p.postFilters, made)
+// postFiltersAt returns the plugins at PostFilter or PodGroupPostFilter.
+func postFiltersAt[T any](p Profile, point plugins.Point, byName map[string]Extension) (list []postFilter[T]) {
+	for _, name := range p.At[point] {
+		made := postFilter[T]{plugin: name}
+		switch own := p.Plugin(name).(type) {
+		case plugins.ClaimReleaser:
+			made.releaser = own
+		case plugins.Preempter:
+			made.preempts = true
+		}
+		made.outOfTree, made.isOutside = byName[name].(T)
+		if made.isOutside || made.releaser != nil || made.preempts {
+			list = append(list, made)
 		}
 	}
+	return list
 }
 
 // runPostFilters runs PostFilter plugins in order until one is final. If one fails, the nominations
 // of earlier plugins are discarded, and the pod keeps its previous nomination.
-func (s *attempts) runPostFilters(b *placement, by []postFilter) (nominate *string, messages, rejectors []string, final bool) {
+func (s *attempts) runPostFilters(b *placement) (nominate *string, messages, rejectors []string) {
 	began := s.clock()
 	helped := false
-	for _, rescue := range by {
+	for _, rescue := range b.profile.postFilters {
 		done := s.startTiming(b, rescue.plugin, plugins.PostFilter)
 		r := s.runPostFilter(&rescue, b)
 		done(r.Nominate != nil && *r.Nominate != "")
@@ -68,7 +60,7 @@ func (s *attempts) runPostFilters(b *placement, by []postFilter) (nominate *stri
 		switch {
 		case r.Err != nil:
 			b.unasked = r.Err
-			return nil, []string{r.Err.Error()}, rejectors, true
+			return nil, []string{r.Err.Error()}, rejectors
 		case r.Final:
 			helped = r.Nominate != nil && *r.Nominate != ""
 			messages = nil
@@ -78,22 +70,22 @@ func (s *attempts) runPostFilters(b *placement, by []postFilter) (nominate *stri
 		case r.Message != "":
 			messages = append(messages, r.Message)
 		}
-		if final = r.Final; final {
+		if r.Final {
 			break
 		}
 	}
 
-	if len(by) > 0 {
+	if len(b.profile.postFilters) > 0 {
 		s.observer().Ran(b.Profile, plugins.PostFilter, helped, s.clock().Sub(began))
 	}
-	return nominate, messages, rejectors, final
+	return nominate, messages, rejectors
 }
 
 // runPostFilter runs one plugin. An out-of-tree plugin takes precedence over Berth's own plugin
 // with the same name.
-func (s *attempts) runPostFilter(by *postFilter, b *placement) PostFilterResult {
+func (s *attempts) runPostFilter(by *postFilter[PostFilterer], b *placement) PostFilterResult {
 	switch {
-	case by.outOfTree != nil:
+	case by.isOutside:
 		return by.outOfTree.RunPostFilter(&b.Attempt, func() *decide.Evaluation { return b.profile.Plain().Evaluate(b.Waiting) })
 	case by.releaser != nil:
 		return s.giveBackDevices(b, by.releaser)

@@ -22,8 +22,8 @@ type servedProfile struct {
 	assumed          []Assumer
 	end              []Ender
 	gates            []func(*queue.Item) (plugin string)
-	postFilters      []postFilter
-	groupPostFilters []groupPostFilter
+	postFilters      []postFilter[PostFilterer]
+	groupPostFilters []postFilter[GroupPostFilterer] // PostFilter is not run for the pods of a group
 	reserve          []Reserver
 	permit           []Permitter
 	prepare          []plugins.Preparer

@@ -111,8 +111,8 @@ func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 		}
 	}
 	fs.addGates(made, byName)
-	made.addPostFilters(byName)
-	made.addGroupPostFilters(byName)
+	made.postFilters = postFiltersAt[PostFilterer](p, plugins.PostFilter, byName)
+	made.groupPostFilters = postFiltersAt[GroupPostFilterer](p, plugins.PodGroupPostFilter, byName)
 	return made, nil
 }
 
