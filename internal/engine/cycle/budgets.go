@@ -4,7 +4,6 @@
 package cycle
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -122,11 +121,6 @@ func (pr *preemptions) budgetsInUse(spared types.UID) []cluster.Name {
 		cover(b.Pod.UID)
 	}
 	return slices.SortedFunc(maps.Keys(names), compareNames)
-}
-
-// compareNames orders by namespace, then by name.
-func compareNames(a, b cluster.Name) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // reduceBudget returns the budget reduced by the pending victims. If no profile is required to

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -142,7 +143,7 @@ func (c *Core) Decided() []*decision.Decision {
 
 // Decision returns the last decision about a pod, or nil if no decision is recorded.
 func (c *Core) Decision(name cluster.Name) *decision.Decision {
-	uid, known := c.intake.named(name)
+	uid, known := c.mirrors[Pods].(*mirrored[*v1.Pod]).known[name] // the mirror is the index of pods by name
 	item := c.queue.Get(uid)
 	o, ok := c.decisions.waiting[uid]
 	if !ok {

@@ -32,8 +32,7 @@ type intake struct {
 	profiles    *profiles
 	attempts    *attempts
 
-	named    func(cluster.Name) (uid types.UID, known bool) // returns the UID of a known pod
-	unserved map[types.UID]unservedPod                      // pending pods of scheduler names without a profile
+	unserved map[types.UID]unservedPod // pending pods of scheduler names without a profile
 	trimmer  podTrimmer
 
 	mostUnserved int // see cluster.Shrunk

@@ -5,7 +5,6 @@ package cycle
 
 import (
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,8 +19,7 @@ type mirrored[T metav1.Object] struct {
 	*common
 	events *clusterEvents
 	kind   queue.Resource
-	set    func(object, old T)
-	forget func(name cluster.Name, uid types.UID, last T)
+	of     objectKind[T]
 
 	known map[cluster.Name]types.UID
 	most  int // largest length of known; see cluster.Shrunk
@@ -33,16 +31,6 @@ type mirrored[T metav1.Object] struct {
 	single func(object T) T
 	// shown holds the objects of the current list so far; nil between lists.
 	shown map[cluster.Name]bool
-}
-
-// forgetFirst registers a function called before an object is forgotten. The function drops state
-// of the object that is kept outside of the mirror.
-func (m *mirrored[T]) forgetFirst(also func(cluster.Name)) {
-	gone := m.forget
-	m.forget = func(name cluster.Name, uid types.UID, last T) {
-		also(name)
-		gone(name, uid, last)
-	}
 }
 
 // mirror turns lists and watches of one kind into changes.
@@ -57,16 +45,12 @@ type mirror interface {
 	forgetStates()
 }
 
-// newMirror returns the mirror of a kind. set is called for every shown object, with its previous
-// state if kept. forget is called for every deleted object, with its last state if known.
-func newMirror[T metav1.Object](c *common, news *clusterEvents, kind queue.Resource, set func(object, old T),
-	forget func(cluster.Name, types.UID, T)) *mirrored[T] {
-	return &mirrored[T]{common: c, events: news, kind: kind, set: set, forget: forget,
-		known: map[cluster.Name]types.UID{}, kept: map[cluster.Name]T{}}
+// newMirror returns the mirror of a kind.
+func newMirror[T metav1.Object](c *common, news *clusterEvents, kind queue.Resource, of objectKind[T]) *mirrored[T] {
+	return &mirrored[T]{common: c, events: news, kind: kind, of: of, known: map[cluster.Name]types.UID{}, kept: map[cluster.Name]T{}}
 }
 
-func (m *mirrored[T]) beginList() { m.shown = map[cluster.Name]bool{} }
-
+func (m *mirrored[T]) beginList()      { m.shown = map[cluster.Name]bool{} }
 func (m *mirrored[T]) isListing() bool { return m.shown != nil }
 
 // forgetStates drops the kept states: no plugin needs them any longer, and they would become stale.
@@ -81,12 +65,7 @@ func (m *mirrored[T]) endList() {
 			missing = append(missing, name)
 		}
 	}
-	slices.SortFunc(missing, func(a, b cluster.Name) int {
-		if by := strings.Compare(a.Namespace, b.Namespace); by != 0 {
-			return by
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
+	slices.SortFunc(missing, compareNames)
 
 	for _, name := range missing {
 		var last T
@@ -110,7 +89,7 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 		action = queue.Update
 		// The deletion of the previous object was missed, which can happen between two lists.
 		if uid != object.GetUID() {
-			m.forget(name, uid, old)
+			m.of.remove(name, uid, old)
 			var none T
 			old = none
 		}
@@ -129,7 +108,7 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 		m.kept[name] = object
 	}
 
-	m.set(object, old)
+	m.of.set(object, old)
 	m.observer().Handled(m.kind, action, m.clock().Sub(began))
 }
 
@@ -151,6 +130,6 @@ func (m *mirrored[T]) forgetObject(name cluster.Name, uid types.UID, last T) {
 		delete(m.known, name)
 		m.known = cluster.Shrunk(m.known, &m.most)
 		delete(m.kept, name)
-		m.forget(name, uid, last)
+		m.of.remove(name, uid, last)
 	}
 }

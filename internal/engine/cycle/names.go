@@ -4,6 +4,8 @@
 package cycle
 
 import (
+	"cmp"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,6 +16,11 @@ import (
 // the namespace is empty.
 func nameOf(object metav1.Object) cluster.Name {
 	return cluster.Name{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// compareNames orders by namespace, then by name.
+func compareNames(a, b cluster.Name) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // sameVersion reports whether a and b are the same version of the same object. It returns false for

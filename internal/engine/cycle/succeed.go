@@ -5,7 +5,6 @@ package cycle
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -84,12 +83,7 @@ func (c *Core) Save() Resumed {
 	for name, used := range c.preemptions.budgets {
 		r.Budgets = append(r.Budgets, used.saveUsed(name))
 	}
-	slices.SortFunc(r.Budgets, func(a, b Used) int {
-		if by := strings.Compare(a.Budget.Namespace, b.Budget.Namespace); by != 0 {
-			return by
-		}
-		return strings.Compare(a.Budget.Name, b.Budget.Name)
-	})
+	slices.SortFunc(r.Budgets, func(a, b Used) int { return compareNames(a.Budget, b.Budget) })
 	return r
 }
 
