@@ -48,17 +48,17 @@ func (a Ask) String() string { return fmt.Sprintf("ask %s about %s", a.Query.Tar
 // startPreparing suspends the attempt before Begin is called, while a plugin prepares the pod's
 // data. It returns false if preparation is unnecessary. An attempt is prepared at most
 // mostPreparations times; after that the plugin computes synchronously.
-func (s *attempts) startPreparing(b *placement) bool {
-	for _, p := range b.profile.prepare {
-		question := p.Prepare(s.cluster, b.Waiting)
-		switch namespace := b.Pod.Namespace; {
-		case question == nil, b.questions >= mostPreparations:
+func (s *attempts) startPreparing(a *podAttempt) bool {
+	for _, p := range a.profile.prepare {
+		question := p.Prepare(s.cluster, a.Waiting)
+		switch namespace := a.Pod.Namespace; {
+		case question == nil, a.questions >= mostPreparations:
 			continue
 		case s.preparing[namespace] >= mostPreparing:
-			s.requeueFailed(b, errPreparing)
+			s.requeueFailed(a, errPreparing)
 		default:
 			s.preparing[namespace]++
-			s.ask(b, question, func() {
+			s.ask(a, question, func() {
 				if s.preparing[namespace]--; s.preparing[namespace] == 0 {
 					delete(s.preparing, namespace)
 				}
@@ -73,7 +73,7 @@ func (s *attempts) startPreparing(b *placement) bool {
 // suspendAttempt suspends the attempt and issues the question carried by err. It returns false if
 // err carries no question. The pod is still Taken, so no other attempt decides it while the
 // question is pending.
-func (s *attempts) suspendAttempt(b *placement, err error) bool {
+func (s *attempts) suspendAttempt(a *podAttempt, err error) bool {
 	if err == nil {
 		return false
 	}
@@ -82,15 +82,15 @@ func (s *attempts) suspendAttempt(b *placement, err error) bool {
 		return false
 	}
 
-	b.endAttempt(false)
+	a.endAttempt(false)
 	switch {
-	case b.questions >= mostQuestions:
-		s.requeueFailed(b, errNoEnd)
+	case a.questions >= mostQuestions:
+		s.requeueFailed(a, errNoEnd)
 	case s.asking >= mostQueries:
-		s.requeueFailed(b, errTooManyQueries)
+		s.requeueFailed(a, errTooManyQueries)
 	default:
 		s.asking++
-		s.ask(b, question, func() { s.asking-- })
+		s.ask(a, question, func() { s.asking-- })
 	}
 
 	return true
@@ -100,13 +100,13 @@ func (s *attempts) suspendAttempt(b *placement, err error) bool {
 // pod again, unless the pod or its profile was deleted. The outcome does not matter, because
 // decidePod finds errors in the answers. The new attempt starts from the beginning, and uses the
 // answers received so far.
-func (s *attempts) ask(b *placement, question *plugins.PendingQuery, answered func()) {
-	item, questions := b.item, b.questions+1
+func (s *attempts) ask(a *podAttempt, question *plugins.PendingQuery, answered func()) {
+	item, questions := a.item, a.questions+1
 	ticket := s.issueHandled(nil, func(Outcome) {
 		answered()
 		if s.queue.Get(item.Pod.UID) == item && s.profiles.byName[item.Pod.Spec.SchedulerName] != nil {
 			s.decidePod(item, question.Answers, questions)
 		}
 	})
-	s.addAction(Ask{ticket, &b.Attempt, question})
+	s.addAction(Ask{ticket, &a.Attempt, question})
 }

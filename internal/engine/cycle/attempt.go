@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -53,12 +55,30 @@ func (s *attempts) startAttempt(item *queue.Item) {
 	s.decidePod(item, nil, 0)
 }
 
-// newPlacement begins an attempt for a pod. The returned placement is not registered anywhere, and
-// can simply be dropped. Every attempt draws a random number for Sampled, so that the sequence of
+// podAttempt is one try to find a node for a pod, and what remains of it until the pod is bound.
+type podAttempt struct {
+	Attempt
+	profile *servedProfile // the profile at the time of the decision; Configured may have replaced it since
+	item    *queue.Item    // its place is queue.Taken, unless it was removed from the queue
+	began   time.Time      // time of the decision, by the clock of the core
+	watch   time.Time      // time of the decision by Options.Stopwatch, only for measuring durations
+
+	questions int             // asynchronous questions issued in this attempt
+	unasked   error           // error of PostFilter; a *plugins.PendingQuery only suspends the attempt until the query is answered
+	victims   []decision.Name // pods preempted for this pod
+	// sibling: the pod is being decided together with its group, so its removal must not be treated
+	// as the group's loss of a member.
+	sibling bool
+	// placement is used once a node is chosen. It is a part of the attempt to save an allocation.
+	placement placement
+}
+
+// newAttempt begins an attempt for a pod. The returned attempt is not registered anywhere, and can
+// simply be dropped. Every attempt draws a random number for Sampled, so that the sequence of
 // random numbers is the same with and without metrics.
-func (s *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
+func (s *attempts) newAttempt(p *servedProfile, item *queue.Item) *podAttempt {
 	pod := item.Pod
-	b := &placement{profile: p, item: item, began: s.now, watch: s.clock()}
+	a := &podAttempt{profile: p, item: item, began: s.now, watch: s.clock()}
 	waiting := cluster.NewPod(item.Class, pod.Name, pod.UID) // the cluster keeps it while the pod exists
 	waiting.Created = cluster.TimeOf(pod.CreationTimestamp.Time)
 	if nominated := s.cluster.Nominated(pod.UID); nominated != nil {
@@ -66,10 +86,11 @@ func (s *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 	} else {
 		waiting.SetNominated(pod.Status.NominatedNodeName)
 	}
-	b.Attempt = Attempt{
+	a.Attempt = Attempt{
 		Pod: pod, Waiting: waiting, Profile: pod.Spec.SchedulerName, Cluster: s.cluster, Sampled: s.rng.IntN(100) < sampled,
 	}
-	return b
+	a.placement.podAttempt = a
+	return a
 }
 
 // decidePod decides one pod. When an attempt continues after asynchronous questions, answers holds
@@ -77,45 +98,45 @@ func (s *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 func (s *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	p := s.profiles.byName[item.Pod.Spec.SchedulerName]
 	s.ungrouped(item)
-	b := s.newPlacement(p, item)
-	b.Async, b.Answers, b.questions = true, answers, questions
-	defer s.recoverAttempt(b)
+	a := s.newAttempt(p, item)
+	a.Async, a.Answers, a.questions = true, answers, questions
+	defer s.recoverAttempt(a)
 	// A recorded failure does not apply to a pod allowed into reserved room, since the pod that
 	// failed may not have been allowed there.
 	let := s.reserved.lets(item)
-	if !let && s.knownToFail(b) {
-		s.requeueUnschedulable(b, p.failed.why, nil)
+	if !let && s.knownToFail(a) {
+		s.requeueUnschedulable(a, p.failed.why, nil)
 		return
 	}
 
 	// This precedes Begin, so that an attempt suspended here has not called a stateful plugin.
-	if s.startPreparing(b) {
+	if s.startPreparing(a) {
 		return
 	}
 	for _, e := range p.begin {
-		e.Begin(&b.Attempt)
+		e.Begin(&a.Attempt)
 	}
 
-	found := p.Decide(b.Waiting)
+	found := p.Decide(a.Waiting)
 	if found.Node == nil && found.Err == nil && let {
-		found = s.decideOntoHeld(b)
+		found = s.decideOntoHeld(a)
 	}
 
 	switch {
-	case s.suspendAttempt(b, found.Err), s.goOnLater(b, found.Err):
+	case s.suspendAttempt(a, found.Err), s.goOnLater(a, found.Err):
 	case found.Err != nil:
 		if f := (*decide.FilterError)(nil); errors.As(found.Err, &f) && p.bindsVolumes(f.Plugin) {
 			s.observer().VolumesFailed("predicate")
 		}
-		s.observer().Decided(s.clock().Sub(b.watch))
-		b.endAttempt(false)
-		s.requeueFailed(b, found.Err)
+		s.observer().Decided(s.clock().Sub(a.watch))
+		a.endAttempt(false)
+		s.requeueFailed(a, found.Err)
 	case found.Node == nil:
-		s.handleNoFit(b)
+		s.handleNoFit(a)
 	default:
-		s.observer().Decided(s.clock().Sub(b.watch))
-		s.decisions.rememberPlaced(b, found.Node.Name, found.Total, found.Feasible)
-		s.placements.assumePod(b, found.Node)
+		s.observer().Decided(s.clock().Sub(a.watch))
+		s.decisions.rememberPlaced(a, found.Node.Name, found.Total, found.Feasible)
+		s.placements.assumePod(&a.placement, found.Node)
 	}
 }
 
@@ -134,10 +155,10 @@ func (s *attempts) ungrouped(item *queue.Item) {
 
 // decideOntoHeld decides a pod allowed into room held for a pod group. It is called only if the pod
 // fits nowhere else.
-func (s *attempts) decideOntoHeld(b *placement) decide.Decision {
+func (s *attempts) decideOntoHeld(a *podAttempt) decide.Decision {
 	nominees := s.reserved.lift()
 	defer s.reserved.putBack(nominees)
-	return b.profile.Decide(b.Waiting)
+	return a.profile.Decide(a.Waiting)
 }
 
 // An attempt that has used up its limit of work continues immediately, after other pods, if it has
@@ -152,89 +173,89 @@ const (
 
 // goOnLater requeues a pod, to continue its attempt after other pods have been tried. It releases
 // the room lent for the attempt.
-func (s *attempts) goOnLater(b *placement, err error) bool {
+func (s *attempts) goOnLater(a *podAttempt, err error) bool {
 	var unfinished *plugins.Unfinished
-	if !errors.As(err, &unfinished) || unfinished.Found < farEnough || b.item.Continued >= mostContinued {
+	if !errors.As(err, &unfinished) || unfinished.Found < farEnough || a.item.Continued >= mostContinued {
 		return false
 	}
 
-	b.endAttempt(false)
-	s.queue.GoOn(b.item, s.now)
-	s.nominations.setNomination(&b.Attempt, b.item, nil)
+	a.endAttempt(false)
+	s.queue.GoOn(a.item, s.now)
+	s.nominations.setNomination(&a.Attempt, a.item, nil)
 	return true
 }
 
 // handleNoFit handles a pod that fits on no node: it runs PostFilter, then requeues the pod. The
 // failure is recorded for the pods of the same class only after PostFilter has run, because the
 // nomination by PostFilter is part of the outcome.
-func (s *attempts) handleNoFit(b *placement) {
-	failure := b.profile.Diagnose(b.Waiting)
+func (s *attempts) handleNoFit(a *podAttempt) {
+	failure := a.profile.Diagnose(a.Waiting)
 	var nominate *string
 	var messages, more []string
 	// As upstream, PostFilter is not run in an empty cluster.
 	if failure.Nodes > 0 {
 		s.events.inPostFilter = true // an unbound victim is removed immediately; its event must be recorded before this pod waits
-		nominate, messages, more = s.runPostFilters(b)
+		nominate, messages, more = s.runPostFilters(a)
 		s.events.inPostFilter = false
-		if s.suspendAttempt(b, b.unasked) {
+		if s.suspendAttempt(a, a.unasked) {
 			return
 		}
-		if errors.Is(b.unasked, decide.ErrTooLong) {
-			s.observer().Decided(s.clock().Sub(b.watch))
-			b.endAttempt(false)
-			s.requeueFailed(b, b.unasked)
+		if errors.Is(a.unasked, decide.ErrTooLong) {
+			s.observer().Decided(s.clock().Sub(a.watch))
+			a.endAttempt(false)
+			s.requeueFailed(a, a.unasked)
 			return
 		}
 	}
 	// As upstream, the nomination is cleared if there are no nodes or no PostFilter plugins, and
 	// kept if the pod was rejected before DynamicResources ran.
 	switch none := ""; {
-	case failure.Nodes == 0, len(b.profile.postFilters) == 0:
+	case failure.Nodes == 0, len(a.profile.postFilters) == 0:
 		nominate = &none
-	case b.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
+	case a.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
 		nominate = nil
 	}
-	s.observer().Decided(s.clock().Sub(b.watch))
-	b.endAttempt(false)
+	s.observer().Decided(s.clock().Sub(a.watch))
+	a.endAttempt(false)
 	rejectors := slices.Clone(failure.Plugins)
 	if failure.Rejector != "" {
 		rejectors = append(rejectors, failure.Rejector)
 	}
 	rejectors = gang.WithNames(rejectors, more)
 	w := &unschedulableReason{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
-	s.rememberFailure(b, nominate, w)
-	s.requeueUnschedulable(b, w, nominate)
+	s.rememberFailure(a, nominate, w)
+	s.requeueUnschedulable(a, w, nominate)
 }
 
 // knownToFail reports whether the pod must fail like the last failed pod of its class, because
 // nothing has changed since. Of ten thousand replicas that fit nowhere, only the first is decided;
 // each further replica costs a comparison.
-func (s *attempts) knownToFail(b *placement) bool {
-	f := &b.profile.failed
-	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == s.cluster.Log.Len() &&
+func (s *attempts) knownToFail(a *podAttempt) bool {
+	f := &a.profile.failed
+	return f.class == a.item.Class && a.Waiting.Nominated == "" && f.position == s.cluster.Log.Len() &&
 		f.versions == s.objectVersions() &&
-		(!f.delayed || s.preemptions.mustDelay(b.item)) && !s.leftClaim(b)
+		(!f.delayed || s.preemptions.mustDelay(a.item)) && !s.leftClaim(a)
 }
 
 // rememberFailure records a failure if it holds for every pod of the class. It does not hold if
 // pods of a class may differ in an input of the decision. Such inputs are a nomination, ephemeral
 // or resource claims per pod, a device claim left by an earlier attempt, and out-of-tree plugins
 // and extenders, which read the whole pod.
-func (s *attempts) rememberFailure(b *placement, nominate *string, w *unschedulableReason) {
-	p, spec := b.profile, b.item.Class.Spec
-	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 ||
+func (s *attempts) rememberFailure(a *podAttempt, nominate *string, w *unschedulableReason) {
+	p, spec := a.profile, a.item.Class.Spec
+	if nominate != nil && *nominate != "" || a.Waiting.Nominated != "" || len(p.Outside) > 0 ||
 		len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||
-		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) || s.leftClaim(b) {
+		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) || s.leftClaim(a) {
 		return
 	}
-	p.failed = failure{b.item.Class, s.cluster.Log.Len(), s.objectVersions(), w, s.preemptions.mustDelay(b.item)}
+	p.failed = failure{a.item.Class, s.cluster.Log.Len(), s.objectVersions(), w, s.preemptions.mustDelay(a.item)}
 }
 
 // leftClaim reports whether the pod must first give up a device claim left by an earlier attempt.
-func (s *attempts) leftClaim(b *placement) bool {
-	return slices.ContainsFunc(b.profile.Reservers, func(r plugins.Reserver) bool {
+func (s *attempts) leftClaim(a *podAttempt) bool {
+	return slices.ContainsFunc(a.profile.Reservers, func(r plugins.Reserver) bool {
 		of, ok := r.(plugins.ClaimReserver)
-		return ok && of.LeftClaim(s.cluster, b.Waiting)
+		return ok && of.LeftClaim(s.cluster, a.Waiting)
 	})
 }
 

@@ -140,7 +140,7 @@ func (t *treeAttempt) recoverPanic() {
 		a.takeOff()
 		a.resumeNominations()
 	}
-	t.reportPanic(t.leaves[0].members[0].placement, value)
+	t.reportPanic(t.leaves[0].members[0].podAttempt, value)
 	for _, a := range t.leaves {
 		a.endAfterPanic(value)
 	}

@@ -63,9 +63,9 @@ func (d *decisions) adoptFrom(other *decisions) {
 }
 
 // rememberPlaced records a pod's placement.
-func (d *decisions) rememberPlaced(b *placement, node string, score int64, feasible int) {
-	o := d.outcomeOf(b, decision.Placed)
-	if feasible == 1 && b.Waiting.Nominated == node { // no other node was examined
+func (d *decisions) rememberPlaced(a *podAttempt, node string, score int64, feasible int) {
+	o := d.outcomeOf(a, decision.Placed)
+	if feasible == 1 && a.Waiting.Nominated == node { // no other node was examined
 		feasible = 0
 	}
 	o.node, o.score, o.feasible = node, score, feasible
@@ -76,12 +76,12 @@ func (d *decisions) rememberPlaced(b *placement, node string, score int64, feasi
 }
 
 // rememberFailure records the reason why a pod was not placed.
-func (d *decisions) rememberFailure(b *placement, result decision.Result, w *unschedulableReason) {
-	if d.queue.Get(b.Pod.UID) != b.item {
+func (d *decisions) rememberFailure(a *podAttempt, result decision.Result, w *unschedulableReason) {
+	if d.queue.Get(a.Pod.UID) != a.item {
 		return
 	}
-	o := d.outcomeOf(b, result)
-	o.why, o.victims = w, b.victims
+	o := d.outcomeOf(a, result)
+	o.why, o.victims = w, a.victims
 	d.waiting[o.uid] = o
 	d.waiting = cluster.Shrunk(d.waiting, &d.most)
 	d.step = append(d.step, o)
@@ -94,9 +94,9 @@ func (d *decisions) forgetFailure(uid types.UID) {
 }
 
 // outcomeOf returns the facts common to all attempts, regardless of their result.
-func (d *decisions) outcomeOf(b *placement, result decision.Result) pendingOutcome {
+func (d *decisions) outcomeOf(a *podAttempt, result decision.Result) pendingOutcome {
 	return pendingOutcome{
-		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: d.clock().Sub(b.watch), nodes: d.cluster.Len(), result: result,
+		name: nameOf(a.Pod), uid: a.Pod.UID, at: a.began, took: d.clock().Sub(a.watch), nodes: d.cluster.Len(), result: result,
 	}
 }
 

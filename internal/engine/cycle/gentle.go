@@ -35,11 +35,11 @@ type delay struct {
 // reuseEvictions finds room without new victims for a pod of a profile with gentle preemption. The
 // room is on nodes with terminating victims of earlier preemptions. During its delay, the pod also
 // waits for new nodes. done is false if victims may be chosen for the pod.
-func (pr *preemptions) reuseEvictions(b *placement) (r PostFilterResult, done bool) {
-	if !b.profile.GentlePreemption || neverPreempts(b.Waiting.Class) {
+func (pr *preemptions) reuseEvictions(a *podAttempt) (r PostFilterResult, done bool) {
+	if !a.profile.GentlePreemption || neverPreempts(a.Waiting.Class) {
 		return PostFilterResult{}, false
 	}
-	n, err := pr.roomOfLeavers(b)
+	n, err := pr.roomOfLeavers(a)
 	aside := (*plugins.PendingQuery)(nil)
 
 	switch {
@@ -50,12 +50,12 @@ func (pr *preemptions) reuseEvictions(b *placement) (r PostFilterResult, done bo
 	case n != nil:
 		message := fmt.Sprintf("preemption: the pod waits for node %s, which pods preempted earlier are leaving.", n.Name)
 		return PostFilterResult{Nominate: &n.Name, Message: message, Final: true}, true
-	case !pr.mustDelay(b.item):
+	case !pr.mustDelay(a.item):
 		return PostFilterResult{}, false
 	}
 
-	r.Message = fmt.Sprintf("preemption: not before the pod has been unschedulable for %s.", b.profile.PreemptionDelay)
-	if n := pr.cluster.Node(b.Waiting.Nominated); n == nil || !slices.ContainsFunc(n.Pods, isPreempted) {
+	r.Message = fmt.Sprintf("preemption: not before the pod has been unschedulable for %s.", a.profile.PreemptionDelay)
+	if n := pr.cluster.Node(a.Waiting.Nominated); n == nil || !slices.ContainsFunc(n.Pods, isPreempted) {
 		r.Nominate = new(string)
 	}
 	return r, true
@@ -92,7 +92,7 @@ func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
 // roomOfLeavers finds a node that will have room for the pod, and for all pods nominated to the
 // node, once all preempted pods have terminated. It leaves the cluster unchanged. If there are
 // terminating victims, it costs as much as a decision.
-func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
+func (pr *preemptions) roomOfLeavers(a *podAttempt) (*cluster.Node, error) {
 	leavers := pr.onTheirWay()
 	if len(leavers) == 0 {
 		return nil, nil
@@ -103,8 +103,8 @@ func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
 		gone.Remove(p)
 	}
 	// The pod must not take the room that lower-priority nominated pods wait for.
-	defer gang.ProtectNominations(pr.cluster, b.Waiting.Class.Priority)()
-	found := b.profile.Decide(b.Waiting)
+	defer gang.ProtectNominations(pr.cluster, a.Waiting.Class.Priority)()
+	found := a.profile.Decide(a.Waiting)
 	return found.Node, found.Err
 }
 

@@ -118,7 +118,7 @@ func (s *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttemp
 	for i, item := range items {
 		p := s.profiles.byName[item.Pod.Spec.SchedulerName]
 		m := &members[i]
-		m.placement, m.asked = s.newPlacement(p, item), &asked[i]
+		m.placement, m.asked = &s.newAttempt(p, item).placement, &asked[i]
 		m.sibling = true
 		item.Together = len(items)
 		asked[i] = gang.Member{
@@ -265,7 +265,7 @@ func (a *groupAttempt) endAfterPanic(value any) {
 		case a.placements.byPod[m.Pod.UID] == nil && m.item.Place() == queue.Taken:
 			a.placements.giveBack(m.placement)
 			m.endAttempt(false)
-			a.requeueFailed(m.placement, fault)
+			a.requeueFailed(m.podAttempt, fault)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func (a *groupAttempt) enterPlacements() {
 	a.group.Last, a.group.Shortened, a.group.Reached = groups.Attempt{}, 0, nil
 	a.releaseRoom()
 	for _, m := range a.placed {
-		a.decisions.rememberPlaced(m.placement, m.Node, m.asked.Found.Total, m.asked.Found.Feasible)
+		a.decisions.rememberPlaced(m.podAttempt, m.Node, m.asked.Found.Total, m.asked.Found.Feasible)
 		a.placements.enter(m.placement)
 		a.events.podAdded(m.Waiting, nil)
 		if was := m.asked.Nominee; was != nil && was.Nominated != m.Node {
@@ -140,9 +140,9 @@ func (a *groupAttempt) tryRestAgain(m *member) {
 	m.endAttempt(false)
 	switch {
 	case m.asked.Err != nil:
-		a.requeueFailed(m.placement, m.asked.Err)
+		a.requeueFailed(m.podAttempt, m.asked.Err)
 	case !m.asked.Reached():
-		a.requeueFailed(m.placement, errNotReached)
+		a.requeueFailed(m.podAttempt, errNotReached)
 	default:
 		a.queue.TryAgain(m.item, a.now)
 	}
@@ -164,7 +164,7 @@ func (a *groupAttempt) giveUp() {
 	for _, m := range a.left {
 		m.sibling = false
 		m.endAttempt(false)
-		a.requeueUnschedulable(m.placement, a.why(m), new(string))
+		a.requeueUnschedulable(m.podAttempt, a.why(m), new(string))
 	}
 }
 
@@ -286,7 +286,7 @@ func (t *treeAttempt) failAll(err error) {
 	for _, a := range t.leaves {
 		for _, m := range a.members {
 			m.endAttempt(false)
-			a.requeueFailed(m.placement, cmp.Or(m.asked.Err, whole))
+			a.requeueFailed(m.podAttempt, cmp.Or(m.asked.Err, whole))
 		}
 		a.writeUnscheduled(v1.PodReasonSchedulerError, whole.Error())
 	}
@@ -361,11 +361,11 @@ func (a *groupAttempt) returnMembers(nodes map[types.UID]string, retry bool, mes
 		}
 		if retry {
 			a.preemptions.noteUnschedulable(m.item)
-			a.requeueFailed(m.placement, &Fault{Message: w.message, Verdict: true})
+			a.requeueFailed(m.podAttempt, &Fault{Message: w.message, Verdict: true})
 			continue
 		}
 		node := nodes[m.Pod.UID]
-		a.requeueUnschedulable(m.placement, w, &node)
+		a.requeueUnschedulable(m.podAttempt, w, &node)
 	}
 	a.writeUnscheduled(v1.PodReasonUnschedulable, message)
 }

@@ -130,7 +130,7 @@ func (a *groupAttempt) releaseUnusableClaims(by plugins.ClaimReleaser) (outcome 
 			continue
 		}
 		a.profile.Diagnose(m.Waiting) // the plugin uses the results of the latest evaluation
-		r := a.attempts.giveBackDevices(m.placement, by)
+		r := a.attempts.giveBackDevices(m.podAttempt, by)
 		if r.Err != nil {
 			return groupPostFilterOutcome{err: r.Err}
 		}

@@ -35,7 +35,7 @@ func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, e
 	waits = map[string]time.Duration{}
 
 	for _, p := range b.profile.permit {
-		done := ps.startTiming(b, p.Name(), plugins.Permit)
+		done := ps.startTiming(b.podAttempt, p.Name(), plugins.Permit)
 		refused, wait := p.Permit(&b.Attempt)
 		done(refused == nil)
 		switch {

@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
-	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -22,24 +20,16 @@ import (
 // This file takes a pod from the chosen node to its reservations, and takes them back if a later
 // stage fails. The stages after Reserve are in permit.go, prepare.go and bind.go.
 
-// placement is a pod on its way from the queue to its node. From assumePod until uncountPod or
-// confirmBound it is in placements.byPod, and its pod is counted on the node. It ends in exactly
-// one of three ways: takeBack (the pod returns to the queue), dropPlacement (the pod was deleted or
-// bound by another client), or finishBound. Only the core reads and changes it; actions carry only
-// the embedded Attempt.
+// placement is a pod on its way from the decision to its binding. It begins when an attempt has
+// chosen a node. From assumePod until uncountPod or confirmBound it is in placements.byPod, and its
+// pod is counted on the node. It ends in exactly one of three ways: takeBack (the pod returns to
+// the queue), dropPlacement (the pod was deleted or bound by another client), or finishBound. Only
+// the core reads and changes it; actions carry only the embedded Attempt.
 type placement struct {
-	Attempt
-	profile *servedProfile // the profile at the time of the decision; Configured may have replaced it since
-	item    *queue.Item    // its place is queue.Taken, unless it was removed from the queue
-	began   time.Time      // time of the decision, by the clock of the core
-	watch   time.Time      // time of the decision by Options.Stopwatch, only for measuring durations
+	*podAttempt
 
-	questions int   // asynchronous questions issued in this attempt
-	unasked   error // error of PostFilter; a *plugins.PendingQuery only suspends the attempt until the query is answered
-
-	undo    []func()        // functions that release the reservations of Berth's own plugins, called in reverse order
-	asked   bool            // out-of-tree Reserve plugins were called, so Unreserve must be called
-	victims []decision.Name // pods preempted for this pod
+	undo  []func() // functions that release the reservations of Berth's own plugins, called in reverse order
+	asked bool     // out-of-tree Reserve plugins were called, so Unreserve must be called
 
 	stage   stage
 	permit  *permitHold // the wait at Permit; nil unless the pod is held
@@ -54,9 +44,6 @@ type placement struct {
 	dropped bool
 	// confirmed: a watch showed the pod on its node before the outcome of the Bind arrived.
 	confirmed bool
-	// sibling: the pod is being decided together with its group, so its removal must not be treated
-	// as the group's loss of a member.
-	sibling bool
 
 	own     []ownWork // reservations of Berth's own plugins, still to be written
 	volumes plugins.PodVolumes
@@ -159,7 +146,7 @@ func (ps *placements) assumePod(b *placement, n *cluster.Node) {
 func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
 	for _, r := range b.profile.Reservers {
 		var give func()
-		done := ps.startTiming(b, r.Name(), plugins.Reserve)
+		done := ps.startTiming(b.podAttempt, r.Name(), plugins.Reserve)
 		switch r := r.(type) {
 		case plugins.VolumeReserver:
 			give, err = ps.reserveVolumes(b, r, n)
@@ -190,7 +177,7 @@ func (ps *placements) reserveOutside(b *placement) error {
 	b.asked = true
 
 	for _, r := range b.profile.reserve {
-		done := ps.startTiming(b, r.Name(), plugins.Reserve)
+		done := ps.startTiming(b.podAttempt, r.Name(), plugins.Reserve)
 		refused := r.Reserve(&b.Attempt)
 		done(refused == nil)
 		if refused != nil {
@@ -380,16 +367,16 @@ func (ps *placements) giveBack(b *placement) {
 
 // endAttempt notifies out-of-tree plugins that an attempt is over. A failed attempt is over once
 // its reservations have been released.
-func (b *placement) endAttempt(bound bool) {
-	for _, e := range b.profile.end {
-		e.End(&b.Attempt, bound)
+func (a *podAttempt) endAttempt(bound bool) {
+	for _, e := range a.profile.end {
+		e.End(&a.Attempt, bound)
 	}
 }
 
 // startTiming returns a function to call when the plugin returns. Only plugins of sampled attempts
 // are timed: timing costs as much as a cheap plugin.
-func (s *common) startTiming(b *placement, plugin string, point plugins.Point) func(ok bool) {
-	if !b.Sampled {
+func (s *common) startTiming(a *podAttempt, plugin string, point plugins.Point) func(ok bool) {
+	if !a.Sampled {
 		return func(bool) {}
 	}
 	began := s.clock()

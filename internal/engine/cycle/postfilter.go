@@ -46,12 +46,12 @@ func postFiltersAt[T any](p Profile, point plugins.Point, byName map[string]Exte
 
 // runPostFilters runs PostFilter plugins in order until one is final. If one fails, the nominations
 // of earlier plugins are discarded, and the pod keeps its previous nomination.
-func (s *attempts) runPostFilters(b *placement) (nominate *string, messages, rejectors []string) {
+func (s *attempts) runPostFilters(a *podAttempt) (nominate *string, messages, rejectors []string) {
 	began := s.clock()
 	helped := false
-	for _, rescue := range b.profile.postFilters {
-		done := s.startTiming(b, rescue.plugin, plugins.PostFilter)
-		r := s.runPostFilter(&rescue, b)
+	for _, rescue := range a.profile.postFilters {
+		done := s.startTiming(a, rescue.plugin, plugins.PostFilter)
+		r := s.runPostFilter(&rescue, a)
 		done(r.Nominate != nil && *r.Nominate != "")
 		if r.Nominate != nil {
 			nominate = r.Nominate
@@ -59,7 +59,7 @@ func (s *attempts) runPostFilters(b *placement) (nominate *string, messages, rej
 		rejectors = append(rejectors, r.Rejectors...)
 		switch {
 		case r.Err != nil:
-			b.unasked = r.Err
+			a.unasked = r.Err
 			return nil, []string{r.Err.Error()}, rejectors
 		case r.Final:
 			helped = r.Nominate != nil && *r.Nominate != ""
@@ -75,22 +75,22 @@ func (s *attempts) runPostFilters(b *placement) (nominate *string, messages, rej
 		}
 	}
 
-	if len(b.profile.postFilters) > 0 {
-		s.observer().Ran(b.Profile, plugins.PostFilter, helped, s.clock().Sub(began))
+	if len(a.profile.postFilters) > 0 {
+		s.observer().Ran(a.Profile, plugins.PostFilter, helped, s.clock().Sub(began))
 	}
 	return nominate, messages, rejectors
 }
 
 // runPostFilter runs one plugin. An out-of-tree plugin takes precedence over Berth's own plugin
 // with the same name.
-func (s *attempts) runPostFilter(by *postFilter[PostFilterer], b *placement) PostFilterResult {
+func (s *attempts) runPostFilter(by *postFilter[PostFilterer], a *podAttempt) PostFilterResult {
 	switch {
 	case by.isOutside:
-		return by.outOfTree.RunPostFilter(&b.Attempt, func() *decide.Evaluation { return b.profile.Plain().Evaluate(b.Waiting) })
+		return by.outOfTree.RunPostFilter(&a.Attempt, func() *decide.Evaluation { return a.profile.Plain().Evaluate(a.Waiting) })
 	case by.releaser != nil:
-		return s.giveBackDevices(b, by.releaser)
+		return s.giveBackDevices(a, by.releaser)
 	}
-	return s.preemptions.preemptFor(b)
+	return s.preemptions.preemptFor(a)
 }
 
 // DeallocateClaim frees the devices of a claim unusable for a pending pod, by writing the status in
@@ -113,10 +113,10 @@ func (a DeallocateClaim) String() string {
 
 // giveBackDevices runs a plugin's PostFilter, which releases the devices of a claim that the pod
 // cannot use. If they cannot be released, the pod is retried after its back-off.
-func (s *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) PostFilterResult {
-	message, change, remove := plugin.PostFilter(s.cluster, b.Waiting, s.placements.isUnused(b))
+func (s *attempts) giveBackDevices(a *podAttempt, plugin plugins.ClaimReleaser) PostFilterResult {
+	message, change, remove := plugin.PostFilter(s.cluster, a.Waiting, s.placements.isUnused(&a.placement))
 	if change != nil {
-		uid, ended := b.Pod.UID, func(Outcome) {}
+		uid, ended := a.Pod.UID, func(Outcome) {}
 		if claim, ok := s.cluster.ResourceClaims.Get(change.Namespace, change.Name); ok && !remove {
 			if group, ok := plugins.GroupOf(claim); ok {
 				claims, name := s.placements.claims, nameOf(claim)

@@ -77,12 +77,12 @@ func newPreemptions(s *common, news *clusterEvents, n *nominations, ps *placemen
 // preemptFor looks for victims to make room for a pod that fits on no node. As upstream, the
 // preemptor is not placed now: it is nominated, and retried when the removals have completed or its
 // victims have terminated. The victims count as terminating from this step on.
-func (pr *preemptions) preemptFor(b *placement) PostFilterResult {
-	if r, done := pr.reuseEvictions(b); done {
+func (pr *preemptions) preemptFor(a *podAttempt) PostFilterResult {
+	if r, done := pr.reuseEvictions(a); done {
 		return r
 	}
 	began := pr.clock()
-	found := pr.victimsFor(b)
+	found := pr.victimsFor(a)
 	// An extender must be called first; the metric is updated only after the result of the extender
 	// arrives.
 	if aside := (*plugins.PendingQuery)(nil); errors.As(found.Err, &aside) {
@@ -110,7 +110,7 @@ func (pr *preemptions) preemptFor(b *placement) PostFilterResult {
 		return r
 	}
 
-	pr.makeRoom(b, found)
+	pr.makeRoom(a, found)
 	return PostFilterResult{Nominate: &found.Node.Name, Message: found.Text(), Final: true}
 }
 
@@ -129,14 +129,14 @@ func preemptionOutcome(found decide.Preemption) PreemptionOutcome {
 // a budget if removed as a whole; the second includes them. Like upstream's last resort, the second
 // search may violate budgets. A profile that keeps budgets omits the second search, except for
 // system-critical pods.
-func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
+func (pr *preemptions) victimsFor(a *podAttempt) decide.Preemption {
 	pr.forgetCounted()
-	priority := b.Waiting.Class.Priority
-	preemptor := gang.Preemptor{Group: pr.groupOf(b.item), Lowest: priority, Highest: priority, Gentle: b.profile.GentlePreemption}
+	priority := a.Waiting.Class.Priority
+	preemptor := gang.Preemptor{Group: pr.groupOf(a.item), Lowest: priority, Highest: priority, Gentle: a.profile.GentlePreemption}
 	stand := pr.podGroups.units.Protect(preemptor, true)
 	shielded := stand.Len()
-	found := preemptBehind(stand, b)
-	if shielded == 0 || found.Node != nil || found.Err != nil || found.Ineligible || b.profile.KeepBudgets &&
+	found := preemptBehind(stand, a)
+	if shielded == 0 || found.Node != nil || found.Err != nil || found.Ineligible || a.profile.KeepBudgets &&
 		priority < rules.SystemCritical {
 		return found
 	}
@@ -145,30 +145,30 @@ func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 		stand.Release()
 		return found
 	}
-	return preemptBehind(stand, b)
+	return preemptBehind(stand, a)
 }
 
 // preemptBehind looks for victims while stand protects the excluded pods. It releases stand even if
 // a plugin panics.
-func preemptBehind(stand *gang.ProtectedPods, b *placement) decide.Preemption {
+func preemptBehind(stand *gang.ProtectedPods, a *podAttempt) decide.Preemption {
 	defer stand.Release()
-	return b.profile.Preempt(b.Waiting)
+	return a.profile.Preempt(a.Waiting)
 }
 
 // makeRoom starts the removal of the victims. It clears the nominations of lower-priority pods to
 // the node, because the preemptor takes their room. Each of these pods is retried and may find
 // another node.
-func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
+func (pr *preemptions) makeRoom(a *podAttempt, found decide.Preemption) {
 	n := found.Node
 	// Iterate over a copy, since moveOn changes the list.
 	for _, waiting := range append([]*cluster.Pod(nil), n.Nominated...) {
-		if waiting.Class.Priority < b.Waiting.Class.Priority {
+		if waiting.Class.Priority < a.Waiting.Class.Priority {
 			pr.nominations.moveOn(waiting)
 		}
 	}
 	all := &round{began: pr.now}
 	for _, victim := range found.Victims {
-		b.victims = append(b.victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
+		a.victims = append(a.victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
 		if victim.Terminating || victim.Node == nil { // without a node: its placement was just released together with its group
 			continue
 		}
@@ -176,7 +176,7 @@ func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
 				Name: victim.Name, UID: victim.UID},
 			generation: victim.Generation,
-			preemptor:  b.Profile, pod: b.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", b.Pod.UID, n.Name), round: all,
+			preemptor:  a.Profile, pod: a.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", a.Pod.UID, n.Name), round: all,
 		}
 		pr.evictVictim(victim, r)
 	}

@@ -28,13 +28,13 @@ type unschedulableReason struct {
 
 // requeueUnschedulable requeues an unschedulable pod to wait for a helpful event, and reports why.
 // nominate is the pod's new nomination; nil leaves it unchanged.
-func (s *attempts) requeueUnschedulable(b *placement, w *unschedulableReason, nominate *string) {
-	s.observer().Attempted(b.Profile, Unschedulable, s.clock().Sub(b.watch))
-	s.queue.Rejected(b.item, w.plugins, w.pending, s.now)
-	s.preemptions.noteUnschedulable(b.item)
-	s.decisions.rememberFailure(b, decision.Unschedulable, w)
-	s.nominations.setNomination(&b.Attempt, b.item, nominate)
-	s.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
+func (s *attempts) requeueUnschedulable(a *podAttempt, w *unschedulableReason, nominate *string) {
+	s.observer().Attempted(a.Profile, Unschedulable, s.clock().Sub(a.watch))
+	s.queue.Rejected(a.item, w.plugins, w.pending, s.now)
+	s.preemptions.noteUnschedulable(a.item)
+	s.decisions.rememberFailure(a, decision.Unschedulable, w)
+	s.nominations.setNomination(&a.Attempt, a.item, nominate)
+	s.report(a.item, v1.PodReasonUnschedulable, w.message, nominate)
 }
 
 // unschedulable is implemented by errors that represent a plugin's verdict rather than a failure.
@@ -46,17 +46,17 @@ type unschedulable interface {
 // requeueFailed requeues a pod after an attempt that ended with an error, and reports the error. As
 // upstream, the pod is retried after its back-off without an event, and loses its nomination. An
 // error representing a plugin's verdict is reported as Unschedulable, but the pod also backs off.
-func (s *attempts) requeueFailed(b *placement, err error) {
+func (s *attempts) requeueFailed(a *podAttempt, err error) {
 	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
 	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
 		result, reason, told = Unschedulable, v1.PodReasonUnschedulable, decision.Unschedulable
 	}
-	s.observer().Attempted(b.Profile, result, s.clock().Sub(b.watch))
-	s.queue.Failed(b.item, s.now)
-	s.decisions.rememberFailure(b, told, &unschedulableReason{message: err.Error()})
+	s.observer().Attempted(a.Profile, result, s.clock().Sub(a.watch))
+	s.queue.Failed(a.item, s.now)
+	s.decisions.rememberFailure(a, told, &unschedulableReason{message: err.Error()})
 	none := ""
-	s.nominations.setNomination(&b.Attempt, b.item, &none)
-	s.report(b.item, reason, err.Error(), &none)
+	s.nominations.setNomination(&a.Attempt, a.item, &none)
+	s.report(a.item, reason, err.Error(), &none)
 }
 
 // requeuePlacement requeues the pod of a placement.
@@ -68,9 +68,9 @@ func (s *attempts) requeuePlacement(b *placement, err error) {
 		if refused.Pending {
 			w.pending = w.plugins
 		}
-		s.requeueUnschedulable(b, w, &none)
+		s.requeueUnschedulable(b.podAttempt, w, &none)
 	} else {
-		s.requeueFailed(b, err)
+		s.requeueFailed(b.podAttempt, err)
 	}
 	s.podGroups.memberLost(b, err)
 }

@@ -24,13 +24,13 @@ func (s *attempts) compare(pod *v1.Pod) {
 		return
 	}
 	p := s.profiles.byName[item.Pod.Spec.SchedulerName]
-	b := s.newPlacement(p, item)
+	a := s.newAttempt(p, item)
 	for _, e := range p.begin {
-		e.Begin(&b.Attempt)
+		e.Begin(&a.Attempt)
 	}
-	evaluation, unclear := s.reconstruction.evaluatePast(item, pod.Spec.NodeName, func() *decide.Evaluation { return p.Plain().Evaluate(b.Waiting) })
+	evaluation, unclear := s.reconstruction.evaluatePast(item, pod.Spec.NodeName, func() *decide.Evaluation { return p.Plain().Evaluate(a.Waiting) })
 	s.addAction(Compared{pod, pod.Spec.NodeName, evaluation, unclear})
-	b.endAttempt(false)
+	a.endAttempt(false)
 	s.reconstruction.rememberBound(item)
 }
 
