@@ -15,7 +15,7 @@ import (
 // one is a separate room.
 var rooms = []string{
 	"deploy", "internal/pacing", "internal/response", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/quantity", "internal/kube",
-	"internal/engine", "internal/engine/gang", "internal/engine/cycle", "internal/engine/journal", "internal/admission", "internal/world", "internal/controller", "internal/node",
+	"internal/engine", "internal/engine/gang", "internal/engine/cycle", "internal/engine/reconstruct", "internal/engine/journal", "internal/admission", "internal/world", "internal/controller", "internal/node",
 	"internal/inspect", "internal/scheduler", "internal/ui", "internal/containerd", "internal/cli", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
 }
 

@@ -42,7 +42,6 @@ type attempts struct {
 	reserved         *reservations
 	preemptions      *preemptions
 	profiles         *profiles
-	reconstruction   *reconstruction
 
 	asking    int            // number of unanswered asynchronous questions
 	preparing map[string]int // number of pods being prepared asynchronously, by namespace

@@ -34,7 +34,8 @@ type common struct {
 	tickets  Ticket        // the last ticket issued
 	handlers map[Ticket]handler
 
-	mostHandlers int // largest number of handlers; see cluster.Shrunk
+	shadow       Shadow // nil if this core makes the decisions
+	mostHandlers int    // largest number of handlers; see cluster.Shrunk
 }
 
 // newCommon creates the queue, the cluster model and the set of groups, all empty. Missing options

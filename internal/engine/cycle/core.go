@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -38,7 +37,6 @@ type Core struct {
 	reserved         *reservations
 	preemptions      *preemptions
 	profiles         *profiles
-	reconstruction   *reconstruction
 	attempts         *attempts
 	intake           *intake
 	mirrors          map[Kind]mirror
@@ -53,6 +51,9 @@ func New(o Options) (*Core, error) {
 		return nil, err
 	}
 	c.actions = nil
+	if o.Shadow != nil {
+		c.shadow = o.Shadow(c)
+	}
 	return c, nil
 }
 
@@ -83,13 +84,11 @@ func assembleCore(s *common) *Core {
 	c.preemptions = newPreemptions(s, c.events, c.nominations, c.placements, c.podGroups)
 	c.nominations.keepsOut = c.podGroups.keepsOut
 	c.profiles = &profiles{common: s, events: c.events, podGroups: c.podGroups, preemptions: c.preemptions}
-	c.reconstruction = &reconstruction{common: s, ready: c.ready, coming: map[types.UID]struct{}{}, foreseen: map[types.UID]*v1.Pod{},
-		rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
 
 	c.attempts = &attempts{
 		common: s, events: c.events, nominations: c.nominations, moveReservations: c.moveReservations, decisions: c.decisions,
 		placements: c.placements, podGroups: c.podGroups,
-		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, reconstruction: c.reconstruction, preparing: map[string]int{},
+		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, preparing: map[string]int{},
 		limits: gang.Limits{
 			Search: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), Work: max(gang.DefaultWorkLimit, s.options.SearchLimit),
 			Unhurried: s.options.Unhurried,

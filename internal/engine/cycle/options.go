@@ -23,9 +23,9 @@ type Options struct {
 	Seed uint64
 	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means the queue's default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// Shadow makes the core compare the placements made by other schedulers for the pods of its
-	// profiles. Such a core never leads.
-	Shadow bool
+	// Shadow, if set, makes the core compare the placements made by other schedulers for the pods
+	// of its profiles, as its result judges them. Such a core never leads.
+	Shadow func(*Core) Shadow
 	// Observer, if set, receives metrics. Stopwatch, if set, is the clock for the durations in
 	// metrics. Neither influences decisions.
 	Observer  Observer

@@ -17,6 +17,7 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/reconstruct"
 )
 
 // watched drives a shadow and counts its judgments.
@@ -29,7 +30,7 @@ type watched struct {
 
 func newWatched(t *testing.T, nodes ...*v1.Node) *watched {
 	t.Helper()
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Shadow: true})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Shadow: reconstruct.New})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func (w *watched) step(e Event) {
 
 // end lets the shadow judge all remaining events.
 func (w *watched) end() {
-	w.now = w.now.Add(MaxBindingDelay)
+	w.now = w.now.Add(reconstruct.MaxBindingDelay)
 	w.step(Tick{})
 }
 
@@ -161,7 +162,7 @@ func TestADifferenceThatIsOneInAllStatesIsTold(t *testing.T) {
 		other := onNode(aPod("other", "100m"), "large")
 		other.Spec.SchedulerName = "another"
 		w.step(Seen{Pods, other})
-		w.now = w.now.Add(2 * MaxBindingDelay)
+		w.now = w.now.Add(2 * reconstruct.MaxBindingDelay)
 		var pods []*v1.Pod
 		for i := range row.pods {
 			p := aPod(fmt.Sprintf("p%d", i), "100m")

@@ -19,9 +19,10 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/reconstruct"
 )
 
-var hindsightSeeds = flag.Int("hindsightseeds", 60, "seeds of TestAShadowOfItselfFindsNoDifferenceInAnyLife")
+var shadowSeeds = flag.Int("shadowseeds", 60, "seeds of TestAShadowOfItselfFindsNoDifferenceInAnyLife")
 
 // shadowed is an API server in virtual time with a running scheduler and a shadow. Both receive the
 // events of every object in order, with a separate delay for each kind.
@@ -83,7 +84,7 @@ func newShadowed(t *testing.T, seed uint64, l life, profile *plugins.Profile) *s
 	if s.own, err = New(Options{Seed: seed, Profiles: []Profile{{Profile: profile}}}); err != nil {
 		t.Fatal(err)
 	}
-	if s.shadow, err = New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Shadow: true}); err != nil {
+	if s.shadow, err = New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Shadow: reconstruct.New}); err != nil {
 		t.Fatal(err)
 	}
 	for i, core := range []*Core{s.own, s.shadow} {
@@ -300,7 +301,7 @@ func (s *shadowed) live(bursts int) {
 			s.pass(time.Duration(s.rng.Int64N(int64(10 * time.Second))))
 		}
 	}
-	s.pass(4*s.life.slowest + 3*MaxBindingDelay)
+	s.pass(4*s.life.slowest + 3*reconstruct.MaxBindingDelay)
 }
 
 // happen triggers one random event in addition to the burst.
@@ -334,7 +335,7 @@ func drawLife(rng *rand.Rand) life {
 // deleted and changed in between.
 func TestAShadowOfItselfFindsNoDifferenceInAnyLife(t *testing.T) {
 	all := map[string]int{}
-	for seed := range uint64(*hindsightSeeds) {
+	for seed := range uint64(*shadowSeeds) {
 		l := drawLife(rand.New(rand.NewPCG(seed, 1)))
 		s := newShadowed(t, seed, l, plugins.Default())
 		s.live(6)

@@ -17,9 +17,8 @@ import (
 func (c *Core) Step(now time.Time, e Event) []Action {
 	c.beginStep(now)
 	c.decisions.clearStep()
-	// A shadow processes watch events with a delay; see reconstruction.
-	if c.options.Shadow {
-		c.reconstruction.delayEvent(e, c.applyEvent)
+	if c.shadow != nil {
+		c.shadow.DelayEvent(now, e, c.applyEvent)
 	} else {
 		c.applyEvent(e)
 	}
@@ -177,8 +176,10 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	if at := c.placements.conditions.nextDeadline(); !at.IsZero() {
 		sooner(at)
 	}
-	if at, waits := c.reconstruction.nextDue(); waits {
-		sooner(at)
+	if c.shadow != nil {
+		if at, waits := c.shadow.NextDue(); waits {
+			sooner(at)
+		}
 	}
 
 	if c.reserved.held != nil {

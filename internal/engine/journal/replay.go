@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/engine/reconstruct"
 )
 
 // Result is the outcome of a replay.
@@ -36,10 +37,14 @@ func Core(h Header, profiles []cycle.Profile) (*cycle.Core, error) {
 // CoreOptions returns the options of the recorded core. Observers, and everything else that does
 // not influence decisions, have their zero value.
 func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
-	return cycle.Options{
-		Profiles: profiles, Seed: h.Seed, FirstBackoff: h.FirstBackoff, LastBackoff: h.LastBackoff, MaxWait: h.MaxWait, Shadow: h.Shadow,
+	o := cycle.Options{
+		Profiles: profiles, Seed: h.Seed, FirstBackoff: h.FirstBackoff, LastBackoff: h.LastBackoff, MaxWait: h.MaxWait,
 		Groups: h.Groups, SearchLimit: h.SearchLimit, Disabled: h.Disabled, PrepareAside: h.PrepareAside,
 	}
+	if h.Shadow {
+		o.Shadow = reconstruct.New
+	}
+	return o
 }
 
 // Replay feeds a journal to a new core and compares the actions. A panic of the core, for example

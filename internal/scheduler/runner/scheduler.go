@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/reconstruct"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
@@ -148,8 +149,11 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	s.made = cycle.Options{
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff,
 		LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
-		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
+		Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
 		SearchLimit: o.SearchLimit, Disabled: o.Disabled, PrepareAside: true,
+	}
+	if o.Shadow != nil {
+		s.made.Shadow = reconstruct.New
 	}
 	if s.core, err = cycle.New(s.made); err != nil {
 		return nil, err
@@ -256,7 +260,7 @@ func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
 // resulting Kubernetes events. It carries out no other actions.
 func (s *Scheduler) finishActions() {
 	if s.shadow != nil { // the core emits the remaining comparisons
-		for _, action := range s.giveEvent(s.loop.Now().Add(cycle.MaxBindingDelay), cycle.Tick{}) {
+		for _, action := range s.giveEvent(s.loop.Now().Add(reconstruct.MaxBindingDelay), cycle.Tick{}) {
 			if a, ok := action.(cycle.Compared); ok {
 				s.shadow.Bound(a.Pod, a.Node, a.Evaluation, a.Unclear)
 			}

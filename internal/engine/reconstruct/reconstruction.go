@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cycle
+package reconstruct
 
 import (
 	"reflect"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -43,8 +44,10 @@ const mostUnordered = 6
 // binding arrives first. When B is judged, A's binding is among the held events. So B is judged
 // with A on its node.
 type reconstruction struct {
-	*common
-	ready *readiness
+	core    *cycle.Core
+	cluster *cluster.Cluster
+	queue   *queue.Queue
+	now     time.Time // time of the current step
 
 	held     []heldEvent            // observed events that are not processed yet
 	coming   map[types.UID]struct{} // pending pods in held events
@@ -64,7 +67,7 @@ type reconstruction struct {
 // heldEvent is an event with the time at which it was observed. It is held back for
 // MaxBindingDelay.
 type heldEvent struct {
-	Event
+	cycle.Event
 	at time.Time
 }
 
@@ -74,30 +77,40 @@ type boundItem struct {
 	at time.Time
 }
 
-// delayEvent holds an event back, and processes the events held for MaxBindingDelay.
-func (h *reconstruction) delayEvent(e Event, take func(Event)) {
+// New returns a reconstruction for a core, to be used as [cycle.Options.Shadow].
+func New(core *cycle.Core) cycle.Shadow {
+	view := core.View()
+	return &reconstruction{
+		core: core, cluster: view.Cluster, queue: view.Queue,
+		coming: map[types.UID]struct{}{}, foreseen: map[types.UID]*v1.Pod{}, rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{},
+	}
+}
+
+// DelayEvent holds an event back, and processes the events held for MaxBindingDelay.
+func (h *reconstruction) DelayEvent(now time.Time, e cycle.Event, take func(cycle.Event)) {
+	h.now = now
 	watched := false
 	switch e := e.(type) {
-	case Seen:
+	case cycle.Seen:
 		watched = true
-		if pod, ok := e.Object.(*v1.Pod); ok && h.ready.hasSynced() {
+		if pod, ok := e.Object.(*v1.Pod); ok && h.core.Synced() {
 			h.foresee(pod)
 		}
-	case Gone, Listing, Listed:
+	case cycle.Gone, cycle.Listing, cycle.Listed:
 		watched = true
 	}
 
 	// Once one event is held, all later events must be held as well, to keep their order.
-	if watched && (len(h.held) > 0 || h.ready.hasSynced()) {
+	if watched && (len(h.held) > 0 || h.core.Synced()) {
 		h.held = append(h.held, heldEvent{e, h.now})
 	} else {
-		if seen, ok := e.(Seen); ok {
+		if seen, ok := e.(cycle.Seen); ok {
 			h.sameSpec(seen.Object)
 		}
 		take(e)
 	}
 
-	if h.began.IsZero() && h.ready.hasSynced() {
+	if h.began.IsZero() && h.core.Synced() {
 		h.began = h.now
 	}
 	for len(h.held) > 0 && h.now.Sub(h.held[0].at) >= MaxBindingDelay {
@@ -123,9 +136,9 @@ func (h *reconstruction) foresee(pod *v1.Pod) {
 }
 
 // takeLate processes an event, and records whether it changes more than the node of the judged pod.
-func (h *reconstruction) takeLate(e heldEvent, take func(Event)) {
+func (h *reconstruction) takeLate(e heldEvent, take func(cycle.Event)) {
 	position, judged := h.cluster.Log.Len(), false
-	seen, _ := e.Event.(Seen)
+	seen, _ := e.Event.(cycle.Seen)
 	pod, ofPod := seen.Object.(*v1.Pod)
 	if ofPod {
 		judged = pod.Spec.NodeName != "" && h.queue.Get(pod.UID) != nil
@@ -137,7 +150,7 @@ func (h *reconstruction) takeLate(e heldEvent, take func(Event)) {
 
 	pending := h.queue.Len(queue.Active)
 	take(e.Event)
-	if gone, ok := e.Event.(Gone); ok {
+	if gone, ok := e.Event.(cycle.Gone); ok {
 		delete(h.rejected, gone.Object.GetUID())
 		delete(h.generations, gone.Object.GetUID())
 	}
@@ -205,9 +218,9 @@ func isRejected(pod *v1.Pod) bool {
 	return pod.Status.NominatedNodeName != "" && pod.Spec.NodeName == ""
 }
 
-// nextDue returns the time at which the next held event is processed. ok is false if no events are
+// NextDue returns the time at which the next held event is processed. ok is false if no events are
 // held.
-func (h *reconstruction) nextDue() (at time.Time, ok bool) {
+func (h *reconstruction) NextDue() (at time.Time, ok bool) {
 	if len(h.held) == 0 {
 		return at, false
 	}
@@ -248,6 +261,14 @@ func (h *reconstruction) earliest(item *queue.Item) time.Time {
 		return item.Since
 	}
 	return laterOf(item.Since, h.now.Add(-MaxBindingDelay))
+}
+
+// Judge evaluates the nodes in their possible states at the decision about a pod bound to a node,
+// and remembers the pod for the judgement of other pods.
+func (h *reconstruction) Judge(item *queue.Item, node string, evaluate func() *decide.Evaluation) (*decide.Evaluation, bool) {
+	evaluation, unclear := h.evaluatePast(item, node, evaluate)
+	h.rememberBound(item)
+	return evaluation, unclear
 }
 
 // evaluatePast evaluates the nodes in their possible states at the pod's decision. If the chosen
