@@ -15,12 +15,43 @@
 //
 // The live scheduler, the journal's replay, simulations and tests all drive this core.
 //
-// A pod passes through the core as follows. Seen enqueues it. A Tick pops it, decides it and
-// immediately assumes it on its node (a placement), so the next decision accounts for the occupied
-// room. The placement waits at Permit, has its volumes and device claims written, and is bound.
-// Each of these steps is an action with an outcome. A later Seen showing the pod on its node ends
-// the placement. The pending pods of a pod group are decided together; see scheduleGroup. If a step
-// fails, the placement releases its reservations and the pod returns to the queue.
+// A pod passes through the following files. Each contains a stage: its actions, the handling of
+// their outcomes, and the step to the next stage.
+//
+//	  Seen                            an event that may help
+//	   |                              (clusterevents.go, kinds.go)
+//	   v                                    |
+//	intake.go ---> gates.go ---> queue <----+---- requeue.go <-------+
+//	                               |                  ^              |
+//	                        Tick   v                  |              |
+//	          ask.go  <-->   attempt.go ------> postfilter.go        |
+//	          Ask                  |            preempt.go           |
+//	                               | node       evict.go Remove      |
+//	                               v                                 |
+//	                         placement.go  Reserve ------------------+
+//	                               v                                 |
+//	                         permit.go     Hold, Release ------------+
+//	                               v                                 |
+//	                         prepare.go    Preflight, PreBind -------+
+//	                           volumes.go, devices.go, claims.go:    |
+//	                           WriteVolumes, WriteClaims             |
+//	                           objectwaits.go                        |
+//	                               v                                 |
+//	                         bind.go       Bind ---------------------+
+//	                               |
+//	intake.go <--- Seen on its node
+//
+// step.go dispatches events to the stages. The decision immediately counts the pod on its node (a
+// placement), so the next decision accounts for the occupied room. If a later stage fails, the
+// placement releases its reservations and the pod returns to the queue. The pending pods of a pod
+// group, or of a tree of groups, are decided together instead of in attempt.go:
+//
+//	queue --Tick--> decidegroup.go ---> groupattempt.go ---> groupoutcome.go ---> permit.go
+//	                                    treeattempt.go       |
+//	                                    treedomains.go       +------------------> requeue.go
+//	                                       | does not fit
+//	                                       v
+//	                                    grouppostfilter.go, treepostfilter.go, groupreserve.go
 //
 // The core consists of the following parts. Each part uses only the preceding parts, which a test
 // enforces. clusterEvents holds the events that may help waiting pods; nominations reserve room for
@@ -28,6 +59,5 @@
 // being placed; placements take pods from the decision to the binding; podGroups count the pods
 // missing from each group; reservations hold room for long-waiting groups; preemptions make room;
 // profiles hold the deciders and the gates of pending pods; attempts decide pods; intake processes
-// pods and nodes from the API; mirrors turn the lists and watches of all kinds into changes. Core
-// dispatches events to the parts.
+// pods and nodes from the API; mirrors turn the lists and watches of all kinds into changes.
 package cycle

@@ -43,29 +43,31 @@ type removal struct {
 	*round
 }
 
-// preemptor is a preempting group or tree.
+// preemptor is a preempting pod, group or tree.
 type preemptor struct {
 	kind    string
 	uid     types.UID
 	profile string
+	node    string // the node on which room is made; "cluster" for a group or a tree
 }
 
-// evictUnits starts the removal of the victims of a group or a tree, and returns the names of all
-// victims.
-func (pr *preemptions) evictUnits(units [][]*cluster.Pod, by preemptor) (names []decision.Name) {
-	all := &round{began: pr.now, group: true}
-	for _, victim := range slices.Concat(units...) {
+// evictPods starts the removal of the victims of a preemptor, and returns the names of all victims.
+func (pr *preemptions) evictPods(victims []*cluster.Pod, by preemptor) (names []decision.Name) {
+	all := &round{began: pr.now, group: by.kind != "pod"}
+	for _, victim := range victims {
 		names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
-		if victim.Node == nil || victim.Terminating {
+		if victim.Node == nil || victim.Terminating { // without a node: its placement was just released together with its group
 			continue
 		}
-		all.victims = append(all.victims, victim.UID)
+		if all.group {
+			all.victims = append(all.victims, victim.UID)
+		}
 		pr.evictVictim(victim, &removal{
 			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
 				Name: victim.Name, UID: victim.UID},
 			generation: victim.Generation,
 			preemptor:  by.profile, pod: by.uid,
-			message: fmt.Sprintf("Preempted by %s %v on node cluster", by.kind, by.uid), round: all,
+			message: fmt.Sprintf("Preempted by %s %v on node %s", by.kind, by.uid, by.node), round: all,
 		})
 	}
 	return names

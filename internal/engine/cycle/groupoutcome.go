@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/gang"
@@ -296,7 +297,7 @@ func (t *treeAttempt) failAll(err error) {
 // pods are not retried before all removals have completed.
 func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
 	lead := t.leaves[0]
-	by := preemptor{kind: "podgroup", profile: lead.members[0].Profile}
+	by := preemptor{kind: "podgroup", profile: lead.members[0].Profile, node: "cluster"}
 	if t.root == nil {
 		by.uid = lead.group.Object.UID
 		t.reserved.endFor(lead.group)
@@ -304,7 +305,7 @@ func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
 		by.kind, by.uid = "compositepodgroup", t.root.UID()
 	}
 	lead.takeNominated(plan)
-	victims := t.preemptions.evictUnits(plan.Victims, by)
+	victims := t.preemptions.evictPods(slices.Concat(plan.Victims...), by)
 	for _, a := range t.leaves {
 		for _, m := range a.members {
 			m.victims = victims
@@ -368,4 +369,21 @@ func (a *groupAttempt) returnMembers(nodes map[types.UID]string, retry bool, mes
 		a.requeueUnschedulable(m.podAttempt, w, &node)
 	}
 	a.writeUnscheduled(v1.PodReasonUnschedulable, message)
+}
+
+// writeUnscheduled records the reason why a group is not scheduled, and writes it to the group's
+// condition. As upstream, the condition of a group that was scheduled once is kept.
+func (a *groupAttempt) writeUnscheduled(reason, message string) {
+	g := a.group
+	if a.podGroups.progress.isPlaced(g) || a.podGroups.progress.isStarted(g) {
+		return
+	}
+	verdict := a.attempt.Verdict()
+	g.Last = groups.Attempt{Tried: verdict.Tried, Needed: verdict.Needed, Message: message}
+	if reason != v1.PodReasonSchedulerError { // after an error, the state is unknown
+		g.Last.Fit = verdict.Fit
+	}
+	if !g.Done && !g.Scheduled() {
+		a.podGroups.writeCondition(g, metav1.ConditionFalse, reason, message)
+	}
 }

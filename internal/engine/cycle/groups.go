@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -188,4 +190,48 @@ func (WriteGroup) isAction() {}
 func (a WriteGroup) String() string {
 	return fmt.Sprintf("write group %s/%s, %s=%s %s: %s", a.Group.Namespace, a.Group.Name, a.Condition.Type, a.Condition.Status,
 		a.Condition.Reason, a.Condition.Message)
+}
+
+// describeGroup describes the state of a group.
+func (gs *podGroups) describeGroup(g *groups.Group) *decision.Group {
+	d := &decision.Group{
+		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: gs.progress.isStarted(g),
+	}
+	d.Placed, d.Bound = gs.progress.countPlaced(g)
+	if d.Scheduled {
+		return d
+	}
+	if condition := g.Condition(); condition != nil {
+		d.Message = condition.Message
+	}
+	if g.Last.Tried > 0 {
+		d.Tried, d.Fit, d.Needed, d.Message = g.Last.Tried, g.Last.Fit, g.Last.Needed, g.Last.Message
+	}
+	return d
+}
+
+// couldPreempt reports whether a waiting pod could preempt another pod, with group priorities
+// enabled. It considers only the two pods and their groups. gentle is set if the profile spares the
+// pods of more important groups.
+func (gs *podGroups) couldPreempt(item *queue.Item, victim *cluster.Pod, gentle bool) bool {
+	priority, own := item.Class.Priority, gs.groupOf(item)
+	if own != nil && own.Object != nil {
+		priority = own.Priority()
+	}
+	lower := victim.Class.Priority < priority
+	if victim.Class.Spec.SchedulingGroup == nil {
+		return lower
+	}
+
+	switch g := gs.groups.GroupOf(victim.UID); {
+	case g == nil: // the group was deleted, so its effect is unknown
+		return false
+	case g.Object == nil:
+		return lower
+	case g.Whole():
+		return g.Priority() < priority && (lower || own != nil)
+	case gentle:
+		return lower && g.Priority() < priority
+	}
+	return lower
 }

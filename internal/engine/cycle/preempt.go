@@ -5,15 +5,12 @@ package cycle
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
-	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -166,19 +163,6 @@ func (pr *preemptions) makeRoom(a *podAttempt, found decide.Preemption) {
 			pr.nominations.moveOn(waiting)
 		}
 	}
-	all := &round{began: pr.now}
-	for _, victim := range found.Victims {
-		a.victims = append(a.victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
-		if victim.Terminating || victim.Node == nil { // without a node: its placement was just released together with its group
-			continue
-		}
-		r := &removal{
-			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
-				Name: victim.Name, UID: victim.UID},
-			generation: victim.Generation,
-			preemptor:  a.Profile, pod: a.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", a.Pod.UID, n.Name), round: all,
-		}
-		pr.evictVictim(victim, r)
-	}
+	a.victims = pr.evictPods(found.Victims, preemptor{"pod", a.Pod.UID, a.Profile, n.Name})
 	pr.countVictims("")
 }
