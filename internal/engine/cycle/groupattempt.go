@@ -122,8 +122,8 @@ func (s *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttemp
 		m.sibling = true
 		item.Together = len(items)
 		asked[i] = gang.Member{
-			Pod: item.Pod, Waiting: m.Waiting, Asked: s.nominations.asContender(m.Waiting, item.Pod),
-			Delayed: s.preemptions.mustDelay(item),
+			Form:    gang.Form{Pod: item.Pod, Asked: s.nominations.asContender(m.Waiting, item.Pod)},
+			Waiting: m.Waiting, Delayed: s.preemptions.mustDelay(item),
 		}
 		a.members, a.byAsked[m.asked] = append(a.members, m), m
 	}

@@ -221,8 +221,7 @@ func (a *groupAttempt) renew() {
 	confined := map[*cluster.PodClass]*cluster.PodClass{}
 	for _, m := range a.members {
 		asked := m.asked
-		asked.Pod, asked.Failure, asked.Err, asked.Rejectors = m.item.Pod, nil, nil, nil
-		asked.Asked = a.nominations.asContender(m.Waiting, m.item.Pod)
+		asked.Form = gang.Form{Pod: m.item.Pod, Asked: a.nominations.asContender(m.Waiting, m.item.Pod)}
 		if len(a.tree.within) == 0 {
 			continue
 		}

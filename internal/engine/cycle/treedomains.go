@@ -5,7 +5,6 @@ package cycle
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -119,24 +118,14 @@ func (t *treeAttempt) placeConfined(c *groups.Composite, to confine, how placeOp
 // listDomains lists the existing values of a key within the current domains of the composites
 // above. If pods below the composite already have nodes, it returns only the value of these nodes.
 func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, error) {
-	pinned, bare := map[string]bool{}, []string(nil)
+	var nodes []*cluster.Node
 	for _, p := range t.podGroups.units.OnNodes(c.Leaves()...) {
-		if p.Terminating {
-			continue
-		}
-		if domain, ok := gang.DomainOf(p.Node, key); ok {
-			pinned[domain] = true
-		} else {
-			bare = append(bare, p.Node.Name)
+		if !p.Terminating {
+			nodes = append(nodes, p.Node)
 		}
 	}
-	switch {
-	case len(bare) > 0:
-		return nil, fmt.Errorf("a pod of the group is on node %s, which has no label %s", slices.Min(bare), key)
-	case len(pinned) > 1:
-		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v", key, slices.Sorted(maps.Keys(pinned)))
-	case len(pinned) == 1:
-		return slices.Sorted(maps.Keys(pinned)), nil
+	if pinned, err := gang.PinnedDomain(nodes, key); err != nil || len(pinned) > 0 {
+		return pinned, err
 	}
 
 	all := map[string]bool{}

@@ -6,7 +6,6 @@ package cycle
 import (
 	"slices"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
@@ -166,35 +165,23 @@ func (t *treeAttempt) placeAs(plan *gang.RoomPlan) bool {
 }
 
 // withoutNominations places the tree with the nominations of its pods suspended. Pods without a
-// node afterwards are nominated again.
+// node afterwards are nominated again. Without nominations, it places nothing.
 func (t *treeAttempt) withoutNominations(place func() (settled bool, err error)) (settled bool, err error) {
-	nominees := map[*gang.Member]*cluster.Pod{}
+	var nominated []*gang.Member
 	for _, a := range t.leaves {
 		for _, m := range a.members {
-			if p := t.cluster.Nominated(m.Pod.UID); p != nil {
-				nominees[m.asked] = p
-				t.cluster.Unnominate(p.UID)
+			if t.cluster.Nominated(m.Pod.UID) != nil {
+				nominated = append(nominated, m.asked)
 			}
 		}
 	}
-	if len(nominees) == 0 {
-		return false, nil
+	if len(nominated) > 0 {
+		err = gang.WithoutNominations(t.cluster, nominated, func() error {
+			settled, err = place()
+			return err
+		})
 	}
-
-	defer func() {
-		for _, a := range t.leaves {
-			for _, m := range a.members {
-				switch p := nominees[m.asked]; {
-				case p == nil:
-				case m.asked.Node != nil:
-					m.asked.Nominee = p
-				default:
-					t.cluster.Nominate(p, p.Nominated)
-				}
-			}
-		}
-	}()
-	return place()
+	return settled, err
 }
 
 // shareRejectors makes every pod wait for the events that may help any pod of the tree.

@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"maps"
 
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
@@ -22,16 +18,7 @@ type groupState struct {
 	target  *groupAttempt
 	attempt *gang.Attempt
 	places  []gang.Place
-	asked   []askedState // states of the group's pods, in their order
-}
-
-// askedState is the request for a pod, and its result.
-type askedState struct {
-	pod       *v1.Pod
-	asked     *cluster.Pod
-	failure   *decide.Failure
-	err       error
-	rejectors []string
+	forms   []gang.Form // forms of the group's pods, in their order
 }
 
 // rememberGroups returns the current state of the groups below a composite.
@@ -39,7 +26,7 @@ func (t *treeAttempt) rememberGroups(c *groups.Composite) (list []groupState) {
 	for _, a := range t.below(c) {
 		s := groupState{target: a, attempt: a.attempt, places: a.attempt.CurrentPlaces()}
 		for _, m := range a.members {
-			s.asked = append(s.asked, askedState{m.asked.Pod, m.asked.Asked, m.asked.Failure, m.asked.Err, m.asked.Rejectors})
+			s.forms = append(s.forms, m.asked.Form)
 		}
 		list = append(list, s)
 	}
@@ -51,9 +38,7 @@ func (t *treeAttempt) restoreGroups(list []groupState) (err error) {
 	for _, s := range list {
 		s.target.attempt = s.attempt
 		for i, m := range s.target.members {
-			was := &s.asked[i]
-			m.asked.Pod, m.asked.Asked, m.asked.Failure, m.asked.Err, m.asked.Rejectors =
-				was.pod, was.asked, was.failure, was.err, was.rejectors
+			m.asked.Form = s.forms[i]
 		}
 		if !s.attempt.PlaceAll(s.places) {
 			err = fmt.Errorf("pods of group %q do not fit where they were found to", s.target.group.Name.Name)

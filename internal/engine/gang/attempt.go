@@ -64,10 +64,10 @@ func (a *Attempt) Place() error {
 	case err != nil || a.bound.shortened || len(a.Placed()) == len(a.Members) || !a.haveNominations():
 		return err
 	case a.HasEnough():
-		return a.withoutNominations(a.placer.repeatPass)
+		return WithoutNominations(a.Cluster, a.Members, a.placer.repeatPass)
 	}
 	a.Rewind()
-	return a.withoutNominations(a.placeAsNominated)
+	return WithoutNominations(a.Cluster, a.Members, a.placeAsNominated)
 }
 
 // placeAsNominated places members without using the room reserved for nominated members.
@@ -92,29 +92,29 @@ func (a *Attempt) haveNominations() bool {
 	})
 }
 
-// withoutNominations places members while ignoring the nominations of members without a node. It
+// WithoutNominations places members while ignoring the nominations of members without a node. It
 // restores the nominations of members that still have no node.
-func (a *Attempt) withoutNominations(place func() error) error {
+func WithoutNominations(c *cluster.Cluster, members []*Member, place func() error) error {
 	nominees := map[*Member]*cluster.Pod{}
-	for _, m := range a.Members {
-		if p := a.Cluster.Nominated(m.Pod.UID); p != nil {
+	for _, m := range members {
+		if p := c.Nominated(m.Pod.UID); p != nil {
 			nominees[m] = p
-			a.Cluster.Unnominate(p.UID)
+			c.Unnominate(p.UID)
 		}
 	}
 
-	err := place()
-	for _, m := range a.Members {
-		switch p := nominees[m]; {
-		case p == nil:
-		case m.Node != nil:
-			m.Nominee = p
-		default:
-			a.Cluster.Nominate(p, p.Nominated)
+	defer func() {
+		for _, m := range members {
+			switch p := nominees[m]; {
+			case p == nil:
+			case m.Node != nil:
+				m.Nominee = p
+			default:
+				c.Nominate(p, p.Nominated)
+			}
 		}
-	}
-
-	return err
+	}()
+	return place()
 }
 
 // PlaceInClosest places as many members as possible in one pass, in the domain with nodes for most
@@ -159,7 +159,7 @@ func (a *Attempt) CurrentPlacement() Placement {
 // Look runs look, which may place members, then takes all members off their nodes and restores
 // their failures.
 func (a *Attempt) Look(look func()) {
-	defer a.setFailures(a.listFailures())
+	defer a.SetFailures(a.Failures())
 	defer a.Rewind()
 	look()
 }
@@ -218,7 +218,3 @@ func (a *Attempt) ListRejectorsAlone() (names []string) {
 	}
 	return names
 }
-
-// OrderMatters reports whether the placement of a member can affect the other members, so that a
-// change that helps one member may help all.
-func (a *Attempt) OrderMatters() bool { return a.orderMatters() }

@@ -49,7 +49,8 @@ func (d *Domains) placeWithin() error {
 		return err
 	}
 	if d.count = max(1, len(domains)); len(domains) == 0 {
-		d.rejectForLackOfDomains()
+		d.none = lackOfDomains + d.TopologyKey
+		d.FailForLackOfDomains(d.TopologyKey)
 		return nil
 	}
 
@@ -72,19 +73,13 @@ func (d *Domains) placeWithin() error {
 	}
 	d.closest = best.domain
 	d.confine(best.domain)
-	d.setFailures(best.failures)
+	d.SetFailures(best.failures)
 	for _, p := range best.places {
 		if err := d.placer.tentative.Place(p.Member, p.Decision); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// rejectForLackOfDomains records, for all members, the absence of the label on all nodes.
-func (d *Domains) rejectForLackOfDomains() {
-	d.none = lackOfDomains + d.TopologyKey
-	d.FailForLackOfDomains(d.TopologyKey)
 }
 
 const lackOfDomains = "no feasible placements found: no node has the label "
@@ -112,7 +107,7 @@ func (d *Domains) tryDomains(list []domainBound) (fitting []domainResult, err er
 			return nil, err
 		}
 		if placed := len(d.placer.tentative.placed); placed > most {
-			most, d.closest, failures = placed, b.domain, d.listFailures()
+			most, d.closest, failures = placed, b.domain, d.Failures()
 		}
 		if d.placer.hasEnough() {
 			fitting = append(fitting, d.describePlacement(b.domain))
@@ -122,7 +117,7 @@ func (d *Domains) tryDomains(list []domainBound) (fitting []domainResult, err er
 	}
 
 	if len(fitting) == 0 {
-		d.setFailures(failures)
+		d.SetFailures(failures)
 	}
 	return fitting, nil
 }
@@ -177,7 +172,7 @@ func (d *Domains) cannotBeBetter(domain string, fitting []domainResult) bool {
 // describePlacement returns the current placement in the domain.
 func (d *Domains) describePlacement(domain string) domainResult {
 	placed := d.placer.tentative.placed
-	r := domainResult{domain: domain, failures: d.listFailures(), full: d.fills.withAll(domain)}
+	r := domainResult{domain: domain, failures: d.Failures(), full: d.fills.withAll(domain)}
 	if len(placed) < len(d.Members) {
 		r.full = d.fills.withSome(domain, placed)
 	}
@@ -189,30 +184,37 @@ func (d *Domains) describePlacement(domain string) domainResult {
 // the list contains only the value of these nodes, or nothing if the tree of the group confines it
 // to nodes with other values.
 func (d *Domains) listDomains() ([]string, error) {
-	pinned, bare := map[string]bool{}, []string(nil)
+	var nodes []*cluster.Node
 	for uid := range d.Group.Counted {
-		p := d.Cluster.Pod(uid)
-		if p == nil || p.Node == nil {
-			continue
-		}
-		if value, ok := d.domainOf(p.Node); ok {
-			pinned[value] = true
-		} else {
-			bare = append(bare, p.Node.Name)
+		if p := d.Cluster.Pod(uid); p != nil && p.Node != nil {
+			nodes = append(nodes, p.Node)
 		}
 	}
-
-	switch {
-	case len(bare) > 0: // slices.Min makes the error independent of the order of the map
-		return nil, fmt.Errorf("a pod of the group is on node %s, which has no label %s", slices.Min(bare), d.TopologyKey)
-	case len(pinned) > 1:
-		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v",
-			d.TopologyKey, slices.Sorted(maps.Keys(pinned)))
-	case len(pinned) == 1:
-		maps.DeleteFunc(pinned, func(domain string, _ bool) bool { return len(d.nodesByDomain()[domain]) == 0 })
-		return slices.Sorted(maps.Keys(pinned)), nil
+	if pinned, err := PinnedDomain(nodes, d.TopologyKey); err != nil || len(pinned) > 0 {
+		return slices.DeleteFunc(pinned, func(domain string) bool { return len(d.nodesByDomain()[domain]) == 0 }), err
 	}
 	return slices.Sorted(maps.Keys(d.nodesByDomain())), nil
+}
+
+// PinnedDomain returns the value of a key shared by nodes, or nothing without nodes. It returns an
+// error if a node has no value, or if the values differ.
+func PinnedDomain(nodes []*cluster.Node, key string) (pinned []string, err error) {
+	var bare []string
+	for _, n := range nodes {
+		if value, ok := DomainOf(n, key); ok {
+			pinned = append(pinned, value)
+		} else {
+			bare = append(bare, n.Name)
+		}
+	}
+	if len(bare) > 0 { // slices.Min makes the error independent of the order of the nodes
+		return nil, fmt.Errorf("a pod of the group is on node %s, which has no label %s", slices.Min(bare), key)
+	}
+	slices.Sort(pinned)
+	if pinned = slices.Compact(pinned); len(pinned) > 1 {
+		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v", key, pinned)
+	}
+	return pinned, nil
 }
 
 // nodesByDomain returns the nodes of each domain.
@@ -276,9 +278,9 @@ func (d *Domains) confine(domain string) {
 // confineToClosest confines members to the domain where most of them found a node. It keeps their
 // failures.
 func (d *Domains) confineToClosest() {
-	failures := d.listFailures()
+	failures := d.Failures()
 	d.confine(d.closest)
-	d.setFailures(failures)
+	d.SetFailures(failures)
 }
 
 // SelectDomain returns a copy of the pod that selects the nodes of a domain.
@@ -311,17 +313,13 @@ func (r *Request) PercentFull(key, domain string, eligible func(*cluster.Node) b
 
 // placeConfined places members confined to a domain.
 func (d *Domains) placeConfined() error {
-	defer d.nameDomains()
+	defer d.NameDomains(d.TopologyKey)
 	return d.placer.place()
 }
 
-// nameDomains rewrites the confined members' failures on nodes in other domains, since the pods
-// themselves do not exclude these nodes. Members of the same class share a failure, which is
-// rewritten only once.
-func (d *Domains) nameDomains() { d.NameDomains(d.TopologyKey) }
-
-// NameDomains rewrites the failures of members confined to a domain of key; see
-// Domains.nameDomains.
+// NameDomains rewrites the failures of members confined to a domain of key on nodes in other
+// domains, since the pods themselves do not exclude these nodes. Members of the same class share a
+// failure, which is rewritten only once.
 func (r *Request) NameDomains(key string) {
 	for _, m := range r.Members {
 		if m.Failure == nil || m.Failure.Reasons[plugins.AffinityMismatch] == 0 {

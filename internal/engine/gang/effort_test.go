@@ -75,7 +75,7 @@ func newAttempt(c *cluster.Cluster, members int, podOf func(i int) *v1.Pod) *Att
 		pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
 		all.SetPod(pod, true)
 		p := c.Pending(pod)
-		r.Members = append(r.Members, &Member{Pod: pod, Waiting: p, Asked: p})
+		r.Members = append(r.Members, &Member{Form: Form{Pod: pod, Asked: p}, Waiting: p})
 	}
 	return New(r)
 }

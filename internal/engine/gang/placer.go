@@ -37,7 +37,7 @@ func (p *Placer) place() error {
 	if err := p.passFirst(); err != nil || p.isDone() {
 		return err
 	}
-	if !p.orderMatters() || len(p.tentative.placed) == 0 && !p.declined {
+	if !p.OrderMatters() || len(p.tentative.placed) == 0 && !p.declined {
 		return nil // if no member fits alone, no order helps
 	}
 	if err := p.repeatPass(); err != nil || p.isDone() {
@@ -151,9 +151,9 @@ func (p *Placer) repeatPass() error {
 // placeAnyhow places the needed number of members, if possible. It keeps the failures recorded for
 // the current cluster.
 func (p *Placer) placeAnyhow() bool {
-	failures, gaveUp := p.listFailures(), p.gaveUp
+	failures, gaveUp := p.Failures(), p.gaveUp
 	defer func() {
-		p.setFailures(failures)
+		p.SetFailures(failures)
 		p.gaveUp = gaveUp
 	}()
 	return p.place() == nil && p.hasEnough()

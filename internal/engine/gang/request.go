@@ -80,18 +80,23 @@ type Refusal interface {
 
 // Member is a pod of the group being decided.
 type Member struct {
-	Pod     *v1.Pod      // last observed API state
-	Waiting *cluster.Pod // the same pod in the cluster model; counted on Node while that is set
-	// Asked is the pod to decide: a copy of Waiting with the priority of its group, possibly
-	// confined to a domain.
-	Asked *cluster.Pod
+	Form
+	Waiting *cluster.Pod // the pod in the cluster model; counted on Node while that is set
 	// Delayed is set while the pod may not preempt.
 	Delayed bool
 
 	Node    *cluster.Node   // node on which the member is counted now, or nil
 	Found   decide.Decision // last decision by which the member was counted
 	Nominee *cluster.Pod    // the member's nomination, saved while the member is counted on a node
+}
 
+// Form is the form in which a member is decided, and the result. A tree tries its groups in several
+// forms.
+type Form struct {
+	Pod *v1.Pod // last observed API state, possibly confined to a domain
+	// Asked is the pod to decide: a copy of Waiting with the priority of its group, possibly
+	// confined to a domain.
+	Asked *cluster.Pod
 	// Failure explains why the first pass found no node for the member; nil if it found a node. It
 	// is [NotReached] if the pass ended before the member.
 	Failure *decide.Failure
@@ -161,10 +166,10 @@ func dependsOnOthers(m *Member) bool {
 	return len(class.RequiredAffinity)+len(class.Spec.TopologySpreadConstraints) > 0
 }
 
-// orderMatters reports whether the order of placing members, or the node of the first member, can
+// OrderMatters reports whether the order of placing members, or the node of the first member, can
 // affect the other members. This is the case if members differ, or if they depend on other pods, on
 // device claims, or on unbound volumes.
-func (r *Request) orderMatters() bool {
+func (r *Request) OrderMatters() bool {
 	first := r.Members[0]
 	for _, m := range r.Members {
 		class := m.Waiting.Class
@@ -213,20 +218,15 @@ func (r *Request) isDelayed() bool {
 }
 
 // Failures returns the members' failures, in order; SetFailures restores them.
-func (r *Request) Failures() []*decide.Failure { return r.listFailures() }
-
-// SetFailures sets the members' failures.
-func (r *Request) SetFailures(failures []*decide.Failure) { r.setFailures(failures) }
-
-// listFailures returns the members' failures, in order; setFailures restores them.
-func (r *Request) listFailures() (failures []*decide.Failure) {
+func (r *Request) Failures() (failures []*decide.Failure) {
 	for _, m := range r.Members {
 		failures = append(failures, m.Failure)
 	}
 	return failures
 }
 
-func (r *Request) setFailures(failures []*decide.Failure) {
+// SetFailures sets the members' failures.
+func (r *Request) SetFailures(failures []*decide.Failure) {
 	for i, m := range r.Members {
 		m.Failure = failures[i]
 	}

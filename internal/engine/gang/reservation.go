@@ -28,7 +28,7 @@ func (r *RoomMaker) planReservation() []Place {
 	if err != nil {
 		return nil
 	}
-	defer r.setFailures(r.listFailures())
+	defer r.SetFailures(r.Failures())
 
 	var best []Place
 	fewest := 0

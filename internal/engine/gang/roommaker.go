@@ -86,7 +86,7 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 	if err != nil {
 		return nil
 	}
-	defer r.setFailures(r.listFailures())
+	defer r.SetFailures(r.Failures())
 
 	r.Host.GeneratedPlacements(len(domains))
 	fills, mayLeave := newFills(r.Request), r.victimRule()

@@ -66,9 +66,9 @@ func (r *Request) areUnlike() bool {
 			class = r.Cluster.Pending(&pod).Class
 			stripped[m.Waiting.Class] = class
 		}
-		as.Members[i] = &Member{Pod: m.Pod, Waiting: m.Waiting, Asked: cluster.NewPod(class, "", "")}
+		as.Members[i] = &Member{Form: Form{Pod: m.Pod, Asked: cluster.NewPod(class, "", "")}, Waiting: m.Waiting}
 	}
-	return as.orderMatters()
+	return as.OrderMatters()
 }
 
 // find evicts pods for each group in turn, as for a standalone group. If this fails, it places the

@@ -14,7 +14,7 @@ func (r *RoomMaker) fit() bool          { return r.placer.passFits() }
 func (r *RoomMaker) fitAnyhow() bool    { return r.placer.placeAnyhow() }
 func (r *RoomMaker) rewind()            { r.tentative.Rewind(0) }
 func (r *RoomMaker) placers() []*Placer { return []*Placer{r.placer} }
-func (r *RoomMaker) differ() bool       { return r.orderMatters() }
+func (r *RoomMaker) differ() bool       { return r.OrderMatters() }
 
 // find finds victims, and records the places of members after the victims have left.
 func (r *RoomMaker) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
@@ -50,7 +50,7 @@ func (r *RoomMaker) placeAgain() bool {
 // Upstream does this first, although it removes more pods than necessary.
 func (r *RoomMaker) findInSomeOrder(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	before := gone.Len()
-	if units, ok = r.findOneByOne(gone, r.Members); ok || !r.orderMatters() {
+	if units, ok = r.findOneByOne(gone, r.Members); ok || !r.OrderMatters() {
 		return units, ok
 	}
 
