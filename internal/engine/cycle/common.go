@@ -39,7 +39,8 @@ type common struct {
 }
 
 // newCommon creates the queue, the cluster model and the set of groups, all empty. Missing options
-// get default values: a NoObserver, and a stopped stopwatch, so that all durations are 0.
+// get default values: a NoObserver, no objects, and a stopped stopwatch, so that all durations are
+// 0.
 func newCommon(o Options) *common {
 	q := queue.New()
 	if o.Observer == nil {
@@ -48,6 +49,9 @@ func newCommon(o Options) *common {
 		q.Asked, q.EntityMoved = o.Observer.Hinted, o.Observer.EntityQueued
 	}
 
+	if o.Objects == nil {
+		o.Objects = noObjects{}
+	}
 	if o.Stopwatch == nil {
 		o.Stopwatch = func() time.Time { return time.Time{} }
 	}

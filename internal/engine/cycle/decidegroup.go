@@ -20,9 +20,9 @@ func (s *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	together := decidedTogether(g)
 	items := []*queue.Item{popped}
 	for _, g := range together {
-		for _, uid := range s.listQueued(g) { // in a fixed order, since the order in which items leave the queue matters
-			if item := s.queue.Take(uid); item != nil {
-				items = append(items, item)
+		for _, item := range s.listQueued(g) { // in a fixed order, since the order in which items leave the queue matters
+			if taken := s.queue.Take(item.Pod.UID); taken != nil {
+				items = append(items, taken)
 			}
 		}
 	}

@@ -54,6 +54,7 @@ type preemptor struct {
 // evictPods starts the removal of the victims of a preemptor, and returns the names of all victims.
 func (pr *preemptions) evictPods(victims []*cluster.Pod, by preemptor) (names []decision.Name) {
 	all := &round{began: pr.now, group: by.kind != "pod"}
+	message := fmt.Sprintf("Preempted by %s %v on node %s", by.kind, by.uid, by.node)
 	for _, victim := range victims {
 		names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
 		if victim.Node == nil || victim.Terminating { // without a node: its placement was just released together with its group
@@ -66,8 +67,7 @@ func (pr *preemptions) evictPods(victims []*cluster.Pod, by preemptor) (names []
 			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
 				Name: victim.Name, UID: victim.UID},
 			generation: victim.Generation,
-			preemptor:  by.profile, pod: by.uid,
-			message: fmt.Sprintf("Preempted by %s %v on node %s", by.kind, by.uid, by.node), round: all,
+			preemptor:  by.profile, pod: by.uid, message: message, round: all,
 		})
 	}
 	return names
@@ -109,7 +109,9 @@ func (pr *preemptions) expectAnswer(r *removal) {
 
 // tellPreempted records the event about the victim, with kube-scheduler's wording.
 func (pr *preemptions) tellPreempted(r *removal, suffix string) {
-	pr.addAction(RecordEvent{Profile: r.preemptor, Regarding: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix})
+	pr.addAction(RecordEvent{
+		Profile: r.preemptor, Regarding: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix,
+	})
 }
 
 // Remove writes the condition DisruptionTarget to a victim, and then deletes the victim. Its
@@ -131,7 +133,8 @@ func (a Remove) String() string {
 
 // removeVictim requests the deletion of a victim.
 func (pr *preemptions) removeVictim(r *removal) {
-	pr.addAction(Remove{Ticket: pr.issueHandled(nil, func(o Outcome) { pr.removeEnded(r, o) }), Victim: r.victim, Preemptor: r.preemptor, For: r.pod, Generation: r.generation})
+	ticket := pr.issueHandled(nil, func(o Outcome) { pr.removeEnded(r, o) })
+	pr.addAction(Remove{Ticket: ticket, Victim: r.victim, Preemptor: r.preemptor, For: r.pod, Generation: r.generation})
 }
 
 // removeEnded handles the outcome of a Remove: it records the event for a deleted victim. A victim

@@ -198,3 +198,14 @@ type Objects interface {
 	// Shown returns the version of the pod last passed to Pod, or nil if none is kept.
 	Shown(uid types.UID) *v1.Pod
 }
+
+// noObjects keeps no objects.
+type noObjects struct{}
+
+func (noObjects) Pod(*v1.Pod)             {}
+func (noObjects) PodGone(types.UID)       {}
+func (noObjects) Node(*v1.Node)           {}
+func (noObjects) NodeGone(string)         {}
+func (noObjects) Group(*groups.PodGroup)  {}
+func (noObjects) GroupGone(cluster.Name)  {}
+func (noObjects) Shown(types.UID) *v1.Pod { return nil }

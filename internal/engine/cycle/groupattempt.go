@@ -112,7 +112,7 @@ func (s *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttemp
 	first := items[0].Pod.Spec.SchedulerName
 	a := &groupAttempt{
 		attempts: s, group: g, profile: s.profiles.byName[first], tree: of,
-		byAsked: make(map[*gang.Member]*member, len(items)),
+		members: make([]*member, 0, len(items)), byAsked: make(map[*gang.Member]*member, len(items)),
 	}
 	members, asked := make([]member, len(items)), make([]gang.Member, len(items))
 	for i, item := range items {
@@ -204,20 +204,14 @@ func (a *groupAttempt) newRequest() *gang.Request {
 }
 
 // listQueued lists the members in the queue, in arrival order.
-func (s *attempts) listQueued(g *groups.Group) []types.UID {
-	var items []*queue.Item
+func (s *attempts) listQueued(g *groups.Group) (items []*queue.Item) {
 	for uid := range g.Members {
 		if item := s.queue.Get(uid); item != nil {
 			items = append(items, item)
 		}
 	}
 	slices.SortFunc(items, earlier)
-
-	uids := make([]types.UID, len(items))
-	for i, item := range items {
-		uids[i] = item.Pod.UID
-	}
-	return uids
+	return items
 }
 
 // compareMembers orders the members of a group for deciding. Within a priority the order is

@@ -20,9 +20,7 @@ func (gs *podGroups) groupSeen(object *groups.PodGroup) {
 	if object.ManagedFields != nil { // otherwise no write: a journal may concurrently read an object already stripped
 		object.ManagedFields = nil
 	}
-	if gs.options.Objects != nil {
-		gs.options.Objects.Group(object)
-	}
+	gs.options.Objects.Group(object)
 	g := gs.groups.Get(nameOf(object))
 	fresh := g == nil || g.Object == nil || g.Object.UID != object.UID
 	if fresh && gs.gates.Claims {
@@ -58,9 +56,7 @@ func (gs *podGroups) groupSeen(object *groups.PodGroup) {
 // groupGone processes the deletion of a PodGroup. Placements of its pods continue; its other pods
 // are gated until the PodGroup exists again.
 func (gs *podGroups) groupGone(name cluster.Name) {
-	if gs.options.Objects != nil {
-		gs.options.Objects.GroupGone(name)
-	}
+	gs.options.Objects.GroupGone(name)
 	var tree []*groups.Group
 	if g := gs.groups.Get(name); g != nil {
 		gs.unitsChanged("PodGroupDelete", g.Together()...)

@@ -41,12 +41,10 @@ type intake struct {
 // seePod processes a pod shown by the API; old is its previous state, if kept. A pod may first
 // appear in any state, since a list combines all changes since the previous list.
 func (i *intake) seePod(pod, old *v1.Pod) {
-	if i.options.Objects != nil {
-		if rules.IsTerminal(pod) {
-			i.options.Objects.PodGone(pod.UID)
-		} else {
-			i.options.Objects.Pod(pod)
-		}
+	if rules.IsTerminal(pod) {
+		i.options.Objects.PodGone(pod.UID)
+	} else {
+		i.options.Objects.Pod(pod)
 	}
 	served := i.profiles.servesName(pod.Spec.SchedulerName)
 	group, joined := i.podGroups.podSeen(pod, served)
@@ -110,88 +108,6 @@ func (i *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least
 	i.queue.Update(item, pod, p.Class, actions, i.now)
 }
 
-// unservedPod is a pending pod of a scheduler name without a profile. Only the name of the pod is
-// kept. The pod is fetched if a profile for its scheduler name is configured.
-type unservedPod struct {
-	cluster.Name
-	scheduler string
-}
-
-// keepWhole sets whether whole pod objects are kept from now on. Pods already pending are fetched
-// again from Options.Objects.
-func (i *intake) keepWhole(whole bool) {
-	if whole && !i.trimmer.whole && i.options.Objects != nil {
-		for item := range i.queue.Each {
-			i.restorePod(item)
-		}
-	}
-	i.trimmer.whole = whole
-}
-
-// restorePod replaces the trimmed form of a pod with the whole object, if Options.Objects keeps it.
-func (i *intake) restorePod(item *queue.Item) {
-	if pod := i.options.Objects.Shown(item.Pod.UID); pod != nil {
-		item.Pod = pod
-	}
-}
-
-// readPod processes a fetched pod. A fetched pod may be older than the state shown by the watch. It
-// is used only if it is unserved, or if its binding failed because another client had bound it. In
-// both cases, the watch cannot have shown a newer state.
-func (i *intake) readPod(pod *v1.Pod) {
-	_, unserved := i.unserved[pod.UID]
-	if unserved && pod.Spec.NodeName == "" || i.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {
-		i.seePod(pod, nil)
-	}
-}
-
-// dismissUnserved removes pods with an unserved scheduler name from the queue, and retries the
-// remaining pods.
-func (i *intake) dismissUnserved() {
-	for _, item := range i.queue.Sorted() {
-		pod := item.Pod
-		if i.profiles.servesName(pod.Spec.SchedulerName) {
-			i.queue.Wake(pod.UID, queue.ForceActivate, i.now)
-			continue
-		}
-		name := unservedPod{nameOf(pod), pod.Spec.SchedulerName}
-		i.dropPending(pod.UID)
-		i.unserved[pod.UID] = name
-		i.unserved = cluster.Shrunk(i.unserved, &i.mostUnserved)
-	}
-}
-
-// fetchServed fetches the pending pods of newly served scheduler names, in a fixed order. Each pod
-// enters the queue when its Read arrives.
-func (i *intake) fetchServed() {
-	for _, uid := range slices.Sorted(maps.Keys(i.unserved)) {
-		if pod := i.unserved[uid]; i.profiles.servesName(pod.scheduler) {
-			i.addAction(ReadPod{pod.Name})
-		}
-	}
-}
-
-// dropPending removes a pod from the queue and from all state about pending pods.
-func (i *intake) dropPending(uid types.UID) {
-	if g := i.groups.GroupOf(uid); g != nil {
-		i.podGroups.held.noteHeld(g, uid, "")
-	}
-	i.queue.Remove(uid)
-	i.decisions.forgetFailure(uid)
-	i.nominations.clearNomination(uid)
-	delete(i.unserved, uid)
-	i.unserved = cluster.Shrunk(i.unserved, &i.mostUnserved)
-}
-
-// endPlacement ends the placement, if any, of a pod deleted or bound by another client. Its
-// reservations are released immediately, or after the last outcome of its outstanding actions.
-func (i *intake) endPlacement(uid types.UID, why *Fault) {
-	if b := i.placements.abandonPod(uid, why); b != nil {
-		i.preemptions.forgetVictim(uid)
-		i.podGroups.memberLost(b, why)
-	}
-}
-
 // placedPod processes a placed or ended pod. It may have been bound by this or another scheduler,
 // or before this scheduler was started.
 func (i *intake) placedPod(pod, old *v1.Pod) {
@@ -248,12 +164,31 @@ func (i *intake) setPod(pod *v1.Pod) *cluster.Pod {
 	return i.preemptions.replaceAs(p, true)
 }
 
+// dropPending removes a pod from the queue and from all state about pending pods.
+func (i *intake) dropPending(uid types.UID) {
+	if g := i.groups.GroupOf(uid); g != nil {
+		i.podGroups.held.noteHeld(g, uid, "")
+	}
+	i.queue.Remove(uid)
+	i.decisions.forgetFailure(uid)
+	i.nominations.clearNomination(uid)
+	delete(i.unserved, uid)
+	i.unserved = cluster.Shrunk(i.unserved, &i.mostUnserved)
+}
+
+// endPlacement ends the placement, if any, of a pod deleted or bound by another client. Its
+// reservations are released immediately, or after the last outcome of its outstanding actions.
+func (i *intake) endPlacement(uid types.UID, why *Fault) {
+	if b := i.placements.abandonPod(uid, why); b != nil {
+		i.preemptions.forgetVictim(uid)
+		i.podGroups.memberLost(b, why)
+	}
+}
+
 // losePod forgets a deleted pod. last is its last state. It is nil if the state is unknown, for
 // example after a list without the pod.
 func (i *intake) losePod(last *v1.Pod, uid types.UID) {
-	if i.options.Objects != nil {
-		i.options.Objects.PodGone(uid)
-	}
+	i.options.Objects.PodGone(uid)
 	i.endPlacement(uid, errGone)
 	i.dropPending(uid)
 	i.podGroups.removePod(uid)
@@ -274,9 +209,7 @@ func (i *intake) losePod(last *v1.Pod, uid types.UID) {
 
 // seeNode processes a node shown by the API. An update irrelevant to decisions produces no event.
 func (i *intake) seeNode(node *v1.Node, old *v1.Node) {
-	if i.options.Objects != nil {
-		i.options.Objects.Node(node)
-	}
+	i.options.Objects.Node(node)
 	var before *cluster.Node
 	if n := i.cluster.Node(node.Name); n != nil {
 		was := *n
@@ -290,9 +223,7 @@ func (i *intake) seeNode(node *v1.Node, old *v1.Node) {
 // stay in the model, without a node, until a watch shows their deletion, because the node may be
 // recreated under the same name.
 func (i *intake) loseNode(name string, last *v1.Node) {
-	if i.options.Objects != nil {
-		i.options.Objects.NodeGone(name)
-	}
+	i.options.Objects.NodeGone(name)
 	n := i.cluster.Node(name)
 	if n == nil {
 		return
@@ -309,4 +240,60 @@ func (i *intake) loseNode(name string, last *v1.Node) {
 	}
 	i.events.objects = true
 	i.events.addEvent(queue.Event{Resource: queue.Node, Action: queue.Delete, Label: "NodeDelete", NodeBefore: before, Old: orNil(last)})
+}
+
+// readPod processes a fetched pod. A fetched pod may be older than the state shown by the watch. It
+// is used only if it is unserved, or if its binding failed because another client had bound it. In
+// both cases, the watch cannot have shown a newer state.
+func (i *intake) readPod(pod *v1.Pod) {
+	_, unserved := i.unserved[pod.UID]
+	if unserved && pod.Spec.NodeName == "" || i.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {
+		i.seePod(pod, nil)
+	}
+}
+
+// unservedPod is a pending pod of a scheduler name without a profile. Only the name of the pod is
+// kept. The pod is fetched if a profile for its scheduler name is configured.
+type unservedPod struct {
+	cluster.Name
+	scheduler string
+}
+
+// dismissUnserved removes pods with an unserved scheduler name from the queue, and retries the
+// remaining pods.
+func (i *intake) dismissUnserved() {
+	for _, item := range i.queue.Sorted() {
+		pod := item.Pod
+		if i.profiles.servesName(pod.Spec.SchedulerName) {
+			i.queue.Wake(pod.UID, queue.ForceActivate, i.now)
+			continue
+		}
+		name := unservedPod{nameOf(pod), pod.Spec.SchedulerName}
+		i.dropPending(pod.UID)
+		i.unserved[pod.UID] = name
+		i.unserved = cluster.Shrunk(i.unserved, &i.mostUnserved)
+	}
+}
+
+// fetchServed fetches the pending pods of newly served scheduler names, in a fixed order. Each pod
+// enters the queue when its Read arrives.
+func (i *intake) fetchServed() {
+	for _, uid := range slices.Sorted(maps.Keys(i.unserved)) {
+		if pod := i.unserved[uid]; i.profiles.servesName(pod.scheduler) {
+			i.addAction(ReadPod{pod.Name})
+		}
+	}
+}
+
+// keepWhole sets whether whole pod objects are kept from now on. Pods already pending are fetched
+// again from Options.Objects.
+func (i *intake) keepWhole(whole bool) {
+	if whole && !i.trimmer.whole {
+		for item := range i.queue.Each {
+			if pod := i.options.Objects.Shown(item.Pod.UID); pod != nil { // otherwise the pod stays trimmed
+				item.Pod = pod
+			}
+		}
+	}
+	i.trimmer.whole = whole
 }
