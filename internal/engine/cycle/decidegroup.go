@@ -4,6 +4,7 @@
 package cycle
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -59,6 +60,23 @@ func decidedTogether(g *groups.Group) []*groups.Group {
 		return root.Leaves()
 	}
 	return []*groups.Group{g}
+}
+
+// listQueued lists the members in the queue, in arrival order.
+func (s *attempts) listQueued(g *groups.Group) (items []*queue.Item) {
+	for uid := range g.Members {
+		if item := s.queue.Get(uid); item != nil {
+			items = append(items, item)
+		}
+	}
+	slices.SortFunc(items, earlier)
+	return items
+}
+
+// compareMembers orders the members of a group for deciding. Within a priority the order is
+// upstream's: first by the number of attempts, descending, then by age, oldest first.
+func compareMembers(a, b *queue.Item) int {
+	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), cmp.Compare(b.Attempts, a.Attempts), earlier(a, b))
 }
 
 // settle decides the pods, and starts their placements or requeues them.

@@ -51,7 +51,7 @@
 //	                                    treedomains.go       +------------------> requeue.go
 //	                                       | does not fit
 //	                                       v
-//	                                    grouppostfilter.go, treepostfilter.go, groupreserve.go
+//	                                    grouppostfilter.go, treepostfilter.go, reservations.go
 //
 // The core consists of the following parts. Each part uses only the preceding parts, which a test
 // enforces. clusterEvents holds the events that may help waiting pods; nominations reserve room for

@@ -4,13 +4,10 @@
 package cycle
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
@@ -52,53 +49,6 @@ type member struct {
 	*placement
 	asked  *gang.Member
 	claims string // message about the release of its device claims, if any
-}
-
-// groupHost is gang's view of the cycle.
-type groupHost struct{ *groupAttempt }
-
-// treeAttempt decides the groups of a tree of composites in one step. A group in no tree is decided
-// as a tree with a single leaf and no root; only its fields attempts and leaves are set. A tree
-// decides one group after the other, in upstream's traversal order, each by a separate attempt that
-// takes the placements of earlier groups into account. If a composite has too few settled children,
-// all placements below it are given up. If the root has enough settled children, the remaining
-// placements are started in one step; otherwise no placement is started.
-//
-// It has more methods than other types because one pass needs all of its state. Separate files hold
-// the order of groups (treeattempt), the domains (treedomains), the room made by other pods
-// (treepostfilter), the rollback (treestate) and the outcome (groupoutcome).
-type treeAttempt struct {
-	*attempts
-	root      *groups.Composite // nil for a group in no tree
-	leaves    []*groupAttempt   // groups with pending pods, in upstream's order
-	attemptOf map[*groups.Group]*groupAttempt
-
-	until     int       // amount of the decider's work at which the attempt ends
-	shortened bool      // the attempt ended at that limit
-	within    []confine // domains of the composites currently being placed
-	// failing holds the composites given up in the last pass, with the number of their settled
-	// children.
-	failing  map[*groups.Composite]int
-	inDomain bool // a composite has a topology constraint
-	placed   bool // at least one group was placed, even if its placement was given up later
-}
-
-// confine limits pods to the nodes of one domain.
-type confine struct{ key, domain string }
-
-// groupPostFilterOutcome is a plugin's result for a group that does not fit.
-type groupPostFilterOutcome struct {
-	nodes   map[types.UID]string // nominated nodes of members, by pod; nil: no nominations
-	plan    *gang.RoomPlan       // plan of DefaultPreemption; nil if preemption does not help
-	message string
-	// toMembers is the message for fitting members, including DefaultPreemption's message if it
-	// does not help. The group's own condition is more detailed.
-	toMembers string
-	alone     bool // upstream calls no further plugin, so members' messages contain no other plugin
-	// final: no further plugin is called, because this plugin helped or because no plugin can help.
-	final bool
-	// err: the plugin failed, which fails the attempt.
-	err error
 }
 
 // errSeveralSchedulers returns upstream's error for a group with pods naming different schedulers.
@@ -203,23 +153,6 @@ func (a *groupAttempt) newRequest() *gang.Request {
 	return r
 }
 
-// listQueued lists the members in the queue, in arrival order.
-func (s *attempts) listQueued(g *groups.Group) (items []*queue.Item) {
-	for uid := range g.Members {
-		if item := s.queue.Get(uid); item != nil {
-			items = append(items, item)
-		}
-	}
-	slices.SortFunc(items, earlier)
-	return items
-}
-
-// compareMembers orders the members of a group for deciding. Within a priority the order is
-// upstream's: first by the number of attempts, descending, then by age, oldest first.
-func compareMembers(a, b *queue.Item) int {
-	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), cmp.Compare(b.Attempts, a.Attempts), earlier(a, b))
-}
-
 // takeOff removes members without a started placement from their nodes.
 func (a *groupAttempt) takeOff() {
 	for _, m := range a.members {
@@ -227,26 +160,6 @@ func (a *groupAttempt) takeOff() {
 			a.cluster.RemovePod(m.Pod.UID)
 		}
 	}
-}
-
-// limit limits a group's request to the remaining work of the tree attempt.
-func (t *treeAttempt) limit(r *gang.Request) {
-	r.Limits.Work = max(1, t.until-r.Decider.Work())
-	r.Limits.Search /= max(1, len(t.attemptOf))
-	r.Earlier = gang.Memory{}
-	if len(t.within) > 0 {
-		within := slices.Clone(t.within)
-		r.Eligible = func(n *cluster.Node) bool { return isWithin(n, within) }
-	}
-}
-
-func isWithin(n *cluster.Node, all []confine) bool {
-	for _, c := range all {
-		if domain, ok := gang.DomainOf(n, c.key); !ok || domain != c.domain {
-			return false
-		}
-	}
-	return true
 }
 
 // endAfterPanic requeues the members not binding yet.

@@ -4,7 +4,6 @@
 package cycle
 
 import (
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -70,15 +69,6 @@ func (gs *podGroups) regateHeld() {
 	gs.held.changed = nil
 }
 
-// keepOut gates the members of a group that has become incomplete. It reruns the gates for waiting
-// members, and also for gated members: a member that was gated because room is being made for the
-// group is now gated because the group is incomplete.
-func (gs *podGroups) keepOut(g *groups.Group) {
-	if gs.progress.isIncomplete(g) {
-		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
-	}
-}
-
 // isIncomplete reports whether the group gates its pods because the PodGroup is missing, or because
 // there are too few pods to schedule a gang as a whole. A group in a tree gates its pods only if
 // the whole tree is incomplete. If the tree is complete, an incomplete group in it is decided, and
@@ -89,15 +79,4 @@ func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
 		return root == nil || !gp.isReady(groups.Child{Composite: root})
 	}
 	return g.Object == nil || g.Count() < g.MinCount() && !gp.isStarted(g)
-}
-
-// noteJoined admits members after a pod has joined a group, which may complete the group or its
-// tree. A pod that arrived with a node may complete the quorum of the waiting members.
-func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
-	if pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil {
-		gs.wakeMembers(g, queue.Appeared, queue.Waiting)
-	}
-	if g.Count() == leastOf(g) && !gs.progress.isIncomplete(g) {
-		gs.wakeMembers(g, queue.Appeared, queue.Gated)
-	}
 }

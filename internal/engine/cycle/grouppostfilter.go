@@ -10,10 +10,27 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
+
+// groupPostFilterOutcome is a plugin's result for a group that does not fit.
+type groupPostFilterOutcome struct {
+	nodes   map[types.UID]string // nominated nodes of members, by pod; nil: no nominations
+	plan    *gang.RoomPlan       // plan of DefaultPreemption; nil if preemption does not help
+	message string
+	// toMembers is the message for fitting members, including DefaultPreemption's message if it
+	// does not help. The group's own condition is more detailed.
+	toMembers string
+	alone     bool // upstream calls no further plugin, so members' messages contain no other plugin
+	// final: no further plugin is called, because this plugin helped or because no plugin can help.
+	final bool
+	// err: the plugin failed, which fails the attempt.
+	err error
+}
 
 // findRoom runs the plugins at PodGroupPostFilter for a group that does not fit, in the order of
 // the profile. It joins their results. A final result is returned without the other results.

@@ -5,6 +5,7 @@ package cycle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -12,6 +13,35 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
+
+// treeAttempt decides the groups of a tree of composites in one step. A group in no tree is decided
+// as a tree with a single leaf and no root; only its fields attempts and leaves are set. A tree
+// decides one group after the other, in upstream's traversal order, each by a separate attempt that
+// takes the placements of earlier groups into account. If a composite has too few settled children,
+// all placements below it are given up. If the root has enough settled children, the remaining
+// placements are started in one step; otherwise no placement is started.
+//
+// It has more methods than other types because one pass needs all of its state. Separate files hold
+// the domains (treedomains), the room made by other pods (treepostfilter), the steps of an attempt
+// (decidegroup) and its outcome (groupoutcome).
+type treeAttempt struct {
+	*attempts
+	root      *groups.Composite // nil for a group in no tree
+	leaves    []*groupAttempt   // groups with pending pods, in upstream's order
+	attemptOf map[*groups.Group]*groupAttempt
+
+	until     int       // amount of the decider's work at which the attempt ends
+	shortened bool      // the attempt ended at that limit
+	within    []confine // domains of the composites currently being placed
+	// failing holds the composites given up in the last pass, with the number of their settled
+	// children.
+	failing  map[*groups.Composite]int
+	inDomain bool // a composite has a topology constraint
+	placed   bool // at least one group was placed, even if its placement was given up later
+}
+
+// confine limits pods to the nodes of one domain.
+type confine struct{ key, domain string }
 
 // newTree returns an attempt for pending pods of a group, or of its tree, given in decision order
 // within each group.
@@ -290,4 +320,71 @@ func (t *treeAttempt) firstFailing(c *groups.Composite) *groupAttempt {
 		}
 	}
 	return nil
+}
+
+// A group of a tree is tried in many placements before one is found that fits the whole tree. A
+// groupState is one of these placements. It holds the nodes of the group's pods, so that the
+// placement can be restored, and the form of each pod confined to the domains of that placement.
+type groupState struct {
+	target  *groupAttempt
+	attempt *gang.Attempt
+	places  []gang.Place
+	forms   []gang.Form // forms of the group's pods, in their order
+}
+
+// rememberGroups returns the current state of the groups below a composite.
+func (t *treeAttempt) rememberGroups(c *groups.Composite) (list []groupState) {
+	for _, a := range t.below(c) {
+		s := groupState{target: a, attempt: a.attempt, places: a.attempt.CurrentPlaces()}
+		for _, m := range a.members {
+			s.forms = append(s.forms, m.asked.Form)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// restoreGroups restores the given state of the groups. None of their pods may be placed.
+func (t *treeAttempt) restoreGroups(list []groupState) (err error) {
+	for _, s := range list {
+		s.target.attempt = s.attempt
+		for i, m := range s.target.members {
+			m.asked.Form = s.forms[i]
+		}
+		if !s.attempt.PlaceAll(s.places) {
+			err = fmt.Errorf("pods of group %q do not fit where they were found to", s.target.group.Name.Name)
+		}
+	}
+	return err
+}
+
+// remember returns a function that restores the current state of the tree after its pods were taken
+// off their nodes.
+func (t *treeAttempt) remember() (restore func()) {
+	was, failing := *t, maps.Clone(t.failing)
+	list := t.rememberGroups(t.root)
+	return func() {
+		t.failing, t.shortened, t.placed, t.inDomain = failing, was.shortened, was.placed, was.inDomain
+		_ = t.restoreGroups(list) // a pod that is now refused is omitted
+	}
+}
+
+// limit limits a group's request to the remaining work of the tree attempt.
+func (t *treeAttempt) limit(r *gang.Request) {
+	r.Limits.Work = max(1, t.until-r.Decider.Work())
+	r.Limits.Search /= max(1, len(t.attemptOf))
+	r.Earlier = gang.Memory{}
+	if len(t.within) > 0 {
+		within := slices.Clone(t.within)
+		r.Eligible = func(n *cluster.Node) bool { return isWithin(n, within) }
+	}
+}
+
+func isWithin(n *cluster.Node, all []confine) bool {
+	for _, c := range all {
+		if domain, ok := gang.DomainOf(n, c.key); !ok || domain != c.domain {
+			return false
+		}
+	}
+	return true
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// This file processes PodGroups and their members as the API shows them: it counts the members,
+// gates and wakes them, and gives up the members of a gang that has lost too many.
+
 // groupSeen processes an added or changed PodGroup.
 func (gs *podGroups) groupSeen(object *groups.PodGroup) {
 	if object.ManagedFields != nil { // otherwise no write: a journal may concurrently read an object already stripped
@@ -96,6 +99,17 @@ func (gs *podGroups) podSeen(pod *v1.Pod, served bool) (g *groups.Group, by int)
 	return g, by
 }
 
+// noteJoined admits members after a pod has joined a group, which may complete the group or its
+// tree. A pod that arrived with a node may complete the quorum of the waiting members.
+func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
+	if pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil {
+		gs.wakeMembers(g, queue.Appeared, queue.Waiting)
+	}
+	if g.Count() == leastOf(g) && !gs.progress.isIncomplete(g) {
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
+	}
+}
+
 // podProcessed updates the group of a pod, as returned by podSeen, after the pod was processed.
 func (gs *podGroups) podProcessed(pod *v1.Pod, g *groups.Group, by int) {
 	switch {
@@ -107,6 +121,37 @@ func (gs *podGroups) podProcessed(pod *v1.Pod, g *groups.Group, by int) {
 		}
 	case gs.gates.Generic && groups.NameOf(pod) != "": // the pod has ended
 		gs.removePod(pod.UID)
+	}
+}
+
+// removePod forgets a deleted or completed member.
+func (gs *podGroups) removePod(uid types.UID) { gs.noteCount(gs.groups.LosePod(uid)) }
+
+// noteCount gates the members after a removal that may have made the group incomplete: the count
+// fell just below the minimum, or the group was scheduled and may have lost its last bound pod.
+// Other removals are skipped, because thousands of members may be removed in succession.
+func (gs *podGroups) noteCount(g *groups.Group, by int) {
+	least := 0
+	if g != nil {
+		least = g.MinCount()
+		if g.Parent() != nil {
+			least = leastOf(g)
+		}
+	}
+	if by < 0 {
+		g.Full, g.Woken = false, false
+	}
+	if by < 0 && (g.Count() == least-1 || g.Done || g.Scheduled()) {
+		gs.keepOut(g)
+	}
+}
+
+// keepOut gates the members of a group that has become incomplete. It reruns the gates for waiting
+// members, and also for gated members: a member that was gated because room is being made for the
+// group is now gated because the group is incomplete.
+func (gs *podGroups) keepOut(g *groups.Group) {
+	if gs.progress.isIncomplete(g) {
+		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
 	}
 }
 
@@ -142,28 +187,6 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 	default:
 		g.Done = true
 		gs.writeScheduled(g)
-	}
-}
-
-// removePod forgets a deleted or completed member.
-func (gs *podGroups) removePod(uid types.UID) { gs.noteCount(gs.groups.LosePod(uid)) }
-
-// noteCount gates the members after a removal that may have made the group incomplete: the count
-// fell just below the minimum, or the group was scheduled and may have lost its last bound pod.
-// Other removals are skipped, because thousands of members may be removed in succession.
-func (gs *podGroups) noteCount(g *groups.Group, by int) {
-	least := 0
-	if g != nil {
-		least = g.MinCount()
-		if g.Parent() != nil {
-			least = leastOf(g)
-		}
-	}
-	if by < 0 {
-		g.Full, g.Woken = false, false
-	}
-	if by < 0 && (g.Count() == least-1 || g.Done || g.Scheduled()) {
-		gs.keepOut(g)
 	}
 }
 
