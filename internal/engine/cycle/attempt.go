@@ -35,25 +35,18 @@ import (
 // reservations are released in the same step, or with the last outcome of its actions.
 type attempts struct {
 	*common
-	events           *clusterEvents
-	nominations      *nominations
-	moveReservations *moveReservations
-	decisions        *decisions
-	placements       *placements
-	podGroups        *podGroups
-	reserved         *reservations
-	preemptions      *preemptions
-	profiles         *profiles
+	events      *clusterEvents
+	nominations *nominations
+	decisions   *decisions
+	placements  *placements
+	podGroups   *podGroups
+	reserved    *reservations
+	preemptions *preemptions
+	profiles    *profiles
 
 	asking    int            // number of unanswered asynchronous questions
 	preparing map[string]int // number of pods being prepared asynchronously, by namespace
 	limits    gang.Limits    // limits of attempts for groups; changed by tests
-}
-
-// startAttempt starts an attempt for a popped pod.
-func (s *attempts) startAttempt(item *queue.Item) {
-	s.moveReservations.useReservation(item)
-	s.decidePod(item, nil, 0)
 }
 
 // podAttempt is one try to find a node for a pod, and what remains of it until the pod is bound.

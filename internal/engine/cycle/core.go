@@ -67,10 +67,13 @@ func assembleCore(s *common) *Core {
 	c.events = &clusterEvents{common: s}
 	c.nominations = &nominations{common: s, ready: c.ready, events: c.events, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
 	c.moveReservations = &moveReservations{common: s, nominations: c.nominations}
-	c.decisions = newDecisions(s)
+	c.decisions = &decisions{common: s, waiting: map[types.UID]pendingOutcome{}}
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
 
-	c.placements = newPlacements(s, c.events, c.nominations, c.claims)
+	c.placements = &placements{
+		common: s, events: c.events, nominations: c.nominations, claims: c.claims,
+		byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{},
+	}
 	c.podGroups = &podGroups{
 		common: s, ready: c.ready, placements: c.placements, gates: gates,
 		progress: groupProgress{common: s, placements: c.placements},
@@ -81,12 +84,16 @@ func assembleCore(s *common) *Core {
 	}
 	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups}
 	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
-	c.preemptions = newPreemptions(s, c.events, c.nominations, c.placements, c.podGroups)
+	c.preemptions = &preemptions{
+		common: s, events: c.events, nominations: c.nominations, placements: c.placements, podGroups: c.podGroups,
+		rounds: map[types.UID]*round{}, leaving: map[types.UID]bool{}, binding: map[*placement]*removal{}, budgets: usedBudgets{},
+		leavers: map[types.UID]bool{},
+	}
 	c.nominations.keepsOut = c.podGroups.keepsOut
 	c.profiles = &profiles{common: s, events: c.events, podGroups: c.podGroups, preemptions: c.preemptions}
 
 	c.attempts = &attempts{
-		common: s, events: c.events, nominations: c.nominations, moveReservations: c.moveReservations, decisions: c.decisions,
+		common: s, events: c.events, nominations: c.nominations, decisions: c.decisions,
 		placements: c.placements, podGroups: c.podGroups,
 		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, preparing: map[string]int{},
 		limits: gang.Limits{

@@ -47,10 +47,6 @@ type pendingOutcome struct {
 	victims  []decision.Name
 }
 
-func newDecisions(s *common) *decisions {
-	return &decisions{common: s, waiting: map[types.UID]pendingOutcome{}}
-}
-
 // clearStep begins a step.
 func (d *decisions) clearStep() {
 	clear(d.step)

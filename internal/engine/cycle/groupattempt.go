@@ -51,12 +51,6 @@ type member struct {
 	claims string // message about the release of its device claims, if any
 }
 
-// errSeveralSchedulers returns upstream's error for a group with pods naming different schedulers.
-func errSeveralSchedulers(one, another string) error {
-	return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q",
-		one, another)
-}
-
 // newGroup returns an attempt for pending members, given in decision order.
 func (s *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttempt) *groupAttempt {
 	first := items[0].Pod.Spec.SchedulerName
@@ -90,7 +84,8 @@ func (s *attempts) findDiscord(of []*groups.Group, items []*queue.Item) error {
 	first := &items[0].Pod.Spec
 	for _, item := range items {
 		if name := item.Pod.Spec.SchedulerName; name != first.SchedulerName {
-			return errSeveralSchedulers(name, first.SchedulerName)
+			return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q",
+				name, first.SchedulerName)
 		}
 		if err := s.podGroups.compareWithGroup(of[0], item.Class, first.PreemptionPolicy); err != nil {
 			return err

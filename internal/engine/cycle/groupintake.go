@@ -240,13 +240,6 @@ func breaks(why error) bool {
 	return false
 }
 
-// memberBound checks whether a bound pod completes the quorum.
-func (gs *podGroups) memberBound(b *placement) {
-	if g := gs.groupOf(b.item); g != nil {
-		gs.updateScheduled(g)
-	}
-}
-
 // errGroupBroken ends the pending placements of members of a gang that can no longer be scheduled
 // as a whole.
 var errGroupBroken = &Fault{

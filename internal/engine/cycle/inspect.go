@@ -55,7 +55,7 @@ func (c *Core) Sizes() Sizes {
 	return Sizes{
 		Active: c.queue.Len(queue.Active), Backoff: c.queue.Len(queue.Backoff), Unschedulable: c.queue.Len(queue.Waiting),
 		Gated: c.queue.Len(queue.Gated), Entities: c.queue.Entities(),
-		Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.countUnderWay(),
+		Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: len(c.placements.byPod),
 	}
 }
 

@@ -96,13 +96,6 @@ type placementListener interface {
 	bindAnswered(b *placement)
 }
 
-// newPlacements returns an empty placements. assembleCore sets its listener.
-func newPlacements(s *common, news *clusterEvents, n *nominations, l *sharedClaims) *placements {
-	return &placements{
-		common: s, events: news, nominations: n, claims: l, byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{},
-	}
-}
-
 // assumePod assumes the pod on the node, reserves its volumes and devices, and starts its binding.
 // If a plugin refuses or fails, everything is undone within the step, and the pod returns to the
 // queue.
@@ -229,10 +222,6 @@ func (ps *placements) placementsTo(node string) (list []*placement) {
 	}
 	return list
 }
-
-// countUnderWay counts the assumed pods. They are counted on a node, but no watch has shown them
-// there yet.
-func (ps *placements) countUnderWay() int { return len(ps.byPod) }
 
 // Reasons for giving up a binding.
 var (

@@ -62,15 +62,6 @@ type preemptions struct {
 	settling []settling
 }
 
-// newPreemptions returns preemptions without delays, which are set with the profiles.
-func newPreemptions(s *common, news *clusterEvents, n *nominations, ps *placements, gs *podGroups) *preemptions {
-	return &preemptions{
-		common: s, events: news, nominations: n, placements: ps, podGroups: gs,
-		rounds: map[types.UID]*round{}, leaving: map[types.UID]bool{}, binding: map[*placement]*removal{}, budgets: usedBudgets{},
-		leavers: map[types.UID]bool{},
-	}
-}
-
 // preemptFor looks for victims to make room for a pod that fits on no node. As upstream, the
 // preemptor is not placed now: it is nominated, and retried when the removals have completed or its
 // victims have terminated. The victims count as terminating from this step on.

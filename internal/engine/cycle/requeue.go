@@ -75,8 +75,12 @@ func (s *attempts) requeuePlacement(b *placement, err error) {
 	s.podGroups.memberLost(b, err)
 }
 
-// noteBound reports a bound pod to podGroups.
-func (s *attempts) noteBound(b *placement) { s.podGroups.memberBound(b) }
+// noteBound checks whether a bound pod completes the quorum of its group.
+func (s *attempts) noteBound(b *placement) {
+	if g := s.groupOf(b.item); g != nil {
+		s.podGroups.updateScheduled(g)
+	}
+}
 
 // bindAnswered reports a finished binding to preemptions.
 func (s *attempts) bindAnswered(b *placement) { s.preemptions.bindAnswered(b) }

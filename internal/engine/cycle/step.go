@@ -120,7 +120,8 @@ func (c *Core) applyTick() {
 	case c.groupOf(item) != nil:
 		c.attempts.scheduleGroup(c.groupOf(item), item)
 	default:
-		c.attempts.startAttempt(item)
+		c.moveReservations.useReservation(item)
+		c.attempts.decidePod(item, nil, 0)
 	}
 }
 

@@ -291,14 +291,7 @@ func (a *groupAttempt) lacksOwn() bool {
 func (t *treeAttempt) wordsOf(c *groups.Composite) string {
 	children := c.Children()
 	return fmt.Sprintf("composite pod group %q is unschedulable: %d of %d groups fit, %s needed at once",
-		c.Name.Name, t.failing[c], len(children), areNeeded(c.MinGroupCount()))
-}
-
-func areNeeded(count int) string {
-	if count == 1 {
-		return "1 is"
-	}
-	return fmt.Sprintf("%d are", count)
+		c.Name.Name, t.failing[c], len(children), gang.AreNeeded(c.MinGroupCount()))
 }
 
 // failingAbove returns the lowest given-up composite above a group, or the root if no composite

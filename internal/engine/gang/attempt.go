@@ -32,7 +32,8 @@ func New(r *Request) *Attempt {
 	a.tentative = &Tentative{cluster: r.Cluster, host: r.Host}
 	a.placer = &Placer{Request: r, bound: a.bound, tentative: a.tentative}
 	a.domains = &Domains{Request: r, bound: a.bound, placer: a.placer}
-	a.rooms = newRoomMaker(r, a.bound, a.tentative, a.placer, a.domains)
+	a.rooms = &RoomMaker{tentative: a.tentative, placer: a.placer, domains: a.domains}
+	a.rooms.victimSearch = victimSearch{Request: r, bound: a.bound, pods: a.rooms}
 	return a
 }
 
@@ -192,16 +193,6 @@ func (a *Attempt) PlanReservation() []Place { return a.rooms.planReservation() }
 
 // InDomains reports whether the group must be in one domain of a topology key.
 func (a *Attempt) InDomains() bool { return a.domains.count > 0 }
-
-// IsInClosest reports whether members may go to a node: with a topology key, the node must be in
-// the domain where most members fit.
-func (a *Attempt) IsInClosest(n *cluster.Node) bool {
-	if !a.InDomains() || n == nil {
-		return true
-	}
-	domain, has := a.domainOf(n)
-	return has && domain == a.domains.closest
-}
 
 // ListRejectorsAlone lists the plugins that reject members on nodes while no member is placed. It
 // stops at the bound, and returns nothing for members confined to a domain.

@@ -5,9 +5,11 @@ package gang
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -104,7 +106,10 @@ func (p *Placer) endFirst(rest []*Member) {
 			m.Failure = NotReached
 		}
 	}
-	p.bound.reached = mapNodes(p.tentative.placed)
+	p.bound.reached = map[types.UID]string{}
+	for _, m := range p.tentative.placed {
+		p.bound.reached[m.Pod.UID] = m.Node.Name
+	}
 }
 
 // pass tries each unplaced member, in the given order. It ends early at the bound of the attempt.
@@ -189,7 +194,7 @@ func (p *Placer) takeNode(m *Member, found decide.Decision) (placed bool, err er
 	}
 
 	if err := p.tentative.Place(m, found); err != nil {
-		if isRefusal(err) {
+		if refusal := Refusal(nil); errors.As(err, &refusal) { // the plugin rejects only this node
 			p.declined = true
 			return false, nil
 		}

@@ -4,12 +4,10 @@
 package gang
 
 import (
-	"errors"
 	"math/rand/v2"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -230,21 +228,6 @@ func (r *Request) SetFailures(failures []*decide.Failure) {
 	for i, m := range r.Members {
 		m.Failure = failures[i]
 	}
-}
-
-// mapNodes returns the nodes of placed members, by pod.
-func mapNodes(placed []*Member) map[types.UID]string {
-	nodes := map[types.UID]string{}
-	for _, m := range placed {
-		nodes[m.Pod.UID] = m.Node.Name
-	}
-	return nodes
-}
-
-// isRefusal reports whether an error of Reserve is a plugin's rejection of the node.
-func isRefusal(err error) bool {
-	refusal := Refusal(nil)
-	return errors.As(err, &refusal)
 }
 
 // domainOf returns the node's value of the topology key.

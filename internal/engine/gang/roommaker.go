@@ -63,12 +63,6 @@ func (r *Request) MayPreempt() bool {
 	})
 }
 
-func newRoomMaker(r *Request, bound *Bound, tentative *Tentative, placer *Placer, domains *Domains) *RoomMaker {
-	made := &RoomMaker{tentative: tentative, placer: placer, domains: domains}
-	made.victimSearch = victimSearch{Request: r, bound: bound, pods: made}
-	return made
-}
-
 // planRoom looks for a way to place the needed number of members by evicting lower-priority pods,
 // in the cheapest domain of the topology key. It returns nil if evictions would not help.
 func (r *RoomMaker) planRoom() *RoomPlan {

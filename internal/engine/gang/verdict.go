@@ -101,11 +101,7 @@ func (v *Verdict) writeFit(b *strings.Builder) {
 	if v.Domains > 0 {
 		fmt.Fprintf(b, "0/%d placements are available, in the best one ", v.Domains)
 	}
-	needed := "1 is"
-	if v.Needed > 1 {
-		needed = fmt.Sprintf("%d are", v.Needed)
-	}
-	fmt.Fprintf(b, "%d of %d pods fit, %s needed at once", v.Fit, v.Tried, needed)
+	fmt.Fprintf(b, "%d of %d pods fit, %s needed at once", v.Fit, v.Tried, AreNeeded(v.Needed))
 
 	if m := v.Stopped; m != nil {
 		fmt.Fprintf(b, "; %s/%s: %s", m.Pod.Namespace, m.Pod.Name, m.Failure.Message(""))
@@ -130,4 +126,12 @@ func (v *Verdict) writeBound(b *strings.Builder) {
 	case v.Shortened:
 		b.WriteString(" A higher --pod-group-search-limit allows more.")
 	}
+}
+
+// AreNeeded completes the phrase "... needed at once" with a number and a verb.
+func AreNeeded(count int) string {
+	if count == 1 {
+		return "1 is"
+	}
+	return fmt.Sprintf("%d are", count)
 }
