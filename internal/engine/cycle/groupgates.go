@@ -10,6 +10,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// This file gates the members of a group while one of its pods is rejected by a pod-level gate.
+
+// heldMembers holds, for each group, the members rejected by a pod-level gate, with the plugin. A
+// single held member gates the whole group. changed lists the groups that have got their first
+// gated member, or lost their last, since regateHeld last ran.
+type heldMembers struct {
+	held    map[*groups.Group]map[types.UID]string
+	changed []*groups.Group
+}
+
 // noteHeld records the pod-level gate that rejects a member, or "" if no such gate does.
 func (hm *heldMembers) noteHeld(g *groups.Group, uid types.UID, gate string) {
 	before := len(hm.held[g])
@@ -67,16 +77,4 @@ func (gs *podGroups) regateHeld() {
 		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting)
 	}
 	gs.held.changed = nil
-}
-
-// isIncomplete reports whether the group gates its pods because the PodGroup is missing, or because
-// there are too few pods to schedule a gang as a whole. A group in a tree gates its pods only if
-// the whole tree is incomplete. If the tree is complete, an incomplete group in it is decided, and
-// found to be incomplete, while the other groups of the tree are placed.
-func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
-	if g.Object != nil && g.Parent() != nil {
-		root := g.Root()
-		return root == nil || !gp.isReady(groups.Child{Composite: root})
-	}
-	return g.Object == nil || g.Count() < g.MinCount() && !gp.isStarted(g)
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/gang"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -160,10 +159,3 @@ func (a *groupAttempt) releaseUnusableClaims(by plugins.ClaimReleaser) (outcome 
 }
 
 func hasClaims(m *member) bool { return len(m.item.Class.Spec.ResourceClaims) > 0 }
-
-// isPlaced reports whether the group's required number of pods have a node, whether they are bound
-// or not.
-func (gp *groupProgress) isPlaced(g *groups.Group) bool {
-	placed, _ := gp.countPlaced(g)
-	return placed > 0 && placed >= g.MinCount()
-}

@@ -10,7 +10,6 @@ import (
 
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decision"
@@ -41,21 +40,6 @@ type podGroups struct {
 	held       heldMembers
 }
 
-// groupProgress reports the progress of groups and trees: which of their pods have nodes. It
-// changes nothing. Its results are valid until a pod is counted on a node or removed from one.
-type groupProgress struct {
-	*common
-	placements *placements
-}
-
-// heldMembers holds, for each group, the members rejected by a pod-level gate, with the plugin. A
-// single held member gates the whole group. changed lists the groups that have got their first
-// gated member, or lost their last, since regateHeld last ran.
-type heldMembers struct {
-	held    map[*groups.Group]map[types.UID]string
-	changed []*groups.Group
-}
-
 // unitsChanged wakes waiting pods after a group with pods on nodes has appeared, changed or been
 // deleted. The pods that the waiting pods may preempt depend on the group's disruption mode and
 // priority.
@@ -69,9 +53,6 @@ func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
 		}
 	}
 }
-
-// leastOf returns the minimum number of pods on nodes for a group to count as placed.
-func leastOf(g *groups.Group) int { return max(1, g.MinCount()) }
 
 // wakeMembers wakes the members in these places of the queue, including the members of the other
 // groups of the tree. Waking a gated member reruns its gate.
@@ -103,50 +84,6 @@ func earlier(a, b *queue.Item) int {
 		return -1
 	}
 	return 1
-}
-
-// isStarted reports whether the group counts as scheduled; see podGroups.
-func (gp *groupProgress) isStarted(g *groups.Group) bool {
-	if !g.Scheduled() && !g.Done {
-		return false
-	}
-	for uid := range g.Counted {
-		if gp.isBound(uid) {
-			return true
-		}
-	}
-	return false
-}
-
-// isBound reports whether a pod is on a node and its binding, if made by this scheduler, has
-// succeeded.
-func (gp *groupProgress) isBound(uid types.UID) bool {
-	b := gp.placements.byPod[uid]
-	return gp.cluster.Pod(uid) != nil && (b == nil || b.stage == bound)
-}
-
-// countPlaced counts the members that have a node or are being placed on a node. bound is the
-// number of bound members; see isBound. Terminating members are not counted.
-func (gp *groupProgress) countPlaced(g *groups.Group) (placed, bound int) {
-	for uid := range g.Counted {
-		if gp.cluster.Pod(uid) != nil {
-			placed++
-			if gp.isBound(uid) {
-				bound++
-			}
-		}
-	}
-	return placed, bound
-}
-
-// countMissing returns the number of members to place together now: the number of pods missing from
-// a gang's quorum, or 1.
-func (gp *groupProgress) countMissing(g *groups.Group) int {
-	if g.MinCount() == 0 || gp.isStarted(g) {
-		return 1
-	}
-	placed, _ := gp.countPlaced(g)
-	return max(1, g.MinCount()-placed)
 }
 
 // writeScheduled writes the condition of a scheduled group, which has minCount bound pods.

@@ -4,7 +4,6 @@
 package cycle
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -100,68 +99,6 @@ func (gs *podGroups) wakeStartedTree(g *groups.Group) {
 	}
 }
 
-// isReady reports whether a group has enough pods, or a composite has enough ready groups.
-func (gp *groupProgress) isReady(child groups.Child) bool {
-	if g := child.Group; g != nil {
-		return g.Count() >= leastOf(g) || gp.isStarted(g)
-	}
-	return gp.holdsFor(child.Composite, gp.isReady)
-}
-
-// holdsFor reports whether a predicate holds for the required number of a composite's children.
-// Once the composite has been scheduled, one child suffices.
-func (gp *groupProgress) holdsFor(c *groups.Composite, is func(groups.Child) bool) bool {
-	count, least := 0, gp.leastGroups(c)
-	for _, child := range c.Children() {
-		if is(child) {
-			count++
-		}
-		if count >= least {
-			return true
-		}
-	}
-	return false
-}
-
-// leastGroups returns the minimum number of placed children of a composite, including children
-// placed earlier.
-func (gp *groupProgress) leastGroups(c *groups.Composite) int {
-	least := c.MinGroupCount()
-	if least > 1 && gp.isTreeStarted(c) {
-		return 1
-	}
-	return least
-}
-
-// isTreeStarted reports whether a composite has been scheduled, and a pod below it is still bound.
-func (gp *groupProgress) isTreeStarted(c *groups.Composite) bool {
-	for _, g := range c.Leaves() {
-		if gp.isStarted(g) {
-			return true
-		}
-	}
-	return false
-}
-
-// isSettled reports whether a group has its required pods on nodes, or a composite has its required
-// number of settled children.
-func (gp *groupProgress) isSettled(child groups.Child) bool {
-	if g := child.Group; g != nil {
-		placed, _ := gp.countPlaced(g)
-		return placed >= leastOf(g) || gp.isStarted(g)
-	}
-	return gp.holdsFor(child.Composite, gp.isSettled)
-}
-
-// isBoundWhole is like isSettled, but counts only bound pods.
-func (gp *groupProgress) isBoundWhole(child groups.Child) bool {
-	if g := child.Group; g != nil {
-		_, bound := gp.countPlaced(g)
-		return bound >= leastOf(g) || gp.isStarted(g)
-	}
-	return gp.holdsFor(child.Composite, gp.isBoundWhole)
-}
-
 // updateTree writes the scheduled condition of fully bound groups, once the pods required by the
 // tree are bound.
 func (gs *podGroups) updateTree(root *groups.Composite) {
@@ -237,31 +174,4 @@ func (gs *podGroups) describeIncompleteTree(g *groups.Group) string {
 	}
 	return fmt.Sprintf("CompositePodGroup %q asks for %d groups at once, and the number of those that have all their pods is %d%s",
 		root.Name.Name, root.MinGroupCount(), gs.progress.countReady(root), gs.progress.describeLack(root))
-}
-
-// countReady counts the children of a composite that are ready.
-func (gp *groupProgress) countReady(c *groups.Composite) (ready int) {
-	for _, child := range c.Children() {
-		if gp.isReady(child) {
-			ready++
-		}
-	}
-	return ready
-}
-
-// describeLack describes the shortage of the first unready group below a composite. It returns ""
-// if the composite itself has too few children.
-func (gp *groupProgress) describeLack(c *groups.Composite) string {
-	for _, child := range c.Children() {
-		switch {
-		case gp.isReady(child):
-		case child.Group != nil:
-			return fmt.Sprintf("; pod group %q has %d of %d pods", child.Group.Name.Name, child.Group.Count(), leastOf(child.Group))
-		default:
-			below := child.Composite
-			return cmp.Or(gp.describeLack(below), fmt.Sprintf("; composite pod group %q has %d of %d groups",
-				below.Name.Name, gp.countReady(below), gp.leastGroups(below)))
-		}
-	}
-	return ""
 }
