@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -109,18 +111,14 @@ func (q *Question) Prepare(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// heapRoom is the number of bytes a command's heap may hold in addition to its live objects before
-// a collection. The slice is never written to, so it occupies no memory; but the collector counts
-// it as live, and starts when the heap has doubled. A command that runs a single query thus avoids
-// most collections of a small heap, while a large heap grows by the same amount only.
-var heapRoom []byte
-
-const heapRoomSize = 256 << 20
+// gcPercent is the growth of a command's heap between collections. At 200 percent, a simulation of
+// 60,000 pods takes a tenth less processor time than at Go's default, and a tenth more memory.
+const gcPercent = 200
 
 // ReadWorld reads the state: from files, or from a live cluster, which is only read.
 func (q *Question) ReadWorld(cmd *cobra.Command) (*simulate.World, simulate.Source, error) {
-	if heapRoom == nil {
-		heapRoom = make([]byte, heapRoomSize)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	if err := q.Prepare(cmd); err != nil {
 		return nil, simulate.Source{}, err
