@@ -4,12 +4,10 @@
 package ui
 
 import (
-	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -339,63 +337,4 @@ func (s *Server) serveSelected(w http.ResponseWriter, r *http.Request) {
 	default:
 		writeJSON(w, http.StatusOK, map[string]any{"nodes": nodes})
 	}
-}
-
-// compress compresses responses for clients that accept gzip: the state of 3,000 nodes is a
-// megabyte of JSON.
-func compress(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			next.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("Content-Encoding", "gzip")
-		packer, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
-		defer packer.Close()
-		next.ServeHTTP(&compressed{w, packer}, r)
-	})
-}
-
-// compressed compresses a response. A flush sends everything written before, so that events are
-// not delayed.
-type compressed struct {
-	http.ResponseWriter
-	packer *gzip.Writer
-}
-
-func (c *compressed) Write(data []byte) (int, error) { return c.packer.Write(data) }
-
-// FlushError implements the flush of http.ResponseController.
-func (c *compressed) FlushError() error {
-	if err := c.packer.Flush(); err != nil {
-		return err
-	}
-	return http.NewResponseController(c.ResponseWriter).Flush()
-}
-
-// Unwrap lets http.ResponseController set deadlines.
-func (c *compressed) Unwrap() http.ResponseWriter { return c.ResponseWriter }
-
-// writeJSON responds with a document. It ignores write errors.
-func writeJSON(w http.ResponseWriter, status int, document any) {
-	data, err := json.Marshal(document)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	takeWithin(w, writeWithin)
-	w.WriteHeader(status)
-	_, _ = w.Write(data)
-}
-
-// takeWithin bounds the time for the client to read the response. It ignores the error of a test's
-// recorder, which does not support deadlines.
-func takeWithin(w http.ResponseWriter, limit time.Duration) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
-}
-
-// writeError responds with an error in one line.
-func writeError(w http.ResponseWriter, status int, message string) {
-	writeJSON(w, status, map[string]string{"error": message})
 }
