@@ -6,8 +6,6 @@ package whatif
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/berth-k8s/berth/internal/inspect/provision"
@@ -68,68 +66,20 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		w.Watch(func(elapsed time.Duration) { o.Progress(elapsed, o.For, false) })
 	}
 	barren := o.For == 0 && len(steps) == 1 && steps[0].Catalog != nil && w.Barren()
-	if !barren { // in a barren world, pods are first tried on the nodes of the plan
-		w.MakeMissing(simulate.MostPods)
-		w.Settle()
-	}
-	// An already failing node is part of the state rather than an effect of the steps.
-	w.BeginHealth()
-	// An allowance may be used up before the first step.
-	if err := w.Err(); err != nil {
+	without, err := settle(w, barren)
+	if err != nil {
 		return nil, err
 	}
-	var without *simulate.World // nil if nothing would happen without the steps
-	if !barren && !w.Uneventful() {
-		var err error
-		if without, err = w.Twin(); err != nil {
-			return nil, err
-		}
-		without.MakeMissing(simulate.MostPods)
-		without.Settle()
-		without.BeginHealth()
-	}
+
 	f := &Forecast{
 		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source,
 		Leaving: []Leaving{}, Pending: []Waiting{}, Placed: []Placed{}, Budgets: []Budget{}, Operations: []string{},
 	}
-	// The state before the first step: decisions so far are not an effect of the steps.
-	waited := pendingPods(w)
-	decided, departed := len(w.Pods()), len(w.Departures())
 	f.Utilisation.Before = utilisationOf(w)
-	var drains []*simulate.Drained
-	var held []simulate.Blocked // pods that could not be evicted
-	var catalog *provision.Catalog
-	for _, s := range steps {
-		f.Operations = append(f.Operations, s.Words)
-		if s.Catalog != nil {
-			catalog = s.Catalog
-			continue
-		}
-		// Choosing also drains, so it is a step with its own results.
-		if s.Choose > 0 {
-			chosen, drained, err := w.Choose(s.Choose, s.Drain)
-			if err != nil {
-				return nil, err
-			}
-			f.Chosen, drains = append(f.Chosen, chosen...), append(drains, drained...)
-			continue
-		}
-		done, err := w.Do(s.Operation)
-		if err != nil {
-			return nil, err
-		}
-		f.Notes = append(f.Notes, done.Notes...)
-		if done.Drain != nil {
-			drains = append(drains, done.Drain)
-		}
-		held = append(held, f.addEvictions(done.Evicted)...)
-		// Keep pointers, because drains and rebalances complete only after time has passed.
-		if done.Moved != nil {
-			f.Rebalances = append(f.Rebalances, done.Moved)
-		}
-		if done.Fill != nil {
-			f.Fills = append(f.Fills, *done.Fill)
-		}
+	before := before{waited: pendingPods(w), decided: len(w.Pods()), departed: len(w.Departures())}
+	done, err := f.applySteps(w, steps)
+	if err != nil {
+		return nil, err
 	}
 	// Choosing nodes and draining them has already advanced the time.
 	lasted := w.Elapsed()
@@ -139,59 +89,136 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
-	if catalog != nil {
-		var err error
-		last := steps[len(steps)-1]
-		planning := provision.Options{Progress: o.Planning, Spot: last.Spot}
-		if f.Provision, err = provision.Make(w, catalog, planning); err != nil {
-			return nil, err
-		}
-		passed := w.Elapsed()
-		// Evaluate the plan in separate worlds, each with the same steps applied.
-		open := func() (*simulate.World, error) { return again(w, steps, passed) }
-		// The plan by itself places pods as computed; the scheduler's scores may spread them.
-		if last.Scored {
-			scoring, err := open()
-			if err != nil {
-				return nil, err
-			}
-			if err := f.Provision.Score(scoring, planning); err != nil {
-				return nil, err
-			}
-		}
-		if last.Replace {
-			if err := f.Provision.Replace(open, planning); err != nil {
-				return nil, err
-			}
-		}
+	if err := f.planNodes(w, steps, o); err != nil {
+		return nil, err
 	}
 	// Without a given time, use the duration of the events.
 	f.For = simulate.Seconds(cmp.Or(o.For, lasted))
 	if o.For == 0 && !f.Settled {
 		f.Notes = append(f.Notes, fmt.Sprintf("the forecast ends after %s, when things still happen: --for looks further", textOf(f.For)))
 	}
+
 	// Do this last, because both worlds must advance by the same time, which is only known now.
-	var base *baseline
-	if without != nil {
-		before, placed, until := len(without.Departures()), len(without.Pods()), max(lasted, o.For)
-		if o.Progress != nil {
-			without.Watch(func(elapsed time.Duration) { o.Progress(elapsed, until, true) })
-		}
-		without.Advance(until)
-		if err := without.Err(); err != nil {
-			return nil, err
-		}
-		base = baselineOf(without, waited, before, placed)
-		f.Utilisation.Without = base.full
+	base, err := f.advanceTwin(without, before.waited, max(lasted, o.For), o.Progress)
+	if err != nil {
+		return nil, err
 	}
-	f.compareWith(w, base, departed, drains, held)
-	f.listOutcome(w, base, waited, decided)
+	f.compareWith(w, base, before.departed, done)
+	f.listOutcome(w, base, before)
 	f.findRoom()
 	// Fold last, because the code above needs the individual departures.
 	f.Leaving, f.Later = foldRecurring(f.Leaving, f.Later)
 	f.Anyway, _ = foldRecurring(f.Anyway, w.Outlook())
 	f.Utilisation.After = utilisationOf(w)
 	return f, nil
+}
+
+// settle brings the world into the state before the steps: pending pods are tried first and, in a
+// barren world, on the nodes of the plan only. It returns a twin for the baseline, or nil if
+// nothing would happen without the steps.
+func settle(w *simulate.World, barren bool) (without *simulate.World, err error) {
+	if !barren {
+		w.MakeMissing(simulate.MostPods)
+		w.Settle()
+	}
+	// An already failing node is part of the state rather than an effect of the steps.
+	w.BeginHealth()
+	// An allowance may be used up before the first step.
+	if err := w.Err(); err != nil || barren || w.Uneventful() {
+		return nil, err
+	}
+	return settledTwin(w)
+}
+
+// applySteps applies the steps to the world, except for the plan of nodes.
+func (f *Forecast) applySteps(w *simulate.World, steps []Step) (done applied, err error) {
+	for _, s := range steps {
+		f.Operations = append(f.Operations, s.Words)
+		chosen, drained, did, err := s.apply(w)
+		if err != nil {
+			return done, err
+		}
+		f.Chosen, done.drains = append(f.Chosen, chosen...), append(done.drains, drained...)
+		if did == nil {
+			continue
+		}
+		f.Notes = append(f.Notes, did.Notes...)
+		if did.Drain != nil {
+			done.drains = append(done.drains, did.Drain)
+		}
+		done.held = append(done.held, f.addEvictions(did.Evicted)...)
+		// Keep pointers, because drains and rebalances complete only after time has passed.
+		if did.Moved != nil {
+			f.Rebalances = append(f.Rebalances, did.Moved)
+		}
+		if did.Fill != nil {
+			f.Fills = append(f.Fills, *did.Fill)
+		}
+	}
+	return done, nil
+}
+
+// apply applies a step to the world. Choosing nodes also drains them, and so has separate results.
+// A plan of nodes changes nothing.
+func (s *Step) apply(w *simulate.World) (chosen []simulate.Cost, drained []*simulate.Drained, done *simulate.Done, err error) {
+	switch {
+	case s.Catalog != nil:
+	case s.Choose > 0:
+		chosen, drained, err = w.Choose(s.Choose, s.Drain)
+	default:
+		done, err = w.Do(s.Operation)
+	}
+	return chosen, drained, done, err
+}
+
+// planNodes makes the plan of nodes if the last step has a catalog. It evaluates the plan in
+// separate worlds, each with the same steps applied.
+func (f *Forecast) planNodes(w *simulate.World, steps []Step, o Options) (err error) {
+	if len(steps) == 0 || steps[len(steps)-1].Catalog == nil {
+		return nil
+	}
+	last := steps[len(steps)-1]
+	planning := provision.Options{Progress: o.Planning, Spot: last.Spot}
+	if f.Provision, err = provision.Make(w, last.Catalog, planning); err != nil {
+		return err
+	}
+	passed := w.Elapsed()
+	open := func() (*simulate.World, error) { return again(w, steps, passed) }
+	// The plan by itself places pods as computed; the scheduler's scores may spread them.
+	if last.Scored {
+		scoring, err := open()
+		if err != nil {
+			return err
+		}
+		if err := f.Provision.Score(scoring, planning); err != nil {
+			return err
+		}
+	}
+	if last.Replace {
+		return f.Provision.Replace(open, planning)
+	}
+	return nil
+}
+
+// advanceTwin advances the world without the steps to the end of the forecast, and returns the
+// baseline. It returns nil if there is no such world.
+func (f *Forecast) advanceTwin(without *simulate.World, waited map[simulate.Name]string, until time.Duration,
+	progress func(elapsed, until time.Duration, without bool),
+) (*baseline, error) {
+	if without == nil {
+		return nil, nil
+	}
+	before, placed := len(without.Departures()), len(without.Pods())
+	if progress != nil {
+		without.Watch(func(elapsed time.Duration) { progress(elapsed, until, true) })
+	}
+	without.Advance(until)
+	if err := without.Err(); err != nil {
+		return nil, err
+	}
+	base := baselineOf(without, waited, before, placed)
+	f.Utilisation.Without = base.full
+	return base, nil
 }
 
 // advanceTime advances the world by the given time, or with 0 as defined by Options.For, and
@@ -216,23 +243,12 @@ func (f *Forecast) advanceTime(w *simulate.World, exactly time.Duration) time.Du
 // again returns a world with the steps applied again and the given time elapsed. It is in the same
 // state as w, because the random seed is the same.
 func again(w *simulate.World, steps []Step, elapsed time.Duration) (*simulate.World, error) {
-	again, err := w.Twin()
+	again, err := settledTwin(w)
 	if err != nil {
 		return nil, err
 	}
-
-	again.MakeMissing(simulate.MostPods)
-	again.Settle()
-	again.BeginHealth()
 	for _, s := range steps {
-		switch {
-		case s.Catalog != nil:
-		case s.Choose > 0:
-			_, _, err = again.Choose(s.Choose, s.Drain)
-		default:
-			_, err = again.Do(s.Operation)
-		}
-		if err != nil {
+		if _, _, _, err := s.apply(again); err != nil {
 			return nil, err
 		}
 	}
@@ -240,130 +256,14 @@ func again(w *simulate.World, steps []Step, elapsed time.Duration) (*simulate.Wo
 	return again, nil
 }
 
-// compareWith separates the pods that leave because of the operations from the pods that also leave
-// without them. departed is the number of departures before the first step.
-func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained, held []simulate.Blocked) {
-	for _, d := range w.Departures()[:departed] { // victims of currently pending pods
-		f.Anyway = append(f.Anyway, leavingOf(d))
+// settledTwin returns a world in the state before the steps, in which pending pods have been tried.
+func settledTwin(w *simulate.World) (*simulate.World, error) {
+	twin, err := w.Twin()
+	if err != nil {
+		return nil, err
 	}
-	departures := w.Departures()[departed:]
-	f.Spared = base.sparedPods(w, departures)
-	var caused []*simulate.Departure
-	for _, d := range departures {
-		l := leavingOf(d)
-		if base.hasDeparture(d) {
-			f.Anyway = append(f.Anyway, l)
-			continue
-		}
-		l.Otherwise = base.otherwiseLeaves(d)
-		caused = append(caused, d)
-		f.Leaving = append(f.Leaving, l)
-	}
-	f.Later = base.laterEvictions(w)
-	for _, d := range drains {
-		f.Drains = append(f.Drains, Drain{
-			Nodes: d.Nodes, Refused: d.Refused, Ignored: d.Ignored, Terminating: d.Terminating, Blocked: d.Blocked, Waited: d.Waited,
-		})
-	}
-	f.sumBudgets(held, drains, caused)
-}
-
-// pendingPods returns the pods without a node, with their reasons for pending. It excludes
-// completed pods.
-func pendingPods(w *simulate.World) map[simulate.Name]string {
-	list := map[simulate.Name]string{}
-	for _, p := range w.Each() {
-		if p.Pod != nil && p.Pod.NodeName == "" {
-			list[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}] = cmp.Or(p.Refused, p.Message)
-		}
-	}
-	return list
-}
-
-// leavingOf converts a departure for the forecast.
-func leavingOf(d *simulate.Departure) Leaving {
-	l := Leaving{
-		Namespace: d.Namespace, Name: d.Name, Node: d.Node, After: d.After, Cause: d.Cause, Detail: d.Detail,
-		Controller: d.Owner, Fate: d.Fate, Reason: d.Reason,
-		Again: d.Again,
-	}
-	if name, node, message, ok := d.Next(); ok {
-		l.Next = &Next{Name: name.Name, After: d.Made, Node: node, Message: message}
-		if node != "" {
-			l.Next.Message = ""
-		}
-	}
-	return l
-}
-
-// listOutcome lists the newly placed pods and the pending pods. decided is the number of decisions
-// before the first step. Replacements of departed pods are listed with their predecessors.
-func (f *Forecast) listOutcome(w *simulate.World, base *baseline, waited map[simulate.Name]string, decided int) {
-	// Replacements are reported with the pods that they replace, because their names occur in no
-	// manifest.
-	returned := map[simulate.Name]bool{}
-	for _, l := range slices.Concat(f.Leaving, f.Anyway) {
-		if l.Next != nil {
-			returned[simulate.Name{Namespace: l.Namespace, Name: l.Next.Name}] = true
-		}
-	}
-
-	for _, p := range w.Pods()[decided:] {
-		name := simulate.Name{Namespace: p.Namespace, Name: p.Name}
-		if _, before := waited[name]; p.Node != "" && !returned[name] {
-			f.Placed = append(f.Placed, Placed{
-				Namespace: p.Namespace, Name: p.Name, Node: p.Node, After: p.After, Before: before,
-				Anyway: base != nil && base.placed[name],
-			})
-		}
-	}
-
-	for _, p := range w.Each() {
-		if p.Pod == nil || p.Pod.NodeName != "" {
-			continue
-		}
-		_, before := waited[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
-		f.Pending = append(f.Pending, Waiting{
-			Namespace: p.Object.Namespace, Name: p.Object.Name, Group: p.Group, Message: cmp.Or(p.Refused, p.Message), Before: before,
-			Anyway: base.isPending(p, before),
-		})
-	}
-}
-
-// sumBudgets lists the affected disruption budgets: budgets that held pods back, and budgets
-// violated by pods that left nonetheless.
-func (f *Forecast) sumBudgets(held []simulate.Blocked, drains []*simulate.Drained, departures []*simulate.Departure) {
-	hit := map[simulate.Name]*Budget{}
-	at := func(namespace, name string) *Budget {
-		key := simulate.Name{Namespace: namespace, Name: name}
-		if hit[key] == nil {
-			hit[key] = &Budget{Namespace: namespace, Name: name, Pods: []string{}}
-		}
-		return hit[key]
-	}
-
-	for _, d := range drains {
-		held = append(append(held, d.Blocked...), d.Waited...)
-	}
-	for _, b := range held {
-		budget := at(b.Namespace, b.Budget)
-		budget.Blocks = true
-		budget.Pods = append(budget.Pods, b.Name)
-	}
-
-	for _, d := range departures {
-		for _, name := range d.Broken {
-			budget := at(d.Namespace, name)
-			if budget.Broken = true; !d.Again {
-				budget.Pods = append(budget.Pods, d.Name)
-			}
-		}
-	}
-
-	for _, b := range hit {
-		f.Budgets = append(f.Budgets, *b)
-	}
-	slices.SortFunc(f.Budgets, func(a, b Budget) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
+	twin.MakeMissing(simulate.MostPods)
+	twin.Settle()
+	twin.BeginHealth()
+	return twin, nil
 }
