@@ -23,13 +23,12 @@ import (
 // Invariant: at holds the group of each node eligible for the classes of the base. Such a node is
 // in odd if it lacks CPU or memory. Otherwise it is in the tree of its group, unless it is full.
 type base struct {
-	ix      *index
-	name    string // key in cache.bases
-	plan    *plan  // plan of one of the classes; its verdicts on single nodes are valid for all classes
-	axes    []topologyAxis
-	seen    int    // position in the log
-	used    uint64 // decider's clock at the last use
-	dropped bool   // no longer in cache.bases
+	ix   *index
+	name string // key in cache.bases
+	plan *plan  // plan of one of the classes; its verdicts on single nodes are valid for all classes
+	axes []topologyAxis
+	seen int    // position in the log
+	used uint64 // decider's clock at the last use
 
 	groups    []*baseGroup
 	byKey     map[string]int32

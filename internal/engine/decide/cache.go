@@ -36,8 +36,8 @@ type cache struct {
 	// candidates caches the victims found for classes that have preempted, by ranking.
 	candidates map[*ranking]*candidates
 
-	plans [recent]recentPlan // by class modulo recent
-	bases map[string]*base   // by key made by findBase
+	plans recentPlans
+	bases map[string]*base // by key made by findBase
 
 	effort        map[int32]classEffort    // by class
 	sharedEfforts map[uint64]*sharedEffort // by a hash of effects of foreign terms; see termEffects.describeTerms
@@ -93,24 +93,6 @@ func (ca *cache) bytesOf(r *ranking) int {
 		n += known.bytes()
 	}
 	return n
-}
-
-// recentPlan is the plan made for a class, together with the base used to decide it.
-//
-// It is valid while versions are unchanged. base may be replaced without a new plan if nodes
-// change, or if sums start or cease to pay off.
-type recentPlan struct {
-	class    *cluster.PodClass
-	full     *plan         // plan with a tally for everything relevant
-	plan     *plan         // full, or a copy of full without the tallies summed by base
-	versions versions      // versions with which the plan was made
-	terms    int           // latest version of all terms for which versions.terms is known to be valid
-	nodes    uint64        // version of the nodes when base was looked up
-	base     *base         // nil: no base
-	axisOf   []int         // by tally
-	effort   *sharedEffort // effort for foreign terms; nil if the terms are few or summed by a base
-	used     uint64        // decider's clock at the last use
-	soon     bool          // the last two uses were at most a few decisions apart
 }
 
 // classEffort is the cost of the surveys of a class so far.

@@ -49,8 +49,8 @@
 //   - base (base, inclusion, tree, box, sums, survey, apart, search): all nodes for all classes of
 //     a skeleton.
 //   - preempt (preempt, victims, candidates, askedcandidates): the cheapest victims.
-//   - decide (cache, tidy, earn, planned, rankings, decider, target, among, decide, nonode, ties):
-//     the path of each pod, and the lifetime of cached data.
+//   - decide (cache, tidy, earn, recentplans, bases, rankings, decider, target, among, decide,
+//     nonode, ties): the path of each pod, and the lifetime of cached data.
 //
 // # What is exact, what is bounded, what it costs
 //

@@ -58,39 +58,3 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	}
 	return Decision{Node: n, Feasible: 1}, true
 }
-
-// tryBase decides the pod by a survey if possible.
-func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
-	if p.Nominated != "" {
-		return Decision{}, false
-	}
-	if d.cache.hasRanking(p.Class) {
-		return Decision{}, false
-	}
-
-	if p.Class.Target != "" {
-		return d.tryTarget(p)
-	}
-	known := d.cache.plannedFromBase(p)
-	if known == nil {
-		return Decision{}, false
-	}
-
-	s := &d.survey
-	s.beginDecision(known.base, known.plan, known.axisOf, p, d.tie)
-	defer s.endDecision()
-	if wanted := d.tie.preferred; wanted != none && known.plan.scoresNothing() {
-		if s.countPods(wanted) && s.takesPod(wanted) {
-			return Decision{Node: d.c.Nodes[wanted], Feasible: 1}, true
-		}
-		s.forgetCounts()
-	}
-
-	if !s.countPods(none) {
-		return Decision{}, false
-	}
-	s.setApart()
-	choice := s.chooseNode()
-	d.cache.recordCost(known, s)
-	return d.decisionOf(choice), true
-}

@@ -4,9 +4,7 @@
 package decide
 
 import (
-	"cmp"
 	"maps"
-	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
@@ -76,11 +74,7 @@ func (ca *cache) dropAllIdle() {
 
 	maps.DeleteFunc(ca.planner.skeletons, func(_ string, sk *skeleton) bool { return ca.meter.Clock-sk.used > ca.idle })
 	maps.DeleteFunc(ca.sharedEfforts, func(_ uint64, e *sharedEffort) bool { return ca.meter.Clock-e.used > ca.idle })
-	for i := range ca.plans {
-		if known := &ca.plans[i]; known.class != nil && ca.meter.Clock-known.used > ca.idle {
-			*known = recentPlan{}
-		}
-	}
+	ca.plans.drop(func(known *recentPlan) bool { return ca.meter.Clock-known.used > ca.idle })
 	ca.dropTopologies(nil)
 }
 
@@ -103,11 +97,7 @@ func (ca *cache) dropUnused() {
 			ca.dropBase(key)
 		}
 	}
-	for i := range ca.plans {
-		if known := &ca.plans[i]; known.class != nil && known.class.Bulk > 0 && known.used <= ca.unused {
-			*known = recentPlan{}
-		}
-	}
+	ca.plans.drop(func(known *recentPlan) bool { return known.class.Bulk > 0 && known.used <= ca.unused })
 
 	ca.ix.budgets.dropUnused(&ca.c.Budgets)
 	ca.unused = ca.meter.Clock
@@ -151,37 +141,6 @@ func (ca *cache) loseDropped() {
 		return m.dropped
 	})
 }
-
-// maxBases bounds the number of bases, regardless of their memory.
-const maxBases = 64
-
-// dropBases drops the least recently used bases until there is room for another one. All bases
-// together may take as much memory as all rankings together.
-func (ca *cache) dropBases() {
-	keys, total := make([]string, 0, len(ca.bases)), 0
-	for key, b := range ca.bases {
-		keys, total = append(keys, key), total+b.bytes()
-	}
-	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(ca.bases[a].used, ca.bases[b].used) })
-	for ; len(keys) >= maxBases || total > ca.mostBytes() && len(keys) > 0; keys = keys[1:] {
-		total -= ca.bases[keys[0]].bytes()
-		ca.dropBase(keys[0])
-	}
-}
-
-func (ca *cache) dropBase(key string) {
-	b := ca.bases[key]
-	b.dropped = true
-	delete(ca.bases, key)
-	for i := range ca.plans {
-		if ca.plans[i].base == b {
-			ca.plans[i].base = noBase // a plan may be kept for long and must not retain the base
-		}
-	}
-}
-
-// noBase replaces references to dropped bases.
-var noBase = &base{dropped: true}
 
 func (ca *cache) mostBytes() int { return max(leastBytes, bytesPerNode*len(ca.c.Nodes)) }
 

@@ -4,6 +4,7 @@
 package decide
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/maphash"
 	"slices"
@@ -11,20 +12,74 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
+// tryBase decides the pod by a survey if possible.
+func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
+	if p.Nominated != "" {
+		return Decision{}, false
+	}
+	if d.cache.hasRanking(p.Class) {
+		return Decision{}, false
+	}
+
+	if p.Class.Target != "" {
+		return d.tryTarget(p)
+	}
+	known := d.cache.plannedFromBase(p)
+	if known == nil {
+		return Decision{}, false
+	}
+
+	s := &d.survey
+	s.beginDecision(known.base, known.plan, known.axisOf, p, d.tie)
+	defer s.endDecision()
+	if wanted := d.tie.preferred; wanted != none && known.plan.scoresNothing() {
+		if s.countPods(wanted) && s.takesPod(wanted) {
+			return Decision{Node: d.c.Nodes[wanted], Feasible: 1}, true
+		}
+		s.forgetCounts()
+	}
+
+	if !s.countPods(none) {
+		return Decision{}, false
+	}
+	s.setApart()
+	choice := s.chooseNode()
+	d.cache.recordCost(known, s)
+	return d.decisionOf(choice), true
+}
+
 // plannedFromBase returns the plan of a simple class together with its base, or nil if no base can
 // be used for the class.
 func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
-	class := p.Class
-	if !class.Simple {
+	if !p.Class.Simple {
+		return nil
+	}
+	known := ca.plans.slotOf(p.Class)
+	if !ca.renewPlan(known, p) {
 		return nil
 	}
 
-	slot := uint32(class.ID) % recent
-	if class.Bulk > bulky {
-		slot %= recentBulky
+	const few = 32
+	known.used, known.soon = ca.meter.Clock, ca.meter.Clock-known.used <= few
+	if b := known.base; b != nil && b.costsMore() {
+		b.effort.work = 0
+		ca.dropBase(b.name)
+	}
+	if known.nodes != ca.ix.nodesVersion || known.effort != nil && ca.worthSums(known.effort) {
+		known.nodes = ca.ix.nodesVersion
+		ca.findBase(known)
 	}
 
-	known, now := &ca.plans[slot], ca.ix.versionsFor(class)
+	if known.base == nil {
+		return nil
+	}
+	return known
+}
+
+// renewPlan makes the plan of a class again if a version has changed, or if the slot holds another
+// class. It returns false if there is no plan for the class.
+func (ca *cache) renewPlan(known *recentPlan, p *cluster.Pod) bool {
+	class, now := p.Class, ca.ix.versionsFor(p.Class)
 	fits := known.class == class && known.plan != nil
 	if fits && known.terms == ca.ix.terms.version {
 		now.terms = known.versions.terms
@@ -36,31 +91,16 @@ func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
 		*known = recentPlan{}
 		sk := ca.planner.skeletonFor(p)
 		if sk == nil {
-			return nil
+			return false
 		}
 		pl, ok := ca.planner.planFrom(sk, p)
 		if !ok {
-			return nil
+			return false
 		}
 		*known = recentPlan{class: class, full: pl, plan: pl, versions: now}
 	}
-
-	const few = 32
-	known.terms, known.used, known.soon = ca.ix.terms.version, ca.meter.Clock, ca.meter.Clock-known.used <= few
-	if b := known.base; b != nil && !b.dropped && b.costsMore() {
-		b.effort.work = 0
-		ca.dropBase(b.name)
-	}
-
-	if known.nodes != ca.ix.nodesVersion || known.base != nil && known.base.dropped || known.effort != nil && ca.worthSums(known.effort) {
-		known.nodes = ca.ix.nodesVersion
-		ca.findBase(known)
-	}
-
-	if known.base == nil {
-		return nil
-	}
-	return known
+	known.terms = ca.ix.terms.version
+	return true
 }
 
 // findBase finds or creates the base for a plan. The classes of one base share the skeleton and the
@@ -110,6 +150,29 @@ func (ca *cache) findBase(known *recentPlan) {
 	if known.plan.foreignSummed {
 		b.effort, known.effort = known.effort, nil
 	}
+}
+
+// maxBases bounds the number of bases, regardless of their memory.
+const maxBases = 64
+
+// dropBases drops the least recently used bases until there is room for another one. All bases
+// together may take as much memory as all rankings together.
+func (ca *cache) dropBases() {
+	keys, total := make([]string, 0, len(ca.bases)), 0
+	for key, b := range ca.bases {
+		keys, total = append(keys, key), total+b.bytes()
+	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(ca.bases[a].used, ca.bases[b].used) })
+	for ; len(keys) >= maxBases || total > ca.mostBytes() && len(keys) > 0; keys = keys[1:] {
+		total -= ca.bases[keys[0]].bytes()
+		ca.dropBase(keys[0])
+	}
+}
+
+// dropBase is the only function that removes a base.
+func (ca *cache) dropBase(key string) {
+	ca.plans.loseBase(ca.bases[key])
+	delete(ca.bases, key)
 }
 
 var effectSeed = maphash.MakeSeed()
