@@ -141,7 +141,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		// The controller named by an orphan does not exist, so nothing replaces the pod.
 		p.orphan = ruling.Orphan
 		if leaving.Surge && !leaving.Surging[object.UID] {
-			if p.surge, p.noSurge, p.later = w.surges.surgeFor(p, leaving); p.surge != nil {
+			if p.surging = w.surges.surgeFor(p, leaving); p.surge != nil {
 				// All additional replicas of the plan may exist simultaneously: the next pod is
 				// planned with the rest of the quota.
 				w.surges.useQuota(p)
@@ -279,7 +279,7 @@ func (w *world) remedy(p *pod, leaving *Leaving) string {
 	if leaving.Surge {
 		return "cannot surge: " + p.noSurge + "; use --disable-eviction to override"
 	}
-	if surge, _, later := w.surges.surgeFor(p, leaving); surge != nil || later {
+	if could := w.surges.surgeFor(p, leaving); could.surge != nil || could.later {
 		return "use --surge to have one more replica first, or --disable-eviction to override"
 	}
 	return "use --disable-eviction to override"

@@ -172,7 +172,7 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	// A surge needs no budget, since the workload never has fewer ready pods; so the surge is
 	// decided before the budget is consulted.
 	if pt.w.options.Surge {
-		p.surge, p.noSurge, p.later = pt.w.surges.surgeFor(p, &Leaving{})
+		p.surging = pt.w.surges.surgeFor(p, &Leaving{})
 	}
 	switch verdict := pt.mayEvict(p); {
 	case p.surge != nil:

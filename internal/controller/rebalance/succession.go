@@ -16,6 +16,21 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
+// history is the place of a pod in a plan. Successive moves of the same workload pod are linked by
+// victim and next.
+type history struct {
+	// victim is the pod of the state replaced by this successor; the pod itself if it was not
+	// moved.
+	victim *pod
+	been   []string // nodes left by its predecessors
+	// late marks a successor, or a pod that was pending when the plan began. Such a pod is not
+	// moved.
+	late   bool
+	after  int             // for a formerly pending pod: number of moves before its placement
+	next   *pod            // its successor, built on first use
+	claims []metav1.Object // claims made by controllers for a successor
+}
+
 // withoutPod takes a pod off its node for a proof. It calls terminating with the successor while
 // the pod still terminates on the node, and then calls gone with the successor after the removal of
 // the pod.
@@ -59,7 +74,7 @@ func (w *world) successorFor(p *pod) *pod {
 		before = nil
 	}
 	claims := w.makeFor(object, before)
-	next := &pod{Pod: w.c.Pending(object), object: object, victim: p.victim, late: true, claims: claims}
+	next := &pod{Pod: w.c.Pending(object), object: object, history: history{victim: p.victim, late: true, claims: claims}}
 	p.next = next
 	return next
 }

@@ -87,6 +87,14 @@ type Surge struct {
 	Replicas int32 `json:"replicas"`
 }
 
+// surging is the answer to whether a pod can leave by a surge.
+type surging struct {
+	surge   *Surge // additional replica to start before the pod leaves; nil: none
+	noSurge string // reason for no surge
+	later   bool   // the reason is temporary: the pod must wait
+	cramped bool   // the reason is that no node has room
+}
+
 // surges decide whether a pod's workload can have one more replica before the pod leaves. Granted
 // surges keep their share of quotas: all of them may exist simultaneously.
 type surges struct {
@@ -94,52 +102,49 @@ type surges struct {
 	use map[*v1.ResourceQuota]v1.ResourceList // usage of a quota, including granted surges
 }
 
-// surgeFor decides whether a pod's workload can have one more replica until the pod has left. If
-// not, why is the reason; later is set if the reason is temporary.
+// surgeFor decides whether a pod's workload can have one more replica until the pod has left.
 //
 // Reasons are checked from the cheapest to the most expensive: the proof of a node for one more pod
-// is among the last. p.cramped is set if no node has room. A pod with a temporary reason must wait.
-// With any other reason, the pod leaves without a surge.
-func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
+// is among the last. A pod with a temporary reason must wait. With any other reason, the pod leaves
+// without a surge.
+func (su *surges) surgeFor(p *pod, leaving *Leaving) surging {
 	if rules.ControllerKind(p.object) != rules.ReplicaSet {
-		return nil, "only pods of Deployments and ReplicaSets can surge", false
+		return surging{noSurge: "only pods of Deployments and ReplicaSets can surge"}
 	}
-
 	l := su.w.Workloads().ControllerOf(p.object)
 	if l == nil {
-		return nil, "its ReplicaSet does not exist", false
+		return surging{noSurge: "its ReplicaSet does not exist"}
 	}
 	rs, ok := l.Object.(*appsv1.ReplicaSet)
 	switch {
 	case !ok:
-		return nil, "its ReplicaSet does not exist", false
+		return surging{noSurge: "its ReplicaSet does not exist"}
 	case !disruption.IsReady(p.object):
-		return nil, "it is not ready itself", false
+		return surging{noSurge: "it is not ready itself"}
 	}
 
-	s, why = su.scaledOf(rs)
+	s, why := su.scaledOf(rs)
 	if why != "" {
-		return nil, why, false
+		return surging{noSurge: why}
 	}
 	// A rollout is a temporary reason: after it, the template of the replica is known.
-	if why = cmp.Or(su.w.protections.whyRolling(l), su.split(rs)); why != "" {
-		return nil, why, true
+	if why := cmp.Or(su.w.protections.whyRolling(l), su.split(rs)); why != "" {
+		return surging{noSurge: why, later: true}
 	}
 	if other := su.unreadyPeer(p); other != nil {
-		return nil, fmt.Sprintf("%s of the same workload is not ready", other.Name), su.w.now.Sub(other.CreationTimestamp.Time) < startsFor
+		return surging{noSurge: other.Name + " of the same workload is not ready", later: su.w.now.Sub(other.CreationTimestamp.Time) < startsFor}
 	}
 
-	if why = cmp.Or(su.autoscalerOf(s), su.exclusiveVolume(p)); why != "" {
-		return nil, why, false
+	if why := cmp.Or(su.autoscalerOf(s), su.exclusiveVolume(p)); why != "" {
+		return surging{noSurge: why}
 	}
 	if nodes, why := su.nodesBeside(p, anywhere); len(nodes) == 0 {
-		p.cramped = true
-		return nil, "no node fits an additional replica while this one is running: " + why.message, false
+		return surging{noSurge: "no node fits an additional replica while this one is running: " + why.message, cramped: true}
 	}
-	if why, later = su.overQuota(p, leaving); why != "" {
-		return nil, why, later
+	if why, later := su.overQuota(p, leaving); why != "" {
+		return surging{noSurge: why, later: later}
 	}
-	return s, "", false
+	return surging{surge: s}
 }
 
 // overQuota returns why a quota of the namespace refuses one more pod, or "". later is set if that

@@ -48,10 +48,7 @@ type world struct {
 	moved    int                 // moves so far
 	siblings map[rules.Owner]int // non-terminating pods on nodes at the beginning, by workload
 
-	// gauges are the policy's gauges in order of comparison; hard is the first of them, shared by
-	// the goals that heal hard constraints. The list does not change once the world is open.
-	gauges     []gauge
-	hard       *ledger
+	gauging
 	strategies []*strategy
 
 	closures    closures
@@ -85,35 +82,18 @@ type nodePreference interface {
 	plugins.Scorer
 }
 
-// pod is a placed, pending, or terminal pod.
-//
-// Successors are pods as well. Successive moves of the same workload pod are linked by victim
-// (always the pod of the state) and next.
+// pod is a placed, pending, or terminal pod. Successors are pods as well.
 type pod struct {
 	*cluster.Pod
 	// object is the API object; package workload builds it for a successor. It is never changed.
 	object *v1.Pod
-	// victim is the pod of the state replaced by this successor; the pod itself if it was not
-	// moved.
-	victim *pod
-	been   []string // nodes left by its predecessors
-	// staying caches the result of staysOnNode; nil before the first call.
-	staying *bool
-	quality *int // cached QoS rank; see qosRank
-	orphan  bool // the pod names a controller, but no controller recreates it
-	// surge describes the additional replica to start before the pod leaves. If it is nil, noSurge
-	// has the reason; later marks a temporary reason, and cramped marks a lack of room.
-	surge   *Surge
-	noSurge string
-	later   bool
-	cramped bool
-	// late marks a successor, or a pod that was pending when the plan began. Such a pod is not
-	// moved.
-	late    bool
-	after   int             // for a formerly pending pod: number of moves before its placement
-	counted *cluster.Node   // node on which the gauges count the pod, even while a proof takes it off the node
-	next    *pod            // its successor, built on first use
-	claims  []metav1.Object // claims made by controllers for a successor
+	history
+	surging
+	orphan bool // the pod names a controller, but no controller recreates it
+
+	counted *cluster.Node // node on which the gauges count the pod, even while a proof takes it off the node
+	staying *bool         // cached result of staysOnNode; nil before the first call
+	quality *int          // cached QoS rank; see qosRank
 }
 
 // beginWorld opens a world of a state, without gauges, strategies and entered pods.
@@ -154,16 +134,7 @@ func openWorld(state *State, policy *Policy, options Options) *world {
 	}
 	// Budgets without a status are counted from the pods, all of them entered by now.
 	w.protections.budgets = readBudgets(w)
-	for _, p := range all { // finds all groups before any pod is counted
-		for _, g := range w.gauges {
-			if l, ok := g.(*ledger); ok {
-				l.concernOf(p)
-			}
-		}
-	}
-	for _, p := range all {
-		w.countInGauges(p, 1)
-	}
+	w.countAll(all)
 	w.placeWaiting()
 	for _, st := range w.strategies {
 		st.nominateEnded()
@@ -222,20 +193,6 @@ func (w *world) enterPod(object *v1.Pod) {
 		p.Pod = cmp.Or(w.c.Nominated(object.UID), w.c.Pending(object))
 		p.late = true
 		w.waiting = append(w.waiting, p)
-	}
-}
-
-// countInGauges updates the gauges for an added or removed pod. Terminating pods count nowhere.
-func (w *world) countInGauges(p *pod, by int64) {
-	if p.Terminating {
-		return
-	}
-	for _, g := range w.gauges {
-		g.countPod(p, p.Node, by)
-	}
-	// recountGroup uses counted, since p.Node changes during proofs.
-	if p.counted = nil; by > 0 {
-		p.counted = p.Node
 	}
 }
 
@@ -307,11 +264,11 @@ func (w *world) removePod(p *pod) {
 // because the gauges look at the node.
 func (w *world) countPlaced(p *pod) {
 	w.placed[p.UID] = p
-	w.countInGauges(p, 1)
+	w.countPod(p, 1)
 }
 
 func (w *world) uncountPlaced(p *pod) {
-	w.countInGauges(p, -1)
+	w.countPod(p, -1)
 	delete(w.placed, p.UID)
 }
 
