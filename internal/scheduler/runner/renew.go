@@ -64,6 +64,41 @@ func (s *Scheduler) wantsRenewal(now time.Time) bool {
 	return s.journal != nil && (s.renewal.next != nil || s.journal.Due() && !now.Before(s.renewal.notUntil))
 }
 
+// stepOrRenew gives the core an event, or continues a renewal instead of a Tick. While a renewal
+// waits for calm, Ticks are skipped, so that no pod is decided. Ticks that are due only because of
+// a renewal are skipped as well.
+func (s *Scheduler) stepOrRenew(now time.Time, e cycle.Event) []cycle.Action {
+	if _, is := e.(cycle.Tick); is && s.wantsRenewal(now) && (s.continueRenewal(now) || s.core.Wake(now).After(now)) {
+		return nil
+	}
+	return s.stepCore(now, e)
+}
+
+// recordStep records an event and the resulting actions in the journal, and queues the event for a
+// successor, if any.
+func (s *Scheduler) recordStep(now time.Time, e cycle.Event, actions []cycle.Action) {
+	if s.journal != nil {
+		s.journal.Add(now, e, actions)
+	}
+	if s.renewal.next != nil {
+		s.seenLater(now, e)
+	}
+}
+
+// wakeOrRenew returns the time at which the next Tick is due. The loop calls it when the inbox is
+// empty. While a renewal waits for calm, the core's own wake-up time is ignored, because the Tick
+// would be skipped and the owner would spin.
+func (s *Scheduler) wakeOrRenew(now time.Time) time.Time {
+	s.publishSizes()
+	wake := s.core.Wake(now)
+	if s.wantsRenewal(now) {
+		if renewal := s.renewalWake(now); !s.renewal.calmBy.IsZero() || renewal.Before(wake) {
+			return renewal
+		}
+	}
+	return wake
+}
+
 // renewalWake returns the time at which the owner must continue the renewal.
 func (s *Scheduler) renewalWake(now time.Time) time.Time {
 	r := &s.renewal
@@ -78,17 +113,14 @@ func (s *Scheduler) renewalWake(now time.Time) time.Time {
 	return r.holdFrom
 }
 
-// renewIfDue continues a renewal if one is due. It reports whether to skip this tick, because the
+// continueRenewal continues or begins a renewal. It reports whether to skip this Tick, because the
 // owner waits for calm or the new core has just taken over.
 //
 // A renewal has three stages: the successor is created, it is filled, and it takes over when the
 // old core is calm. If the old core does not become calm by itself, decisions pause for calmWithin,
 // continue for calmAgain, and so on until giveUp. The successor is then dropped, and the old core
 // and its file continue.
-func (s *Scheduler) renewIfDue(now time.Time) bool {
-	if !s.wantsRenewal(now) {
-		return false
-	}
+func (s *Scheduler) continueRenewal(now time.Time) bool {
 	r := &s.renewal
 	if r.next == nil {
 		s.beginRenewal(now)

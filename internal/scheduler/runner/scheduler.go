@@ -163,7 +163,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	}
 
 	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
-	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.stepCore, s.nextWake, cycle.Tick{}, s.carryOut
+	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.stepOrRenew, s.wakeOrRenew, cycle.Tick{}, s.carryOut
 	s.events = eventlog.New(eventClient, "") // each event carries its profile's name
 	s.events.Busy, s.events.Drain, s.events.Create = s.binders.hasWaiting, drain, events.postEvent
 	s.permits.pods, s.permits.byTicket = map[types.UID]*WaitingPod{}, map[cycle.Ticket]*WaitingPod{}
@@ -280,20 +280,14 @@ func (s *Scheduler) finishActions() {
 	}
 }
 
-// stepCore gives the core an event. While a renewal waits for calm, Ticks are skipped, so that no
-// pod is decided. Ticks that are due only because of a renewal are skipped as well. If the wall
-// clock was set, the core gets WallSet instead of this Tick: times in API objects, such as the
-// start of a pod, are wall-clock times, but the core's clock is not affected when the wall clock is
-// set (package loop).
+// stepCore gives the core an event. If the wall clock was set, the core gets WallSet instead of
+// this Tick: times in API objects, such as the start of a pod, are wall-clock times, but the core's
+// clock is not affected when the wall clock is set (package loop).
 func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 	switch e := e.(type) {
 	case cycle.Answered:
 		delete(s.tasks, e.Ticket)
 	case cycle.Tick:
-		renews := s.wantsRenewal(now)
-		if s.renewIfDue(now) || renews && s.core.Wake(now).After(now) {
-			return nil
-		}
 		if ahead := s.wallClock().Round(0).Sub(now); (ahead - s.ahead).Abs() >= wallMoved {
 			s.ahead = ahead
 			return s.giveEvent(now, cycle.WallSet{Ahead: ahead}) // the Tick follows, because it is still due
@@ -302,36 +296,13 @@ func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 	return s.giveEvent(now, e)
 }
 
-// giveEvent gives the core an event, records it in the journal with the resulting actions, and
-// queues it for a successor, if any.
+// giveEvent gives the core an event, and records it with the resulting actions.
 func (s *Scheduler) giveEvent(now time.Time, e cycle.Event) []cycle.Action {
 	actions := s.core.Step(now, e)
-	if s.journal != nil {
-		s.journal.Add(now, e, actions)
-	}
-	if s.renewal.next != nil {
-		s.seenLater(now, e)
-	}
+	s.recordStep(now, e, actions)
 	return actions
 }
 
 // wallMoved is the minimum change of the difference between the wall clock and the core's clock
 // that is reported to the core. A slow drift accumulates until it reaches wallMoved.
 const wallMoved = 100 * time.Millisecond
-
-// nextWake returns the time at which the core's next Tick is due. The loop calls it when the inbox
-// is empty. While a renewal waits for calm, the core's own wake-up time is ignored, because the
-// Tick would be skipped and the owner would spin.
-func (s *Scheduler) nextWake(now time.Time) time.Time {
-	s.publishSizes()
-	wake := s.core.Wake(now)
-	if s.wantsRenewal(now) {
-		if !s.renewal.calmBy.IsZero() {
-			return s.renewalWake(now)
-		}
-		if renewal := s.renewalWake(now); renewal.Before(wake) {
-			return renewal
-		}
-	}
-	return wake
-}
