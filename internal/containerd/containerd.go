@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -160,70 +159,6 @@ func (c *Containerd) Stop() error {
 func (c *Containerd) Log() string {
 	log, _ := os.ReadFile(filepath.Join(c.Dir, "containerd.log"))
 	return string(log)
-}
-
-// Kill kills only containerd, by SIGKILL; it stays down until Revive. Its containers keep running.
-func (c *Containerd) Kill() error {
-	if err := os.WriteFile(c.down(), nil, 0o644); err != nil {
-		return err
-	}
-	if err := c.signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	return wait("containerd is still running", func() bool { return !c.serves() })
-}
-
-// Revive restarts containerd after Kill, and returns when it responds.
-func (c *Containerd) Revive() error {
-	if err := os.Remove(c.down()); err != nil {
-		return fmt.Errorf("revive containerd: it was not killed: %w", err)
-	}
-	return wait("containerd did not restart", c.serves)
-}
-
-// Hang suspends containerd with its socket open, by SIGSTOP, until GoOn. Its containers keep
-// running.
-func (c *Containerd) Hang() error { return c.signal(syscall.SIGSTOP) }
-
-// GoOn resumes containerd after Hang.
-func (c *Containerd) GoOn() error { return c.signal(syscall.SIGCONT) }
-
-func (c *Containerd) signal(s syscall.Signal) error {
-	pid, err := c.pid()
-	if err != nil {
-		return err
-	}
-	if err := syscall.Kill(pid, s); err != nil {
-		return fmt.Errorf("%s to containerd: %w", s, err)
-	}
-	return nil
-}
-
-func (c *Containerd) down() string { return filepath.Join(c.Dir, "down") }
-
-func (c *Containerd) pid() (int, error) {
-	text, err := os.ReadFile(filepath.Join(c.Dir, "containerd.pid"))
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(text)))
-}
-
-func (c *Containerd) serves() bool {
-	conn, err := net.Dial("unix", c.Socket())
-	if err == nil {
-		conn.Close()
-	}
-	return err == nil
-}
-
-func wait(otherwise string, until func() bool) error {
-	for end := time.Now().Add(patience); !until(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			return errors.New(otherwise)
-		}
-	}
-	return nil
 }
 
 func lastLine(text string) string {

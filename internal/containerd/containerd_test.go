@@ -7,11 +7,13 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,12 +23,7 @@ import (
 func TestKilledContainerdComesBackWithItsContainers(t *testing.T) {
 	c := Start(t)
 	run(t, c, "web", "sleep", "600")
-	if err := c.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Revive(); err != nil {
-		t.Fatal(err)
-	}
+	kill(t, c)
 	eventually(t, "the container runs", func() error {
 		out, err := ctr(c, "tasks", "list")
 		if err == nil && !regexp.MustCompile(`(?m)^web +\d+ +RUNNING`).MatchString(out) {
@@ -34,6 +31,38 @@ func TestKilledContainerdComesBackWithItsContainers(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// kill kills only containerd, and returns when it has restarted. The file down delays the restart
+// until the death has been observed.
+func kill(t *testing.T, c *Containerd) {
+	t.Helper()
+	down := filepath.Join(c.Dir, "down")
+	text, err := os.ReadFile(filepath.Join(c.Dir, "containerd.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err := errors.Join(err, os.WriteFile(down, nil, 0o644), syscall.Kill(pid, syscall.SIGKILL)); err != nil {
+		t.Fatal(err)
+	}
+	responds := func() error {
+		conn, err := net.Dial("unix", c.Socket())
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	eventually(t, "containerd ends", func() error {
+		if responds() == nil {
+			return errors.New("it responds")
+		}
+		return nil
+	})
+	if err := os.Remove(down); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "containerd restarts", responds)
 }
 
 // TestImagesThatAreRemovedComeBack verifies that removed images are restored. A kubelet on a nearly

@@ -370,13 +370,7 @@ func (d *demand) numbers(items []*item) *packing.Problem {
 		slices.Sort(one.Bins)
 		p.Items = append(p.Items, one)
 		for _, key := range it.apart {
-			g, known := groups[key]
-			if !known {
-				g = len(p.Apart)
-				groups[key] = g
-				p.Apart = append(p.Apart, packing.Apart{Most: 1})
-			}
-			p.Apart[g].Items = append(p.Apart[g].Items, at)
+			p.Separate(at, key, groups)
 		}
 	}
 	return p

@@ -114,13 +114,7 @@ func (m *maker) bound() {
 				at[f] = i
 				problem.Items = append(problem.Items, packing.Item{Size: f.size, Bins: f.bins})
 				for _, key := range f.apart {
-					g, known := groups[key]
-					if !known {
-						g = len(problem.Apart)
-						groups[key] = g
-						problem.Apart = append(problem.Apart, packing.Apart{Most: 1})
-					}
-					problem.Apart[g].Items = append(problem.Apart[g].Items, i)
+					problem.Separate(i, key, groups)
 				}
 			}
 			problem.Items[i].Count++

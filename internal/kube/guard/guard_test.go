@@ -518,47 +518,9 @@ func TestWhatLeavesIsForgotten(t *testing.T) {
 	}
 }
 
-// endless is a connection with an unlimited supply of bytes.
-type endless struct{ from }
-
-func (*endless) Read(b []byte) (int, error) { return len(b), nil }
-
 type endlessly struct{ net.Listener }
 
-func (endlessly) Accept() (net.Conn, error) { return &endless{from{address: "10.0.0.1:1"}}, nil }
-
-// TestStrangersSendALimitedNumberOfBytes verifies the exact limit, which applies until the caller
-// has presented a certificate or is admitted.
-func TestStrangersSendALimitedNumberOfBytes(t *testing.T) {
-	const limit = 1000
-	for name, c := range map[string]struct {
-		unknown int64
-		known   func(net.Conn)
-		want    int
-	}{
-		"a stranger":          {limit, func(net.Conn) {}, limit},
-		"one with a warrant":  {limit, NoteCertificate, 100 * limit},
-		"one who was let in":  {limit, func(c net.Conn) { c.(*conn).admit() }, 100 * limit},
-		"without a limit":     {0, func(net.Conn) {}, 100 * limit},
-		"another kind of one": {limit, func(c net.Conn) { NoteCertificate(c.(*conn).Conn) }, limit},
-	} {
-		l := Bound(endlessly{}, Bounds{Unadmitted: 10, PerSource: 10, Admitted: 1, Unknown: c.unknown})
-		accepted, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.known(accepted)
-		read := 0
-		for err == nil && read < 100*limit {
-			var n int
-			n, err = accepted.Read(make([]byte, 300))
-			read += n
-		}
-		if read < c.want || read > c.want+300 || c.want == limit && (read != limit || err == nil) {
-			t.Errorf("%s: %d bytes, %v; want %d", name, read, err, c.want)
-		}
-	}
-}
+func (endlessly) Accept() (net.Conn, error) { return &from{address: "10.0.0.1:1"}, nil }
 
 // TestConnectionsAreFoundInRequests verifies that a request's connection is found, also under TLS.
 func TestConnectionsAreFoundInRequests(t *testing.T) {

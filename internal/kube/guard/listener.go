@@ -6,11 +6,9 @@ package guard
 import (
 	"container/list"
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 )
 
 // Bounds limits the connections of a listener. New connections are always accepted; in excess of a
@@ -19,9 +17,6 @@ type Bounds struct {
 	Unadmitted int // maximum number of unadmitted connections
 	PerSource  int // maximum number of unadmitted connections per source
 	Admitted   int // maximum number of admitted connections
-	// Unknown is the maximum number of bytes, including TLS, that an unadmitted caller may send; 0
-	// means unlimited. See NoteCertificate.
-	Unknown int64
 }
 
 // Ports is for ports with few callers and few requests.
@@ -52,8 +47,6 @@ type conn struct {
 	place    *list.Element // element in unadmitted[source]; nil once admitted
 	admitted bool
 	closed   bool
-	unread   atomic.Int64 // remaining bytes that an unadmitted caller may send
-	vouched  atomic.Bool  // the caller may send any number of bytes
 }
 
 // Accept accepts a connection, and closes an older one if a bound is exceeded. The caller of the
@@ -65,8 +58,6 @@ func (l *Listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &conn{Conn: accepted, listener: l, source: Source(accepted.RemoteAddr().String())}
-	c.unread.Store(l.bounds.Unknown)
-	c.vouched.Store(l.bounds.Unknown == 0)
 	if victim := l.enter(c); victim != nil {
 		_ = victim.Close()
 	}
@@ -133,24 +124,6 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// errUnknown is the error of a read from an unadmitted caller that has sent too many bytes.
-var errUnknown = errors.New("more than an unauthenticated caller may send")
-
-// Read limits the number of bytes sent by an unadmitted caller, and thus the memory for the TLS
-// handshake and for headers before authentication.
-func (c *conn) Read(b []byte) (int, error) {
-	if c.vouched.Load() {
-		return c.Conn.Read(b)
-	}
-	left := c.unread.Load()
-	if left <= 0 {
-		return 0, errUnknown
-	}
-	n, err := c.Conn.Read(b[:min(int64(len(b)), left)])
-	c.unread.Add(-int64(n))
-	return n, err
-}
-
 // admit makes the connection an admitted one, and returns false if there are too many of them. A
 // connection stays admitted for all of its requests.
 func (c *conn) admit() bool {
@@ -165,17 +138,8 @@ func (c *conn) admit() bool {
 	}
 	l.leave(c)
 	c.admitted = true
-	c.vouched.Store(true)
 	l.admitted++
 	return true
-}
-
-// NoteCertificate records that the caller of an unadmitted connection has presented a valid client
-// certificate. The caller may then send any number of bytes.
-func NoteCertificate(c net.Conn) {
-	if known, ok := c.(*conn); ok {
-		known.vouched.Store(true)
-	}
 }
 
 // bounded is the context key of a request's connection.

@@ -4,10 +4,7 @@
 package guard
 
 import (
-	"context"
-	"errors"
 	"log"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -65,17 +62,6 @@ func (l *errorLog) Write(line []byte) (int, error) {
 
 // longestLine is the maximum logged length of an error, because net/http quotes the caller's input.
 const longestLine = 512
-
-// Serve serves requests on the listener, within the bounds of Ports, until the context ends.
-func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := Server(handler)
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(Bound(l, Ports)); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
 
 // inTime sets the deadlines of every request. The deadlines are not set on the server, because the
 // caller chooses the duration of a profile.

@@ -4,7 +4,6 @@
 package guard
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -65,9 +64,9 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 	}
 }
 
-// TestServeIsBoundedAndEnds verifies that the number of connections, and the time and size of
-// headers, are bounded, and that all connections end with the context.
-func TestServeIsBoundedAndEnds(t *testing.T) {
+// TestServerIsBoundedAndEnds verifies that the number of connections, and the time and size of
+// headers, are bounded, and that all connections end with the server.
+func TestServerIsBoundedAndEnds(t *testing.T) {
 	if s := Server(nil); s.ReadHeaderTimeout != SendTime || s.IdleTimeout <= 0 || s.IdleTimeout > 5*time.Minute || s.MaxHeaderBytes <= 0 || s.MaxHeaderBytes > 1<<20 {
 		t.Errorf("headers within %v and %d bytes, idle for %v", s.ReadHeaderTimeout, s.MaxHeaderBytes, s.IdleTimeout)
 	}
@@ -75,15 +74,13 @@ func TestServeIsBoundedAndEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	admitted := make(chan bool, 1)
-	go func() {
-		ended <- Serve(ctx, l, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_, bounded := r.Context().Value(bounded{}).(*conn)
-			admitted <- bounded
-		}))
-	}()
+	server := Server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, bounded := r.Context().Value(bounded{}).(*conn)
+		admitted <- bounded
+	}))
+	go func() { ended <- server.Serve(Bound(l, Ports)) }()
 	var open []net.Conn
 	for range Ports.PerSource + 1 {
 		c, err := net.Dial("tcp", l.Addr().String())
@@ -105,8 +102,8 @@ func TestServeIsBoundedAndEnds(t *testing.T) {
 	if err := closes(open[0]); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("more connections than the bound are held")
 	}
-	cancel()
-	if err := <-ended; err != nil {
+	_ = server.Close()
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		t.Errorf("ended with %v", err)
 	}
 	if err := closes(last); errors.Is(err, os.ErrDeadlineExceeded) {
