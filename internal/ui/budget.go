@@ -17,6 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // The limits of one forecast, over all of its operations. Each is a multiple of a plausible manual
@@ -114,23 +115,13 @@ func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set,
 // manifest of a kilobyte can request a billion pods.
 func estimatePods(set *manifest.Set) int {
 	sum := addSaturating(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
-	add := func(n *int32) { sum = addSaturating(sum, int(ptr.Deref(n, 1))) }
-	for _, d := range set.Deployments {
-		add(d.Spec.Replicas)
-	}
-
-	for _, r := range set.ReplicaSets {
-		add(r.Spec.Replicas)
-	}
-	for _, r := range set.ReplicationControllers {
-		add(r.Spec.Replicas)
-	}
-
-	for _, s := range set.StatefulSets {
-		add(s.Spec.Replicas)
+	for _, object := range set.Controllers() {
+		if l := workload.Of(object); l.Replicas != nil {
+			sum = addSaturating(sum, int(*l.Replicas))
+		}
 	}
 	for _, j := range set.Jobs {
-		add(j.Spec.Parallelism)
+		sum = addSaturating(sum, int(ptr.Deref(j.Spec.Parallelism, 1)))
 	}
 	return sum
 }

@@ -195,7 +195,7 @@ func (su *surges) isEnding(namespace string) bool {
 //	Pod -> ReplicaSet                     the ReplicaSet is scaled
 //	Pod -> ReplicaSet -> Argo Rollout     the Rollout is scaled, by its scale subresource
 func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
-	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID, nil}, Replicas: replicasOrOne(rs.Spec.Replicas)}
+	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID, nil}, Replicas: ptr.Deref(rs.Spec.Replicas, 1)}
 	if s.Through = ThroughOf(rs); s.Through != nil {
 		if kind := schema.FromAPIVersionAndKind(s.Through.APIVersion, s.Through.Kind).GroupKind(); !su.w.options.Scales[kind] {
 			return nil, fmt.Sprintf("%s scales it, which has no scale subresource", s)
@@ -219,7 +219,7 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 		case noSurge(d):
 			return nil, "its Deployment allows no additional pod (maxSurge: 0)"
 		}
-		s = &Surge{Scaled: Scaled{"Deployment", d.Namespace, d.Name, d.UID, nil}, Replicas: replicasOrOne(d.Spec.Replicas)}
+		s = &Surge{Scaled: Scaled{"Deployment", d.Namespace, d.Name, d.UID, nil}, Replicas: ptr.Deref(d.Spec.Replicas, 1)}
 	}
 
 	return s, ""
@@ -263,20 +263,12 @@ func (su *surges) split(rs *appsv1.ReplicaSet) string {
 		return ""
 	}
 	for _, other := range su.w.c.ReplicaSets.All() {
-		if other.UID != rs.UID && other.Namespace == rs.Namespace && replicasOrOne(other.Spec.Replicas) > 0 &&
+		if other.UID != rs.UID && other.Namespace == rs.Namespace && ptr.Deref(other.Spec.Replicas, 1) > 0 &&
 			metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID}) {
 			return fmt.Sprintf("%s/%s is being rolled out", through.Kind, through.Name)
 		}
 	}
 	return ""
-}
-
-// replicasOrOne returns spec.replicas, with the API server's default of 1.
-func replicasOrOne(n *int32) int32 {
-	if n == nil {
-		return 1
-	}
-	return *n
 }
 
 // noSurge reports whether a Deployment's own rollouts never exceed its wanted number of pods. A

@@ -6,7 +6,6 @@ package manifest
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // checkObjects finds faults that involve several objects: duplicate names and, unless the options
@@ -191,13 +191,12 @@ func (c *checker) checkReferences(over *Set) {
 			c.addFault(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
 		}
 	}
-	templates := s.podTemplates()
-	// Sort the kinds, since map order is random.
-	for _, kind := range slices.Sorted(maps.Keys(templates)) {
-		for i, template := range templates[kind] {
-			if template.meta.UID == "" {
-				c.subject = subject{kind, template.meta}
-				c.checkClasses(s.places[kind][i], template.spec, "spec.template.spec.")
+	// Sort the kinds, so that the order of the faults is fixed.
+	for _, kind := range []string{"DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"} {
+		for i, object := range s.OfKind(kind) {
+			if object.GetUID() == "" {
+				c.subject = subject{kind, object}
+				c.checkClasses(s.places[kind][i], &workload.Of(object).Template.Spec, "spec.template.spec.")
 			}
 		}
 	}
@@ -264,42 +263,4 @@ func (c *checker) checkClasses(at place, spec *v1.PodSpec, prefix string) {
 	if name := spec.RuntimeClassName; name != nil && !c.runtimes[*name] {
 		c.addFault(at, at.runtimeClass, prefix+"runtimeClassName", "%q: must be a RuntimeClass of the input", *name)
 	}
-}
-
-// template holds the metadata of a workload and its pods' spec.
-type template struct {
-	meta *metav1.ObjectMeta
-	spec *v1.PodSpec
-}
-
-// podTemplates returns the templates of all workloads by kind. Each list has the order of the set's
-// list, so that its indexes are valid for places.
-func (s *Set) podTemplates() map[string][]template {
-	all := map[string][]template{}
-	add := func(kind string, meta *metav1.ObjectMeta, spec *v1.PodSpec) {
-		all[kind] = append(all[kind], template{meta, spec})
-	}
-	// Keep the order of the lists: checkReferences finds the places by index.
-	for _, w := range s.Deployments {
-		add("Deployment", &w.ObjectMeta, &w.Spec.Template.Spec)
-	}
-
-	for _, w := range s.ReplicaSets {
-		add("ReplicaSet", &w.ObjectMeta, &w.Spec.Template.Spec)
-	}
-	for _, w := range s.StatefulSets {
-		add("StatefulSet", &w.ObjectMeta, &w.Spec.Template.Spec)
-	}
-
-	for _, w := range s.DaemonSets {
-		add("DaemonSet", &w.ObjectMeta, &w.Spec.Template.Spec)
-	}
-	for _, w := range s.Jobs {
-		add("Job", &w.ObjectMeta, &w.Spec.Template.Spec)
-	}
-
-	for _, w := range s.ReplicationControllers {
-		add("ReplicationController", &w.ObjectMeta, &w.Spec.Template.Spec)
-	}
-	return all
 }

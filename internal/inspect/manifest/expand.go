@@ -67,17 +67,10 @@ func (s *Set) Expand(seed int64) {
 // workload reapplied without a number keeps its current number: kubectl apply changes only fields
 // in the manifest.
 func (s *Set) defaultReplicas() {
-	for _, d := range s.Deployments {
-		setDefault(&d.Spec.Replicas, 1)
-	}
-	for _, rs := range s.ReplicaSets {
-		setDefault(&rs.Spec.Replicas, 1)
-	}
-	for _, set := range s.StatefulSets {
-		setDefault(&set.Spec.Replicas, 1)
-	}
-	for _, rc := range s.ReplicationControllers {
-		setDefault(&rc.Spec.Replicas, 1)
+	for _, object := range s.Controllers() {
+		if replicas := workload.ReplicasOf(object); replicas != nil {
+			setDefault(replicas, 1)
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 type demand struct {
 	// kind, meta and at identify the workload and its place.
 	kind  string
-	meta  *metav1.ObjectMeta
+	meta  metav1.Object
 	at    place
 	lacks int
 	// settle reduces the workload's demand to its existing pods, so that Expand creates none.
@@ -52,7 +52,7 @@ func (s *Set) limitWorkloads() {
 		d.settle()
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%s %s/%s keeps its present pods: %d are missing, and at most %d are added for all "+
 			"workloads together",
-			d.kind, d.meta.Namespace, d.meta.Name, d.lacks, workload.Most))
+			d.kind, d.meta.GetNamespace(), d.meta.GetName(), d.lacks, workload.Most))
 	}
 }
 
@@ -76,14 +76,14 @@ func (s *Set) listDemands() (list []demand) {
 			pods[ref.UID]++
 		}
 	}
-	add := func(kind string, i int, meta *metav1.ObjectMeta, wants *int32) {
+	add := func(kind string, i int, meta metav1.Object, wants *int32) {
 		if wants == nil {
 			return // unset means one replica
 		}
 		// A workload without a UID is from a hand-written file; all its pods count as missing.
 		has := 0
-		if meta.UID != "" {
-			has = pods[meta.UID]
+		if meta.GetUID() != "" {
+			has = pods[meta.GetUID()]
 		}
 		list = append(list, demand{kind, meta, s.placeOf(kind, i), int(*wants) - has, func() { *wants = min(*wants, int32(has)) }})
 	}
@@ -94,7 +94,7 @@ func (s *Set) listDemands() (list []demand) {
 		}
 	}
 	for i, rs := range s.ReplicaSets {
-		add("ReplicaSet", i, &rs.ObjectMeta, rs.Spec.Replicas)
+		add("ReplicaSet", i, rs, rs.Spec.Replicas)
 		ref := metav1.GetControllerOfNoCopy(rs)
 		if rs.Spec.Replicas == nil || ref == nil || deployments[ref.UID] == nil {
 			continue
@@ -112,14 +112,10 @@ func (s *Set) listDemands() (list []demand) {
 			*of.Spec.Replicas -= min(*of.Spec.Replicas, before-*rs.Spec.Replicas)
 		}
 	}
-	for i, d := range s.Deployments {
-		add("Deployment", i, &d.ObjectMeta, d.Spec.Replicas)
-	}
-	for i, rc := range s.ReplicationControllers {
-		add("ReplicationController", i, &rc.ObjectMeta, rc.Spec.Replicas)
-	}
-	for i, set := range s.StatefulSets {
-		add("StatefulSet", i, &set.ObjectMeta, set.Spec.Replicas)
+	for _, kind := range []string{"Deployment", "ReplicationController", "StatefulSet"} {
+		for i, object := range s.OfKind(kind) {
+			add(kind, i, object, *workload.ReplicasOf(object))
+		}
 	}
 	for i, job := range s.Jobs {
 		wants := job.Spec.Parallelism
@@ -127,10 +123,10 @@ func (s *Set) listDemands() (list []demand) {
 		if all := job.Spec.Completions; all != nil && wants != nil && *all < *wants {
 			wants = all
 		}
-		add("Job", i, &job.ObjectMeta, wants)
+		add("Job", i, job, wants)
 	}
 	for i, set := range s.DaemonSets {
-		list = append(list, demand{"DaemonSet", &set.ObjectMeta, s.placeOf("DaemonSet", i),
+		list = append(list, demand{"DaemonSet", set, s.placeOf("DaemonSet", i),
 			len(s.Nodes) - pods[set.UID], func() { s.leaveOut(set) }})
 	}
 	return list

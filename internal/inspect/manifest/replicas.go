@@ -62,7 +62,7 @@ func (e *expansion) expandDeployments() {
 		if missing > 0 {
 			newest := slices.MaxFunc(own,
 				func(a, b *appsv1.ReplicaSet) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-			newest.Spec.Replicas = pointerTo(*newest.Spec.Replicas + missing)
+			newest.Spec.Replicas = new(*newest.Spec.Replicas + missing)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 			Name: d.Name + "-" + hash, Namespace: d.Namespace, Labels: maps.Clone(labels),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
 		},
-		Spec: appsv1.ReplicaSetSpec{Replicas: pointerTo(*d.Spec.Replicas), Selector: selector, Template: *d.Spec.Template.DeepCopy()},
+		Spec: appsv1.ReplicaSetSpec{Replicas: new(*d.Spec.Replicas), Selector: selector, Template: *d.Spec.Template.DeepCopy()},
 	}
 
 	rs.Spec.Template.Labels = labels
@@ -140,6 +140,3 @@ func (e *expansion) expandReplicas(w expanded) {
 		e.addNamed(w.NewPod(), w.Object.GetName()+"-", w.at)
 	}
 }
-
-// pointerTo returns a pointer to a copy of the value.
-func pointerTo[T any](value T) *T { return &value }

@@ -6,7 +6,6 @@ package record
 import (
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -64,12 +63,6 @@ func slimAnnotations(o metav1.Object) {
 	}
 }
 
-// slimTemplate is Slim for a template.
-func slimTemplate(t *v1.PodTemplateSpec) {
-	slimAnnotations(t)
-	slimSpec(&t.Spec)
-}
-
 // Slim removes fields that do not affect decisions or may be confidential: environments,
 // commands, arguments, probes, termination messages, annotations, and the parameters of devices and
 // volumes readable only by their drivers. It modifies the object. It lists the removed fields by
@@ -112,19 +105,10 @@ func Slim(object metav1.Object) {
 				list[i].State, list[i].LastTerminationState = v1.ContainerState{}, v1.ContainerState{}
 			}
 		}
-	case *appsv1.Deployment:
-		slimTemplate(&o.Spec.Template)
-	case *appsv1.ReplicaSet:
-		slimTemplate(&o.Spec.Template)
-	case *appsv1.StatefulSet:
-		slimTemplate(&o.Spec.Template)
-	case *appsv1.DaemonSet:
-		slimTemplate(&o.Spec.Template)
-	case *batchv1.Job:
-		slimTemplate(&o.Spec.Template)
-	case *v1.ReplicationController:
-		if o.Spec.Template != nil {
-			slimTemplate(o.Spec.Template)
+	default:
+		if l := workload.Of(object); l != nil {
+			slimAnnotations(l.Template)
+			slimSpec(&l.Template.Spec)
 		}
 	}
 	// Managed fields are large, and except for nodes they do not affect decisions.

@@ -66,15 +66,8 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Work
 		object.SetUID(was.Object.GetUID())
 		object.SetCreationTimestamp(was.Object.GetCreationTimestamp())
 		*l.Template = *applyTemplate(was, l.Template)
-		switch o := object.(type) {
-		case *appsv1.Deployment:
-			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
-		case *appsv1.ReplicaSet:
-			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
-		case *v1.ReplicationController:
-			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
-		case *appsv1.StatefulSet:
-			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
+		if replicas := workload.ReplicasOf(object); replicas != nil {
+			*replicas = cmp.Or(*replicas, was.Replicas)
 		}
 	}
 

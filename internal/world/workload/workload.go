@@ -57,6 +57,21 @@ func Of(object metav1.Object) *Workload {
 // orOne returns a copy of the number, or the API's default of one.
 func orOne(n *int32) *int32 { return ptr.To(ptr.Deref(n, 1)) }
 
+// ReplicasOf returns the field with a workload's wanted number of pods; nil for kinds without it.
+func ReplicasOf(object metav1.Object) **int32 {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return &o.Spec.Replicas
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Replicas
+	case *appsv1.StatefulSet:
+		return &o.Spec.Replicas
+	case *v1.ReplicationController:
+		return &o.Spec.Replicas
+	}
+	return nil
+}
+
 // Ref returns the workload's kind and name in the form Kind/name.
 func (l *Workload) Ref() string { return l.Kind.Kind + "/" + l.Object.GetName() }
 

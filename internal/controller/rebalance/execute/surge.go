@@ -14,10 +14,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // Bounds of a surge.
@@ -341,26 +343,11 @@ func scaledOf(object metav1.Object) (s rebalance.Scaled, ok bool) {
 // templateOf returns the pod template of a scaled object, or nil. A template that differs from the
 // initial one indicates a rollout.
 func templateOf(object metav1.Object) *v1.PodTemplateSpec {
-	switch o := object.(type) {
-	case *appsv1.Deployment:
-		return &o.Spec.Template
-	case *appsv1.ReplicaSet:
-		return &o.Spec.Template
+	if l := workload.Of(object); l != nil {
+		return l.Template
 	}
 	return nil
 }
 
-// replicasOf returns spec.replicas, with the API server's default of 1.
-func replicasOf(object metav1.Object) int32 {
-	var n *int32
-	switch o := object.(type) {
-	case *appsv1.Deployment:
-		n = o.Spec.Replicas
-	case *appsv1.ReplicaSet:
-		n = o.Spec.Replicas
-	}
-	if n == nil {
-		return 1
-	}
-	return *n
-}
+// replicasOf returns spec.replicas of a scaled object, with the API server's default of 1.
+func replicasOf(object metav1.Object) int32 { return ptr.Deref(*workload.ReplicasOf(object), 1) }
