@@ -47,7 +47,7 @@ func resolvePriority(r *request) error {
 			"the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission "+
 				"controller computed %s from the given PriorityClass name", *spec.PreemptionPolicy, policy)
 	}
-	spec.Priority, spec.PreemptionPolicy = ptrTo(value), ptrTo(policy)
+	spec.Priority, spec.PreemptionPolicy = new(value), new(policy)
 	return nil
 }
 
@@ -73,6 +73,3 @@ func priorityOf(class *schedulingv1.PriorityClass) (value int32, policy v1.Preem
 func differs(spec *v1.PodSpec, value int32, policy v1.PreemptionPolicy) bool {
 	return spec.Priority != nil && *spec.Priority != value || spec.PreemptionPolicy != nil && *spec.PreemptionPolicy != policy
 }
-
-// ptrTo returns a pointer to a copy of the value.
-func ptrTo[T any](value T) *T { return &value }

@@ -28,8 +28,8 @@ func TestAClaimWithoutAClassGetsTheNewestDefault(t *testing.T) {
 		want  string
 	}{
 		"names none":       {v1.PersistentVolumeClaim{}, "a"},
-		"names one":        {v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{StorageClassName: ptrTo("own")}}, "own"},
-		"wants none":       {v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{StorageClassName: ptrTo("")}}, ""},
+		"names one":        {v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{StorageClassName: new("own")}}, "own"},
+		"wants none":       {v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{StorageClassName: new("")}}, ""},
 		"names one of old": {v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1.BetaStorageClassAnnotation: "x"}}}, "none"},
 		"has a volume":     {v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "v"}}, "none"},
 	} {

@@ -254,38 +254,31 @@ func (d *decoder) readEvent() cycle.Event {
 	return d.readRare(kind)
 }
 
+// readJSON reads a value written by AppendJSON.
+func readJSON[T any](d *decoder) (value T) {
+	d.ReadJSON(&value)
+	return value
+}
+
 // readRare is readEvent for rare types.
 func (d *decoder) readRare(kind byte) cycle.Event {
 	switch kind {
 	case typeFollows:
-		var e cycle.Follows
-		d.ReadJSON(&e)
-		return e
+		return readJSON[cycle.Follows](d)
 	case typeWallSet:
 		return cycle.WallSet{Ahead: time.Duration(d.ReadVarint())}
 	case typeActivate:
-		var e cycle.Activate
-		d.ReadJSON(&e)
-		return e
+		return readJSON[cycle.Activate](d)
 	case typePermitAllowed:
-		var e cycle.PermitAllowed
-		d.ReadJSON(&e)
-		return e
+		return readJSON[cycle.PermitAllowed](d)
 	case typePermitRejected:
-		var e cycle.PermitRejected
-		d.ReadJSON(&e)
-		return e
+		return readJSON[cycle.PermitRejected](d)
 	case typeClaimMade:
-		var e cycle.ClaimMade
-		d.ReadJSON(&e)
-		return e
+		return readJSON[cycle.ClaimMade](d)
 	case typeResumed:
-		var e cycle.Resumed
-		d.ReadJSON(&e)
-		return e
+		return readJSON[cycle.Resumed](d)
 	case typeHappened:
-		var of happened
-		d.ReadJSON(&of)
+		of := readJSON[happened](d)
 		return cycle.Happened{Event: &queue.Event{Resource: of.Resource, Action: of.Action, Label: of.Label}}
 	}
 

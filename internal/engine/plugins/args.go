@@ -27,6 +27,20 @@ var defaultResources = []config.ResourceSpec{
 	{Name: string(v1.ResourceMemory), Weight: 1},
 }
 
+// completeArgs returns a copy of valid arguments with their defaults; nil selects all defaults.
+func completeArgs[T any, P interface {
+	*T
+	DeepCopy() *T
+}](args P,
+) (P, error) {
+	if args == nil {
+		args = new(T)
+	}
+	args = args.DeepCopy()
+	SetArgsDefaults(args)
+	return args, ValidateArgs(nil, args)
+}
+
 // SetArgsDefaults sets the defaults of plugin arguments. It ignores values of other types.
 func SetArgsDefaults(args any) {
 	switch a := args.(type) {

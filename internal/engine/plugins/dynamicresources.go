@@ -72,12 +72,8 @@ var expressionFeatures = cel.Features{EnableConsumableCapacity: true}
 // NewDynamicResources makes the plugin; nil args select the defaults. Without a clock (Now,
 // SetClock) it does not give up devices overdue to become ready.
 func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, error) {
-	if args == nil {
-		args = &config.DynamicResourcesArgs{}
-	}
-	args = args.DeepCopy()
-	SetArgsDefaults(args)
-	if err := ValidateArgs(nil, args); err != nil {
+	args, err := completeArgs(args)
+	if err != nil {
 		return nil, err
 	}
 	limit, strict := boundedSearch(args.FilterTimeout.Duration)

@@ -36,24 +36,10 @@ func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node
 	// Both maps are keyed by complete image name. Two containers with the same image use it twice.
 	worth := map[string]int64{} // worth of an image, per use by the pod
 	uses := map[string]int64{}
-	use := func(image string) {
-		name := completeImage(image)
-		if state := c.Image(name); state != nil {
-			worth[name] = imageWorth(state, c.Len())
-			uses[name]++
-		}
-	}
-	for i := range spec.InitContainers {
-		use(spec.InitContainers[i].Image)
-	}
-	for i := range spec.Containers {
-		use(spec.Containers[i].Image)
-	}
-	for i := range spec.Volumes {
-		if image := spec.Volumes[i].Image; image != nil {
-			use(image.Reference)
-		}
-	}
+	eachImage(c, spec, func(_, name string, state *cluster.ImageState) {
+		worth[name] = imageWorth(state, c.Len())
+		uses[name]++
+	})
 	users := imageUsers(spec)
 	return Scoring{Node: func(n *cluster.Node) (int64, error) {
 		var sum int64
@@ -64,6 +50,28 @@ func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node
 		}
 		return imageScore(sum, users), nil
 	}}
+}
+
+// eachImage calls use for each use of an image present on a node, with the image in the spec and
+// its complete name. The order follows the spec, so it is equal for all pods that share the spec.
+func eachImage(c *cluster.Cluster, spec *cluster.Spec, use func(image, name string, state *cluster.ImageState)) {
+	find := func(image string) {
+		name := completeImage(image)
+		if state := c.Image(name); state != nil {
+			use(image, name, state)
+		}
+	}
+	for i := range spec.InitContainers {
+		find(spec.InitContainers[i].Image)
+	}
+	for i := range spec.Containers {
+		find(spec.Containers[i].Image)
+	}
+	for i := range spec.Volumes {
+		if image := spec.Volumes[i].Image; image != nil {
+			find(image.Reference)
+		}
+	}
 }
 
 // imageWorth is an image's size, scaled by the share of all nodes with the image, so that pods are
@@ -125,27 +133,7 @@ func completeImage(name string) string {
 // empty if no node can have a score above 0, because the images on nodes are too small or too few.
 func (ImageLocality) ScoreKey(c *cluster.Cluster, p *cluster.Pod) string {
 	spec, sum := p.Spec(), int64(0)
-	// The order follows the spec, so it is equal for all pods that share the spec.
-	each := func(use func(image string, state *cluster.ImageState)) {
-		find := func(image string) {
-			if state := c.Image(completeImage(image)); state != nil {
-				use(image, state)
-			}
-		}
-		for i := range spec.InitContainers {
-			find(spec.InitContainers[i].Image)
-		}
-		for i := range spec.Containers {
-			find(spec.Containers[i].Image)
-		}
-		for i := range spec.Volumes {
-			if image := spec.Volumes[i].Image; image != nil {
-				find(image.Reference)
-			}
-		}
-	}
-
-	each(func(_ string, state *cluster.ImageState) { sum += imageWorth(state, c.Len()) })
+	eachImage(c, spec, func(_, _ string, state *cluster.ImageState) { sum += imageWorth(state, c.Len()) })
 	users := imageUsers(spec)
 	// The sum over all images is the maximum for any node.
 	if sum <= imageFloor || imageScore(sum, users) == 0 {
@@ -154,7 +142,7 @@ func (ImageLocality) ScoreKey(c *cluster.Cluster, p *cluster.Pod) string {
 
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d ", users)
-	each(func(image string, state *cluster.ImageState) {
+	eachImage(c, spec, func(image, _ string, state *cluster.ImageState) {
 		fmt.Fprintf(&b, "%s=%d ", image, imageWorth(state, c.Len()))
 	})
 	return b.String()

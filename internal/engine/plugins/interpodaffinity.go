@@ -52,15 +52,11 @@ var (
 
 // NewInterPodAffinity makes the plugin; nil args select the defaults.
 func NewInterPodAffinity(args *config.InterPodAffinityArgs) (*InterPodAffinity, error) {
-	set := config.InterPodAffinityArgs{}
-	if args != nil {
-		set = *args
-	}
-	SetArgsDefaults(&set)
-	if err := ValidateArgs(nil, &set); err != nil {
+	args, err := completeArgs(args)
+	if err != nil {
 		return nil, err
 	}
-	return &InterPodAffinity{HardWeight: *set.HardPodAffinityWeight, IgnoreOthers: set.IgnorePreferredTermsOfExistingPods}, nil
+	return &InterPodAffinity{HardWeight: *args.HardPodAffinityWeight, IgnoreOthers: args.IgnorePreferredTermsOfExistingPods}, nil
 }
 
 // TermCounter is a filter or a scorer that counts, for the terms of [Affinities], the selected pods

@@ -28,12 +28,8 @@ type NodeResourcesBalancedAllocation struct {
 
 // NewNodeResourcesBalancedAllocation returns the plugin; nil args select the defaults.
 func NewNodeResourcesBalancedAllocation(args *config.NodeResourcesBalancedAllocationArgs) (*NodeResourcesBalancedAllocation, error) {
-	if args == nil {
-		args = &config.NodeResourcesBalancedAllocationArgs{}
-	}
-	args = args.DeepCopy()
-	SetArgsDefaults(args)
-	if err := ValidateArgs(nil, args); err != nil {
+	args, err := completeArgs(args)
+	if err != nil {
 		return nil, err
 	}
 	b := &NodeResourcesBalancedAllocation{specs: args.Resources}

@@ -53,12 +53,8 @@ type NodeResourcesFit struct {
 
 // NewNodeResourcesFit returns the plugin; nil args select the defaults.
 func NewNodeResourcesFit(args *config.NodeResourcesFitArgs) (*NodeResourcesFit, error) {
-	if args == nil {
-		args = &config.NodeResourcesFitArgs{}
-	}
-	args = args.DeepCopy()
-	SetArgsDefaults(args)
-	if err := ValidateArgs(nil, args); err != nil {
+	args, err := completeArgs(args)
+	if err != nil {
 		return nil, err
 	}
 

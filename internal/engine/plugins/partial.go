@@ -5,35 +5,25 @@ package plugins
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// preFilterOnly is a filter enabled by a profile at PreFilter but not at Filter. Only its verdict
-// on all nodes applies.
-type preFilterOnly struct{ whole Filter }
+// partial is a filter of which a profile enables only some extension points. It has the name of the
+// whole plugin, which messages and events contain, and its reads: any verdict may depend on all of
+// them.
+type partial struct{ Filter }
 
-// BeginAttempt implements [Attempted] if the whole plugin does.
-func (f preFilterOnly) BeginAttempt() { beginAttempt(f.whole) }
-
-// BeginAttempt implements [Attempted] if the whole plugin does.
-func (f filterOnly) BeginAttempt() { beginAttempt(f.whole) }
-
-// beginAttempt forwards the call. Both preFilterOnly and filterOnly implement [Attempted] even if
-// the whole plugin does not.
-func beginAttempt(f Filter) {
-	if f, is := f.(Attempted); is {
+// BeginAttempt implements [Attempted] even if the whole plugin does not.
+func (f partial) BeginAttempt() {
+	if f, is := f.Filter.(Attempted); is {
 		f.BeginAttempt()
 	}
 }
 
-// Name implements [Filter]. It returns the name of the whole plugin, which messages and events
-// contain.
-func (f preFilterOnly) Name() string { return f.whole.Name() }
-
-// Reads implements [Filter]. A verdict on the whole pod may still depend on all parts read by the
-// plugin.
-func (f preFilterOnly) Reads() Part { return f.whole.Reads() }
+// preFilterOnly is a filter enabled by a profile at PreFilter but not at Filter. Only its verdict
+// on all nodes applies.
+type preFilterOnly struct{ partial }
 
 // Filter implements [Filter].
 func (f preFilterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
-	judge := f.whole.Filter(c, p)
+	judge := f.partial.Filter.Filter(c, p)
 	judge.Node = nil
 	return judge
 }
@@ -42,17 +32,11 @@ func (f preFilterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 // judge, so that everything except the narrowing (Judge.Only) applies. Upstream fails every pod in
 // this case, for lack of the state written by PreFilter, except in NodeAffinity, which works
 // without that state but does not narrow.
-type filterOnly struct{ whole Filter }
-
-// Name implements [Filter].
-func (f filterOnly) Name() string { return f.whole.Name() }
-
-// Reads implements [Filter].
-func (f filterOnly) Reads() Part { return f.whole.Reads() }
+type filterOnly struct{ partial }
 
 // Filter implements [Filter].
 func (f filterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
-	judge := f.whole.Filter(c, p)
+	judge := f.partial.Filter.Filter(c, p)
 	judge.Only = nil
 	return judge
 }

@@ -62,16 +62,12 @@ var systemSpread = []v1.TopologySpreadConstraint{
 
 // NewPodTopologySpread makes the plugin; nil args select the built-in default constraints.
 func NewPodTopologySpread(args *config.PodTopologySpreadArgs) (*PodTopologySpread, error) {
-	set := config.PodTopologySpreadArgs{}
-	if args != nil {
-		set = *args
-	}
-	SetArgsDefaults(&set)
-	if err := ValidateArgs(nil, &set); err != nil {
+	args, err := completeArgs(args)
+	if err != nil {
 		return nil, err
 	}
-	if set.DefaultingType == config.ListDefaulting {
-		return &PodTopologySpread{defaults: set.DefaultConstraints}, nil
+	if args.DefaultingType == config.ListDefaulting {
+		return &PodTopologySpread{defaults: args.DefaultConstraints}, nil
 	}
 	return &PodTopologySpread{defaults: systemSpread, system: true}, nil
 }

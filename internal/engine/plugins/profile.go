@@ -280,9 +280,9 @@ func (p *Profile) partOf(f Filter) Filter {
 	}
 	switch {
 	case !p.Has(Filters, f.Name()):
-		return preFilterOnly{f}
+		return preFilterOnly{partial{f}}
 	case !p.Has(PreFilter, f.Name()):
-		return filterOnly{f}
+		return filterOnly{partial{f}}
 	}
 	return f
 }

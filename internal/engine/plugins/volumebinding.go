@@ -49,15 +49,11 @@ const (
 
 // NewVolumeBinding makes the plugin; nil args select the defaults.
 func NewVolumeBinding(args *config.VolumeBindingArgs) (*VolumeBinding, error) {
-	set := config.VolumeBindingArgs{}
-	if args != nil {
-		set = *args
-	}
-	SetArgsDefaults(&set)
-	if err := ValidateArgs(nil, &set); err != nil {
+	args, err := completeArgs(args)
+	if err != nil {
 		return nil, err
 	}
-	return &VolumeBinding{Timeout: time.Duration(*set.BindTimeoutSeconds) * time.Second, shape: newShape(set.Shape)}, nil
+	return &VolumeBinding{Timeout: time.Duration(*args.BindTimeoutSeconds) * time.Second, shape: newShape(args.Shape)}, nil
 }
 
 // Name implements [Filter], [Scorer] and [Reserver].

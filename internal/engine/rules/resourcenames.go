@@ -82,27 +82,14 @@ var countedResources = map[v1.ResourceName]bool{
 	v1.ResourceServicesLoadBalancers:  true,
 }
 
-// standardResources are all names without a domain known to the API, for quotas as well as for
-// containers.
-var standardResources = map[v1.ResourceName]bool{
-	v1.ResourceCPU:                      true,
-	v1.ResourceMemory:                   true,
-	v1.ResourceEphemeralStorage:         true,
+// quotaResources are the resources without a domain that only a quota or a claim may name.
+var quotaResources = map[v1.ResourceName]bool{
 	v1.ResourceRequestsCPU:              true,
 	v1.ResourceRequestsMemory:           true,
 	v1.ResourceRequestsEphemeralStorage: true,
 	v1.ResourceLimitsCPU:                true,
 	v1.ResourceLimitsMemory:             true,
 	v1.ResourceLimitsEphemeralStorage:   true,
-	v1.ResourcePods:                     true,
-	v1.ResourceQuotas:                   true,
-	v1.ResourceServices:                 true,
-	v1.ResourceReplicationControllers:   true,
-	v1.ResourceSecrets:                  true,
-	v1.ResourceConfigMaps:               true,
-	v1.ResourcePersistentVolumeClaims:   true,
 	v1.ResourceStorage:                  true,
 	v1.ResourceRequestsStorage:          true,
-	v1.ResourceServicesNodePorts:        true,
-	v1.ResourceServicesLoadBalancers:    true,
 }

@@ -190,7 +190,8 @@ func resourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
 	if errs := invalidErrors(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
 	}
-	if !strings.Contains(string(name), "/") && !standardResources[name] && !isHugePages(name) && !isHugePages(quotaOf(name)) {
+	if !strings.Contains(string(name), "/") && !containerResources[name] && !countedResources[name] && !quotaResources[name] &&
+		!isHugePages(name) && !isHugePages(quotaOf(name)) {
 		return field.ErrorList{field.Invalid(path, name, "must be a standard resource type or fully qualified")}
 	}
 	return nil

@@ -95,13 +95,10 @@ func (l *logbook) forgetRests(wall time.Time) {
 		first := ""
 		for workload, rest := range l.Resting {
 			if first == "" || rest.Until.Time.Before(l.Resting[first].Until.Time) ||
-				rest.Until.Equal(ptr(l.Resting[first].Until)) && workload < first {
+				rest.Until.Equal(new(l.Resting[first].Until)) && workload < first {
 				first = workload
 			}
 		}
 		delete(l.Resting, first)
 	}
 }
-
-// ptr makes a value addressable for Time.Equal.
-func ptr(t metav1.Time) *metav1.Time { return &t }
