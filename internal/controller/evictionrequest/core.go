@@ -199,7 +199,7 @@ func (c *Core) do(t *target, kind string, object metav1.Object, action func(resp
 	pace.Sent(c.now, delays, string(t.uid)+key)
 
 	c.tickets++
-	t.ticket = c.tickets
+	t.ticket, t.sent = c.tickets, c.now
 	made := action(t.ticket)
 	c.flights[t.ticket], c.writtenKind[t.ticket] = t, made
 	c.actions = append(c.actions, made)
@@ -252,7 +252,6 @@ func (c *Core) evicted(t *target, e Answered) {
 		t.said = evictedText
 		if t.pod != nil {
 			t.pod.Leaving, t.assumed = true, c.now
-			c.wake(t, c.now.Add(assumedFor))
 		}
 		return
 	case response.Gone, response.Conflict: // another pod may have the name, so the pod is read

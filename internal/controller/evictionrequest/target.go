@@ -63,6 +63,7 @@ type target struct {
 	queued bool            // in Core.queue
 	wakes  time.Time       // the earliest timer
 	ticket response.Ticket // ticket of the request in flight; 0 if none
+	sent   time.Time       // time of the last request
 	// paces space the requests by kind and object name.
 	paces map[string]*pacing.Pace
 
@@ -181,11 +182,18 @@ func (c *Core) decide(t *target) {
 
 	if len(t.requests) == 0 && len(t.evictions) == 0 {
 		c.forgetRefusals(t)
+		// The paces are kept for a while: an Eviction with a finalizer survives its deletion.
+		if at := t.sent.Add(keptFor); c.now.Before(at) {
+			c.wake(t, at)
+			return
+		}
 		delete(c.targets, t.targetKey)
 		return
 	}
 
-	if !t.assumed.IsZero() && !c.now.Before(t.assumed.Add(assumedFor)) {
+	if at := t.assumed.Add(assumedFor); !t.assumed.IsZero() && c.now.Before(at) {
+		c.wake(t, at)
+	} else if !t.assumed.IsZero() {
 		t.pod, t.assumed = nil, time.Time{} // a webhook may accept evictions without effect
 	}
 	// All further decisions depend on whether the pod exists, and the cache may be stale.
