@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 var lives = flag.Int("lives", 150, "random lives of evictions")
@@ -18,6 +19,7 @@ var lives = flag.Int("lives", 150, "random lives of evictions")
 // TestLives verifies, under random faults, that each request gets a final status, requested pods
 // leave, other pods stay, and no Eviction remains.
 func TestLives(t *testing.T) {
+	injected := map[virtual.Injection]int{}
 	for seed := range *lives {
 		var lines strings.Builder
 		w := requesttest.New(uint64(seed))
@@ -27,7 +29,9 @@ func TestLives(t *testing.T) {
 		if wrong := w.Life(60); len(wrong) > 0 {
 			t.Fatalf("seed %d:\n%s\n%s", seed, strings.Join(wrong, "\n"), lines.String())
 		}
+		virtual.Add(injected, w.Line.Injected)
 	}
+	t.Log(virtual.Summary(injected))
 }
 
 // TestKilledAtEveryRequest verifies that the pod is evicted only once, and that the request reports
@@ -38,15 +42,15 @@ func TestKilledAtEveryRequest(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			w := requesttest.New(1)
 			w.Refuses["web"] = "disrupted"
-			w.Start()
+			w.Process.Start()
 			p := w.AddPod("web", false)
 			w.AddRequest("drain", "acme.io/drain", "web", p.UID)
-			w.KillAt, w.KillAfter = at, after
+			w.Line.KillAt, w.Line.KillAfter = at, after
 			w.Run(3 * time.Second)
 			delete(w.Refuses, "web")
 			w.Run(30 * time.Second)
-			if killed = !w.Running(); killed {
-				w.Start()
+			if killed = !w.Process.Running(); killed {
+				w.Process.Start()
 			}
 			w.Run(10 * time.Second)
 			if w.Evicted[p.UID] != 1 || w.Pod("web") != nil {
@@ -74,16 +78,16 @@ func TestManyBlockedPodsMakeNoStorm(t *testing.T) {
 		within            time.Duration
 	}{{1, 1, 6 * time.Second}, {200, 60, 6 * time.Second}, {1000, 70, 30 * time.Second}} {
 		w := requesttest.New(1)
-		w.Start()
+		w.Process.Start()
 		for i := range test.pods {
 			name := fmt.Sprintf("p%d", i)
 			w.Refuses[name] = "disrupted"
 			w.AddRequest(name, "acme.io/drain", name, w.AddPod(name, false).UID)
 		}
 		w.Run(3 * time.Minute)
-		before := w.Requests["evictionrequest.Evict"]
+		before := w.Line.Sent["Evict"]
 		w.Run(time.Minute)
-		if rate := float64(w.Requests["evictionrequest.Evict"]-before) / 60; rate > float64(test.mostASecond) {
+		if rate := float64(w.Line.Sent["Evict"]-before) / 60; rate > float64(test.mostASecond) {
 			t.Errorf("%d pods: %.1f evictions a second", test.pods, rate)
 		}
 		clear(w.Refuses)

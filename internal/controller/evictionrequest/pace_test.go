@@ -8,117 +8,73 @@ import (
 	"testing"
 	"time"
 
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
-	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
-// subject names the kind and the object of a request.
-func subject(action evictionrequest.Action) string {
-	name := ""
-	switch a := action.(type) {
-	case evictionrequest.ReadPod:
-		name = a.Name.Name
-	case evictionrequest.Evict:
-		name = a.Name.Name
-	case evictionrequest.Create:
-		name = a.Eviction.Name
-	case evictionrequest.Label:
-		name = a.Eviction.Name
-	case evictionrequest.WriteEviction:
-		name = a.Eviction.Name
-	case evictionrequest.WriteRequest:
-		name = a.Request.Name
-	case evictionrequest.Delete:
-		name = a.Eviction.Name
-	}
-	return fmt.Sprintf("%T %s", action, name)
+// TestEveryFaultIsSurvived verifies the properties of virtual.Verify: a pod with two requests is
+// evicted within a minute after any fault, and the requests report it.
+func TestEveryFaultIsSurvived(t *testing.T) {
+	injected := virtual.Verify(func() *virtual.Subject { return subject(requesttest.New(1)) }, t.Errorf)
+	t.Log(virtual.Summary(injected))
 }
 
-// mostRequests bounds the requests of a kind for an object within a minute, whatever the responses.
-const mostRequests = 20
-
-// TestRequestsAreSpacedWhateverTheResponses verifies that the core sends at most mostRequests
-// requests of a kind for an object per minute while all requests, or those of one kind, get the
-// same response, and that the pod is evicted within a minute after the fault is over.
-func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
-	type do = func() evictionrequest.Answered
-	answer := func(outcome response.Outcome, carriedOut bool) func(*requesttest.World, evictionrequest.Action, do) evictionrequest.Answered {
-		return func(_ *requesttest.World, _ evictionrequest.Action, do do) evictionrequest.Answered {
-			if carriedOut {
-				do()
-			}
-			return evictionrequest.Answered{Outcome: outcome, Message: "a fault"}
-		}
-	}
-	responses := map[string]func(*requesttest.World, evictionrequest.Action, do) evictionrequest.Answered{
-		"success without effect":       answer(response.OK, false),
-		"success, no object returned":  answer(response.OK, true),
-		"404":                          answer(response.Gone, false),
-		"404, carried out":             answer(response.Gone, true),
-		"409":                          answer(response.Conflict, false),
-		"409, carried out":             answer(response.Conflict, true),
-		"429":                          answer(response.Busy, false),
-		"403, 500 or a time-out":       answer(response.Failed, false),
-		"carried out, and no response": answer(response.Failed, true),
-		"404 while the watch lags": func(w *requesttest.World, _ evictionrequest.Action, do do) evictionrequest.Answered {
-			w.Blind = true
-			do()
-			return evictionrequest.Answered{Outcome: response.Gone}
-		},
-		"fields dropped": func(w *requesttest.World, a evictionrequest.Action, do do) evictionrequest.Answered {
-			switch a := a.(type) {
-			case evictionrequest.Label:
-				e := a.Eviction.DeepCopy()
-				e.Labels = nil
-				return evictionrequest.Answered{Written: e}
-			case evictionrequest.WriteEviction:
-				e := a.Eviction.DeepCopy()
-				e.Status.Conditions = nil
-				return evictionrequest.Answered{Written: e}
-			case evictionrequest.WriteRequest:
-				r := a.Request.DeepCopy()
-				r.Status.Conditions = nil
-				return evictionrequest.Answered{Written: r}
-			}
-			return do()
-		},
-	}
-	faults := 0
-	for name, respond := range responses {
-		for _, kind := range []string{"", "ReadPod", "Evict", "Create", "Label", "WriteEviction", "WriteRequest", "Delete"} {
-			w := requesttest.New(1)
-			sent := map[string][]time.Time{}
-			over := false
-			w.RespondTo = func(a evictionrequest.Action, do func() evictionrequest.Answered) evictionrequest.Answered {
-				object := subject(a)
-				times := append(sent[object], w.Now)
-				sent[object] = times
-				if i := len(times) - 1 - mostRequests; i >= 0 && w.Now.Sub(times[i]) < time.Minute {
-					t.Fatalf("%s to %q: more than %d requests within a minute: %s", name, kind, mostRequests, object)
-				}
-				if over || kind != "" && fmt.Sprintf("%T", a) != "evictionrequest."+kind {
-					return do()
-				}
-				faults++
-				return respond(w, a, do)
-			}
-			w.AddRequest("one", "acme.io/drain", "web", w.AddPod("web", false).UID)
-			w.AddRequest("two", "acme.io/upgrade", "web", w.Pod("web").UID)
-			w.Start()
-			w.Run(10 * time.Minute)
-			over = true
-			if w.Blind {
-				w.Blind = false
-				w.Relist()
-			}
-			w.Run(time.Minute)
-			if w.Pod("web") != nil {
-				t.Errorf("%s to %q: the pod has not left a minute later", name, kind)
+func subject(w *requesttest.World) *virtual.Subject {
+	w.AddPod("web", false)
+	w.AddPod("db", false)
+	w.Refuses["db"] = "disrupted"
+	drop := func(drops func(metav1.Object)) func(bool) {
+		return func(on bool) {
+			if w.Policy = nil; on {
+				w.Policy = drops
 			}
 		}
 	}
-	if faults < 500 {
-		t.Errorf("only %d faults were met", faults)
+	return &virtual.Subject{
+		Time: w.Time, Process: w.Process, Faults: &w.Line.Faults, Requests: &w.Line.Requests, Watches: w.Watches[:],
+		Kinds:    []string{"ReadPod", "Evict", "Create", "Label", "WriteEviction", "WriteRequest", "Delete"},
+		SetClock: func(ahead time.Duration) { w.Process.Ahead = ahead },
+		Policies: map[string]func(bool){
+			"labels dropped": drop(func(o metav1.Object) { o.SetLabels(nil) }),
+			"conditions dropped": drop(func(o metav1.Object) {
+				switch o := o.(type) {
+				case *lifecyclev1alpha1.Eviction:
+					o.Status.Conditions = nil
+				case *lifecyclev1alpha1.EvictionRequest:
+					o.Status.Conditions = nil
+				}
+			}),
+			"responders dropped": drop(func(o metav1.Object) {
+				if e, ok := o.(*lifecyclev1alpha1.Eviction); ok {
+					e.Status.Responders, e.Status.TargetResponders = nil, nil
+				}
+			}),
+		},
+		Begin: func() {
+			uid := w.Pod("web").UID
+			w.AddRequest("one", "acme.io/drain", "web", uid)
+			w.AddRequest("three", "acme.io/drain", "db", w.Pod("db").UID)
+			w.After(time.Second, func() { w.AddRequest("two", "acme.io/upgrade", "web", uid) })
+			w.After(time.Minute, func() { w.DeleteRequest("three") })
+		},
+		Recovers: time.Minute,
+		Wrong: func() (wrong []string) {
+			if w.Pod("web") != nil || w.Pod("db") == nil {
+				wrong = append(wrong, "the pod web still exists, or the pod db does not")
+			}
+			for _, r := range requesttest.All[*lifecyclev1alpha1.EvictionRequest](w) {
+				if !meta.IsStatusConditionTrue(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionTargetEvicted)) {
+					wrong = append(wrong, fmt.Sprintf("request %s: %v", r.Name, r.Status.Conditions))
+				}
+			}
+			return wrong
+		},
+		Clear:   w.Clear,
+		Entries: func() int { return w.Process.Core().(*evictionrequest.Core).Entries() },
 	}
 }

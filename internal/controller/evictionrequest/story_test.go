@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // TestStories runs testdata/*.txt against an API in virtual time. A story consists of these
@@ -56,7 +57,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 			d.ScanArgs(t, "grace", &text)
 			s.world.Grace = mustDuration(t, text)
 		}
-		s.world.Start()
+		s.world.Process.Start()
 	}
 	w := s.world
 	s.lines.Reset()
@@ -97,11 +98,14 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 			return "it is not its turn"
 		}
 	case "down", "up":
-		w.Faults.Down = d.Cmd == "down"
+		w.Line.Rules = nil
+		if d.Cmd == "down" {
+			w.Line.Rules = []virtual.Rule{{Fault: virtual.Lost, Chance: 1}}
+		}
 	case "kill":
-		w.Kill()
+		w.Process.Kill()
 	case "start":
-		w.Start()
+		w.Process.Start()
 	case "relist":
 		w.Relist()
 	case "run":

@@ -33,15 +33,15 @@ func (w *World) Terminate(p *v1.Pod) {
 	p = p.DeepCopy()
 	p.DeletionTimestamp = &metav1.Time{Time: w.Now}
 	w.write(p)
-	w.say("pod %s terminates", p.Name)
-	w.after(w.Grace, func() { w.RemovePod(p.Name, p.UID) })
+	w.Tracef("pod %s terminates", p.Name)
+	w.After(w.Grace, func() { w.RemovePod(p.Name, p.UID) })
 }
 
 // RemovePod removes a pod immediately, unless its name belongs to another pod by now.
 func (w *World) RemovePod(name string, uid types.UID) {
 	if p := w.Pod(name); p != nil && p.UID == uid {
 		w.remove(p)
-		w.say("pod %s is gone", name)
+		w.Tracef("pod %s is gone", name)
 	}
 }
 
@@ -112,4 +112,14 @@ func (w *World) Respond(pod, responder, message string, completes bool) (done bo
 		}
 	}
 	return false
+}
+
+// Clear deletes all pods and requests. Evictions remain, because the core must delete them.
+func (w *World) Clear() {
+	for _, p := range All[*v1.Pod](w) {
+		w.remove(p)
+	}
+	for _, r := range All[*lifecyclev1alpha1.EvictionRequest](w) {
+		w.DeleteRequest(r.Name)
+	}
 }

@@ -15,6 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // others are responders that pods may have, in the order they act: by priority, and the last two by
@@ -28,24 +31,28 @@ var others = []v1.EvictionResponder{
 // other responders, deleted or replaced pods, a failing server, a killed controller. Then it runs
 // two hours without faults, and returns the remaining errors.
 func (w *World) Life(steps int) (wrong []string) {
-	w.Start()
+	w.Process.Start()
 	names := []string{"a", "b", "c"}
 	for _, name := range names {
 		w.comes(name)
 	}
 	// The faults are set only now, so that the first lists succeed.
-	w.Faults = Faults{Lost: 0.05, Unanswered: 0.05, Late: 200 * time.Millisecond}
+	w.Line.Rules = virtual.Every(0.015)
+	for _, watch := range w.Watches {
+		watch.Jitter = 200 * time.Millisecond
+	}
 	for range steps {
-		w.happen(names[w.random.IntN(len(names))])
-		w.Run(time.Duration(w.random.Int64N(int64(20 * time.Second))))
-		if w.random.IntN(20) == 0 { // longer than the limit for a silent responder
+		w.happen(names[w.Rand.IntN(len(names))])
+		w.Run(time.Duration(w.Rand.Int64N(int64(20 * time.Second))))
+		if w.Rand.IntN(20) == 0 { // longer than the limit for a silent responder
 			w.Run(25 * time.Minute)
 		}
 	}
 
-	w.Faults, w.Refuses, w.KillAt = Faults{}, map[string]string{}, 0
-	if !w.Running() {
-		w.Start()
+	w.Line.Rules, w.Refuses, w.Line.KillAt, w.Process.Ahead = nil, map[string]string{}, 0, 0
+	w.restore()
+	if !w.Process.Running() {
+		w.Process.Start()
 	}
 	// Longer than the maximum silence of all responders in sequence, and than the longest pause
 	// between evictions.
@@ -53,29 +60,36 @@ func (w *World) Life(steps int) (wrong []string) {
 	return w.judge()
 }
 
+// restore ends the breaks of all watches.
+func (w *World) restore() {
+	for _, watch := range w.Watches {
+		watch.Restore(true)
+	}
+}
+
 // comes creates a pod with some of the responders. Occasionally the pod belongs to a group, and
 // cannot be evicted by request.
 func (w *World) comes(name string) {
 	var responders []v1.EvictionResponder
 	for _, r := range others {
-		if w.random.IntN(3) == 0 {
+		if w.Rand.IntN(3) == 0 {
 			responders = append(responders, r)
 		}
 	}
-	w.AddPod(name, w.random.IntN(10) == 0, responders...)
+	w.AddPod(name, w.Rand.IntN(10) == 0, responders...)
 }
 
 // happen performs a random action of users, other controllers and machines. An action not
 // applicable at the moment does nothing.
 func (w *World) happen(name string) {
 	p := w.Pod(name)
-	request := fmt.Sprintf("%s-%d", name, w.random.IntN(3))
+	request := fmt.Sprintf("%s-%d", name, w.Rand.IntN(3))
 	there := w.Request(request) != nil
 
-	switch w.random.IntN(16) {
+	switch w.Rand.IntN(19) {
 	case 0, 1, 2:
 		if p != nil && !there {
-			w.AddRequest(request, fmt.Sprintf("acme.io/%d", w.random.IntN(3)), name, p.UID)
+			w.AddRequest(request, fmt.Sprintf("acme.io/%d", w.Rand.IntN(3)), name, p.UID)
 		}
 	case 3:
 		if there {
@@ -96,30 +110,44 @@ func (w *World) happen(name string) {
 	case 8:
 		delete(w.Refuses, name)
 	case 9, 10, 11:
-		w.Respond(name, others[w.random.IntN(len(others))].Name, "goes on", w.random.IntN(3) == 0)
+		w.Respond(name, others[w.Rand.IntN(len(others))].Name, "goes on", w.Rand.IntN(3) == 0)
 
 	// Failures of the pod, this process, the server, and its connection.
 	case 12:
 		w.disturb(name)
 	case 13:
-		w.KillAt, w.KillAfter = 1+w.random.IntN(4), w.random.IntN(2) == 0
+		w.Line.KillAt, w.Line.KillAfter = 1+w.Rand.IntN(4), w.Rand.IntN(2) == 0
 	case 14:
-		w.Faults.Down = w.random.IntN(3) == 0
-	case 15:
-		if w.Running() {
-			w.Cut(time.Duration(w.random.Int64N(int64(time.Minute))))
+		w.Line.Rules = virtual.Every(0.015)
+		if w.Rand.IntN(3) == 0 { // an outage
+			w.Line.Rules[0].Chance = 1
 		}
+	case 15:
+		if w.Process.Running() {
+			w.Cut(w.Between(0, time.Minute))
+		}
+	case 16: // watches are refused, while lists succeed
+		w.blind = w.Now.Add(time.Minute)
+		for _, watch := range w.Watches {
+			watch.Refuse(10 * time.Second)
+		}
+		w.After(w.Between(0, time.Minute), w.restore)
+	case 17:
+		w.blind = w.Now.Add(time.Minute)
+		w.Process.Freeze(w.Between(0, time.Minute), func() []evictionrequest.Event { return nil })
+	case 18: // the clock steps
+		w.Process.Ahead = w.Between(-2*time.Minute, 2*time.Minute)
 	}
 
-	if !w.Running() && w.random.IntN(2) == 0 {
-		w.Start()
+	if !w.Process.Running() && w.Rand.IntN(2) == 0 {
+		w.Process.Start()
 	}
 }
 
 // disturb terminates, replaces or completes a pod, or creates it if it does not exist.
 func (w *World) disturb(name string) {
 	p := w.Pod(name)
-	switch n := w.random.IntN(4); {
+	switch n := w.Rand.IntN(4); {
 	case p == nil:
 		w.comes(name)
 	case n == 0:
@@ -185,7 +213,7 @@ func (w *World) checkEviction(p *v1.Pod) {
 	})
 	// The eviction is also accepted if the core could not observe the withdrawal, because its
 	// watches were broken or it was not running.
-	if !wanted && w.Now.Sub(w.withdrawn[p.UID]) > time.Second && w.Now.After(w.cut.Add(time.Second)) {
+	if !wanted && w.Now.Sub(w.withdrawn[p.UID]) > time.Second && w.Now.After(w.blind.Add(time.Second)) {
 		w.Wrong = append(w.Wrong, fmt.Sprintf("%s: pod %s was evicted, which nobody wants", w.Now.Sub(Begin), p.Name))
 	}
 	for _, e := range All[*lifecyclev1alpha1.Eviction](w) {

@@ -5,6 +5,8 @@ package requesttest
 
 import (
 	"fmt"
+	"maps"
+	"strings"
 	"time"
 
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
@@ -13,129 +15,124 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
 	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
-// send sends a request of the core. The request arrives 10 ms later, and its response another 10 ms
-// later. If the process is killed in between, the response is dropped.
+// send sends a request of the core.
 func (w *World) send(a evictionrequest.Action) {
-	if w.core == nil { // killed by an earlier action
-		return
-	}
-	life := w.life
-	killed := false
-	if w.KillAt > 0 {
-		w.KillAt--
-		killed = w.KillAt == 0
-	}
-	// The request is not sent.
-	if killed && !w.KillAfter {
-		w.Kill()
-		return
-	}
-	if killed {
-		// The request has been sent, and its response is dropped.
-		defer w.Kill()
-	}
-
-	w.after(10*time.Millisecond, func() {
-		// Losses are decided when the request arrives, because an outage may have begun since it
-		// was sent.
-		lost := w.Faults.Down || w.random.Float64() < w.Faults.Lost
-		answer := evictionrequest.Answered{Outcome: response.Failed, Message: "connection refused"}
-		if !lost {
-			if w.RespondTo != nil {
-				answer = w.RespondTo(a, func() evictionrequest.Answered { return w.carryOut(a) })
-			} else {
-				answer = w.carryOut(a)
-			}
+	ticket, name, do := w.requestOf(a)
+	// answer adds the ticket to a response.
+	answer := func(of func() evictionrequest.Answered) func() evictionrequest.Event {
+		return func() evictionrequest.Event {
+			e := of()
+			e.Ticket = ticket
+			return e
 		}
-		if w.random.Float64() < w.Faults.Unanswered {
-			answer = evictionrequest.Answered{Outcome: response.Failed, Message: "timed out"}
-		}
-		answer.Ticket = ticketOf(a)
-		w.after(10*time.Millisecond, func() {
-			if life == w.life {
-				w.step(answer)
-			}
-		})
+	}
+	_, reads := a.(evictionrequest.ReadPod)
+	kind := fmt.Sprintf("%T", a)
+	w.Line.Send(virtual.Request[evictionrequest.Event]{
+		Kind: kind[strings.Index(kind, ".")+1:], Object: name, Namespace: "default", Reads: reads,
+		Do: answer(do), Ineffective: answer(func() evictionrequest.Answered { return w.ineffective(a) }),
+		Fail: func(outcome response.Outcome, after time.Duration) evictionrequest.Event {
+			return evictionrequest.Answered{Ticket: ticket, Outcome: outcome, Message: outcome.String(), RetryAfter: after}
+		},
 	})
 }
 
-// ticketOf returns the action's ticket.
-func ticketOf(a evictionrequest.Action) response.Ticket {
+// requestOf returns the action's ticket, the name of its object, and a function that carries it out
+// like the API server.
+func (w *World) requestOf(a evictionrequest.Action) (ticket response.Ticket, name string, do func() evictionrequest.Answered) {
 	switch a := a.(type) {
 	case evictionrequest.ReadPod:
-		return a.Ticket
+		return a.Ticket, a.Name.Name, func() evictionrequest.Answered { return w.readPod(a) }
 	case evictionrequest.Evict:
-		return a.Ticket
+		return a.Ticket, a.Name.Name, func() evictionrequest.Answered { return w.evict(a.Name, a.UID) }
 	case evictionrequest.Create:
-		return a.Ticket
+		return a.Ticket, a.Eviction.Name, func() evictionrequest.Answered { return w.create(a.Eviction) }
+
+	// A write changes only the labels or only the status, as in the API server.
 	case evictionrequest.Label:
-		return a.Ticket
+		return a.Ticket, a.Eviction.Name, func() evictionrequest.Answered {
+			return w.update(a.Eviction, func(current metav1.Object) metav1.Object {
+				next := current.(*lifecyclev1alpha1.Eviction).DeepCopy()
+				next.Labels = maps.Clone(a.Eviction.Labels)
+				return next
+			})
+		}
 	case evictionrequest.WriteEviction:
-		return a.Ticket
+		return a.Ticket, a.Eviction.Name, func() evictionrequest.Answered {
+			return w.update(a.Eviction, func(current metav1.Object) metav1.Object {
+				next := current.(*lifecyclev1alpha1.Eviction).DeepCopy()
+				next.Status = *a.Eviction.Status.DeepCopy()
+				return next
+			})
+		}
 	case evictionrequest.WriteRequest:
-		return a.Ticket
+		return a.Ticket, a.Request.Name, func() evictionrequest.Answered {
+			return w.update(a.Request, func(current metav1.Object) metav1.Object {
+				next := current.(*lifecyclev1alpha1.EvictionRequest).DeepCopy()
+				next.Status = *a.Request.Status.DeepCopy()
+				return next
+			})
+		}
+
 	case evictionrequest.Delete:
-		return a.Ticket
+		return a.Ticket, a.Eviction.Name, func() evictionrequest.Answered { return w.delete(a.Eviction) }
 	}
 	panic(fmt.Sprintf("%T", a))
 }
 
-// carryOut handles a request like the API server.
-func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
-	// Only requests that arrive are counted, so that a test can detect repeated requests.
-	w.Requests[fmt.Sprintf("%T", a)]++
-
-	switch a := a.(type) {
-	case evictionrequest.ReadPod:
-		if p := w.Pod(a.Name.Name); p != nil && p.UID == a.UID {
-			read := evictionrequest.PodOf(p)
-			return evictionrequest.Answered{Pod: &read}
+// ineffective responds to a write with success without carrying it out, and shows the unchanged
+// object.
+func (w *World) ineffective(a evictionrequest.Action) evictionrequest.Answered {
+	unchanged := func(o metav1.Object) evictionrequest.Answered {
+		current := w.objects[keyOf(o)]
+		if answer, ok := check(o, current); !ok {
+			return answer
 		}
-		return evictionrequest.Answered{Outcome: response.Gone}
-	case evictionrequest.Evict:
-		return w.evict(a.Name, a.UID)
-	case evictionrequest.Create:
-		return w.create(a.Eviction)
-
-	// A write changes only the labels or only the status, as in the API server.
-	case evictionrequest.Label:
-		return w.update(a.Eviction, func(current metav1.Object) metav1.Object {
-			next := current.(*lifecyclev1alpha1.Eviction).DeepCopy()
-			next.Labels = a.Eviction.Labels
-			return next
-		})
-	case evictionrequest.WriteEviction:
-		return w.update(a.Eviction, func(current metav1.Object) metav1.Object {
-			next := current.(*lifecyclev1alpha1.Eviction).DeepCopy()
-			next.Status = *a.Eviction.Status.DeepCopy()
-			return next
-		})
-	case evictionrequest.WriteRequest:
-		return w.update(a.Request, func(current metav1.Object) metav1.Object {
-			next := current.(*lifecyclev1alpha1.EvictionRequest).DeepCopy()
-			next.Status = *a.Request.Status.DeepCopy()
-			return next
-		})
-
-	case evictionrequest.Delete:
-		current := w.objects[keyOf(a.Eviction)]
-		if current == nil || current.GetUID() != a.Eviction.UID {
-			return evictionrequest.Answered{Outcome: response.Gone}
-		}
-		w.remove(current)
-		w.say("eviction %s is deleted", a.Eviction.Name)
-		return evictionrequest.Answered{}
+		return evictionrequest.Answered{Written: current}
 	}
-	panic(fmt.Sprintf("%T", a))
+	switch a := a.(type) {
+	case evictionrequest.Label:
+		return unchanged(a.Eviction)
+	case evictionrequest.WriteEviction:
+		return unchanged(a.Eviction)
+	case evictionrequest.WriteRequest:
+		return unchanged(a.Request)
+	case evictionrequest.Delete:
+		if current := w.objects[keyOf(a.Eviction)]; current != nil {
+			w.show(current, seenOf(current))
+		}
+	}
+	return evictionrequest.Answered{}
+}
+
+// readPod returns the pod, if it has the UID.
+func (w *World) readPod(a evictionrequest.ReadPod) evictionrequest.Answered {
+	if p := w.Pod(a.Name.Name); p != nil && p.UID == a.UID {
+		read := evictionrequest.PodOf(p)
+		return evictionrequest.Answered{Pod: &read}
+	}
+	return evictionrequest.Answered{Outcome: response.Gone}
+}
+
+// delete deletes an Eviction, if it has the UID.
+func (w *World) delete(e *lifecyclev1alpha1.Eviction) evictionrequest.Answered {
+	current := w.objects[keyOf(e)]
+	if current == nil || current.GetUID() != e.UID {
+		return evictionrequest.Answered{Outcome: response.Gone}
+	}
+	w.remove(current)
+	w.Tracef("eviction %s is deleted", e.Name)
+	return evictionrequest.Answered{}
 }
 
 // evict implements the eviction subresource: it refuses the pods in Refuses, and terminates all
 // others.
 func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.Answered {
 	p := w.Pod(name.Name)
-	w.say("evict %s", name.Name)
+	w.Tracef("evict %s", name.Name)
 	switch {
 	case p == nil:
 		return evictionrequest.Answered{Outcome: response.Gone}
@@ -164,19 +161,15 @@ func (w *World) create(e *lifecyclev1alpha1.Eviction) evictionrequest.Answered {
 		return answer
 	}
 	w.write(e)
-	w.say("eviction %s is made", e.Name)
+	w.Tracef("eviction %s is made", e.Name)
 	return evictionrequest.Answered{Written: e}
 }
 
 // update changes an object if it still has the version known to the caller.
 func (w *World) update(o metav1.Object, change func(current metav1.Object) metav1.Object) evictionrequest.Answered {
 	current := w.objects[keyOf(o)]
-	switch {
-	case current == nil || current.GetUID() != o.GetUID():
-		return evictionrequest.Answered{Outcome: response.Gone}
-	// All writes of the core are conditional on a version.
-	case current.GetResourceVersion() != o.GetResourceVersion():
-		return evictionrequest.Answered{Outcome: response.Conflict, Message: "another version"}
+	if answer, ok := check(o, current); !ok {
+		return answer
 	}
 	next := change(current)
 	if answer, ok := w.validate(next, current); !ok {
@@ -185,6 +178,18 @@ func (w *World) update(o metav1.Object, change func(current metav1.Object) metav
 	w.write(next)
 	w.sayWritten(next)
 	return evictionrequest.Answered{Written: next}
+}
+
+// check checks the preconditions of a write. If not ok, the response is the refusal.
+func check(o, current metav1.Object) (evictionrequest.Answered, bool) {
+	switch {
+	case current == nil || current.GetUID() != o.GetUID():
+		return evictionrequest.Answered{Outcome: response.Gone}, false
+	// All writes of the core are conditional on a version.
+	case current.GetResourceVersion() != o.GetResourceVersion():
+		return evictionrequest.Answered{Outcome: response.Conflict, Message: "another version"}, false
+	}
+	return evictionrequest.Answered{}, true
 }
 
 // validate calls Validate, if it is set. If not ok, the response is the refusal.
@@ -196,7 +201,7 @@ func (w *World) validate(next, before metav1.Object) (evictionrequest.Answered, 
 	if err == nil {
 		return evictionrequest.Answered{}, true
 	}
-	w.say("refused: %v", err)
+	w.Tracef("refused: %v", err)
 	return evictionrequest.Answered{Outcome: response.Failed, Message: err.Error()}, false
 }
 
@@ -204,7 +209,7 @@ func (w *World) validate(next, before metav1.Object) (evictionrequest.Answered, 
 func (w *World) sayWritten(o metav1.Object) {
 	switch o := o.(type) {
 	case *lifecyclev1alpha1.EvictionRequest:
-		w.say("request %s: %s", o.Name, sayConditions(o.Status.Conditions))
+		w.Tracef("request %s: %s", o.Name, sayConditions(o.Status.Conditions))
 	case *lifecyclev1alpha1.Eviction:
 		text := ""
 		for i, r := range o.Status.TargetResponders {
@@ -216,7 +221,7 @@ func (w *World) sayWritten(o metav1.Object) {
 		for _, r := range o.Status.Requesters {
 			text += fmt.Sprintf(", %s wants %s", r.Name, r.Intent)
 		}
-		w.say("eviction %s:%s; %s", o.Name, text, sayConditions(o.Status.Conditions))
+		w.Tracef("eviction %s:%s; %s", o.Name, text, sayConditions(o.Status.Conditions))
 	}
 }
 

@@ -1,0 +1,112 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package virtual
+
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/response"
+)
+
+// Timeout is the time after which a process gives up a request without a response.
+const Timeout = 2 * time.Second
+
+// Request is a request of a process to its API server.
+type Request[E any] struct {
+	Kind      string // the verb and the resource
+	Object    string
+	Namespace string
+	Reads     bool
+	// Do carries out the request and returns the response.
+	Do func() E
+	// Ineffective returns the response of a success without effect; nil if there is none.
+	Ineffective func() E
+	// Fail returns the response for a failure.
+	Fail func(outcome response.Outcome, retryAfter time.Duration) E
+}
+
+// Line connects a process with its API server.
+type Line[E, A any] struct {
+	Process *Process[E, A]
+	// Least and Most bound the time that a request takes in each direction.
+	Least, Most time.Duration
+	Faults
+	Requests
+}
+
+// Send sends a request. The process receives exactly one response, unless it is killed before.
+// A request that was sent is carried out even if the process is killed meanwhile.
+func (l *Line[E, A]) Send(r Request[E]) {
+	p := l.Process
+	if l.KillAt > 0 {
+		if l.KillAt--; l.KillAt == 0 {
+			l.inject(r.Kind, Killed)
+			if !l.KillAfter {
+				p.Kill()
+				return
+			}
+			defer p.Kill()
+		}
+	}
+	t := p.Time
+	l.count(t.Now, r.Kind, r.Object)
+	there, back := t.Between(l.Least, l.Most), t.Between(l.Least, l.Most)
+	fault, retryAfter := l.draw(r, &there, &back)
+	outcome, done := fault.outcome()
+	if outcome != response.OK && l.Failed != nil {
+		l.Failed()
+	}
+
+	respond := func(wait time.Duration, e E) { p.later(wait, func() { p.Step(e) }) }
+	switch fault {
+	case None:
+		life := p.life
+		t.After(there, func() {
+			if e := r.Do(); p.life == life {
+				respond(back, e)
+			}
+		})
+		return
+	case Unanswered, Belated:
+		back = max(back, t.Between(0, Timeout))
+		if fault == Belated {
+			t.After(there+back+t.Between(0, Timeout), func() { r.Do() })
+		}
+	case Ineffective:
+		life := p.life
+		t.After(there, func() {
+			if p.life == life {
+				respond(back, r.Ineffective())
+			}
+		})
+		return
+	}
+	if done {
+		t.After(there, func() { r.Do() })
+	}
+	respond(there+back, r.Fail(outcome, retryAfter))
+}
+
+// draw draws the fault of a request, delays the request if it is slow, and counts the faults.
+func (l *Line[E, A]) draw(r Request[E], there, back *time.Duration) (fault Fault, retryAfter time.Duration) {
+	t := l.Process.Time
+	for i := range l.Rules {
+		rule := &l.Rules[i]
+		if !rule.applies(t.Now, r.Kind, r.Namespace, r.Reads) || rule.Fault == Ineffective && r.Ineffective == nil {
+			continue
+		}
+		if rule.Fault == Slow {
+			for _, way := range []*time.Duration{there, back} {
+				if t.Chance(rule.Chance) {
+					*way += t.Between(0, rule.Delay)
+					l.inject(r.Kind, Slow)
+				}
+			}
+		} else if fault == None && t.Chance(rule.Chance) {
+			fault, retryAfter = rule.Fault, rule.Delay
+			l.inject(r.Kind, fault)
+		}
+	}
+	return fault, retryAfter
+}

@@ -1,0 +1,134 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package virtual
+
+import "time"
+
+// Core is a state machine that decides.
+type Core[E, A any] interface {
+	Step(now time.Time, event E) []A
+	// Wake returns the time of the next Tick if no event arrives first.
+	Wake() (at time.Time, ok bool)
+}
+
+// Process runs a core, over all its lives: it can be killed, and started again without state.
+type Process[E, A any] struct {
+	Time *Time
+	New  func() Core[E, A] // makes the core of a life
+	Tick E
+	Do   func(action A)
+	// Observe, if set, is called with each event and the resulting actions.
+	Observe func(event E, actions []A)
+	// Ahead is the time by which the process's wall clock is ahead of the API server's clock.
+	Ahead time.Duration
+
+	core    Core[E, A] // nil: not running
+	life    int        // incremented by Start and Kill; responses for earlier lives are lost
+	watches []*Watch
+	waiting []func() // events that arrived while the process was frozen
+	frozen  bool
+}
+
+// Add adds the process to its Time.
+func (p *Process[E, A]) Add() { p.Time.processes = append(p.Time.processes, p) }
+
+// Wall is the wall clock of the process.
+func (p *Process[E, A]) Wall(now time.Time) time.Time { return now.Add(p.Ahead) }
+
+// Start starts a new life without state. Its watches begin with full lists.
+func (p *Process[E, A]) Start() {
+	p.Kill()
+	p.core = p.New()
+	for _, w := range p.watches {
+		w.list(true)
+	}
+}
+
+// Kill ends the life. Its state, undelivered events and outstanding responses are lost, but
+// requests already sent are carried out.
+func (p *Process[E, A]) Kill() {
+	p.life++
+	p.core, p.waiting, p.frozen = nil, nil, false
+	for _, w := range p.watches {
+		w.reset()
+	}
+}
+
+// Freeze stops the process for a time, like a suspended virtual machine. Afterwards, the process
+// gets the events of woken, and then the events that waited.
+func (p *Process[E, A]) Freeze(d time.Duration, woken func() []E) {
+	p.frozen = true
+	p.later(d, func() {
+		p.frozen = false
+		for _, e := range woken() {
+			p.Step(e)
+		}
+		p.frozen = true
+		p.later(10*time.Millisecond, func() {
+			p.frozen = false
+			waiting := p.waiting
+			p.waiting = nil
+			for _, show := range waiting {
+				show()
+			}
+		})
+	})
+}
+
+// Running reports whether the process is running.
+func (p *Process[E, A]) Running() bool { return p.core != nil }
+
+// Life returns the number of the life, which differs after each Start and Kill.
+func (p *Process[E, A]) Life() int { return p.life }
+
+// Core returns the core, or nil if the process is not running.
+func (p *Process[E, A]) Core() Core[E, A] { return p.core }
+
+// Step passes an event to the core and carries out its actions. Without a running process, the
+// event is lost.
+func (p *Process[E, A]) Step(event E) { p.receive(func() { p.step(event) }) }
+
+// receive delivers an event, or holds it while the process is frozen.
+func (p *Process[E, A]) receive(show func()) {
+	switch {
+	case p.core == nil:
+	case p.frozen:
+		p.waiting = append(p.waiting, show)
+	default:
+		show()
+	}
+}
+
+func (p *Process[E, A]) step(event E) {
+	actions := p.core.Step(p.Time.Now, event)
+	if p.Observe != nil {
+		p.Observe(event, actions)
+	}
+	life := p.life
+	for _, action := range actions {
+		if p.life != life { // killed by an earlier action
+			return
+		}
+		p.Do(action)
+	}
+}
+
+// later schedules a call that is dropped if this life has ended by then.
+func (p *Process[E, A]) later(wait time.Duration, do func()) {
+	life := p.life
+	p.Time.After(wait, func() {
+		if p.life == life {
+			do()
+		}
+	})
+}
+
+func (p *Process[E, A]) wake() (at time.Time, ok bool) {
+	if p.core == nil || p.frozen {
+		return time.Time{}, false
+	}
+	return p.core.Wake()
+}
+
+func (p *Process[E, A]) tick() { p.step(p.Tick) }
