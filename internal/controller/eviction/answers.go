@@ -115,9 +115,10 @@ func (e *evictor) devicesRead(now time.Time, a *attempt, answer Answered) {
 	e.reasonRead(now, a)
 }
 
-// reasonRead continues after reading a node or devices that still require the eviction.
+// reasonRead continues after reading a node or devices that still require the eviction. A repeated
+// attempt marks the pod after reading it, and so only once.
 func (e *evictor) reasonRead(now time.Time, a *attempt) {
-	if a.unread && !a.evicts && !a.asked && !a.live.Marked && a.live.ResourceVersion != "" && a.rereads == 0 {
+	if a.unread && !a.evicts && !a.asked && !a.live.Marked && a.live.ResourceVersion != "" && a.rereads == 0 && a.pod.tries == 0 {
 		e.markPod(a, markingUnread)
 		return
 	}

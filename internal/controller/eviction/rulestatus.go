@@ -113,6 +113,7 @@ func (s *ruleStatuses) write(now time.Time) {
 		is.LastTransitionTime = r.Condition.LastTransitionTime
 		// If only the time would change, the status is not written.
 		if is == r.Condition {
+			r.tries = 0
 			continue
 		}
 		is.LastTransitionTime = metav1.Time{Time: s.clock.wallTime(now)}
@@ -124,7 +125,7 @@ func (s *ruleStatuses) write(now time.Time) {
 }
 
 // takeAnswer handles a response if it belongs to a write of a status. A failed write is repeated,
-// unless the rule was deleted.
+// and so is a write that the watch does not show: a policy may have dropped it.
 func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 	r, ok := s.written[answer.Ticket]
 	if !ok {
@@ -132,13 +133,12 @@ func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 	}
 	delete(s.written, answer.Ticket)
 	r.statusInFlight = false
-	switch answer.Outcome {
-	case response.OK, response.Gone:
-		r.tries = 0
-	default:
-		r.tries++
-		r.statusDue = now.Add(max(min(answer.RetryAfter, lastRetry), pacing.Backoff{First: time.Second, Last: time.Minute}.After(r.tries, r.Name)))
+	r.tries++
+	backoff := pacing.Backoff{First: time.Second, Last: time.Minute}
+	if answer.Outcome == response.OK || answer.Outcome == response.Gone {
+		backoff.First = statusPeriod
 	}
+	r.statusDue = now.Add(max(min(answer.RetryAfter, lastRetry), backoff.After(r.tries, r.Name)))
 	return true
 }
 
